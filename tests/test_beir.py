@@ -35,7 +35,7 @@ def test_all_forms_give_the_same_set(tmp_path, form):
         ({"qrels": [*QRELS, ("q2", "d1", "9" * 5000)]}, r"qrels.tsv:5: .* of at most nine digits"),
         ({"qrels": [("q4", "d1", 0)]}, "no query has a relevant document"),
         ({"queries": [*QUERIES, ("q5", " ")]}, r"queries.tsv.gz:5: the query 'q5' has no text"),
-        ({"queries": [*QUERIES, ("q1", "again")]}, r"queries.tsv.gz:5 has the id 'q1', as an earlier line"),
+        ({"queries": [*QUERIES, ("q1", "again")]}, r"queries.tsv.gz:5 has the id 'q1' of an earlier line"),
         ({"corpus": [*DOCUMENTS, ("d1", "", "again")]}, r"corpus.tsv.gz:4 has the id 'd1'"),
         (
             {"corpus": [*DOCUMENTS, ("d4", "no text")]},

@@ -120,7 +120,7 @@ def test_own_pairs_with_labels_are_judged_by_auc(tmp_path):
     path.write_text("score\tsentence1\tsentence2\n1\ta\tab\n0\tb\tc\n0.5\td\te\n")
     given["graded"] = read_pairs(path)
     assert list(select.available_tasks(**given)) == ["pairs/spearman"]
-    with pytest.raises(InputError, match="own.tsv: pairs/auc needs the scores 0 and 1"):
+    with pytest.raises(InputError, match="own.tsv: pairs/auc needs scores of 0 and 1"):
         select.available_tasks(**given, best="pairs/auc")
     with pytest.raises(InputError, match="'mrpc-dev/auc' needs a set from the data folder"):
         select.available_tasks(**given, best="mrpc-dev/auc")

@@ -73,7 +73,7 @@ def test_entities_choose_the_best_checkpoint_by_their_mean_over_languages(tmp_pa
     chosen = dev_metric.choose(tasks, "entities/recall@1")
     assert chosen.task(on_a_circle) == {"entities/recall@1": 0.75}
     with pytest.raises(
-        InputError, match=r"evals.best='entities/recall@1' needs data of your own; give --config.evals.ent"
+        InputError, match=r"evals.best='entities/recall@1' needs your own data; give --config.evals.ent"
     ):
         dev_metric.choose({}, "entities/recall@1")
     pair = dataclasses.replace(config, student=CrossEncoder())

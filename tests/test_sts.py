@@ -268,7 +268,7 @@ def test_an_unknown_best_metric_names_those_of_the_run(sts_data):
     tasks = select.available_tasks(data_folder=sts_data, graded=None, agreement_task=None)
     with pytest.raises(InputError, match="'pair/spearman' is not measured.*sts-b-dev/spearman"):
         select.choose(tasks, "pair/spearman")
-    with pytest.raises(InputError, match="'pairs/spearman' needs data of your own; give --config.evals.pairs=FILE"):
+    with pytest.raises(InputError, match="'pairs/spearman' needs your own data; give --config.evals.pairs=FILE"):
         select.choose(tasks, "pairs/spearman")
     with pytest.raises(InputError, match="set JAXDISTILL_DATA to a folder with STS-B"):
         select.choose({})

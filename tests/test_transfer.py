@@ -68,7 +68,7 @@ def test_a_set_is_learnt_and_each_sentence_embedded_once(tmp_path):
         (["label\ttext", "1\tfine"], "the columns are label, text; label and sentence are needed"),
         (["label\tsentence", "1\tfine\tmore"], r":2: 3 fields, 2 are expected \(label, sentence\)"),
         (["label\tsentence", "1\t "], ":2: column sentence is empty"),
-        (["label\tsentence"], "a header and no row"),
+        (["label\tsentence"], "a header but no rows"),
     ],
 )
 def test_a_malformed_set_is_one_clear_error(tmp_path, lines, message):

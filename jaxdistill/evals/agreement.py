@@ -26,7 +26,7 @@ class AgreementTask:
     teacher: Float[np.ndarray, " n"]
     """The teacher's cosine similarity of each pair."""
     roles: tuple[Sequence[str], Sequence[str]] = ((), ())
-    """Roles of the first and of the second sentences, empty: none has one. With roles, `embed` must be a `RoleEmbed`."""
+    """Roles of the first and of the second sentences; empty: none has one. With roles, `embed` must be a `RoleEmbed`."""
 
     def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
         """`agreement/spearman`, in [-1, 1]; 1 for the teacher itself."""
@@ -40,17 +40,17 @@ class AgreementTask:
 def agreement_task(teacher: Embed, first: Sequence[str], second: Sequence[str]) -> AgreementTask:
     """The evaluation on these pairs; computes the teacher's similarities."""
     if len(first) != len(second) or len(first) < 2:
-        raise InputError(f"agreement is measured on sentence pairs, 2 or more; got {len(first)} and {len(second)}.")
+        raise InputError(f"agreement needs at least 2 sentence pairs; got {len(first)} and {len(second)} sentences.")
     return AgreementTask(first=tuple(first), second=tuple(second), teacher=cosines(teacher, first, second))
 
 
 def held_out_task(
     vectors: Mapping[str, Float[np.ndarray, " e"]], *, seed: int, roles: Mapping[str, str] | None = None
 ) -> AgreementTask:
-    """The evaluation on held-out sentences with the teacher's vectors of them.
+    """The evaluation on held-out sentences, given with the teacher's vectors.
 
-    Each sentence is paired with its nearest neighbour and with a random other one: random pairs alone are nearly all
-    unrelated, and a ranking of them says little.
+    Each sentence is paired with its nearest neighbour and with a random one: random pairs alone are nearly all unrelated,
+    so their ranking says little.
 
     Args:
       roles: role of each sentence; None: none has one.

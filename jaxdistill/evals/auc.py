@@ -1,9 +1,9 @@
-"""Measures how well similarities separate pairs that belong together from others: AUC on QQP, QNLI and MRPC.
+"""Measures how well similarities separate matching pairs from others: AUC on QQP, QNLI and MRPC.
 
 Protocol of Trans-Encoder (Liu et al., ICLR 2022, https://arxiv.org/abs/2109.13059, section 3 and Table 2): the area
 under the ROC curve of cosine similarity against the binary label; nothing is trained.
 
-The sets come from a data folder. Splits, test and dev (for choosing models), which share no row:
+The sets come from a data folder. Their test and dev (for choosing models) splits share no row:
 
     qqp    the sample of 1,000 pairs; no dev, as no other pairs with both labels are available (paper: 10,000 and 1,000)
     qnli   the official dev set without its first 1,000 pairs; those 1,000 (as in the paper: test labels are not public)
@@ -33,11 +33,11 @@ class PairSet:
     dev_file: str = ""
     """File with the pairs for choosing models; empty: the set has none."""
     dev_rows: int = 0
-    """Number of these pairs, at the beginning of that file."""
+    """Number of pairs for choosing models, at the start of `dev_file`."""
 
     @property
     def skipped(self) -> int:
-        """Rows at the beginning of the file that are not scored."""
+        """Number of rows at the start of the test file that are dev rows and not scored."""
         return self.dev_rows if self.dev_file == self.file else 0
 
 
@@ -47,7 +47,7 @@ SETS: Mapping[str, PairSet] = {
     "mrpc": PairSet(part="transfer", file="mrpc.test.tsv.gz", dev_file="mrpc.train.tsv.gz", dev_rows=408),
 }
 DEV_METRICS: Mapping[str, str] = {f"{name}-dev/auc": name for name, known in SETS.items() if known.dev_file}
-"""Metric to the name of its set."""
+"""Maps metrics to names of sets."""
 PROTOCOL = "area under the ROC curve of cosine similarity (Trans-Encoder)"
 
 
@@ -79,21 +79,21 @@ def protocol(name: str) -> str:
 
 
 def auc_task(folder: str | Path, name: str) -> AucTask:
-    """The evaluation on a set of a data folder; InputError with file and line for a bad row."""
+    """The evaluation on a set of a data folder; raises `InputError` with file and line for a bad row."""
     (path,) = files(folder, name)
     return _task(f"auc/{name}", path, slice(SETS[name].skipped, None))
 
 
 def dev_task(folder: str | Path, name: str) -> AucTask:
-    """The evaluation on a set's pairs for choosing models; the set must have some."""
+    """The evaluation on a set's dev pairs; the set must have some."""
     known = SETS[name]
     return _task(f"{name}-dev/auc", part_of(folder, known.part) / known.dev_file, slice(known.dev_rows))
 
 
 def graded_task(pairs: GradedPairs) -> AucTask:
-    """`pairs/auc` of the user's own pairs; InputError unless they are binary."""
+    """`pairs/auc` of the user's own pairs; raises `InputError` unless all scores are 0 or 1."""
     if not is_binary(pairs):
-        raise InputError(f"{pairs.name}: {AUC_METRIC} needs the scores 0 and 1; take pairs/spearman for others.")
+        raise InputError(f"{pairs.name}: {AUC_METRIC} needs scores of 0 and 1; use pairs/spearman for others.")
     return AucTask(metric=AUC_METRIC, first=pairs.first, second=pairs.second, labels=pairs.scores.astype(np.int64))
 
 
@@ -101,13 +101,13 @@ def _task(metric: str, path: Path, chosen: slice) -> AucTask:
     labels, texts = labelled(path, ("sentence1", "sentence2"), ("0", "1"))
     dev = chosen.start or chosen.stop or 0
     if len(texts) <= dev:
-        raise InputError(f"{path}: {len(texts)} pairs; more than {dev} are needed, the first {dev} are dev.")
+        raise InputError(f"{path}: {len(texts)} pairs; more than {dev} are needed, because the first {dev} are dev.")
     first, second = zip(*texts[chosen], strict=True)
     return AucTask(metric=metric, first=first, second=second, labels=labels[chosen])
 
 
 def _units(sources: Sources) -> Iterable[Unit | Absent]:
-    """The published sets, unless the user gives own pairs."""
+    """The published sets, unless the user gives pairs."""
     if sources.pairs or not sources.data:
         return ()
     return set_units(sources, "auc", tuple(SETS), files=files, protocol=protocol, task=auc_task)

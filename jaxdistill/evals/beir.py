@@ -4,13 +4,13 @@ A set is a folder with
 
 - `corpus.jsonl` (`_id` or `id`, `title`, `text`) or `corpus.tsv` (id, title, text, or a header of these names in any order),
 - `queries.jsonl` (`_id` or `id`, `text`) or `queries.tsv` (id, text, likewise),
-- `qrels/train.tsv`, `qrels/dev.tsv` and `qrels/test.tsv`, or some of them (query-id, corpus-id, score; a first line whose
-  third field is no number is a header, whose names may have any order); a lone `qrels.tsv` counts as test,
+- some of `qrels/train.tsv`, `qrels/dev.tsv` and `qrels/test.tsv` (query-id, corpus-id, score; a first line whose third field
+  is not a number is a header, with names in any order); a lone `qrels.tsv` counts as test,
 
-each plain or `.gz` (BEIR, Thakur et al., NeurIPS Datasets 2021, https://arxiv.org/abs/2104.08663); or, as BEIR's sets lie on
-the Hugging Face hub, `corpus/*.parquet` and `queries/*.parquet` with these columns. The judgements of a set NAME may also be
-`test.tsv` and so on of a set NAME-qrels beside it. A set may be the name of such a data set on the hub. `A+B` asks the queries of A in the
-documents of B, which needs the same ids: a set in two languages measures retrieval across them.
+each plain or `.gz` (BEIR, Thakur et al., NeurIPS Datasets 2021, https://arxiv.org/abs/2104.08663). As in BEIR's sets on the
+Hugging Face hub, the tables may also be `corpus/*.parquet` and `queries/*.parquet` with these columns, and the judgements
+`test.tsv` and so on in a set NAME-qrels beside the set NAME. A set may be given by its name on the hub. `A+B` runs the queries
+of A on the documents of B, which must have the same ids: for a set in two languages, this measures retrieval across them.
 """
 
 import re
@@ -29,7 +29,7 @@ from jaxdistill.files.reading import LINE_BYTES, foreign_errors, parsed_json, re
 SCORE_NAMES = ("score", "relevance", "rel", "label")
 """Names of the column of judgements that holds the relevance."""
 IDS = ("_id", "id")
-"""Names of the field with the id; the first that there is counts."""
+"""Names of the id's field; the first one present counts."""
 RELEVANCE = re.compile(r"([+-]?\d{1,9})(?:\.0*)?")
 """A whole number that fits trec_eval's integers, also as `1.0`."""
 
@@ -38,14 +38,14 @@ class Record(NamedTuple):
     """A query or a document."""
 
     place: str
-    """Where it stands, for errors."""
+    """File and line, for errors."""
     name: str
     cells: list[str]
-    """The text; of a document, its title first."""
+    """The text; for a document, title and text."""
 
 
 Judgement = tuple[str, str, str, int]
-"""Where it stands, the ids of query and document, and the relevance."""
+"""(file and line, id of the query, id of the document, relevance)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,19 +54,19 @@ class RetrievalSet:
 
     name: str
     split: Split
-    """Which of the set's judgements these are."""
+    """The split of the judgements."""
     documents: Mapping[str, str]
-    """Id to title and text."""
+    """Maps ids to title and text."""
     queries: Mapping[str, str]
-    """Id to text, of the queries that are judged."""
+    """Maps ids to texts, of judged queries only."""
     judged: Mapping[str, Mapping[str, int]]
-    """Id of a query to its judged documents and their relevance; above 0 is relevant."""
+    """Maps query ids to judged document ids and their relevance; above 0 is relevant."""
     also_documents: Collection[str]
     """Ids shared by a query and a document with the same text, as in ArguAna and Quora. For `A+B`: the documents of A."""
 
 
 def judges_alike(first: Path, second: Path, *, split: Split) -> bool:
-    """Whether more than half of one set's relevant pairs, by their ids, are relevant in the other."""
+    """Whether more than half of one set's relevant pairs of ids are relevant in the other set too."""
     one, other = (
         {
             (query, document)
@@ -79,7 +79,7 @@ def judges_alike(first: Path, second: Path, *, split: Split) -> bool:
 
 
 def read_set(files: SetFiles) -> RetrievalSet:
-    """Reads a set; raises `InputError` with file and line for a bad row, and for what `set_of` refuses."""
+    """Reads a set; raises `InputError` with file and line for a bad row, and like `set_of`."""
     return set_of(
         files.name,
         files.split,
@@ -104,16 +104,15 @@ def set_of(
     places: Sequence[str],
     asked_corpus: Iterable[Record] = (),
 ) -> RetrievalSet:
-    """The set with these records.
+    """Builds a set from these records.
 
     Args:
-      places: what errors call queries, corpus and judgements.
+      places: names of queries, corpus and judgements in errors.
       asked_corpus: for `A+B`, the documents of A.
 
     Raises:
-      InputError: with the place, for an id that appears twice, a query that is empty, two judgements that contradict each
-        other, a judgement of a query that the set does not have, or a relevant document that it does not have; or if no
-        document has text, or no query a relevant document.
+      InputError: a duplicate id, an empty query, contradictory judgements, a judged query or a relevant document that the
+        set lacks; or no document has text, or no query has a relevant document.
     """
     texts = {name: _joined(cells) for name, cells in _texts(queries, places[0], may_be_empty=False)}
     documents, also_documents = {}, set()
@@ -125,7 +124,9 @@ def set_of(
         if document in documents and _is_query(document, cells[-1], texts):
             also_documents.add(document)
     if not any(documents.values()):
-        raise InputError(f"{places[1]}: none of its {len(documents):,} documents has text; at least one must have.")
+        raise InputError(
+            f"{places[1]}: none of its {len(documents):,} documents has text; at least one must have some."
+        )
     judged = _judged(judgements, texts, documents, places)
     if not any(relevance > 0 for of_query in judged.values() for relevance in of_query.values()):
         raise InputError(f"{places[2]}: no query has a relevant document; at least one judgement must be above 0.")
@@ -158,7 +159,7 @@ def _judged(
 
 
 def _is_query(name: str, text: str, queries: Mapping[str, str]) -> bool:
-    """Whether a document and the query with its id have the same text, up to white space."""
+    """Whether the query with a document's id has the same text, ignoring white space."""
     return name in queries and queries[name].split() == text.split()
 
 
@@ -167,13 +168,13 @@ def _joined(cells: Sequence[str]) -> str:
 
 
 def _texts(records: Iterable[Record], where: str, *, may_be_empty: bool) -> Iterator[tuple[str, list[str]]]:
-    """`(id, cells)` of each record without outer white space; raises `InputError` for an id that appears twice."""
+    """Yields (id, cells) of each record, without outer white space; raises `InputError` for a duplicate id."""
     seen: set[str] = set()
     for place, name, cells in records:
         if not name.strip():
-            raise InputError(f"{place} has an empty id; each record needs one of its own.")
+            raise InputError(f"{place} has an empty id; each record needs its own.")
         if name in seen:
-            raise InputError(f"{place} has the id {name!r:.60}, as an earlier line; ids must differ.")
+            raise InputError(f"{place} has the id {name!r:.60} of an earlier line; ids must differ.")
         seen.add(name)
         cells = [cell.strip() for cell in cells]
         if not any(cells) and not may_be_empty:
@@ -184,7 +185,7 @@ def _texts(records: Iterable[Record], where: str, *, may_be_empty: bool) -> Iter
 
 
 def _records(paths: Sequence[Path], fields: Sequence[str]) -> Iterator[Record]:
-    """Each record of the files; a first row of the fields' names is a header."""
+    """Yields each record of the files; a first row with the fields' names is a header."""
     of_suffix = {".parquet": _parquet_records, ".tsv": _tsv_records}
     for path in paths:
         yield from of_suffix.get(table_suffix(path), _json_records)(path, fields)
@@ -204,7 +205,7 @@ def _tsv_records(path: Path, fields: Sequence[str]) -> Iterator[Record]:
 
 
 def _named_order(header: Sequence[str], fields: Sequence[str]) -> list[int]:
-    """The columns of the id and of the fields; nothing if the row is no header."""
+    """The columns of the id and of the fields; empty if the row is not a header."""
     names = [cell.strip().lower() for cell in header]
     others = [name for name in names if name not in fields]
     is_header = len(others) == 1 and others[0].endswith("id") and set(fields) < set(names)
@@ -226,7 +227,7 @@ def _json_records(path: Path, fields: Sequence[str]) -> Iterator[Record]:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, int, str]]:
-    """`(place, number, text)` of each line that is not blank."""
+    """Yields (place, number, text) of each line that is not blank."""
     return ((f"{path}:{line}", line, text) for line, text in text_lines(path) if text.strip())
 
 
@@ -247,7 +248,7 @@ def _parquet_records(path: Path, fields: Sequence[str]) -> Iterator[Record]:
 
 
 def _cell(value: object, place: str, column: str, limit_bytes: int = LINE_BYTES) -> str:
-    """As `checked_text`; an id may also be a whole number, and must be there."""
+    """Like `checked_text`, but an id must be present and may be a whole number."""
     if column not in IDS:
         return checked_text(value, place, column, limit_bytes)
     if isinstance(value, bool) or not isinstance(value, str | int):
@@ -256,7 +257,7 @@ def _cell(value: object, place: str, column: str, limit_bytes: int = LINE_BYTES)
 
 
 def _judgements(path: Path) -> Iterator[tuple[int, str, str, int]]:
-    """`(line, query, document, relevance)` of each row; a first row that ends in no number is a header."""
+    """Yields (line, query, document, relevance) of each row; a first row that does not end in a number is a header."""
     order = [0, 1, 2]
     for number, (place, line, text) in enumerate(_lines(path)):
         fields = text.split("\t")
@@ -274,7 +275,7 @@ def _judgements(path: Path) -> Iterator[tuple[int, str, str, int]]:
 
 
 def _judgement_order(header: Sequence[str]) -> list[int]:
-    """The columns of query, document and relevance, by name; BEIR's order if the names are unknown."""
+    """The columns of query, document and relevance, by name; in BEIR's order if the names are unknown."""
     names = [cell.strip().lower() for cell in header]
     query = [column for column, name in enumerate(names) if name.startswith("q")]
     relevance = [column for column, name in enumerate(names) if name in SCORE_NAMES]
@@ -292,5 +293,5 @@ def _is_number(text: str) -> bool:
 
 
 def _shown(paths: Sequence[Path]) -> str:
-    """The file, or the folder of several."""
+    """The file, or the folder of several files, for errors."""
     return str(paths[0] if len(paths) == 1 else paths[0].parent)

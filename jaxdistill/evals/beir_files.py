@@ -1,4 +1,4 @@
-"""Finds the files of retrieval sets in BEIR's form, in folders and on the hub; `beir.py` says what they hold."""
+"""Finds the files of retrieval sets in BEIR's format, in folders and on the hub; `beir.py` describes the format."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -13,9 +13,9 @@ CORPUS = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.tsv", "corpus.tsv.gz", "cor
 QUERIES = ("queries.jsonl", "queries.jsonl.gz", "queries.tsv", "queries.tsv.gz", "queries/*.parquet")
 SPLITS: tuple[Split, ...] = get_args(Split)
 WITHOUT_SPLIT = ("qrels.tsv", "qrels.tsv.gz")
-"""Judgements that name no split; they count as test."""
+"""Files of judgements without a split, which count as test."""
 BESIDE = "-qrels"
-"""Ends the name of a data set with the judgements of another."""
+"""Suffix of the name of a data set that holds another one's judgements."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,32 +28,32 @@ class SetFiles:
     queries: Sequence[Path]
     qrels: Path
     split: Split
-    """Which judgements `qrels` holds."""
+    """The split of the judgements in `qrels`."""
     asked_corpus: Sequence[Path] = ()
-    """Of `A+B`, the documents of A, which tell the queries that are documents; empty if A has none."""
+    """For `A+B`, the documents of A, which show which queries are documents themselves; empty if A has none."""
 
     def __iter__(self) -> Iterator[Path]:
         return iter((*self.corpus, *self.queries, self.qrels, *self.asked_corpus))
 
 
 def is_set(folder: Path) -> bool:
-    """Whether a folder holds a corpus in one of the forms."""
+    """Whether a folder holds a corpus in one of the formats."""
     return bool(_found(folder, CORPUS))
 
 
 def is_crossing(spec: str) -> bool:
-    """Whether a spec asks the queries of one set in the documents of another."""
+    """Whether a spec runs the queries of one set on the documents of another (`A+B`)."""
     return len(_parts(spec)) > 1
 
 
 def set_files(spec: str, *, split: Split, option: str = "--split") -> SetFiles:
-    """The files of a set, fetched if it is one of the hub; raises `InputError` if the folder or one of them does not exist.
+    """The files of a set, downloaded from the hub if needed; raises `InputError` if the folder or a file does not exist.
 
     Args:
       spec: a folder, the name `ORG/NAME` of a data set on the hub, or `A+B`: the queries and judgements of A, the documents
         of B.
-      split: of the judgements, `qrels/SPLIT.tsv`; a set need not have the others.
-      option: that names the split, for errors.
+      split: split of the judgements, `qrels/SPLIT.tsv`; a set need not have the other splits.
+      option: the option that names the split, for errors.
     """
     parts = _parts(spec)
     folders = [_folder(part, spec) for part in parts]
@@ -80,7 +80,7 @@ def named_sets(specs: Sequence[str]) -> dict[str, str]:
 
 
 def _parts(spec: str) -> list[str]:
-    """Splits `A+B` into the folders or hub names of queries and documents. A path may contain `+` too."""
+    """Splits `A+B` into the folders or hub names of queries and documents; a path itself may contain `+`."""
     if Path(spec).is_dir():
         return [spec]
     cuts = [[spec[:place], spec[place + 1 :]] for place, letter in enumerate(spec) if letter == "+"]
@@ -88,14 +88,14 @@ def _parts(spec: str) -> list[str]:
 
 
 def _names(spec: str) -> list[str]:
-    """Names for a set, the shortest first: of its folder alone, with the one above, and so on."""
+    """Names for a set, shortest first: its folder's name, the same with the parent folder, and so on."""
     folders = [PurePath(os.path.abspath(part)).parts for part in _parts(spec)]
     depths = range(1, 1 + max(map(len, folders)))
     return ["+".join(str(PurePath(*parts[-depth:])) for parts in folders) for depth in depths]
 
 
 def _found(folder: Path, patterns: Sequence[str]) -> list[Path]:
-    """The files of the first pattern that any file has; hidden ones, such as macOS's `._x.parquet`, are none."""
+    """The files that match the first pattern with any match; ignores hidden ones, such as macOS's `._x.parquet`."""
     found = (
         sorted(path for path in folder.glob(pattern) if path.is_file() and not path.name.startswith("."))
         for pattern in patterns
@@ -111,7 +111,7 @@ def _files(folder: Path, patterns: Sequence[str]) -> list[Path]:
 
 
 def _qrels(name: str, folder: Path, spec: str, split: Split, option: str) -> Path:
-    """The judgements of a split in a set's folder, or in the data set's folder beside it."""
+    """The judgements of a split, in a set's folder or in the folder `NAME-qrels` beside it."""
     found, wanted = _splits(folder, "qrels/"), f"qrels/{split}.tsv"
     beside = folder.resolve().parent / f"{folder.resolve().name}{BESIDE}"
     if not found and not Path(name).is_dir():
@@ -132,7 +132,7 @@ def _qrels(name: str, folder: Path, spec: str, split: Split, option: str) -> Pat
 
 
 def _splits(folder: Path, inside: str) -> dict[Split, Path]:
-    """The splits that a folder has to their files."""
+    """Maps the splits that a folder has to their files."""
     found: dict[Split, Path] = {}
     for split in SPLITS:
         without = WITHOUT_SPLIT if inside and split == "test" else ()
@@ -142,7 +142,7 @@ def _splits(folder: Path, inside: str) -> dict[Split, Path]:
 
 
 def _folder(name: str, spec: str) -> Path:
-    """The folder of a set, fetched from the hub if it is none here."""
+    """The folder of a set, downloaded from the hub if it is not a local one."""
     if Path(name).is_dir():
         return Path(name)
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
@@ -151,7 +151,7 @@ def _folder(name: str, spec: str) -> Path:
 
 
 def _fetched(name: str, patterns: Sequence[str], begin: str) -> Path:
-    """The folder of a data set of the hub with the files of these patterns; `begin` is the begin of an error."""
+    """Downloads the files of a hub's data set that match these patterns; returns the folder. `begin` starts errors."""
     from huggingface_hub import snapshot_download
 
     with foreign_errors(f"{begin} {name} cannot be fetched from the hub"):

@@ -1,13 +1,13 @@
 """Measures retrieval of translations: recall at 1 of a sentence's own translation among all translations.
 
-Recall at 1 is the share of sentences whose nearest neighbour on the other side, by cosine similarity, is their own
+Recall at 1 is the share of sentences whose nearest neighbour in the other language, by cosine similarity, is their own
 translation; it is measured in both directions. The protocol follows LASER's Tatoeba test (Artetxe and Schwenk,
 TACL 2019, https://arxiv.org/abs/1812.10464), which reports the error rate, one minus recall.
 
 The sets come from a data folder (`multilingual/tatoeba.en-de.test.tsv.gz` and so on; `--data` may name the folder or its
-`multilingual`), or are the user's own. They are tables with one column for each language, whose rows are translations of each
-other. The name of an own file ends in its languages, which name the columns: `NAME.en-de.tsv`, or with `.test` or `.dev` before
-the suffix; `.tsv` or `.csv`, plain or `.gz`; `NAME.` may be lacking.
+`multilingual`), or are the user's own. They are tables with one column per language, whose rows are translations of each
+other. The name of a user's file ends in its languages, which are the names of the columns: `[NAME.]en-de[.test|.dev].tsv` or
+`.csv`, plain or `.gz`.
 """
 
 import re
@@ -49,16 +49,16 @@ SETS = (
     "tatoeba.en-tr",
     "tatoeba.en-ar",
 )
-"""Names of sets; the part after the point names the columns of the file."""
+"""Names of sets; the part after the dot names the file's columns."""
 OWN = re.compile(r"(?P<name>(?:.*\.)?(?P<first>\w+)-(?!(?P=first)\.)\w+)(?:\.(?:test|dev))?\.[ct]sv(?:\.gz)?")
 """Name of a file of translations."""
 OWN_PREFIX = "bitext/"
-"""Before the names of scores of own sets."""
+"""Prefix of the scores of the user's own sets."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bitext:
-    """Sentences of two languages; those at the same place are translations of each other."""
+    """Sentences in two languages; sentences with the same index are translations of each other."""
 
     name: str
     first: tuple[str, ...]
@@ -71,7 +71,7 @@ def recalls(bitext: Bitext, embed: Embed, *, index: Embed | None = None) -> Mapp
     Each distinct sentence is embedded once, in one call of `embed`.
 
     Args:
-      index: another model that embeds the sentences that are searched; None: the evaluated model does.
+      index: another model that embeds the sentences to search; None: the evaluated model.
     """
     sentences = list(dict.fromkeys([*bitext.first, *bitext.second]))
     asked = dict(zip(sentences, unit_vectors(embed, sentences), strict=True))
@@ -117,15 +117,15 @@ def score_names(name: str) -> tuple[str, str]:
 
 
 def files(folder: str | Path) -> dict[str, Path]:
-    """Set name to file, in a data folder."""
+    """Maps names of sets to files in a data folder."""
     return {name: part_of(folder, "multilingual") / f"{name}.test.tsv.gz" for name in SETS}
 
 
 def own_files(specs: Sequence[str]) -> dict[str, Path]:
-    """Set name to file, of files and of folders, whose other files are left out.
+    """Maps names of sets to files, for files and folders; ignores a folder's other files.
 
     Raises:
-      InputError: a path that does not exist, a file with another name, a folder without such files, or two of one name.
+      InputError: a path does not exist, a file's name lacks the languages, a folder has no such file, or a name repeats.
     """
     found: dict[str, Path] = {}
     for spec in map(Path, specs):
@@ -144,7 +144,7 @@ def own_files(specs: Sequence[str]) -> dict[str, Path]:
 
 
 def read_bitext(path: str | Path, name: str) -> Bitext:
-    """Reads `NAME.en-de`: a table with the columns `en` and `de`; InputError with file and line for a bad row."""
+    """Reads `NAME.en-de`: a table with the columns `en` and `de`; raises `InputError` with file and line for a bad row."""
     pairs = [cells for _, cells in columns(path, languages(name))]
     if len(pairs) < 2:
         raise InputError(f"{path}: {len(pairs)} pairs of sentences; retrieval needs at least 2.")
@@ -168,7 +168,7 @@ def _task(path: Path, name: str, asymmetric: bool, model: Model) -> Scoring:
 
 
 def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:
-    """The mean of the data folder's sets if all were measured; of the user's own if there are several and no others."""
+    """The mean over the data folder's sets if all were measured, or over the user's own sets if there are several."""
     published = [score for name in SETS for score in score_names(name)]
     found = dict(average_of(AVERAGE, published)(measured))
     for prefix in ("", ASYMMETRIC):

@@ -1,8 +1,8 @@
 """Ranks documents by BM25, the lexical baseline of retrieval: `--model=bm25`.
 
-Parameters as in BEIR's and Anserini's runs, k1 = 0.9 and b = 0.4; words of two letters and more in lower case, English stop
-words left out, no stemming. Scripts without spaces between words are read as pairs of neighbouring characters, as Lucene
-reads Chinese and Japanese.
+Parameters are those of BEIR's and Anserini's runs, k1 = 0.9 and b = 0.4. Words of two or more letters count, in lower case,
+without English stop words and without stemming. Scripts without spaces between words are split into pairs of neighbouring
+characters, as Lucene does for Chinese and Japanese.
 """
 
 import hashlib
@@ -33,13 +33,13 @@ _CHARACTER = regex.compile(r"\X")
 
 
 def digest() -> str:
-    """SHA-256 of what decides the scores: this file and the versions of the libraries that count and split words."""
+    """SHA-256 of what determines the scores: this file, and the versions of the libraries that split and count words."""
     used = versions(("bm25s", "regex"))
     return hashlib.sha256(Path(__file__).read_bytes() + repr(used).encode()).hexdigest()
 
 
 def rank(queries: Sequence[str], documents: Sequence[str], count: int) -> Ranking:
-    """The `count` documents with the highest scores for each query; minus infinity for those that share no word with it.
+    """The `count` highest-scoring documents for each query; the score is minus infinity if a document shares no word with it.
 
     Raises:
       InputError: no document has a word.
@@ -63,7 +63,7 @@ def words(text: str) -> list[str]:
     """The words of a text in order, without stop words; pairs of characters where its script has no spaces."""
     from bm25s.stopwords import STOPWORDS_EN
 
-    # Full-width letters, ligatures and composed accents are one form each; a capital I with a dot is an i.
+    # Normalises full-width letters, ligatures and composed accents; a capital I with a dot becomes an i.
     text, found, at = unicodedata.normalize("NFKC", text).casefold().replace("i\u0307", "i"), [], 0
     for run in _UNSPACED.finditer(text):
         found += _WORD.findall(text, at, run.start())
@@ -74,5 +74,5 @@ def words(text: str) -> list[str]:
 
 
 def no_vectors(sentences: Sequence[str]) -> NoReturn:
-    """In place of `embed`; raises `InputError`."""
+    """Takes the place of `embed`; raises `InputError`."""
     raise InputError(f"{NAME} has no vectors of sentences; it ranks documents only (--tasks=documents).")

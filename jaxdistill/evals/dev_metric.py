@@ -1,9 +1,8 @@
-"""Chooses the evaluation that decides the best checkpoint of a run.
+"""Chooses the evaluation that determines the best checkpoint of a run.
 
-It is the user's own graded pairs if there are any, else the user's own retrieval sets or entities, else STS-B dev if there
-is a data folder, else agreement with the teacher; or the one that `evals.best` names, such as the dev pairs of QNLI or MRPC.
-The choice is made, and its data read, before training. With `evals.best=last`, this evaluation is measured, but the last
-checkpoint is the one that counts.
+It is the one that `evals.best` names, such as the dev pairs of QNLI or MRPC. By default it is the first available of: the
+user's graded pairs, retrieval sets or entities; STS-B dev, if there is a data folder; agreement with the teacher. The choice
+is made, and its data read, before training. With `evals.best=last`, the evaluation is measured but the last checkpoint counts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,12 +23,12 @@ OWN = {
     **dict.fromkeys(documents.METRICS.values(), "--config.evals.retrieval=FOLDER"),
     entity.METRIC: "--config.evals.entities=FILE",
 }
-"""The option that names the user's data of a metric."""
+"""Maps metrics to the options that name the user's data for them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DevEvaluation:
-    """The evaluation of a run, and its metric that chooses the best checkpoint; higher is better."""
+    """The evaluation that chooses a run's best checkpoint, and its metric; higher is better."""
 
     metric: str
     task: Task
@@ -44,10 +43,10 @@ def available_tasks(
     entities: Sequence[EntitySet] = (),
     best: str = "",
 ) -> dict[str, Task]:
-    """Metric name to evaluation, the preferred one first. Reads the sets, so that errors appear before training.
+    """Maps metrics to evaluations, the preferred one first. Reads the sets, so that errors appear before training.
 
-    Graded pairs are scored by AUC if `best` says so, or if `best` is empty and all scores are 0 or 1. A set of
-    `auc.DEV_METRICS` is used only if `best` names it.
+    Graded pairs are scored by AUC if `best` names that metric, or if `best` is empty and all scores are 0 or 1. A set of
+    `auc.DEV_METRICS` is only used if `best` names it.
     """
     tasks: dict[str, Task] = {}
     if graded is not None:
@@ -85,7 +84,7 @@ def choose(tasks: Mapping[str, Task], best_metric: str = "") -> DevEvaluation:
     metric = wanted or next(iter(tasks))
     if metric not in tasks and metric in OWN:
         raise InputError(
-            f"evals.best={metric!r} needs data of your own; give {OWN[metric]}, or another --config.evals.best."
+            f"evals.best={metric!r} needs your own data; give {OWN[metric]}, or another --config.evals.best."
         )
     if metric not in tasks:
         known = ", ".join([*tasks, LAST])

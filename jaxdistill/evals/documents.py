@@ -1,8 +1,8 @@
-"""Measures retrieval of documents: nDCG@10, recall, MRR@10 and MAP on sets in BEIR's form.
+"""Measures retrieval of documents: nDCG@10, recall, MRR@10 and MAP on sets in BEIR's format.
 
-Queries and documents are ranked by cosine similarity, exactly. A model with prompts for queries and documents puts them
-before the texts. With an index model, its vectors of the documents are searched too; with a reranker, a cross-encoder
-puts the first documents of each query in order.
+Documents are ranked exactly, by cosine similarity with the query. A model prepends its prompts for queries and documents, if
+it has them. With an index model, queries are also run on its vectors of the documents; with a reranker, a cross-encoder also
+reorders the first documents of each query.
 """
 
 import math
@@ -40,20 +40,20 @@ PROTOCOL = (
     "measures of trec_eval over all judged queries"
 )
 RERANKED_DOCUMENTS = 100
-"""Documents of each query that a cross-encoder puts in order."""
+"""Number of documents per query that a cross-encoder reorders."""
 RERANKING = f"; the first {RERANKED_DOCUMENTS} by the rank of a cross-encoder's scores"
 BLOCK_DOCUMENTS = 50_000
-"""Documents compared at a time."""
+"""Number of documents compared at a time."""
 ENGLISH = "en"
 METRICS: Mapping[str, str] = {split: f"retrieval-{split}/ndcg@10" for split in beir_files.SPLITS}
-"""Split to the score that chooses checkpoints by its judgements."""
+"""Maps splits to the metric that chooses checkpoints by their judgements."""
 
 
 def ranked_by_vectors(embed_query: Embed, embed_document: Embed, known: RetrievalSet) -> Ranking:
     """The `DEPTH` nearest documents of each query; a zero vector has cosine 0 to all.
 
     Raises:
-      InputError: a vector is not finite, all are zero, or all documents have the same one.
+      InputError: a vector is not finite, all are zero, or all documents have the same vector.
     """
     queries = unit_or_zero_vectors(embed_query, list(known.queries.values()))
     texts = list(known.documents.values())
@@ -64,7 +64,7 @@ def ranked_by_vectors(embed_query: Embed, embed_document: Embed, known: Retrieva
 
 
 def reranked(ranking: Ranking, reranker: Scorer, known: RetrievalSet) -> Ranking:
-    """The first `RERANKED_DOCUMENTS` of each query in the order of a cross-encoder's scores; later ones keep their order.
+    """Reorders the first `RERANKED_DOCUMENTS` of each query by a cross-encoder's scores; later ones keep their order.
 
     Raises:
       InputError: a score is NaN or infinity.
@@ -80,15 +80,16 @@ def reranked(ranking: Ranking, reranker: Scorer, known: RetrievalSet) -> Ranking
     if useless.any():
         raise InputError(
             f"the reranker gives NaN or infinity for {useless.sum():,} of {len(judged):,} pairs, the first with the "
-            f"document {read[1][int(np.argmax(useless))]!r:.60}; its weights cannot be right."
+            f"document {read[1][int(np.argmax(useless))]!r:.60}; its weights are wrong."
         )
-    # What the cross-encoder has read comes first. Ranks, because sums with scores of 1e-17 are all the same.
+    # Documents that the cross-encoder has read come first. By rank, not by an offset: added to a large number, scores of
+    # 1e-17 would all be equal.
     scores[asked, places] = np.unique(judged, return_inverse=True)[1] + scores.max() + 1.0
     return _best_first(scores, rows)
 
 
 def without_itself(ranking: Ranking, known: RetrievalSet) -> Ranking:
-    """The ranking without the queries that are documents too, each left out of its own documents unless judged relevant."""
+    """Removes from each query's ranking the document that is the query itself, unless it is judged relevant."""
     scores, rows = np.array(ranking[0], np.float64), ranking[1]
     place = {name: row for row, name in enumerate(known.documents)}
     for number, query in enumerate(known.queries):
@@ -115,7 +116,7 @@ class DocumentsTask:
     sets: Sequence[RetrievalSet]
 
     def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
-        """`retrieval-dev/ndcg@10`, in [0, 1], the mean over the sets; nothing of a cross-encoder. `embed` must be a `RoleEmbed`."""
+        """`retrieval-dev/ndcg@10`, in [0, 1], the mean over the sets; empty for a cross-encoder. `embed` must be a `RoleEmbed`."""
         if isinstance(embed, Scorer):
             return {}
         query, document = (partial(cast(RoleEmbed, embed), role=role) for role in ("query", "document"))
@@ -126,15 +127,15 @@ class DocumentsTask:
 
     @property
     def metric(self) -> str:
-        """Name of the score; all sets are of one split."""
+        """Name of the score; all sets have the same split."""
         return METRICS[self.sets[0].split]
 
 
 def specs(sources: Sources) -> Sequence[str]:
-    """The sets to measure: those that are named, or all in `retrieval/` of the data folder.
+    """The sets to measure: the named ones, or all in `retrieval/` of the data folder.
 
-    Of a set in several languages, `NAME-LANGUAGE`, the queries of each are also asked in the English documents, if most of
-    their answers have the same ids there.
+    If the folder has a set in several languages (`NAME-LANGUAGE`), the queries of each language are also run on the English
+    documents, provided that most of their answers have the same ids there.
     """
     if sources.retrieval or not sources.data:
         return sources.retrieval
@@ -156,7 +157,7 @@ def specs(sources: Sources) -> Sequence[str]:
 def _answers_are_those_of(folder: Path, english: Path, split: Split) -> bool:
     try:
         return beir.judges_alike(folder, english, split=split)
-    except InputError:  # the unit of the set itself says it
+    except InputError:  # the set's own unit reports it
         return False
 
 
@@ -177,7 +178,7 @@ def _units(sources: Sources) -> Iterable[Unit | Absent]:
 def units_of(
     known: SetFiles | RetrievalSet | InputError, name: str, sources: Sources, *, is_averaged: bool = True
 ) -> Iterator[Unit]:
-    """The units of a set, in files or in memory: by the model alone, in another model's index, and after a reranker."""
+    """The units of a set, in files or in memory: the model alone, with another model's index, and with a reranker."""
     in_memory = [known.documents, known.queries, known.judged] if isinstance(known, RetrievalSet) else None
     for asymmetric, is_reranked in product(index_ways(sources), (False, True) if sources.reranked else (False,)):
         prefix = RERANKED * is_reranked + ASYMMETRIC * asymmetric
@@ -194,7 +195,7 @@ def units_of(
 
 
 def _files(spec: str, name: str, split: Split) -> SetFiles | InputError:
-    """The files of a set; if it lacks one the error, which its units raise when they run, so that others are scored."""
+    """The files of a set, or the error if one is missing; its units raise the error when they run, so others still run."""
     try:
         return replace(beir_files.set_files(spec, split=split), name=name)
     except InputError as error:
@@ -206,7 +207,7 @@ def _values(known: SetFiles | RetrievalSet | InputError, prefix: str, model: Mod
         raise known
     known = beir.read_set(known) if isinstance(known, SetFiles) else known
     if model.rank is not None and ASYMMETRIC in prefix:
-        return {"scores": {}}  # it has no vectors to ask another model's index with
+        return {"scores": {}}  # it has no vectors with which to query another model's index
     if model.rank is not None:
         texts = list(known.documents.values())
         ranking = model.rank(list(known.queries.values()), texts, min(DEPTH, len(texts)))
@@ -221,7 +222,7 @@ def _values(known: SetFiles | RetrievalSet | InputError, prefix: str, model: Mod
 
 
 def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:
-    """The mean nDCG@10 over sets in one language, if there are several; NaN if the unit of one failed."""
+    """The mean nDCG@10 over sets in one language, if there are several; NaN if the unit of a set failed."""
     found = {}
     for prefix in PREFIXES:
         begin = f"{prefix}documents/"

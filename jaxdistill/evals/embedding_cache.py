@@ -1,4 +1,4 @@
-"""Caches what models compute of text that evaluations share: SST2 has two thirds of MR's sentences, SICK-E most of SICK-R's."""
+"""Caches vectors and scores of text that evaluations share: SST2 has two thirds of MR's sentences, SICK-E most of SICK-R's."""
 
 from collections.abc import Sequence
 
@@ -11,8 +11,8 @@ from jaxdistill.core import Embed, InputError, Scorer
 class EmbeddingCache:
     """An `Embed` that computes each distinct sentence once and keeps its vector in memory.
 
-    A cached vector may differ from a new one by rounding, because that depends on the other sentences of a batch. All tasks
-    of `evaluate` together keep 300,000 vectors: 0.5 GB for MiniLM, 1.3 GB for vectors of 1,024 numbers.
+    A cached vector may differ from a new one by rounding, which depends on the other sentences of a batch. All tasks of
+    `evaluate` together keep 300,000 vectors: 0.5 GB for MiniLM, 1.3 GB for vectors of 1,024 numbers.
 
     Raises:
       InputError: the model does not return one vector for each sentence.
@@ -33,7 +33,7 @@ class EmbeddingCache:
 
 
 class ScoreCache:
-    """A `Scorer` that reads each pair once: rankings of a query by several models share many of their first documents."""
+    """A `Scorer` that reads each pair once: several models' rankings of a query share many of their first documents."""
 
     def __init__(self, scorer: Scorer):
         self._scorer, self._scores = scorer, {}

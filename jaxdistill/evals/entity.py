@@ -1,10 +1,10 @@
-"""Measures entity resolution: recall of the entity that a query means in a catalogue.
+"""Measures entity resolution: recall of the entity in a catalogue that a query refers to.
 
-The task of SimTDE (Xie et al., SIGIR 2023, section 4.2 and Table 3): every query is compared with every entity of its
+The task is SimTDE's (Xie et al., SIGIR 2023, section 4.2 and Table 3): every query is compared with every entity of its
 language; recall at `k` is the share of queries with a right entity among the `k` nearest by cosine similarity. SimTDE's
-radio stations are not public, so the files are the user's own. There is one file for each language, which the last part of
-its name before the suffix says (`de.tsv`, `stations.de.csv.gz`). Its columns are `query`, `entity` and `label` (1: the
-query means the entity, 0: it does not). All entities of a file are the catalogue; queries without a right entity are left out.
+radio stations are not public, so the files are the user's own. There is one file per language, which is the last part of its
+name before the suffix (`de.tsv`, `stations.de.csv.gz`). Its columns are `query`, `entity` and `label` (1: the query refers to
+the entity, 0: it does not). All entities of a file form the catalogue; queries without a right entity are ignored.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -35,14 +35,14 @@ class EntitySet:
     entities: tuple[str, ...]
     """The catalogue, each entity once."""
     meant: tuple[frozenset[int], ...]
-    """The entities that each query means, by their place in the catalogue."""
+    """The entities that each query refers to, as indices of the catalogue."""
 
 
 def recalls(known: EntitySet, embed: Embed, *, index: Embed | None = None) -> Mapping[str, float]:
     """`entity/LANGUAGE recall@1` and so on, in [0, 1].
 
     Args:
-      index: another model that embeds the entities (LEAF, arXiv 2509.12539); None: the evaluated model does.
+      index: another model that embeds the entities (LEAF, arXiv 2509.12539); None: the evaluated model.
     """
     queries, entities = unit_vectors(embed, known.queries), unit_vectors(index or embed, known.entities)
     refuse_same_vectors(entities, known.entities, f"the model finds all {len(entities):,} entities")
@@ -64,7 +64,7 @@ class EntitiesTask:
 
 
 def read_entities(path: str | Path) -> EntitySet:
-    """Reads a file of `query`, `entity`, `label`; InputError with file and line for a bad row."""
+    """Reads a file of `query`, `entity`, `label`; raises `InputError` with file and line for a bad row."""
     labels, pairs = labelled(path, ("query", "entity"), ("0", "1"))
     catalogue = {entity: place for place, entity in enumerate(dict.fromkeys(entity for _, entity in pairs))}
     meant: dict[str, set[int]] = {}
@@ -72,7 +72,7 @@ def read_entities(path: str | Path) -> EntitySet:
         if label == 1:
             meant.setdefault(query, set()).add(catalogue[entity])
     if not meant:
-        raise InputError(f"{path}: no row has the label 1; a query needs an entity that it means.")
+        raise InputError(f"{path}: no row has the label 1; a query needs an entity that it refers to.")
     return EntitySet(
         language=language(path),
         queries=tuple(meant),
@@ -82,7 +82,7 @@ def read_entities(path: str | Path) -> EntitySet:
 
 
 def language(path: str | Path) -> str:
-    """`de` of `de.tsv` and of `stations.de.csv.gz`."""
+    """The language in a file's name: `de` for `de.tsv` and `stations.de.csv.gz`."""
     return Path(Path(path).name.removesuffix(".gz")).stem.rpartition(".")[2]
 
 

@@ -1,7 +1,7 @@
 """Defines an evaluation: its name for `--tasks`, its units, and how its scores are shown.
 
-Each file of `evals/` that measures models has an `EVALUATION`, which `evals/suite.py` finds. A module that `--parts` names
-brings its own in a list, `EVALUATIONS`.
+Each file of `evals/` that measures models has an `EVALUATION`, which `evals/suite.py` finds. A module named by `--parts` lists
+its own in `EVALUATIONS`.
 """
 
 import hashlib
@@ -18,39 +18,39 @@ from jaxtyping import Float, Integer
 from jaxdistill.core import Embed, Scorer, Split
 
 Scoring = Callable[[Embed], Mapping[str, float]]
-"""A `core.Task`, or one that needs vectors: from `embed` to named scores."""
+"""Maps `embed` to named scores: a `core.Task`, or a task that needs vectors."""
 SPEARMAN = "Spearman × 100"
 PLAIN = "measure"
-"""Heading of scores in units of their own, which are not multiplied by 100."""
+"""Heading of scores with their own units, which are not multiplied by 100."""
 ASYMMETRIC = "asymmetric "
-"""Prefix of the scores of retrieval in an index that another model made."""
+"""Prefix of scores of retrieval in another model's index."""
 RERANKED = "reranked "
-"""Prefix of the scores of documents whose first ones a cross-encoder put in order."""
+"""Prefix of scores of retrieval after a cross-encoder has reordered the first documents."""
 Ranking = tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]
-"""Scores and places of the best documents for each query, best first; with a score of minus infinity a place is empty."""
+"""Scores and indices of the best documents for each query, best first; a score of minus infinity means no document."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A model as units see it."""
+    """The interface of a model for units."""
 
     embed: Embed
     embed_in_batches: Callable[[int], Embed]
-    """Returns an `embed` that computes this many sentences together."""
+    """Returns an `embed` with this batch size."""
     parameters: int
     size_bytes: int
     """Size of the weights files."""
     index: Embed | None = None
     """The model that makes the index of asymmetric retrieval."""
     embed_query: Embed | None = None
-    """`embed` with the model's prompt for queries. `embed_document` uses its prompt for documents, and `index_document`
-    uses the index model's."""
+    """`embed` with the model's prompt for queries; `embed_document` and `index_document` use the model's and the index
+    model's prompt for documents."""
     embed_document: Embed | None = None
     index_document: Embed | None = None
     rank: Callable[[Sequence[str], Sequence[str], int], Ranking] | None = None
-    """Ranks this many documents for each query, of a model that has no vectors."""
+    """Ranks documents directly, for a model without vectors: (queries, documents, number of documents to return)."""
     reranker: Scorer | None = None
-    """A cross-encoder for the first documents of each query."""
+    """A cross-encoder that reorders the first documents of each query."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +62,8 @@ class Unit:
     files: tuple[Path, ...]
     """All files that it reads; empty if its set comes from the hub."""
     run: Callable[[Model], dict[str, Any]]
-    """Reads the files and evaluates a model. Returns plain data, which is cached as JSON: `scores` by name, `neighbours` if
-    there are sentences to show, `scored_pairs` if there are graded pairs to draw."""
+    """Reads the files and evaluates a model. Returns plain data, which is cached as JSON: `scores` by name and, optionally,
+    `neighbours` (sentences to show) and `scored_pairs` (graded pairs to plot)."""
     is_repeatable: bool = True
     """Whether the same model always gets the same result, so that it can be cached."""
     asks_index: bool = False
@@ -71,11 +71,11 @@ class Unit:
     asks_reranker: bool = False
     """Whether the result also depends on the reranker."""
     is_averaged: bool = True
-    """Whether its scores are part of averages."""
+    """Whether averages include its scores."""
     content: str = ""
-    """Digest of what it reads besides files."""
+    """Digest of its inputs other than files."""
     source: str = ""
-    """Digest of the code, for evaluations from outside the package."""
+    """Digest of the source code, for evaluations from outside the package."""
 
     def digest(self) -> str:
         """SHA-256 of the name, the protocol, the content, and the names and contents of the files."""
@@ -88,15 +88,15 @@ class Unit:
 
 @dataclass(frozen=True)
 class Absent:
-    """A part of an evaluation whose set is not there."""
+    """A part of an evaluation whose set is missing."""
 
     reason: str
-    """What is missing, in a line."""
+    """A line that says what is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """The tasks that are asked for, and where their sets are."""
+    """The requested tasks, and where their sets are."""
 
     data: str = ""
     """The data folder; empty: STS comes from the hub, and no other set is available."""
@@ -109,47 +109,47 @@ class Sources:
     retrieval: tuple[str, ...] = ()
     """Sets of documents in BEIR's form; empty: the data folder's."""
     split: Split = "test"
-    """Which of their judgements are used."""
+    """Split of these sets' judgements."""
     asymmetric: bool = False
-    """Whether retrieval is also measured in an index that another model made."""
+    """Whether to measure retrieval also in another model's index."""
     reranked: bool = False
-    """Whether documents are also measured after a cross-encoder has put the first ones in order."""
+    """Whether to measure retrieval also after a cross-encoder has reordered the first documents."""
     tasks: tuple[str, ...] = ()
     """The names in `--tasks`."""
 
 
 def content_digest(content: Any) -> str:
-    """SHA-256 of plain data."""
+    """SHA-256 of plain (JSON) data."""
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def own_names(measured: Collection[str]) -> Mapping[str, str]:
-    """A column for each score, headed by its name."""
+    """One column per score, headed by its name."""
     return {name: name for name in measured}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """An evaluation as the command line and reports see it."""
+    """An evaluation, for the command line and reports."""
 
     group: str = ""
-    """Its name for `--tasks`, which evaluations may share; empty: only trainings run it."""
+    """Its name for `--tasks`, which several evaluations may share; empty: only trainings run it."""
     names: tuple[str, ...] = ()
-    """Further names for `--tasks` that choose it or some of its sets."""
+    """Further names for `--tasks` that select it or some of its sets."""
     scores: tuple[str, ...]
-    """First parts of its score names, up to a slash."""
+    """Prefixes of its scores' names, up to the first slash."""
     measure: str = SPEARMAN
-    """Heading of the printed table of its scores; `PLAIN` if they have units of their own."""
+    """Heading of the printed table of its scores; `PLAIN` if they have their own units."""
     units: Callable[[Sources], Iterable[Unit | Absent]] = lambda sources: ()
-    """Its units, with an `Absent` for each set that is not there; none of an evaluation that only trainings run."""
+    """Its units, with an `Absent` for each missing set; none if only trainings run it."""
     averages: Callable[[Mapping[str, float]], Mapping[str, float]] = lambda scores: {}
-    """Averages of its scores, if every score that they need was measured; units that failed are NaN among the scores."""
+    """Averages of its scores, if all scores that they need were measured; a failed unit's score is NaN."""
     headings: Callable[[Collection[str]], Mapping[str, str]] = own_names
-    """Columns of a report's first table: measured score to heading, the most telling first."""
+    """Columns of a report's first table: maps measured scores to headings, the most informative first."""
     dev_headings: Mapping[str, str] = field(default_factory=dict)
-    """The same for scores that choose checkpoints; their columns come after all evaluations'."""
+    """The same for scores that choose checkpoints; their columns come last."""
     drawn: tuple[str, ...] = ()
-    """Units whose `scored_pairs` a report may draw; it draws the first that was measured."""
+    """Units whose `scored_pairs` a report may plot; it plots the first one that was measured."""
 
     def owns(self, score: str) -> bool:
         """Whether a score of this name belongs to this evaluation."""
@@ -157,7 +157,7 @@ class Evaluation:
 
 
 def average_of(average: str, scores: Sequence[str]) -> Callable[[Mapping[str, float]], Mapping[str, float]]:
-    """The mean of these scores, named `average`, if all of them were measured; likewise of asymmetric retrieval."""
+    """The mean of these scores, named `average`, if all were measured; likewise for asymmetric retrieval."""
 
     def averages(measured: Mapping[str, float]) -> Mapping[str, float]:
         return {
@@ -170,7 +170,7 @@ def average_of(average: str, scores: Sequence[str]) -> Callable[[Mapping[str, fl
 
 
 def average_heading(average: str, heading: str) -> Callable[[Collection[str]], Mapping[str, str]]:
-    """A column for the average; if it was not measured, a column for each score."""
+    """A column for the average; if it was not measured, one column per score."""
 
     def headings(measured: Collection[str]) -> Mapping[str, str]:
         averages = {f"{prefix}{average}": f"{prefix}{heading}" for prefix in ("", ASYMMETRIC)}
@@ -182,11 +182,11 @@ def average_heading(average: str, heading: str) -> Callable[[Collection[str]], M
 def task_unit(
     name: str, protocol: str, files: Sequence[Path], make: Callable[[Model], Scoring], *, asymmetric: bool = False
 ) -> Unit | Absent:
-    """A unit that runs one task; `Absent` if a file is.
+    """A unit that runs one task; `Absent` if a file is missing.
 
     Args:
-      make: makes the task, and so reads the files, when the unit runs.
-      asymmetric: whether the task asks the index model; its unit and its scores then begin with `ASYMMETRIC`.
+      make: makes the task, which reads the files; called when the unit runs.
+      asymmetric: whether the task uses the index model; names of its unit and scores then begin with `ASYMMETRIC`.
     """
     name = prefixed(name, asymmetric=asymmetric)
     return absent(name, files) or Unit(
@@ -215,7 +215,7 @@ def set_units(
     """A unit `PREFIX/NAME` for each named set of the data folder.
 
     Args:
-      files: data folder and name of a set to its files; likewise `task`.
+      files: maps the data folder and the name of a set to its files; `task` maps them to its task.
     """
     for name in names:
         if sources.data:
@@ -228,12 +228,12 @@ def set_units(
 
 
 def index_ways(sources: Sources) -> tuple[bool, ...]:
-    """Values of `asymmetric` to measure: also True if there is an index model."""
+    """Values of `asymmetric` to measure: False, and True if there is an index model."""
     return (False, True) if sources.asymmetric else (False,)
 
 
 def prefixed(name: str, *, asymmetric: bool) -> str:
-    """The name of a unit or score of symmetric or asymmetric retrieval."""
+    """The name of a unit or score, with `ASYMMETRIC` before it for asymmetric retrieval."""
     return f"{ASYMMETRIC}{name}" if asymmetric else name
 
 
@@ -245,5 +245,5 @@ def absent(name: str, files: Sequence[Path]) -> Absent | None:
 
 
 def no_folder(name: str) -> Absent:
-    """For a set that needs a data folder."""
+    """The `Absent` of a set that needs a data folder."""
     return Absent(f"{name} needs --data=FOLDER with multilingual/, transfer/ and so on, or JAXDISTILL_DATA.")

@@ -3,8 +3,8 @@
 Li et al., On the Sentence Embeddings from Pre-trained Language Models, EMNLP 2020. Architecture and settings
 follow its released code (bohanli/BERT-flow, `config_l3_d3_w32`): a Glow of three levels with three steps each. A step
 scales and shifts every number, reverses their order, and adds to the second half the output of a network of width 32 on the
-first half. After each of the first two levels half of the numbers leave, standardised by a linear map of the others. The
-encoder is not trained; the loss is the negative log-likelihood per number.
+first half. After each of the first two levels, half of the numbers are split off, standardised by a linear map of the rest.
+The encoder is not trained; the loss is the negative log-likelihood per number.
 
 Differences from the code: Adam's bias is corrected; scales are not multiplied by 3, and the network has no scale; the first
 step's scale and shift standardise the whole text, while the code standardises one batch.
@@ -27,7 +27,7 @@ DEVIATION = 0.05
 """Standard deviation of the networks' initial weights."""
 LEARNING_RATE, WEIGHT_DECAY, EPSILON, CLIP_NORM = 1e-3, 0.01, 1e-6, 1.0
 BATCH_SIZE = 64
-"""The code's 32 pairs."""
+"""The code's batches of 32 pairs."""
 ROWS_AT_A_TIME = 8192
 
 
@@ -41,7 +41,7 @@ class Step(NamedTuple):
 
 
 class Level(NamedTuple):
-    """Steps, and the linear map that predicts mean and log deviation of the numbers that leave; None in the last level."""
+    """Steps, and the linear map that predicts mean and log deviation of the split-off numbers; None in the last level."""
 
     steps: tuple[Step, ...]
     leaving: Float[Array, "stays leaving"] | None
@@ -51,7 +51,7 @@ Flow = tuple[Level, ...]
 
 
 def fitted_flow(vectors: Float[np.ndarray, "n e"], *, seed: int = 0) -> Callable[[np.ndarray], np.ndarray]:
-    """A flow trained for one epoch on these vectors, as a function of vectors."""
+    """Trains a flow for one epoch on these vectors; returns it as a function of vectors."""
     random = np.random.default_rng(seed)
     flow = standardising(random, vectors.astype(np.float32))
     order = random.permutation(len(vectors))[: len(vectors) // BATCH_SIZE * BATCH_SIZE]
@@ -131,7 +131,7 @@ def negative_log_likelihood(flow: Flow, x: Float[Array, "n e"]) -> Float[Array, 
 
 @partial(jax.jit, donate_argnums=0)
 def fitted(flow: Flow, batches: Float[Array, "batches n e"]) -> Flow:
-    """The flow after one step of Adam on each batch."""
+    """Trains the flow by one step of Adam on each batch."""
     kernels = jax.tree.map(lambda array: array.ndim == 2, flow)
     optimizer = optax.chain(
         optax.clip_by_global_norm(CLIP_NORM),

@@ -4,9 +4,9 @@ All on STS-B dev (`sts/stsb.dev.tsv.gz`), with vectors of unit length:
 
 - Alignment, the expected distance of pairs that mean the same (gold score above 4, as in SimCSE, Gao et al., EMNLP
   2021), and uniformity, the logarithm of an expected Gaussian potential over pairs of distinct sentences. Lower is
-  better. Both are measured as Wang and Isola define them (ICML 2020, https://arxiv.org/abs/2005.10242), with squared
-  distances, and as DistilCSE's equation 8 does, with plain distances. NOTE the minus before the expectation in the
-  alignment of equation 8 contradicts the sentence below it (expected distance, lower is better); it is left out here.
+  better. Both are measured as defined by Wang and Isola (ICML 2020, https://arxiv.org/abs/2005.10242), with squared
+  distances, and by DistilCSE's equation 8, with plain distances. NOTE: the minus before the expectation in equation 8's
+  alignment contradicts the sentence below it (expected distance, lower is better); it is left out here.
 - Anisotropy: mean cosine of pairs of distinct sentences (Ethayarajh, EMNLP 2019); 0 for uniform directions.
 - ConGen's appendix A.3: Spearman's correlation of cosine similarity and word-level edit distance; near 0 for a model
   that does not look at words. The same correlation of the gold scores is reported too.

@@ -1,4 +1,4 @@
-"""Sets of a caller in memory: graded pairs, and queries, documents and which documents answer which query."""
+"""A caller's sets in memory: graded pairs; and queries, documents, and the documents that answer each query."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,13 +18,13 @@ PAIR = "(sentence1, sentence2, score)"
 
 
 class InMemory(NamedTuple):
-    """Sets that a caller gives as objects."""
+    """Sets that a caller passes as objects."""
 
     pairs: GradedPairs | None = None
     retrieval: RetrievalSet | None = None
 
     def described(self) -> dict[str, str]:
-        """What they are, for results, under the names of the options that name files instead."""
+        """Descriptions for the results file, keyed by the options that otherwise name files."""
         found = {}
         if self.pairs:
             found["pairs"] = f"{len(self.pairs.scores):,} pairs in memory"
@@ -35,7 +35,7 @@ class InMemory(NamedTuple):
 
 
 def graded_pairs(pairs: Any) -> GradedPairs:
-    """The pairs of `(sentence1, sentence2, score)`; raises `InputError` with the place of a wrong one."""
+    """Graded pairs from `(sentence1, sentence2, score)`; raises `InputError` with the index of a wrong one."""
     if not isinstance(pairs, Iterable):
         raise InputError(f"pairs is a {type(pairs).__name__}; give several {PAIR}, or the path of a file.")
     rows = list(pairs)
@@ -54,13 +54,13 @@ def graded_pairs(pairs: Any) -> GradedPairs:
 
 
 def retrieval_set(queries: Any, corpus: Any, relevant_docs: Any) -> RetrievalSet:
-    """The set with these queries, documents and judgements; raises `InputError` for what `evals.beir.set_of` refuses in files.
+    """The set with these queries, documents and judgements; raises `InputError` like `evals.beir.set_of`.
 
     Args:
-      queries: id to text.
-      corpus: id to text, or to a mapping with `text` and perhaps `title`.
-      relevant_docs: id of a query to the ids of the documents that answer it, or to a mapping of ids to whole numbers,
-        above 0 where they do.
+      queries: maps ids to texts.
+      corpus: maps ids to texts, or to mappings with `text` and, optionally, `title`.
+      relevant_docs: maps query ids to the ids of the relevant documents, or to mappings of document ids to whole numbers,
+        which are above 0 for relevant ones.
     """
     given = dict(zip(PARTS, (queries, corpus, relevant_docs), strict=True))
     for name, part in given.items():

@@ -1,4 +1,4 @@
-"""Questions of a retrieval set in BEIR's form, as hard negatives are mined for them."""
+"""Converts a retrieval set in BEIR's format to `Questions`, for mining hard negatives."""
 
 from collections.abc import Iterable
 from itertools import chain
@@ -10,7 +10,7 @@ from jaxdistill.evals.beir_files import set_files
 
 
 def of_retrieval_set(spec: str, split: Split, more: Iterable[str] = ()) -> Questions:
-    """The judged queries of a split and all documents of a set in BEIR's form, and `more` documents."""
+    """The judged queries of a split, and all documents of a set in BEIR's format together with `more` documents."""
     known = read_set(set_files(spec, split=split))
     pairs = (
         (text, known.documents[document])

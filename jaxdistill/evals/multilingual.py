@@ -1,8 +1,8 @@
 """Scores STS 2017: ranking of pairs of Spanish, Arabic and mixed sentences.
 
 The seven tracks come from SemEval-2017 task 1 (Cer et al., https://arxiv.org/abs/1708.00055), 250 pairs each. English
-with German and French, which Reimers and Gurevych (EMNLP 2020) added and ConGen's Table 3 has too, are scored if the folder
-has them. The score is Spearman's correlation of cosine similarity and gold score, as for English STS (the task itself
+with German and with French, which Reimers and Gurevych (EMNLP 2020) added and ConGen's Table 3 includes, are scored if the
+folder has them. The score is Spearman's correlation of cosine similarity and gold score, as for English STS (the task itself
 reports Pearson's). The sets come from a data folder: `multilingual/sts17.es-en.test.tsv.gz` and so on.
 """
 
@@ -25,7 +25,7 @@ def files(folder: str | Path, track: str) -> tuple[Path, ...]:
 
 
 def tracks(folder: str | Path) -> tuple[str, ...]:
-    """The seven tracks, and the added ones that the folder has."""
+    """The seven tracks, and those of `ADDED` that the folder has."""
     return (*TRACKS, *(track for track in ADDED if folder and files(folder, track)[0].is_file()))
 
 

@@ -1,11 +1,11 @@
-"""Finds the nearest captions of random captions, as sentences to read and as mean cosines.
+"""Finds the nearest neighbours of random captions, as sentences to read and as mean cosines.
 
 ConGen's qualitative study (section 5, Table 12, after SimCSE) searches all Flickr30k captions for the neighbours of random
-ones. Here a random 20,000 are searched, because vectors of all 150,000 take longer than the other evaluations together.
+ones. Here 20,000 random captions are searched, because encoding all 150,000 takes longer than all other evaluations together.
 There is no gold answer; the cosine of each neighbour is reported.
 
-If another model made the index (asymmetric search, LEAF, arXiv 2509.12539), its own answers are the gold ones: `overlap`
-is the share of them that the model's queries find.
+If another model made the index (asymmetric search, LEAF, arXiv 2509.12539), its own neighbours are the gold answers:
+`overlap` is the share of them that the model's queries find.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -34,10 +34,10 @@ from jaxdistill.evals.similarity import refuse_same_vectors, unit_vectors
 from jaxdistill.ops.nearest import nearest
 
 Examples = Sequence[Mapping[str, Any]]
-"""For each query: `query`, and `found`, a list of `[cosine, sentence]`, nearest first."""
+"""For each query, `query` and `found`: a list of `[cosine, sentence]`, nearest first."""
 QUERIES = 100
 SHOWN = 5
-"""Queries whose neighbours are reported as sentences."""
+"""Number of queries whose neighbours are reported as sentences."""
 CAPTIONS = 20_000
 RANKS = (1, 5, 10)
 PROTOCOL = f"{QUERIES} of {CAPTIONS:,} random Flickr30k captions, looked for among the others (ConGen, Table 12)"
@@ -50,12 +50,12 @@ class NeighboursStudy:
     captions: tuple[str, ...]
     queries: int = QUERIES
     index: Embed | None = None
-    """Another model that embeds the index; None: the evaluated model does."""
+    """Another model that embeds the index; None: the evaluated model."""
 
     def __call__(self, embed: Embed) -> tuple[Mapping[str, float], Examples]:
         """Scores in [-1, 1], and the sentences found for the first queries.
 
-        Scores: `nearest/cosine@k`, the mean cosine of the neighbours up to rank `k`, and with an index of another model
+        Scores: `nearest/cosine@k`, the mean cosine of the neighbours up to rank `k`; with another model's index, also
         `nearest/overlap@k`.
         """
         index = unit_vectors(self.index or embed, self.captions)
@@ -82,9 +82,9 @@ class NeighboursStudy:
 
 
 def _others(queries: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The nearest rows of the index and their cosines, without the query's own row, which has the query's number."""
+    """The nearest rows of the index and their cosines, without the query's own row, which has the query's index."""
     cosines, rows = nearest(queries, [index], count=RANKS[-1] + 1)
-    # Stable: the query's own row moves to the end and is dropped; if it is not among them, the last row is.
+    # The stable sort moves the query's own row to the end, which is dropped; without it, the last row is dropped.
     order = np.argsort(rows == np.arange(len(queries))[:, None], axis=1, kind="stable")[:, :-1]
     return np.take_along_axis(rows, order, axis=1), np.take_along_axis(cosines, order, axis=1)
 

@@ -4,9 +4,9 @@ The protocol is SentEval's (Conneau and Kiela, LREC 2018; ConGen's Table 11): a 
 `probe.py`. SICK-E uses the features `[|u - v|, u * v]` and chooses the L2 strength on the trial set; SNLI uses
 `[u, v, u * v, |u - v|]` and nearly no penalty.
 
-NOTE SNLI's training set is not in the data folder: `nli/train` (83,238 pairs, a quarter of them of SNLI, most others
-written for premises of MultiNLI) replaces its 549,367 pairs. So the score compares only with others of this training set,
-not with published ones, and its name says so.
+NOTE: SNLI's training set is not in the data folder: `nli/train` (83,238 pairs, a quarter of them from SNLI, most others
+written for premises of MultiNLI) replaces its 549,367 pairs. So scores are comparable only with others of this training set,
+not with published ones, and the score's name says so.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -27,7 +27,7 @@ SPLITS: Mapping[str, tuple[str, ...]] = {
     "sick-e": ("sick.train", "sick.trial", "sick.test"),
     "snli": ("train", "snli.test"),
 }
-"""Files of each set: to train on, to choose the L2 strength on if it is chosen, and to test on."""
+"""Files of each set: for training, for choosing the L2 strength (unless it is fixed), and for testing."""
 SCORES: Mapping[str, str] = {"sick-e": "nli/sick-e", "snli": "nli/snli (other training set)"}
 PROTOCOLS: Mapping[str, str] = {
     "sick-e": "test accuracy of [|u - v|, u * v], L2 chosen on trial",
@@ -36,7 +36,7 @@ PROTOCOLS: Mapping[str, str] = {
 
 
 def accuracy(name: str, rows: Rows, embed: Embed) -> Mapping[str, float]:
-    """Accuracy on a set in [0, 1], by its name in `SCORES`."""
+    """Accuracy on a set, in [0, 1], named as in `SCORES`."""
     first, second = row_vectors(embed, rows.sentences)
     features, labels, split = pair_features(first, second), rows.labels, rows.split
     if name == "sick-e":
@@ -58,7 +58,7 @@ def protocol(name: str) -> str:
 
 
 def read_set(folder: str | Path, name: str) -> Rows:
-    """The rows of a set of a data folder, whose splits are the files of `SPLITS`; InputError with file and line for a bad one."""
+    """The rows of a set of a data folder, with the splits of `SPLITS`; raises `InputError` with file and line for a bad row."""
     paths = dict(zip(SPLITS[name], files(folder, name), strict=True))
     return read_splits(paths, ("premise", "hypothesis"), CLASSES)
 

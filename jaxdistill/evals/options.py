@@ -1,4 +1,4 @@
-"""Options of `jaxdistill.evaluate` that name tasks, sets and the models that tasks ask, and the units that they stand for."""
+"""Options of `jaxdistill.evaluate` that name tasks, their sets and their models, and the units that follow from them."""
 
 import argparse
 import os
@@ -19,9 +19,9 @@ from jaxdistill.ops.small_vectors import STORED_AS
 from jaxdistill.paths import fetched
 
 SPLIT: Split = "test"
-"""Judgements that documents are scored by, by default."""
+"""Default split of judgements for scoring documents."""
 TASK_OF = {"pairs": "pairs", "bitext": "bitext", "entities": "entities", "retrieval": "documents"}
-"""Options that name sets to the task that reads them, which is the default if one of them is given."""
+"""Maps options that name sets to the tasks that read them, which are the default tasks if the option is given."""
 READ_BY = {
     "pairs": ("pairs",),
     "bitext": ("retrieval", "bitext"),
@@ -33,7 +33,7 @@ READ_BY = {
     "document_prompt": ("documents",),
     "index_model": ("retrieval", "bitext", "entities", "documents"),
 }
-"""The tasks that read an option; tasks of `--parts` may read any."""
+"""Maps options to the tasks that read them; tasks of `--parts` may read any."""
 
 
 def add_options(parser: Parser) -> None:
@@ -41,7 +41,7 @@ def add_options(parser: Parser) -> None:
     parser.add_argument(
         "--tasks",
         default="",
-        help="names from the list above, separated by commas; default: those of the sets that are given, or sts",
+        help="names from the list above, separated by commas; default: the tasks of the given sets, or sts",
     )
     parser.add_argument(
         "--data",
@@ -76,19 +76,19 @@ def add_options(parser: Parser) -> None:
         "--reranker",
         type=any_path,
         default="",
-        help="cross-encoder that also puts the first 100 documents in order; it reads pairs at its own length",
+        help="cross-encoder with which the first 100 documents are also reordered; it keeps its own maximum length",
     )
     parser.add_argument(
         "--index_model",
         type=any_path,
         default="",
-        help="model that makes the index of asymmetric retrieval, such as the teacher; it reads at most --max_length "
-        "tokens, and documents behind --document_prompt, with its own pooling and other prompts",
+        help="model that makes the index of asymmetric retrieval, such as the teacher; --max_length and "
+        "--document_prompt apply to it, pooling and other prompts are its own",
     )
 
 
 def add_form_options(parser: Parser) -> None:
-    """Adds the options for vectors as an index stores them."""
+    """Adds the options for scoring vectors as an index stores them."""
     parser.add_argument(
         "--dims", default="", help="score the first numbers of each vector: widths separated by commas; default: all"
     )
@@ -131,7 +131,7 @@ def planned(given: argparse.Namespace, own: InMemory) -> suite.Suite:
 
 
 def _tasks(given: argparse.Namespace, *, default: Sequence[str]) -> Sequence[str]:
-    """The named tasks; else the tasks of the given sets, or the defaults."""
+    """The named tasks, or else the tasks of the given sets, or else the defaults."""
     names = split_specs(given.tasks)
     if given.tasks and not names:
         raise InputError(f"--tasks names no task; there are {', '.join(suite.tasks())}.")

@@ -1,4 +1,4 @@
-"""Measures how well similarities follow graded sentence pairs, the user's own or a published set's.
+"""Measures how well similarities correlate with the scores of graded sentence pairs, the user's own or a published set's.
 
 A file of graded pairs is `.tsv` (no quoting) or `.csv` (standard quoting), plain or `.gz`, in UTF-8, with the columns
 `score`, `sentence1`, `sentence2`. With a header line the columns may have any order, and other columns are ignored;
@@ -23,24 +23,24 @@ COLUMNS = ("score", "sentence1", "sentence2")
 SUBSET = "subset"
 METRIC = "pairs/spearman"
 AUC_METRIC = "pairs/auc"
-"""Of pairs with the scores 0 and 1."""
+"""Metric of pairs with the scores 0 and 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GradedPairs:
-    """Sentence pairs with a human's (or another model's) similarity score; higher is more alike."""
+    """Sentence pairs with similarity scores by humans (or another model); higher is more similar."""
 
     name: str
     first: tuple[str, ...]
     second: tuple[str, ...]
     scores: Float[np.ndarray, " n"]
     subsets: tuple[str, ...] = ()
-    """The part of the set that each pair belongs to, if the file has a column `subset`."""
+    """The subset of each pair, if the file has a column `subset`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredPairs:
-    """Pairs with their gold scores and a model's similarities: what a scatter plot draws."""
+    """Pairs with their gold scores and a model's similarities, for a scatter plot."""
 
     name: str
     gold: Sequence[float]
@@ -98,7 +98,7 @@ def read_pairs(path: str | Path) -> GradedPairs:
 
 
 def _graded_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """`(line, [score, sentence1, sentence2])` of each row, in this order; then the subset, if it has a column."""
+    """Yields (line, [score, sentence1, sentence2]) of each row, followed by the subset if there is such a column."""
     order, width = (0, 1, 2), 3
     for index, (line, fields) in enumerate(table_rows(path)):
         names = [field.strip().lower() for field in fields]
@@ -128,7 +128,7 @@ def _number(text: str, path: Path, line: int) -> float:
 
 
 def _units(sources: Sources) -> Iterable[Unit | Absent]:
-    """The user's own pairs; without a data folder they are the only ones."""
+    """The unit of the user's own pairs, or its absence if neither these nor a data folder are given."""
     path = Path(sources.pairs)
     if sources.pairs:
         yield absent("pairs", [path]) or own_unit(path)

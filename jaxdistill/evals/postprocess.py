@@ -2,8 +2,8 @@
 
 Whitening: Su et al., Whitening Sentence Representations for Better Semantics and Faster Retrieval, arXiv 2103.15316,
 equations 5 to 8: `(x - mean) U S^(-1/2)`, where the covariance of the text's vectors is `U S U^T`. Difference from its
-code: directions without variance are dropped. The mean of a BERT's tokens has one, because of its last LayerNorm; the code
-divides its rounding error by itself. The flow is in `evals/flow.py`.
+code: directions without variance are dropped. The mean of a BERT's tokens has such a direction because of the last LayerNorm;
+the code divides a rounding error by itself there. The flow is in `evals/flow.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,13 +21,13 @@ from jaxdistill.evals.similarity import finite_vectors
 Transform = Callable[[Float[np.ndarray, "n e"]], Float[np.ndarray, "n o"]]
 
 FITTING_SENTENCES = 100_000
-"""Most sentences that a transform is fitted on: 0.3 GB of vectors of 768 numbers."""
+"""Most sentences on which a transform is fitted: 0.3 GB of vectors of 768 numbers."""
 LEAST_VARIANCE = 1e-9
-"""Directions with less than this share of the largest variance count as having none: float32 rounding of zero."""
+"""Directions with less than this fraction of the largest variance count as having none: they are float32 rounding errors."""
 
 
 class Whitening(NamedTuple):
-    """Maps the vectors that it was fitted on to zero mean and identity covariance."""
+    """A transform that maps the vectors on which it was fitted to zero mean and identity covariance."""
 
     mean: Float[np.ndarray, " e"]
     kernel: Float[np.ndarray, "e o"]
@@ -37,7 +37,7 @@ class Whitening(NamedTuple):
 
 
 def fitted_whitening(vectors: Float[np.ndarray, "n e"]) -> Whitening:
-    """The whitening of these vectors; directions without variance are dropped."""
+    """Fits a whitening on these vectors; drops directions without variance."""
     vectors = np.asarray(vectors, np.float64)
     variances, directions = np.linalg.eigh(np.cov(vectors, rowvar=False))
     varies = variances > LEAST_VARIANCE * variances[-1]
@@ -51,7 +51,7 @@ METHODS: Mapping[str, Callable[[Float[np.ndarray, "n e"]], Transform]] = {
 
 
 class Postprocessing(NamedTuple):
-    """A transform of vectors and the text that it is fitted on; the default is no transform."""
+    """A transform of vectors and the text on which to fit it; the default is no transform."""
 
     method: str = ""
     sources: tuple[str, ...] = ()
@@ -60,22 +60,22 @@ class Postprocessing(NamedTuple):
         return f"{self.method}, fitted on {', '.join(self.sources)}" if self.method else "none"
 
     def digests(self) -> list[str]:
-        """Digests of everything here that decides scores: the method and the text."""
+        """Digests of what determines scores: the method and the text."""
         return [self.method, content_digest(self.sources)] if self.method else []
 
     def of(self, embed: Embed) -> Callable[[Embed], Embed]:
-        """A function that follows an `embed` of this model by the transform, which is fitted on the model's vectors."""
+        """A function that appends the transform, fitted on this model's vectors, to an `embed` of the model."""
         if not self.method:
             return lambda embed: embed
         if isinstance(embed, Scorer):
             raise InputError(
                 f"--postprocess={self.method} transforms vectors; cross-encoders and ensembles have none, so leave it out."
             )
-        transform = cache(partial(self._fitted, embed))  # fitted when it is first used
+        transform = cache(partial(self._fitted, embed))  # fitted on first use
         return lambda embed: lambda sentences: transform()(np.asarray(embed(sentences)))
 
     def _fitted(self, embed: Embed) -> Transform:
-        """The transform; raises `InputError` if the text is too short, or for vectors with NaN or infinity."""
+        """Fits the transform; raises `InputError` if the text is too short or a vector is not finite."""
         vectors = finite_vectors(embed, fitting_text(self.sources, content_digest(self.sources)))
         if len(vectors) <= vectors.shape[1]:
             raise InputError(
@@ -87,10 +87,10 @@ class Postprocessing(NamedTuple):
 
 @cache
 def fitting_text(specs: Sequence[str], digest: str) -> list[str]:
-    """Distinct sentences of a text; a random `FITTING_SENTENCES` of them if there are more.
+    """Distinct sentences of a text; `FITTING_SENTENCES` random ones if there are more.
 
     Args:
-      digest: of the text's content, so that a text that has changed is read again.
+      digest: digest of the text's content; part of the cache key, so that a changed text is read again.
     """
     sentences = list(dict.fromkeys(sentence for (sentence,) in read(specs)))
     if len(sentences) <= FITTING_SENTENCES:

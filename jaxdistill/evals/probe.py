@@ -1,14 +1,14 @@
 """Trains the logistic regressions of SentEval's transfer tasks on sentence vectors.
 
-SentEval (Conneau and Kiela, LREC 2018, https://arxiv.org/abs/1803.05449) trains a classifier on frozen vectors for each
-fold and each L2 strength, one by one: 410 of them for MR alone. Here all folds of a strength are trained together with
-`vmap`. Strengths follow one another in the same compiled program, each starting from the previous solution.
+SentEval (Conneau and Kiela, LREC 2018, https://arxiv.org/abs/1803.05449) trains one classifier on frozen vectors for each
+fold and each L2 strength, one by one: 410 for MR alone. Here `vmap` trains all folds of a strength together, and strengths
+follow one another in the same compiled program, each starting from the previous solution.
 
 The objective is SentEval's: mean cross-entropy of a softmax plus `strength / 2` times the squared weights, its grid of
 strengths, its folds (scikit-learn's `StratifiedKFold`, seed 1111). Deliberate differences:
 
 - The objective is minimised to its optimum. SentEval stops Adam early (learning rate 1e-3, batches of 64, until 5 checks on
-  held-out rows show no gain), which regularises too and underfits vectors of unit length; its scores differ by some tenths.
+  held-out rows show no gain), which also regularises and underfits vectors of unit length; scores differ by a few tenths.
 - The bias is not penalised, as in scikit-learn; SentEval's weight decay includes it.
 - The classifier of a chosen strength is trained on all training rows; SentEval holds out 5 % for early stopping.
 
@@ -29,7 +29,7 @@ from jaxdistill.core import Array, InputError
 
 PROTOCOL = "logistic regression at its optimum, SentEval's folds and L2 strengths"
 STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2)
-"""SentEval's grid, in its order: the first of equally good strengths is chosen."""
+"""SentEval's grid, in its order: among equally good strengths, the first is chosen."""
 FOLDS = 10
 SEED = 1111
 TOLERANCE = 1e-9
@@ -87,7 +87,7 @@ def dev_selection(
     dev: Bool[np.ndarray, " n"],
     test: Bool[np.ndarray, " n"],
 ) -> Accuracy:
-    """Protocol of SST2, SICK-E: trained on the rows that are neither, with the strength that is best on `dev`."""
+    """Protocol of SST2, SICK-E: trained on the rows in neither `dev` nor `test`, with the strength that is best on `dev`."""
     found = predictions(features, labels, ~(dev | test)[None], STRENGTHS)[:, 0]
     chosen = np.argmax(np.mean(found[:, dev] == labels[dev], axis=1))
     return _on_test(found[chosen], labels, test)
@@ -96,7 +96,7 @@ def dev_selection(
 def one_strength(
     features: Float[np.ndarray, "n d"], labels: Integer[np.ndarray, " n"], test: Bool[np.ndarray, " n"], strength: float
 ) -> Accuracy:
-    """Protocol of SNLI: one strength, so none is chosen."""
+    """Protocol of SNLI: a single fixed strength."""
     return _on_test(predictions(features, labels, ~test[None], (strength,))[0, 0], labels, test)
 
 
@@ -106,13 +106,13 @@ def predictions(
     trains: Bool[np.ndarray, "folds n"],
     strengths: tuple[float, ...],
 ) -> Integer[np.ndarray, "strengths folds n"]:
-    """The class that each of `m` classifiers with each of `s` strengths predicts for each row.
+    """The class that each fold's classifier with each strength predicts for each row.
 
     Args:
       features: float32; rows in no training set are only predicted.
-      labels: classes, 0 to `c - 1`.
+      labels: classes, numbered from 0.
       trains: the training rows of each classifier.
-      strengths: of the L2 penalty; > 0.
+      strengths: strengths of the L2 penalty; > 0.
 
     Raises:
       InputError: fewer than two classes to train on.
@@ -169,13 +169,13 @@ def _on_test(found: np.ndarray, labels: np.ndarray, test: np.ndarray) -> Accurac
 
 
 class _Problem(NamedTuple):
-    """The rows of all classifiers in their principal axes. One column of targets stands for two classes."""
+    """The rows of all classifiers in their principal axes; two classes have a single column of targets."""
 
     axes: Float[Array, "n d"]
     variances: Float[Array, " d"]
     targets: Float[Array, "classes n"]
     curvature: Float[Array, ""]
-    """Bound on the Hessian in units of `variances`."""
+    """Bound on the Hessian, in units of `variances`."""
 
     def logits(self, weights: Float[Array, "classes d"], bias: Float[Array, " classes"]) -> Float[Array, "classes n"]:
         # `k n` and `k d`: with the classes last, XLA copies the transposed features in every step on a CPU.
@@ -238,7 +238,7 @@ def _train(
 def _converged(
     problem: _Problem, fits: _Fit, weight_of_row: Float[Array, "folds n"], strength: Float[Array, ""]
 ) -> tuple[_Fit, Integer[Array, ""]]:
-    """The classifiers of one strength, started from the previous strength's, and the number of steps."""
+    """Trains the classifiers of one strength from the previous strength's; returns them and the number of steps."""
 
     def one_more(carry):
         count, fits = carry
@@ -279,7 +279,7 @@ def _step(problem: _Problem, fit: _Fit, weight_of_row: Float[Array, " n"], stren
 def _principal_axes(
     features: Float[Array, "n d"], used: Bool[Array, " n"]
 ) -> tuple[Float[Array, "n d"], Float[Array, " d"]]:
-    """All rows, centred, in the principal axes of the `used` rows, and the variances of these along the axes.
+    """All rows, centred, in the principal axes of the `used` rows, and the variances of the used rows along these axes.
 
     A rotation changes neither the penalty nor the predictions, and a shift only the bias, which is not penalised.
     """

@@ -1,4 +1,4 @@
-"""Measures of ranked documents, as trec_eval defines them: nDCG, recall, reciprocal rank, average precision.
+"""Measures of rankings, as trec_eval defines them: nDCG, recall, reciprocal rank, average precision.
 
 All are means over judged queries, in [0, 1]. A document without a judgement counts as irrelevant, and a query without a
 relevant document counts as 0. The gain of nDCG is the relevance itself (trec_eval, BEIR), not `2^relevance - 1`.
@@ -10,17 +10,17 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 DEPTH = 1000
-"""Documents of a ranking that average precision reads, as in trec_eval."""
+"""Number of a ranking's documents that average precision reads, as in trec_eval."""
 NDCG = "ndcg@10"
-"""The measure that leads: BEIR's."""
+"""The main measure, as in BEIR."""
 
 
 def measures(rankings: Mapping[str, Sequence[str]], judged: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
     """nDCG@10, recall@10 and @100, MRR@10 and MAP.
 
     Args:
-      rankings: query to its documents, best first; at most `DEPTH` count.
-      judged: query to the relevance of its judged documents.
+      rankings: maps queries to documents, best first; at most `DEPTH` count.
+      judged: maps queries to the relevance of their judged documents.
     """
     rows = [
         _of_query([judged[query].get(name, 0) for name in rankings[query][:DEPTH]], judged[query]) for query in judged
@@ -31,9 +31,9 @@ def measures(rankings: Mapping[str, Sequence[str]], judged: Mapping[str, Mapping
 def ordered(
     scores: Float[np.ndarray, "q best"], rows: Integer[np.ndarray, "q best"], names: Sequence[str]
 ) -> list[list[str]]:
-    """Names of the documents of each query, best first; equal scores as trec_eval orders them, the last name first.
+    """Names of each query's documents, best first. Ties are ordered as in trec_eval, by descending name.
 
-    Documents with a score of minus infinity are left out.
+    Leaves out documents with a score of minus infinity.
     """
     place = np.empty(len(names), np.int64)
     place[np.argsort(np.array(names, dtype=object), kind="stable")] = np.arange(len(names))

@@ -16,13 +16,13 @@ from jaxdistill.files import reading
 
 
 def part_of(folder: str | Path, part: str) -> Path:
-    """`folder/part` of a data folder, or `folder` itself if it holds the files."""
+    """`folder/part` of a data folder, or `folder` itself if it is that part."""
     inside = Path(folder) / part
     return Path(folder) if not inside.is_dir() and any(Path(folder).glob("*.gz")) else inside
 
 
 def columns(path: str | Path, names: Sequence[str]) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """`(line, cells)` of the named columns of a table with a header; white space around cells is dropped.
+    """Yields (line, cells) of the named columns of a table with a header, without white space around cells.
 
     Raises:
       InputError: a column is missing, a line has more or fewer fields than the header or an empty cell, or the table has
@@ -46,17 +46,17 @@ def columns(path: str | Path, names: Sequence[str]) -> Iterator[tuple[int, tuple
             raise InputError(f"{path}:{line}: column {names[cells.index('')]} is empty.")
         yield line, cells
     if not line:
-        raise InputError(f"{path}: the table has a header and no row; at least one row is needed.")
+        raise InputError(f"{path}: the table has a header but no rows; at least one row is needed.")
 
 
 def labelled(
     path: str | Path, sentences: Sequence[str], classes: Sequence[str]
 ) -> tuple[Integer[np.ndarray, " n"], list[tuple[str, ...]]]:
-    """Class numbers and sentences of the rows of a table with a column of class names.
+    """Class numbers and sentences of the rows of a table with a column `label` of class names.
 
     Args:
-      sentences: names of the columns of sentences.
-      classes: the class names; the number of a class is its index.
+      sentences: names of the sentences' columns.
+      classes: the class names; a class's number is its index.
 
     Raises:
       InputError: as `columns`, or a label that is not in `classes`.
@@ -72,7 +72,7 @@ def labelled(
 
 
 def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """`(line, fields)` of each row of a `.tsv` or `.csv` file; blank rows are skipped."""
+    """Yields (line, fields) of each row of a `.tsv` or `.csv` file; skips blank rows."""
     suffix = table_suffix(path)
     if suffix not in (".tsv", ".csv"):
         raise InputError(f"{path}: a table is read from .tsv or .csv, plain or .gz; got {suffix or 'no suffix'!r}.")
@@ -91,7 +91,7 @@ def table_suffix(path: Path) -> str:
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """`(line, text)` of each line of a text file, plain or `.gz`."""
+    """Yields (line, text) of each line of a text file, plain or `.gz`."""
     with reading.opened_text(path) as file:
         for line, text in reading.lines(path, file):
             yield line, text.rstrip("\r\n")

@@ -1,4 +1,4 @@
-"""Caches the scores of a model, so that a teacher is not evaluated again in every run that it teaches."""
+"""Caches the scores of a model, so that a teacher is not evaluated again in every run."""
 
 import hashlib
 import json
@@ -11,17 +11,17 @@ from jaxdistill.files import write_atomic
 from jaxdistill.versions import source_digest, versions
 
 SCORING = ("encoders", "evals", "inference", "ops")
-"""The code that decides scores; entries of other states of it are ignored."""
+"""The code that determines scores; cache entries by another state of this code are ignored."""
 
 
 def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
     """The result of `score`, read from `folder` if it was computed before from the same inputs.
 
-    All processes of a run call this together; the cache of the first one decides, so that all compute or none.
+    All processes of a run call this together; the first one's cache decides whether all compute.
 
     Args:
-      folder: holds one file for each result; created if it does not exist.
-      digests: of everything that determines the result: the model and the sets. The code's state and library versions are added.
+      folder: holds one file per result; created if it does not exist.
+      digests: digests of the result's inputs: the model and the sets. Code and library versions are added here.
       score: computes the result.
     """
     path = _entry(folder, digests)
@@ -35,12 +35,12 @@ def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapp
         folder.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps(scores))
     except OSError:
-        pass  # the scores are valid, only the cache lacks them
+        pass  # the scores are valid, only not cached
     return scores
 
 
 def is_cached(folder: Path, digests: Sequence[str]) -> bool:
-    """Whether `cached_scores` has the result already; all processes call this together."""
+    """Whether `cached_scores` already has the result; all processes call this together."""
     return processes.gathered(_read(_entry(folder, digests)) is not None)[0]
 
 

@@ -13,14 +13,14 @@ from jaxtyping import Float, Integer, Real
 from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer
 
 CONSTANT = 1e-7
-"""Similarities that span less than this share of the largest differ by float32 rounding only, so they are no ranking."""
+"""If similarities span less than this fraction of the largest, only float32 rounding separates them: they are no ranking."""
 
 
 def finite_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
-    """Embeddings, not normalised.
+    """Vectors of the sentences, not normalised.
 
     Raises:
-      InputError: wrong number of vectors, NaN or infinity; names the first such sentence.
+      InputError: a wrong number of vectors, NaN or infinity; names the first such sentence.
     """
     vectors = np.asarray(embed(sentences))
     if vectors.ndim != 2 or len(vectors) != len(sentences):
@@ -30,7 +30,7 @@ def finite_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, 
 
 
 def unit_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
-    """Embeddings of unit length in float64.
+    """Vectors of unit length, in float64.
 
     Raises:
       InputError: as `finite_vectors`, or a zero vector.
@@ -41,7 +41,7 @@ def unit_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n
 
 
 def unit_or_zero_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
-    """Embeddings of unit length in float64; zero vectors, which static models give texts of unknown words, stay zero.
+    """Vectors of unit length, in float64; zero vectors, which static models give for texts of unknown words, stay zero.
 
     Raises:
       InputError: as `finite_vectors`, or if all vectors are zero.
@@ -52,7 +52,7 @@ def unit_or_zero_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.nda
 
 
 def unit_rows(vectors: Real[np.ndarray, "n e"]) -> Float[np.ndarray, "n e"]:
-    """The vectors at unit length, in float64; zero vectors stay zero."""
+    """Normalises vectors to unit length, in float64; zero vectors stay zero."""
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
     return vectors / np.where(lengths == 0.0, 1.0, lengths)[:, None]
 
@@ -71,7 +71,7 @@ def all_cosines(first: Any, second: Any) -> Float[np.ndarray, "n k"]:
         sides.append(unit_rows(rows))
     widths = [side.shape[1] for side in sides]
     if widths[0] != widths[1]:
-        raise InputError(f"similarity got vectors of {widths[0]} and of {widths[1]} numbers; give those of one model.")
+        raise InputError(f"similarity got vectors of {widths[0]} and {widths[1]} numbers; give vectors of one model.")
     return np.clip(sides[0] @ sides[1].T, -1.0, 1.0).astype(np.float32)
 
 
@@ -81,8 +81,8 @@ def cosines(
     """Cosine similarity of each pair, in [-1, 1]. Each distinct sentence is embedded once, all in one call.
 
     Args:
-      roles: of the first sentences and then of the second ones, which `embed`, a `RoleEmbed`, then takes as `role`; a
-        sentence in two roles is embedded twice. Empty: sentences have no roles.
+      roles: roles of all first sentences, then of all second ones, for which `embed` must be a `RoleEmbed`; a sentence in two
+        roles is embedded twice. Empty: sentences have no roles.
     """
     places = list(zip([*first, *second], roles or [""] * (len(first) + len(second)), strict=True))
     row = {place: index for index, place in enumerate(dict.fromkeys(places))}
@@ -93,7 +93,7 @@ def cosines(
 
 
 def similarities(model: Embed | Scorer, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
-    """Similarity of each pair: a cross-encoder's own score, else cosine similarity.
+    """Similarity of each pair: a cross-encoder's score, or otherwise the cosine.
 
     Raises:
       InputError: as `unit_vectors`, or a score that is NaN or infinity.
@@ -106,11 +106,11 @@ def similarities(model: Embed | Scorer, first: Sequence[str], second: Sequence[s
 
 
 def spearman(reference: Real[np.ndarray, " n"], similarities: Float[np.ndarray, " n"], *, what: str) -> float:
-    """Spearman's rank correlation, ties at their mean rank; in [-1, 1].
+    """Spearman's rank correlation, in [-1, 1]; ties get their mean rank.
 
     Args:
       reference: gold scores, or a teacher's similarities.
-      similarities: the model's.
+      similarities: the model's similarities.
       what: name of the pairs, for errors.
 
     Raises:
@@ -126,7 +126,7 @@ def spearman(reference: Real[np.ndarray, " n"], similarities: Float[np.ndarray, 
 
 
 def area_under_roc(labels: Integer[np.ndarray, " n"], scores: Float[np.ndarray, " n"]) -> float:
-    """Probability that a pair of label 1 scores above one of label 0, ties counted half; in [0, 1].
+    """Probability, in [0, 1], that a pair of label 1 scores above a pair of label 0; ties count half.
 
     Raises:
       InputError: all labels are the same.
@@ -141,7 +141,7 @@ def area_under_roc(labels: Integer[np.ndarray, " n"], scores: Float[np.ndarray, 
 
 
 def refuse_collapsed(similarities: Float[np.ndarray, " n"], begin: str) -> None:
-    """Raises `InputError` if all similarities are the same; `begin` is the begin of its line."""
+    """Raises `InputError` if all similarities are the same; `begin` is the start of the message."""
     if _is_constant(similarities):
         raise InputError(
             f"{begin} equally alike ({similarities[0]:.4g}): "
@@ -150,7 +150,7 @@ def refuse_collapsed(similarities: Float[np.ndarray, " n"], begin: str) -> None:
 
 
 def refuse_same_vectors(vectors: Float[np.ndarray, "n e"], texts: Sequence[str], begin: str) -> None:
-    """Raises `InputError` if different texts all have vectors of the same direction; `begin` is the begin of its line."""
+    """Raises `InputError` if all vectors point the same way although texts differ; `begin` is the start of the message."""
     if len(set(texts)) > 1:
         lengths = np.sqrt(np.einsum("ne,ne->n", vectors, vectors, dtype=np.float64))
         lengths[lengths == 0.0] = 1.0

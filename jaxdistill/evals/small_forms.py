@@ -1,7 +1,7 @@
 """Scores vectors as an index stores them: `--dims` and `--dtypes` of `evaluate`.
 
-Sentences and documents are stored, and both sides of a pair; queries of documents are float, as `jaxdistill.search` scores its
-candidates again. The ranges of int8 come from a text in the package, so that they depend on no test set.
+Sentences, both sides of a pair, and documents are stored; queries of documents stay float, as when `jaxdistill.search`
+re-scores its candidates. The ranges of int8 come from a text in the package, so that they depend on no test set.
 """
 
 from dataclasses import dataclass, replace
@@ -16,29 +16,29 @@ from jaxdistill.evals.evaluation import Model, content_digest
 from jaxdistill.ops.small_vectors import Form, as_read, check_packable, checked_dims, cut, ranges_of
 
 CALIBRATION = "package:jaxdistill/assets/heldout.txt"
-"""Text whose vectors give the ranges of int8."""
+"""Text whose vectors determine the ranges of int8."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SmallForm:
-    """A form of vectors of any model, whose ranges are not known yet."""
+    """A form of vectors for any model, before the ranges are known."""
 
     dims: int
-    """0: all of the model's."""
+    """Number of leading dimensions to keep; 0: all."""
     dtype: str
 
     def __str__(self) -> str:
         return f"{self.dims} {self.dtype}" if self.dims else self.dtype
 
     def digests(self) -> list[str]:
-        """Digests of everything here that decides scores."""
+        """Digests of what determines scores here."""
         return [str(self), *[content_digest(calibration())] * (self.dtype == "int8")]
 
     def of(self, model: Model, width: int) -> Model:
-        """A model whose vectors are read back from this form.
+        """The model with vectors encoded to and decoded from this form.
 
         Raises:
-          InputError: its vectors of `width` numbers have no such form.
+          InputError: vectors of `width` numbers cannot have this form.
         """
         dims = checked_dims(self.dims, width, self.dtype)
 
@@ -64,15 +64,15 @@ class SmallForm:
 
 @cache
 def calibration() -> list[str]:
-    """The sentences that give the ranges of int8."""
+    """The sentences whose vectors determine the ranges of int8."""
     return [sentence for (sentence,) in read([CALIBRATION])]
 
 
 def small_forms(dims: str, dtypes: str) -> list[SmallForm | None]:
-    """The forms that are asked for, each width in each dtype; None: the vectors as the model gives them.
+    """The requested forms, each width in each dtype; None stands for the model's own vectors.
 
     Raises:
-      InputError: a width that is no positive number, or an unknown dtype, or bits that do not fill bytes.
+      InputError: a width that is not a positive number, an unknown dtype, or bits that do not fill bytes.
     """
     if not dims and not dtypes:
         return [None]

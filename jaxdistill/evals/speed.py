@@ -1,9 +1,9 @@
 """Measures encoding speed and model size.
 
-SimTDE's Table 4 (Xie et al., SIGIR 2023, section 4.3) has the time of a pass over the STS-B test set, 2,758 sentences, at
-batch 1, one sentence a call; here it is also measured in batches of 128. Differences from the paper: sentences per second,
-because a pass covers both sides of all pairs; a single pass at batch 1, which is an average over 2,758 calls, and the mean
-of three passes at batch 128. Compilation is not counted. Rates depend on the machine and its load, so they are never cached.
+SimTDE's Table 4 (Xie et al., SIGIR 2023, section 4.3) gives the time of a pass over the STS-B test set, 2,758 sentences, one
+sentence per call; here it is also measured in batches of 128. Differences from the paper: the unit is sentences per second,
+because a pass covers both sides of all pairs; there is one pass at batch 1, an average over 2,758 calls, and the mean of three
+passes at batch 128. Compilation is not counted. Rates depend on the machine and its load, so they are never cached.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from jaxdistill.evals.pairs import GradedPairs
 BATCH_SIZE = 128
 PASSES = 3
 WARM_EVERY = 10
-"""Every tenth sentence by length is encoded once before timing starts, and the longest, so that all shapes are compiled."""
+"""Before timing, every tenth sentence by length and the longest one are encoded once, so that all shapes are compiled."""
 PROTOCOL = (
     f"STS-B test pass, one sentence a call and in batches of {BATCH_SIZE} (SimTDE, Table 4); compiling not counted"
 )

@@ -1,13 +1,13 @@
 """Scores semantic textual similarity in English: STS12-16, STS-B and SICK-R.
 
-The protocol is SimCSE's (Gao et al., EMNLP 2021, appendix B), called `all` there: Spearman's correlation between cosine
-similarity and gold score over all pairs of a set together, without a trained regressor. The average is over the seven
-tests. SentEval's own protocol, the mean over a set's subsets, differs by several points and is not comparable.
+The protocol is `all` of SimCSE (Gao et al., EMNLP 2021, appendix B): Spearman's correlation between cosine similarity and gold
+score over all pairs of a set together, without a trained regressor. The average is over the seven tests. SentEval's own
+protocol, the mean over a set's subsets, differs by several points and is not comparable.
 
 The sets come from a data folder (`sts/sts12.test.tsv.gz` and so on; `--data` may name the folder or its `sts`) or from the
-Hugging Face hub. NOTE the hub's copies have original case and spacing, while the SentEval files are lower-cased and
-tokenised: an uncased model gets nearly the same score from both, a cased one may not. The hub's SICK has 4,906 test pairs,
-the original file 4,927.
+Hugging Face hub. NOTE: the hub's copies have original case and spacing, while the SentEval files are lower-cased and
+tokenised: an uncased model gets nearly the same score on both, a cased one may not. The hub's SICK has 4,906 test pairs, the
+original file 4,927.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ DEV_METRIC = "sts-b-dev/spearman"
 
 @dataclass(frozen=True, kw_only=True)
 class StsSet:
-    """The file of a set in a data folder, and its place on the hub."""
+    """A set's file in a data folder, and its name on the hub."""
 
     file: str
     hub: str
@@ -61,20 +61,20 @@ SETS: Mapping[str, StsSet] = {
     "sts-b-dev": StsSet(file="stsb.dev.tsv.gz", hub="mteb/stsbenchmark-sts", split="validation"),
 }
 SUBSETS = ("sts12", "sts13", "sts14", "sts15", "sts16")
-"""Sets that SentEval also scores by subset; it does not for STS-B and SICK-R."""
+"""Sets that SentEval also scores by subset (not STS-B and SICK-R)."""
 SUBSET_PROTOCOL = "also each subset, their mean, and their mean weighted by pairs (SentEval)"
 DRAWN = ("sts-b-dev", "sts-b")
-"""Sets whose gold scores are drawn against similarities; the first that was scored is. ConGen's Figure 3 has STS-B dev."""
+"""Sets for the plot of gold scores against similarities; the first one scored is used. ConGen's Figure 3 shows STS-B dev."""
 TESTS = tuple(name for name in SETS if name != "sts-b-dev")
 
 
 def sts_values(
     embed: Embed | Scorer, folder: str | Path | None, sets: Sequence[str], *, subsets: bool
 ) -> dict[str, Any]:
-    """Scores of sets and their `averages` in [-1, 1], `scores`; with a set of `DRAWN` also its pairs, `scored_pairs`.
+    """Plain data with `scores` of sets and their `averages`, in [-1, 1], and, if a set of `DRAWN` is scored, `scored_pairs`.
 
-    Each distinct sentence is embedded once, also when several sets share it, in one call of `embed`. A cross-encoder
-    scores the pairs of each set. The result is plain data, for JSON.
+    Each distinct sentence is embedded once, even if several sets share it, in one call of `embed`. A cross-encoder scores the
+    pairs of each set.
 
     Args:
       folder: a data folder, or None for the hub.
@@ -95,8 +95,8 @@ def sts_values(
 
 
 def averages(scores: Mapping[str, float]) -> dict[str, float]:
-    """`average` if all seven tests were scored; if subsets were too, `average/mean` and `average/weighted mean`, in which
-    the sets without subsets count as a whole."""
+    """`average`, if all seven tests were scored; if subsets were too, also `average/mean` and `average/weighted mean`, in
+    which sets without subsets count as a whole."""
     if not set(TESTS) <= set(scores):
         return {}
     found = {"average": float(np.mean([scores[name] for name in TESTS]))}
@@ -129,7 +129,7 @@ def _subset_scores(graded: Mapping[str, GradedPairs], alike: Mapping[str, Float[
 
 
 def digest(folder: str | Path) -> str:
-    """SHA-256 of the protocol and of all files of sets that exist."""
+    """SHA-256 of the protocol and of all existing files of the sets."""
     sha = hashlib.sha256(PROTOCOL.encode())
     paths = (sts_folder(folder) / source.file for source in SETS.values())
     for path in paths:
@@ -148,9 +148,7 @@ def sts_folder(folder: str | Path) -> Path:
     """The folder that holds the STS files: `folder/sts`, or `folder` itself."""
     found = part_of(folder, "sts")
     if not any((found / source.file).is_file() for source in SETS.values()):
-        raise InputError(
-            f"{folder}: not a data folder; sts/{SETS['sts-b-dev'].file} and the like are looked for there."
-        )
+        raise InputError(f"{folder}: not a data folder; it must contain sts/{SETS['sts-b-dev'].file} and so on.")
     return found
 
 
@@ -180,11 +178,11 @@ def sts_b_unit(
     *,
     is_repeatable: bool = True,
 ) -> Unit | Absent:
-    """A unit on a part of STS-B, from the data folder or the hub; a line if the file is absent.
+    """A unit on a part of STS-B, from the data folder or the hub; `Absent` if the file is missing.
 
     Args:
       source: `sts-b` or `sts-b-dev`.
-      values: the scores of a model on these pairs.
+      values: computes a model's scores on these pairs.
     """
     folder, files = _files(source, sources)
 
@@ -210,7 +208,7 @@ def _units(sources: Sources) -> Iterable[Unit | Absent]:
 
 
 def _files(name: str, sources: Sources) -> tuple[Path | None, tuple[Path, ...]]:
-    """The folder of STS files and the file of a set; None and nothing if the set comes from the hub."""
+    """The folder of STS files, and the file of a set; None and empty if the set comes from the hub."""
     folder = part_of(sources.data, "sts") if sources.data else None
     return folder, (folder / SETS[name].file,) if folder else ()
 
@@ -220,7 +218,7 @@ def _values(name: str, folder: Path | None, model: Model) -> dict[str, Any]:
 
 
 def _headings(measured: Collection[str]) -> Mapping[str, str]:
-    """The average of the seven tests, or single tests if it was not measured."""
+    """A column for the average of the seven tests, or, if it was not measured, for single tests."""
     single = {name: name for name in TESTS if name in measured}
     return {"average": "STS, average of 7"} if "average" in measured else single
 

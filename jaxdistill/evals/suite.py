@@ -1,8 +1,8 @@
 """Finds evaluations by the names in `--tasks`, and runs their units.
 
-Evaluations are the `EVALUATION` of each file of this folder and of each module in `--parts`. A name such as
-`transfer` stands for a list of units, each with its own files, protocol and scores: a set that is absent or cannot be read
-loses only its own unit.
+Evaluations are the `EVALUATION` of each file in this folder, and the `EVALUATIONS` of each module in `--parts`. A name such as
+`transfer` stands for a list of units, each with its own files, protocol and scores: a set that is missing or cannot be read
+only loses its own unit.
 """
 
 import importlib
@@ -23,20 +23,20 @@ from jaxdistill.evals.score_cache import cached_scores
 from jaxdistill.files import parts
 
 ORDER = ("sts", "multilingual", "transfer", "nli", "pairs", "retrieval", "documents", "geometry", "speed")
-"""Groups in the order in which they run and are printed; other groups follow by name."""
+"""Order in which groups run and are printed; other groups follow, sorted by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """Units that will run, and sets that are absent."""
+    """Units that will run, and missing sets."""
 
     units: tuple[Unit, ...]
     absent: tuple[Absent, ...]
-    """Sets that were asked for and are not there."""
+    """Requested sets that are missing."""
 
 
 def evaluations() -> list[Evaluation]:
-    """All evaluations, of the package and from outside, in the order of their groups."""
+    """All evaluations, in the package and from outside, in the order of their groups."""
     return [evaluation for evaluation, _ in _with_sources()]
 
 
@@ -51,7 +51,7 @@ def tasks() -> list[str]:
 
 
 def tasks_from_outside() -> set[str]:
-    """Names for `--tasks` that modules of `--parts` answer."""
+    """Names for `--tasks` that modules of `--parts` define."""
     outside = [evaluation for evaluation, source in _with_sources() if source]
     return {name for evaluation in outside for name in (evaluation.group, *evaluation.names)}
 
@@ -67,13 +67,13 @@ def planned(names: Sequence[str], sources: Sources) -> Suite:
         if name not in known:
             raise InputError(f"task {name!r} is unknown; there are {', '.join(known)}.{did_you_mean(name, known)}")
     if sources.data and not Path(sources.data).is_dir():
-        raise InputError(f"{sources.data}: not a data folder; give one with sts/, transfer/ and the like.")
+        raise InputError(f"{sources.data}: not a data folder; give one with sts/, transfer/ and so on.")
     wanted = list(_wanted(names, replace(sources, tasks=tuple(names))))
     units = tuple(item for item in wanted if isinstance(item, Unit))
     taken: set[str] = set()
     for unit in units:
         if unit.name in taken:
-            raise InputError(f"two evaluations have a unit {unit.name!r}; rename that of --parts.")
+            raise InputError(f"two evaluations have a unit {unit.name!r}; rename the unit of --parts.")
         taken.add(unit.name)
     return Suite(units=units, absent=tuple(item for item in wanted if isinstance(item, Absent)))
 
@@ -89,7 +89,7 @@ def unit_values(unit: Unit, model: Model, digests: Sequence[str], cache_folder: 
     """The result of a unit for a model, from the cache if it was computed before. All processes of a run call this together.
 
     Args:
-      digests: of the models that the unit asks.
+      digests: digests of the models that the unit uses.
 
     Raises:
       InputError: in every process, if the set cannot be read in one.
@@ -99,7 +99,7 @@ def unit_values(unit: Unit, model: Model, digests: Sequence[str], cache_folder: 
 
 
 def _finite(unit: Unit, model: Model) -> dict[str, Any]:
-    """The unit's result with its scores as plain numbers; raises `InputError` for one that is no finite number."""
+    """The unit's result with its scores as plain numbers; raises `InputError` for a score that is not finite."""
     found = unit.run(model)
     scores = {}
     for name, value in found.get("scores", {}).items():
@@ -113,12 +113,12 @@ def _finite(unit: Unit, model: Model) -> dict[str, Any]:
 
 
 def measure(score: str) -> str:
-    """The heading of the table that a score is printed in."""
+    """The heading of the table in which a score is printed."""
     return next((evaluation.measure for evaluation in evaluations() if evaluation.owns(score)), SPEARMAN)
 
 
 def is_plain(score: str) -> bool:
-    """Whether a score has a unit of its own, and is not printed × 100."""
+    """Whether a score has its own unit and is not printed × 100."""
     return measure(score) == PLAIN
 
 
@@ -128,8 +128,8 @@ def with_averages(
     """The scores by evaluation, each followed by its averages.
 
     Args:
-      failed: names of the units that have no scores; averages that need them are left out.
-      apart: scores and units that are part of no average.
+      failed: names of failed units; averages that need them are left out.
+      apart: scores and units that no average includes.
     """
     found: dict[str, float] = {}
     for evaluation in evaluations():
@@ -141,11 +141,11 @@ def with_averages(
 
 
 def headings(measured: Sequence[str]) -> dict[str, str]:
-    """Columns of a report's first table: score to heading, scores that choose checkpoints last."""
+    """Columns of a report's first table: maps scores to headings; scores that choose checkpoints come last."""
     found: dict[str, str] = {}
     for evaluation in evaluations():
         own = [name for name in measured if evaluation.owns(name) and name not in evaluation.dev_headings]
-        # A part's own function may name a score that no model has.
+        # A function from outside may name a score that no model has.
         found |= {name: heading for name, heading in evaluation.headings(own).items() if name in own}
     for evaluation in evaluations():
         found |= {name: heading for name, heading in evaluation.dev_headings.items() if name in measured}
@@ -153,12 +153,12 @@ def headings(measured: Sequence[str]) -> dict[str, str]:
 
 
 def drawn_units() -> list[str]:
-    """Units whose pairs a report may draw, in order of preference."""
+    """Units whose pairs a report may plot, in order of preference."""
     return [name for evaluation in evaluations() for name in evaluation.drawn]
 
 
 def _with_sources() -> list[tuple[Evaluation, str]]:
-    """Evaluations with the digest of the source of those from outside."""
+    """Evaluations, each with the digest of its source code if it comes from outside."""
     found = [(evaluation, "") for evaluation in _of_package()]
     for source, outside in parts.evaluations.items():
         found += [(_checked(evaluation), source) for evaluation in outside]
@@ -181,6 +181,6 @@ def _checked(evaluation: object) -> Evaluation:
 
 
 def _place(evaluation: Evaluation) -> tuple[int, str]:
-    """Sorts by group, and within a group by file name (a stable sort)."""
+    """Sort key by group; the stable sort keeps files in order within a group."""
     known = ORDER.index(evaluation.group) if evaluation.group in ORDER else len(ORDER)
     return known, "" if known < len(ORDER) else evaluation.group

@@ -1,8 +1,8 @@
 """Scores SentEval's transfer tasks by a linear probe on sentence vectors: MR, CR, SUBJ, MPQA, SST2, TREC, MRPC.
 
-The protocol is SentEval's (Conneau and Kiela, LREC 2018; ConGen's Table 10): a logistic regression on frozen vectors;
-`probe.py` says how it is trained and how it differs from SentEval's. MRPC's features are `[|u - v|, u * v]`, and the F1 of
-paraphrases is reported beside its accuracy. Vectors are not normalised: their length affects the penalty.
+The protocol is SentEval's (Conneau and Kiela, LREC 2018; ConGen's Table 10): a logistic regression on frozen vectors.
+`probe.py` describes its training and the differences from SentEval's. MRPC's features are `[|u - v|, u * v]`, and it also
+reports the F1 of paraphrases. Vectors are not normalised: their length affects the penalty.
 
 The sets come from a data folder: `transfer/mr.all.tsv.gz`, `transfer/sst2.train.tsv.gz` and so on.
 """
@@ -30,7 +30,7 @@ Scoring = Callable[
 
 @dataclass(frozen=True, kw_only=True)
 class TransferSet:
-    """How a set is split, what its classes are called, and how its classifier is trained and tested."""
+    """A set's splits, class names, and protocol for training and testing."""
 
     splits: tuple[str, ...]
     protocol: str
@@ -74,10 +74,10 @@ class Rows:
     """Labelled sentences or pairs of all splits of a set, concatenated."""
 
     sentences: tuple[tuple[str, ...], ...]
-    """One sentence a row, or two."""
+    """One or two sentences per row."""
     labels: Integer[np.ndarray, " n"]
     split: Mapping[str, Bool[np.ndarray, " n"]]
-    """Name of a split to a mask of its rows."""
+    """Maps splits to masks of their rows."""
 
 
 def accuracies(name: str, rows: Rows, embed: Embed) -> Mapping[str, float]:
@@ -122,7 +122,7 @@ def protocol(name: str) -> str:
 
 
 def read_set(folder: str | Path, name: str) -> Rows:
-    """The rows of a set of a data folder; InputError with file and line for a bad one."""
+    """The rows of a set of a data folder; raises `InputError` with file and line for a bad row."""
     chosen = SETS[name]
     columns = ("sentence1", "sentence2") if chosen.pairs else ("sentence",)
     paths = dict(zip(chosen.splits, files(folder, name), strict=True))
@@ -134,11 +134,11 @@ def _task(folder: str, name: str) -> evaluation.Scoring:
 
 
 def read_splits(paths: Mapping[str, Path], columns: Sequence[str], classes: Sequence[str]) -> Rows:
-    """The rows of all splits of a set; InputError with file and line for a bad one.
+    """The rows of all splits of a set; raises `InputError` with file and line for a bad row.
 
     Args:
-      paths: name of a split to its file.
-      columns: of sentences.
+      paths: maps splits to files.
+      columns: names of the sentences' columns.
       classes: names in the column `label`.
     """
     read = [labelled(path, columns, classes) for path in paths.values()]
