@@ -14,7 +14,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if sys.argv[:1] == ["-m"] and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
-    # `python -m jaxdistill.PROGRAM`, whose imports Ctrl-C would end with a traceback.
+    # `python -m jaxdistill.PROGRAM`: Ctrl-C during imports would print a traceback.
     signal.signal(signal.SIGINT, lambda *_: (os.write(2, b"\ninterrupted\n"), os._exit(130)))
 
 if TYPE_CHECKING:  # what editors complete; the same names are imported on use below
@@ -44,7 +44,7 @@ __all__ = [
     "InputError", "distill", "encode", "evaluate", "export", "load", "mine", "objectives", "search", "students", "sweep",
     "teachers",
 ]  # fmt: skip
-"""The Python API; what is not in `_FROM` is a module, and the programs among them are functions when they are called."""
+"""The Python API. Names that are not in `_FROM` are modules; modules of programs can be called like functions."""
 
 
 def __getattr__(name: str):

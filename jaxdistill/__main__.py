@@ -17,11 +17,11 @@ PROGRAMS = {
     "mine": ("mine", "finds hard negatives of queries"),
     "augment": ("augment", "writes second views of sentences"),
 }
-"""Name of a program to its module and what it does."""
+"""Maps names of programs to their modules and what they do."""
 
 
 def main() -> None:
-    """Runs the program that the first argument names, with the others."""
+    """Runs the program that the first argument names with the other arguments."""
     name, *arguments = sys.argv[1:] or ["--help"]
     if name in ("--help", "-h"):
         print("usage: jaxdistill PROGRAM [OPTIONS]; each program has --help and --version\n")
@@ -37,7 +37,7 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(BAD_INPUT)
-    # Imported inside `run`, which answers Ctrl-C; what search finds is on standard output alone.
+    # Imported inside `run`, which handles Ctrl-C. Only search ends when its reader closes the pipe: its output is its result.
     run(lambda given: _module(name).main(given), arguments, outlives_reader=name != "search")
 
 

@@ -4,13 +4,13 @@
   python -m jaxdistill.augment --method=mlm --model=bert-folder --input='texts/*.gz' --output=mlm/
   python -m jaxdistill.augment --method=translate --model=en-de --back_model=de-en --input=text.txt --output=back.tsv
 
-OUTPUT is a .tsv file, or a folder of .parquet parts, with a `/` at its end. Training reads the table with
+OUTPUT is a .tsv file, or a folder of .parquet parts whose name ends in `/`. Training reads the table with
   --config.data.text=synonyms.tsv --config.data.columns='(("text","text"),("synonyms","synonyms"))'
   --config.objective.generalize_view=synonyms
 and a folder with --config.data.text='mlm/*.parquet'.
 
-If the program is killed, the same command computes the missing parts. The parts of a .tsv file are in a hidden folder
-beside it until all are done. A row depends only on the seed, the method, its text and its number (mlm and translate: up to
+If the program is killed, the same command computes the missing parts. The parts of a .tsv file are in a hidden folder beside
+it until all are done. A row depends only on the seed, the method, its text and its number (for mlm and translate, up to
 rounding). Several processes, started as for training, share the parts of a folder that all of them see.
 
 Source: Limkonchotiwat et al., ConGen, Findings of EMNLP 2022, whose Table 6 compares these views.
@@ -41,7 +41,7 @@ from jaxdistill.files import folder_digest, refuse_overwriting, without_links
 from jaxdistill.versions import source_digest
 
 PART_ROWS = 1024
-"""Rows of a part, which are computed in order of length: what a killed run repeats at most."""
+"""Rows per part, which are computed in order of length; a killed run repeats at most this many."""
 
 Rewrite = Callable[[Sequence[str], Sequence[random.Random], Callable[[int], object]], list[str]]
 """Rewrites sentences, given a random generator for each and a callback that takes the number of finished ones."""
@@ -66,14 +66,14 @@ OPTIONS: dict[str, tuple[type, dict[str, Any], str]] = {
     "max_length": (int, {"translate": 128}, "maximum tokens of a sentence, read and written"),
     "batch_size": (int, {"mlm": 128, "translate": 32}, "sentences per batch"),
 }
-"""Type, defaults by the methods that have it, and help of each option that not all methods have."""
+"""Options that only some methods have: type, default for each of these methods, and help."""
 
 FOLDERS = ("wordnet", "model", "back_model")
-"""Options that name a folder, whose content determines the rows."""
+"""Options that name a folder whose content determines the rows."""
 
 
 def _changes(texts: Sequence[str], rewritten: Sequence[str]) -> Counter[str]:
-    """How many rows differ, how many words there are, and how many of them their new sentence lacks."""
+    """Counts changed rows, words, and words that are missing from the rewritten sentence."""
     counts = Counter()
     for text, new in zip(texts, rewritten, strict=True):
         words = Counter(text.split())
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _augment(given: argparse.Namespace) -> None:
-    """Writes the table or the folder, and prints what it holds."""
+    """Writes the table or the folder, and prints a summary."""
     options = method_options(given.method, vars(given))
     column, output = _column(given, options), without_links(Path(given.output))
     is_folder = given.output.endswith("/") or read_origin(output) is not None
@@ -136,7 +136,7 @@ def _augment(given: argparse.Namespace) -> None:
         raise InputError(f"--output={given.output} must end in .tsv, or in / for a folder of .parquet parts.")
     if not is_folder and processes.count() > 1:
         raise InputError(
-            f"several processes write a folder of parts; give --output={Path(given.output).with_suffix('')}/."
+            f"several processes can only write a folder of parts; give --output={Path(given.output).with_suffix('')}/."
         )
     common = {"method": given.method, "seed": given.seed, "column": column, "text_column": given.text_column}
     folders = {name: _folder(name, options[name]) for name in FOLDERS if name in options and options[name] is not None}
@@ -191,7 +191,7 @@ def _say_complete(output: str, counts: Mapping[str, int]) -> None:
 
 
 def method_options(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The method's own options, checked: as given, or the defaults."""
+    """The method's own options, as given or by default; raises `InputError` for invalid ones."""
     if method not in METHODS:
         raise InputError(
             f"unknown method {method!r}; known: {', '.join(METHODS)}.{did_you_mean(method, list(METHODS))}"
@@ -214,7 +214,7 @@ def method_options(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _folder(option: str, spec: str) -> Path:
-    """The local folder that an option names; models are not fetched from a hub."""
+    """The local folder that an option names; models are not downloaded from a hub."""
     if option == "wordnet":
         return wordnet.found_folder(spec)
     if not spec.startswith("package:") and not Path(os.path.expanduser(spec)).is_dir():

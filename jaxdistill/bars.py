@@ -1,4 +1,4 @@
-"""Progress bars on standard error: lively on a terminal, twice a minute in a log."""
+"""Progress bars on standard error: continuous on a terminal, two lines a minute in a log."""
 
 import sys
 
@@ -9,12 +9,12 @@ def progress_bar(total: int | None, unit: str, *, shown: bool | str) -> tqdm:
     """A bar that counts `unit`s.
 
     Args:
-      total: None if it is not known.
-      shown: whether it is shown. A text is its title: such a bar is part of a program's output, comes only if the work takes a
-        while, and goes with its end.
+      total: total number of units; None if unknown.
+      shown: whether to show the bar. A string is its title; a bar with a title appears only if the work takes a while, and
+        disappears at the end.
     """
     seconds, options = seconds_between(), {}
-    if total is not None:  # tqdm's own form shows seconds a unit where that is more than one
+    if total is not None:  # tqdm's own format switches to seconds per unit at slow rates
         options["bar_format"] = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
     if isinstance(shown, str):
         options |= {"desc": shown, "leave": False, "delay": seconds}
@@ -22,12 +22,12 @@ def progress_bar(total: int | None, unit: str, *, shown: bool | str) -> tqdm:
 
 
 def seconds_between() -> float:
-    """Least time between two states of a bar."""
+    """Least time between two updates of a bar, in seconds."""
     return 0.5 if sys.stderr.isatty() else 30.0
 
 
 def duration(seconds: float) -> str:
-    """A time as a reader plans with it: `40 s`, `2.4 minutes`, `3.1 hours`."""
+    """A duration in words: `40 s`, `2.4 minutes`, `3.1 hours`."""
     for unit, size in (("hours", 3600), ("minutes", 60)):
         if seconds >= 1.5 * size:
             return f"{seconds / size:,.1f} {unit}"

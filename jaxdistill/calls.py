@@ -1,4 +1,4 @@
-"""Programs as functions of Python: modules that can be called, and errors that name arguments instead of flags."""
+"""Programs as Python functions: modules that can be called, and errors that name arguments instead of flags."""
 
 import argparse
 import functools
@@ -13,15 +13,15 @@ from jaxdistill.cli import Parser
 from jaxdistill.core import InputError
 
 HINT = " --help lists the options."
-"""End of an error of the command line."""
+"""End of an error on the command line."""
 FLAGS = {"text": "input", "prompt_name": "prompt", "corpus_prompt_name": "corpus_prompt"}
-"""Arguments of functions to the flags of their programs, where the names differ: Python's follow `Embedder.encode`."""
+"""Maps arguments of functions to the programs' flags, if names differ: arguments are named as in `Embedder.encode`."""
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
 def make_callable(name: str, function: Callable[..., Any]) -> None:
-    """Makes the module `name` of a program callable as `function`, as in `jaxdistill.evaluate(...)`; `help` and editors show the
+    """Makes a program's module `name` callable as `function`, such as `jaxdistill.evaluate(...)`; `help` and editors show the
     function."""
     signature = inspect.signature(function)
     shown = f"{name}{signature}\n\n{inspect.getdoc(function)}"
@@ -39,11 +39,11 @@ def make_callable(name: str, function: Callable[..., Any]) -> None:
 def options_of_call(
     parser: Parser, arguments: Mapping[str, Any], *, repeated: Sequence[str] = ()
 ) -> argparse.Namespace:
-    """The options of a program from the arguments of its function, checked as on the command line.
+    """Converts the arguments of a program's function to its options, checked as on the command line.
 
     Args:
-      arguments: by their names; `show_progress_bar` is the opposite of `--quiet`.
-      repeated: flags that are given once for each of several values.
+      arguments: the arguments by name; `show_progress_bar` is the opposite of `--quiet`.
+      repeated: flags that are repeated for several values.
     """
     known = parser.defaults()
     options = {flag: value for name, value in arguments.items() if (flag := _flag(name, known)) in known}
@@ -60,10 +60,10 @@ def _flag(argument: str, known: Mapping[str, Any]) -> str:
 def in_python_words(
     renamed: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
-    """Decorates a function whose errors come from its program: they name its arguments instead of the program's flags.
+    """Decorates a program's function so that errors name its arguments instead of the program's flags.
 
     Args:
-      renamed: flag or dotted option to the argument, where they differ.
+      renamed: maps flags or dotted options to arguments, if names differ.
     """
 
     def decorated(function: Callable[Given, Result]) -> Callable[Given, Result]:
@@ -84,7 +84,7 @@ def in_python_words(
 
 
 def python_words(line: str, arguments: Iterable[str], renamed: Mapping[str, str]) -> str:
-    """A line about flags as a line about arguments; commands in backquotes stay.
+    """Rewrites a line about flags to one about arguments; commands in backquotes stay unchanged.
 
     >>> python_words("--top=0 must be at least 1; use --config.run.steps=5.", ["top"], {"run.steps": "steps"})
     'top=0 must be at least 1; use steps=5.'

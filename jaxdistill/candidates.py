@@ -1,4 +1,4 @@
-"""The models that `evaluate` scores: sentence encoders, ensembles, cross-encoders and BM25, as its units see them."""
+"""The models that `evaluate` scores, in the form that its units use: sentence encoders, ensembles, cross-encoders, BM25."""
 
 import argparse
 import hashlib
@@ -33,12 +33,12 @@ class Candidate(NamedTuple):
 
     spec: str
     members: tuple[SentenceModel, ...]
-    """None of BM25, which is no model."""
+    """The models; empty for BM25."""
     precision: str = "float32"
     """Dtype of matrix products."""
     postprocessing: Postprocessing = Postprocessing()
     form: SmallForm | None = None
-    """In which its vectors are stored; None: as they are."""
+    """Form in which its vectors are stored; None: unchanged."""
 
     @property
     def label(self) -> str:
@@ -47,18 +47,18 @@ class Candidate(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Numbers of a vector; 0 of a model without vectors of its own."""
+        """Width of its vectors; 0 if it has none of its own."""
         several = len(self.members) != 1 or self.members[0].definition.reads_pairs
         return 0 if several else self.members[0].definition.embedding_width
 
     @property
     def vector_bytes(self) -> int:
-        """Bytes of a stored vector; 0 if it has none, or a transform gives them another width."""
+        """Bytes per stored vector; 0 if it has no vectors, or a transform changes their width."""
         dims, dtype = (self.form.dims, self.form.dtype) if self.form else (0, "float32")
         return 0 if self.postprocessing.method else row_bytes(dims or self.width, dtype)
 
     def digest(self) -> str:
-        """Digest of everything that decides the scores."""
+        """Digest of everything that determines the scores."""
         digests = [member.digest() for member in self.members] or [bm25.digest()]
         digests += [*self.postprocessing.digests(), *(self.form.digests() if self.form else ())]
         digests += [] if self.precision == "float32" else [self.precision]
@@ -69,7 +69,7 @@ class Candidate(NamedTuple):
         return [_reading(member) for member in self.members]
 
     def embed(self, batch_size: int = BATCH_SIZE, *, progress: bool = False) -> Embed:
-        """The model as evaluations ask it, on the devices of all processes; a `RoleEmbed` if it is one sentence encoder."""
+        """The model for evaluations, on the devices of all processes; a `RoleEmbed` if it is a single sentence encoder."""
         return over_processes(cast(RoleEmbed | Scorer, self.own_embed(batch_size, progress=progress)))
 
     def own_embed(self, batch_size: int = BATCH_SIZE, *, progress: bool = False) -> Embed:
@@ -81,7 +81,7 @@ class Candidate(NamedTuple):
 
 
 def _reading(model: SentenceModel) -> dict[str, Any]:
-    """A cross-encoder knows no roles."""
+    """How a model reads texts; a cross-encoder has no prompts for roles."""
     roles = {} if model.definition.reads_pairs else {role: model.role_prompts[role] for role in ROLES}
     return {
         "embedding_width": model.definition.embedding_width,
@@ -94,16 +94,16 @@ def _reading(model: SentenceModel) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Others:
-    """Models that evaluations ask besides the one that is scored; one object serves all models that are scored."""
+    """Models that evaluations use besides the scored one; one object serves all scored models."""
 
     index: Candidate | None
-    """Makes the index of asymmetric retrieval."""
+    """The model that makes the index of asymmetric retrieval."""
     reranker: Candidate | None
-    """A cross-encoder for the first documents of a query."""
+    """A cross-encoder that reorders the first documents of a query."""
 
     @cached_property
     def index_embeds(self) -> tuple[Embed, Embed] | tuple[None, None]:
-        """The index model on sentences and on documents; it encodes each text once, for all models that search its index."""
+        """The index model for sentences and for documents; encodes each text once, for all scored models."""
         if self.index is None:
             return None, None
         embed = self.index.embed(progress=_shows_progress())
@@ -111,11 +111,11 @@ class Others:
 
     @cached_property
     def scorer(self) -> Scorer | None:
-        """The reranker; it reads each pair once, for all models whose documents it puts in order."""
+        """The reranker; reads each pair once, for all scored models."""
         return ScoreCache(cast(Scorer, self.reranker.embed(progress=_shows_progress()))) if self.reranker else None
 
     def digests(self, unit: Unit) -> list[str]:
-        """Digests of those that a unit asks."""
+        """Digests of the other models that a unit uses."""
         asked = ((self.index, unit.asks_index), (self.reranker, unit.asks_reranker))
         return [candidate.digest() for candidate, is_asked in asked if candidate and is_asked]
 
@@ -125,12 +125,12 @@ def _shows_progress() -> bool:
 
 
 def _in_role(embed: Embed | Scorer, role: str) -> Embed:
-    """Embeds sentences in a role; a cross-encoder or an ensemble says that it has no vectors."""
+    """Embeds sentences in a role; raises `InputError` for a cross-encoder or an ensemble, which have no vectors."""
     return cast(Embed, embed) if isinstance(embed, Scorer) else partial(cast(RoleEmbed, embed), role=role)
 
 
 def model_of(candidate: Candidate, others: Others, *, batch_size: int) -> Model:
-    """What evaluations know of a model."""
+    """The candidate as the `Model` that evaluations use."""
     if candidate.spec == bm25.NAME:
         return Model(
             embed=bm25.no_vectors, embed_in_batches=lambda size: bm25.no_vectors, parameters=0, size_bytes=0,
@@ -156,10 +156,10 @@ def model_of(candidate: Candidate, others: Others, *, batch_size: int) -> Model:
 def candidate_of(
     spec: str, given: argparse.Namespace, postprocessing: Postprocessing, loaded: Mapping[str, Embedder]
 ) -> Candidate:
-    """The model, or an ensemble if the spec is `A+B`; a folder may have a + in its name. `bm25` is BM25.
+    """The model, or an ensemble if the spec is `A+B` (a folder's name may contain +); `bm25` is BM25.
 
     Args:
-      loaded: models that are in memory already.
+      loaded: models that are already in memory.
     """
     if spec == bm25.NAME:
         return Candidate(spec, ())
@@ -175,7 +175,7 @@ def candidate_of(
 
 
 def postprocessing_of(given: argparse.Namespace, units: Sequence[Unit]) -> Postprocessing:
-    """The transform that `--postprocess` names; raises `InputError` if its text is a test set."""
+    """The transform that `--postprocess` names; raises `InputError` if its text is a test set of this evaluation."""
     if not given.postprocess:
         if given.postprocess_text:
             raise InputError("--postprocess_text needs --postprocess=whiten or --postprocess=flow; add one of them.")
@@ -183,7 +183,9 @@ def postprocessing_of(given: argparse.Namespace, units: Sequence[Unit]) -> Postp
     if not given.postprocess_text:
         raise InputError(f"--postprocess={given.postprocess} is fitted on a text; add --postprocess_text=FILE.")
     if given.index_model:
-        raise InputError("--postprocess fits one transform per model, so it excludes --index_model; drop one of them.")
+        raise InputError(
+            "--postprocess fits one transform per model, so it excludes --index_model; leave out one of them."
+        )
     scored = {path.resolve() for unit in units for path in unit.files}
     for path in local_files(given.postprocess_text):
         if path.resolve() in scored:
@@ -192,7 +194,7 @@ def postprocessing_of(given: argparse.Namespace, units: Sequence[Unit]) -> Postp
 
 
 def index_model_of(given: argparse.Namespace, precision: str) -> Candidate | None:
-    """Loads the index model with the `--max_length` of the models that search its index, and with `--document_prompt`."""
+    """Loads the index model with the same `--max_length` as the scored models, and with `--document_prompt`."""
     spec = given.index_model
     if not spec:
         return None
@@ -210,7 +212,7 @@ def index_model_of(given: argparse.Namespace, precision: str) -> Candidate | Non
 
 
 def reranker_of(spec: str, precision: str) -> Candidate | None:
-    """It reads pairs, at its own length."""
+    """Loads the reranker, with its own maximum length; None if `spec` is empty."""
     if not spec:
         return None
     model = None if _is_no_single_model(spec) else load_model(spec)
@@ -220,5 +222,5 @@ def reranker_of(spec: str, precision: str) -> Candidate | None:
 
 
 def _is_no_single_model(spec: str) -> bool:
-    """Whether a spec stands for BM25 or an ensemble; a folder may have a + in its name."""
+    """Whether a spec stands for BM25 or an ensemble; a folder's name may contain +."""
     return not Path(spec).exists() and (spec == bm25.NAME or "+" in spec)

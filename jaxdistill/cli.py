@@ -24,10 +24,10 @@ from jaxdistill.versions import version_text
 BAD_INPUT = 2
 INTERRUPTED = 130
 AGAIN = 75
-"""Exit status after which the same command continues, EX_TEMPFAIL of sysexits.h: SIGTERM, SIGHUP, or the loss of another process
-or of the network."""
+"""Exit status (EX_TEMPFAIL of sysexits.h) after which the same command continues: SIGTERM, SIGHUP, or the loss of another
+process or of the network."""
 IN_USE = 73
-"""Exit status where another process writes the same workdir, EX_CANTCREAT of sysexits.h: it goes on undisturbed."""
+"""Exit status (EX_CANTCREAT of sysexits.h) if another process writes the same workdir; that process continues undisturbed."""
 DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 """OS errors caused by the user's disk, reported as one line wherever they occur; other OS errors are bugs."""
 LOOKALIKES = {"\u2500": "-", "\u00d7": "x", "\u2026": "...", "\u2013": "-"}
@@ -37,8 +37,7 @@ BATCH_SIZE = 128
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """` Did you mean X?` if a known word is close or has these initials (`lr` for `learning_rate`), else an empty
-    string."""
+    """` Did you mean X?` if a known word is similar or has these initials (`lr` for `learning_rate`); otherwise empty."""
     initials = [name for name in known if len(word) > 1 and word == "".join(part[:1] for part in name.split("_"))]
     close = initials or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f" Did you mean {close[0]}?" if close else ""
@@ -78,17 +77,17 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message}. --help lists the options.")
 
     def defaults(self) -> dict[str, Any]:
-        """Default values of all options by their names; None for required ones."""
+        """Maps names of all options to their defaults; None for required ones."""
         return {action.dest: action.default for action in self._actions if action.default is not argparse.SUPPRESS}
 
     def parse_call(
         self, options: Mapping[str, Any], *, joined: Sequence[str], repeated: Sequence[str]
     ) -> argparse.Namespace:
-        """Options that are given from Python, checked as on the command line. None stands for nothing.
+        """Parses options given in Python, with the checks of the command line. None means not given.
 
         Args:
-          joined: options that may be lists, which commas join.
-          repeated: options that may be lists, with a flag for each value.
+          joined: options that accept lists, whose values are joined by commas.
+          repeated: options that accept lists, with a flag for each value.
         """
         arguments, defaults = [], self.defaults()
         for name, value in options.items():
@@ -103,7 +102,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _texts_of(name: str, value: Any, *, may_be_list: bool) -> list[str]:
-    """The values of an option of a call as text."""
+    """Converts the values of an option given in Python to strings."""
     is_list = isinstance(value, Iterable) and not isinstance(value, str)
     texts = ["" if one is None else one for one in (value if is_list else [value])]
     wrong = [one for one in texts if not isinstance(one, str | pathlib.PurePath | Real) or isinstance(one, bool)]
@@ -131,7 +130,7 @@ def local_path(text: str) -> str:
 
 
 def any_path(text: str) -> str:
-    """Type of an option that names a file or folder, also of a bucket. Expands `~`; refuses addresses with secrets."""
+    """Type of an option that names a file or folder, also in a bucket. Expands `~`; refuses addresses with secrets."""
     if is_remote(text):
         try:
             buckets.checked_address(text)
@@ -155,12 +154,12 @@ def add_reading_options(parser: Parser, *, precision: Precision = "auto") -> Non
         "--precision",
         choices=get_args(Precision),
         default=precision,
-        help=f"of matrix products; auto: bfloat16 where the hardware supports it; default: {precision}",
+        help=f"precision of matrix products; auto: bfloat16 where the hardware supports it; default: {precision}",
     )
 
 
 def reading_options(given: argparse.Namespace) -> dict[str, Any]:
-    """The options of `add_reading_options` as `inference.load` takes them."""
+    """The options of `add_reading_options` as arguments of `inference.load`."""
     return {name: getattr(given, name) for name in ("pooling", "max_length", "batch_size", "precision")}
 
 
@@ -176,12 +175,12 @@ def _status(number: int) -> int:
 
 
 def error_status(error: InputError) -> int:
-    """Exit status after an error of one line."""
+    """Exit status after an `InputError`."""
     return AGAIN if isinstance(error, TemporaryError) else IN_USE if isinstance(error, InUseError) else BAD_INPUT
 
 
 def error_of_input(error: BaseException) -> InputError | None:
-    """An error that one line explains: bad input, or a fault of the user's disk; None for any other, which is a bug."""
+    """The error as an `InputError`, if it is bad input or a fault of the user's disk; None for any other, which is a bug."""
     if isinstance(error, OSError) and error.errno in DISK_FAULTS:
         place = f"{error.filename}: " if error.filename else ""
         return InputError(f"{place}{error.strerror}; fix that and run the same command again.")
@@ -189,7 +188,7 @@ def error_of_input(error: BaseException) -> InputError | None:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ends a program that has saved after a signal, with `status`."""
+    """Ends a program with `status` after a signal, once it has saved."""
 
     def __init__(self, status: int, note: str = ""):
         super().__init__(note)
@@ -230,8 +229,8 @@ class Interrupts:
 
 @contextlib.contextmanager
 def _one_interrupt() -> Iterator[None]:
-    """Raises KeyboardInterrupt on the first Ctrl-C even if a library converts it, and exits at once on the second, or where
-    Python would drop the exception, as in JAX's callback of the garbage collector."""
+    """Raises KeyboardInterrupt on the first Ctrl-C even if a library converts it. Exits at once on the second, or if Python
+    would drop the exception, as in JAX's garbage collector callback."""
     first, dropped = signal.getsignal(signal.SIGINT), sys.unraisablehook
     if first == signal.SIG_IGN or not _is_main_thread():
         yield

@@ -11,7 +11,7 @@ from jaxdistill.paths import cache_folder
 COMPILED_BYTES = 2 << 30
 """Maximum size of the cache of compiled programs; the least recently used are evicted."""
 HALF_WRITTEN_SECONDS = 60
-"""Age after which a cached program without an access time counts as left by a killed process."""
+"""Age after which a cached program without an access time counts as a leftover of a killed process."""
 COMPILED_SECONDS = 0.2
 """Minimum compile time of programs that are cached."""
 

@@ -1,6 +1,6 @@
-"""The types that the layers share. No behaviour lives here.
+"""The types that all layers of the package share; no behaviour.
 
-Axes of the signatures, one meaning for each letter; rarer ones have a name, and `_` differs between the arrays of a list:
+Axes in signatures have one meaning per letter; rarer ones have names, and `_` differs between the arrays of a list:
 `b` examples, `v` student views, `w` teacher views, `e` width of sentence vectors,
 `q` queries, `k` keys that they are compared with (rows of the queue, tokens), `c` batches in the queue's ring,
 `g` groups, `r` rows of a group, `l` token slots of a row, `t` tokens without regard to rows (`r * l`, or of many sentences),
@@ -20,23 +20,23 @@ from jaxtyping import Float, Integer
 
 Array = jax.Array | np.ndarray
 MASK_TOKENS = ("[MASK]", "<mask>")
-"""Mask tokens of the tokenizers that are supported."""
+"""Mask tokens of supported tokenizers."""
 
 Params = Mapping[str, Array]
-"""Parameters, flat: path such as `transformer/layers/0/attention/query/kernel` to array."""
+"""Parameters: maps paths such as `transformer/layers/0/attention/query/kernel` to arrays."""
 
 
 Split = Literal["train", "dev", "test"]
 """Part of a retrieval set's judgements: for training, for choosing, for reporting."""
 
 Precision = Literal["auto", "float32", "bfloat16"]
-"""Precision of matrix products; `auto` is bfloat16 where the hardware multiplies it natively, else float32."""
+"""Precision of matrix products; `auto` is bfloat16 if the hardware multiplies it natively, otherwise float32."""
 
 
 class InputError(ValueError):
-    """Raised for unusable input; programs print its one line and exit with status 2.
+    """Unusable input; programs print its one line and exit with status 2.
 
-    Line breaks and other control characters, which names in a user's files may contain, are escaped.
+    Escapes line breaks and other control characters, which names in a user's files may contain.
     """
 
     def __init__(self, line: str):
@@ -44,24 +44,24 @@ class InputError(ValueError):
 
 
 class TemporaryError(InputError):
-    """Raised where the same command may succeed later: a network fails. Programs exit with status 75."""
+    """The same command may succeed later, such as after a failure of the network. Programs exit with status 75."""
 
 
 class InUseError(InputError):
-    """Raised where another process writes the same workdir. Programs exit with status 73."""
+    """Another process writes the same workdir. Programs exit with status 73."""
 
 
 class Tokens(NamedTuple):
     """Tokenised sentences, packed: each row holds several sentences in sequence.
 
-    The layout is group-major so that a device that holds whole groups needs no other device to pool its sentences.
+    The layout is group-major, so that a device that holds whole groups can pool its sentences without other devices.
     A padded batch is the special case of `b` groups of one row with one sentence each (`r == n == 1`).
     """
 
     ids: Integer[Array, "g r l"]
     """Token ids; the padding token in empty slots."""
     owner: Integer[Array, "g r l"]
-    """Which of its group's `n` sentences a token belongs to; -1 for padding. Attention stays inside one owner."""
+    """Index, among its group's `n` sentences, of a token's sentence; -1 for padding. Attention stays within one owner."""
     position: Integer[Array, "g r l"]
     """Index of a token in its sentence, from 0; 0 for padding."""
     first: Integer[Array, "g n"]
@@ -69,8 +69,8 @@ class Tokens(NamedTuple):
     types: Integer[Array, "g r l"] | None = None
     """Token types of pairs, for cross-encoders: 0 for the first sentence, 1 for the second. None: all 0."""
     parts: Integer[Array, "g divided parts"] | None = None
-    """First slot of each part of the rows that are divided, a group's last ones. The parts of a row have one length, and no
-    sentence crosses their borders: attention may treat each as a row. None: no row is divided."""
+    """First slot of each part of the divided rows, which are a group's last ones. A row's parts have equal lengths, and no
+    sentence crosses their borders, so attention may treat each part as a row. None: no row is divided."""
 
 
 class Batch(NamedTuple):
@@ -81,7 +81,7 @@ class Batch(NamedTuple):
     teacher: Tokens | None
     """The teacher's views, `n = (b / g) * w`, in the teacher's own tokens; None with stored targets or no teacher."""
     targets: Float[Array, "b w e"] | None
-    """Stored teacher embeddings; None with a live teacher."""
+    """Stored targets; None with a live teacher."""
 
 
 class TrainState(NamedTuple):
@@ -89,10 +89,10 @@ class TrainState(NamedTuple):
 
     step: Integer[Array, ""]
     params: dict[str, Params]
-    """`student` and `objective` (learned scalars, heads that never leave training)."""
+    """Parameters of `student` and `objective` (learned scalars, and matrices that are not exported)."""
     optimizer: Any
     objective: Any
-    """The objective's own state: the queue."""
+    """The objective's own state, such as a queue."""
     key: jax.Array
     """One random key, folded with the step; never advanced."""
 
@@ -103,29 +103,27 @@ class Encoded(NamedTuple):
     sentences: Float[Array, "b v e"]
     """Sentence vectors after pooling and dense layers, not normalised."""
     owner: Integer[Array, "g r l"] | None = None
-    """Which sentence a token slot belongs to, -1 for padding; present with any of the following."""
+    """Index of each token slot's sentence, -1 for padding; present with any of the following."""
     embeddings: Float[Array, "g r l d"] | None = None
-    """Output of the embedding block at each token slot, in the width of the layers."""
+    """Output of the embedding block at each token slot, projected to the width of the layers."""
     hidden: Float[Array, "s g r l d"] | None = None
     """Outputs of all layers, first to last."""
     vocabulary: Float[Array, "words d"] | None = None
-    """The table of word embeddings, in the width of the layers."""
+    """The table of word embeddings, projected to the width of the layers."""
 
 
 BATCH_AXES = ("slice", "data")
 """Axes of the mesh that split a batch, see `mesh`."""
 LABELS = "labels"
-"""Teacher view of objectives whose targets are scores of sentence pairs, `[b, 1, k]` for the k pairs of a row; they have no other."""
+"""The only teacher view of objectives whose targets are scores of sentence pairs: `[b, 1, k]` for the k pairs of a row."""
 SECOND = "second"
-"""The column of the text that holds the second sentence of a pair; the first is in `text`."""
+"""Column of the text with the second sentence of a pair; the first is in `text`."""
 
 ROLES = {"query": ("query",), "document": ("document", "passage", "corpus")}
-"""Roles of sentences to the names of their prompts in checkpoints, in the order in which sentence-transformers looks for
-them."""
+"""Maps roles to the names of their prompts in checkpoints, in the order in which sentence-transformers looks them up."""
 
 READS = ("embeddings", "hidden", "vocabulary")
-"""Outputs that an objective may read besides sentence vectors. They require a live teacher with the student's
-tokens."""
+"""Outputs that an objective may read besides sentence vectors. They require a live teacher with the student's tokens."""
 
 
 class Sizes(NamedTuple):
@@ -138,10 +136,10 @@ class Sizes(NamedTuple):
     """Width of the student's layers."""
     layers: int
     teacher_hidden: int
-    """0 without a teacher model, likewise `teacher_layers`."""
+    """Width of the teacher's layers; 0 without a teacher model, likewise `teacher_layers`."""
     teacher_layers: int
     precision: Any = np.float32
-    """Dtype of matrix products: that in which a queue is held."""
+    """Dtype of matrix products, in which queues are stored."""
 
 
 def alias(path: str) -> Any:
@@ -150,52 +148,52 @@ def alias(path: str) -> Any:
 
 
 class Objective:
-    """Base class of the training objectives: a frozen dataclass of its options, one file under `objectives/`, arrays in and
-    arrays out. What an objective does not define has the default of this class."""
+    """Base class of training objectives: a frozen dataclass of options, one file each under `objectives/`, arrays in and arrays
+    out. Everything but `student_views` and the call has a default."""
 
     student_views: Sequence[str]
-    """Names of views that the student reads, for instance `("text", "delete_words")`; repeats are allowed. Has no default."""
+    """Names of views that the student reads, such as `("text", "delete_words")`; repeats are allowed. Has no default."""
     teacher_views: Sequence[str] = ()
-    """Names of views that the teacher reads; empty without a teacher; `(LABELS,)` where it scores pairs."""
+    """Names of views that the teacher reads; empty without a teacher; `(LABELS,)` if the targets are scores of pairs."""
     reserve_rows: int = 0
-    """Number of sentences held out of training, whose teacher embeddings seed the objective's state."""
+    """Number of sentences held out of training, whose teacher vectors initialise the objective's state."""
     reads: Sequence[str] = ()
-    """Which of `READS` it uses, of student and teacher. If any, the teacher reads the student's views."""
+    """Outputs of student and teacher, of `READS`, that it uses. If there are any, the teacher reads the student's views."""
     unread: Mapping[str, str] = MappingProxyType({})
-    """Options without effect under the current options, each with the reason."""
+    """Maps options that the other options leave without effect to the reason."""
     couples_examples: bool = False
-    """Whether an example's loss depends on the rest of its batch: gradients of parts are then cached, not added up."""
+    """Whether an example's loss depends on the rest of its batch; gradient accumulation then uses a gradient cache."""
     any_width: bool = False
     """Whether the vectors of teacher and student may differ in width."""
     scored: Sequence[str] = ("text", SECOND)
-    """Columns whose pairs a teacher scores: the first one's sentence with each of the others'."""
+    """Columns whose pairs a teacher scores: the first one with each of the others."""
     logits: bool = False
-    """Whether a cross-encoder's scores are taken before the sigmoid."""
+    """Whether a cross-encoder labels with logits instead of their sigmoids."""
     largest_label: float = float(np.inf)
-    """Magnitude that the user's own scores may have."""
+    """Largest allowed magnitude of the user's own scores."""
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: Any) -> tuple[Params, Any]:
-        """The objective's own parameters and its first state; by default none.
+        """The objective's parameters and initial state; none by default.
 
         Args:
-          seeds: the teacher's embeddings of the reserved rows, `[k, e]`; None without any.
+          seeds: the teacher's vectors of the reserved rows, `[k, e]`; None if there are none.
         """
         return {}, ()
 
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded | None, *, mesh: jax.sharding.Mesh
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
-        """Per-example loss, the next state, and scalars to log. No gradient goes into the teacher."""
+        """Per-example loss, the next state, and scalars to log. No gradient flows into the teacher."""
         raise NotImplementedError
 
 
 Embed = Callable[[Sequence[str]], Float[np.ndarray, "n e"]]
-"""Maps sentences to vectors. Evaluation tasks use no more of a model than this, so they can score any model."""
+"""Maps sentences to vectors. Evaluation tasks use only this function of a model, so they can score any model."""
 
 
 @runtime_checkable
 class RoleEmbed(Protocol):
-    """An `Embed` that also reads sentences in their roles, one of `ROLES` for all or one for each."""
+    """An `Embed` with an argument `role`: one of `ROLES` for all sentences, or one for each."""
 
     def __call__(self, sentences: Sequence[str], *, role: str | Sequence[str] = "") -> Float[np.ndarray, "n e"]: ...
 

@@ -1,4 +1,4 @@
-"""Encodes the sentences of a text, or passages of long texts: one vector for each, in bounded memory.
+"""Encodes the sentences of a text, or passages of long texts, to one vector each, in bounded memory.
 
   python -m jaxdistill.encode --model=runs/l3/export --input=sentences.txt --output=vectors.npy
   python -m jaxdistill.encode --model=runs/l3/export --input='texts/*.gz' --output=vectors/ --keep_text
@@ -9,21 +9,21 @@ bucket (`s3://...`, `gs://...`).
 
 A folder holds `.parquet` files of 8,192 rows, which DuckDB, Polars, pyarrow, `datasets` and Ray Data read as one table. The
 vectors are in the column `embedding`. `np.load(FILE, mmap_mode="r")` opens a `.npy` file of any size. If the program is
-killed, the same command computes the parts that are missing, and gives the same bytes as an uninterrupted run (on other
-devices: up to rounding). Another model, text or option starts over. Of a single file, the parts are in a hidden folder
-beside it until all are done.
+killed, the same command computes the missing parts and gives the same bytes as an uninterrupted run (on other devices, up to
+rounding). A different model, text or option starts over. The parts of a single file are in a hidden folder beside it until
+all are done.
 
-Several processes, started as for training, share the parts of a folder, which is in a bucket, or on a file system that all
-of them see.
+Several processes, started as for training, share the parts of a folder, which must be in a bucket or on a file system that
+all of them see.
 
-An empty line keeps its row and is encoded as an empty sentence. Texts that are too long for the model are truncated, and
-how much is cut is printed. `--chunk_tokens=N` splits them instead, as training does: a row is a passage of whole sentences
-and at most N tokens, with the columns `id` of its text, `start` and `end` in characters, and `text`.
+An empty line keeps its row and is encoded as an empty sentence. Texts that are too long for the model are truncated, and the
+program prints how much is cut off. `--chunk_tokens=N` splits them instead, as training does: a row is then a passage of whole
+sentences and at most N tokens, with the columns `id` of its text, `start` and `end` in characters, and `text`.
 
-`--dims=N` keeps the first N numbers, at unit length, of a model that was trained with nested widths. `--dtype=float16`, `int8`
-or `binary` stores fewer bits a number, as sentence-transformers' `quantize_embeddings` does (its `int8` and `ubinary`). int8
-takes the range of each dimension from the first 8,192 sentences of the text, or of `--calibrate`, and keeps the ranges in the
-table's metadata, or in NAME.ranges.npy beside NAME.npy. `jaxdistill.search` reads all of them.
+`--dims=N` keeps the first N dimensions, normalised to unit length, of a model trained with nested widths. `--dtype=float16`,
+`int8` or `binary` stores fewer bits per number, as sentence-transformers' `quantize_embeddings` does (`int8`, `ubinary`). int8
+takes the range of each dimension from the first 8,192 sentences of the text, or of `--calibrate`, and stores the ranges in
+the table's metadata, or in NAME.ranges.npy beside NAME.npy. `jaxdistill.search` reads all forms.
 """
 
 import argparse
@@ -81,7 +81,7 @@ def encode_text(
     parts: str | Path | Sequence[str | Path] = "",
     show_progress_bar: bool = False,
 ) -> Shaped[np.ndarray, "n e"]:
-    """The vectors of a text, a row for each sentence, also for an empty one. `jaxdistill.encode` is this function.
+    """The vectors of a text, one row per sentence, empty ones included. `jaxdistill.encode` is this function.
 
     >>> jaxdistill.encode(TEACHER, ["A cat sleeps.", "It rains."]).shape
     (2, 16)
@@ -89,22 +89,22 @@ def encode_text(
     Args:
       model: folder, `package:NAME/PATH` or hub name.
       text: strings, a column or a table, or a source of text as for training.
-      output: a folder of `.parquet` parts to write, with `/` at its end, or a `.npy` or `.parquet` file, in bounded memory and
-        resumable; empty: none. The vectors of a `.npy` file are mapped, others read.
+      output: a folder of `.parquet` parts to write, whose name ends in `/`, or a `.npy` or `.parquet` file; written in bounded
+        memory and resumable. Empty: none. The vectors of a `.npy` file are returned memory-mapped, others are read.
       keep_text: write the sentences beside their vectors; not for `.npy`.
-      chunk_tokens: above 0: encode passages of at most so many tokens, with the id of their text and their place in it; not for
-        `.npy`.
-      dims: keep the first numbers, at unit length; 0: all.
-      dtype: `float32`, `float16`, `int8` or `binary` (eight numbers in a byte of uint8).
-      calibrate: sources of the text whose first 8,192 sentences give the ranges of int8; empty: `text`.
-      column: of the sentences in a table.
+      chunk_tokens: above 0: encode passages of at most this many tokens, with the id of their text and their start and end in
+        it; not for `.npy`.
+      dims: number of leading dimensions to keep, normalised to unit length; 0: all.
+      dtype: `float32`, `float16`, `int8` or `binary` (eight numbers in a uint8).
+      calibrate: sources of a text whose first 8,192 sentences determine the ranges of int8; empty: `text`.
+      column: column of the sentences in a table.
       prompt_name, role: name of a prompt, or `query` or `document`; empty: the model's default prompt.
       pooling, max_length, batch_size, precision, parts: as for `jaxdistill.load`.
       show_progress_bar: show a bar.
     """
     arguments = locals()
     if dtype == "int8" and not output:
-        raise InputError("int8 vectors are of no use without their ranges, which only a file keeps; give output=FILE.")
+        raise InputError("int8 vectors are useless without their ranges, which only a file stores; give output=FILE.")
     specs = sources_of(text, {TEXT: column})
     with tempfile.TemporaryDirectory() as folder:
         path = local(output, "output") if output else Path(folder, "vectors.npy")
@@ -125,17 +125,17 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _facts(given: argparse.Namespace) -> Mapping[str, object]:
-    """What the processes of a run must have alike from the start."""
+    """Facts that must be the same in all processes at the start."""
     asked = {name: value for name, value in vars(given).items() if name != "quiet"}
     output = given.output if is_remote(given.output) else os.path.abspath(given.output)
     return {"jaxdistill": source_digest()[:12]} | asked | {"output": output}
 
 
 def _encode(given: argparse.Namespace) -> None:
-    """Writes the vectors, and prints what they are."""
+    """Writes the vectors, and prints a summary."""
     refuse_unread(given.column, given.input, "--column")
     if given.dtype == "int8" and is_remote(given.output) and given.output.endswith(".npy"):
-        raise InputError(f"--output={given.output} has no place for the ranges of int8; give a .parquet file or DIR/.")
+        raise InputError(f"--output={given.output} cannot store the ranges of int8; give a .parquet file or DIR/.")
     embedder = load(given.model, **reading_options(given))
     if is_folder(given.output):
         counts = _written(embedder, given, given.output)
@@ -187,15 +187,15 @@ def _parser() -> Parser:
         "--keep_text", action="store_true", help="also write the sentences, as the column text; not for .npy"
     )
     parser.add_argument("--chunk_tokens", type=positive, default=0, help=CHUNK_HELP + "; not for .npy")
-    parser.add_argument("--dims", type=positive, default=0, help="keep the first numbers, at unit length; default: all")
+    parser.add_argument("--dims", type=positive, default=0, help="dimensions to keep, normalised; default: all")
     parser.add_argument(
-        "--dtype", choices=list(STORED_AS), default="float32", help="of the stored vectors; default: float32"
+        "--dtype", choices=list(STORED_AS), default="float32", help="dtype of the stored vectors; default: float32"
     )
     parser.add_argument(
         "--calibrate",
         action="append",
         default=[],
-        help="text that gives the ranges of int8; repeatable; default: --input",
+        help="text that determines the ranges of int8; repeatable; default: --input",
     )
     parser.add_argument("--column", default=TEXT, help="column of the sentences in a table; default: text")
     parser.add_argument(

@@ -27,17 +27,17 @@ and files are cached, except speed. If an evaluation fails, a line says why, the
 with status 2. Cross-encoders and ensembles (`A+B`) score pairs directly and have no vectors for other tasks.
 --parts=FILE adds evaluations.
 
---postprocess=whiten scores vectors transformed by BERT-whitening, flow those transformed by BERT-flow's normalizing
-flow. Both are fitted on the model's vectors of at most 100,000 distinct sentences of --postprocess_text, given as text
-for training is. A file that is itself scored is refused.
+--postprocess=whiten scores vectors transformed by BERT-whitening, --postprocess=flow by BERT-flow's normalizing flow. Both
+are fitted on the model's vectors of at most 100,000 distinct sentences of --postprocess_text, a source of text as for
+training. A file that is itself scored is refused.
 
---dims=64,128,256 and --dtypes=float32,int8,binary score each model's vectors as an index stores them, with a row for each
-width in each dtype, its bytes a vector, and a plot of score against bytes. Queries of documents stay float.
+--dims=64,128,256 and --dtypes=float32,int8,binary score each model's vectors as an index stores them, with one row for each
+width in each dtype, the bytes per vector, and a plot of score against bytes. Queries of documents stay float.
 
 If --out is a folder, its index.html shows tables and plots, and needs no network.
 
-Several processes, started as for training, each encode a part; the first one prints and writes. All must see the same
-sets and models: a set that one of them cannot read fails for all. Each measures speed on its own devices.
+Several processes, started as for training, each encode a part; the first one prints and writes. All must see the same sets
+and models: a set that one of them cannot read fails for all. Speed is measured on the devices of one process.
 """
 
 import argparse
@@ -67,7 +67,7 @@ JOINED, REPEATED = (
     ("tasks", "parts", "dims", "dtypes", "bitext", "entities", "retrieval"),
     ("model", "paper", "postprocess_text"),
 )
-"""Options that a call from Python may give as lists: on the command line commas join the values, or the flag is repeated."""
+"""Options that a Python call may give as lists; on the command line, values are joined by commas or the flag is repeated."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _delivered(given: argparse.Namespace) -> int:
-    """Scores; the first process prints, and writes to a path or a bucket. Returns how many evaluations and models failed."""
+    """Scores; the first process prints, and writes to a path or a bucket. Returns the number of failed evaluations and models."""
     if not processes.is_first():
         given.out = ""
         return len(scored(given, InMemory(), {}).failed())
@@ -94,7 +94,7 @@ def _delivered(given: argparse.Namespace) -> int:
 
 
 def _reported(given: argparse.Namespace, *, said: bool) -> int:
-    """Scores, prints, writes; returns how many evaluations and models failed.
+    """Scores, prints and writes; returns the number of failed evaluations and models.
 
     Args:
       said: whether to print where the files are.
@@ -121,9 +121,9 @@ class EvaluationResult:
     """Result of `jaxdistill.evaluate`."""
 
     scores: Mapping[str, Mapping[str, float]]
-    """Maps a model to its scores by name, in [-1, 1]; the task `speed` has its own units."""
+    """Maps models to their scores by name, in [-1, 1]; the task `speed` has its own units."""
     results: Mapping[str, Any] = field(repr=False)
-    """Content of `results.json`: a row for each model, protocols, digests, versions."""
+    """Content of `results.json`: one row per model, protocols, digests, versions."""
     results_file: Path | None
     """The file with `results`, if `out` named one."""
     report: Path | None
@@ -131,7 +131,7 @@ class EvaluationResult:
 
 
 class EvaluationFailed(InputError):
-    """Raised after everything else was scored; `result` has those scores."""
+    """An evaluation failed; raised after everything else was scored. `result` has these scores."""
 
     def __init__(self, line: str, result: EvaluationResult):
         super().__init__(line)
@@ -174,15 +174,15 @@ def evaluate(
     """Scores models; `jaxdistill.evaluate` is this function. docs/guide/evaluation.md explains the tasks.
 
     Args:
-      models: one or several: what `jaxdistill.load` returns, or folders, `package:NAME/PATH` or hub names; `A+B` is the mean
-        of several models' scores. `pooling`, `max_length` and `prompt` are for names alone.
-      tasks: names, also as one text with commas; empty: those that read the sets that are given, or `sts`.
+      models: one or several: results of `jaxdistill.load`, or folders, `package:NAME/PATH` or hub names; `A+B` is the mean of
+        several models' scores. `pooling`, `max_length` and `prompt` apply only to names.
+      tasks: names, also as one string with commas; empty: the tasks of the given sets, or `sts`.
       data: the data folder; None: $JAXDISTILL_DATA.
       pairs: graded pairs `(sentence1, sentence2, score)`, or a file of them.
-      queries, corpus, relevant_docs: a retrieval set in memory: id to text, id to text (or `title` and `text`), and id of a
-        query to the ids of its documents, or to their relevance by id. Its scores begin with `documents/in-memory`.
-      retrieval: sets of documents in BEIR's form, with the judgements of `split`.
-      dims, dtypes: of stored vectors, such as `(64, 128)` and `("int8", "binary")`; scores are of `MODEL (64 int8)` and so on.
+      queries, corpus, relevant_docs: a retrieval set in memory: maps ids to texts, ids to texts (or `title` and `text`), and
+        query ids to document ids, or to relevance by document id. Its scores begin with `documents/in-memory`.
+      retrieval: sets of documents in BEIR's format, with the judgements of `split`.
+      dims, dtypes: of stored vectors, such as `(64, 128)` and `("int8", "binary")`; scores are named `MODEL (64 int8)` and so on.
       out: results file, or a folder (ending in /) for results and report; empty: nothing is written.
 
     Raises:
@@ -202,7 +202,7 @@ def evaluate(
 
 
 def _in_memory(options: dict[str, Any]) -> InMemory:
-    """Takes the sets in memory out of the arguments of `evaluate`."""
+    """Removes sets in memory from the arguments of `evaluate`, and returns them."""
     parts = [options.pop(name, None) for name in PARTS]
     is_file = isinstance(options.get("pairs", ""), str | Path)
     return InMemory(
@@ -212,7 +212,7 @@ def _in_memory(options: dict[str, Any]) -> InMemory:
 
 
 def _loaded(options: dict[str, Any]) -> dict[str, Embedder]:
-    """The models in memory by their names, which take their place among the arguments of `evaluate`."""
+    """Replaces models in memory among the arguments of `evaluate` by their names; returns the models by name."""
     models = options.pop("models", [])
     is_list = isinstance(models, Iterable) and not isinstance(models, str | Path)
     models = list(models) if is_list else [models]
@@ -220,7 +220,7 @@ def _loaded(options: dict[str, Any]) -> dict[str, Embedder]:
     loaded = {model.model.source: model for model in models if isinstance(model, Embedder)}
     for name in loaded:
         if [str(one) for one in names].count(name) > 1:
-            raise InputError(f"models has {name!r} twice, and results go by this name; score one of them at a time.")
+            raise InputError(f"models has {name!r} twice, but results are named by it; score them one at a time.")
     for option in ("pooling", "max_length", "prompt"):
         if loaded and options[option]:
             raise InputError(f"{option}={options[option]!r} is for models given by name; give it to jaxdistill.load.")
@@ -256,7 +256,7 @@ def _parser() -> Parser:
         "--teacher",
         type=any_path,
         default="",
-        help="also scored, and the reference of the report; default: the teacher of the run that an export belongs to",
+        help="also scored, and the reference of the report; default: the teacher of the export's run",
     )
     parser.add_argument(
         "--paper",

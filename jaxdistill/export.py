@@ -6,10 +6,10 @@
   python -m jaxdistill.export --model=runs/leaf/export --document_model=TEACHER --out=runs/leaf-router
   python -m jaxdistill.export --model=runs/l3/export --demo --demo_text=sentences.txt --out=runs/l3/page
 
-A run itself exports its best checkpoint, or the mean of those that `evals.average` names. It keeps these checkpoints
-and the latest ones (`run.keep`). `--to` adds forms for other runtimes, each compared with the model; the card says how they
-did (docs/deployment.md). With `--document_model`, the folder holds two models: the student reads queries, and the other one reads
-documents. With `--demo`, it holds a page that runs the student in the browser.
+A run itself exports its best checkpoint, or the mean of the checkpoints that `evals.average` names. It keeps these and the
+latest ones (`run.keep`). `--to` adds forms for other runtimes and compares each with the model; the card gives the
+differences (docs/deployment.md). With `--document_model`, the folder holds two models: the student for queries, and the other
+for documents. With `--demo`, it holds a page that runs the student in the browser.
 """
 
 import argparse
@@ -39,12 +39,12 @@ from jaxdistill.training.results.outcome import restored_student
 from jaxdistill.workdir.mirror import fetched_copy
 
 CALIBRATED = 200
-"""Sentences of `--calibration`."""
+"""Number of sentences of `--calibration` that are read."""
 
 
 def checkpoint_facts(workdir: str | Path, steps: Sequence[int], name: str) -> Facts:
-    """What the run's `card.json` says about the checkpoint of a step, or the mean of several; its scores, and what chose it,
-    only if they are of that step."""
+    """The facts of the run's `card.json` for the checkpoint of a step, or the mean of several; scores and the choosing metric
+    are left out if they belong to another step."""
     facts = read_facts(workdir) or Facts(name=name)
     averaged = averaged_steps(steps)
     if (facts.steps, facts.averaged) != (max(steps), averaged):
@@ -71,11 +71,11 @@ def export_checkpoint(
 
     Args:
       workdir: folder of the run, or its address in a bucket.
-      step: of the checkpoint; several: their parameters are averaged. The error for any other step lists the kept ones.
+      step: step of a kept checkpoint, or several whose parameters are averaged. The error for any other step lists the kept ones.
       model: instead of both, a folder, `package:NAME/PATH`, a hub name, or the model itself.
-      document_model: the model whose vectors are in the index: the folder is then sentence-transformers' `Router`, in which
+      document_model: the model whose vectors are in the index; the folder is then a `Router` of sentence-transformers, in which
         `model` reads the queries.
-      out: folder to write; an earlier export there is replaced, anything else refused with `InputError`.
+      out: folder to write; an earlier export there is replaced, anything else is refused with `InputError`.
       to: forms for other runtimes, see docs/deployment.md: `onnx`, `openvino`, `litert`, `stablehlo`, `gguf`.
       calibration: text whose first 200 sentences give the ranges of activations of ONNX in 8 bits; empty: its file
         `model_int8.onnx` is not written.
@@ -84,8 +84,8 @@ def export_checkpoint(
       transformers_js: folder of the npm package that the page runs on; empty: below `node_modules` in the current folder.
 
     Raises:
-      InputError: something is missing or contradicts itself, or a form cannot hold the model or differs from it. Nothing is
-        written then.
+      InputError: arguments are missing or contradictory, or a form cannot hold the model or differs from it; nothing is then
+        written.
     """
     if (model is None) == (workdir is None or step is None):
         raise InputError("give --workdir and --step of a run, or --model.")
@@ -141,7 +141,7 @@ def _loaded(model: str | Path | SentenceModel | None) -> SentenceModel:
 
 
 def _whole_numbers(step: int | Sequence[int]) -> list[int]:
-    """The different steps, ascending; NumPy's integers are allowed."""
+    """The distinct steps, ascending; NumPy's integers are allowed."""
     try:
         found = sorted({operator.index(one) for one in (step if np.iterable(step) else [step])})
     except TypeError:

@@ -1,4 +1,4 @@
-"""The points of a sweep: a grid's combinations of options, and the configs that take them."""
+"""The points of a sweep: a grid's combinations of options, and the configs to which they apply."""
 
 import functools
 import hashlib
@@ -18,24 +18,24 @@ from jaxdistill.options.overrides import ALL, option_names
 from jaxdistill.training.setup.unread import training_of, unread_of_stages
 
 SEED = "run.seed"
-"""The option of a seed, of every stage."""
+"""The option of the seed; a sweep sets it in every stage."""
 SEEDS = (SEED, f"{ALL}{SEED}")
-"""Names of that option in a grid."""
+"""Names of the seed in a grid."""
 CONFIG = "config"
-"""Column of the config's name, in sweeps over several."""
+"""Column with the config's name, in sweeps over several configs."""
 LACKS = "-"
-"""Instead of the value of an option that a config does not have."""
+"""Shown if a config does not have an option."""
 
 
 class Point(NamedTuple):
     """One training of the grid."""
 
     options: dict[str, Any]
-    """The swept options without the seed, as the config types them; `CONFIG` is the first of them in sweeps over several."""
+    """The swept options without the seed, with the config's types; `CONFIG` comes first in sweeps over several configs."""
     stages: Sequence[configs.Config]
     """All options of every stage."""
     arguments: tuple[str, ...]
-    """Of `jaxdistill.main`, without the workdir."""
+    """Arguments of `jaxdistill.main`, without the workdir."""
 
     @property
     def shown(self) -> str:
@@ -55,12 +55,12 @@ class Point(NamedTuple):
 
 
 def studies() -> dict[str, pathlib.Path]:
-    """Name to file of the studies that come with the package, or lie beside it in a clone."""
+    """Maps names to files of the studies installed with the package, or beside it in a clone."""
     return {path.stem: path for path in sorted((shipped_configs()[0].parent / "studies").glob("*.py"))}
 
 
 def read_grid(text: str) -> tuple[str, Any]:
-    """(config or "", grid) of a study file, of a shipped study's name, or of `option=value,value;option=value`."""
+    """Reads (config or "", grid) from a study file, a shipped study's name, or `option=value,value;option=value`."""
     path, shipped = pathlib.Path(text), studies()
     if "=" in text and not path.is_file():
         parts = [part.partition("=") for part in split_outside_brackets(text, ";")]
@@ -78,7 +78,7 @@ def read_grid(text: str) -> tuple[str, Any]:
 
 
 def split_outside_brackets(text: str, separator: str) -> list[str]:
-    """The parts between separators; those inside brackets separate nothing. None of an empty text."""
+    """Splits a text at separators outside brackets; an empty text has no parts."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter in "([{") - (letter in ")]}")
@@ -87,7 +87,7 @@ def split_outside_brackets(text: str, separator: str) -> list[str]:
 
 
 def points(grid: Any, seeds: Sequence[Any] = ()) -> list[dict[str, Any]]:
-    """Options of every training: all combinations of a dict of lists, or a list's dicts as they are; seeds fastest."""
+    """Options of every training: all combinations of a dict of lists, or the dicts of a list; seeds vary fastest."""
     if isinstance(grid, Mapping) and all(isinstance(values, list) for values in grid.values()):
         grid = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     if not grid or not isinstance(grid, list) or not all(isinstance(options, Mapping) and options for options in grid):
@@ -98,12 +98,12 @@ def points(grid: Any, seeds: Sequence[Any] = ()) -> list[dict[str, Any]]:
 
 
 def whole_config(arguments: Sequence[str]) -> list[configs.Config]:
-    """All options of every stage as the training will read them; raises `InputError` as it would."""
+    """All options of every stage as the training will read them; raises the same `InputError`s."""
     return configs.parse_stages(parse_flags([*arguments, "--workdir=unused"]).stages)
 
 
 def config_names(specs: Sequence[str]) -> dict[str, str]:
-    """`FILE[:PRESET]` to its name in tables, `congen:tiny` of `configs/congen.py:tiny`; empty for a single config."""
+    """Maps `FILE[:PRESET]` to names in tables, such as `congen:tiny` for `configs/congen.py:tiny`; empty for a single config."""
     if len(specs) == 1:
         return {specs[0]: ""}
     parts = [spec.partition(":") for spec in specs]
@@ -112,7 +112,7 @@ def config_names(specs: Sequence[str]) -> dict[str, str]:
 
 
 def base_options(specs: Sequence[str], given: Sequence[str]) -> dict[str, Any]:
-    """All options before the grid changes them; in sweeps over several configs, each under its config's name."""
+    """All options before the grid changes them; in sweeps over several configs, by the config's name."""
     of_names = {
         name: configs.flat_stages(
             whole_config([f"--config={spec}", *(flag for flag in given if takes(spec, option_named(flag), specs))])
@@ -131,13 +131,13 @@ def _options_of(spec: str) -> frozenset[str]:
 
 
 def takes(spec: str, option: str, specs: Sequence[str]) -> bool:
-    """Whether a config gets an option that is meant for all of `specs`: those that have it do; if none has, each refuses it."""
+    """Whether a config gets an option meant for all of `specs`: if it has the option, or if none has, so that each refuses it."""
     having = [one for one in specs if option in _options_of(one)] if len(specs) > 1 else []
     return not having or spec in having
 
 
 def _of_stages(spec: str, name: str) -> str:
-    """The option as on the command line; a seed applies to every stage."""
+    """The option's name on the command line; a seed applies to every stage."""
     return f"{ALL}{name}" if name == SEED and f"stage2.{SEED}" in _options_of(spec) else name
 
 
@@ -155,7 +155,7 @@ def say_who_takes(specs: Sequence[str], options: Sequence[str]) -> None:
 
 
 def plan(specs: Sequence[str], given: Sequence[str], chosen: Sequence[Mapping[str, Any]]) -> list[Point]:
-    """The trainings of each config with the chosen options, each once; all command lines are read before the first runs."""
+    """The trainings of each config with the chosen options; parses all command lines before the first training runs."""
     for name in map(option_named, given):
         if any(name in options for options in chosen):
             raise InputError(f"{name} is in the grid and on the command line; give it once.")

@@ -18,7 +18,7 @@ from jaxdistill.versions import version_text
 
 FLAGS = ("--config", "--workdir", "--dry_run", "--compile_for", "--check", "--profile", "--help")
 PLACES = ("here", "elsewhere")
-"""Where a training that is checked is to run."""
+"""Values of `--check`: where the training is to run."""
 USAGE = """usage: python -m jaxdistill.main --config=FILE[:PRESET] [--workdir=DIR]
            [--dry_run [--compile_for=SLICE] | --check=WHERE] [--config.SECTION.OPTION=VALUE ...]
 
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def help_text(arguments: Sequence[str]) -> str:
-    """The docstring of the config that the command line names; without one the usage, all presets and all options."""
+    """The docstring of the config that the command line names; without a config, the usage, all presets and all options."""
     from jaxdistill.options.option_help import all_configs, one_config
 
     named = [argument.partition("=")[2] for argument in _joined(arguments) if argument.startswith("--config=")]
@@ -97,16 +97,16 @@ class Flags(NamedTuple):
     compile_for: str
     """A TPU slice; empty: this machine's devices."""
     check: str
-    """Where the training is to run; empty: it is run, not checked."""
+    """Value of `--check`; empty: run the training."""
 
     @property
     def config(self) -> dict[str, Any]:
-        """The options of the first stage, which often is the only one."""
+        """The options of the first stage, often the only one."""
         return self.stages[0]
 
 
 def parse_flags(arguments: Sequence[str]) -> Flags:
-    """Parses a command line; raises `InputError` for a faulty one."""
+    """Parses a command line; raises `InputError` if it is invalid."""
     options, rest = _split(_joined(arguments))
     named = options.pop("config", "")
     if not named:
@@ -133,7 +133,7 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
 
 
 def _split(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Options by their names, the last one of each, and what is no option."""
+    """Options by name (the last value counts), and arguments that are not options."""
     flags = [argument for argument in arguments if re.match(r"--?[A-Za-z_]", argument)]
     pairs = [flag.lstrip("-").partition("=") for flag in flags]
     options = {name: value if equals else "true" for name, equals, value in pairs}
@@ -143,7 +143,7 @@ def _split(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:
-    """`--OPTION VALUE` as `--OPTION=VALUE`, and `--profile` as the option that it is short for."""
+    """Rewrites `--OPTION VALUE` to `--OPTION=VALUE`, and the short form `--profile` to its option."""
     joined: list[str] = []
     for argument in arguments:
         if (
@@ -168,7 +168,7 @@ def _refuse_unknown_flags(flags: Sequence[str], options: Sequence[str] = ()) -> 
 
 
 def _overridden(arguments: Sequence[str]) -> list[str]:
-    """Options that the command line gives: `section.option` of each `--config.section.option=value`."""
+    """Options set on the command line: `section.option` of each `--config.section.option=value`."""
     names = [argument.split("=")[0].lstrip("-") for argument in arguments]
     return [name.removeprefix("config.") for name in names if name.startswith("config.")]
 

@@ -1,7 +1,7 @@
-"""Keeps freed memory for the next step while there is plenty of it.
+"""Keeps freed memory for the next step while memory is plentiful.
 
-XLA's kernels for CPUs allocate their buffers anew in every step. glibc returns large blocks to the system at once, which clears
-each page before it hands it out again. docs/performance.md has what that costs.
+XLA's CPU kernels allocate their buffers again in every step. glibc returns large freed blocks to the system at once, which
+clears each page before reuse. docs/performance.md says what that costs.
 """
 
 import contextlib
@@ -20,34 +20,34 @@ GLIBC_MALLOC = {
     "M_TRIM_THRESHOLD": (-1, -1),
     "M_TOP_PAD": (-2, 64 << 20),
 }
-"""Numbers and values of glibc's parameters (malloc.h): one heap for blocks of any size, which grows by 64 MiB at least and shrinks
-only on request."""
+"""Numbers and values of glibc's parameters (malloc.h): one heap for blocks of any size, which grows by at least 64 MiB and
+shrinks only on request."""
 OWN, MACHINE, GROUPS = map(pathlib.Path, ("/proc/self/statm", "/proc/meminfo", "/proc/self/cgroup"))
 CONTROL = pathlib.Path("/sys/fs/cgroup")
-"""Where Linux says how much memory this process, the machine and control groups (containers, jobs) have."""
+"""Where Linux reports the memory of control groups (containers, jobs)."""
 SECONDS = 0.1
 """Seconds between two checks of the memory."""
 MOST_OWN, LEAST_FREE = 1 / 2, 1 / 4
-"""Memory is scarce if this process holds more than the first share of it, or less than the second is available."""
+"""Memory is scarce if this process holds more than the first fraction of it, or less than the second is available."""
 
 
 class Group(NamedTuple):
-    """A control group with a limit of memory."""
+    """A control group with a memory limit."""
 
     limit: int
-    """In bytes."""
+    """The limit, in bytes."""
     usage: pathlib.Path
     statistics: pathlib.Path
-    """File that says how much of the usage is cached files, which can be dropped."""
+    """File that says how much of the usage is cached files, which the system can drop."""
 
 
 @functools.cache
 def keep_freed() -> None:
-    """Makes glibc reuse freed memory, and return it to the system while memory is scarce; once in a process.
+    """Makes glibc reuse freed memory, and return it to the system only while memory is scarce; once per process.
 
-    A thread watches, because steps end while the program waits elsewhere. Does nothing with another C library, or if a
-    variable `MALLOC_*` is set. Call it before other libraries start threads (importing PyTorch does): glibc gives threads
-    heaps of their own, which it returns to the system whatever these settings say.
+    A thread watches the memory, because steps end while the program waits elsewhere. Does nothing with another C library, or
+    if a variable `MALLOC_*` is set. Call it before other libraries start threads (importing PyTorch does): glibc gives threads
+    their own heaps, which it returns to the system regardless of these settings.
     """
     libc = _glibc()
     if libc is None or any(name.startswith("MALLOC_") for name in os.environ):
@@ -65,7 +65,7 @@ def _watch(libc: ctypes.CDLL) -> None:
 
 
 def is_scarce() -> bool:
-    """Whether this process holds much of the memory of the machine or its control group, or others do."""
+    """Whether the memory of the machine or of a control group is scarce, by `MOST_OWN` and `LEAST_FREE`."""
     try:
         _, resident, shared, *_ = map(int, OWN.read_bytes().split())
         machine = _numbers(MACHINE)
@@ -92,7 +92,7 @@ def _numbers(path: pathlib.Path) -> dict[str, int]:
 
 @functools.cache
 def limited_groups() -> Sequence[Group]:
-    """The control groups of this process that limit its memory, of either version of cgroups; a job's lie one in the other."""
+    """The control groups, of either version of cgroups, that limit this process's memory; a job's groups may be nested."""
     found = []
     for line in GROUPS.read_text().splitlines():
         _, controllers, own = line.split(":", 2)
@@ -103,7 +103,7 @@ def limited_groups() -> Sequence[Group]:
         )
         folder = CONTROL / controllers / own.strip("/")
         for each in (folder, *(parent for parent in folder.parents if parent.is_relative_to(CONTROL))):
-            with contextlib.suppress(OSError, ValueError):  # `max` is no number: there is no limit
+            with contextlib.suppress(OSError, ValueError):  # `max` instead of a number means no limit
                 limit = int((each / names[0]).read_text())
                 found.append(Group(limit, each / names[1], each / "memory.stat"))
     return found

@@ -12,11 +12,10 @@ Writes a table with one row per query, positive and negative: `text`, `positive`
 of `--cross_encoder`. With `--logits` they are the cross-encoder's logits, which still differ where sigmoids round to 1;
 MarginMSE learns from such differences.
 
-Documents are all distinct positives or all documents of `--retrieval`, plus those of `--corpus`. A query with several
-positives keeps all of them. A document with the text of the query or of one of its positives is never a negative; case
-and white space are ignored. The search is exact and runs on the devices. Vectors are cached by model, prompt and text.
-If the program is killed, the same command resumes it. The limits have the names and meaning of
-sentence-transformers' `mine_hard_negatives`.
+Documents are all distinct positives, or all documents of `--retrieval`, together with the texts of `--corpus`. A query may
+have several positives. A document with the text of the query or of one of its positives, ignoring case and white space, is
+never a negative. The search is exact and runs on the devices. Vectors are cached by model, prompt and text. If the program is
+killed, the same command resumes it. The limits have the names and meaning of sentence-transformers' `mine_hard_negatives`.
 """
 
 import argparse
@@ -53,15 +52,15 @@ FORMATS = ("triplet", "n-tuple")
 COLUMNS = {"column": "text", "positive_column": "positive", "corpus_column": "text"}
 """Options that name columns, and their defaults."""
 SPLIT: Split = "train"
-"""Judgements that negatives are mined for by default: they are for training."""
+"""Default split of judgements for which negatives are mined: they are for training."""
 RANGE_MAX = (
     "candidates per query; default: as many as needed; with random sampling or --cross_encoder, ten per negative if "
     "limits may exclude some, else one"
 )
 BLOCK_ROWS = 8192
-"""Documents compared at a time."""
+"""Number of documents compared at a time."""
 MOST_CANDIDATES = 1 << 27
-"""Scores held at a time where queries look further: 1.6 GB with their rows."""
+"""Most scores in memory while queries with too few negatives consider more candidates: 1.6 GB with their rows."""
 
 
 def mined(
@@ -78,12 +77,13 @@ def mined(
     widens: bool = False,
     progress: bool = False,
 ) -> tuple[Negatives, list[list[float]]]:
-    """The negatives of each query, and the scores of its positives; `limits` have their `range_max`.
+    """The negatives of each query, and the scores of its positives.
 
     Args:
-      widens: look at more candidates than `range_max` of queries that have too few negatives among these.
-      scorer: a cross-encoder that scores the nearest documents and the positives instead of the vectors.
-      logits: its scores are logits.
+      limits: with `range_max` resolved, see `Limits.with_range`.
+      widens: consider more candidates than `range_max` for queries with too few negatives among these.
+      scorer: a cross-encoder that scores the nearest documents and the positives, instead of the vectors.
+      logits: use the scorer's logits as scores.
     """
     left_out = known.excluded()
     asked = np.repeat(np.arange(len(known.queries)), [len(of_query) for of_query in known.positives])
@@ -144,7 +144,7 @@ def mine_negatives(
     parts: str | Path | Sequence[str | Path] = "",
     show_progress_bar: bool = False,
 ) -> list[dict[str, Any]]:
-    """Hard negatives, the rows of the program's table. `jaxdistill.mine` is this function.
+    """Hard negatives, as the rows of the program's table. `jaxdistill.mine` is this function.
 
     >>> pairs = [("Does it rain?", "It rains."), ("Who sleeps?", "A cat sleeps.")]
     >>> rows = jaxdistill.mine(TEACHER, pairs, num_negatives=1)
@@ -154,10 +154,10 @@ def mine_negatives(
     Args:
       model: teacher that encodes all texts: folder, `package:NAME/PATH` or hub name.
       pairs: queries and positives: tuples, a table with `column` and `positive_column`, or a source of text as for training.
-      corpus, corpus_column: more documents, as `pairs`.
-      retrieval, split: a set in BEIR's form in place of `pairs`, with its judgements; empty: `train`.
-      output: the `.tsv` file to write, resumable; empty: none. Texts lose tabs and line ends, as in the file.
-      output_format to logits: as sentence-transformers' `mine_hard_negatives` has them; docs/guide/retrieval.md explains them.
+      corpus, corpus_column: more documents, given like `pairs`.
+      retrieval, split: a set in BEIR's format instead of `pairs`, and the split of its judgements; empty: `train`.
+      output: the `.tsv` file to write, resumable; empty: none. Tabs and line ends in texts become spaces, as in the file.
+      output_format to logits: as in sentence-transformers' `mine_hard_negatives`; docs/guide/retrieval.md explains them.
       prompt_name, corpus_prompt_name: prompt of queries and of documents, or `none`; empty: their roles' prompts.
       pooling to parts: as for `jaxdistill.load`.
     """
@@ -180,7 +180,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _mined(given: argparse.Namespace, say: Callable[[str], object]) -> Path:
-    """The table, written where it is not there yet."""
+    """Writes the table unless it exists; returns its path."""
     output = _output(given)
     limits = Limits(**{name: getattr(given, name) for name in asdict(Limits())})
     known = _questions(given)
@@ -235,8 +235,8 @@ def _origin(
 
 
 def _widens(given: argparse.Namespace) -> bool:
-    """Whether a query with too few negatives looks at more candidates. A cross-encoder would have to score them, and random
-    sampling would draw from more for some queries than for others."""
+    """Whether to consider more candidates for queries with too few negatives. Not with a cross-encoder, which would have to
+    score them, nor with random sampling, which would draw from more candidates for some queries than for others."""
     return not given.range_max and not given.cross_encoder and given.sampling_strategy == "top"
 
 

@@ -20,16 +20,14 @@ PUBLIC = ("package:", "hf:", "tfds:", "data:")
 
 
 def cache_folder(named: str = "") -> Path:
-    """Cache of tokenised text, vectors and compiled programs: `named`, else $JAXDISTILL_CACHE, else
-    ~/.cache/jaxdistill."""
+    """The cache of tokenised text, vectors and compiled programs: `named`, or $JAXDISTILL_CACHE, or ~/.cache/jaxdistill."""
     if named:
         return local(named, "data.cache_folder")
     return local(os.environ.get("JAXDISTILL_CACHE") or "~/.cache/jaxdistill", "JAXDISTILL_CACHE")
 
 
 def data_folder() -> Path | None:
-    """The folder that JAXDISTILL_DATA names; None if the variable is unset. Raises `InputError` if it is not a
-    directory."""
+    """The folder that JAXDISTILL_DATA names; None if the variable is unset. Raises `InputError` if it is not a directory."""
     named = os.environ.get("JAXDISTILL_DATA")
     if not named:
         return None
@@ -48,7 +46,7 @@ def configs_folder() -> Path:
 
 
 def fetched(spec: str | Path) -> Path:
-    """The path that `spec` names, with `~` expanded; an object of a bucket is fetched into the cache."""
+    """The path that `spec` names, with `~` expanded; an object in a bucket is downloaded to the cache."""
     if not is_remote(spec):
         return Path(os.path.expanduser(spec))
     files = buckets.fetched_files(spec, fetched_folder())
@@ -58,19 +56,20 @@ def fetched(spec: str | Path) -> Path:
 
 
 def fetched_folder() -> Path:
-    """Where copies of objects are kept."""
+    """The cache folder for copies of objects."""
     return cache_folder() / "fetched"
 
 
 @contextlib.contextmanager
 def delivered(spec: str, *, upload: bool = True) -> Iterator[str]:
-    """Yields the path of a new file or folder (a `spec` that ends in `/`); for an address, a local one that is uploaded
-    at the end.
+    """Yields the path of a new file or folder (a `spec` that ends in `/`); for an address, a local path that is uploaded at
+    the end.
 
-    What a killed program has left there is found again by the next one. A folder replaces an earlier export there.
+    The local path is always the same, so a restarted program continues a killed one's work. A folder replaces an earlier
+    export at the address.
 
     Args:
-      upload: whether this process uploads; else it gets a path alone, at which it may write nothing.
+      upload: whether this process uploads; otherwise it gets a path to which it must not write.
 
     Raises:
       InputError: the bucket is not accessible, or the address has other objects; before the body is run.
@@ -120,8 +119,7 @@ def in_package(spec: str) -> Path:
 
 
 def public_name(spec: str) -> str:
-    """A spec as a model card shows it: the last part of a local path, with the run's folder for an export; others
-    unchanged."""
+    """A spec for a model card: the last part of a local path, with the run's folder for an export; others unchanged."""
     kind = "files:" if spec.startswith("files:") else ""
     path = spec.removeprefix(kind)
     if spec.startswith(PUBLIC) or "/" not in path or is_hub_name(path):
@@ -138,5 +136,5 @@ def without_folders(text: str, specs: Sequence[str]) -> str:
 
 
 def is_hub_name(path: str) -> bool:
-    """Whether a spec is the name `ORG/NAME` of a model of a hub, as far as one can tell offline."""
+    """Whether a spec looks like a hub name, `ORG/NAME`; checked offline."""
     return bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", path)) and not Path(path).exists()

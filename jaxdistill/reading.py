@@ -1,4 +1,4 @@
-"""The training text in the tokens of a model."""
+"""Reads the training text for a model: tokenised, split into chunks, or sampled."""
 
 import dataclasses
 import logging
@@ -25,13 +25,13 @@ from jaxdistill.paths import cache_folder
 from jaxdistill.surgery import pruning
 
 SAMPLE = 4096
-"""Sentences on which `check_reads` judges a tokenizer, instead of the whole text."""
+"""Most sentences on which `check_reads` tests a tokenizer, instead of the whole text."""
 DELETING = (*RATES, "delete_one_word")
-"""Views that leave a sentence of one word as it is."""
+"""Views that do not change a sentence of one word."""
 MOST_SINGLE = 0.5
-"""Share of such sentences from which on a run warns."""
+"""Share of one-word sentences above which a run warns."""
 PRUNING_SAMPLE, PRUNING_BATCH = 1024, 32
-"""Sentences on which activations are measured, and how many at a time."""
+"""Number of sentences on which activations are measured, and of sentences per batch."""
 
 Item = TypeVar("Item")
 
@@ -40,20 +40,20 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What the models of a training are made in."""
+    """Everything besides its own options that a training's model is made from."""
 
     data: Data
-    """The text, and how much of it is read."""
+    """The text, and how to read it."""
     student_views: Sequence[str]
     run: RunOptions
-    """Its seed and precision."""
+    """Provides seed and precision."""
     workdir: pathlib.Path
-    """Notes what was made for the run, so that an export needs no text."""
+    """Keeps notes on what was made from the text, so that an export needs no text."""
     located: Callable[[str], str] = str
-    """The name of a model to its place: an earlier stage is a folder."""
+    """Maps the name of a model to its location: an earlier stage is a folder."""
     computed: bool = True
-    """False: only the shapes matter, so no model reads the text; chosen layers that the workdir does not note, pruned units,
-    a fitted head and a table are placeholders of the right shape."""
+    """False: only shapes matter, so no model reads the text. Chosen layers without a note in the workdir, pruned units, a
+    fitted head and a static table are then placeholders of the right shape."""
 
 
 def sentence_roles(data: Data) -> roles.Roles:
@@ -64,7 +64,7 @@ def sentence_roles(data: Data) -> roles.Roles:
 
 
 def text_portions(data: Data) -> list[Portion]:
-    """What is read in one go: the sources, or their columns where texts are split into chunks."""
+    """The portions of the text: its sources, or their columns if texts are split into chunks."""
     columns = sources.column_map(dict(data.columns) or (TEXT,))
     return portions(
         split_specs(data.text),
@@ -78,17 +78,17 @@ def text_portions(data: Data) -> list[Portion]:
 def student_text(
     config: Config, objective: Objective, student: SentenceModel, length: int, *, progress: bool
 ) -> tokenize.TokenStore:
-    """The text tokenised for the student, at most `length` tokens a sentence; cut into chunks if the options say so."""
+    """The text tokenised for the student, at most `length` tokens per sentence; split into chunks if the options say so."""
     chunking = _chunking_of(config, objective, student, length)
     views = objective.student_views
     return tokenised_text(config.data, student, views, max_length=length, chunking=chunking, progress=progress)
 
 
 def _chunking_of(config: Config, objective: Objective, student: SentenceModel, max_length: int) -> Chunking | None:
-    """How the text is split into chunks, which student and teacher read alike; None if it is not.
+    """How the text is split into chunks, the same for student and teacher; None if it is not.
 
     Raises:
-      InputError: the options contradict each other, or need rows as they are in the files.
+      InputError: options contradict each other, or other options need whole rows.
     """
     data = config.data
     if not data.chunk_tokens:
@@ -131,7 +131,7 @@ def tokenised_text(
     progress: bool,
     chunking: Chunking | None = None,
 ) -> tokenize.TokenStore:
-    """The text in the tokens of a model; raises `InputError` if much of what its views read is unknown to it."""
+    """The text tokenised for a model; raises `InputError` if too much of its views' columns is unknown to the tokenizer."""
     folder = cache_folder(data.cache_folder) / "tokens"
     store = tokenize.build_store(
         split_specs(data.text),
@@ -156,7 +156,7 @@ def tokenised_text(
 
 
 def _warn_of_single_words(store: tokenize.TokenStore, view: str) -> None:
-    """Logs a warning if a view deletes words and most sentences have one word, as in Chinese."""
+    """Logs a warning if a view deletes words but most sentences have only one, as in Chinese."""
     if view in store.columns or view.partition(":")[0] not in DELETING:
         return
     rows = np.arange(0, len(store), -(-len(store) // SAMPLE))
@@ -171,7 +171,7 @@ def _warn_of_single_words(store: tokenize.TokenStore, view: str) -> None:
 
 
 def check_reads(data: Data, model: SentenceModel, views: Sequence[str], store: tokenize.TokenStore) -> None:
-    """Like the check of `tokenised_text`, for a model that reads the raw text: tests sentences drawn evenly from it."""
+    """Like the check of `tokenised_text`, for a model that reads raw text: tests evenly spaced sentences."""
     tokenizer = model.tokenizer
     for column in columns_of_views(store, views):
         rows = range(0, len(store), -(-len(store) // SAMPLE))
@@ -182,7 +182,7 @@ def check_reads(data: Data, model: SentenceModel, views: Sequence[str], store: t
 
 
 def columns_read(data: Data, student_views: Sequence[str]) -> dict[str, str]:
-    """Of the text's columns, the sentences and those that are views of the student, or parts of a pair that it reads."""
+    """The text's columns that the student reads: `text`, and the columns of its views and pairs."""
     columns = dict(data.columns) or {TEXT: TEXT}
     pairs = any(view in PAIRS for view in student_views)
     read = (TEXT, *student_views, *([SECOND] if pairs else []))
@@ -190,7 +190,7 @@ def columns_read(data: Data, student_views: Sequence[str]) -> dict[str, str]:
 
 
 def activation_moments(setting: Setting, model: SentenceModel) -> pruning.Moments:
-    """What the model's units read on sentences drawn evenly from the text, see `pruning`."""
+    """Moments of the model's units on evenly spaced sentences of the text, see `pruning`."""
     ids = sorted(sampled_ids(setting, model, PRUNING_SAMPLE), key=len)
     longest = _cut_at(setting.data, model)
     total: dict[str, np.ndarray] = {}
@@ -204,8 +204,8 @@ def activation_moments(setting: Setting, model: SentenceModel) -> pruning.Moment
 
 
 def sampled_ids(setting: Setting, model: SentenceModel, most: int) -> list[Integer[np.ndarray, " tokens"]]:
-    """The tokens of at most `most` sentences drawn evenly from the text, each cut at what the model reads, or earlier where
-    `data.max_length` says so."""
+    """The tokens of at most `most` evenly spaced sentences, truncated to the model's maximum length or to `data.max_length`,
+    if that is less."""
     longest = _cut_at(setting.data, model)
     texts = evenly_sampled(prompted_sentences(setting, model), most)
     return [np.asarray(one.ids[:longest], np.int32) for one in model.encodings(texts)]
@@ -252,7 +252,7 @@ def evenly_sampled(items: Iterable[Item], most: int) -> list[Item]:
 
 
 def columns_of_views(store: tokenize.TokenStore, views: Sequence[str]) -> list[str]:
-    """A view that is not a column is made of the sentences, or of both sentences of a pair."""
+    """The columns that views read: a view that is not a column reads `text`, or both sentences of a pair."""
     made = any(view not in store.columns for view in views)
     return [name for name in store.columns if name in views or (made and name in (TEXT, SECOND))]
 

@@ -35,17 +35,17 @@ from jaxdistill.versions import versions
 
 
 class Scored(NamedTuple):
-    """What an evaluation found."""
+    """Results of an evaluation."""
 
     content: dict[str, Any]
     """The content of the results file."""
     scored_pairs: dict[str, ScoredPairs | None]
-    """Graded pairs to draw, by model."""
+    """Maps models to graded pairs to plot."""
     file: Path | None
     """The results file, if one was written."""
 
     def failed(self) -> dict[str, str]:
-        """What failed, `model NAME` or `UNIT of NAME`, to the reason."""
+        """Maps failures, `model NAME` or `UNIT of NAME`, to the reasons."""
         units = {
             f"{unit} of {row['model']}": why for row in self.content["models"] for unit, why in row["failed"].items()
         }
@@ -62,10 +62,10 @@ class Scored(NamedTuple):
 def score(
     candidate: Candidate, known: Model, units: Sequence[Unit], others: Others
 ) -> tuple[dict[str, Any], ScoredPairs | None]:
-    """A model's row of the results file (its description, scores, failed units and seconds), and graded pairs to draw.
+    """A model's row of the results file (description, scores, failed units and seconds), and graded pairs to plot.
 
     Args:
-      known: the candidate as units see it.
+      known: the candidate as the `Model` of units.
     """
     start, digest, spec = time.perf_counter(), candidate.digest(), candidate.label
     found, failed, seconds = {}, {}, {}
@@ -103,7 +103,7 @@ def scored(given: argparse.Namespace, own: InMemory, loaded: Mapping[str, Embedd
 
     Args:
       own: sets in memory.
-      loaded: models in memory, by the names that they have in `--model`.
+      loaded: models in memory, by their names in `--model`.
     """
     forms = _forms(given)
     with processes.agreed() as facts:
@@ -161,11 +161,11 @@ def scored(given: argparse.Namespace, own: InMemory, loaded: Mapping[str, Embedd
 
 
 def _forms(given: argparse.Namespace) -> list[SmallForm | None]:
-    """The forms of vectors to score; raises `InputError` before a model is loaded."""
+    """The forms of vectors to score; raises `InputError` before any model is loaded."""
     forms = small_forms(given.dims, given.dtypes)
     if given.index_model and forms != [None]:
         raise InputError(
-            "--dims and --dtypes store the vectors of --model, and --index_model stores its own; drop either."
+            "--dims and --dtypes store the vectors of --model, but --index_model stores its own; leave out either."
         )
     return forms
 
@@ -178,7 +178,8 @@ def _scored_in(
     *,
     batch_size: int,
 ) -> list[tuple[dict[str, Any], ScoredPairs | None]]:
-    """The results of `score` for each form of a model's vectors, which are computed once; InputError if it has none to store."""
+    """The results of `score` for each form of a model's vectors, which are computed only once; raises `InputError` if it has
+    none."""
     if not candidate.vector_bytes and any(forms):
         raise InputError(f"--dims and --dtypes: {candidate.spec} has no vectors of its own to store; leave them out.")
     known = model_of(candidate, others, batch_size=batch_size)
@@ -187,7 +188,7 @@ def _scored_in(
 
 
 def _is_of_hub(unit: Unit) -> bool:
-    """Whether a unit fetches its sets when it runs: it has no file here, and its scores are not remembered."""
+    """Whether a unit downloads its sets when it runs: it has no local file, and its scores are not cached."""
     return not unit.files and not unit.is_repeatable
 
 

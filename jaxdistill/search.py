@@ -12,10 +12,10 @@ An id is the column `_id` or `id`, or a file's path in `files:FOLDER`.
 `--chunk_tokens`, or vectors that `jaxdistill.encode` wrote with it, search in passages: a text is as near as its nearest
 passage, which is shown.
 
-The corpus's vectors are read from what `jaxdistill.encode` wrote (`--vectors`), or computed and cached for the next
-search. If encode cut them with `--dims`, give the same `--dims` here. Binary vectors give four candidates for each hit by Hamming
-distance, and the float query puts them in order (`--rescore=N`). `--full_vectors=FILE`, another output of encode, puts the
-candidates of any small form in order.
+The corpus's vectors come from a file by `jaxdistill.encode` (`--vectors`), or are computed and cached for the next search. If
+encode cut them with `--dims`, give the same `--dims` here. Binary vectors give four candidates per hit by Hamming distance,
+which the float query re-ranks (`--rescore=N`). `--full_vectors=FILE`, another output of encode, re-ranks the candidates of any
+small form.
 
 With `--corpus_model`, another model encodes the corpus than the queries, so that a small student can search its teacher's index,
 as in LEAF (arXiv 2509.12539).
@@ -67,14 +67,14 @@ def search(
     rescore: int = RESCORE,
     full: Path | None = None,
 ) -> list[list[Hit]]:
-    """The `top` nearest texts of each query, best first; of equally near ones the first. A text in passages has its nearest.
+    """The `top` nearest texts to each query, best first, ties by row. A text in passages counts by its nearest passage.
 
     Args:
-      queries: their vectors, of any length above 0.
-      vectors: a `.npy` or `.parquet` file, or a folder of parts, with one vector for each row of the corpus, or of passages.
+      queries: the queries' vectors, of any length above 0.
+      vectors: a `.npy` or `.parquet` file, or a folder of parts, with one vector per row of the corpus, or per passage.
       specs: the corpus, as text for training is given; a table of passages has its own text.
-      column: of a table, that holds the sentences.
-      rescore, full: as of `nearest_stored`.
+      column: column of the sentences in a table.
+      rescore, full: as in `nearest_stored`.
     """
     split = holds_passages(vectors)
     groups = texts_of_passages(vectors) if split else None
@@ -82,7 +82,7 @@ def search(
     wanted, texts = set(rows.flat), kept_passages(vectors) if split else passages(specs, column)
     found = {row: passage for row, passage in enumerate(texts) if row in wanted}
     if wanted - found.keys():
-        raise InputError(f"{', '.join(specs)} has fewer rows than it has vectors; give the vectors of this very text.")
+        raise InputError(f"{', '.join(specs)} has fewer rows than vectors; give the vectors of exactly this text.")
     return [
         [_hit(float(cosine), int(row), found[row], split=split) for cosine, row in zip(*ranked, strict=True)]
         for ranked in zip(cosines, rows, strict=True)
@@ -121,24 +121,24 @@ def search_text(
     parts: str | Path | Sequence[str | Path] = "",
     show_progress_bar: bool = False,
 ) -> list[list[Hit]]:
-    """The nearest sentences of each query, best first: `cosine`, `row` from 0 and `sentence`. `jaxdistill.search` is this function.
+    """The nearest sentences to each query, best first: `cosine`, `row` from 0 and `sentence`. `jaxdistill.search` is this function.
 
     >>> [hits] = jaxdistill.search(TEACHER, ["It rains.", "A cat sleeps.", "The sun is out."], "A cat sleeps.", top=2)
     >>> hits[0].row, hits[0].sentence
     (1, 'A cat sleeps.')
 
     Args:
-      model: encodes the queries: folder, `package:NAME/PATH` or hub name.
+      model: the model that encodes the queries: folder, `package:NAME/PATH` or hub name.
       corpus: strings, a column or a table, or a source of text as for training; its vectors are kept in the cache folder.
       query: one query, or several.
       top: sentences per query; None: 10, or all if there are fewer.
-      vectors: the corpus's vectors, which `jaxdistill.encode` wrote, instead of computing them.
-      dims: the numbers of each, if `encode` cut them; 0: all of the model's.
-      rescore: candidates for each hit that binary vectors give, and others where there are `full_vectors`; 0: none.
-      full_vectors: the corpus's vectors at full width, which put the candidates in order.
-      corpus_model: encodes the corpus; empty: `model`.
-      chunk_tokens: above 0: search passages of at most so many tokens; a hit then has the `id` of its text and its `span`.
-      column: of the corpus's sentences in a table.
+      vectors: the corpus's vectors, written by `jaxdistill.encode`, instead of computing them.
+      dims: dimensions of these vectors, if `encode` cut them; 0: all of the model's.
+      rescore: candidates per hit to re-rank, for binary vectors or with `full_vectors`; 0: none.
+      full_vectors: the corpus's vectors at full width, which re-rank the candidates.
+      corpus_model: the model that encodes the corpus; empty: `model`.
+      chunk_tokens: above 0: search passages of at most this many tokens; a hit then has the `id` of its text and its `span`.
+      column: column of the corpus's sentences in a table.
       prompt_name, corpus_prompt_name: prompt of a query and of a sentence, or `none`; empty: their roles' prompts.
       pooling, max_length, batch_size, precision, parts: as for `jaxdistill.load`.
       show_progress_bar: show a bar while the corpus is encoded.
@@ -166,7 +166,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _found(given: argparse.Namespace, queries: Mapping[str, str]) -> list[list[Hit]]:
-    """What is nearest to each query."""
+    """The nearest sentences to each query."""
     _check_options(given)
     embedder = load(given.model, **reading_options(given))
     asked = unit_vectors(partial(embedder.encode, **_reads_as(given.prompt, "query")), list(queries.values()))
@@ -195,17 +195,15 @@ def _stored(vectors: str) -> Path:
 
 
 def _queries(given: Sequence[str], file: str) -> dict[str, str]:
-    """Maps ids to texts. Ids come from the file if it holds all queries and has ids; else they count from 1."""
+    """Maps ids to texts. Ids come from the file if it holds all queries and has ids; otherwise they count from 1."""
     read = list(passages([file])) if file else []
     texts = [*given, *(query.text for query in read)]
     if not texts or not all(text.strip() for text in texts):
-        raise InputError("a query is empty or missing; give --query=TEXT or --queries=FILE, a query a line.")
+        raise InputError("a query is empty or missing; give --query=TEXT or --queries=FILE, one query per line.")
     names = list(map(str, range(1, len(texts) + 1))) if given else [query.id for query in read]
     named = dict(zip(names, texts, strict=True))
     if len(named) < len(names):
-        raise InputError(
-            f"{file} gives {len(names):,} queries {len(named):,} different ids; each needs one of its own."
-        )
+        raise InputError(f"{file} gives {len(names):,} queries {len(named):,} different ids; each query needs its own.")
     return named
 
 
@@ -213,17 +211,19 @@ def _check_options(given) -> None:
     """Raises `InputError` for options that exclude or need each other, before a model is loaded."""
     if given.vectors and (given.corpus_model or given.corpus_prompt or given.chunk_tokens):
         raise InputError(
-            "--vectors excludes --corpus_model, --corpus_prompt and --chunk_tokens, because the corpus is encoded already; "
-            "drop either side."
+            "--vectors excludes --corpus_model, --corpus_prompt and --chunk_tokens, because the corpus is already encoded; "
+            "leave out either side."
         )
     if not given.vectors and not given.corpus:
-        raise InputError("no text to search in; give --corpus=TEXT, or --vectors=FILE of encode with --keep_text.")
+        raise InputError("no text to search in; give --corpus=TEXT, or --vectors=FILE written by encode --keep_text.")
     if not given.vectors and (given.dims or given.full_vectors):
-        raise InputError("--dims and --full_vectors are about stored vectors; give --vectors=FILE too, or drop them.")
+        raise InputError(
+            "--dims and --full_vectors are for stored vectors; give --vectors=FILE too, or leave them out."
+        )
     if given.rescore < 0:
-        raise InputError(f"--rescore={given.rescore} must be at least 0, which scores no candidate again.")
+        raise InputError(f"--rescore={given.rescore} must be at least 0, which re-ranks no candidate.")
     if given.full_vectors and not given.rescore:
-        raise InputError("--rescore=0 scores no candidate again, so --full_vectors has no effect; drop one of them.")
+        raise InputError("--rescore=0 re-ranks no candidate, so --full_vectors has no effect; leave out one of them.")
     if given.top is not None and given.top < 1:
         raise InputError(f"--top={given.top} must be at least 1.")
     if given.corpus:
@@ -241,7 +241,7 @@ def _loss_of_queries(embedder: Embedder, prompt: str, queries: Sequence[str]) ->
 
 
 def _corpus(vectors: Path, rows: int, given) -> tuple[Sequence[str], str]:
-    """Sources and column of the text of stored vectors: the corpus, or the table of the vectors."""
+    """Sources and column of the text that belongs to stored vectors: the corpus, or the table of the vectors."""
     if not given.corpus:
         if TEXT not in columns_beside(vectors):
             raise InputError(f"{given.vectors} has no text; give its --corpus, or write it with encode --keep_text.")
@@ -267,38 +267,37 @@ def _computed(embedder: Embedder, given) -> tuple[Path, str]:
 
 
 def _reads_as(prompt: str, role: str) -> dict[str, str]:
-    """The prompt before a model's sentences, by its name or by a role."""
+    """The argument that selects the prompt of a model's sentences, by name or by role."""
     return {"prompt_name": prompt} if prompt else {"role": role}
 
 
 def _check_corpus(vectors: Path, rows: int, specs: Sequence[str], column: str) -> None:
-    """Refuses vectors of another text: of another number of rows or, where their file has its sentences, with
-    others."""
+    """Raises `InputError` for vectors of another text: with another number of rows, or with other sentences in their file."""
     count = sum(1 for _ in sentences(specs, column))
     if rows != count:
-        raise InputError(f"{vectors} has {rows:,} rows, the corpus {count:,}; give the vectors of this very text.")
+        raise InputError(f"{vectors} has {rows:,} rows, the corpus {count:,}; give the vectors of exactly this text.")
     pairs = zip(_kept_sentences(vectors), sentences(specs, column), strict=False)
     for row, (kept, text) in enumerate(pairs, start=1):
         if kept != text:
             raise InputError(
-                f"{vectors} row {row:,} is of {kept!r:.40}, that of the corpus is {text!r:.40}; "
-                "give the vectors of this very text."
+                f"{vectors} row {row:,} is {kept!r:.40}, but the corpus has {text!r:.40}; "
+                "give the vectors of exactly this text."
             )
 
 
 def _note_other_reading(embedder: Embedder, vectors: Path, given, specs: Sequence[str], column: str) -> None:
-    """Prints a note if `--model` gives the first sentences other vectors than the file has; a student may search the
-    index of its teacher."""
+    """Prints a note if `--model` gives other vectors for the first sentences than the file has; not an error, because a student
+    may search its teacher's index."""
     compared, cosine = likeness(embedder, vectors, sentences(specs, column), is_cut=bool(given.dims))
     if cosine is not None:
         _note(
-            f"of the first {compared} vectors of {given.vectors}, one has cosine {cosine:.2f} with that of "
-            f"{given.model} behind its prompt for documents; give the model and --max_length of encode, with --role=document."
+            f"of the first {compared} vectors of {given.vectors}, one has cosine {cosine:.2f} with the vector of "
+            f"{given.model} with its prompt for documents; give the model and --max_length of encode, with --role=document."
         )
 
 
 def _kept_sentences(vectors: Path) -> Iterator[str]:
-    """Yields the sentences that a table holds beside its vectors, if it has any."""
+    """Yields the sentences that a table holds beside its vectors, if any."""
     if TEXT in columns_beside(vectors):
         yield from sentences([source(vectors)], TEXT)
 
@@ -307,7 +306,7 @@ def _check_width(width: int, embedder: Embedder, given) -> None:
     if width != (given.dims or embedder.width):
         raise InputError(
             f"{given.vectors or given.corpus_model} gives vectors of {width} numbers, {given.model} of {embedder.width}; "
-            f"both must be in one space, such as a student that keeps its head and its teacher; of vectors that encode cut, give "
+            f"both must share a space, such as a student that keeps its head and its teacher; for vectors that encode cut, give "
             f"the same --dims."
         )
 
@@ -336,15 +335,15 @@ def _parser() -> Parser:
         default="",
         help="the corpus's vectors that jaxdistill.encode wrote: .npy, .parquet, or a folder of parts, DIR/",
     )
-    parser.add_argument("--dims", type=positive, default=0, help="numbers of the --vectors, if encode cut them")
+    parser.add_argument("--dims", type=positive, default=0, help="dimensions of the --vectors, if encode cut them")
     parser.add_argument(
         "--rescore",
         type=int,
         default=RESCORE,
-        help=f"candidates for each hit that binary --vectors give; 0: their order is final; default: {RESCORE}",
+        help=f"candidates per hit to re-rank, for binary --vectors; 0: none; default: {RESCORE}",
     )
     parser.add_argument(
-        "--full_vectors", type=any_path, default="", help="vectors of the same text that put the candidates in order"
+        "--full_vectors", type=any_path, default="", help="vectors of the same text that re-rank the candidates"
     )
     parser.add_argument(
         "--corpus_model",

@@ -7,8 +7,8 @@
 
 --config.SECTION.OPTION=VALUE applies to every point. Running the same command again resumes the sweep; points and seeds
 may be added. The workdir gets a table (sweep.md, sweep.csv, sweep.tex), the numbers (sweep.json) and a plot
-(sweep.png). Each point gets a log and a workdir of its own. The checkpoints of a finished point are removed; its export
-holds the best student.
+(sweep.png). Each point has its own log and workdir. The checkpoints of a finished point are removed; its export holds the
+best student.
 """
 
 import argparse
@@ -72,19 +72,19 @@ def sweep_options(
 ) -> list[Row]:
     """Trains configs with each combination of some options; calling it again resumes. `jaxdistill.sweep` is this function.
 
-    NOTE: each training is a process of its own. On a GPU or TPU, call this before anything has used the devices.
+    NOTE: each training is a separate process. On a GPU or TPU, call this before anything has used the devices.
 
     Args:
       config: config file and preset, or several; empty: the study's.
       workdir: folder of the sweep, which gets tables, a plot and each training.
-      grid: dotted option to its values, a list of options together, or a study's file or name.
-      seeds: of each point.
-      options: for every training, by their dotted names, such as `{"data.text": "texts/*.txt"}`.
+      grid: maps dotted options to values, all of which are combined; or a list of mappings of options; or a study's file or name.
+      seeds: seeds of each point.
+      options: options of every training, by dotted name, such as `{"data.text": "texts/*.txt"}`.
       dry_run: print the points, and train nothing.
 
     Returns:
-      A row for each training: `point`, `options`, `seed`, `status` (0: trained), `failure`, `metric`, `score`, `sts_average`; none
-      of a dry run.
+      One row per training: `point`, `options`, `seed`, `status` (0: trained), `failure`, `metric`, `score`, `sts_average`; empty
+      for a dry run.
     """
     specs = [config] if isinstance(config, str | pathlib.Path) else config
     flags = [f"--config.{name}={value}" for name, value in (options or {}).items()]
@@ -106,11 +106,11 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _swept(options: argparse.Namespace, given: Sequence[str], grid: Any = None) -> list[Row]:
-    """The rows of a sweep; none of a dry run.
+    """The rows of a sweep; empty for a dry run.
 
     Args:
-      given: `--config...` of every training.
-      grid: in place of `options.grid`.
+      given: `--config...` options of every training.
+      grid: replaces `options.grid`.
     """
     study_config = ""
     if options.grid:
@@ -161,7 +161,7 @@ def _parser() -> Parser:
 
 
 def list_points(planned: Sequence[Point], folder: pathlib.Path) -> None:
-    """Prints the points; raises `InputError` if some would end as soon as they are started, whose lines say why."""
+    """Prints the points, and why a point would fail at its start; raises `InputError` if any would."""
     failing = 0
     for number, point in enumerate(planned, start=1):
         note = ", done before" if scores(point, folder) else ""
@@ -199,7 +199,7 @@ def refuse_other_sweep(folder: pathlib.Path, planned: Sequence[Point]) -> None:
 
 
 def train_all(planned: Sequence[Point], folder: pathlib.Path, report: Mapping[str, Any]) -> list[Row]:
-    """Trains what is not done, removes what only a resumed training needs, and writes the report after each point."""
+    """Trains the unfinished points, removes checkpoints of finished ones, and writes the report after each point."""
     swept = dict.fromkeys(name for point in planned for name in point.options)
     rows = [
         {
@@ -230,12 +230,12 @@ def train_all(planned: Sequence[Point], folder: pathlib.Path, report: Mapping[st
 
 
 def train_point(point: Point, folder: pathlib.Path) -> int:
-    """Exit status of the point's training. Ctrl-C, SIGTERM and SIGHUP are passed on, so that it saves and leaves."""
+    """Trains a point; returns the exit status. Passes on Ctrl-C, SIGTERM and SIGHUP, so that the training saves and exits."""
     command = [sys.executable, "-m", "jaxdistill.main", *point.arguments, f"--workdir={folder / point.name}"]
     with locked(folder / point.name):
-        pass  # a sweep that was killed may have left a training there, which goes on
+        pass  # a killed sweep may have left a training running there
     with (folder / f"{point.name}.log").open("ab") as log:
-        # A session of its own: the terminal would send it a second Ctrl-C, on which it leaves without saving.
+        # A new session: otherwise the terminal would send it a second Ctrl-C, on which it exits without saving.
         unbuffered = os.environ | {"PYTHONUNBUFFERED": "1"}
         process = subprocess.Popen(command, stdout=log, stderr=log, env=unbuffered, start_new_session=True)
     with Interrupts() as interrupts:
@@ -250,20 +250,20 @@ def train_point(point: Point, folder: pathlib.Path) -> int:
 
 
 def scores(point: Point, folder: pathlib.Path) -> Row | None:
-    """Best dev score and STS average, of the last stage, of a point that is trained to its end; None for any other."""
+    """Best dev score and STS average, of the last stage, of a finished point; None for any other."""
     folders = stage_folders(point, folder)
     try:
         if not all(is_finished(*stage) for stage in zip(folders, point.stages, strict=True)):
             return None
         results = json.loads((folders[-1] / RESULTS).read_text(encoding="utf-8"))
-    except json.JSONDecodeError:  # cut off while it was written
+    except json.JSONDecodeError:  # cut off by a crash
         return None
     metric, named = results["best_metric"], results["scores"]["student after"]
     return {"metric": metric, "score": named.get(metric), "sts_average": named.get("average")}
 
 
 def refuse_other_text(planned: Sequence[Point], folder: pathlib.Path) -> None:
-    """Raises `InputError` if a finished point was trained on other text than there is now: scores on two texts are not
+    """Raises `InputError` if the text has changed since a finished point was trained: scores on two texts are not
     comparable."""
     digest = functools.cache(text_digest)  # points share texts
     for point in planned:

@@ -25,7 +25,7 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
 
 
 def version_text() -> str:
-    """What `--version` prints: the versions of `versions` and of what drives the devices, and the devices."""
+    """The output of `--version`: the versions of `versions` and of the devices' drivers, and the devices."""
     import jax  # imported here: it takes a second
 
     found = versions((*PACKAGES, *DRIVERS))
@@ -38,10 +38,10 @@ def version_text() -> str:
 
 @cache
 def source_digest(*within: str) -> str:
-    """SHA-256 of this package's own source files, which tells apart two states of one version.
+    """SHA-256 of this package's source files, which distinguishes states of the code with the same version.
 
     Args:
-      within: folders and files of the package to read alone.
+      within: folders and files of the package to which to restrict it; empty: all.
     """
     package = Path(__file__).parent
     digest = hashlib.sha256()

@@ -217,7 +217,7 @@ def test_processes_share_the_parts_of_a_folder(wordnet, tmp_path):
     one, two = ([path.read_bytes() for path in sorted(tmp_path.glob(f"{name}/part-*"))] for name in ("one", "two"))
     assert len(one) == 3 and one == two
     (_, why), _ = ended(start_all([*arguments, f"--output={tmp_path / 'two.tsv'}"], module="augment"), BAD_INPUT)
-    assert f"several processes write a folder of parts; give --output={tmp_path / 'two'}/" in why
+    assert f"several processes can only write a folder of parts; give --output={tmp_path / 'two'}/" in why
 
 
 def test_the_real_program_killed_and_started_again_writes_the_same_bytes(wordnet, tmp_path):

@@ -140,7 +140,7 @@ def test_a_table_with_the_sentences_of_another_corpus_is_refused(model, corpus, 
     assert len(found([*arguments, f"--corpus={corpus}"], capsys)) == len(CORPUS)
     (tmp_path / "other.txt").write_text("\n".join([*CORPUS[:4], "wolf", *CORPUS[5:]]) + "\n")
     line = refused(search, [*arguments, f"--corpus={tmp_path}/other.txt", "--quiet"], capsys)
-    assert "t.parquet row 5 is of 'dog', that of the corpus is 'wolf'; give the vectors of this very text." in line
+    assert "t.parquet row 5 is 'dog', but the corpus has 'wolf'; give the vectors of exactly this text." in line
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,10 @@ def test_a_table_with_the_sentences_of_another_corpus_is_refused(model, corpus, 
         (["--query=a", "--vectors={0}/absent.parquet"], "absent.parquet does not exist; give a file of vectors"),
         (["--query=a", "--vectors={0}/empty.parquet"], "empty.parquet is not a complete Parquet file"),
         (["--query=a", "--vectors={0}/text.parquet"], "text.parquet has text: string; vectors are fixed-size lists"),
-        (["--query=a", "--vectors={0}/short.npy"], "short.npy has 6 rows, the corpus 7; give the vectors of this"),
+        (
+            ["--query=a", "--vectors={0}/short.npy"],
+            "short.npy has 6 rows, the corpus 7; give the vectors of exactly this",
+        ),
         (["--query=a", "--vectors={0}/wide.npy"], "wide.npy gives vectors of 17 numbers, "),
         (["--query=a", "--vectors={0}/nan.npy"], "nan.npy: row 5 is not finite; compute that vector again."),
         (

@@ -1,4 +1,4 @@
-"""Builds the report of an evaluation from its results file and the curves of the runs that made the models."""
+"""Builds the report of an evaluation from its results file and the learning curves of the models' runs."""
 
 import os
 import sys
@@ -21,7 +21,7 @@ Value = TypeVar("Value")
 RESULTS = "results.json"
 """Name of the results file in a folder."""
 METRICS = "metrics.jsonl"
-"""Name of the file that marks the folder of a training, whose results have the same name."""
+"""File that marks the folder of a training, whose results file has the same name as an evaluation's."""
 
 
 def write_evaluation(
@@ -30,10 +30,10 @@ def write_evaluation(
     """Writes the page; returns its path.
 
     Args:
-      content: the results file.
-      scored_pairs: model to graded pairs with its similarities.
-      teacher: the model that the others are compared with. Empty: the teacher of the runs that the exports belong to, if
-        they share one; if it is not among the models, with the scores from its student's run.
+      content: content of the results file.
+      scored_pairs: maps models to graded pairs with their similarities.
+      teacher: the model with which others are compared. Empty: the teacher of the exports' runs, if they share one; if it is
+        not among the models, its scores come from its student's run.
     """
     rows = {row["model"]: row for row in content["models"]}
     names = report.short_names([*rows, *content["failed"]])
@@ -87,7 +87,7 @@ def _entry(name: str, row: Mapping[str, Any], scored_pairs: ScoredPairs | None, 
 
 
 def _readable(read: Callable[[], Value]) -> Value | None:
-    """What `read` returns; None, with a line on the error stream, if the file of a run cannot be read: the scores need no run."""
+    """The result of `read`; None, with a line on standard error, if a run's file cannot be read, because scores need no run."""
     try:
         return read()
     except InputError as error:
@@ -96,7 +96,7 @@ def _readable(read: Callable[[], Value]) -> Value | None:
 
 
 def _readings(content: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]:
-    """A line on how each model reads texts; the index model and the reranker only with their names."""
+    """A line for each model on how it reads texts; for the index model and the reranker, just their names."""
     read = {names[row["model"]]: row.get("members", [row]) for row in content["models"]}
     for kind, option in (("index model", "index_model"), ("reranker", "reranker")):
         if content[option]:
@@ -121,7 +121,7 @@ def _run_of(spec: str) -> Path | None:
 
 
 def results_path(out: str) -> Path | None:
-    """The results file, checked first because evaluation takes minutes; None if `--out` is empty."""
+    """The results file, checked before the evaluation, which takes minutes; None if `--out` is empty."""
     if not out:
         return None
     path = Path(out) / RESULTS if is_folder(out) else Path(out)

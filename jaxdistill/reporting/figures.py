@@ -1,7 +1,7 @@
 """Makes the figures of a report, as plain data in Plotly's JSON form.
 
-They are dictionaries, because Plotly's Python classes would wrap them one for one and its JavaScript checks them anyway. All
-text from the user is escaped, because Plotly interprets some HTML in labels.
+They are dictionaries, because Plotly's Python classes would only wrap them and its JavaScript checks them anyway. All text
+from the user is escaped, because Plotly interprets some HTML in labels.
 """
 
 import html
@@ -20,28 +20,28 @@ from jaxdistill.reporting.plots import Curves
 COLORS = ("#c2573a", "#3b6ea5", "#4f8a4c", "#7b5aa6", "#b8862d", "#3f9aa0", "#b5507f", "#6b5b4b", "#2f4b7c", "#8f9a3b")
 TEACHER_COLOR = "#4a4a4a"
 BINS = 40
-"""Bins of the histogram, from the lowest to the highest similarity of any model."""
+"""Number of bins of the histogram, from the lowest to the highest similarity of any model."""
 LOG_TICKS = ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), (1, 2, 5), (1,))
-"""Digits of the ticks of a logarithmic axis; the first of these that leave room for their numbers are taken."""
+"""Digits of the ticks of a logarithmic axis; the first choice that leaves room for the labels is used."""
 MOST_TICKS = 7
 HEIGHT, LEGEND_ROW = 340, 19
-"""Pixels of a plot with up to four models, and of the row of each further one."""
+"""Height in pixels of a plot with up to four models, and of the legend row of each further one."""
 HOVER_WIDTH = 60
-"""Characters in a line of a sentence that is shown at a point."""
+"""Characters per line of a sentence shown at a point."""
 HOVER_LINES = 4
-"""Lines of it; the rest is cut."""
+"""Most lines of such a sentence; the rest is cut off."""
 ALIGNMENT, UNIFORMITY = "geometry/alignment", "geometry/uniformity"
 DOCUMENTS = "documents/"
-"""Before the name of a set in a score of retrieval; its measure follows."""
+"""Prefix of a retrieval score; the set's name and the measure follow."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One model in a report. None or an empty collection: not known."""
+    """One model in a report. None or an empty collection means unknown."""
 
     name: str
     scores: Mapping[str, float]
-    """Score name to value in [-1, 1], or in a unit of its own."""
+    """Maps names of scores to values, in [-1, 1] or in their own units."""
     parameters: int | None = None
     size_bytes: int | None = None
     """Size of the weights files."""
@@ -50,12 +50,12 @@ class Entry:
     sentences_per_s: float | None = None
     scored_pairs: ScoredPairs | None = None
     neighbours: Mapping[str, Sequence[Mapping[str, Any]]] | None = None
-    """Name of the study to its examples, each with `query` and `found` sentences as in `evals/neighbours.py`."""
+    """Maps studies to their examples, each with `query` and `found` sentences as in `evals/neighbours.py`."""
     curves: Curves | None = None
     failed: Mapping[str, str] | None = None
-    """Evaluation to the line that says why it failed."""
+    """Maps failed evaluations to the reasons."""
     is_cited: bool = False
-    """Whether the scores are a paper's, and not measured here."""
+    """Whether the scores are quoted from a paper, not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,9 +73,9 @@ def figures(entries: Sequence[Entry], *, teacher: str = "", score: str = "", hea
     """All figures that have data.
 
     Args:
-      teacher: name of the entry that is drawn in grey.
-      score: name of the score to draw against size and speed; empty: none was measured.
-      heading: the score's name in text.
+      teacher: name of the entry to draw in grey.
+      score: name of the score to plot against size and speed; empty: none was measured.
+      heading: the score's readable name.
     """
     colors = _colors(entries, teacher)
     drawn = [
@@ -178,7 +178,7 @@ def _dev(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | None:
 def _score_against(
     entries: Sequence[Entry], colors: Mapping[str, str], score: str, heading: str
 ) -> Iterator[Figure | None]:
-    """Figures of the score against size, speed and the bytes of a vector where they differ; one trace per model, so that the legend names it."""
+    """Figures of the score against size, speed and bytes per vector, if these differ; one trace per model, for the legend."""
     speed_note = "Better models are higher, faster ones further right. Measured on the machine that ran the evaluation."
     for id, note, axis, of in (
         ("size", "Better models are higher, smaller ones further left.", "parameters", attrgetter("parameters")),
@@ -214,7 +214,7 @@ def _alignment_uniformity(entries: Sequence[Entry], colors: Mapping[str, str]) -
 
 
 def _documents(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | None:
-    """A group of bars for each set, with its asymmetric and reranked scores in groups of their own."""
+    """A group of bars for each set; asymmetric and reranked scores have separate groups."""
     traces = []
     for entry in entries:
         scores = {name: value for name, value in entry.scores.items() if DOCUMENTS in name and name.endswith(NDCG)}
@@ -258,8 +258,8 @@ def _layout(x: str, y: str, *, log_x: Sequence[float] = (), y_axis: Mapping[str,
     """Axes with titles, and a legend above the plot, which keeps the full width on a phone.
 
     Args:
-      log_x: values of the points if that axis is logarithmic.
-      y_axis: further properties of that axis, such as its range.
+      log_x: the points' x values if the x axis is logarithmic.
+      y_axis: further properties of the y axis, such as its range.
     """
     axis = {"gridcolor": "#e6e6e6", "zeroline": False, "automargin": True}
     ticks = {"type": "log", "tickvals": _log_ticks(log_x), "tickformat": "~s"} if log_x else {}
@@ -277,7 +277,7 @@ def _layout(x: str, y: str, *, log_x: Sequence[float] = (), y_axis: Mapping[str,
 
 
 def _log_ticks(values: Sequence[float]) -> list[float]:
-    """Round numbers around the values. NOTE Plotly's own are powers of ten, with bare digits between them."""
+    """Round numbers for the ticks. NOTE: Plotly's own ticks between powers of ten show bare digits."""
     powers = range(int(np.log10(min(values))) - 1, int(np.log10(max(values))) + 2)
     for digits in LOG_TICKS:
         ticks = [digit * 10.0**power for power in powers for digit in digits]
@@ -288,7 +288,7 @@ def _log_ticks(values: Sequence[float]) -> list[float]:
 
 
 def _plain(text: str) -> str:
-    """Escaped for Plotly, which does not know the entities of quotes."""
+    """Escapes a text for Plotly, which does not decode the entities of quotes."""
     return html.escape(text, quote=False)
 
 

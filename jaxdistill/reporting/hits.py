@@ -1,4 +1,4 @@
-"""Shows what a search found: tables on the terminal, JSON lines, or a run file of TREC."""
+"""Shows the hits of a search: as tables on the terminal, JSON lines, or a TREC run file."""
 
 import json
 from collections import Counter
@@ -14,9 +14,9 @@ from jaxdistill.data.tables import one_line
 from jaxdistill.files import write_atomic
 
 LINE_WIDTH = 120
-"""Width of the tables in characters; longer sentences are truncated, passages go on in the next line."""
+"""Width of the tables in characters; longer sentences are truncated, passages wrap."""
 ID_WIDTH = 32
-"""Most characters of an id in a line of the tables."""
+"""Most characters of an id per line of the tables."""
 TAG = "jaxdistill"
 """Name of the system in a run file."""
 
@@ -26,12 +26,12 @@ class Hit(NamedTuple):
 
     cosine: float
     row: int
-    """Of its vector, from 0."""
+    """Row of its vector, from 0."""
     sentence: str
     id: str = ""
-    """Of the text in the corpus; the number of its row, from 1, where the corpus has no ids."""
+    """Id of its text in the corpus; the text's row number, from 1, if the corpus has no ids."""
     span: tuple[int, int] | None = None
-    """Where a passage starts and ends in its text, in characters; None: it is the whole text."""
+    """Start and end of a passage in its text, in characters; None for a whole text."""
 
 
 def hits_table(query: str, hits: Sequence[Hit]) -> Table:
@@ -55,22 +55,22 @@ def hits_table(query: str, hits: Sequence[Hit]) -> Table:
 
 
 def write_hits(path: Path, queries: Mapping[str, str], found: Sequence[Sequence[Hit]]) -> None:
-    """Writes what was found for each query, by the file's extension.
+    """Writes the hits of each query, in the format of the file's extension.
 
     Args:
-      path: a `.jsonl` file, with an object for each hit, or a `.trec` file of lines `query Q0 document rank score tag`.
-      queries: id to text.
+      path: a `.jsonl` file, with an object per hit, or a `.trec` file of lines `query Q0 document rank score tag`.
+      queries: maps ids to texts.
       found: the hits of each query.
 
     Raises:
-      InputError: an extension of no format; for `.trec`, an id that is no single word, or that a query finds twice.
+      InputError: an unknown extension; for `.trec`, an id that is not a single word, or that a query finds twice.
     """
     lines = _FORMATS[checked_format(path)](queries, found)
     write_atomic(path, "".join(f"{line}\n" for line in lines))
 
 
 def checked_format(path: Path) -> str:
-    """The extension; InputError for one of no format."""
+    """The extension; raises `InputError` for an unknown one."""
     if path.suffix not in _FORMATS:
         raise InputError(f"--output={path} must end in {' or '.join(_FORMATS)}.")
     return path.suffix

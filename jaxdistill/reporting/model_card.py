@@ -1,6 +1,6 @@
-"""Writes the model card of an export: how the model was made, what it scores, how to use it.
+"""Writes the model card of an export: how the model was made, its scores, and how to use it.
 
-A run writes its facts to `card.json` in the workdir, so that any of its checkpoints can be exported with them later.
+A run writes the facts to `card.json` in the workdir, so that any of its checkpoints can be exported with them later.
 """
 
 import dataclasses
@@ -27,11 +27,11 @@ class Facts:
     name: str
     teacher: str = ""
     student: str = ""
-    """Origin of the student's weights, for instance `layers 1,3,5 of all-MiniLM-L6-v2`."""
+    """Origin of the student's weights, such as `layers 1,3,5 of all-MiniLM-L6-v2`."""
     licences: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Models that the student was made from to their licences; empty: the model card states none."""
+    """Maps the models that the student was made from to their licences; empty if their cards state none."""
     languages: str = ""
-    """Languages that the cards of these models have in common, such as `en, de`."""
+    """Languages common to the cards of these models, such as `en, de`."""
     objective: str = ""
     """The objective with its options, in one line."""
     data: str = ""
@@ -42,23 +42,23 @@ class Facts:
     chosen_by: str = ""
     """The dev score that chose this step's checkpoint."""
     averaged: str = ""
-    """Steps of the checkpoints whose mean the student is; empty: it is one checkpoint."""
+    """Steps of the averaged checkpoints; empty if the student is a single checkpoint."""
     batch_size: int = 0
     seed: int = 0
     prompt: str = ""
-    """Text before every sentence without a role, in training and evaluation."""
+    """Prompt of every sentence without a role, in training and evaluation."""
     roles: str = ""
-    """Which sentences are queries and which documents; see `data.roles`."""
+    """Which sentences are queries and which are documents; see `data.roles`."""
     role_prompts: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
-    """For each role of the text, `student` and `teacher` to the prompt that each reads before its sentences."""
+    """For each role of the text, maps `student` and `teacher` to their prompts."""
     dims: str = ""
-    """Widths whose first numbers are trained to be useful by themselves, such as `64, 128`."""
+    """Nested widths that were trained, such as `64, 128`."""
     vectors: str = "float"
-    """How an index may store the vectors that were trained for it: `int8` or `binary`; `float`: as they are."""
+    """Form of stored vectors for which the student was trained: `int8`, `binary` or `float`."""
     command: str = ""
     """The command that repeats the training."""
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Score name to value in [-1, 1], such as `{"sts-b-dev/spearman": 0.84}`."""
+    """Maps names of scores to values in [-1, 1], such as `{"sts-b-dev/spearman": 0.84}`."""
     teacher_scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
@@ -70,7 +70,7 @@ PATH_OPTIONS = (
 
 
 def public_command(command: str) -> str:
-    """The command with every local path shortened to its last part; a call from Python is so already."""
+    """The command with every local path shortened to its last part; a call from Python already has none."""
     if command.startswith("jaxdistill."):
         return command
     return shlex.join(map(public_argument, shlex.split(command)))
@@ -102,7 +102,7 @@ def read_facts(folder: str | Path) -> Facts | None:
         return Facts(**json.loads(path.read_text(encoding="utf-8")))
     except (json.JSONDecodeError, UnicodeDecodeError, TypeError) as error:
         raise InputError(
-            f"{path} is not readable as the facts of a run ({error}); remove it to export without facts."
+            f"{path} is not readable as the facts of a run ({error}); remove it to export without them."
         ) from error
 
 
@@ -123,13 +123,13 @@ def model_card(
     """The README of an exported model: markdown with the YAML header that model hubs read.
 
     Args:
-      spec: of the model, for the code.
-      width: of sentence vectors; unused for a cross-encoder.
-      max_length: in tokens; 0: unlimited.
+      spec: name of the model in the code examples.
+      width: width of sentence vectors; unused for a cross-encoder.
+      max_length: maximum tokens per sentence; 0: unlimited.
       in_sentence_transformers: whether that library has the pooling and can load the model.
       reads_pairs: whether the model is a cross-encoder.
-      forms: for other runtimes, rows of a table: column to cell.
-      head_in_tokens: whether the mean of the token vectors that ONNX gives is the sentence vector.
+      forms: measurements of forms for other runtimes: rows that map columns to cells.
+      head_in_tokens: whether the mean of ONNX's token vectors is the sentence vector.
     """
     return filled(
         "model_card.md",
@@ -151,15 +151,15 @@ def model_card(
 
 
 def averaged_steps(steps: Sequence[int]) -> str:
-    """`Facts.averaged` of a student of the checkpoints of these steps."""
+    """`Facts.averaged` for the mean of the checkpoints of these steps; empty for a single step."""
     return ", ".join(map(str, steps)) if len(steps) > 1 else ""
 
 
 def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -> dict[str, str | list[str]]:
-    """What model hubs read: https://huggingface.co/docs/hub/model-cards. A field without a certain value is left out."""
+    """The YAML header for model hubs: https://huggingface.co/docs/hub/model-cards. Leaves out fields of unknown value."""
     library = ["sentence-transformers"] if in_sentence_transformers else []
     kinds = ["cross-encoder", "text-ranking"] if reads_pairs else ["sentence-similarity", "feature-extraction"]
-    # An export that states no origin has its public name here, which looks like a hub's.
+    # An export that states no origin has its public name here, which looks like a hub name.
     base = [name for name in facts.licences if is_hub_name(name) and not name.endswith("/export")]
     found = {
         "language": facts.languages.split(", ") if facts.languages else [],
@@ -167,13 +167,13 @@ def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -
         "library_name": "".join(library),
         "pipeline_tag": "text-ranking" if reads_pairs else "sentence-similarity",
         "base_model": base,
-        "base_model_relation": "finetune" if base else "",  # hubs take several base models for a merge
+        "base_model_relation": "finetune" if base else "",  # otherwise hubs take several base models for a merge
         "tags": [*library, *kinds, "distillation", "jaxdistill"],
     }
     return {name: value for name, value in found.items() if value}
 
 
 def _common_licence(licences: Collection[str]) -> str:
-    """The licence that all models have that a student was made from; empty if they differ or one states none."""
+    """The licence common to all models that a student was made from; empty if they differ or one states none."""
     first = next(iter(licences), "")
     return first if all(one == first for one in licences) and "," not in first else ""

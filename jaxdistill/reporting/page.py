@@ -1,7 +1,7 @@
 """Writes a report: one self-contained HTML page with tables and plots.
 
-The page contains Plotly's JavaScript, nearly 5 MB and most of its size, so that it opens without a network and can be
-mailed and archived.
+The page includes Plotly's JavaScript, nearly 5 MB and most of its size, so that it opens without a network and can be mailed
+and archived.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -28,7 +28,7 @@ NOT_SHOWN: Mapping[str, str] = {
     "documents": "retrieval of documents (--tasks=documents)",
     "neighbours": "nearest sentences (--tasks=retrieval)",
 }
-"""Part of the page to its name and the flag that adds it; listed if it was not measured."""
+"""Maps parts of the page to their names and the flags that add them; parts that were not measured are listed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +40,13 @@ class Report:
     warning: str = ""
     """A prominent line below the title."""
     teacher: str = ""
-    """Name of the entry that the others are compared with."""
+    """Name of the entry with which others are compared."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """Facts at the end of the page: versions, data and the like."""
+    """Facts at the end of the page, such as versions and data."""
     protocols: Mapping[str, str] = field(default_factory=dict)
-    """Unit to its protocol."""
+    """Maps units to their protocols."""
     absent: Sequence[str] = ()
-    """Lines about absent sets."""
+    """Lines about missing sets."""
     forms: Sequence[Mapping[str, str]] = ()
     """Rows of the table of forms for other runtimes: column to cell."""
 
@@ -94,7 +94,7 @@ def javascript() -> str:
 
 
 def short_names(specs: Sequence[str]) -> dict[str, str]:
-    """Spec of a model to its name in tables: the shortest end of its path that is unique and not `export` or `model`.
+    """Maps models to names in tables: the shortest end of the path that is unique and not just `export` or `model`.
 
     An ensemble is named by its members.
     """
@@ -118,7 +118,7 @@ class Cell:
     """The value to sort by; None sorts last."""
     is_best: bool = False
     retention: str = ""
-    """The share of the teacher's value, as text."""
+    """The percentage of the teacher's value, as text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +142,7 @@ class _Column:
 
 
 def headline(entries: Sequence[Entry], teacher: str) -> PageTable:
-    """A row for each model: its main scores with their share of the teacher's, its size and speed.
+    """One row per model: its main scores, also as percentages of the teacher's, its size and speed.
 
     The best of several models is marked in each column.
     """
@@ -156,7 +156,7 @@ def headline(entries: Sequence[Entry], teacher: str) -> PageTable:
 
 
 def everything(entries: Sequence[Entry]) -> PageTable:
-    """A row for each score, a column for each model."""
+    """One row per score, one column per model."""
     names = dict.fromkeys(name for entry in entries for name in entry.scores)
     return PageTable(
         headings=[entry.name for entry in entries],

@@ -1,10 +1,10 @@
-"""Reads the papers' own scores, which programs show beside measured ones.
+"""Reads the papers' published scores, which programs show beside measured ones.
 
 `configs/papers/NAME.toml` holds a paper's tables with the cells as printed. A reference such as `congen:tinybert-l4` names the
 file and the `key` of a row. In a table whose columns are models, `COLUMN` in a key stands for the column's entry in `keys`.
-`scores` names what each column measures, as `jaxdistill.evaluate` does; it is empty if nothing here measures it. `presets`
-names, for each preset, the rows that its stages repeat; with more stages than rows, the rows are taken in turn. `*` stands for
-the preset's argument.
+`scores` gives each column's score by its name in `jaxdistill.evaluate`, or empty if nothing here measures it. `presets` lists,
+for each preset, the rows that its stages repeat; if there are more stages than rows, rows are taken in turn. `*` stands for the
+preset's argument.
 """
 
 import functools
@@ -29,9 +29,9 @@ class Cited:
     reference: str
     """`PAPER:ROW`."""
     scores: Mapping[str, float]
-    """Score name to the paper's value in [-1, 1]."""
+    """Maps names of scores to the paper's values, in [-1, 1]."""
     sources: Mapping[str, str]
-    """Score name to the table that it is from."""
+    """Maps names of scores to their tables in the paper."""
 
     @property
     def label(self) -> str:
@@ -39,25 +39,25 @@ class Cited:
         return f"paper, {self.reference}"
 
     def only(self, names: Iterable[str]) -> "Cited":
-        """The row with the scores of these names alone, in their order."""
+        """The row with only these scores, in the given order."""
         scores = {name: self.scores[name] for name in names if name in self.scores}
         return replace(self, scores=scores, sources={name: self.sources[name] for name in scores})
 
     @property
     def tables(self) -> str:
-        """The tables that the scores are from, in a line."""
+        """The tables of the scores, in one line."""
         return ", ".join(dict.fromkeys(self.sources.values()))
 
 
 @functools.cache
 def papers() -> Mapping[str, Mapping[str, Any]]:
-    """Paper to the content of its file; cells are text or whole numbers, as printed."""
+    """Maps papers to the content of their files; cells are strings or whole numbers, as printed."""
     files = sorted((configs_folder() / "papers").glob("*.toml"))
     return {path.stem: tomllib.loads(path.read_text(encoding="utf-8"), parse_float=str) for path in files}
 
 
 def cells(paper: str) -> Iterator[tuple[str, str, str, str]]:
-    """Reference, score name, printed value and source of each cell of a paper's tables, in their order."""
+    """Yields (reference, score, printed value, source) of each cell of a paper's tables, in order."""
     for table in papers()[paper]["tables"]:
         keys = table.get("keys", [""] * len(table["columns"]))
         for row in table["rows"]:
@@ -67,7 +67,7 @@ def cells(paper: str) -> Iterator[tuple[str, str, str, str]]:
 
 @functools.cache
 def rows() -> Mapping[str, Cited]:
-    """Reference to row, of all papers. Where two tables of a paper disagree, the first one counts."""
+    """Maps references to rows, of all papers. If two tables of a paper disagree, the first one counts."""
     found: dict[str, dict[str, tuple[float, str]]] = {}
     for reference, score, printed, source in itertools.chain.from_iterable(map(cells, papers())):
         if score:
@@ -118,6 +118,6 @@ def presets_of(reference: str) -> list[str]:
 
 
 def _argument(pattern: str, name: str) -> str | None:
-    """What `*` stands for if the name fits the pattern; empty if the pattern has none."""
+    """The text that `*` in the pattern matches; empty if the pattern has no `*`; None if the name does not match."""
     found = re.fullmatch(re.escape(pattern).replace(r"\*", "([^:]+)"), name)
     return found and (found[1] if found.groups() else "")

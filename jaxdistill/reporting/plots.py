@@ -16,7 +16,7 @@ from jaxdistill.reporting.tables import StageRow
 
 LOSS_COLOR, METRIC_COLORS = "#3b6ea5", ("#c2573a", "#4f8a4c", "#7b5aa6", "#8a6d3b")
 DEV_SCORES = ("/spearman", "/auc", "/ndcg@10", "/recall@1")
-"""Ends of the names of dev scores."""
+"""Suffixes of the names of dev scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class Curves:
 
     loss: Sequence[tuple[int, float]]
     metrics: Mapping[str, Sequence[tuple[int, float]]]
-    """Name of a dev score (a Spearman correlation, an AUC or an nDCG) to its values."""
+    """Maps dev scores (a Spearman correlation, an AUC or an nDCG) to their values."""
 
 
 def read_curves(metrics_jsonl_path: str | Path) -> Curves:
@@ -52,7 +52,7 @@ def training_plot(metrics_jsonl_path: str | Path, out_png: str | Path, *, title:
 
 
 def stage_plot(rows: Sequence[StageRow], out_png: str | Path) -> Path:
-    """Draws the dev scores before and after each stage, one line for each form of encoder; returns the path of the PNG."""
+    """Draws the dev scores before and after each stage, one line per form of encoder; returns the path of the PNG."""
     figure, (panel,) = canvas(height=4.2)
     for color, form in zip(METRIC_COLORS, dict.fromkeys(row.form for row in rows), strict=False):
         known = [row for row in rows if row.form == form]
@@ -76,7 +76,7 @@ def stage_plot(rows: Sequence[StageRow], out_png: str | Path) -> Path:
 
 
 def canvas(*, height: float, panels: int = 1) -> tuple[Any, Sequence[Any]]:
-    """A figure 8 inches wide, and its panels, one below the other with one x axis."""
+    """A figure 8 inches wide, with its panels one below the other on a shared x axis."""
     # Imported here: matplotlib is slow to import. A Figure without pyplot needs no display and leaves no global state.
     from matplotlib.figure import Figure
 
@@ -118,7 +118,7 @@ def _draw_metrics(panel, metrics) -> None:
 
 
 def _smooth(values: Sequence[float], window: int) -> list[float]:
-    """Mean of the last `window` values at each place; of the available ones at the start."""
+    """Moving average over the last `window` values, or over all so far at the start."""
     windows = (values[max(0, end - window) : end] for end in range(1, len(values) + 1))
     return [sum(part) / len(part) for part in windows]
 
@@ -136,7 +136,7 @@ def _rows(path: Path) -> list[dict]:
 
 
 def _series(rows: Sequence[dict], name: str) -> list[tuple[int, float]]:
-    """`(step, value)` in order of step; if a resumed run wrote a step again, the last value counts."""
+    """(step, value) pairs in order of step; if a resumed run wrote a step again, the last value counts."""
     found = {row["step"]: row[name] for row in rows if "step" in row and _is_number(row.get(name))}
     return sorted(found.items())
 

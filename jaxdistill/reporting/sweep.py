@@ -1,4 +1,4 @@
-"""Summarises a sweep: means over seeds, its points as a table, as CSV and LaTeX, and as a plot."""
+"""Summarises a sweep: means over seeds, and its points as a table, CSV, LaTeX and a plot."""
 
 import csv
 import io
@@ -17,21 +17,21 @@ from jaxdistill.reporting.plots import LOSS_COLOR, METRIC_COLORS, canvas
 from jaxdistill.reporting.tables import as_text, hundredfold
 
 Row = dict[str, Any]
-"""A point: `point` (its name), `options` (those that differ between points), `seed`; of its training the exit `status`
-(None: not yet run), `failure` (a line), `metric`, and in [-1, 1] the best `score` by that metric and `sts_average`."""
+"""A point of a sweep: `point` (its name), `options` (those that differ between points), `seed`, exit `status` (None: not yet
+run), `failure` (a line), `metric`, and, in [-1, 1], the best `score` by that metric and `sts_average`."""
 SCORES = ("score", "sts_average")
 LOG_AXIS_FROM = 20
 """An axis of values above 0 is logarithmic if the largest is more than this many times the smallest."""
 IN_LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "×": r"$\times$",
 }  # fmt: skip
-"""Letters that LaTeX reads as commands, or whose glyphs some fonts lack, to what prints them."""
+"""Maps characters that LaTeX reads as commands, or that some fonts lack, to LaTeX code that prints them."""
 
 
 def means(rows: Sequence[Row]) -> list[Row]:
-    """For each choice of options: its seeds, and mean and standard deviation of each score over the seeds that have it.
+    """For each choice of options: its seeds, and each score's mean and standard deviation over the seeds that have it.
 
-    The standard deviation is the sample's (n - 1), None for a single value. A score that no seed has is None.
+    The standard deviation is the sample's (n - 1); None for a single value. A score that no seed has is None.
     """
     return [
         {"options": group[0]["options"], "seeds": [row["seed"] for row in group]}
@@ -41,7 +41,7 @@ def means(rows: Sequence[Row]) -> list[Row]:
 
 
 def _groups(rows: Sequence[Row]) -> list[list[Row]]:
-    """The rows of each choice of options."""
+    """Groups rows by their choice of options."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(str(row["options"]), []).append(row)
@@ -55,7 +55,7 @@ def _mean(values: list[float]) -> dict[str, float | None] | None:
 
 
 def sweep_table(rows: Sequence[Row], *, box: Box = SIMPLE_HEAD) -> Table:
-    """A row for each point; with several seeds, the first row of each choice of options also has its means."""
+    """One row per point; with several seeds, the first row of each choice of options also has the means."""
     groups, shown = means(rows), shown_scores(rows)
     several = any(len(group["seeds"]) > 1 for group in groups)
     result = Table(box=box)
@@ -78,17 +78,17 @@ def sweep_table(rows: Sequence[Row], *, box: Box = SIMPLE_HEAD) -> Table:
 
 
 def shown_scores(rows: Sequence[Row]) -> list[str]:
-    """The scores that a table shows: those that some point has, and always the one that chose the checkpoints."""
+    """The scores that a table shows: any that some point has, and always the one that chose the checkpoints."""
     return [name for name in SCORES if name == "score" or any(row[name] is not None for row in rows)]
 
 
 def heading(name: str, rows: Sequence[Row]) -> str:
-    """Of the column of a score."""
+    """Heading of a score's column."""
     return f"{metric_of(rows) if name == 'score' else 'STS average'} × 100"
 
 
 def sweep_csv(rows: Sequence[Row]) -> str:
-    """A line for each point, its scores in [-1, 1] beside mean and standard deviation over the seeds of its options."""
+    """One line per point: its scores, in [-1, 1], and their mean and standard deviation over the seeds of its options."""
     text = io.StringIO()
     columns = [*rows[0]["options"], "seed", "status", "metric"]
     columns += [f"{name}{part}" for name in SCORES for part in ("", "_mean", "_sd")]
@@ -101,8 +101,8 @@ def sweep_csv(rows: Sequence[Row]) -> str:
 
 
 def sweep_tex(rows: Sequence[Row]) -> str:
-    """A LaTeX table for the package booktabs: a line for each choice of options with means and deviations over the
-    seeds that did not fail."""
+    """A LaTeX table for the package booktabs: one line per choice of options, with means and deviations over the seeds
+    that did not fail."""
     names, options = shown_scores(rows), list(rows[0]["options"])
     lines = [[*options, "seeds", *(heading(name, rows) for name in names)]]
     for summary, group in zip(means(rows), _groups(rows), strict=True):
@@ -115,7 +115,7 @@ def sweep_tex(rows: Sequence[Row]) -> str:
 
 
 def in_latex(text: str) -> str:
-    """The text with its special letters escaped."""
+    """The text with special characters escaped."""
     return "".join(IN_LATEX.get(letter, letter) for letter in text)
 
 
@@ -132,7 +132,7 @@ def mean_text(mean: dict[str, float | None] | None) -> str:
 
 
 def metric_of(rows: Sequence[Row]) -> str:
-    """The metric of the scores if all points share one, else `dev score`."""
+    """The metric of the scores if all points share one, otherwise `dev score`."""
     names = {row["metric"] for row in rows if row["metric"]}
     return names.pop() if len(names) == 1 else "dev score"
 
@@ -145,10 +145,10 @@ def axis_of(values: Sequence[Any]) -> str:
 
 
 def score_lines(rows: Sequence[Row]) -> dict[str, list[tuple[Any, float, float]]]:
-    """Lines of the plot: label to points of (first option, mean score, standard deviation or 0).
+    """Maps labels of the plot's lines to points of (first option, mean score, standard deviation or 0).
 
-    There is a line for each choice of the other options, or one line if the first option decides the others, as in a list
-    of teachers with their pooling.
+    There is one line per choice of the other options, or a single line if the first option determines the others, as in a
+    list of teachers with their pooling.
     """
     groups = [group for group in means(rows) if group["score"]]
     firsts = [next(iter(group["options"].values()), "") for group in groups]

@@ -1,4 +1,4 @@
-"""Tables that programs print: teacher, student before and student after; stages; scores of models."""
+"""Tables that programs print: comparisons of teacher and student, stages, and scores of models."""
 
 import io
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +17,11 @@ class Measured:
     """Measurements of one model; None: not measured."""
 
     agreement: float | None = None
-    """Spearman with the teacher's similarities, in [-1, 1]."""
+    """Spearman correlation with the teacher's similarities, in [-1, 1]."""
     pairs: float | None = None
-    """Spearman with the graded pairs, in [-1, 1]."""
+    """Spearman correlation with the scores of graded pairs, in [-1, 1]."""
     auc: float | None = None
-    """Area under the ROC curve on the dev pairs, in [0, 1], if it chose the best checkpoint."""
+    """Area under the ROC curve on dev pairs, in [0, 1], if it chose the best checkpoint."""
     retrieval: float | None = None
     """Mean nDCG@10 of the user's retrieval sets, in [0, 1]."""
     recall: float | None = None
@@ -35,7 +35,7 @@ class Measured:
 
 
 def hundredfold(score: float) -> str:
-    """A score in [-1, 1] as the papers print it."""
+    """A score in [-1, 1], times 100, as papers print it."""
     return f"{100 * score:.2f}"
 
 
@@ -53,10 +53,10 @@ ROWS = (
 
 
 def comparison_table(rows: Mapping[str, Measured], *, title: str = "") -> Table:
-    """A rich table with a column for each model and a row for each measurement that any of them has; print its `as_text`.
+    """A rich table with one column per model and one row per measurement that any model has; print its `as_text`.
 
     Args:
-      rows: `teacher`, `student before` and `student after` to their measurements.
+      rows: maps `teacher`, `student before` and `student after` to their measurements.
     """
     table = Table(title=title or None, box=SIMPLE_HEAD, title_justify="left")
     table.add_column("")
@@ -77,26 +77,26 @@ class StageRow:
     form: str
     """`bi` or `cross`; empty for objectives that train only one form."""
     student: str
-    """Where the student's weights come from."""
+    """Origin of the student's weights."""
     metric: str
-    """The metric by which checkpoints are compared."""
+    """The metric that chooses checkpoints."""
     before: float | None
     after: float | None
     sts: float | None
     """Average of the seven STS tests."""
     no_gain: str = ""
-    """The line of `no_gain`."""
+    """The result of the function `no_gain`."""
     paper: float | None = None
-    """The paper's `sts`, if the stage repeats a row of one."""
+    """A paper's `sts`, if the stage repeats a row of the paper."""
 
 
 def no_gain(
     metric: str, before: float, after: float, *, step: int, averaged: Sequence[int] = (), last: bool = False
 ) -> str:
-    """A warning if the export is no better than the untrained student; else empty.
+    """A warning if the export is no better than the untrained student; otherwise empty.
 
     Args:
-      step: of the best checkpoint, which is the export unless the mean of `averaged` steps is, or the `last` one.
+      step: step of the best checkpoint, which is the export unless steps are `averaged` or the `last` one is exported.
     """
     if after > before:
         return ""
@@ -110,7 +110,7 @@ def no_gain(
 
 
 def stage_table(rows: Sequence[StageRow]) -> Table:
-    """A row for each stage; the paper's STS has a column if any stage repeats a paper."""
+    """One row per stage, with a column for the paper's STS if any stage repeats a paper."""
     cites = any(row.paper is not None for row in rows)
     table = Table(box=SIMPLE_HEAD)
     for name in ("stage", "form", "student", "metric"):
@@ -129,7 +129,7 @@ def stage_table(rows: Sequence[StageRow]) -> Table:
 
 
 def plain_number(value: float) -> str:
-    """A value in a unit of its own: four decimals below 10, one below 100, none above."""
+    """A value that has its own unit: four decimals below 10, one below 100, none above."""
     decimals = 4 if abs(value) < 10 else 1 if abs(value) < 100 else 0
     return f"{value:,.{decimals}f}"
 
@@ -141,7 +141,7 @@ def score_table(
     what: str = "Spearman × 100",
     shown: Callable[[float], str] = hundredfold,
 ) -> Table:
-    """A row for each model and a column for each score; `what` heads the first column."""
+    """One row per model and one column per score; `what` heads the first column."""
     table = Table(box=SIMPLE_HEAD)
     table.add_column(what, overflow="fold")
     for column in columns:
@@ -152,14 +152,14 @@ def score_table(
 
 
 def as_text(table: Table, *, width: int = 100) -> str:
-    """The table as plain text, the same on a terminal, in a file and in a log. Cells are not parsed as mark-up."""
+    """The table as plain text, the same on a terminal, in a file and in a log. Cells are not parsed as markup."""
     text = io.StringIO()
     Console(file=text, width=width, color_system=None, markup=False, emoji=False).print(table)
     return text.getvalue().rstrip("\n")
 
 
 def result_tables(scores: Mapping[str, Mapping[str, float]]) -> list[Table]:
-    """The printed tables: a line for each model with its correlations on whole sets, a line for each of the other scores."""
+    """The printed tables: one line per model for correlations on whole sets, and one line for each other score."""
     measured = list(dict.fromkeys(name for named in scores.values() for name in named))
     whole = [name for name in measured if "/" not in name and suite.measure(name) == SPEARMAN]
     found = [score_table(scores, whole)] if whole else []

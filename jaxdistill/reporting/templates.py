@@ -4,15 +4,15 @@ from typing import Any
 
 
 def filled(name: str, **values: Any) -> str:
-    """Fills a template with values, which are escaped in a page (.html). A name without a value is an error."""
-    # Imported here, because most programs write neither.
+    """Fills a template with values; escapes them in .html. A name without a value is an error."""
+    # Imported here, because most programs need no template.
     import jinja2
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("jaxdistill", "assets"),
         autoescape=jinja2.select_autoescape(),
         undefined=jinja2.StrictUndefined,
-        trim_blocks=name.endswith(".md"),  # a page keeps the lines of its tags
+        trim_blocks=name.endswith(".md"),  # keeps lines in .html, where tags stand alone
         keep_trailing_newline=True,
     )
     return environment.get_template(name).render(**values)
