@@ -242,7 +242,7 @@ def test_evaluate_scores_stored_vectors_against_their_bytes(model, text, tmp_pat
         (encode, ["--dtype=int8", "--output=s3://bucket/v.npy"], "cannot store the ranges of int8"),
         (search, ["--query=a", "--vectors={0}/lost.npy"], "lost.npy has int8 vectors, but their ranges are missing"),
         (search, ["--query=a", "--vectors={0}/cut.npy"], "cut, give the same --dims."),
-        (search, ["--query=a", "--vectors={0}/cut.npy", "--dims=8", "--full_vectors={0}/cut.npy"], "and 30 of 16 are"),
+        (search, ["--query=a", "--vectors={0}/cut.npy", "--dims=8", "--full_vectors={0}/cut.npy"], "but 30 of 16 are"),
         (search, ["--query=a", "--dims=8"], "--dims and --full_vectors are for stored vectors"),
         (evaluate, ["--dims=8,x"], "--dims=8,x must be positive numbers, separated by commas"),
         (evaluate, ["--dtypes=int4"], "dtype 'int4' is unknown"),
