@@ -125,7 +125,7 @@ def _sentences(text: str, most: int) -> list[str]:
 def _student(
     workdir: str | Path | None, step: int | Sequence[int] | None, model: str | Path | SentenceModel | None, name: str
 ) -> tuple[SentenceModel, Facts | None]:
-    """The model, or that of a run's checkpoint with its facts."""
+    """The given model, or the student of a run's checkpoint, with its facts."""
     if workdir is None or step is None:
         return _loaded(model), None
     workdir = fetched_copy(workdir)

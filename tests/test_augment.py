@@ -361,7 +361,7 @@ def test_a_model_of_many_languages_needs_their_codes(tmp_path, marian):
     assert len(translator(["a b", "", "c"])) == 3
     with pytest.raises(InputError, match="needs --source_language and"):
         Translator(str(tmp_path), **options)
-    with pytest.raises(InputError, match="no language 'german'"):
+    with pytest.raises(InputError, match="does not know the language 'german'"):
         Translator(str(tmp_path), **(languages | {"target_language": "german"}), **options)
     with pytest.raises(InputError, match="has no use for --source_language"):
         Translator(marian, **languages, **options)

@@ -204,7 +204,7 @@ def test_a_vector_that_is_not_finite_is_named_by_its_row(tmp_path):
     with pytest.raises(InputError, match="row 13 is not finite; check its weights"):
         made(tmp_path, lambda texts: np.where(embed(texts) == 13, np.nan, embed(texts)))
     assert len([*tmp_path.rglob("part-*.npy")]) == 1
-    with pytest.raises(InputError, match=r"the shape \(3,\), not of \(2,\)"):
+    with pytest.raises(InputError, match=r"shape \(3,\), expected \(2,\)"):
         made(tmp_path, lambda texts: np.zeros((len(texts), 3)))
 
 

@@ -26,7 +26,7 @@ function unit(vector) {
   return norm > 0 ? vector.map((value) => value / norm) : null;
 }
 
-/** The cosine of a vector of unit length with that of a sentence. */
+/** The cosine of a unit vector with a sentence's vector. */
 function cosine(vector, sentence) {
   const start = sentence * vector.length;
   let sum = 0;

@@ -1,6 +1,6 @@
 """Ranks documents by BM25, the lexical baseline of retrieval: `--model=bm25`.
 
-Parameters are those of BEIR's and Anserini's runs, k1 = 0.9 and b = 0.4. Words of two or more letters count, in lower case,
+Parameters are BEIR's and Anserini's, k1 = 0.9 and b = 0.4. Words of two or more letters count, in lower case,
 without English stop words and without stemming. Scripts without spaces between words are split into pairs of neighbouring
 characters, as Lucene does for Chinese and Japanese.
 """

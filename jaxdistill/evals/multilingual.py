@@ -25,7 +25,7 @@ def files(folder: str | Path, track: str) -> tuple[Path, ...]:
 
 
 def tracks(folder: str | Path) -> tuple[str, ...]:
-    """The seven tracks, and those of `ADDED` that the folder has."""
+    """The seven tracks, and the tracks of `ADDED` that the folder has."""
     return (*TRACKS, *(track for track in ADDED if folder and files(folder, track)[0].is_file()))
 
 

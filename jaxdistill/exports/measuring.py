@@ -1,6 +1,6 @@
 """Compares forms of an export with the model itself: differences, agreement, size and speed.
 
-Speeds are those of this machine at this moment.
+Speeds hold for this machine at this moment.
 """
 
 from collections.abc import Callable, Sequence

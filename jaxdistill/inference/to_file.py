@@ -132,7 +132,7 @@ def _form(embedder: Embedder, sample: Corpus, prefix: str, *, dims: int, dtype: 
     kept, ranges = dims or embedder.width, None
     if dtype == "int8":
         texts = [prefix + passage.text for passage in islice(sample.passages(), CALIBRATED)]
-        # The first process's ranges, because those of others may differ by rounding.
+        # The first process's ranges, because other processes' may differ by rounding.
         ranges = as_ranges(processes.gathered(_ranges(embedder, texts, kept))[0])
     return Form(dims=kept, dtype=dtype, ranges=ranges)
 

@@ -166,7 +166,7 @@ class _Recorder:
 
 @partial(jax.jit, static_argnums=0)
 def moments_of(definition: EncoderDefinition, params: Params, tokens: Tokens) -> dict[str, Float[Array, "_ _ _"]]:
-    """The moments of a batch of sentences; add those of several batches."""
+    """The moments of a batch of sentences; sum them over batches."""
     transformer, architecture = as_module(definition, params).transformer, definition.architecture
     recorders: dict[str, _Recorder] = {}
     for index, layer in enumerate(transformer.layers):

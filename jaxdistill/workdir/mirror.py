@@ -43,7 +43,7 @@ LOOK_SECONDS, RENEW_SECONDS, DEAD_SECONDS = 1.0, 15.0, 60.0
 NOT_PUBLISHED = re.compile(
     rf"(^|/)(\.lock|\.[^/]*{re.escape(UNFINISHED_SUFFIX)}|\.[^/]*{re.escape(WORKING)}|[^/]*\.orbax-checkpoint-tmp[^/]*)(/|$)"
 )
-"""Patterns of files that are not published: those of this machine, and incomplete ones."""
+"""Patterns of files that are not published: this machine's own, and incomplete ones."""
 IN_CHECKPOINTS = re.compile(rf"(^|/){CHECKPOINTS}/")
 
 log = logging.getLogger(__name__)

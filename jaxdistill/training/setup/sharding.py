@@ -20,7 +20,7 @@ LARGE = 2**16
 
 
 def sharding_rules(sharding: Sharding, params: Any, architecture: Architecture, mesh: Mesh) -> Rules:
-    """The rules for a model in training: the given ones, or those of `zero`, `fsdp` or `tensor`.
+    """The rules for a model in training: the given ones, or the rules that `zero`, `fsdp` or `tensor` stands for.
 
     Args:
       params: tree of the parameters or their shapes.
