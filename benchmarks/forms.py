@@ -1,6 +1,6 @@
-"""Six kinds of student in every form and runtime: the second table of docs/deployment.md.
+"""Six kinds of student in every form and runtime that holds them: the second table of docs/deployment.md.
 
-  PYTHONPATH=tests:. JAXDISTILL_DATA=DATA python benchmarks/forms.py --model=gte-small --to=onnx,openvino,stablehlo
+  PYTHONPATH=tests:. JAXDISTILL_DATA=DATA python benchmarks/forms.py --model=gte-small --to=onnx,openvino,stablehlo,gguf
 
 `--model` is a BERT-like sentence encoder. The students are cut from it without training, which changes no form: six of its layers
 (`l6`), the same with compact tables (`compact`), a table of its token vectors and a cross-encoder. A ModernBERT and a Qwen3 are tiny and
@@ -47,7 +47,8 @@ def main() -> None:
         for number, (name, model) in enumerate(students(given.model, pathlib.Path(temporary))):
             folder = pathlib.Path(temporary) / str(number)
             save(model, folder)
-            for row in exports.add(given.to.split(","), model, folder, size=weights_bytes(folder)):
+            held = [form for form in given.to.split(",") if not exports.form(form).refusal(model)]
+            for row in exports.add(held, model, folder, size=weights_bytes(folder)):
                 cells = row.cells()
                 if name.startswith("tiny"):
                     cells.pop("STS-B dev", None)

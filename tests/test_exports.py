@@ -22,6 +22,8 @@ from jaxdistill.training.export import export
 
 import encoder_cases as cases
 import program
+from faults import forms
+from faults.harness import observe
 from tiny_models import tiny_model
 
 pytestmark = pytest.mark.filterwarnings(
@@ -152,6 +154,11 @@ def test_a_training_ends_with_forms_that_its_report_shows(tmp_path, quick):
     ]
     page = (tmp_path / "run" / "report.html").read_text()
     assert "".join(f"<td>{cell}</td>" for cell in row.values()) in page and float(row["least cosine"]) > 0.9999
+
+
+def test_an_export_killed_while_it_writes_a_form_leaves_the_one_that_was_there(tmp_path):
+    (case,) = [case for case in forms.CASES if "SIGKILL" in case.given]
+    assert not observe(case, tmp_path / "room", tmp_path / "shared").wrong
 
 
 def test_a_form_that_differs_is_not_written(tmp_path, quick, monkeypatch):
