@@ -16,7 +16,7 @@ from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
 from jaxdistill.exports import measuring, onnx
-from jaxdistill.exports.running import Runtime, outputs
+from jaxdistill.exports.running import Runtime, TextRun, outputs
 from jaxdistill.inference import Embedder
 from jaxdistill.training.export import export
 
@@ -31,6 +31,8 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:Exception ignored in. <function _at_fork:pytest.PytestUnraisableExceptionWarning",
 )
 TEXTS = ["w1 w2 w3", "w4", "w5 unknown w7 " * 9, "w1 " * 60, "w8 w9"]
+OF_ALL = [name for name in exports.FORMS if name != "gguf"]
+"""Forms that hold models of every kind."""
 INSTALLED = [name for name in exports.FORMS if all(importlib.util.find_spec(one) for one in exports.form(name).NEEDS)]
 
 
@@ -65,7 +67,7 @@ def test_every_family_gives_the_same_vectors(tmp_path, family, name):
     np.testing.assert_allclose(found, Embedder(model).encode(TEXTS), rtol=0, atol=2e-5)
 
 
-@pytest.mark.parametrize("name", exports.FORMS)
+@pytest.mark.parametrize("name", OF_ALL)
 def test_a_cross_encoder_gives_the_same_scores(tmp_path, name):
     needs(name)
     cases.write_cross_encoder(tmp_path / "in", "bert")
@@ -76,7 +78,7 @@ def test_a_cross_encoder_gives_the_same_scores(tmp_path, name):
     np.testing.assert_allclose(found, Embedder(model).score(TEXTS, TEXTS[::-1]), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", exports.FORMS)
+@pytest.mark.parametrize("name", OF_ALL)
 @pytest.mark.parametrize("pooling", ["mean", "mean:last2"])
 def test_linear_heads_are_in_the_token_vectors(tmp_path, name, pooling):
     needs(name)
@@ -173,6 +175,24 @@ def test_a_form_that_differs_is_not_written(tmp_path, quick, monkeypatch):
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()} == before
 
 
+def test_texts_that_a_form_reads_as_other_tokens_are_counted_and_not_compared(tmp_path, quick, monkeypatch):
+    model, stablehlo = tiny_model(tmp_path / "tokenizer"), exports.form("stablehlo")
+    runner, differing = stablehlo.runner, {"Rain."}
+
+    def own(text):
+        ids = model.tokenizer.encode(text).ids
+        return [ids[0], ids[-1]] if text in differing else ids
+
+    monkeypatch.setattr(stablehlo, "runner", lambda model, file: TextRun(runner(model, file), own))
+    folder = export(model, tmp_path / "out", to=["stablehlo"])
+    rows = json.loads((folder / "jaxdistill.json").read_text())["forms"]
+    assert [row[measuring.OTHER_TOKENS] for row in rows] == ["", "1"] and float(rows[1]["least cosine"]) > 0.9999
+    assert "It reads some scripts otherwise" in (folder / "README.md").read_text()
+    differing |= set(measuring.OTHER_SCRIPTS)
+    with pytest.raises(InputError, match="its own tokenizer gives 10 of the texts other tokens"):
+        export(model, folder, to=["stablehlo"])
+
+
 def test_what_a_form_cannot_hold_is_refused_before_anything_is_written(tmp_path, monkeypatch, capsys):
     save(tiny_model(tmp_path / "tokenizer", pooling="mean:last2:max"), tmp_path / "in")
     given = [f"--model={tmp_path / 'in'}", f"--out={tmp_path / 'out'}"]
@@ -206,7 +226,7 @@ def test_a_table_of_token_vectors_is_a_form_too(tmp_path):
     save(model, tmp_path / "out")
     texts = ["the cat sleeps", "rain", "", "a dog unknown"]
     want = Embedder(model).encode(texts)
-    for name in INSTALLED:
+    for name in {*INSTALLED} & {*OF_ALL}:
         for file in exports.form(name).write(model, tmp_path / "out")[:1]:
             found = Runtime(model, exports.form(name).runner(model, file)).encode(texts)
             np.testing.assert_allclose(found, want, atol=1e-5, err_msg=name)

@@ -206,8 +206,16 @@ class _Llama:
 
     def vector(self, ids: Sequence[int]) -> Float[np.ndarray, " d"]:
         """The pooled vector of a sentence. `Llama.embed` would cut texts without their last token."""
-        given = (self._api.llama_token * len(ids))(*map(int, ids))
-        if failed := self._api.llama_encode(self._model.ctx, self._api.llama_batch_get_one(given, len(ids))):
-            raise RuntimeError(f"llama.cpp failed with code {failed}")
-        pooled = self._api.llama_get_embeddings_seq(self._model.ctx, 0)
+        api, context = self._api, self._model.ctx
+        batch = api.llama_batch_init(len(ids), 0, 1)
+        try:
+            batch.n_tokens = len(ids)
+            for place, token in enumerate(ids):
+                batch.token[place], batch.pos[place], batch.logits[place] = int(token), place, 1
+                batch.n_seq_id[place], batch.seq_id[place][0] = 1, 0
+            if failed := api.llama_encode(context, batch):
+                raise RuntimeError(f"llama.cpp failed with code {failed}")
+        finally:
+            api.llama_batch_free(batch)
+        pooled = api.llama_get_embeddings_seq(context, 0)
         return np.ctypeslib.as_array(pooled, (self._model.n_embd(),)).copy()
