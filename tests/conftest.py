@@ -43,7 +43,7 @@ SLOW = {
         "api", "augment", "bucket_run", "bulk", "calls", "compiled_step", "config", "cross_encoder", "demo", "docs", "encode", "encode_program", "encoder_numerics",
         "encoders", "evaluate", "exports", "family_training", "faults", "goodput", "gram", "how_it_works", "kills", "labels", "listwise", "mine", "mteb",
         "objective_losses", "objectives", "pair_objectives", "plan", "processes", "processes_agree", "program", "program_input", "program_stops",
-        "quickstart", "report", "router", "runtimes", "several_teachers", "sharding", "sources", "stages", "stores", "substitute", "sweep", "trans_encoder", "wheel", "wordpiece",
+        "quickstart", "report", "router", "runtimes", "servers", "several_teachers", "sharding", "sources", "stages", "stores", "substitute", "sweep", "trans_encoder", "wheel", "wordpiece",
     )
 }  # fmt: skip
 """Files whose tests take seconds each; the others are the fast subset: `-m 'not slow'`."""
