@@ -43,6 +43,13 @@ class InputError(ValueError):
         super().__init__("".join(char if char.isprintable() else repr(char)[1:-1] for char in line))
 
 
+def refuse(rules: Sequence[tuple[object, str]]) -> None:
+    """Raises `InputError` with the message of the first rule, (condition, message), whose condition holds."""
+    for holds, message in rules:
+        if holds:
+            raise InputError(message)
+
+
 class TemporaryError(InputError):
     """The same command may succeed later, such as after a failure of the network. Programs exit with status 75."""
 
@@ -142,6 +149,16 @@ class Sizes(NamedTuple):
     """Dtype of matrix products, in which queues are stored."""
 
 
+def switched_off(options: Any, section: str) -> dict[str, str]:
+    """The options of a section that `unread_if` of its class, or of one that it extends, says have no effect, with the reason."""
+    rules = {name: rule for owner in type(options).__mro__ for name, rule in vars(owner).get("unread_if", {}).items()}
+    return {
+        name: " and ".join(f"{section}.{switch} is {'empty' if off == () else off}" for switch in switches)
+        for name, (*switches, off) in rules.items()
+        if all(getattr(options, switch) == off for switch in switches)
+    }
+
+
 def alias(path: str) -> Any:
     """A property that reads another attribute, such as `objective.views`."""
     return property(attrgetter(path))
@@ -158,9 +175,9 @@ class Objective:
     reserve_rows: int = 0
     """Number of sentences held out of training, whose teacher vectors initialise the objective's state."""
     reads: Sequence[str] = ()
-    """Outputs of student and teacher, of `READS`, that it uses. If there are any, the teacher reads the student's views."""
-    unread: Mapping[str, str] = MappingProxyType({})
-    """Maps options that the other options leave without effect to the reason."""
+    """Which of `READS` it uses, of student and teacher. If any, the teacher reads the student's views."""
+    unread_if: Mapping[str, tuple[Any, ...]] = MappingProxyType({})
+    """Options that have no effect while others have a certain value: each to the names of the others, and that value."""
     couples_examples: bool = False
     """Whether an example's loss depends on the rest of its batch; gradient accumulation then uses a gradient cache."""
     any_width: bool = False
@@ -171,6 +188,11 @@ class Objective:
     """Whether a cross-encoder labels with logits instead of their sigmoids."""
     largest_label: float = float(np.inf)
     """Largest allowed magnitude of the user's own scores."""
+
+    @property
+    def unread(self) -> Mapping[str, str]:
+        """Options without effect under the current options, each with the reason; by default those of `unread_if`."""
+        return switched_off(self, "objective")
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: Any) -> tuple[Params, Any]:
         """The objective's parameters and initial state; none by default.

@@ -15,7 +15,7 @@ from jaxdistill.core import InputError
 from jaxdistill.main import parse_flags
 from jaxdistill.options.config_file import load_config_module, shipped_configs
 from jaxdistill.options.overrides import ALL, option_names
-from jaxdistill.training.setup.unread import training_of, unread_of_stages
+from jaxdistill.training.setup.unread import training_of, why_unread
 
 SEED = "run.seed"
 """The option of the seed; a sweep sets it in every stage."""
@@ -195,9 +195,8 @@ def refuse_equal(planned: Sequence[Point]) -> None:
         key = json.dumps(training_of(point.stages), sort_keys=True)
         other = seen.setdefault(key, point)
         if other is not point:
-            reasons = unread_of_stages(point.stages)
-            swept = sorted(reasons.keys() & {*other.options, *point.options})
-            why = "".join(f"; {name} is not read, because {reasons[name]}" for name in swept)
+            reasons = {name: why_unread(point.stages, name) for name in sorted({*point.options} - {CONFIG})}
+            why = "".join(f"; {name} is not read, because {reason}" for name, reason in reasons.items() if reason)
             raise InputError(
                 f"the points {other.shown} and {point.shown} are the same training{why}. Remove one of them."
             )

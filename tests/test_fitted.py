@@ -104,17 +104,17 @@ def test_teacher_and_student_give_vectors_as_pooled_where_asked(tmp_path):
 
 
 @pytest.mark.parametrize(("head", "named"), [("tanh", "--config.student.head=linear"), ("linear", "head_init=uniform")])
-def test_a_head_that_cannot_be_fitted_is_refused(tmp_path, head, named):
+def test_a_head_that_cannot_be_fitted_is_refused(head, named):
     config = parse_config(
         dict(student=dict(model="none", head=head, head_init="fitted"), objective=dict(name="embedding"))
     )
     with pytest.raises(InputError, match=named):
-        make_student(config, (), tmp_path)
+        config.student.check(config.teacher)
 
 
 @pytest.mark.parametrize("option", ["whiten", "components"])
 def test_a_head_is_not_fitted_to_vectors_that_the_run_does_not_have(tmp_path, option):
     config = starting(tmp_path, "fitted")
     config = dataclasses.replace(config, teacher=Stored(model=config.teacher.model, **{option: 1}))
-    with pytest.raises(InputError, match="not to whitened or reduced ones; leave out teacher.whiten"):
-        make_student(config, (load_model(str(tmp_path / "teacher")),), tmp_path)
+    with pytest.raises(InputError, match="not to whitened or reduced ones; drop teacher.whiten"):
+        config.student.check(config.teacher)

@@ -3,11 +3,12 @@
 A config file states only what differs from the defaults. An unknown key is an error that suggests the closest known one.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from jaxdistill.cli import did_you_mean
@@ -248,11 +249,18 @@ def parse_stages(raw: Sequence[Mapping[str, Any]]) -> list[Config]:
     """Parses every stage of a training; if there are several, errors begin with the number of the stage."""
     stages = []
     for number, stage in enumerate(raw, start=1):
-        try:
+        with of_stage(number, raw):
             stages.append(parse_config(stage))
-        except InputError as error:
-            raise InputError(f"stage {number}: {error}") if len(raw) > 1 else error from None
     return stages
+
+
+@contextlib.contextmanager
+def of_stage(number: int, stages: Sequence[Any]) -> Iterator[None]:
+    """Puts the number of the stage before an `InputError` inside, if there are several stages."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"stage {number}: {error}") if len(stages) > 1 else error from None
 
 
 def _parse_section(name: str, options: Mapping[str, Any]) -> Any:

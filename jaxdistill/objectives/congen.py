@@ -52,10 +52,7 @@ class ConGen(Objective):
     """The student's second view: a column of the text (back-translation) or an augmentation (`delete_words`)."""
 
     couples_examples = True
-
-    @property
-    def unread(self) -> Mapping[str, str]:
-        return {"generalize_view": "objective.alpha is 1"} if self.alpha == 1 else {}
+    unread_if = {"generalize_view": ("alpha", 1)}
 
     @property
     def student_views(self) -> tuple[str, ...]:

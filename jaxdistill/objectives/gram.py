@@ -35,7 +35,7 @@ from jaxtyping import Float
 
 from jaxdistill.cluster.mesh import batch_devices
 from jaxdistill.config.ranges import NotNegative, Positive
-from jaxdistill.core import BATCH_AXES, Array, Encoded, InputError, Objective, Params, alias
+from jaxdistill.core import BATCH_AXES, Array, Encoded, Objective, Params, alias, refuse
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.similarity import products, spread_out, without_own
 
@@ -67,20 +67,15 @@ class Gram(Objective):
     """Views that teacher and student read; sentences of all views are in one Gram matrix."""
 
     couples_examples = True
+    unread_if = {"triplet_margin": ("triplet_weight", 0), "kl_temperature": ("kl_weight", 0)}
 
     def __post_init__(self):
-        if not self.views:
-            raise InputError("objective.views is empty; set --config.objective.views='(\"text\",)'.")
-        if not any((self.cosine_weight, self.pair_weight, self.triplet_weight, self.kl_weight)):
-            raise InputError(
-                "objective.cosine_weight, pair_weight, triplet_weight and kl_weight are all 0, so nothing is distilled; "
-                "set one of them above 0, such as --config.objective.pair_weight=200."
-            )
-
-    @property
-    def unread(self) -> Mapping[str, str]:
-        weights = {"triplet_margin": "triplet_weight", "kl_temperature": "kl_weight"}
-        return {name: f"objective.{weight} is 0" for name, weight in weights.items() if not getattr(self, weight)}
+        refuse([
+            (not self.views, "objective.views is empty; set --config.objective.views='(\"text\",)'."),
+            (not any((self.cosine_weight, self.pair_weight, self.triplet_weight, self.kl_weight)),
+             "objective.cosine_weight, pair_weight, triplet_weight and kl_weight are all 0, so nothing is distilled; set one of them "
+             "above 0, such as --config.objective.pair_weight=200."),
+        ])  # fmt: skip
 
     @property
     def any_width(self) -> bool:

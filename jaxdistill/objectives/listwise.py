@@ -55,6 +55,7 @@ class Listwise(Objective):
     """Columns of the query, the positive and one or more other candidates."""
 
     teacher_views = (LABELS,)
+    unread_if = dict.fromkeys(("student_temperature", "teacher_temperature"), ("loss", "margin"))
 
     def __post_init__(self):
         if len(self.views) < 3:
@@ -62,11 +63,6 @@ class Listwise(Objective):
                 f"objective.views={self.views} must be three views or more: a query and two candidates, such as "
                 '--config.objective.views=\'("text","positive","negative")\'.'
             )
-
-    @property
-    def unread(self) -> Mapping[str, str]:
-        unread = ("student_temperature", "teacher_temperature") if self.loss == "margin" else ()
-        return dict.fromkeys(unread, "objective.loss is margin")
 
     student_views = alias("views")
 

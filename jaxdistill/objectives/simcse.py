@@ -21,7 +21,7 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.config.ranges import Positive
-from jaxdistill.core import Array, Encoded, InputError, Objective, Params, Sizes, alias
+from jaxdistill.core import Array, Encoded, Objective, Params, Sizes, alias, refuse
 from jaxdistill.ops import scale
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.similarity import products, without_own
@@ -48,10 +48,10 @@ class SimCSE(Objective):
     couples_examples = True
 
     def __post_init__(self):
-        if len(self.views) not in (2, 3):
-            raise InputError(f"objective.views={self.views} must be two views, or three with a hard negative.")
-        if self.among == "both" and len(self.views) == 3:
-            raise InputError("objective.among='both' does not use a hard negative; give two views.")
+        refuse([
+            (len(self.views) not in (2, 3), f"objective.views={self.views} must be two views, or three with a hard negative."),
+            (self.among == "both" and len(self.views) == 3, "objective.among='both' has no use for a hard negative; give two views."),
+        ])  # fmt: skip
 
     @property
     def unread(self) -> Mapping[str, str]:

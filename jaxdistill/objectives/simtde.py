@@ -47,12 +47,7 @@ class SimTDE(Objective):
     view: str = "text"
     """View that teacher and student read."""
 
-    @property
-    def unread(self) -> Mapping[str, str]:
-        weights = {"token_loss": self.alpha, "sentence_loss": 1 - self.alpha, "hidden_map": self.hidden_weight}
-        reasons = {"token_loss": "objective.alpha is 0", "sentence_loss": "objective.alpha is 1"}
-        reasons["hidden_map"] = "objective.hidden_weight is 0"
-        return {name: reasons[name] for name, weight in weights.items() if not weight}
+    unread_if = {"token_loss": ("alpha", 0), "sentence_loss": ("alpha", 1), "hidden_map": ("hidden_weight", 0)}
 
     @property
     def student_views(self) -> tuple[str, ...]:

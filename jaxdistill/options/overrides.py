@@ -37,7 +37,7 @@ def with_options(
         given, key=lambda name: (name.rpartition(".")[2] not in ("kind", "name"), not name.startswith(ALL))
     ):
         shown = f"--config.{name}" if text else repr(name)
-        option, numbers = _placed(name, len(changed), flag="--config." if text else "")
+        option, numbers = placed(name, len(changed), flag="--config." if text else "")
         having = [changed[number] for number in numbers if option in option_names(changed[number])]
         if not having:
             raise _unknown(option, shown.removesuffix(option if text else f"{option}'"), changed[numbers[0]], text=text)
@@ -46,8 +46,8 @@ def with_options(
     return changed
 
 
-def _placed(name: str, count: int, *, flag: str) -> tuple[str, Sequence[int]]:
-    """The option that a name refers to, and the stages, counted from 0, in which it applies."""
+def placed(name: str, count: int, *, flag: str = "") -> tuple[str, Sequence[int]]:
+    """The option that a name means, and the stages, counted from 0, in which it is replaced."""
     first, _, option = name.partition(".")
     if first == "all":
         return option, range(count)

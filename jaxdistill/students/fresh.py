@@ -5,12 +5,13 @@ import pathlib
 
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config.ranges import Count, CountOrNone
-from jaxdistill.core import InputError
+from jaxdistill.core import refuse
 from jaxdistill.students.parts.heads import Headed
 from jaxdistill.students.parts.layers import Layered, Prompted
 from jaxdistill.students.parts.student import Ground
 from jaxdistill.students.parts.vocabulary import Trimmed, keep_tokenizer, new_tokenizer
 from jaxdistill.surgery import resizing
+from jaxdistill.teachers.parts.teacher import Teacher
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,13 +42,13 @@ class Fresh(Layered, Prompted, Trimmed, Headed):
         )  # fmt: skip
         return self.with_head(ground, self.compact(ground, model))
 
-    def check(self, *, has_teacher: bool) -> None:
-        super().check(has_teacher=has_teacher)
-        if self.vocabulary and self.trim:
-            raise InputError(
-                f"student.vocabulary={self.vocabulary} makes a new tokenizer and student.trim={self.trim} trims the model's; "
-                "set only one of them."
-            )
+    def check(self, teacher: Teacher) -> None:
+        super().check(teacher)
+        refuse([
+            (self.vocabulary and self.trim,
+             f"student.vocabulary={self.vocabulary} makes a new tokenizer and student.trim={self.trim} trims the model's; set only one "
+             "of them."),
+        ])  # fmt: skip
 
     def keep(self, student: SentenceModel, workdir: pathlib.Path) -> None:
         super().keep(student, workdir)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from jaxdistill.config.ranges import Positive
-from jaxdistill.core import InputError, Objective
+from jaxdistill.core import Objective, refuse
 from jaxdistill.objectives.parts.each_teacher import EachTeacher
 from jaxdistill.teachers.parts.encoder import StoredVectors
 
@@ -25,35 +25,24 @@ class Several(StoredVectors):
 
     def check(self) -> None:
         count = len(self.models)
-        if count < 2:
-            raise InputError(
-                f"teacher.model={self.model!r} names {'one teacher' if count else 'no teacher'}; name several, separated by commas, or "
-                "set --config.teacher.kind=stored."
-            )
-        self.shares()
-        if not self.normalize and self.combine == "concatenate":
-            raise InputError(
-                f"teacher.normalize=False: {count} teachers' vectors are joined at unit length; set "
-                "--config.teacher.normalize=True."
-            )
-        if self.transforms and self.combine == "each":
-            raise InputError(
-                "teacher.whiten and teacher.components mix the numbers of several teachers; set "
-                "--config.teacher.combine=concatenate."
-            )
+        refuse([
+            (count < 2,
+             f"teacher.model={self.model!r} names {'one teacher' if count else 'no teacher'}; name several, separated by commas, or set "
+             "--config.teacher.kind=stored."),
+            (self.weights and len(self.weights) != count,
+             f"teacher.weights={self.weights} are {len(self.weights)} weights; teacher.model names {count} teachers: give one for each."),
+            (not self.normalize and not self.compares_each,
+             f"teacher.normalize=False: {count} teachers' vectors are joined at unit length; set --config.teacher.normalize=True."),
+            (self.transforms and self.compares_each,
+             "teacher.whiten and teacher.components mix the numbers of several teachers; set --config.teacher.combine=concatenate."),
+        ])  # fmt: skip
 
     @property
     def compares_each(self) -> bool:
         return self.combine == "each"
 
     def shares(self) -> tuple[float, ...]:
-        count = len(self.models)
-        weights = self.weights or (1.0,) * count
-        if len(weights) != count:
-            raise InputError(
-                f"teacher.weights={self.weights} has {len(weights)} weights, but teacher.model names {count} teachers; give one "
-                "weight for each."
-            )
+        weights = self.weights or (1.0,) * len(self.models)
         return tuple(weight / sum(weights) for weight in weights)
 
     def wrapped(self, objective: Objective, widths: Sequence[int]) -> Objective:

@@ -6,12 +6,13 @@ from typing import Literal
 
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config.ranges import Count, CountOrNone
-from jaxdistill.core import InputError, Objective, Params
+from jaxdistill.core import Objective, Params, refuse
 from jaxdistill.objectives.parts.nested import Nested
 from jaxdistill.objectives.parts.rounded import Rounding
 from jaxdistill.students.parts.fitted import fitted_head
 from jaxdistill.students.parts.student import Ground, Student, numbers_of
 from jaxdistill.surgery import resizing
+from jaxdistill.teachers.parts.teacher import Teacher
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,24 +40,16 @@ class Headed(Student):
     `int8`: one byte per number, 255 steps over each dimension's range. `binary`: one bit per number, its sign. The export
     gives float vectors in any case."""
 
-    @property
-    def truncates(self) -> bool:
-        return bool(self.dims) and self.dims_targets == "truncated"
+    unread_if = {"head_init": ("head", "none"), "keep_head": ("head", "none"), "dims_targets": ("dims", ())}
 
     @property
-    def exports_head(self) -> bool:
-        return self.head != "none" and self.keep_head
+    def rounds(self) -> bool:
+        """Whether nested or rounded vectors are trained."""
+        return bool(self.dims) or self.vectors != "float"
 
     def wrapped(self, objective: Objective) -> Objective:
-        if not self.dims and self.vectors == "float":
+        if not self.rounds:
             return objective
-        if self.head_of or (self.head != "none" and not self.keep_head):
-            other = f"student.head_of={self.head_of}" if self.head_of else "student.keep_head=False"
-            raise InputError(
-                f"student.dims={self.dims} and student.vectors={self.vectors} train the vectors of the whole head, but "
-                f"{other} exports other vectors; leave out one or the other (--config.student.dims='()' "
-                "--config.student.vectors=float)."
-            )
         return Nested(objective=objective, dims=self.dims, targets=self.dims_targets, vectors=self.vectors)
 
     def with_head(self, ground: Ground, model: SentenceModel) -> SentenceModel:
@@ -64,33 +57,48 @@ class Headed(Student):
         if self.head == "none":
             return model
         init = self.head_init if ground.setting.computed else "uniform"
-        if self.head_init == "fitted" and ground.teacher.transforms:
-            raise InputError(
-                "student.head_init=fitted maps to the teacher's own vectors, not to whitened or reduced ones; leave out "
-                "teacher.whiten and teacher.components, or set --config.student.head_init=uniform."
-            )
         width = ground.teacher.width(ground.widths) or model.definition.embedding_width
         activation = "tanh" if self.head == "tanh" else "identity"
         fitted = fitted_head(ground, model) if init == "fitted" else None
         return resizing.add_head(model, width, key=ground.key("head"), activation=activation, init=init, fitted=fitted)
 
-    def check(self, *, has_teacher: bool) -> None:
-        super().check(has_teacher=has_teacher)
-        if self.head_init != "fitted" or self.head == "none":
-            return
-        if self.head != "linear":
-            raise InputError(
-                f"student.head_init=fitted needs a linear head, got student.head={self.head}; set --config.student.head=linear."
-            )
-        if not has_teacher:
-            raise InputError(
-                "student.head_init=fitted needs a teacher model that gives vectors; use --config.student.head_init=uniform."
-            )
+    def check(self, teacher: Teacher) -> None:
+        super().check(teacher)
+        models, fitted = len(teacher.vector_models), self.head_init == "fitted" and self.head != "none"
+        leaves_head = self.head != "none" and not self.keep_head
+        refuse([
+            (self.head_of and not 2 <= models >= self.head_of,
+             f"student.head_of={self.head_of} is the number of one of several teachers, and teacher.model names {models}; leave it 0."),
+            (self.head_of and (self.head == "none" or leaves_head),
+             f"student.head_of={self.head_of} exports a part of the head, and the export has none; set --config.student.head=linear and "
+             "--config.student.keep_head=True."),
+            (self.head_of and teacher.transforms,
+             "teacher.whiten and teacher.components mix the numbers of several teachers; set --config.student.head_of=0."),
+            (self.rounds and (self.head_of or leaves_head),
+             f"student.dims={self.dims} and student.vectors={self.vectors} train the numbers of the whole head's vectors, and "
+             f"student.{f'head_of={self.head_of}' if self.head_of else 'keep_head=False'} exports other numbers; leave one of them out "
+             "(--config.student.dims='()' --config.student.vectors=float)."),
+            (self.dims and teacher.scores_pairs,
+             "student.dims: a score of a pair has no nested widths; leave it empty with labels as targets."),
+            (self.vectors != "float" and teacher.compares_each,
+             f"student.vectors={self.vectors} rounds the whole vector, and teacher.combine=each compares its parts; set "
+             "--config.teacher.combine=concatenate or --config.student.vectors=float."),
+            (self.dims and models > 1 and (teacher.compares_each or self.dims_targets == "truncated"),
+             "student.dims: the first numbers of several teachers' vectors are the first teacher's; set "
+             "--config.teacher.combine=concatenate and --config.student.dims_targets=projected."),
+            (fitted and self.head != "linear",
+             f"student.head_init=fitted needs a linear head, got student.head={self.head}; set --config.student.head=linear."),
+            (fitted and not models,
+             "student.head_init=fitted needs a teacher model that gives vectors; use --config.student.head_init=uniform."),
+            (fitted and teacher.transforms,
+             "student.head_init=fitted maps to the teacher's own vectors, not to whitened or reduced ones; drop teacher.whiten and "
+             "teacher.components, or set --config.student.head_init=uniform."),
+        ])  # fmt: skip
 
     def evaluated(self, student: SentenceModel, widths: Sequence[int]) -> SentenceModel:
         if self.head_of:
             return resizing.head_part(student, numbers_of(self.head_of, widths))
-        return student if self.exports_head or self.head == "none" else resizing.drop_head(student)
+        return student if self.keep_head or self.head == "none" else resizing.drop_head(student)
 
     def evaluated_params(self, student: SentenceModel, params: Params, widths: Sequence[int]) -> Params:
         if self.head_of:

@@ -11,7 +11,7 @@ import tokenizers
 from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.config import Data
 from jaxdistill.config.ranges import CountOrNone
-from jaxdistill.core import InputError, Objective, Params
+from jaxdistill.core import InputError, Objective, Params, refuse
 from jaxdistill.reading import Setting
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.parts.teacher import Teacher
@@ -61,10 +61,6 @@ class Student:
     """Nested widths."""
     vectors = "float"
     """How an index will store the vectors."""
-    truncates = False
-    """Whether a nested width is compared with the first numbers of the teacher's vectors."""
-    exports_head = False
-    """Whether the export has a head."""
     head_of = 0
     """With several teachers, the number of the one whose part of the head is exported; 0: the whole head."""
 
@@ -85,20 +81,17 @@ class Student:
                 "--config.student.model=teacher, or a folder, package:NAME/PATH or hub name."
             )
         if self.model == "teacher":
-            _check_has_teacher(bool(ground.teachers))
             model = resizing.with_pooling(ground.teachers[0], pooling) if pooling else ground.teachers[0]
         else:
             model = load_model(ground.setting.located(self.model), pooling=pooling)
         return model if ground.teacher.normalize else model.as_pooled()
 
-    def check(self, *, has_teacher: bool) -> None:
-        """Raises `InputError` for options that exclude each other.
-
-        Args:
-          has_teacher: whether the targets are vectors of models.
-        """
-        if self.model == "teacher":
-            _check_has_teacher(has_teacher)
+    def check(self, teacher: Teacher) -> None:
+        """Raises `InputError` for options that exclude each other, or do not go with the teacher's."""
+        refuse([
+            (self.model == "teacher" and not teacher.vector_models,
+             "student.model='teacher' needs a teacher model; without one, name the student's checkpoint."),
+        ])  # fmt: skip
 
     def in_training(self, student: SentenceModel) -> SentenceModel:
         """The student with its dropout rates for training."""
@@ -144,11 +137,6 @@ class Student:
 
     def refuse_other_text(self, data: Data, workdir: pathlib.Path) -> None:
         """Raises `InputError` if a text that the student depends on has changed since the run began."""
-
-
-def _check_has_teacher(has_teacher: bool) -> None:
-    if not has_teacher:
-        raise InputError("student.model='teacher' needs a teacher model; without one, name the student's checkpoint.")
 
 
 def widths_of(teachers: Sequence[SentenceModel]) -> tuple[int, ...]:

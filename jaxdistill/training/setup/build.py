@@ -17,9 +17,11 @@ from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import Config
 from jaxdistill.config.ranges import LARGEST_INT32
-from jaxdistill.core import InputError, Objective, Sizes, TrainState
+from jaxdistill.core import InputError, Objective, Sizes, TrainState, refuse
 from jaxdistill.data import batches, sources
+from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.evals import dev_metric
+from jaxdistill.files import parts
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.reading import student_text
 from jaxdistill.students.parts.student import widths_of
@@ -114,7 +116,13 @@ def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int
     Args:
       absent: as in `build`.
     """
+    parts.use(config.run.parts)
     profiled_steps(config.run.profile)
+    if config.student.pooling:
+        Pooling.parse(config.student.pooling)
+    specs = sources.split_specs(config.data.text)
+    sources.check_given(specs)
+    sources.check_weights(config.data.weights, sources=len(specs))
     mesh = absent or meshes.make_mesh(model_axis=config.run.model_axis, slices=config.run.slices)
     if not isinstance(config.run.sharding, str):
         meshes.check_rules(config.run.sharding, mesh)
@@ -141,17 +149,15 @@ def check_average(config: Config, steps: int) -> None:
 
 
 def _refuse_patience(config: Config) -> None:
-    evals = config.evals
-    if evals.best == dev_metric.LAST and (evals.average or evals.patience or evals.patience_epochs):
-        raise InputError(
-            "evals.best=last exports the checkpoint of the last step; set evals.patience and evals.patience_epochs to 0, and "
-            "--config.evals.average='()'."
-        )
-    if evals.average and (evals.patience or evals.patience_epochs):
-        raise InputError(
-            f"evals.average={evals.average} needs all of its steps, which evals.patience and evals.patience_epochs may leave "
-            "out; set both to 0, and lower run.steps to end earlier."
-        )
+    evals, patient = config.evals, bool(config.evals.patience or config.evals.patience_epochs)
+    refuse([
+        (evals.best == dev_metric.LAST and (evals.average or patient),
+         "evals.best=last exports the checkpoint of the last step; set evals.patience and evals.patience_epochs to 0, and "
+         "--config.evals.average='()'."),
+        (evals.average and patient,
+         f"evals.average={evals.average} needs all of its steps, which evals.patience and evals.patience_epochs may leave out; set both "
+         "to 0, and lower run.steps to end earlier."),
+    ])  # fmt: skip
 
 
 class Program(NamedTuple):

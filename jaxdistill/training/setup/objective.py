@@ -13,7 +13,7 @@ from jaxdistill import objectives
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster.mesh import batch_devices
 from jaxdistill.config import Config
-from jaxdistill.core import LABELS, InputError, Objective, Sizes
+from jaxdistill.core import LABELS, InputError, Objective, Sizes, refuse
 from jaxdistill.data import tokenize, views
 from jaxdistill.objectives.parts.wrapped import Wrapped
 
@@ -33,80 +33,32 @@ def plain_objective(config: Config) -> Objective:
 def make_objective(config: Config) -> Objective:
     """The objective, wrapped for nested widths, rounding or several teachers; checks that it fits the other options."""
     objective, teacher, name = plain_objective(config), config.teacher, config.objective["name"]
-    if teacher.scores_pairs != (tuple(objective.teacher_views) == (LABELS,)):
-        raise InputError(
-            f"teacher.kind={teacher.kind} does not go with objective {name}: scores of pairs (labels, scores, columns) are the "
-            "targets of trans_encoder, cosent and listwise, and of no other: set "
-            f"--config.teacher.kind={'stored' if teacher.scores_pairs else 'labels'}."
-        )
+    columns = [view for view in dict.fromkeys(objective.teacher_views) if view in dict(config.data.columns)]
+    refuse([
+        (teacher.scores_pairs != (tuple(objective.teacher_views) == (LABELS,)),
+         f"teacher.kind={teacher.kind} does not go with objective {name}: scores of pairs (labels, scores, columns) are the targets of "
+         "trans_encoder, cosent and listwise, and of no other: set "
+         f"--config.teacher.kind={'stored' if teacher.scores_pairs else 'labels'}."),
+    ])  # fmt: skip
     if objective.teacher_views:
         teacher.check()
-    _check_together(config)
-    _check_targets(config, objective)
-    wrapped = config.student.wrapped(objective)
-    if config.student.dims and teacher.scores_pairs:
-        raise InputError("student.dims: a score of a pair has no nested widths; leave it empty with labels as targets.")
-    if objective.teacher_views and not teacher.is_given:
-        raise InputError(f"objective {name} needs a teacher; set teacher.model.")
-    if objective.reads and not teacher.is_live:
-        raise InputError(
-            f"objective {name} needs targets that include single tokens or layers; set --config.teacher.kind=live and name one "
-            "teacher model."
-        )
-    return wrapped
-
-
-def _check_together(config: Config) -> None:
-    """Raises `InputError` for options of the student that do not go with the number of teachers."""
-    student, teacher, count = config.student, config.teacher, len(config.teacher.models)
-    several = 0 if teacher.scores_pairs else count
-    if student.head_of and not 2 <= several >= student.head_of:
-        raise InputError(
-            f"student.head_of={student.head_of} is the number of one of several teachers, but teacher.model names "
-            f"{several}; leave it 0."
-        )
-    if student.head_of and not student.exports_head:
-        raise InputError(
-            f"student.head_of={student.head_of} exports a part of the head, but the export has no head; set "
-            "--config.student.head=linear and --config.student.keep_head=True."
-        )
-    if several < 2:
-        return
-    if teacher.transforms and student.head_of:
-        raise InputError(
-            "teacher.whiten and teacher.components mix the numbers of several teachers; set --config.student.head_of=0."
-        )
-    if student.vectors != "float" and teacher.compares_each:
-        raise InputError(
-            f"student.vectors={student.vectors} rounds the whole vector, and teacher.combine=each compares its parts; set "
-            "--config.teacher.combine=concatenate or --config.student.vectors=float."
-        )
-    if student.dims and (teacher.compares_each or student.truncates):
-        raise InputError(
-            "student.dims: the first numbers of several teachers' vectors are the first teacher's; set "
-            "--config.teacher.combine=concatenate and --config.student.dims_targets=projected."
-        )
-
-
-def _check_targets(config: Config, objective: Objective) -> None:
-    """Raises `InputError` for stored targets that the objective cannot read or would misread."""
-    teacher, name = config.teacher, config.objective["name"]
-    if teacher.transforms and (objective.reads or not objective.teacher_views):
-        raise InputError(
-            f"teacher.whiten and teacher.components change stored vectors of a teacher, which objective {name} does not read; "
-            "set both to 0."
-        )
-    columns = [view for view in dict.fromkeys(objective.teacher_views) if view in dict(config.data.columns)]
-    if teacher.transforms and len(columns) > 1:
-        raise InputError(
-            f"teacher.whiten and teacher.components transform each column by itself, but objective {name} compares the teacher's "
-            f"vectors of {', '.join(columns)} with each other; set both to 0."
-        )
-    if teacher.of_rows and not teacher.scores_pairs and len(columns) > 1:
-        raise InputError(
-            f"teacher.kind={teacher.kind} has one vector for each row, but the teacher of objective {name} reads "
-            f"{', '.join(columns)}; name a teacher model."
-        )
+    refuse([
+        (teacher.transforms and (objective.reads or not objective.teacher_views),
+         f"teacher.whiten and teacher.components change stored vectors of a teacher, which objective {name} does not read; set both to "
+         "0."),
+        (teacher.transforms and len(columns) > 1,
+         f"teacher.whiten and teacher.components transform each column by itself, and objective {name} compares the teacher's vectors "
+         f"of {', '.join(columns)} with each other; set both to 0."),
+        (teacher.of_rows and not teacher.scores_pairs and len(columns) > 1,
+         f"teacher.kind={teacher.kind} has one vector for each row, and the teacher of objective {name} reads {', '.join(columns)}; "
+         "name a teacher model."),
+        (objective.teacher_views and not teacher.is_given, f"objective {name} needs a teacher; set teacher.model."),
+        (objective.reads and not teacher.is_live,
+         f"objective {name} needs targets that include single tokens or layers; set --config.teacher.kind=live and name one teacher "
+         "model."),
+    ])  # fmt: skip
+    config.student.check(teacher)
+    return config.student.wrapped(objective)
 
 
 def sized_to_text(objective: Objective, rows: int) -> Objective:

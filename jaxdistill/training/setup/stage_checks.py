@@ -7,15 +7,13 @@ import pathlib
 from collections.abc import Callable, Iterator, Sequence
 
 import jax
-from jax.sharding import Mesh
 
 from jaxdistill.checkpoints.locate import locate
 from jaxdistill.cluster import mesh as meshes
-from jaxdistill.config import Config
+from jaxdistill.config import Config, of_stage
 from jaxdistill.core import InputError
 from jaxdistill.data import hub, sources
 from jaxdistill.data.sources import split_specs
-from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.files import buckets, is_remote, parts
 from jaxdistill.reading import text_portions
 from jaxdistill.training.setup.build import checked_setup
@@ -42,48 +40,16 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
         raise _local("--workdir", workdir)
     mesh = meshes.make_mesh(devices=jax.devices()[:1])  # the training's own devices are not known here
     for number, stage in enumerate(stages, start=1):
-        try:
-            _check_options(stage, mesh)
-            for option in ("data.text", "data.exclude", "evals.agreement"):
-                section, _, name = option.partition(".")
-                for spec in split_specs(getattr(getattr(stage, section), name)):
-                    _check_place(option, spec, where)
-            for option, name in _models(stage):
-                _check_place(option, name, where)
-        except InputError as error:
-            raise InputError(f"stage {number}: {error}" if len(stages) > 1 else str(error)) from None
-
-
-def _check_place(option: str, spec: str, where: str) -> None:
-    """Raises `InputError` if the text or a model is missing where the training will read it."""
-    is_model = option.endswith(".model")
-    if is_remote(spec):
-        buckets.checked_address(spec)
-        try:
-            bucket = buckets.Bucket(spec)
-            found = bucket.versions() if is_model else bucket.matching()
-        except buckets.MissingObject as error:
-            raise InputError(f"{option}: {error}") from None
-        except InputError as error:
-            log.warning("%s is not checked: %s", option, error)
-            return
-        if not found:
-            raise InputError(f"{option}: no object matches {spec}; check the address, and quote the glob.")
-    elif is_model and not (spec.startswith(("package:", ".", "/", "~")) or pathlib.Path(spec).exists()):
-        return  # a name on the hub
-    elif where == HERE and is_model:
-        locate(spec)
-    elif where == HERE:
-        _check_source(option, spec)
-    elif not (hub.is_hub(spec) or spec.startswith("package:")):
-        raise _local(f"--config.{option}", spec)
-
-
-def _local(option: str, path: str) -> InputError:
-    return InputError(
-        f"{option}={path} is on this machine, but the training runs on others; give the address of a bucket, such as "
-        f"{option}=gs://BUCKET/{pathlib.Path(path).name}."
-    )
+        with of_stage(number, stages):
+            checked_setup(stage, mesh)
+            for option, spec in (*_texts(stage), *_models(stage)):
+                on_hub = hub.is_hub(spec) or (option.endswith(".model") and _may_be_on_hub(spec))
+                if is_remote(spec):
+                    _check_in_bucket(option, spec)
+                elif where == ELSEWHERE and not (on_hub or spec.startswith("package:")):
+                    raise _local(f"--config.{option}", spec)
+                elif where == HERE and not on_hub:
+                    _check_here(option, spec)
 
 
 def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pathlib.Path) -> None:
@@ -93,56 +59,64 @@ def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pa
     """
     digest = functools.cache(text_digest)  # stages share texts
     for number, (stage, done) in enumerate(zip(stages, finished, strict=True), start=1):
-        try:
+        with of_stage(number, stages):
             if done:
                 refuse_changed_text(stage, stage_folder(workdir, number), digest)
-            else:
-                _check(stage)
-                _refuse_descendants(workdir, number)
-        except InputError as error:
-            raise InputError(f"stage {number}: {error}") from None
+                continue
+            checked_setup(stage)
+            for portion in text_portions(stage.data):
+                spec = split_specs(stage.data.text)[portion.source]
+                next(sources.rows(spec, portion.columns, stage.data.max_line_bytes), None)
+            read_own_sets(stage)
+            for option, spec in (*_texts(stage), *_models(stage)):
+                _check_here(option, spec)
+            _refuse_descendants(workdir, number)
 
 
-def _check_options(stage: Config, absent: Mesh | None = None) -> None:
-    parts.use(stage.run.parts)
-    checked_setup(stage, absent)
-    stage.student.check(has_teacher=bool(stage.teacher.models) and not stage.teacher.scores_pairs)
-    if stage.student.pooling:
-        Pooling.parse(stage.student.pooling)
-    specs = split_specs(stage.data.text)
-    sources.check_given(specs)
-    sources.check_weights(stage.data.weights, sources=len(specs))
+def _texts(stage: Config) -> Iterator[tuple[str, str]]:
+    """Options that name text, each with one of its sources."""
+    given = {"data.text": stage.data.text, "data.exclude": stage.data.exclude, "evals.agreement": stage.evals.agreement}
+    return ((option, spec) for option, specs in given.items() for spec in split_specs(specs))
 
 
 def _models(stage: Config) -> Iterator[tuple[str, str]]:
-    """Yields (option, model) for the models that must exist before the chain is trained."""
-    for option, name in (
-        *(("teacher.model", name) for name in stage.teacher.models),
-        ("student.model", stage.student.model),
-    ):
-        if name not in ("", "teacher") and not STAGE_NAME.fullmatch(name):
-            yield option, name
+    """Options that name models, with those that exist before the chain is trained."""
+    named = [*(("teacher.model", name) for name in stage.teacher.models), ("student.model", stage.student.model)]
+    return ((option, name) for option, name in named if name not in ("", "teacher") and not STAGE_NAME.fullmatch(name))
 
 
-def _check(stage: Config) -> None:
-    _check_options(stage)
-    specs = split_specs(stage.data.text)
-    for portion in text_portions(stage.data):
-        next(sources.rows(specs[portion.source], portion.columns, stage.data.max_line_bytes), None)
-    for option, given in (("data.exclude", stage.data.exclude), ("evals.agreement", stage.evals.agreement)):
-        for spec in split_specs(given):
-            _check_source(option, spec)
-    read_own_sets(stage)
-    for _, name in _models(stage):
-        locate(name)
+def _may_be_on_hub(model: str) -> bool:
+    return not (model.startswith(("package:", ".", "/", "~")) or pathlib.Path(model).exists())
 
 
-def _check_source(option: str, spec: str) -> None:
-    if not hub.is_hub(spec):
+def _check_here(option: str, spec: str) -> None:
+    """Raises `InputError` if a model or the files of a text cannot be had on this machine."""
+    if option.endswith(".model"):
+        locate(spec)
+    elif not hub.is_hub(spec):
         try:
             sources.source_files(spec)
         except InputError as error:
             raise InputError(f"{option}: {error}") from None
+
+
+def _check_in_bucket(option: str, address: str) -> None:
+    buckets.checked_address(address)
+    try:
+        bucket = buckets.Bucket(address)
+        if not (bucket.versions() if option.endswith(".model") else bucket.matching()):
+            raise buckets.MissingObject(f"no object matches {address}; check the address, and quote the glob.")
+    except buckets.MissingObject as error:
+        raise InputError(f"{option}: {error}") from None
+    except InputError as error:
+        log.warning("%s is not checked: %s", option, error)
+
+
+def _local(option: str, path: str) -> InputError:
+    return InputError(
+        f"{option}={path} is on this machine, and the training runs on others; give the address of a bucket, such as "
+        f"{option}=gs://BUCKET/{pathlib.Path(path).name}."
+    )
 
 
 def text_digest(text: str, own_parts: str) -> str:

@@ -37,13 +37,12 @@ def load_labellers(config: Config, workdir: pathlib.Path) -> list[SentenceModel]
 def make_student(
     config: Config, teachers: Sequence[SentenceModel], workdir: pathlib.Path, *, computed: bool = True
 ) -> SentenceModel:
-    """The untrained student; raises `InputError` for options that exclude each other or cannot be exported.
+    """The untrained student; raises `InputError` for what cannot be made or exported.
 
     Args:
       teachers: models whose vectors are the targets; `student.model=teacher` means the first one.
       computed: see `Setting.computed`.
     """
-    config.student.check(has_teacher=bool(teachers))
     ground = Ground(setting_of(config, workdir, computed=computed), config.teacher, teachers)
     student = config.student.make(ground)
     check_exportable(config.student.evaluated(student, ground.widths).definition)

@@ -1,72 +1,49 @@
 """Finds options that have no effect because of a training's other options."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from jaxdistill.config import Config, flat, flat_stages
-from jaxdistill.options.overrides import ALL
+from jaxdistill.config import Config, flat
+from jaxdistill.core import switched_off
+from jaxdistill.options.overrides import placed
 from jaxdistill.training.setup.objective import plain_objective
-
-SWITCHES = (
-    ("student.head", "none", ("student.head_init", "student.keep_head")),
-    ("student.embedding", 0, ("student.embedding_init",)),
-    ("student.dims", [], ("student.dims_targets",)),
-)
-"""(option, value that switches a feature off, options that are then not read)."""
 
 log = logging.getLogger(__name__)
 
 
 def warn_of_unread(stages: Sequence[Config], given: Iterable[str], *, flag: str = "--config.") -> None:
-    """Logs a warning for each given option (a dotted name) that has no effect in any stage.
+    """Logs a warning for each given option, named as `with_options` takes it, that has no effect in any of its stages.
 
     Args:
       flag: prefix of a name in the warning.
     """
-    reasons = unread_of_stages(stages)
-    for name in sorted(set(given) & reasons.keys()):
-        log.warning("warning: %s%s has no effect, because %s", flag, name, reasons[name])
+    for name in sorted(set(given)):
+        if reason := why_unread(stages, name):
+            log.warning("warning: %s%s has no effect, because %s", flag, name, reason)
 
 
-def unread_of_stages(stages: Sequence[Config]) -> dict[str, str]:
-    """Maps each unread option of any stage, by the name that `with_options` takes, to the reason."""
-    of_each = [unread(stage) for stage in stages]
-    if len(stages) == 1:
-        return of_each[0] | {f"{ALL}{name}": why for name, why in of_each[0].items()}
-    found = {f"stage{number}.{name}": why for number, one in enumerate(of_each, start=1) for name, why in one.items()}
-    everywhere = [
-        name
-        for name in of_each[0]
-        if all(name in one or name not in flat(stage) for one, stage in zip(of_each, stages, strict=True))
-    ]
-    return found | {f"{ALL}{name}": of_each[0][name] for name in everywhere}
+def why_unread(stages: Sequence[Config], name: str) -> str:
+    """Why an option has no effect in any of its stages; empty if it has one."""
+    option, numbers = placed(name, len(stages))
+    reasons = [unread(stages[number]).get(option, "") for number in numbers if option in flat(stages[number])]
+    return reasons[0] if reasons and all(reasons) else ""
 
 
 def unread(config: Config) -> dict[str, str]:
     """Maps each unread option of one stage, by dotted name, to the reason."""
     objective = plain_objective(config)
-    found = {f"objective.{name}": why for name, why in objective.unread.items()} | dict(_of_parts(config))
+    of_sections = {"objective": objective.unread, "student": switched_off(config.student, "student")}
+    reasons = {f"{section}.{name}": why for section, of_one in of_sections.items() for name, why in of_one.items()}
+    for option, steps in (("run.epochs", "run.steps"), ("optimizer.warmup_fraction", "optimizer.warmup_steps")):
+        if number := flat(config)[steps]:
+            reasons[option] = f"{steps} is {number}"
     if not objective.teacher_views:
         names = ("teacher.dropout", "teacher.normalize", "student.dims_targets")
-        found |= dict.fromkeys(names, f"objective {config.objective['name']} has no teacher")
-    return found
+        reasons |= dict.fromkeys(names, f"objective {config.objective['name']} has no teacher")
+    return reasons
 
 
-def _of_parts(config: Config) -> Iterator[tuple[str, str]]:
-    options = flat(config)
-    for option, off, names in SWITCHES:
-        if options.get(option) == off:
-            yield from ((name, f"{option} is {'empty' if off == [] else off}") for name in names)
-    if options.get("student.heads") == options.get("student.intermediate") == 0:
-        yield "student.prune_by", "student.heads and student.intermediate are 0"
-    if config.run.steps:
-        yield "run.epochs", f"run.steps is {config.run.steps}"
-    if config.optimizer.warmup_steps:
-        yield "optimizer.warmup_fraction", f"optimizer.warmup_steps is {config.optimizer.warmup_steps}"
-
-
-def training_of(stages: Sequence[Config]) -> Mapping[str, Any]:
-    """All options that have an effect; if these are equal, so are the trainings."""
-    ignored = unread_of_stages(stages)
-    return {name: value for name, value in flat_stages(stages).items() if name not in ignored}
+def training_of(stages: Sequence[Config]) -> list[dict[str, Any]]:
+    """The options of each stage that are read: equal ones are the same training."""
+    return [{name: value for name, value in flat(stage).items() if name not in unread(stage)} for stage in stages]
