@@ -32,9 +32,9 @@ from jaxdistill.data.sources import read, split_specs
 from jaxdistill.exports import demo as page
 from jaxdistill.files import is_remote, local
 from jaxdistill.files.folders import refuse_foreign
-from jaxdistill.paths import delivered, public_name
-from jaxdistill.reporting.model_card import Facts, averaged_steps, read_facts
-from jaxdistill.training.export import export, export_demo, export_router, weights_bytes
+from jaxdistill.paths import delivered
+from jaxdistill.reporting.model_card import Checkpoint, Facts, averaged_steps, read_facts
+from jaxdistill.training.export import export, export_router, weights_bytes
 from jaxdistill.training.results.outcome import restored_student
 from jaxdistill.workdir.mirror import fetched_copy
 
@@ -47,9 +47,10 @@ def checkpoint_facts(workdir: str | Path, steps: Sequence[int], name: str) -> Fa
     are left out if they belong to another step."""
     facts = read_facts(workdir) or Facts(name=name)
     averaged = averaged_steps(steps)
-    if (facts.steps, facts.averaged) != (max(steps), averaged):
-        facts = dataclasses.replace(facts, scores={}, chosen_by="")
-    return dataclasses.replace(facts, name=name, steps=max(steps), averaged=averaged)
+    checkpoint = facts.checkpoint
+    if (checkpoint.steps, checkpoint.averaged) != (max(steps), averaged):
+        checkpoint = Checkpoint(steps=max(steps), averaged=averaged, teacher_scores=checkpoint.teacher_scores)
+    return dataclasses.replace(facts, name=name, checkpoint=checkpoint)
 
 
 @in_python_words()

@@ -8,7 +8,7 @@ from huggingface_hub import ModelCard
 
 from jaxdistill.checkpoints.licences import common_languages, languages_of
 from jaxdistill.checkpoints.model import load_model
-from jaxdistill.reporting.model_card import Facts
+from jaxdistill.reporting.model_card import Facts, Origin, Prompts
 from jaxdistill.training import export as export_module
 from jaxdistill.training.export import card_of, export
 
@@ -33,7 +33,7 @@ def data_of(text):
 
 def test_the_metadata_has_what_the_hub_asks_for(model):
     licences = {"intfloat/e5-small": "mit", "gte-small": "mit", "package:gt/model": "mit", "l3/export": "mit"}
-    facts = Facts(name="l3", licences=licences, languages="en, no")
+    facts = Facts(name="l3", origin=Origin(licences=licences, languages="en, no"))
     data = data_of(card_of(model, facts, spec="l3"))
     assert (data.license, data.language, data.base_model) == ("mit", ["en", "no"], ["intfloat/e5-small"])
     assert (data.library_name, data.pipeline_tag) == ("sentence-transformers", "sentence-similarity")
@@ -44,7 +44,7 @@ def test_the_metadata_has_what_the_hub_asks_for(model):
     "licences", [{}, {"a/b": ""}, {"a/b": "mit", "c/d": "apache-2.0"}, {"a/b": "mit", "c": ""}, {"a/b": "mit, cc0-1.0"}]
 )
 def test_what_is_not_known_is_left_out(model, licences):
-    data = data_of(card_of(model, Facts(name="l3", licences=licences), spec="l3"))
+    data = data_of(card_of(model, Facts(name="l3", origin=Origin(licences=licences)), spec="l3"))
     assert data.license is None and data.language is None
     assert data.base_model == ([name for name in licences if "/" in name] or None)
 
@@ -69,7 +69,7 @@ def test_a_student_has_the_languages_that_all_its_models_state():
 
 
 def test_licence_and_languages_are_handed_down_from_export_to_export(model, tmp_path, unchecked):
-    facts = Facts(name="first", licences={"intfloat/e5-small": "mit"}, languages="en")
+    facts = Facts(name="first", origin=Origin(licences={"intfloat/e5-small": "mit"}, languages="en"))
     first = load_model(str(export(model, tmp_path / "first", facts=facts)))
     data = data_of((export(first, tmp_path / "second") / "README.md").read_text())
     assert (data.license, data.language, data.base_model) == ("mit", ["en"], ["intfloat/e5-small"])
@@ -79,7 +79,7 @@ def test_licence_and_languages_are_handed_down_from_export_to_export(model, tmp_
 def test_the_code_runs_as_printed_where_the_training_ran(model, tmp_path, monkeypatch, unchecked, roles):
     monkeypatch.chdir(tmp_path)
     model = dataclasses.replace(model, prompts={"query": "the cat ", "document": "a "})
-    facts = Facts(name="l3", role_prompts={"query": {"student": "the cat "}} if roles else {})
+    facts = Facts(name="l3", prompts=Prompts(role_prompts={"query": {"student": "the cat "}} if roles else {}))
     text = (export(model, "runs/l3/export", facts=facts) / "README.md").read_text(encoding="utf-8")
     assert text.count('"runs/l3/export"') == 2 and str(tmp_path) not in text
     found = []

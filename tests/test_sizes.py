@@ -25,7 +25,6 @@ LARGER = {
     "Batches": 15,
     "Entry": 11,
     "Evaluation": 9,
-    "Facts": 22,
     "Measured": 9,
     "Model": 10,
     "Modules": 10,

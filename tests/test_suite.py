@@ -17,7 +17,7 @@ from jaxdistill.evals.documents import specs
 from jaxdistill.evals.embedding_cache import EmbeddingCache, ScoreCache
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.paths import public_name
-from jaxdistill.reporting.model_card import Facts, write_facts
+from jaxdistill.reporting.model_card import Checkpoint, Facts, Origin, write_facts
 from jaxdistill.reporting.tables import as_text, score_table
 
 from eval_cases import GRADED, run, sts_scores, write
@@ -302,7 +302,14 @@ def test_real_tracks_of_sts_2017_have_250_pairs(data_folder):
 def test_a_folder_has_a_report_that_compares_an_export_with_the_teacher_of_its_run(tiny, data, tmp_path, capsys):
     workdir = tmp_path / "runs" / "l3"
     save(tiny_model(tmp_path / "tokenizer", seed=1), workdir / "export")
-    write_facts(workdir, Facts(name="l3", teacher=public_name(tiny), teacher_scores={"sts-b-dev": 0.5}))
+    write_facts(
+        workdir,
+        Facts(
+            name="l3",
+            origin=Origin(teacher=public_name(tiny)),
+            checkpoint=Checkpoint(teacher_scores={"sts-b-dev": 0.5}),
+        ),
+    )
     lines = [{"step": 0, "pairs/spearman": 0.5}, {"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}]
     (workdir / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     options = ["--tasks=sts-b-dev,geometry", f"--data={data}", f"--out={tmp_path}/report/"]

@@ -42,7 +42,7 @@ def write_evaluation(
     entries += [Entry(name=names[spec], scores={}, failed={"model": why}) for spec, why in content["failed"].items()]
     if not teacher:
         known = [_readable(partial(read_facts, run)) for run in runs.values()]
-        taught = {facts.teacher: facts for facts in known if facts and facts.teacher}
+        taught = {facts.origin.teacher: facts.checkpoint for facts in known if facts and facts.origin.teacher}
         named = next(iter(taught)) if len(taught) == 1 else ""
         scored = [spec for spec in rows if public_name(spec) == named]  # facts have no folders
         teacher = scored[0] if len(scored) == 1 else named

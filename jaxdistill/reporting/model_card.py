@@ -21,46 +21,84 @@ FACTS_FILE = "card.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Facts:
-    """How a student was made. The card omits empty texts and zeros."""
+class Origin:
+    """The models that a student was made from."""
 
-    name: str
     teacher: str = ""
     student: str = ""
     """Origin of the student's weights, such as `layers 1,3,5 of all-MiniLM-L6-v2`."""
     licences: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Maps the models that the student was made from to their licences; empty if their cards state none."""
     languages: str = ""
-    """Languages common to the cards of these models, such as `en, de`."""
+    """Languages that the cards of these models have in common, such as `en, de`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    """What a student was trained on, and how."""
+
     objective: str = ""
     """The objective with its options, in one line."""
     data: str = ""
     """Sources of the sentences."""
     data_digest: str = ""
     sentences: int = 0
+    batch_size: int = 0
+    seed: int = 0
+    command: str = ""
+    """The command that repeats the training."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """The checkpoint that a student is, or the mean of several, and its scores."""
+
     steps: int = 0
     chosen_by: str = ""
     """The dev score that chose this step's checkpoint."""
     averaged: str = ""
-    """Steps of the averaged checkpoints; empty if the student is a single checkpoint."""
-    batch_size: int = 0
-    seed: int = 0
+    """Steps of the checkpoints whose mean the student is; empty: it is one checkpoint."""
+    scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Score name to value in [-1, 1], such as `{"sts-b-dev/spearman": 0.84}`."""
+    teacher_scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prompts:
+    """The prompts that student and teacher read."""
+
     prompt: str = ""
     """Prompt of every sentence without a role, in training and evaluation."""
     roles: str = ""
     """Which sentences are queries and which are documents; see `data.roles`."""
     role_prompts: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
-    """For each role of the text, maps `student` and `teacher` to their prompts."""
+    """For each role of the text, `student` and `teacher` to the prompt that each reads before its sentences."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Index:
+    """How an index may store a student's vectors."""
+
     dims: str = ""
     """Nested widths that were trained, such as `64, 128`."""
     vectors: str = "float"
-    """Form of stored vectors for which the student was trained: `int8`, `binary` or `float`."""
-    command: str = ""
-    """The command that repeats the training."""
-    scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Maps names of scores to values in [-1, 1], such as `{"sts-b-dev/spearman": 0.84}`."""
-    teacher_scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """The form that the vectors were trained for: `int8` or `binary`; `float`: as they are."""
 
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Facts:
+    """How a student was made. The card omits empty texts and zeros."""
+
+    name: str
+    origin: Origin = Origin()
+    training: Training = Training()
+    checkpoint: Checkpoint = Checkpoint()
+    prompts: Prompts = Prompts()
+    index: Index = Index()
+
+
+SECTIONS = {"origin": Origin, "training": Training, "checkpoint": Checkpoint, "prompts": Prompts, "index": Index}
+"""Fields of `Facts` whose own fields `card.json` has side by side."""
 
 PATH_OPTIONS = (
     "data.text", "data.exclude", "data.cache_folder", "teacher.model", "student.model", "evals.pairs", "evals.retrieval",
@@ -90,7 +128,10 @@ def public_argument(argument: str) -> str:
 
 def write_facts(folder: str | Path, facts: Facts) -> None:
     """Writes `card.json` into a workdir or an export, atomically."""
-    write_atomic(Path(folder) / FACTS_FILE, json.dumps(dataclasses.asdict(facts), indent=2) + "\n")
+    values = {"name": facts.name}
+    for section in SECTIONS:
+        values |= dataclasses.asdict(getattr(facts, section))
+    write_atomic(Path(folder) / FACTS_FILE, json.dumps(values, indent=2) + "\n")
 
 
 def read_facts(folder: str | Path) -> Facts | None:
@@ -99,7 +140,14 @@ def read_facts(folder: str | Path) -> Facts | None:
     if not path.is_file():
         return None
     try:
-        return Facts(**json.loads(path.read_text(encoding="utf-8")))
+        values = json.loads(path.read_text(encoding="utf-8"))
+        sections = {
+            section: kind(
+                **{field.name: values.pop(field.name) for field in dataclasses.fields(kind) if field.name in values}
+            )
+            for section, kind in SECTIONS.items()
+        }
+        return Facts(**values, **sections)
     except (json.JSONDecodeError, UnicodeDecodeError, TypeError) as error:
         raise InputError(
             f"{path} is not readable as the facts of a run ({error}); remove it to export without them."
@@ -145,13 +193,13 @@ def model_card(
         forms=forms,
         head_in_tokens=head_in_tokens,
         metadata=yaml.safe_dump(_metadata(facts, in_sentence_transformers, reads_pairs), sort_keys=False),
-        licences="; ".join(f"{name}: {licence or 'not stated'}" for name, licence in facts.licences.items()),
+        licences="; ".join(f"{name}: {licence or 'not stated'}" for name, licence in facts.origin.licences.items()),
         software=", ".join(f"{name} {version}" for name, version in versions().items()),
     )
 
 
 def averaged_steps(steps: Sequence[int]) -> str:
-    """`Facts.averaged` for the mean of the checkpoints of these steps; empty for a single step."""
+    """`Checkpoint.averaged` of a student of the checkpoints of these steps."""
     return ", ".join(map(str, steps)) if len(steps) > 1 else ""
 
 
@@ -159,11 +207,11 @@ def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -
     """The YAML header for model hubs: https://huggingface.co/docs/hub/model-cards. Leaves out fields of unknown value."""
     library = ["sentence-transformers"] if in_sentence_transformers else []
     kinds = ["cross-encoder", "text-ranking"] if reads_pairs else ["sentence-similarity", "feature-extraction"]
-    # An export that states no origin has its public name here, which looks like a hub name.
-    base = [name for name in facts.licences if is_hub_name(name) and not name.endswith("/export")]
+    # An export that states no origin has its public name here, which looks like a hub's.
+    base = [name for name in facts.origin.licences if is_hub_name(name) and not name.endswith("/export")]
     found = {
-        "language": facts.languages.split(", ") if facts.languages else [],
-        "license": _common_licence(facts.licences.values()),
+        "language": facts.origin.languages.split(", ") if facts.origin.languages else [],
+        "license": _common_licence(facts.origin.licences.values()),
         "library_name": "".join(library),
         "pipeline_tag": "text-ranking" if reads_pairs else "sentence-similarity",
         "base_model": base,

@@ -80,14 +80,15 @@ def export(
             pooling,
         )
     facts = facts or Facts(name=folder.name)
-    if not facts.licences:
-        languages = facts.languages or ", ".join(model.languages)
-        facts = dataclasses.replace(facts, licences=dict(model.licences), languages=languages)
-    trained_for = {} if facts.vectors == "float" else {"trained_for_vectors": facts.vectors}
-    with _put_in_place(folder, digest=model.digest(), licences=facts.licences, more=trained_for) as (new, mark):
+    if not facts.origin.licences:
+        languages = facts.origin.languages or ", ".join(model.languages)
+        origin = dataclasses.replace(facts.origin, licences=dict(model.licences), languages=languages)
+        facts = dataclasses.replace(facts, origin=origin)
+    trained_for = {} if facts.index.vectors == "float" else {"trained_for_vectors": facts.index.vectors}
+    with _put_in_place(folder, digest=model.digest(), licences=facts.origin.licences, more=trained_for) as new:
         save(model, new, card=card_of(model, facts, spec=_spec(folder)))
-        if facts.dims:
-            _name_widths(new / "config.json", facts.dims, model.definition.embedding_width)
+        if facts.index.dims:
+            _name_widths(new / "config.json", facts.index.dims, model.definition.embedding_width)
         _refuse_difference(largest_difference(model, load_model(str(new)), sentences), folder)
         if rows := exports.add(to, model, new, size=weights_bytes(new), calibration=calibration):
             (new / "README.md").write_text(card_of(model, facts, spec=_spec(folder), forms=rows), "utf-8")

@@ -15,7 +15,17 @@ from jaxdistill.files import parts, write_atomic
 from jaxdistill.files.folders import MARK, refuse_foreign
 from jaxdistill.objectives.parts.wrapped import innermost
 from jaxdistill.paths import public_name, without_folders
-from jaxdistill.reporting.model_card import Facts, averaged_steps, public_command, write_facts
+from jaxdistill.reporting.model_card import (
+    Checkpoint,
+    Facts,
+    Index,
+    Origin,
+    Prompts,
+    Training,
+    averaged_steps,
+    public_command,
+    write_facts,
+)
 from jaxdistill.reporting.plots import training_plot
 from jaxdistill.reporting.tables import Measured, as_text, comparison_table, no_gain
 from jaxdistill.training.export import export, weights_bytes
@@ -256,36 +266,45 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
     teachers = [model.source for model in run.teachers] or run.config.teacher.shown
     origins = [*teachers, stage_export(run.config.student.model, run.workdir)]
     made_from = run.teachers if run.config.student.model == "teacher" else [*run.teachers, run.student]
-    licences = {name: licence for model in made_from for name, licence in model.licences.items()}
     readers = {"student": run.student} | teachers_by_name(run.teachers)
     role_prompts = {
         role: {reader: model.role_prompts[role] for reader, model in readers.items()}
         for role in run.store.prompts
         if role
     }
-    return Facts(
-        name=run.workdir.resolve().name,
+    origin = Origin(
         teacher=", ".join(map(public_name, teachers)),
         student=without_folders(run.student.source, origins),
-        licences=licences,
+        licences={name: licence for model in made_from for name, licence in model.licences.items()},
         languages=", ".join(common_languages(model.languages for model in made_from)),
+    )
+    training = Training(
         objective=f"{public_name(name)} ({', '.join(f'{key} {value}' for key, value in objective.items())})",
         data=", ".join(map(public_name, sources.split_specs(run.config.data.text))),
         data_digest=run.store.content_digest,
         sentences=run.batches.training_rows,
+        batch_size=run.batches.batch_size,
+        seed=run.config.run.seed,
+        command=public_command(command),
+    )
+    checkpoint = Checkpoint(
         steps=max(outcome.averaged, default=outcome.best_step),
         chosen_by="" if outcome.averaged or run.exports_last else run.best,
         averaged=averaged_steps(outcome.averaged),
-        batch_size=run.batches.batch_size,
-        seed=run.config.run.seed,
-        prompt=run.student.prompt,
-        roles=run.config.data.roles if role_prompts else "",
-        role_prompts=role_prompts,
-        dims=", ".join(map(str, run.config.student.dims)),
-        vectors=run.config.student.vectors,
-        command=public_command(command),
         scores=scores["student after"],
         teacher_scores=scores.get("teacher", {}),
+    )
+    return Facts(
+        name=run.workdir.resolve().name,
+        origin=origin,
+        training=training,
+        checkpoint=checkpoint,
+        prompts=Prompts(
+            prompt=run.student.prompt,
+            roles=run.config.data.roles if role_prompts else "",
+            role_prompts=role_prompts,
+        ),
+        index=Index(dims=", ".join(map(str, run.config.student.dims)), vectors=run.config.student.vectors),
     )
 
 
@@ -297,6 +316,6 @@ def teachers_by_name(teachers: Sequence[SentenceModel]) -> dict[str, SentenceMod
 
 
 def _title(run: Run, facts: Facts) -> str:
-    """The title of the report: method, student, and the name of the user's folder."""
-    student = facts.student.removeprefix("package:")
+    """The method, the student, and the folder that the user gave them."""
+    student = facts.origin.student.removeprefix("package:")
     return f"{public_name(run.config.objective['name'])}: student {student} ({facts.name})"

@@ -105,9 +105,10 @@ def write_report(
     if paper:
         cited = paper.beside(scores["student after"])
         entries.append(Entry(name=cited.label, scores=cited.scores, is_cited=True))
-    said = {"Command": facts.command, "Text": facts.data, "Objective": facts.objective, "Student": facts.student}
-    chosen = f"step {facts.steps:,}" + (f", chosen by {facts.chosen_by}" if facts.chosen_by else "")
-    said["Checkpoint"] = f"mean of steps {facts.averaged}" if facts.averaged else chosen
+    made, checkpoint = facts.training, facts.checkpoint
+    said = {"Command": made.command, "Text": made.data, "Objective": made.objective, "Student": facts.origin.student}
+    chosen = f"step {checkpoint.steps:,}" + (f", chosen by {checkpoint.chosen_by}" if checkpoint.chosen_by else "")
+    said["Checkpoint"] = f"mean of steps {checkpoint.averaged}" if checkpoint.averaged else chosen
     said |= {"Paper": paper.line(scores["student after"])} if paper else {}
     return report.write_page(
         report.Report(
