@@ -126,13 +126,13 @@ def training(form: str, model: str, pairs: Pairs, folder: Path, *, steps: int) -
     raw["evals"]["best"] = ""
     raw["run"]["precision"] = "float32"
     job = build(config.parse_config(raw), folder / f"work-{form}", progress=False)
-    state, numbers = job.first_state(job.seeds()), itertools.count()
+    state, numbers = job.first_state(job.text.seeds()), itertools.count()
 
     def work() -> int:
         nonlocal state
         for number in islice(numbers, steps):
-            batch = place(job.batches.batch_at(number), batch_sharding(job.mesh))
-            state, metrics = job.train_step(state, job.teacher_params, batch)
+            batch = place(job.text.batches.batch_at(number), batch_sharding(job.program.mesh))
+            state, metrics = job.program.train_step(state, job.program.teacher_params, batch)
         jax.block_until_ready((state, metrics))
         return steps * BATCHES[form]
 

@@ -49,20 +49,20 @@ def compare(raw: dict, folder: Path, *, steps: int) -> None:
             walls[name].append(time.monotonic() - begun[0])
             processors[name].append(time.process_time() - begun[1])
     for name, one in runs.items():
-        memory, _ = overview.probe(one, one.batches.batch_at(0))
+        memory, _ = overview.probe(one, one.text.batches.batch_at(0))
         print(
-            f"batch {one.batches.batch_size} {name}: {min(walls[name]):.2f} s a step, {min(processors[name]):.2f} s of "
+            f"batch {one.text.batches.batch_size} {name}: {min(walls[name]):.2f} s a step, {min(processors[name]):.2f} s of "
             f"processor time, {memory / 2**20:,.0f} MiB"
         )
 
 
 def stepper(one: build.Run):
     """A function that takes a step, always of the first batch; it has been called once, so that it is compiled."""
-    batch = meshes.place(one.batches.batch_at(0), meshes.batch_sharding(one.mesh))
-    kept = [one.first_state(one.seeds())]
+    batch = meshes.place(one.text.batches.batch_at(0), meshes.batch_sharding(one.program.mesh))
+    kept = [one.first_state(one.text.seeds())]
 
     def step() -> None:
-        kept[0], metrics = one.train_step(kept[0], one.teacher_params, batch)
+        kept[0], metrics = one.program.train_step(kept[0], one.program.teacher_params, batch)
         jax.block_until_ready((kept[0], metrics))
 
     step()

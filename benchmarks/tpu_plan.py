@@ -29,7 +29,7 @@ from jaxdistill.planning.plan import GIB, compiled_plan, held_bytes, report
 from jaxdistill.planning.slices import slice_named
 from jaxdistill.teachers.live import Live
 from jaxdistill.teachers.stored import Stored
-from jaxdistill.training.setup.build import make_program
+from jaxdistill.training.setup.build import make_step
 from jaxdistill.training.setup.objective import make_objective
 from jaxdistill.training.setup.sharding import held_share
 
@@ -72,16 +72,16 @@ def main(arguments: Sequence[str]) -> None:
     teacher = model(given.teacher, layers=layers[0])
     width = teacher.definition.embedding_width
     student = model(given.student, layers=layers[1], width=width)
-    program = make_program(config, objective, student, teacher, mesh, live=not given.stored, steps=1000)
+    made = make_step(config, objective, student, teacher, mesh, live=not given.stored, steps=1000)
     frozen = {} if given.stored else meshes.frozen_shapes(teacher.params, jnp.bfloat16)
     batch = batch_of(given, objective, meshes.batch_devices(mesh), width)
     begun = time.monotonic()
-    plan = compiled_plan(target, program.train_step, program.like, frozen, batch, config.run)
+    plan = compiled_plan(target, made.train_step, made.layout.like, frozen, batch, config.run)
     print(f"{' '.join(arguments)}: {time.monotonic() - begun:.0f} s")
     for line in report(plan, batch_size=config.data.batch_size, steps=1000):
         print(line)
-    share = held_share(frozen, program.teacher_shardings)
-    queue = held_bytes(program.like.objective, program.shardings.objective)
+    share = held_share(frozen, made.teacher_shardings)
+    queue = held_bytes(made.layout.like.objective, made.layout.shardings.objective)
     print(f"a chip holds {share:.1%} of the live teacher's parameters and {queue / GIB:.2f} GiB of queue")
 
 

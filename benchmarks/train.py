@@ -92,7 +92,7 @@ def main(arguments: Sequence[str]) -> None:
         teacher = load(given.model)
         targets = teacher.encode(texts) if given.agreement else random_unit(len(texts), teacher.width)
         job = job_of(given, Path(folder), texts, targets, queue=queue)
-        save(job.student, Path(folder) / "student")
+        save(job.models.student, Path(folder) / "student")
         result = (
             agreement(given, job, Path(folder)) if given.agreement else timed(given, job, Path(folder), texts, targets)
         )
@@ -149,7 +149,7 @@ def job_of(given, folder: Path, texts: Sequence[str], targets: np.ndarray, *, qu
 
 def timed(given, job: Run, folder: Path, texts: Sequence[str], targets: np.ndarray) -> Mapping[str, object]:
     """Rates of the three sides."""
-    rows = job.batches.reserved
+    rows = job.text.batches.reserved
     keep = np.setdiff1d(np.arange(len(texts)), rows)
     works: dict[str, Work | Elsewhere] = {
         "jaxdistill": training(job, given.steps * (given.rounds + 1), steps=given.steps)
@@ -173,20 +173,22 @@ def timed(given, job: Run, folder: Path, texts: Sequence[str], targets: np.ndarr
 
 def training(job: Run, most: int, *, steps: int) -> Work:
     """Steps of the program, with its prefetching batches."""
-    state, batches = job.first_state(job.seeds()), prefetch(job.batches, 0, most)
+    state, batches = job.first_state(job.text.seeds()), prefetch(job.text.batches, 0, most)
 
     def take(batch: Batch) -> None:
         nonlocal state
-        state, _ = job.train_step(state, job.teacher_params, place(batch, batch_sharding(job.mesh)))
+        state, _ = job.program.train_step(
+            state, job.program.teacher_params, place(batch, batch_sharding(job.program.mesh))
+        )
 
     def work() -> float:
         for batch in islice(batches, steps):
             take(batch)
         jax.block_until_ready(state)
-        return steps * job.batches.batch_size
+        return steps * job.text.batches.batch_size
 
     for batch in {
-        job.batches.batch_at(step).student.ids.shape: job.batches.batch_at(step) for step in range(most)
+        job.text.batches.batch_at(step).student.ids.shape: job.text.batches.batch_at(step) for step in range(most)
     }.values():
         take(batch)  # compiles a shape
 
@@ -219,7 +221,7 @@ def torch_training(
 
 
 def opponent_options(given, job: Run, folder: Path) -> dict[str, Any]:
-    seeds = job.seeds()
+    seeds = job.text.seeds()
     return dict(
         student=folder / "student",
         teacher=locate(given.model) if given.live else None,
@@ -236,16 +238,16 @@ def opponent_options(given, job: Run, folder: Path) -> dict[str, Any]:
 
 def tokens_per_sentence(job: Run, steps: int = 20) -> float:
     """Real tokens of all the student's views per sentence of the text."""
-    counts = [int((job.batches.batch_at(step).student.owner >= 0).sum()) for step in range(steps)]
-    return statistics.mean(counts) / job.batches.batch_size
+    counts = [int((job.text.batches.batch_at(step).student.owner >= 0).sum()) for step in range(steps)]
+    return statistics.mean(counts) / job.text.batches.batch_size
 
 
 def made_per_second(job: Run, steps: int = 50) -> float:
     """Sentences whose batches one thread makes in a second, which trainings do beside the step."""
     begun = time.perf_counter()
     for step in range(steps):
-        job.batches.batch_at(step)
-    return steps * job.batches.batch_size / (time.perf_counter() - begun)
+        job.text.batches.batch_at(step)
+    return steps * job.text.batches.batch_size / (time.perf_counter() - begun)
 
 
 def agreement(given, job: Run, folder: Path) -> Mapping[str, object]:
@@ -253,11 +255,13 @@ def agreement(given, job: Run, folder: Path) -> Mapping[str, object]:
     from opponent import Opponent
 
     opponent = Opponent(**opponent_options(given, job, folder))
-    state, losses, theirs = job.first_state(job.seeds()), [], []
+    state, losses, theirs = job.first_state(job.text.seeds()), [], []
     for step in range(given.agreement):
-        batch = job.batches.batch_at(step)
-        theirs.append(float(opponent.step(as_torch(batch), float(job.schedule(step)))))
-        state, metrics = job.train_step(state, job.teacher_params, place(batch, batch_sharding(job.mesh)))
+        batch = job.text.batches.batch_at(step)
+        theirs.append(float(opponent.step(as_torch(batch), float(job.program.schedule(step)))))
+        state, metrics = job.program.train_step(
+            state, job.program.teacher_params, place(batch, batch_sharding(job.program.mesh))
+        )
         losses.append(float(metrics["loss"]))
         if step % 10 == 9:
             print(f"step {step + 1}: {losses[-1]:.5f} here, {theirs[-1]:.5f} in PyTorch", flush=True)

@@ -176,8 +176,14 @@ def test_a_training_ends_with_its_best_student_or_the_mean_of_those_asked_for(tm
     checkpoints.close()
     monkeypatch.setattr(outcome, "trained_student", lambda config, student, params, teachers: params)
     monkeypatch.setattr(outcome, "sharded_embedder", lambda *given, **more: SimpleNamespace(as_embed=list))
-    nothing = dict.fromkeys(("student", "teachers", "mesh", "compute_dtype"))
-    run = SimpleNamespace(workdir=tmp_path, config=options, like=state_at(0), shardings=placed(1), tasks={}, **nothing)
+    run = SimpleNamespace(
+        workdir=tmp_path,
+        config=options,
+        models=SimpleNamespace(student=None, teachers=None),
+        dev=SimpleNamespace(tasks={}),
+        layout=SimpleNamespace(like=state_at(0), shardings=placed(1)),
+        program=SimpleNamespace(mesh=None, compute_dtype=None),
+    )
     found = outcome.outcome_of(run, track, shared=True, seconds=0.0, spent={})
     np.testing.assert_array_equal(found.student["a/kernel"], np.full((8, 4), expected))
     assert (found.best_step, found.last_step, found.averaged) == (2, 4, sorted(average))
@@ -188,7 +194,8 @@ def test_a_damaged_best_checkpoint_names_the_way_to_another():
         raise InputError(f"checkpoint {step} is damaged.")
 
     options = SimpleNamespace(evals=SimpleNamespace(average=()))
-    run, kept = SimpleNamespace(config=options, like=None, shardings=None), SimpleNamespace(restore=restore)
+    layout = SimpleNamespace(like=None, shardings=None)
+    run, kept = SimpleNamespace(config=options, layout=layout), SimpleNamespace(restore=restore)
     kept.steps = [3, 9]
     with pytest.raises(InputError, match="checkpoint 3 is damaged. It is the best one; .* exports another: --step=9"):
         list(outcome._params_of(run, kept, SimpleNamespace(step=9), [3]))

@@ -76,12 +76,12 @@ def test_a_kept_step_is_exported_without_the_text(tmp_path):
     run = build(config, workdir, progress=False)
     claim_workdir(workdir, config, write=True)
     checkpoints = Checkpoints(workdir)
-    checkpoints.save(run.first_state(run.seeds()), {})
+    checkpoints.save(run.first_state(run.text.seeds()), {})
     checkpoints.close()
     (tmp_path / "text.txt").unlink()
     export_command.main([f"--workdir={workdir}", "--step=0", f"--out={tmp_path / 'out'}"])
     kernel = load_model(str(tmp_path / "out")).params["dense/0/kernel"]
-    np.testing.assert_array_equal(kernel, run.student.params["dense/0/kernel"])
+    np.testing.assert_array_equal(kernel, run.models.student.params["dense/0/kernel"])
 
 
 def test_teacher_and_student_give_vectors_as_pooled_where_asked(tmp_path):

@@ -14,12 +14,18 @@ from jaxdistill.training.hooks.goodput import Goodput
 from jaxdistill.training.hooks.hook import Schedule
 from jaxdistill.training.hooks.metrics import Progress
 from jaxdistill.training.hooks.recorder import Recorder
+from jaxdistill.training.run import Dev
 from jaxdistill.workdir.checkpoint import Restored
 
 
 def test_a_run_beyond_the_steps_asked_for_is_refused():
-    run = SimpleNamespace(like=None, shardings=None, steps=10, workdir="w", best="dev")
-    for step, words in ((10, ""), (11, "w is at step 11, beyond the 10 steps asked for; raise --config.run.steps")):
+    run = SimpleNamespace(
+        layout=SimpleNamespace(like=None, shardings=None),
+        program=SimpleNamespace(steps=10),
+        dev=Dev(tasks={}, best="dev"),
+        workdir="w",
+    )
+    for step, words in ((10, ""), (11, "w is at step 11, beyond the 10 steps asked for; raise run.steps")):
         restored = Restored(step, None, {"before": {"dev": 0.5}})
         checkpoints = SimpleNamespace(folder="w/checkpoints", restore=lambda *given, restored=restored: restored)
         with pytest.raises(InputError, match=words) if words else contextlib.nullcontext():
@@ -28,7 +34,7 @@ def test_a_run_beyond_the_steps_asked_for_is_refused():
 
 def judged(*, exports_last: bool) -> SimpleNamespace:
     """What `DevScores.compare` reads, before the first evaluation."""
-    run = SimpleNamespace(best="dev", exports_last=exports_last)
+    run = SimpleNamespace(dev=Dev(tasks={}, best="dev"), exports_last=exports_last)
     return SimpleNamespace(run=run, track={"best": None, "since_best": 0})
 
 
@@ -54,7 +60,7 @@ def test_a_report_has_the_means_of_its_steps_and_the_rate_of_the_last():
         pending=[(step, {"loss": loss}) for step, loss in ((3, 1.0), (4, 2.0), (5, 6.0))],
         goodput=Goodput(),
         bar=SimpleNamespace(rate=lambda step: 7.0, show=lambda loss, rate: None),
-        run=SimpleNamespace(schedule=lambda update: update / 8),
+        run=SimpleNamespace(program=SimpleNamespace(schedule=lambda update: update / 8)),
         write=written.__setitem__,
     )
     Recorder.report(state, 5)

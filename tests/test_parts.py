@@ -153,12 +153,12 @@ def test_kinds_of_student_and_teacher_of_ones_own(folder):
     parts.use(parsed.run.parts)
     run = build(parsed, folder / "w", progress=False)
     whole = load_model(str(folder / "model"))
-    for path, array in run.student.params.items():
+    for path, array in run.models.student.params.items():
         factor = 0.25 if path.endswith("kernel") else 1.0
         np.testing.assert_allclose(array, factor * whole.params[path], rtol=1e-6)
-    rows = run.batches.rows_at(0)[:4]
-    texts = [run.store.text("text", row) for row in rows]
-    np.testing.assert_allclose(run.batches._targets[0][rows], -Embedder(whole).encode(texts), atol=1e-5)
+    rows = run.text.batches.rows_at(0)[:4]
+    texts = [run.text.store.text("text", row) for row in rows]
+    np.testing.assert_allclose(run.text.batches._targets[0][rows], -Embedder(whole).encode(texts), atol=1e-5)
     claim_workdir(folder / "w", parsed, write=True)
     (folder / "kinds.py").write_text(KINDS + "\n")
     with pytest.raises(InputError, match="kinds.py has changed since .* was begun"):

@@ -240,8 +240,8 @@ def test_a_student_that_models_would_make_is_planned_by_its_shapes(options, tmp_
     monkeypatch.setattr(Embedder, "encode_ids", runs)
     monkeypatch.setattr(pruning, "moments_of", runs)
     planned = build(config, tmp_path / "w", progress=False, absent=slice_named("v5e-8").mesh(model_axis=1))
-    assert shapes_of(planned.student.params) == shapes_of(made.params)
-    assert planned.student.definition == made.definition
+    assert shapes_of(planned.models.student.params) == shapes_of(made.params)
+    assert planned.models.student.definition == made.definition
 
 
 def test_a_plan_without_a_dry_run_is_refused(capsys):

@@ -8,6 +8,7 @@ import pytest
 from jaxdistill import main
 from jaxdistill.core import InputError
 from jaxdistill.training.hooks.dev_scores import DevScores
+from jaxdistill.training.run import Dev
 from jaxdistill.workdir.checkpoint import Checkpoints
 
 from program import start, tiny_arguments, wait_for
@@ -47,7 +48,9 @@ def test_a_student_that_collapses_is_a_training_that_diverged(folder, word, good
 
 def test_a_score_that_is_not_a_number_is_no_best(monkeypatch):
     loop = types.SimpleNamespace(
-        run=types.SimpleNamespace(tasks={"pairs/spearman": lambda embed: {"pairs/spearman": float("nan")}}),
+        run=types.SimpleNamespace(
+            dev=Dev(tasks={"pairs/spearman": lambda embed: {"pairs/spearman": float("nan")}}, best="")
+        ),
         embedder=types.SimpleNamespace(as_embed=lambda params: None),
     )
     with pytest.raises(InputError, match="pairs/spearman is nan"):

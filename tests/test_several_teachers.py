@@ -145,13 +145,13 @@ def test_each_teacher_has_a_queue_and_a_learned_scale_of_its_own(mesh):
 @pytest.mark.parametrize("combine", ["concatenate", "each"])
 def test_targets_of_two_tokenizers_lie_side_by_side_behind_their_own_prompts(folder, combine):
     run = build_module.build(config_of(folder, teacher__combine=combine), folder / "w", progress=False)
-    texts = [run.store.text("text", row) for row in (3, 45)]
+    texts = [run.text.store.text("text", row) for row in (3, 45)]
     vectors = [
         Embedder(load_model(str(folder / name))).encode([prompt + text for text in texts])
         for name, prompt in (("model", ""), ("bytes", "the cat "))
     ]
-    np.testing.assert_allclose(run.batches._targets[0][np.array([3, 45])], joined(vectors, SHARES), atol=1e-5)
-    assert run.student.definition.embedding_width == sum(WIDTHS) and run.teacher is None
+    np.testing.assert_allclose(run.text.batches._targets[0][np.array([3, 45])], joined(vectors, SHARES), atol=1e-5)
+    assert run.models.student.definition.embedding_width == sum(WIDTHS) and run.models.teacher is None
     assert isinstance(run.objective, EachTeacher) == (combine == "each")
 
 
@@ -160,7 +160,7 @@ def test_targets_of_two_tokenizers_lie_side_by_side_behind_their_own_prompts(fol
 def test_a_student_of_one_head_is_judged_by_that_teacher_alone(folder, head_of, name, prompt, file):
     given = {"evals__agreement": str(folder / file)} if file else {}
     config = config_of(folder, student__head_of=head_of, teacher__combine="each", **given)
-    task = build_module.build(config, folder / "w", progress=False).tasks["agreement/spearman"]
+    task = build_module.build(config, folder / "w", progress=False).dev.tasks["agreement/spearman"]
     teacher = Embedder(load_model(str(folder / name)))
     first, second = (teacher.encode([prompt + text for text in texts]) for texts in (task.first, task.second))
     lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
@@ -220,7 +220,7 @@ def test_a_run_that_averages_exports_and_scores_the_mean_of_its_checkpoints(fini
         np.testing.assert_allclose(array, (two.params[path] + four.params[path]) / 2, atol=1e-6)
     np.testing.assert_allclose(Embedder(student).encode(texts), Embedder(both).encode(texts), atol=1e-6)
     config = config_of(folder, teacher__combine="each", student__head_of=2)
-    (task,) = build_module.build(config, workdir, progress=False).tasks.values()
+    (task,) = build_module.build(config, workdir, progress=False).dev.tasks.values()
     found = task(Embedder(student).as_embed())
     assert results["scores"]["student after"] == pytest.approx(found, abs=1e-6)
     before = json.loads((finished[0] / "results.json").read_text())["scores"]["student after"]

@@ -43,8 +43,8 @@ def built(folder, **run):
 
 
 def stepped(run):
-    batch = meshes.place(run.batches.batch_at(0), meshes.batch_sharding(run.mesh))
-    state, metrics = run.train_step(run.first_state(run.seeds()), run.teacher_params, batch)
+    batch = meshes.place(run.text.batches.batch_at(0), meshes.batch_sharding(run.program.mesh))
+    state, metrics = run.program.train_step(run.first_state(run.text.seeds()), run.program.teacher_params, batch)
     return state, float(metrics["loss"])
 
 
@@ -64,19 +64,19 @@ def test_a_sharded_step_is_the_unsharded_one_and_each_device_holds_its_part(fold
         lambda x, y: np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=0, atol=1e-5),
         expected.params, found.params,
     )  # fmt: skip
-    places = {path: array.sharding for path, array in split.teacher_params.items()}
-    assert is_split(sharding.held_share(split.teacher_params, places))
+    places = {path: array.sharding for path, array in split.program.teacher_params.items()}
+    assert is_split(sharding.held_share(split.program.teacher_params, places))
     table = overview.parameter_table(split)
     assert re.search(
         r"layers/0/intermediate/kernel .*'(model|data)'", table
     ) and "'data'" not in overview.parameter_table(whole)
     for tree in (found.params, found.optimizer):
         assert sharding.held_share(tree, jax.tree.map(lambda array: array.sharding, tree)) < most
-    embedder = sharding.sharded_embedder(split.teacher, split.config.run)
+    embedder = sharding.sharded_embedder(split.models.teacher, split.config.run)
     assert is_split(sharding.held_share(embedder.params, {path: x.sharding for path, x in embedder.params.items()}))
     np.testing.assert_allclose(
         embedder.encode(["w1 w2"]),
-        sharding.sharded_embedder(whole.teacher, whole.config.run).encode(["w1 w2"]),
+        sharding.sharded_embedder(whole.models.teacher, whole.config.run).encode(["w1 w2"]),
         atol=1e-5,
     )
 
@@ -86,10 +86,14 @@ def test_kernels_are_gathered_in_bfloat16_where_products_round_them_and_gradient
     whole, split = (built(folder, precision="bfloat16", **given) for given in ({}, {"sharding": "zero"}))
     (_, loss), (_, split_loss) = stepped(whole), stepped(split)
     assert split_loss == pytest.approx(loss, abs=1e-6)
-    program = split.train_step.lower(split.like, split.teacher_params, split.batches.batch_at(0)).as_text()
+    program = split.program.train_step.lower(
+        split.layout.like, split.program.teacher_params, split.text.batches.batch_at(0)
+    ).as_text()
     moved = re.findall(r"sharding_constraint .*: tensor<(\d+)x(\d+)x(f32|bf16)>", program)
     kernels = [
-        path for path, place in split.shardings.params["student"].items() if path.endswith("/kernel") and place.spec
+        path
+        for path, place in split.layout.shardings.params["student"].items()
+        if path.endswith("/kernel") and place.spec
     ]
     assert kernels and len([kind for *_, kind in moved if kind == "bf16"]) == len(kernels)
     assert len([kind for *_, kind in moved if kind == "f32"]) >= len(kernels)

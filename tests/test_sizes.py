@@ -28,7 +28,6 @@ LARGER = {
     "Measured": 9,
     "Model": 10,
     "Modules": 10,
-    "Run": 21,
     "SentenceModel": 13,
     "StageRow": 9,
     "Unit": 10,

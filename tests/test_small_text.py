@@ -32,8 +32,11 @@ def test_a_preset_trains_on_a_small_text_with_a_smaller_queue(tmp_path, monkeypa
     with caplog.at_level(logging.INFO, "jaxdistill"):
         run = small_run(tmp_path, 200)
     assert "objective.queue_size: 50 instead of 16,384: at most a quarter of the text's 200 rows" in caplog.text
-    assert run.objective.reserve_rows == 50 and len(run.seeds()) == 50
-    assert (run.batches.training_rows, run.batches.steps_per_epoch) == (200 - 50 - 20, 8)  # 20 for the agreement
+    assert run.objective.reserve_rows == 50 and len(run.text.seeds()) == 50
+    assert (run.text.batches.training_rows, run.text.batches.steps_per_epoch) == (
+        200 - 50 - 20,
+        8,
+    )  # 20 for the agreement
     with pytest.raises(InputError, match="has 20 sentences, but 7 reserved ones and one batch of 16 need 23"):
         small_run(tmp_path, 20)
 

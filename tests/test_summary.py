@@ -19,6 +19,7 @@ from jaxdistill.reporting.tables import (
     stage_table,
 )
 from jaxdistill.training.job import _ending
+from jaxdistill.training.run import Dev
 
 
 def write_metrics(path, steps=500):
@@ -132,7 +133,7 @@ def test_brackets_and_colons_are_shown_as_they_are():
 
 def test_advice_after_no_gain_fits_the_length_of_the_training():
     config = SimpleNamespace(optimizer=SimpleNamespace(learning_rate=0.01))
-    run = SimpleNamespace(best="dev", config=config, exports_last=False)
+    run = SimpleNamespace(dev=Dev(tasks={}, best="dev"), config=config, exports_last=False)
 
     def ending(last_step):
         outcome = SimpleNamespace(best_step=0, averaged=[], seconds=6.0, last_step=last_step)

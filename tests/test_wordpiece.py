@@ -204,7 +204,7 @@ def trained(tmp_path_factory):
         patch.delenv("JAXDISTILL_DATA", raising=False)
         claim_workdir(folder / "w", config, write=True)
         run = build(config, folder / "w", progress=False)
-        config.student.keep(run.student, run.workdir)
+        config.student.keep(run.models.student, run.workdir)
         return config, run, train.train(run, progress=False)
 
 
@@ -213,8 +213,8 @@ def test_the_export_is_a_plain_bert_with_the_same_ids_everywhere(trained, tmp_pa
     save(outcome.student, tmp_path)
     config = read_settings(tmp_path / "config.json")
     assert (config["model_type"], config["pad_token_id"]) == ("bert", 0)
-    assert config["vocab_size"] == run.student.tokenizer.get_vocab_size()
-    ours = [encoding.ids for encoding in run.student.tokenizer.encode_batch(HARD)]
+    assert config["vocab_size"] == run.models.student.tokenizer.get_vocab_size()
+    ours = [encoding.ids for encoding in run.models.student.tokenizer.encode_batch(HARD)]
     again = load_model(str(tmp_path))
     assert [encoding.ids for encoding in again.tokenizer.encode_batch(HARD)] == ours
     theirs = SentenceTransformer(str(tmp_path), device="cpu")
@@ -229,10 +229,10 @@ def test_the_export_is_a_plain_bert_with_the_same_ids_everywhere(trained, tmp_pa
 
 def test_student_and_teacher_read_their_own_tokens_of_both_columns(trained):
     _, run, _ = trained
-    assert run.store.columns == ("text", "translation")
-    tokenizer = run.student.tokenizer
-    assert tokenizer.decode(run.store.ids("translation", 0).tolist()) == "0 das mädchen trinkt kaffee."
-    assert run.student.tokenizer.get_vocab() != run.teacher.tokenizer.get_vocab()
+    assert run.text.store.columns == ("text", "translation")
+    tokenizer = run.models.student.tokenizer
+    assert tokenizer.decode(run.text.store.ids("translation", 0).tolist()) == "0 das mädchen trinkt kaffee."
+    assert run.models.student.tokenizer.get_vocab() != run.models.teacher.tokenizer.get_vocab()
     assert run.objective.student_views == ("text", "translation") and run.objective.teacher_views == ("text",)
 
 
@@ -241,8 +241,8 @@ def test_a_run_goes_on_and_is_exported_without_cache_and_text(trained):
     vectors = Embedder(outcome.student).encode(ENGLISH)
     shutil.rmtree(config.data.cache_folder)
     os.remove(config.data.text)
-    again = make_student(config, run.teachers, run.workdir)
-    assert again.digest() == run.student.digest()
+    again = make_student(config, run.models.teachers, run.workdir)
+    assert again.digest() == run.models.student.digest()
     restored = restored_student(run.workdir, [outcome.best_step])
     np.testing.assert_array_equal(Embedder(restored).encode(ENGLISH), vectors)
 

@@ -77,20 +77,25 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str, say: Callable[[
     if config.run.precision == "auto":  # as on that slice, not on this machine
         config = dataclasses.replace(config, run=dataclasses.replace(config.run, precision="bfloat16"))
     run = build(config, workdir, progress=True, absent=mesh)
-    batch = run.batches.batch_at(0)
+    batch = run.text.batches.batch_at(0)
     axes = ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
     say(f"{name}: {target.chips} chips, {axes}, {run.config.run.precision}")
     tokens = {"student": batch.student, "teacher": batch.teacher}
     slots = ", ".join(f"{part} {' x '.join(map(str, one.ids.shape))}" for part, one in tokens.items() if one)
-    say(f"first batch: {run.batches.batch_size:,} sentences in groups x rows x token slots: {slots}")
+    say(f"first batch: {run.text.batches.batch_size:,} sentences in groups x rows x token slots: {slots}")
     begun = time.monotonic()
     plan = compiled_plan(
-        target, run.train_step, run.like, run.teacher_params, batch=shapes_of(batch), options=config.run
+        target,
+        run.program.train_step,
+        run.layout.like,
+        run.program.teacher_params,
+        batch=shapes_of(batch),
+        options=config.run,
     )
     say(f"compiled its step in {time.monotonic() - begun:.0f} s")
-    for line in report(plan, batch_size=run.batches.batch_size, steps=run.steps):
+    for line in report(plan, batch_size=run.text.batches.batch_size, steps=run.program.steps):
         say(line)
-    state = held_bytes(run.like.objective, run.shardings.objective)
+    state = held_bytes(run.layout.like.objective, run.layout.shardings.objective)
     say(f"state of the objective (queue): {state / 2**20:,.1f} MiB of a chip's memory, in the arguments above")
 
 

@@ -96,7 +96,7 @@ def run_training(
             if leads:
                 claim_workdir(workdir, config, write=True)
                 note_inputs(workdir, inputs)
-                config.student.keep(run.student, workdir)
+                config.student.keep(run.models.student, workdir)
                 keep_in(workdir)
             processes.wait("the workdir is claimed")
             outcome = train(run, progress=leads, shared=shared, callbacks=callbacks)
@@ -118,11 +118,11 @@ def digests(run: Run) -> dict[str, str]:
     }
     files |= run.config.teacher.files
     found = {name: sources.content_digest(specs) for name, specs in files.items() if specs}
-    found |= {f"{name}.model": model.digest() for name, model in teachers_by_name(run.teachers).items()}
-    found |= {f"labeller {number}": digest for number, digest in enumerate(run.labeller_digests, start=1)}
-    found["student.model"] = run.student.digest()
-    found[FORM] = run.student.form_digest()
-    found["data.text"] = run.store.content_digest
+    found |= {f"{name}.model": model.digest() for name, model in teachers_by_name(run.models.teachers).items()}
+    found |= {f"labeller {number}": digest for number, digest in enumerate(run.models.labeller_digests, start=1)}
+    found["student.model"] = run.models.student.digest()
+    found[FORM] = run.models.student.form_digest()
+    found["data.text"] = run.text.store.content_digest
     return {f"content of {name}": digest[:12] for name, digest in found.items()}
 
 
@@ -135,9 +135,9 @@ def inputs_of(run: Run, read: Mapping[str, str]) -> dict[str, str]:
       read: the `digests`.
     """
     inputs = {name: digest for name, digest in read.items() if name != "content of student.model"}
-    if not any(map(hub.is_hub, sources.split_specs(run.config.data.text))) and run.store.source_digest:
-        inputs[TEXT_FILES] = run.store.source_digest
-    return inputs | {LENGTH: str(run.store.max_length), DEV_SCORE: run.best or "none"}
+    if not any(map(hub.is_hub, sources.split_specs(run.config.data.text))) and run.text.store.source_digest:
+        inputs[TEXT_FILES] = run.text.store.source_digest
+    return inputs | {LENGTH: str(run.text.store.max_length), DEV_SCORE: run.dev.best or "none"}
 
 
 def finish(
@@ -168,10 +168,10 @@ def finish(
     results = {
         "command": command,
         "config": flat(run.config),
-        "max_length": run.store.max_length,
+        "max_length": run.text.store.max_length,
         "seconds_in_this_process": outcome.seconds,
         "seconds_of_activities": outcome.spent,
-        "best_metric": run.best,
+        "best_metric": run.dev.best,
         "best_step": outcome.best_step,
         "averaged_steps": outcome.averaged,
         "last_step": outcome.last_step,
@@ -217,9 +217,9 @@ def _scored(
 
 def _lost(run: Run, outcome: Outcome) -> str:
     return no_gain(
-        run.best,
-        outcome.before[run.best],
-        outcome.scores[run.best],
+        run.dev.best,
+        outcome.before[run.dev.best],
+        outcome.scores[run.dev.best],
         step=outcome.best_step,
         averaged=outcome.averaged,
         last=run.exports_last,
@@ -227,8 +227,8 @@ def _lost(run: Run, outcome: Outcome) -> str:
 
 
 def _ending(run: Run, outcome: Outcome, lost: str) -> str:
-    """Says which checkpoints the student comes from, how long the training took, and what to try if nothing was gained."""
-    chosen = f"best checkpoint: step {outcome.best_step:,} by {run.best}"
+    """Which checkpoints the student is of, how long they took, and what to try if nothing was gained."""
+    chosen = f"best checkpoint: step {outcome.best_step:,} by {run.dev.best}"
     if run.exports_last:
         chosen = f"last checkpoint: step {outcome.best_step:,}"
     if outcome.averaged:
@@ -244,13 +244,13 @@ def _ending(run: Run, outcome: Outcome, lost: str) -> str:
 def _measured(
     run: Run, model: SentenceModel, scores: dict[str, float], exported: pathlib.Path, rate: float
 ) -> Measured:
-    same_size = model is not run.teacher
+    same_size = model is not run.models.teacher
     return Measured(
         agreement=scores.get(agreement.METRIC),
         pairs=scores.get(pairs.METRIC),
         retrieval=scores.get(documents.METRICS[run.config.evals.retrieval_split or "dev"]),
         recall=scores.get(entity.METRIC),
-        auc=scores.get(run.best) if run.best in (pairs.AUC_METRIC, *auc.DEV_METRICS) else None,
+        auc=scores.get(run.dev.best) if run.dev.best in (pairs.AUC_METRIC, *auc.DEV_METRICS) else None,
         sts=scores.get("average"),
         parameters=model.parameter_count,
         size_bytes=weights_bytes(exported) if same_size else 4 * model.parameter_count,
@@ -262,34 +262,36 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
     objective = dict(run.config.objective)
     name = objective.pop("name")
     if "queue_size" in objective:
-        objective["queue_size"] = vars(innermost(run.objective))["queue_size"]  # a small text caps it
-    teachers = [model.source for model in run.teachers] or run.config.teacher.shown
+        objective["queue_size"] = vars(innermost(run.objective))["queue_size"]  # a small text has a smaller one
+    teachers = [model.source for model in run.models.teachers] or run.config.teacher.shown
     origins = [*teachers, stage_export(run.config.student.model, run.workdir)]
-    made_from = run.teachers if run.config.student.model == "teacher" else [*run.teachers, run.student]
-    readers = {"student": run.student} | teachers_by_name(run.teachers)
+    made_from = (
+        run.models.teachers if run.config.student.model == "teacher" else [*run.models.teachers, run.models.student]
+    )
+    readers = {"student": run.models.student} | teachers_by_name(run.models.teachers)
     role_prompts = {
         role: {reader: model.role_prompts[role] for reader, model in readers.items()}
-        for role in run.store.prompts
+        for role in run.text.store.prompts
         if role
     }
     origin = Origin(
         teacher=", ".join(map(public_name, teachers)),
-        student=without_folders(run.student.source, origins),
+        student=without_folders(run.models.student.source, origins),
         licences={name: licence for model in made_from for name, licence in model.licences.items()},
         languages=", ".join(common_languages(model.languages for model in made_from)),
     )
     training = Training(
         objective=f"{public_name(name)} ({', '.join(f'{key} {value}' for key, value in objective.items())})",
         data=", ".join(map(public_name, sources.split_specs(run.config.data.text))),
-        data_digest=run.store.content_digest,
-        sentences=run.batches.training_rows,
-        batch_size=run.batches.batch_size,
+        data_digest=run.text.store.content_digest,
+        sentences=run.text.batches.training_rows,
+        batch_size=run.text.batches.batch_size,
         seed=run.config.run.seed,
         command=public_command(command),
     )
     checkpoint = Checkpoint(
         steps=max(outcome.averaged, default=outcome.best_step),
-        chosen_by="" if outcome.averaged or run.exports_last else run.best,
+        chosen_by="" if outcome.averaged or run.exports_last else run.dev.best,
         averaged=averaged_steps(outcome.averaged),
         scores=scores["student after"],
         teacher_scores=scores.get("teacher", {}),
@@ -300,7 +302,7 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
         training=training,
         checkpoint=checkpoint,
         prompts=Prompts(
-            prompt=run.student.prompt,
+            prompt=run.models.student.prompt,
             roles=run.config.data.roles if role_prompts else "",
             role_prompts=role_prompts,
         ),

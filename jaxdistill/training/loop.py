@@ -31,27 +31,27 @@ def run_steps(
     Raises:
       Interrupted: after a signal, when the hooks have saved their state.
     """
-    stop_vote = processes.StopVote(run.mesh, delay=STEPS_IN_FLIGHT)
+    stop_vote = processes.StopVote(run.program.mesh, delay=STEPS_IN_FLIGHT)
     in_flight = deque[Array](maxlen=STEPS_IN_FLIGHT)
     start = int(state.step)
     for hook in hooks:
         hook.at_start(start, state, is_new=is_new)
-    stop = start if _reasons_to_stop(hooks) else run.steps
-    with contextlib.closing(prefetch(run.batches, start, stop)) as batches:
+    stop = start if _reasons_to_stop(hooks) else run.program.steps
+    with contextlib.closing(prefetch(run.text.batches, start, stop)) as batches:
         for step in range(start + 1, stop + 1):
             with goodput.spent("data"):
-                batch = meshes.place_batch(next(batches), run.mesh, run.batches.groups)
+                batch = meshes.place_batch(next(batches), run.program.mesh, run.text.batches.groups)
             for hook in hooks:
                 hook.before_step(step, state)
-            with goodput.step(run.train_step, state, run.teacher_params, batch):
-                with jax.transfer_guard("disallow"):  # an implicit transfer would stall every step
-                    state, metrics = run.train_step(state, run.teacher_params, batch)
+            with goodput.step(run.program.train_step, state, run.program.teacher_params, batch):
+                with jax.transfer_guard("disallow"):  # nothing else goes to or from the devices in a step
+                    state, metrics = run.program.train_step(state, run.program.teacher_params, batch)
                 if len(in_flight) == STEPS_IN_FLIGHT:
                     jax.block_until_ready(in_flight[0])
                 in_flight.append(metrics["loss"])
             for hook in hooks:
                 hook.after_step(step, state, metrics)
-            if step < run.steps and (reasons := _reasons_to_stop(hooks)):
+            if step < run.program.steps and (reasons := _reasons_to_stop(hooks)):
                 say(f"stopped at step {step:,}: {'; '.join(reasons)}")
                 break
             if status := stop_vote.after_step(interrupts.status):

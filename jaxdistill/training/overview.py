@@ -31,25 +31,36 @@ def print_overview(run: Run) -> dict[str, float]:
     device = jax.devices()[0]
     say(f"jaxdistill {jaxdistill.__version__}, JAX {jax.__version__}, config {config_digest(run.config)}")
     say(
-        f"devices: {run.mesh.size} x {device.device_kind} ({_axes(run.mesh)}), "
-        f"matrix products in {np.dtype(run.compute_dtype).name}"
+        f"devices: {run.program.mesh.size} x {device.device_kind} ({_axes(run.program.mesh)}), "
+        f"matrix products in {np.dtype(run.program.compute_dtype).name}"
     )
-    for teacher in run.teachers:
+    for teacher in run.models.teachers:
         say(f"teacher: {model_line(teacher)}")
-    say(f"student: {model_line(run.student)}")
+    say(f"student: {model_line(run.models.student)}")
     note(parameter_table(run))
-    for line in [*run.store.report(), *truncation_warnings(run.objective, run.student, run.teachers, run.store)]:
+    for line in [
+        *run.text.store.report(),
+        *truncation_warnings(run.objective, run.models.student, run.models.teachers, run.text.store),
+    ]:
         say(line)
     if run.config.run.sharding:
-        trained = held_share(run.like.params, run.shardings.params)
-        teacher = held_share(run.teacher_params, {path: array.sharding for path, array in run.teacher_params.items()})
+        trained = held_share(run.layout.like.params, run.layout.shardings.params)
+        teacher = held_share(
+            run.program.teacher_params, {path: array.sharding for path, array in run.program.teacher_params.items()}
+        )
         say(
             f"run.sharding: a device holds {trained:.1%} of the trained parameters, {teacher:.1%} of the live teacher's"
         )
-    reserved = f", {len(run.batches.reserved):,} kept out for queue and evaluation" if len(run.batches.reserved) else ""
-    say(f"training: {run.batches.training_rows:,} sentences{reserved}, {run.batches.steps_per_epoch:,} steps an epoch")
-    shapes = "; ".join(" + ".join(map(str, shapes)) for shapes in run.batches.shapes)
-    batches = [run.batches.batch_at(step) for step in range(PADDING_STEPS)]
+    reserved = (
+        f", {len(run.text.batches.reserved):,} kept out for queue and evaluation"
+        if len(run.text.batches.reserved)
+        else ""
+    )
+    say(
+        f"training: {run.text.batches.training_rows:,} sentences{reserved}, {run.text.batches.steps_per_epoch:,} steps an epoch"
+    )
+    shapes = "; ".join(" + ".join(map(str, shapes)) for shapes in run.text.batches.shapes)
+    batches = [run.text.batches.batch_at(step) for step in range(PADDING_STEPS)]
     padding = np.mean([padding_share(batch) for batch in batches])
     say(f"shapes a group: {shapes}; {padding:.1%} of token slots are padding")
     scores = teacher_scores(run)
@@ -57,12 +68,12 @@ def print_overview(run: Run) -> dict[str, float]:
         say("teacher's own dev scores: " + ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items()))
     memory, seconds = probe(run, batches[0])
     say(f"memory: {memory / 2**20:,.0f} MiB a device (arguments and temporaries of a step)")
-    total = seconds * run.steps
-    rate = run.batches.batch_size / seconds
+    total = seconds * run.program.steps
+    rate = run.text.batches.batch_size / seconds
     say(
-        f"steps: {run.steps:,} of {run.batches.batch_size} sentences; a step takes {seconds:.3f} s, {rate:,.0f} sentences/s"
+        f"steps: {run.program.steps:,} of {run.text.batches.batch_size} sentences; a step takes {seconds:.3f} s, {rate:,.0f} sentences/s"
     )
-    evaluations = -(-run.steps // run.config.evals.every) + 1
+    evaluations = -(-run.program.steps // run.config.evals.every) + 1
     say(f"estimated time: {duration(total)} for all steps; {evaluations} evaluations are not counted")
     say(final_scores.planned(run))
     return scores
@@ -72,8 +83,8 @@ def parameter_table(run: Run) -> str:
     """Table of the trained arrays: name, shape, dtype, size and sharding."""
     placed = jax.tree.map(
         lambda array, place: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=place),
-        run.like.params,
-        run.shardings.params,
+        run.layout.like.params,
+        run.layout.shardings.params,
     )
     return parameter_overview.get_parameter_overview(placed, include_stats="sharding")
 
@@ -91,26 +102,30 @@ def model_line(model: SentenceModel) -> str:
 
 
 def teacher_scores(run: Run) -> dict[str, float]:
-    """The teacher's (or the joined teachers') value of each dev metric; empty if the teacher is only stored vectors."""
-    options = {"mesh": run.mesh, "compute_dtype": run.compute_dtype}
-    embedders = [sharded_embedder(teacher, run.config.run, **options) for teacher in run.teachers]
-    embed = embedders[0].as_embed() if run.teacher else joint_embed(embedders, run.config.teacher)
+    """The value of every dev metric of the teacher, or of several together; empty where it is only there as vectors."""
+    options = {"mesh": run.program.mesh, "compute_dtype": run.program.compute_dtype}
+    embedders = [sharded_embedder(teacher, run.config.run, **options) for teacher in run.models.teachers]
+    embed = embedders[0].as_embed() if run.models.teacher else joint_embed(embedders, run.config.teacher)
     if embed is None:
         return {}
     scores = {}
-    for task in run.tasks.values():
-        # For the sentences of a file, agreement uses the teacher's own vectors; held-out targets may be whitened.
+    for task in run.dev.tasks.values():
+        # On the sentences of a file, the task compares with the teacher's own vectors; held-out targets may be whitened.
         with_itself = isinstance(task, agreement.AgreementTask) and bool(run.config.evals.agreement)
         scores |= {agreement.METRIC: 1.0} if with_itself else task(embed)
     return scores
 
 
 def probe(run: Run, batch) -> tuple[float, float]:
-    """(bytes per device, seconds per step), measured on steps whose results are discarded."""
-    seeds = np.ones((run.objective.reserve_rows, run.sizes.width), np.float32) if run.objective.reserve_rows else None
+    """(bytes a device, seconds a step), from a step that is thrown away."""
+    seeds = (
+        np.ones((run.objective.reserve_rows, run.layout.sizes.width), np.float32)
+        if run.objective.reserve_rows
+        else None
+    )
     state = run.first_state(seeds)
-    batch = meshes.place_batch(batch, run.mesh, run.batches.groups)
-    memory = run.train_step.lower(state, run.teacher_params, batch).compile().memory_analysis()
+    batch = meshes.place_batch(batch, run.program.mesh, run.text.batches.groups)
+    memory = run.program.train_step.lower(state, run.program.teacher_params, batch).compile().memory_analysis()
     used = (
         memory.argument_size_in_bytes
         + memory.temp_size_in_bytes
@@ -120,7 +135,7 @@ def probe(run: Run, batch) -> tuple[float, float]:
     seconds = []
     for _ in range(2):
         begun = time.monotonic()
-        state, metrics = run.train_step(state, run.teacher_params, batch)
+        state, metrics = run.program.train_step(state, run.program.teacher_params, batch)
         jax.block_until_ready((state, metrics))
         seconds.append(time.monotonic() - begun)
     return used, min(seconds)

@@ -21,44 +21,79 @@ from jaxdistill.training import step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Run:
-    """A run that is ready to train."""
+class Models:
+    """The models of a run."""
 
-    config: Config
-    workdir: pathlib.Path
-    mesh: Mesh
-    compute_dtype: DTypeLike
     teachers: Sequence[SentenceModel]
     """Models whose vectors are the targets; empty with the user's own vectors."""
     labeller_digests: Sequence[str]
     """Digests of the models that label the text's pairs."""
     student: SentenceModel
-    """The untrained student, with its head."""
-    objective: Objective
-    store: tokenize.TokenStore
-    batches: batches.Batches
-    steps: int
-    schedule: optax.Schedule
-    optimizer: optax.GradientTransformation
-    teacher_params: Mapping[str, Any]
-    """The live teacher's parameters on the mesh, or shapes if its devices are absent; empty if the step has no teacher."""
-    sizes: Sizes
-    """Widths and depths of both encoders, for the objective."""
-    like: TrainState
-    """Shapes and dtypes of the state."""
-    shardings: TrainState
-    train_step: step.TrainStep
-    seeds: Callable[[], np.ndarray | None]
-    """Returns the teacher's vectors of the queue's first sentences, `[k, e]`; None if the objective needs none."""
-    tasks: Mapping[str, Task]
-    """Maps each dev metric to its evaluation."""
-    best: str
-    """The metric that chooses the best checkpoint."""
+    """Untrained, with its head."""
 
     @property
     def teacher(self) -> SentenceModel | None:
         """The only teacher; None with several."""
         return self.teachers[0] if len(self.teachers) == 1 else None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Text:
+    """The training text of a run."""
+
+    store: tokenize.TokenStore
+    batches: batches.Batches
+    seeds: Callable[[], np.ndarray | None]
+    """Gives the teacher's embeddings of the queue's first sentences, `[k, e]`; None if it needs none."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Dev:
+    """The evaluations during training."""
+
+    tasks: Mapping[str, Task]
+    """Metric to evaluation; all are measured."""
+    best: str
+    """The metric that picks the best checkpoint."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Layout:
+    """What the state of a run holds, and where."""
+
+    optimizer: optax.GradientTransformation
+    sizes: Sizes
+    """Widths and depths of both encoders, for the objective."""
+    like: TrainState
+    """Shapes and dtypes of the state."""
+    shardings: TrainState
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Program:
+    """The step of a run, its devices, and how often it runs."""
+
+    mesh: Mesh
+    compute_dtype: DTypeLike
+    train_step: step.TrainStep
+    teacher_params: Mapping[str, Any]
+    """On the mesh, or shapes where its devices are not there; empty where the step has no teacher."""
+    steps: int
+    schedule: optax.Schedule
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run that is ready to train."""
+
+    config: Config
+    workdir: pathlib.Path
+    objective: Objective
+    models: Models
+    text: Text
+    dev: Dev
+    layout: Layout
+    program: Program
 
     @property
     def exports_last(self) -> bool:
@@ -70,9 +105,9 @@ class Run:
         make = partial(
             step.make_state,
             objective=self.objective,
-            optimizer=self.optimizer,
-            sizes=self.sizes,
+            optimizer=self.layout.optimizer,
+            sizes=self.layout.sizes,
         )
-        return jax.jit(make, out_shardings=self.shardings)(
-            self.student.params, seeds, jax.random.key(self.config.run.seed)
+        return jax.jit(make, out_shardings=self.layout.shardings)(
+            self.models.student.params, seeds, jax.random.key(self.config.run.seed)
         )

@@ -61,17 +61,17 @@ def train(run: Run, *, progress: bool, shared: bool = True, callbacks: Sequence[
 
 
 def _first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
-    """State and record of evaluations: from the latest readable checkpoint, or before step 1."""
-    restored = checkpoints.restore(run.like, run.shardings)
+    """The latest readable checkpoint, or the state before step 1 with what the evaluations have seen so far."""
+    restored = checkpoints.restore(run.layout.like, run.layout.shardings)
     if restored is None:
-        return run.first_state(run.seeds()), {"best": None, "best_step": 0, "since_best": 0, "before": None}
+        return run.first_state(run.text.seeds()), {"best": None, "best_step": 0, "since_best": 0, "before": None}
     log.info("continuing from the checkpoint of step %d in %s", restored.step, checkpoints.folder)
-    if restored.step > run.steps:
+    if restored.step > run.program.steps:
         raise InputError(
-            f"{run.workdir} is at step {restored.step}, beyond the {run.steps} steps asked for; raise --config.run.steps."
+            f"{run.workdir} is at step {restored.step}, beyond the {run.program.steps} steps asked for; raise run.steps."
         )
-    if run.best not in (restored.progress["before"] or {run.best: None}):
-        refuse_other_dev_score(run.workdir, ", ".join(restored.progress["before"]), run.best)
+    if run.dev.best not in (restored.progress["before"] or {run.dev.best: None}):
+        refuse_other_dev_score(run.workdir, ", ".join(restored.progress["before"]), run.dev.best)
     return restored.state, restored.progress
 
 
@@ -94,8 +94,8 @@ def hooks_of(
       track: the record of evaluations, which checkpoints keep.
     """
     evals, watched = run.config.evals, []
-    if evals.collapse != "off" and not run.student.definition.reads_pairs:
-        watched = sample_of(run.store)
+    if evals.collapse != "off" and not run.models.student.definition.reads_pairs:
+        watched = sample_of(run.text.store)
     collapse = Collapse(watched, track, stops=evals.collapse == "stop") if watched else None
     return [
         Profile(run.config.run.profile if processes.is_first() else "", run.workdir, goodput),

@@ -28,12 +28,14 @@ class DevScores(Hook):
         self, run: Run, track: dict[str, Any], *, recorder: Recorder, goodput: Goodput, collapse: Collapse | None
     ):
         self.run, self.track, self.recorder, self.goodput, self.collapse = run, track, recorder, goodput, collapse
-        self.patience = patience_of(run.config.evals, run.batches.steps_per_epoch)
-        evaluated = run.config.student.evaluated(run.student, widths_of(run.teachers))
-        self.embedder = Embedder(evaluated, mesh=run.mesh, compute_dtype=run.compute_dtype, params={})
+        self.patience = patience_of(run.config.evals, run.text.batches.steps_per_epoch)
+        evaluated = run.config.student.evaluated(run.models.student, widths_of(run.models.teachers))
+        self.embedder = Embedder(evaluated, mesh=run.program.mesh, compute_dtype=run.program.compute_dtype, params={})
 
     def at_start(self, step: int, state: TrainState, *, is_new: bool) -> None:
-        ends_here = step == self.run.steps and self.track.get("evaluated", step) != step  # killed after its last save
+        ends_here = (
+            step == self.run.program.steps and self.track.get("evaluated", step) != step
+        )  # a killed run was asked to
         if is_new or ends_here:
             self.evaluate(step, state)
 
@@ -44,13 +46,13 @@ class DevScores(Hook):
     def reason_to_stop(self) -> str:
         if not self.patience or self.track["since_best"] < self.patience:
             return ""
-        return f"{self.track['since_best']} evaluations without a better {self.run.best}"
+        return f"{self.track['since_best']} evaluations without a better {self.run.dev.best}"
 
     def evaluate(self, step: int, state: TrainState) -> None:
         """Runs all dev evaluations and tracks the best score."""
         self.recorder.report(step)
-        student, widths = self.run.config.student, widths_of(self.run.teachers)
-        params = student.evaluated_params(self.run.student, state.params["student"], widths)
+        student, widths = self.run.config.student, widths_of(self.run.models.teachers)
+        params = student.evaluated_params(self.run.models.student, state.params["student"], widths)
         with self.goodput.spent("evaluation"):
             scores = self.scores(step, params)
             spread = self.collapse.spread(step, params, self.embedder) if self.collapse else {}
@@ -69,7 +71,7 @@ class DevScores(Hook):
         """All dev metrics; raises `Diverged` if a score cannot be computed or is not finite."""
         scores: dict[str, float] = {}
         try:
-            for task in self.run.tasks.values():
+            for task in self.run.dev.tasks.values():
                 scores |= task(self.embedder.as_embed(params))
             for name, score in scores.items():
                 if not math.isfinite(score):  # no later score could beat it
@@ -82,7 +84,7 @@ class DevScores(Hook):
 
     def compare(self, step: int, scores: dict[str, float]) -> None:
         """Notes whether these scores are the best so far."""
-        score, best = scores[self.run.best], self.track["best"]
+        score, best = scores[self.run.dev.best], self.track["best"]
         self.track["since_best"] = 0 if best is None or score > best else self.track["since_best"] + 1
         if self.run.exports_last or best is None or score >= best:  # at equal scores the later one, trained for longer
             self.track |= {"best": score, "best_step": step, "scores": scores}

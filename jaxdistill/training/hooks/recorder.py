@@ -29,15 +29,15 @@ class Recorder(Hook):
         callbacks: Sequence[Callback] = (),
     ):
         self.run, self.goodput, self.first_step = run, goodput, first_step
-        self.schedule = schedule_of(run.config, run.steps)
+        self.schedule = schedule_of(run.config, run.program.steps)
         self.writers = None
         if processes.is_first():
             written = -1 if is_new else first_step  # a killed run may have written step 0 without saving it
             self.writers = Writers(run.workdir, last_step=written, config=flat(run.config), callbacks=callbacks)
         self.bar = Progress(
             first_step=first_step,
-            steps=run.steps,
-            batch_size=run.batches.batch_size,
+            steps=run.program.steps,
+            batch_size=run.text.batches.batch_size,
             shown=shown,
             seconds_left=self.seconds_left,
         )
@@ -64,7 +64,7 @@ class Recorder(Hook):
             raise Diverged(f"the loss is not finite at {span}")
         means = {name: float(np.mean([metrics[name] for _, metrics in fetched])) for name in fetched[0][1]}
         rate = self.bar.rate(step)
-        means |= {"learning_rate": float(np.asarray(self.run.schedule(step - 1))), "sentences_per_s": rate}
+        means |= {"learning_rate": float(np.asarray(self.run.program.schedule(step - 1))), "sentences_per_s": rate}
         means |= self.goodput.taken()
         self.bar.show(means["loss"], rate)
         self.write(step, means)

@@ -43,7 +43,7 @@ def planned(run: Run) -> str:
     if folder is None:
         return f"after the last step: {rest}"
     before = _student_before(run)
-    known = {"teacher": run.teacher, "student before": before}
+    known = {"teacher": run.models.teacher, "student before": before}
     models = {name: model for name, model in known.items() if model and not is_cached(*_sts_cache(run, model, folder))}
     models["student after"] = before  # as fast
     seconds: dict[int, float] = {}
@@ -60,7 +60,7 @@ def planned(run: Run) -> str:
 def final_models(run: Run, outcome: Outcome) -> dict[str, SentenceModel]:
     """The models to measure, by name: teachers, and the student before and after training."""
     students = {"student before": _student_before(run), "student after": outcome.student}
-    return ({"teacher": run.teacher} if run.teacher else {}) | students
+    return ({"teacher": run.models.teacher} if run.models.teacher else {}) | students
 
 
 def found_of(run: Run, name: str, model: SentenceModel) -> Found:
@@ -94,7 +94,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _student_before(run: Run) -> SentenceModel:
-    return run.config.student.evaluated(run.student, widths_of(run.teachers))
+    return run.config.student.evaluated(run.models.student, widths_of(run.models.teachers))
 
 
 def _sts_folder(run: Run) -> pathlib.Path | None:
@@ -119,7 +119,9 @@ def _on_sts(run: Run, name: str, model: SentenceModel, reading: run_report.Readi
     def score() -> dict[str, Any]:
         work = _Work.of(model, folder)
         say(f"{name}: {len(sts.TESTS)} STS tests, {work.words}, about {duration(work.seconds(reading))}")
-        return sts.sts_values(_embed(run, model, f"{name}, STS", mesh=run.mesh), folder, sts.TESTS, subsets=False)
+        return sts.sts_values(
+            _embed(run, model, f"{name}, STS", mesh=run.program.mesh), folder, sts.TESTS, subsets=False
+        )
 
     return cached_scores(*_sts_cache(run, model, folder), score)
 
@@ -131,7 +133,7 @@ def _geometry(run: Run, name: str, model: SentenceModel) -> dict[str, float]:
     say(f"{name}: geometry of the vectors")
     title = f"{name}, geometry"
     known = evaluation.Model(
-        embed=_embed(run, model, title, mesh=run.mesh),
+        embed=_embed(run, model, title, mesh=run.program.mesh),
         embed_in_batches=lambda size: _embed(run, model, title, batch_size=size),
         parameters=model.parameter_count,
         size_bytes=0,  # geometry does not depend on it

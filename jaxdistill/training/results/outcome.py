@@ -58,16 +58,18 @@ def outcome_of(
       seconds, spent: fields of `Outcome`.
     """
     checkpoints = open_checkpoints(run, shared=shared)
-    last = checkpoints.restore(run.like, run.shardings)
+    last = checkpoints.restore(run.layout.like, run.layout.shardings)
     assert last is not None  # a training saves its last step
     averaged, best_step = sorted(set(run.config.evals.average)), track["best_step"]
     params = _mean(_params_of(run, checkpoints, last, averaged or [best_step]))
-    student = trained_student(run.config, run.student, params, run.teachers)
+    student = trained_student(run.config, run.models.student, params, run.models.teachers)
     checkpoints.close()
     scores = track["scores"]
     if averaged:
-        embed = sharded_embedder(student, run.config.run, mesh=run.mesh, compute_dtype=run.compute_dtype).as_embed()
-        scores = {name: score for task in run.tasks.values() for name, score in task(embed).items()}
+        embed = sharded_embedder(
+            student, run.config.run, mesh=run.program.mesh, compute_dtype=run.program.compute_dtype
+        ).as_embed()
+        scores = {name: score for task in run.dev.tasks.values() for name, score in task(embed).items()}
     return Outcome(
         student=student,
         best_step=best_step,
@@ -86,7 +88,7 @@ def _params_of(
     """Yields the student's parameters after each of these steps; `last` is the latest checkpoint, already read."""
     for step in steps:
         try:
-            found = last if step == last.step else checkpoints.restore(run.like, run.shardings, step=step)
+            found = last if step == last.step else checkpoints.restore(run.layout.like, run.layout.shardings, step=step)
         except InputError as error:
             if run.config.evals.average:
                 raise InputError(f"{error} evals.average={run.config.evals.average} names it; name others.") from error

@@ -47,14 +47,14 @@ def reading(run: Run, model: SentenceModel, *, progress: bool | str = False) -> 
     Args:
       progress: as `Embedder.encode` takes it.
     """
-    embedder = sharded_embedder(model, run.config.run, mesh=run.mesh)
-    sentences = run.store.texts("text")[:READ_SENTENCES]
-    others = run.store.texts(SECOND)[:READ_SENTENCES] if model.definition.reads_pairs else []
+    embedder = sharded_embedder(model, run.config.run, mesh=run.program.mesh)
+    sentences = run.text.store.texts("text")[:READ_SENTENCES]
+    others = run.text.store.texts(SECOND)[:READ_SENTENCES] if model.definition.reads_pairs else []
     if model.definition.reads_pairs:
         timed = partial(embedder.score, others, show_progress_bar=progress)
     else:
         timed = partial(
-            embedder.encode, role=run.store.roles("text", range(len(sentences))), show_progress_bar=progress
+            embedder.encode, role=run.text.store.roles("text", range(len(sentences))), show_progress_bar=progress
         )
     timed(sentences)
     begun = time.monotonic()

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-import optax
 from jax.sharding import Mesh, NamedSharding
 from jax.typing import DTypeLike
 from jaxtyping import Integer
@@ -17,7 +16,7 @@ from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import Config
 from jaxdistill.config.ranges import LARGEST_INT32
-from jaxdistill.core import InputError, Objective, Sizes, TrainState, refuse
+from jaxdistill.core import InputError, Objective, refuse
 from jaxdistill.data import batches, sources
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.evals import dev_metric
@@ -28,7 +27,7 @@ from jaxdistill.students.parts.student import widths_of
 from jaxdistill.teachers.parts.prompts import check_roles
 from jaxdistill.training import step
 from jaxdistill.training.hooks.profile import profiled_steps
-from jaxdistill.training.run import Run
+from jaxdistill.training.run import Dev, Layout, Models, Program, Run, Text
 from jaxdistill.training.setup import optim
 from jaxdistill.training.setup.dev import dev_tasks, held_out_rows, read_own_sets
 from jaxdistill.training.setup.lengths import training_length
@@ -84,29 +83,29 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     tasks = dev_tasks(config, targets, own_dev, drawn[objective.reserve_rows :]) if absent is None else {}
     steps = step_count(config, data.steps_per_epoch)
     live_teacher = teacher if targets.store is not None or objective.reads else None
-    program = make_program(config, objective, student, teacher, mesh=mesh, live=live_teacher is not None, steps=steps)
+    made = make_step(config, objective, student, teacher, mesh=mesh, live=live_teacher is not None, steps=steps)
     return Run(
         config=config,
         workdir=workdir,
-        mesh=mesh,
-        compute_dtype=dtype,
-        teachers=teachers,
-        labeller_digests=[labeller.digest() for labeller in labellers],
-        student=student,
         objective=objective,
-        store=store,
-        batches=data,
-        steps=steps,
-        schedule=optim.make_schedule(config.optimizer, steps),
-        optimizer=program.optimizer,
-        teacher_params=placed_teacher(live_teacher, program, dtype, absent=absent is not None),
-        sizes=program.sizes,
-        like=program.like,
-        shardings=program.shardings,
-        train_step=program.train_step,
-        seeds=lambda: targets.rows(drawn[: objective.reserve_rows]) if objective.reserve_rows else None,
-        tasks=tasks,
-        best="" if absent is not None else dev_metric.choose(tasks, config.evals.best).metric,
+        models=Models(
+            teachers=teachers, labeller_digests=[labeller.digest() for labeller in labellers], student=student
+        ),
+        text=Text(
+            store=store,
+            batches=data,
+            seeds=lambda: targets.rows(drawn[: objective.reserve_rows]) if objective.reserve_rows else None,
+        ),
+        dev=Dev(tasks=tasks, best="" if absent is not None else dev_metric.choose(tasks, config.evals.best).metric),
+        layout=made.layout,
+        program=Program(
+            mesh=mesh,
+            compute_dtype=dtype,
+            train_step=made.train_step,
+            teacher_params=placed_teacher(live_teacher, made.teacher_shardings, dtype, absent=absent is not None),
+            steps=steps,
+            schedule=optim.make_schedule(config.optimizer, steps),
+        ),
     )
 
 
@@ -160,20 +159,16 @@ def _refuse_patience(config: Config) -> None:
     ])  # fmt: skip
 
 
-class Program(NamedTuple):
-    """The training step of a run, and the layout of its arguments."""
+class MadeStep(NamedTuple):
+    """The training step of a run, with the layout of the state that it takes."""
 
-    optimizer: optax.GradientTransformation
-    sizes: Sizes
-    like: TrainState
-    """Shapes and dtypes of the state before step 1."""
-    shardings: TrainState
+    layout: Layout
     teacher_shardings: dict[str, NamedSharding]
     """Shardings of the live teacher's parameters; empty without one."""
     train_step: step.TrainStep
 
 
-def make_program(
+def make_step(
     config: Config,
     objective: Objective,
     student: SentenceModel,
@@ -182,8 +177,8 @@ def make_program(
     *,
     live: bool,
     steps: int,
-) -> Program:
-    """The jitted training step for these models, whose parameters may be mere shapes; `live`: the step runs the teacher."""
+) -> MadeStep:
+    """The jitted training step of these models, whose parameters may be shapes; `live`: it runs the teacher."""
     optimizer = optim.make_optimizer(config.optimizer, steps)
     compute_dtype = dtype_of(config.run.precision)
     sizes = sizes_of(student, teacher, batch_size=config.data.batch_size, precision=compute_dtype)
@@ -211,18 +206,19 @@ def make_program(
         teacher_dropout=config.teacher.dropout,
         accumulate=config.run.accumulate,
     )
-    return Program(optimizer, sizes, like, shardings, teacher_shardings=of_teacher, train_step=train_step)
+    layout = Layout(optimizer=optimizer, sizes=sizes, like=like, shardings=shardings)
+    return MadeStep(layout, of_teacher, train_step)
 
 
 def placed_teacher(
-    teacher: SentenceModel | None, program: Program, dtype: DTypeLike, *, absent: bool
+    teacher: SentenceModel | None, placed: Mapping[str, NamedSharding], dtype: DTypeLike, *, absent: bool
 ) -> Mapping[str, jax.Array] | Mapping[str, jax.ShapeDtypeStruct]:
     """The live teacher's parameters on the mesh, or as shapes if its devices are absent; empty without one."""
     if teacher is None:
         return {}
     if absent:
         return meshes.frozen_shapes(teacher.params, dtype)
-    return meshes.place_frozen(teacher.params, program.teacher_shardings, dtype)
+    return meshes.place_frozen(teacher.params, placed, dtype)
 
 
 def make_batches(
