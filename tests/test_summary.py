@@ -9,6 +9,7 @@ import pytest
 from jaxdistill.core import InputError
 from jaxdistill.reporting.plots import _series, _smooth, read_curves, training_plot
 from jaxdistill.reporting.tables import (
+    Gain,
     Measured,
     StageRow,
     as_text,
@@ -126,7 +127,9 @@ def test_brackets_and_colons_are_shown_as_they_are():
     tables = [
         score_table({name: {name: 0.5}}, [name], what=name),
         comparison_table({name: Measured(pairs=0.5)}, title=name),
-        stage_table([StageRow(number=1, form="bi", student=name, metric=name, before=None, after=None, sts=None)]),
+        stage_table(
+            [StageRow(number=1, form="bi", student=name, dev=Gain(metric=name, before=None, after=None), sts=None)]
+        ),
     ]
     assert [as_text(table, width=200).count(name) for table in tables] == [3, 2, 2]
 
@@ -150,11 +153,12 @@ def test_a_stage_that_gained_nothing_says_so():
     assert no_gain("dev", 0.5, 0.4, step=4, last=True).endswith("is 40.00 after it; the export is the last checkpoint")
     line = no_gain("dev", 0.5, 0.5, step=0)
     assert line.startswith("NO GAIN: dev was 50.00") and line.endswith("the export is the untrained student")
-    shown = dict(form="bi", student="s", metric="dev", before=0.5, sts=None)
-    rows = [StageRow(number=1, after=0.512, **shown), StageRow(number=2, after=0.5, no_gain=line, **shown)]
+    shown = dict(form="bi", student="s", sts=None)
+    gained, lost = (Gain(metric="dev", before=0.5, after=after, warning=no) for after, no in ((0.512, ""), (0.5, line)))
+    rows = [StageRow(number=1, dev=gained, **shown), StageRow(number=2, dev=lost, **shown)]
     text = as_text(stage_table(rows))
     assert "+1.20" in text and text.count("NO GAIN") == 1 and "paper" not in text
-    rows = [StageRow(number=1, after=0.5, paper=0.7832, **shown), StageRow(number=2, after=0.5, **shown)]
+    rows = [StageRow(number=1, dev=lost, paper=0.7832, **shown), StageRow(number=2, dev=lost, **shown)]
     assert "paper's STS" in (text := as_text(stage_table(rows))) and "78.32" in text
 
 

@@ -56,12 +56,12 @@ def stage_plot(rows: Sequence[StageRow], out_png: str | Path) -> Path:
     figure, (panel,) = canvas(height=4.2)
     for color, form in zip(METRIC_COLORS, dict.fromkeys(row.form for row in rows), strict=False):
         known = [row for row in rows if row.form == form]
-        after = [(row.number, 100 * row.after) for row in known if row.after is not None]
+        after = [(row.number, 100 * row.dev.after) for row in known if row.dev.after is not None]
         name = f"{form}-encoder" if form else "student"
         numbers, scores = zip(*after, strict=True) if after else ((), ())
         panel.plot(numbers, scores, color=color, marker="o", label=f"{name}, exported")
-        compared = [row for row in known if row.after is not None and form != "cross"]
-        before = [(row.number, 100 * row.before) for row in compared if row.before is not None]
+        compared = [row for row in known if row.dev.after is not None and form != "cross"]
+        before = [(row.number, 100 * row.dev.before) for row in compared if row.dev.before is not None]
         if before:
             panel.plot(
                 *zip(*before, strict=True), color=color, marker="o", alpha=0.35, linewidth=1.0, label=f"{name}, before"

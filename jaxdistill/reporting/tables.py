@@ -70,6 +70,24 @@ def comparison_table(rows: Mapping[str, Measured], *, title: str = "") -> Table:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Gain:
+    """What a training gained by the metric that compares its checkpoints; None: not measured."""
+
+    metric: str
+    before: float | None
+    after: float | None
+    warning: str = ""
+    """The line of `no_gain`."""
+
+    @property
+    def shown(self) -> str:
+        """The difference, or that there is none."""
+        if self.warning or self.before is None or self.after is None:
+            return "NO GAIN" if self.warning else "-"
+        return f"{100 * (self.after - self.before):+.2f}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class StageRow:
     """Result of one stage; scores are in [-1, 1], None if not measured."""
 
@@ -77,15 +95,10 @@ class StageRow:
     form: str
     """`bi` or `cross`; empty for objectives that train only one form."""
     student: str
-    """Origin of the student's weights."""
-    metric: str
-    """The metric that chooses checkpoints."""
-    before: float | None
-    after: float | None
+    """Where the student's weights come from."""
+    dev: Gain
     sts: float | None
     """Average of the seven STS tests."""
-    no_gain: str = ""
-    """The result of the function `no_gain`."""
     paper: float | None = None
     """A paper's `sts`, if the stage repeats a row of the paper."""
 
@@ -119,11 +132,10 @@ def stage_table(rows: Sequence[StageRow]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         before, after, sts, paper = (
-            "-" if score is None else hundredfold(score) for score in (row.before, row.after, row.sts, row.paper)
+            "-" if score is None else hundredfold(score)
+            for score in (row.dev.before, row.dev.after, row.sts, row.paper)
         )
-        gain = "-" if row.before is None or row.after is None else f"{100 * (row.after - row.before):+.2f}"
-        gain = "NO GAIN" if row.no_gain else gain
-        shown = [str(row.number), row.form or "-", row.student, row.metric, before, after, gain, sts]
+        shown = [str(row.number), row.form or "-", row.student, row.dev.metric, before, after, row.dev.shown, sts]
         table.add_row(*shown, *[paper] * cites)
     return table
 

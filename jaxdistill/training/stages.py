@@ -20,7 +20,7 @@ from jaxdistill.files import folder_digest, is_remote, write_atomic
 from jaxdistill.files.folders import MARK, refuse_foreign, replacing
 from jaxdistill.paths import data_folder
 from jaxdistill.reporting.plots import stage_plot
-from jaxdistill.reporting.tables import StageRow, as_text, stage_table
+from jaxdistill.reporting.tables import Gain, StageRow, as_text, stage_table
 from jaxdistill.training.hooks.metrics import Callback
 from jaxdistill.training.job import run_training
 from jaxdistill.training.said import say
@@ -153,23 +153,25 @@ def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
                 number=number,
                 form=stage.objective.get("form", ""),
                 student=stage.student.model,
-                metric=metric,
-                before=scores["student before"].get(metric),
-                after=scores["student after"].get(metric),
+                dev=Gain(
+                    metric=metric,
+                    before=scores["student before"].get(metric),
+                    after=scores["student after"].get(metric),
+                    warning=results.get("no_gain", ""),
+                ),
                 sts=scores["student after"].get("average"),
-                no_gain=results.get("no_gain", ""),
                 paper=((results.get("paper") or {}).get("row") or {}).get("scores", {}).get("average"),
             )
         )
     say(as_text(stage_table(rows)))
     for row in rows:
-        if row.no_gain:
-            say(f"stage {row.number}: {row.no_gain}")
+        if row.dev.warning:
+            say(f"stage {row.number}: {row.dev.warning}")
     say(f"plot: {stage_plot(rows, workdir / 'stages.png')}")
     for name, numbers in rivals(stages).items():
-        best = max((row for row in rows if row.number in numbers), key=lambda row: row.after)
+        best = max((row for row in rows if row.number in numbers), key=lambda row: row.dev.after)
         folder = copied(stage_folder(workdir, best.number) / EXPORT, workdir / f"best-{name}")
-        say(f"best {best.form}-encoder: stage {best.number}, {100 * best.after:.2f} {best.metric}: {folder}")
+        say(f"best {best.form}-encoder: stage {best.number}, {100 * best.dev.after:.2f} {best.dev.metric}: {folder}")
 
 
 def rivals(stages: Sequence[Config]) -> dict[str, list[int]]:
