@@ -115,9 +115,9 @@ class Others:
         return ScoreCache(cast(Scorer, self.reranker.embed(progress=_shows_progress()))) if self.reranker else None
 
     def digests(self, unit: Unit) -> list[str]:
-        """Digests of the other models that a unit uses."""
-        asked = ((self.index, unit.asks_index), (self.reranker, unit.asks_reranker))
-        return [candidate.digest() for candidate, is_asked in asked if candidate and is_asked]
+        """Digests of those that a unit asks."""
+        asked = [{"index": self.index, "reranker": self.reranker}[name] for name in unit.asks]
+        return [candidate.digest() for candidate in asked if candidate]
 
 
 def _shows_progress() -> bool:

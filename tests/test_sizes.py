@@ -29,7 +29,6 @@ LARGER = {
     "Model": 10,
     "Modules": 10,
     "SentenceModel": 13,
-    "Unit": 10,
 }
 """Classes still to be divided, and their arguments, all given by name; these numbers fall, but for the records of a card."""
 CALLS_OF_OTHERS = {"eval_shape", "info", "partial", "reshape", "uniform", "warning", "zip"}

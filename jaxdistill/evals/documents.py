@@ -188,8 +188,7 @@ def units_of(
             files=tuple(known) if isinstance(known, SetFiles) else (),
             content=content_digest(in_memory) if in_memory else "",
             run=partial(_values, known, prefix),
-            asks_index=asymmetric,
-            asks_reranker=is_reranked,
+            asks=(*(("index",) if asymmetric else ()), *(("reranker",) if is_reranked else ())),
             is_averaged=is_averaged,
         )
 

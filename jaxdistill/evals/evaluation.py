@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -66,20 +66,16 @@ class Unit:
     `neighbours` (sentences to show) and `scored_pairs` (graded pairs to plot)."""
     is_repeatable: bool = True
     """Whether the same model always gets the same result, so that it can be cached."""
-    asks_index: bool = False
-    """Whether the result also depends on the index model."""
-    asks_reranker: bool = False
-    """Whether the result also depends on the reranker."""
+    asks: tuple[Literal["index", "reranker"], ...] = ()
+    """Other models that the result depends on."""
     is_averaged: bool = True
     """Whether averages include its scores."""
     content: str = ""
-    """Digest of its inputs other than files."""
-    source: str = ""
-    """Digest of the source code, for evaluations from outside the package."""
+    """Digest of what it reads besides files; for evaluations from outside the package, after one of their code."""
 
     def digest(self) -> str:
         """SHA-256 of the name, the protocol, the content, and the names and contents of the files."""
-        sha = hashlib.sha256(f"{self.name}\n{self.protocol}{self.source}{self.content}".encode())
+        sha = hashlib.sha256(f"{self.name}\n{self.protocol}{self.content}".encode())
         for path in self.files:
             sha.update(path.name.encode(errors="surrogateescape"))
             sha.update(hashlib.sha256(path.read_bytes()).digest())
@@ -194,7 +190,7 @@ def task_unit(
         protocol=protocol,
         files=tuple(files),
         run=partial(_task_values, make, asymmetric),
-        asks_index=asymmetric,
+        asks=("index",) if asymmetric else (),
     )
 
 

@@ -115,7 +115,7 @@ def _units(sources: Sources) -> Iterable[Unit | Absent]:
             protocol=PROTOCOL,
             files=(path,),
             run=partial(_values, path, asymmetric),
-            asks_index=asymmetric,
+            asks=("index",) if asymmetric else (),
         )
 
 

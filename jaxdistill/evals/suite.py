@@ -82,7 +82,7 @@ def _wanted(names: Sequence[str], sources: Sources) -> Iterator[Unit | Absent]:
     for evaluation, source in _with_sources():
         if {evaluation.group, *evaluation.names} & set(names):
             for item in evaluation.units(sources):
-                yield item if isinstance(item, Absent) else replace(item, source=source)
+                yield item if isinstance(item, Absent) else replace(item, content=source + item.content)
 
 
 def unit_values(unit: Unit, model: Model, digests: Sequence[str], cache_folder: Path) -> dict[str, Any]:
