@@ -79,7 +79,7 @@ READERS = {".lines": read_lines}
 """
 EVALUATION = """
 import pathlib
-from jaxdistill.evals.evaluation import Evaluation, task_unit
+from jaxdistill.evals.evaluation import Evaluation, Shown, task_unit
 from jaxdistill.evals.pairs import pairs_spearman, read_pairs
 
 PAIRS = pathlib.Path(__file__).parent / "pairs.tsv"
@@ -93,10 +93,12 @@ EVALUATIONS = [
     Evaluation(
         group="mine",
         scores=("mine",),
-        measure="my measure",
         units=units,
         averages=lambda scores: {"mine/half": scores["mine/spearman"] / 2},
-        headings=lambda measured: {"mine/spearman": "my pairs", "mine/absent": "never measured"},
+        shown=Shown(
+            measure="my measure",
+            headings=lambda measured: {"mine/spearman": "my pairs", "mine/absent": "never measured"},
+        ),
     )
 ]
 """

@@ -24,7 +24,6 @@ OPTIONS = {"Architecture", "Data", "Evals", "Optimizer", "RunOptions", "Sources"
 LARGER = {
     "Batches": 15,
     "Entry": 11,
-    "Evaluation": 9,
     "Measured": 9,
     "Model": 10,
     "Modules": 10,

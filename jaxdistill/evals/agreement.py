@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.evals.evaluation import Evaluation
+from jaxdistill.evals.evaluation import Evaluation, Shown
 from jaxdistill.evals.similarity import cosines, similarities, spearman, unit_rows
 
 METRIC = "agreement/spearman"
@@ -82,4 +82,4 @@ def neighbouring_pairs(sentences: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(sentences[::2]), list(sentences[1::2])
 
 
-EVALUATION = Evaluation(scores=("agreement",), dev_headings={METRIC: "agreement with the teacher"})
+EVALUATION = Evaluation(scores=("agreement",), shown=Shown(dev_headings={METRIC: "agreement with the teacher"}))

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Integer
 
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.evals.evaluation import Absent, Evaluation, Sources, Unit, average_heading, average_of, set_units
+from jaxdistill.evals.evaluation import Absent, Evaluation, Shown, Sources, Unit, average_heading, average_of, set_units
 from jaxdistill.evals.pairs import AUC_METRIC, GradedPairs, is_binary
 from jaxdistill.evals.read_table import labelled, part_of
 from jaxdistill.evals.similarity import area_under_roc, refuse_collapsed, similarities
@@ -116,9 +116,11 @@ def _units(sources: Sources) -> Iterable[Unit | Absent]:
 EVALUATION = Evaluation(
     group="pairs",
     scores=("auc", *(metric.partition("/")[0] for metric in DEV_METRICS)),
-    measure="AUC × 100",
     units=_units,
     averages=average_of("auc/average", [f"auc/{name}" for name in SETS]),
-    headings=average_heading("auc/average", "pairs, AUC"),
-    dev_headings={metric: f"{name} dev, AUC" for metric, name in DEV_METRICS.items()},
+    shown=Shown(
+        measure="AUC × 100",
+        headings=average_heading("auc/average", "pairs, AUC"),
+        dev_headings={metric: f"{name} dev, AUC" for metric, name in DEV_METRICS.items()},
+    ),
 )

@@ -26,6 +26,7 @@ from jaxdistill.evals.evaluation import (
     Evaluation,
     Model,
     Scoring,
+    Shown,
     Sources,
     Unit,
     average_heading,
@@ -183,8 +184,7 @@ EVALUATION = Evaluation(
     group="retrieval",
     names=("bitext",),
     scores=("bitext", *SETS),
-    measure="recall × 100",
     units=_units,
     averages=_averages,
-    headings=average_heading(AVERAGE, "translations, recall@1"),
+    shown=Shown(measure="recall × 100", headings=average_heading(AVERAGE, "translations, recall@1")),
 )

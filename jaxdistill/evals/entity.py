@@ -16,7 +16,7 @@ from typing import cast
 import numpy as np
 
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.evals.evaluation import Absent, Evaluation, Model, Scoring, Sources, Unit, index_ways, task_unit
+from jaxdistill.evals.evaluation import Absent, Evaluation, Model, Scoring, Shown, Sources, Unit, index_ways, task_unit
 from jaxdistill.evals.read_table import labelled
 from jaxdistill.evals.similarity import refuse_same_vectors, unit_vectors
 from jaxdistill.ops.nearest import nearest
@@ -107,5 +107,9 @@ def _headings(measured: Collection[str]) -> Mapping[str, str]:
 
 
 EVALUATION = Evaluation(
-    group="retrieval", names=("entities",), scores=("entity",), measure="recall × 100", units=_units, headings=_headings
+    group="retrieval",
+    names=("entities",),
+    scores=("entity",),
+    units=_units,
+    shown=Shown(measure="recall × 100", headings=_headings),
 )

@@ -125,27 +125,34 @@ def own_names(measured: Collection[str]) -> Mapping[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Shown:
+    """How tables and reports show the scores of an evaluation."""
+
+    measure: str = SPEARMAN
+    """Heading of the printed table; `PLAIN` if the scores have units of their own."""
+    headings: Callable[[Collection[str]], Mapping[str, str]] = own_names
+    """Columns of a report's first table: measured score to heading, the most telling first."""
+    dev_headings: Mapping[str, str] = field(default_factory=dict)
+    """The same for scores that choose checkpoints; their columns come after all evaluations'."""
+    drawn: tuple[str, ...] = ()
+    """Units whose `scored_pairs` a report may draw; it draws the first that was measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """An evaluation, for the command line and reports."""
+    """An evaluation: what it measures, and how that is shown."""
 
     group: str = ""
     """Its name for `--tasks`, which several evaluations may share; empty: only trainings run it."""
     names: tuple[str, ...] = ()
     """Further names for `--tasks` that select it or some of its sets."""
     scores: tuple[str, ...]
-    """Prefixes of its scores' names, up to the first slash."""
-    measure: str = SPEARMAN
-    """Heading of the printed table of its scores; `PLAIN` if they have their own units."""
+    """First parts of its score names, up to a slash."""
     units: Callable[[Sources], Iterable[Unit | Absent]] = lambda sources: ()
     """Its units, with an `Absent` for each missing set; none if only trainings run it."""
     averages: Callable[[Mapping[str, float]], Mapping[str, float]] = lambda scores: {}
-    """Averages of its scores, if all scores that they need were measured; a failed unit's score is NaN."""
-    headings: Callable[[Collection[str]], Mapping[str, str]] = own_names
-    """Columns of a report's first table: maps measured scores to headings, the most informative first."""
-    dev_headings: Mapping[str, str] = field(default_factory=dict)
-    """The same for scores that choose checkpoints; their columns come last."""
-    drawn: tuple[str, ...] = ()
-    """Units whose `scored_pairs` a report may plot; it plots the first one that was measured."""
+    """Averages of its scores, if every score that they need was measured; units that failed are NaN among the scores."""
+    shown: Shown = Shown()
 
     def owns(self, score: str) -> bool:
         """Whether a score of this name belongs to this evaluation."""

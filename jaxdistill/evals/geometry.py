@@ -21,7 +21,7 @@ from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError
 from jaxdistill.evals import sts
-from jaxdistill.evals.evaluation import PLAIN, Absent, Evaluation, Sources, Unit
+from jaxdistill.evals.evaluation import PLAIN, Absent, Evaluation, Shown, Sources, Unit
 from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.evals.similarity import spearman, unit_vectors
 
@@ -96,5 +96,5 @@ def _units(sources: Sources) -> Iterable[Unit | Absent]:
 
 
 EVALUATION = Evaluation(
-    group="geometry", scores=("geometry",), measure=PLAIN, units=_units, headings=lambda measured: {}
+    group="geometry", scores=("geometry",), units=_units, shown=Shown(measure=PLAIN, headings=lambda measured: {})
 )

@@ -9,7 +9,7 @@ reports Pearson's). The sets come from a data folder: `multilingual/sts17.es-en.
 from collections.abc import Iterable
 from pathlib import Path
 
-from jaxdistill.evals.evaluation import Absent, Evaluation, Sources, Unit, average_heading, average_of, set_units
+from jaxdistill.evals.evaluation import Absent, Evaluation, Shown, Sources, Unit, average_heading, average_of, set_units
 from jaxdistill.evals.pairs import PairsTask, read_pairs
 from jaxdistill.evals.read_table import part_of
 
@@ -44,5 +44,5 @@ EVALUATION = Evaluation(
     scores=("sts17",),
     units=_units,
     averages=average_of("sts17/average", [f"sts17/{track}" for track in TRACKS]),
-    headings=average_heading("sts17/average", "STS 2017"),
+    shown=Shown(headings=average_heading("sts17/average", "STS 2017")),
 )

@@ -22,6 +22,7 @@ from jaxdistill.evals.evaluation import (
     Absent,
     Evaluation,
     Model,
+    Shown,
     Sources,
     Unit,
     absent,
@@ -133,5 +134,8 @@ def _headings(measured: Collection[str]) -> Mapping[str, str]:
 
 
 EVALUATION = Evaluation(
-    group="retrieval", scores=("nearest",), measure="cosine, overlap × 100", units=_units, headings=_headings
+    group="retrieval",
+    scores=("nearest",),
+    units=_units,
+    shown=Shown(measure="cosine, overlap × 100", headings=_headings),
 )

@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxdistill.core import Embed
 from jaxdistill.evals import probe
-from jaxdistill.evals.evaluation import Absent, Evaluation, Scoring, Sources, Unit, set_units
+from jaxdistill.evals.evaluation import Absent, Evaluation, Scoring, Shown, Sources, Unit, set_units
 from jaxdistill.evals.read_table import part_of
 from jaxdistill.evals.transfer import Rows, pair_features, read_splits, row_vectors
 
@@ -76,4 +76,6 @@ def _headings(measured: Collection[str]) -> Mapping[str, str]:
     return {score: heading for score, heading in known.items() if score in measured}
 
 
-EVALUATION = Evaluation(group="nli", scores=("nli",), measure="accuracy, F1 × 100", units=_units, headings=_headings)
+EVALUATION = Evaluation(
+    group="nli", scores=("nli",), units=_units, shown=Shown(measure="accuracy, F1 × 100", headings=_headings)
+)

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.evals.evaluation import Absent, Evaluation, Model, Sources, Unit, absent, content_digest
+from jaxdistill.evals.evaluation import Absent, Evaluation, Model, Shown, Sources, Unit, absent, content_digest
 from jaxdistill.evals.read_table import table_rows, table_suffix
 from jaxdistill.evals.similarity import area_under_roc, similarities, spearman
 
@@ -163,4 +163,6 @@ def _headings(measured: Iterable[str]) -> Mapping[str, str]:
     return {name: "graded pairs, AUC" if name.endswith("/auc") else "graded pairs" for name in measured}
 
 
-EVALUATION = Evaluation(group="pairs", scores=("pairs",), units=_units, headings=_headings, drawn=("pairs",))
+EVALUATION = Evaluation(
+    group="pairs", scores=("pairs",), units=_units, shown=Shown(headings=_headings, drawn=("pairs",))
+)

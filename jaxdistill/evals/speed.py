@@ -11,7 +11,7 @@ from timeit import timeit
 
 from jaxdistill.core import Embed
 from jaxdistill.evals import sts
-from jaxdistill.evals.evaluation import PLAIN, Absent, Evaluation, Model, Sources, Unit
+from jaxdistill.evals.evaluation import PLAIN, Absent, Evaluation, Model, Shown, Sources, Unit
 from jaxdistill.evals.pairs import GradedPairs
 
 BATCH_SIZE = 128
@@ -45,4 +45,6 @@ def _values(pairs: GradedPairs, model: Model) -> Mapping[str, float]:
     return measured | {"speed/parameters": model.parameters, "speed/weights (bytes)": model.size_bytes}
 
 
-EVALUATION = Evaluation(group="speed", scores=("speed",), measure=PLAIN, units=_units, headings=lambda measured: {})
+EVALUATION = Evaluation(
+    group="speed", scores=("speed",), units=_units, shown=Shown(measure=PLAIN, headings=lambda measured: {})
+)

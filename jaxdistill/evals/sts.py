@@ -24,7 +24,7 @@ from jaxtyping import Float
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.evals.embedding_cache import EmbeddingCache
-from jaxdistill.evals.evaluation import Absent, Evaluation, Model, Sources, Unit, absent
+from jaxdistill.evals.evaluation import Absent, Evaluation, Model, Shown, Sources, Unit, absent
 from jaxdistill.evals.pairs import GradedPairs, read_pairs, scored_pairs
 from jaxdistill.evals.read_table import part_of
 from jaxdistill.evals.similarity import similarities, spearman
@@ -229,7 +229,5 @@ EVALUATION = Evaluation(
     scores=(*SETS, "average"),
     units=_units,
     averages=averages,
-    headings=_headings,
-    dev_headings={"sts-b-dev": "STS-B dev", DEV_METRIC: "STS-B dev"},
-    drawn=DRAWN,
+    shown=Shown(headings=_headings, dev_headings={"sts-b-dev": "STS-B dev", DEV_METRIC: "STS-B dev"}, drawn=DRAWN),
 )

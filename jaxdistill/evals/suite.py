@@ -113,8 +113,8 @@ def _finite(unit: Unit, model: Model) -> dict[str, Any]:
 
 
 def measure(score: str) -> str:
-    """The heading of the table in which a score is printed."""
-    return next((evaluation.measure for evaluation in evaluations() if evaluation.owns(score)), SPEARMAN)
+    """The heading of the table that a score is printed in."""
+    return next((evaluation.shown.measure for evaluation in evaluations() if evaluation.owns(score)), SPEARMAN)
 
 
 def is_plain(score: str) -> bool:
@@ -144,17 +144,17 @@ def headings(measured: Sequence[str]) -> dict[str, str]:
     """Columns of a report's first table: maps scores to headings; scores that choose checkpoints come last."""
     found: dict[str, str] = {}
     for evaluation in evaluations():
-        own = [name for name in measured if evaluation.owns(name) and name not in evaluation.dev_headings]
-        # A function from outside may name a score that no model has.
-        found |= {name: heading for name, heading in evaluation.headings(own).items() if name in own}
+        own = [name for name in measured if evaluation.owns(name) and name not in evaluation.shown.dev_headings]
+        # A part's own function may name a score that no model has.
+        found |= {name: heading for name, heading in evaluation.shown.headings(own).items() if name in own}
     for evaluation in evaluations():
-        found |= {name: heading for name, heading in evaluation.dev_headings.items() if name in measured}
+        found |= {name: heading for name, heading in evaluation.shown.dev_headings.items() if name in measured}
     return found
 
 
 def drawn_units() -> list[str]:
-    """Units whose pairs a report may plot, in order of preference."""
-    return [name for evaluation in evaluations() for name in evaluation.drawn]
+    """Units whose pairs a report may draw, in order of preference."""
+    return [name for evaluation in evaluations() for name in evaluation.shown.drawn]
 
 
 def _with_sources() -> list[tuple[Evaluation, str]]:

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Integer
 
 from jaxdistill.core import Embed
 from jaxdistill.evals import evaluation, probe
-from jaxdistill.evals.evaluation import Absent, Evaluation, Sources, Unit, average_heading, average_of, set_units
+from jaxdistill.evals.evaluation import Absent, Evaluation, Shown, Sources, Unit, average_heading, average_of, set_units
 from jaxdistill.evals.read_table import labelled, part_of
 from jaxdistill.evals.similarity import finite_vectors, refuse_same_vectors
 
@@ -157,8 +157,7 @@ def _units(sources: Sources) -> Iterable[Unit | Absent]:
 EVALUATION = Evaluation(
     group="transfer",
     scores=("transfer",),
-    measure="accuracy, F1 × 100",
     units=_units,
     averages=average_of("transfer/average", [f"transfer/{name}" for name in SETS]),
-    headings=average_heading("transfer/average", "transfer"),
+    shown=Shown(measure="accuracy, F1 × 100", headings=average_heading("transfer/average", "transfer")),
 )
