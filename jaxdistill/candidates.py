@@ -115,7 +115,7 @@ class Others:
         return ScoreCache(cast(Scorer, self.reranker.embed(progress=_shows_progress()))) if self.reranker else None
 
     def digests(self, unit: Unit) -> list[str]:
-        """Digests of those that a unit asks."""
+        """Digests of the other models that a unit uses."""
         asked = [{"index": self.index, "reranker": self.reranker}[name] for name in unit.asks]
         return [candidate.digest() for candidate in asked if candidate]
 

@@ -175,7 +175,7 @@ class Objective:
     reserve_rows: int = 0
     """Number of sentences held out of training, whose teacher vectors initialise the objective's state."""
     reads: Sequence[str] = ()
-    """Which of `READS` it uses, of student and teacher. If any, the teacher reads the student's views."""
+    """Outputs of student and teacher, of `READS`, that it uses. If there are any, the teacher reads the student's views."""
     unread_if: Mapping[str, tuple[Any, ...]] = MappingProxyType({})
     """Options that have no effect while others have a certain value: each to the names of the others, and that value."""
     couples_examples: bool = False

@@ -147,11 +147,11 @@ class Evaluation:
     names: tuple[str, ...] = ()
     """Further names for `--tasks` that select it or some of its sets."""
     scores: tuple[str, ...]
-    """First parts of its score names, up to a slash."""
+    """Prefixes of its scores' names, up to the first slash."""
     units: Callable[[Sources], Iterable[Unit | Absent]] = lambda sources: ()
     """Its units, with an `Absent` for each missing set; none if only trainings run it."""
     averages: Callable[[Mapping[str, float]], Mapping[str, float]] = lambda scores: {}
-    """Averages of its scores, if every score that they need was measured; units that failed are NaN among the scores."""
+    """Averages of its scores, if all scores that they need were measured; a failed unit's score is NaN."""
     shown: Shown = Shown()
 
     def owns(self, score: str) -> bool:

@@ -113,7 +113,7 @@ def _finite(unit: Unit, model: Model) -> dict[str, Any]:
 
 
 def measure(score: str) -> str:
-    """The heading of the table that a score is printed in."""
+    """The heading of the table in which a score is printed."""
     return next((evaluation.shown.measure for evaluation in evaluations() if evaluation.owns(score)), SPEARMAN)
 
 
@@ -153,7 +153,7 @@ def headings(measured: Sequence[str]) -> dict[str, str]:
 
 
 def drawn_units() -> list[str]:
-    """Units whose pairs a report may draw, in order of preference."""
+    """Units whose pairs a report may plot, in order of preference."""
     return [name for evaluation in evaluations() for name in evaluation.shown.drawn]
 
 

@@ -95,7 +95,7 @@ class StageRow:
     form: str
     """`bi` or `cross`; empty for objectives that train only one form."""
     student: str
-    """Where the student's weights come from."""
+    """Origin of the student's weights."""
     dev: Gain
     sts: float | None
     """Average of the seven STS tests."""

@@ -227,7 +227,7 @@ def _lost(run: Run, outcome: Outcome) -> str:
 
 
 def _ending(run: Run, outcome: Outcome, lost: str) -> str:
-    """Which checkpoints the student is of, how long they took, and what to try if nothing was gained."""
+    """Says which checkpoints the student comes from, how long the training took, and what to try if nothing was gained."""
     chosen = f"best checkpoint: step {outcome.best_step:,} by {run.dev.best}"
     if run.exports_last:
         chosen = f"last checkpoint: step {outcome.best_step:,}"
@@ -318,6 +318,6 @@ def teachers_by_name(teachers: Sequence[SentenceModel]) -> dict[str, SentenceMod
 
 
 def _title(run: Run, facts: Facts) -> str:
-    """The method, the student, and the folder that the user gave them."""
+    """The title of the report: method, student, and the name of the user's folder."""
     student = facts.origin.student.removeprefix("package:")
     return f"{public_name(run.config.objective['name'])}: student {student} ({facts.name})"

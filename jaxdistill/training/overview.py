@@ -102,7 +102,7 @@ def model_line(model: SentenceModel) -> str:
 
 
 def teacher_scores(run: Run) -> dict[str, float]:
-    """The value of every dev metric of the teacher, or of several together; empty where it is only there as vectors."""
+    """The teacher's (or the joined teachers') value of each dev metric; empty if the teacher is only stored vectors."""
     options = {"mesh": run.program.mesh, "compute_dtype": run.program.compute_dtype}
     embedders = [sharded_embedder(teacher, run.config.run, **options) for teacher in run.models.teachers]
     embed = embedders[0].as_embed() if run.models.teacher else joint_embed(embedders, run.config.teacher)
@@ -117,7 +117,7 @@ def teacher_scores(run: Run) -> dict[str, float]:
 
 
 def probe(run: Run, batch) -> tuple[float, float]:
-    """(bytes a device, seconds a step), from a step that is thrown away."""
+    """(bytes per device, seconds per step), measured on steps whose results are discarded."""
     seeds = (
         np.ones((run.objective.reserve_rows, run.layout.sizes.width), np.float32)
         if run.objective.reserve_rows

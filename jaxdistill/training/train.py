@@ -61,7 +61,7 @@ def train(run: Run, *, progress: bool, shared: bool = True, callbacks: Sequence[
 
 
 def _first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
-    """The latest readable checkpoint, or the state before step 1 with what the evaluations have seen so far."""
+    """State and record of evaluations: from the latest readable checkpoint, or before step 1."""
     restored = checkpoints.restore(run.layout.like, run.layout.shardings)
     if restored is None:
         return run.first_state(run.text.seeds()), {"best": None, "best_step": 0, "since_best": 0, "before": None}

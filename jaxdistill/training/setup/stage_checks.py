@@ -80,7 +80,7 @@ def _texts(stage: Config) -> Iterator[tuple[str, str]]:
 
 
 def _models(stage: Config) -> Iterator[tuple[str, str]]:
-    """Options that name models, with those that exist before the chain is trained."""
+    """Yields (option, model) for the models that must exist before the chain is trained."""
     named = [*(("teacher.model", name) for name in stage.teacher.models), ("student.model", stage.student.model)]
     return ((option, name) for option, name in named if name not in ("", "teacher") and not STAGE_NAME.fullmatch(name))
 
