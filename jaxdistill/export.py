@@ -32,9 +32,9 @@ from jaxdistill.data.sources import read, split_specs
 from jaxdistill.exports import demo as page
 from jaxdistill.files import is_remote, local
 from jaxdistill.files.folders import refuse_foreign
-from jaxdistill.paths import delivered
+from jaxdistill.paths import delivered, public_name
 from jaxdistill.reporting.model_card import Checkpoint, Facts, averaged_steps, read_facts
-from jaxdistill.training.export import export, export_router, weights_bytes
+from jaxdistill.training.export import export, export_demo, export_router, weights_bytes
 from jaxdistill.training.results.outcome import restored_student
 from jaxdistill.workdir.mirror import fetched_copy
 

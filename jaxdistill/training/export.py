@@ -85,7 +85,7 @@ def export(
         origin = dataclasses.replace(facts.origin, licences=dict(model.licences), languages=languages)
         facts = dataclasses.replace(facts, origin=origin)
     trained_for = {} if facts.index.vectors == "float" else {"trained_for_vectors": facts.index.vectors}
-    with _put_in_place(folder, digest=model.digest(), licences=facts.origin.licences, more=trained_for) as new:
+    with _put_in_place(folder, digest=model.digest(), licences=facts.origin.licences, more=trained_for) as (new, mark):
         save(model, new, card=card_of(model, facts, spec=_spec(folder)))
         if facts.index.dims:
             _name_widths(new / "config.json", facts.index.dims, model.definition.embedding_width)
