@@ -113,7 +113,11 @@ class Reference:
         size = sum(path.stat().st_size for path in file.parent.glob(f"{file.stem}.*"))
         runtime = Runtime(self.model, run)
         alike = runtime.reads_alike(self.sentences)
-        return self._row(name, runtime, lambda batch: lambda texts: self._results(runtime, texts, batch), size, alike)
+
+        def of_batch(size: int) -> Callable[[Sequence[str]], np.ndarray]:
+            return lambda texts: self._results(runtime, texts, size)
+
+        return self._row(name, runtime, of_batch, size, alike=alike)
 
     def of_library(self, folder: Path, size: int) -> list[Measured]:
         """Compares and times sentence-transformers, with torch, on the exported folder; empty if it is not installed."""

@@ -119,8 +119,7 @@ def distill(
       batch_size, learning_rate, seed: `data.batch_size`, in sentences; `optimizer.learning_rate`; `run.seed`.
       options: further options by name, such as `{"evals.every": 100}`; for stages `{"all.run.seed": 1, "stage2.run.steps": 9}`.
       callbacks: called in the first process as `callback(step, metrics)` when a line of `metrics.jsonl` is written: losses every
-        `run.log_every` steps, scores at evaluations; each stage counts its own steps. An exception from a callback ends the
-        training and reaches the caller; the same call resumes from the last checkpoint.
+        `run.log_every` steps, scores at evaluations; each stage counts its own steps. Its exceptions end the training.
       dry_run: build everything, print sizes and estimated time, and return None before step 1.
 
     Raises:

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from jaxdistill.checkpoints.licences import common_languages
 from jaxdistill.checkpoints.model import SentenceModel
@@ -149,15 +150,11 @@ def finish(
     paper: Repeated | None,
     command: str,
 ) -> None:
-    """Exports the student, scores it and its teacher, and writes plots, the final table and the report."""
-    folder = run.workdir / EXPORT
+    """Writes what a training ends with: the export, then the plot, the final table, the report and the results."""
     dev = {"teacher": teacher_scores, "student before": outcome.before, "student after": outcome.scores}
     scores = {name: dev[name] | one.on_sts.get("scores", {}) for name, one in found.items()}
     facts = _facts(run, outcome, scores, command)
-    write_facts(run.workdir, facts)
-    say("writing the export; reloading and comparing it")
-    forms = sources.split_specs(run.config.run.export_to)
-    export(run.config.student.exported(outcome.student), folder, facts=facts, to=forms)
+    folder = _exported(run, outcome, facts)
     title = _title(run, facts)
     plot = training_plot(run.workdir / METRICS, run.workdir / "training.png", title=title)
     measured = {
@@ -165,22 +162,6 @@ def finish(
         for name, model in models.items()
     }
     lost = _lost(run, outcome)
-    results = {
-        "command": command,
-        "config": flat(run.config),
-        "max_length": run.text.store.max_length,
-        "seconds_in_this_process": outcome.seconds,
-        "seconds_of_activities": outcome.spent,
-        "best_metric": run.dev.best,
-        "best_step": outcome.best_step,
-        "averaged_steps": outcome.averaged,
-        "last_step": outcome.last_step,
-        "no_gain": lost,
-        "scores": scores,
-        "measured": {name: dataclasses.asdict(value) for name, value in measured.items()},
-        "paper": dataclasses.asdict(paper) if paper else None,
-        "versions": versions(),
-    }
     say(_scored(measured, scores, paper, title))
     say(_ending(run, outcome, lost))
     say(f"export (reloaded and compared): {folder}")
@@ -198,9 +179,35 @@ def finish(
         paper=paper,
         forms=read_note(folder / MARK).get("forms", []),
     )
+    of_models = {"scores": scores, "measured": {name: dataclasses.asdict(value) for name, value in measured.items()}}
+    results = {"command": command} | _results(run, outcome, lost) | of_models
+    results |= {"paper": dataclasses.asdict(paper) if paper else None, "versions": versions()}
     write_atomic(run.workdir / RESULTS, json.dumps(results, indent=2) + "\n")  # last: its presence marks a finished run
     say(f"results: {run.workdir / RESULTS}")
     say(f"report: {page}")
+
+
+def _exported(run: Run, outcome: Outcome, facts: Facts) -> pathlib.Path:
+    """Exports the student; returns the folder."""
+    write_facts(run.workdir, facts)
+    say("writing the export; reloading and comparing it")
+    forms = sources.split_specs(run.config.run.export_to)
+    return export(run.config.student.exported(outcome.student), run.workdir / EXPORT, facts=facts, to=forms)
+
+
+def _results(run: Run, outcome: Outcome, lost: str) -> dict[str, Any]:
+    """What `results.json` says of the training itself."""
+    return {
+        "config": flat(run.config),
+        "max_length": run.text.store.max_length,
+        "seconds_in_this_process": outcome.seconds,
+        "seconds_of_activities": outcome.spent,
+        "best_metric": run.dev.best,
+        "best_step": outcome.best_step,
+        "averaged_steps": outcome.averaged,
+        "last_step": outcome.last_step,
+        "no_gain": lost,
+    }
 
 
 def _scored(
