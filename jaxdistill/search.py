@@ -17,8 +17,8 @@ encode cut them with `--dims`, give the same `--dims` here. Binary vectors give 
 which the float query re-ranks (`--rescore=N`). `--full_vectors=FILE`, another output of encode, re-ranks the candidates of any
 small form.
 
-With `--corpus_model`, another model encodes the corpus than the queries, so that a small student can search its teacher's index,
-as in LEAF (arXiv 2509.12539).
+`--corpus_model` names another model that encodes the corpus, so that a small student can search its teacher's index, as in
+LEAF (arXiv 2509.12539).
 """
 
 import argparse

@@ -63,7 +63,7 @@ class Negatives(NamedTuple):
         return np.flatnonzero(~np.isfinite(self.scores).all(axis=1))
 
     def put(self, queries: Integer[np.ndarray, " some"], new: "Negatives") -> None:
-        """Replaces the negatives of some queries; `new` must come from the same kinds of limits."""
+        """Replaces the negatives of some queries; in `new`, the same limits must be set, possibly to other values."""
         for array, changed in zip(self._arrays(), new._arrays(), strict=True):
             array[queries] = changed
 

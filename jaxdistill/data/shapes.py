@@ -70,7 +70,7 @@ def choose_shapes(
 
 
 class _Needs(NamedTuple):
-    """Rows that the simulated batches of one stream need, in each form of a row."""
+    """How many rows the simulated batches of one stream need, for each row length and number of parts."""
 
     forms: Sequence[tuple[int, int]]
     """(length, number of parts) of a row, lengths ascending."""

@@ -21,7 +21,7 @@ RARE, UNSEEN = "rare", "unseen"
 
 
 def _variation(default: Any) -> Any:
-    """A field for a variation from BERT's block that few families have."""
+    """A field in which few families differ from BERT; `identity` omits it if it has its default."""
     return dataclasses.field(default=default, metadata={RARE: True})
 
 

@@ -1,7 +1,7 @@
-"""GGUF, for llama.cpp and what is built on it: `gguf/model.gguf` and, in half precision, `gguf/model_f16.gguf`.
+"""GGUF, for llama.cpp and programs built on it: `gguf/model.gguf` and, in half precision, `gguf/model_f16.gguf`.
 
-A file holds the weights under llama.cpp's names, the vocabulary, and how tokens are pooled. llama.cpp has the graphs and splits
-texts into tokens itself: BERT's WordPiece is the only tokenizer that is written, and it reads some scripts otherwise
+A file holds the weights under llama.cpp's names, the vocabulary, and the pooling. llama.cpp has its own graphs and tokenises
+texts itself. Only BERT's WordPiece tokenizer can be exported, and llama.cpp tokenises some scripts differently
 (docs/deployment.md).
 """
 

@@ -91,7 +91,7 @@ class Measured:
 
 
 def table(rows: Sequence[Measured]) -> list[dict[str, str]]:
-    """The cells of rows by column, the same columns in each."""
+    """One mapping of columns to cells per row; all rows have the same columns."""
     cells = [row.cells() for row in rows]
     columns = dict.fromkeys(column for row in cells for column in row)
     return [{column: row.get(column, "") for column in columns} for row in cells]

@@ -77,7 +77,7 @@ class Runtime:
         return np.exp(-np.logaddexp(0.0, -logits))
 
     def reads_alike(self, texts: Sequence[str]) -> Bool[np.ndarray, " n"]:
-        """Whether the form reads each text, without a prompt, as the same tokens as the model."""
+        """Whether the form tokenises each text, without a prompt, as the model does."""
         if self._own_tokens is None:
             return np.ones(len(texts), bool)
         return np.array([self._own_tokens(text) == self.model.tokenizer.encode(text).ids for text in texts])

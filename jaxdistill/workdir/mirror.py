@@ -228,7 +228,7 @@ class Mirror:
         return bool(own) and said is not None and own.items() <= said.items()
 
     def _write(self, *, mode: str = "overwrite", **news: Any) -> None:
-        """Writes the record. It stays after the run, so that numbers only grow."""
+        """Writes this run's record. A run's last record is never removed, so that the numbers of records only grow."""
         with self._writing:
             self._record |= news | {"renewed": time.time()}
             self.bucket.write(RECORD.format(self._number), json.dumps(self._record, indent=1).encode(), mode=mode)

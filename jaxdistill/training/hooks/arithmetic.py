@@ -55,7 +55,7 @@ def _add(total: dict[str, Products], found: Mapping[str, Products], times: float
 
 
 def _inside(params: Mapping[str, Any]) -> list[Jaxpr]:
-    """The programs that an operation calls."""
+    """The jaxprs that an operation calls, such as the body of a loop."""
     values = [one for value in params.values() for one in (value if isinstance(value, tuple) else (value,))]
     # Before JAX 0.12, a jaxpr with and one without its constants are two classes.
     return [getattr(one, "jaxpr", one) for one in values if hasattr(one, "eqns")]

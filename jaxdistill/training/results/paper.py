@@ -37,7 +37,7 @@ class Repeated:
         return f"this run has the options of configs/{self.preset}" + (f" except {shown}{more}" if shown else "")
 
     def beside(self, measured: Collection[str]) -> Cited:
-        """The row with the scores that the run has measured too; if there are none, with its STS scores."""
+        """The paper's row, reduced to scores that the run has measured; if it has measured none, to STS scores."""
         return self.row.only(measured if {*measured} & {*self.row.scores} else (*sts.TESTS, "average"))
 
     def line(self, measured: Collection[str]) -> str:
