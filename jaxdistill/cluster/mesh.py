@@ -139,6 +139,7 @@ def unsharded(params: Params, shardings: Mapping[str, NamedSharding], dtype: DTy
         if "data" not in split.spec:
             return array
         axes = [None if axis == "data" else axis for axis in split.spec]
+        # Biases, norms and tables stay float32: unlike kernels, they are not rounded when they are used.
         sent = jnp.dtype(dtype if path.endswith("/kernel") else array.dtype)
         return _moved(array, split, NamedSharding(split.mesh, PartitionSpec(*axes)), sent.name)
 
@@ -155,6 +156,7 @@ def _moved_forward(array: Array, split: NamedSharding, whole: NamedSharding, sen
 
 
 def _moved_backward(split: NamedSharding, whole: NamedSharding, sent: str, saved: None, cotangent: Array):
+    # Not cast to `sent`: rounding before the sum over devices would lose small contributions.
     del whole, sent, saved
     return (jax.lax.with_sharding_constraint(cotangent, split),)
 

@@ -220,6 +220,7 @@ class Whitened:
         self._array, self.shape = array, (len(array), components or array.shape[1])
         sample = np.asarray(array[np.unique(np.linspace(0, len(array) - 1, SAMPLE, dtype=np.int64))], np.float64)
         self._mean = sample.mean(axis=0)
+        # float64: `eigh` of float32 would blur the small variances, by which `power` then divides.
         variances, directions = np.linalg.eigh((sample - self._mean).T @ (sample - self._mean) / len(sample))
         varies = variances > LEAST_VARIANCE * variances[-1]
         scale = np.where(varies, np.where(varies, variances, 1.0) ** (-power / 2), 0.0)

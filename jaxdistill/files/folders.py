@@ -125,11 +125,13 @@ def _clear_leftovers(folder: Path) -> None:
     for working in folder.parent.glob(f".{glob.escape(folder.name[:40])}.*{WORKING}"):
         lock = FileLock(working / LOCK)
         try:
+            # Without a lock file, another program may just have created the folder.
             if not (working / LOCK).is_file():
                 continue
             lock.acquire(timeout=0)
         except (Timeout, OSError):
             continue
+        # The lock is free, so its program is dead; an old version without a new one means it died between the renames.
         if (working / OLD).is_dir() and not folder.exists():
             (working / OLD).rename(folder)
         lock.release()

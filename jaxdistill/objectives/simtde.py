@@ -106,6 +106,7 @@ class SimTDE(Objective):
         if self.sentence_loss == "kl":
             log_p, log_q = jax.nn.log_softmax(wanted, axis=-1), jax.nn.log_softmax(mine, axis=-1)
             return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
+        # 1 - cosine is never negative, so MAE needs no absolute value.
         missing = 1.0 - jnp.sum(unit(mine) * unit(wanted), axis=-1)
         return jnp.square(missing) if self.sentence_loss == "cosine_mse" else missing
 

@@ -83,6 +83,7 @@ def nearest_groups(
       dot: as in `nearest`.
     """
     count, kept = min(count, len(np.unique(groups))), count
+    # A few groups may hold all of the best rows: keep more rows until every query has enough groups.
     while True:
         kept = min(kept * ROWS_PER_GROUP, len(groups))
         cosines, rows = nearest(queries, read_blocks(), count=kept, dot=dot)

@@ -76,6 +76,7 @@ def _smaller(a: Architecture, heads: int, intermediate: int) -> Architecture:
         key_heads=0 if keys == heads else keys,
         head_size=0 if width * heads == a.hidden_size else width,
     )
+    # Only a family that writes `head_dim` can state a head size other than hidden_size / heads.
     if after.head_size and family(a.family).config(after).get("head_dim") != width:
         raise InputError(
             f"student.heads={heads}: the heads of a {a.family} checkpoint always have hidden_size / heads = {width} numbers, so "
@@ -109,6 +110,7 @@ def _energies(
     """Squared norm of each unit's contribution to the hidden states."""
     rows = np.asarray(params[path], np.float32).reshape(units, -1, params[path].shape[-1])
     products = np.einsum("ufd,ued->ufe", rows, rows)
+    # The sum over tokens of ||x w||^2 is the trace of w^T (sum x^T x) w; by magnitude, the moments are the identity.
     seen = np.eye(rows.shape[1], dtype=np.float32)[None] if moments is None else np.asarray(moments[path])
     return np.sum(products * seen, axis=(1, 2))
 

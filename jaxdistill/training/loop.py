@@ -44,8 +44,9 @@ def run_steps(
             for hook in hooks:
                 hook.before_step(step, state)
             with goodput.step(run.program.train_step, state, run.program.teacher_params, batch):
-                with jax.transfer_guard("disallow"):  # nothing else goes to or from the devices in a step
+                with jax.transfer_guard("disallow"):  # an implicit transfer would stall every step
                     state, metrics = run.program.train_step(state, run.program.teacher_params, batch)
+                # The loss, not the state: the next step donates the state's buffers.
                 if len(in_flight) == STEPS_IN_FLIGHT:
                     jax.block_until_ready(in_flight[0])
                 in_flight.append(metrics["loss"])

@@ -61,6 +61,7 @@ class Nested(Wrapped):
                 f"nested/{dim}/kernel": dim**-0.5 * jax.random.normal(one, (dim, sizes.width), jnp.float32)
                 for dim, one in zip(shorter, jax.random.split(of_matrices, max(len(shorter), 1)), strict=False)
             }
+            # All widths share the whole vector's state: mapped to the full width, they need no queue of their own.
             return {**params, **matrices}, {"whole": whole}
         states = {
             str(dim): self.objective.init(
