@@ -131,11 +131,11 @@ class Shown:
     measure: str = SPEARMAN
     """Heading of the printed table; `PLAIN` if the scores have units of their own."""
     headings: Callable[[Collection[str]], Mapping[str, str]] = own_names
-    """Columns of a report's first table: measured score to heading, the most telling first."""
+    """Columns of a report's first table: maps measured scores to headings, the most informative first."""
     dev_headings: Mapping[str, str] = field(default_factory=dict)
-    """The same for scores that choose checkpoints; their columns come after all evaluations'."""
+    """The same for scores that choose checkpoints; their columns come last."""
     drawn: tuple[str, ...] = ()
-    """Units whose `scored_pairs` a report may draw; it draws the first that was measured."""
+    """Units whose `scored_pairs` a report may plot; it plots the first one that was measured."""
 
 
 @dataclass(frozen=True, kw_only=True)

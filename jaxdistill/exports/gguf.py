@@ -47,13 +47,13 @@ NOMIC_BERT = BERT | {
     "layers/*/gate": "blk.*.ffn_gate",
 }
 GRAPHS = {"bert": BERT, "nomic-bert": NOMIC_BERT}
-"""llama.cpp's graphs, and its names of our layers."""
+"""Maps llama.cpp's graphs to its names of our layers."""
 POOLINGS = {"mean": "MEAN", "cls": "CLS", "last": "LAST"}
-"""Our poolings to llama.cpp's."""
+"""Maps our poolings to llama.cpp's."""
 TABLES = ("position_embd.weight", "token_types.weight")
 """Matrices that stay in single precision."""
 WORD_START = "\u2581"
-"""Begins pieces that begin a word; those within a word lose their `##`."""
+"""Prefix of pieces that begin a word; pieces within a word lose their `##`."""
 
 
 def refusal(model: SentenceModel) -> str:
@@ -85,7 +85,7 @@ def write(model: SentenceModel, folder: Path, *, calibration: Sequence[str] = ()
 
 
 def runner(model: SentenceModel, file: Path) -> TextRun:
-    """Runs a file in llama.cpp, sentence by sentence."""
+    """A function that runs a file in llama.cpp, sentence by sentence."""
     llama = _Llama(file, model.max_length)
 
     def run(**given: np.ndarray) -> np.ndarray:
@@ -100,7 +100,7 @@ def runner(model: SentenceModel, file: Path) -> TextRun:
 
 
 def _graph(a: Architecture) -> str:
-    """The graph of llama.cpp that computes the encoder; empty: none."""
+    """llama.cpp's graph that computes the encoder; empty if there is none."""
     if a.projects_embeddings or a.relative_buckets or a.is_static:
         return ""
     if not a.beyond_bert and a.activation in ("gelu", "gelu_tanh"):
@@ -139,7 +139,7 @@ def _write(model: SentenceModel, file: Path, *, half: bool) -> None:
 
 
 def _tensors(a: Architecture, params: Mapping[str, np.ndarray], longest: int) -> dict[str, np.ndarray]:
-    """Tensors by llama.cpp's names. Positions begin with the first token's, and end where the tokenizer cuts a text."""
+    """Tensors by llama.cpp's names. The position table has only the rows from the first token's up to the maximum length."""
     found = tensors_from_params(params, tensor_names(GRAPHS[_graph(a)], params))
     if a.position_table:
         rows = found["position_embd.weight"]
@@ -148,7 +148,7 @@ def _tensors(a: Architecture, params: Mapping[str, np.ndarray], longest: int) ->
 
 
 def _vocabulary(model: SentenceModel) -> dict[str, Any]:
-    """Settings of llama.cpp's WordPiece; empty where it does not read as the tokenizer does."""
+    """Settings of llama.cpp's WordPiece; empty if it would tokenise differently."""
     tokenizer, a = model.tokenizer, model.definition.architecture
     pieces, normalizer, ends = tokenizer.model, tokenizer.normalizer, tokenizer.encode("").ids
     unknown = unknown_id(tokenizer)
@@ -196,16 +196,18 @@ class _Llama:
     def __init__(self, file: Path, longest: int):
         self._api, self._longest = imported("llama_cpp", EXTRA), longest
         sizes = dict(n_ctx=longest, n_batch=longest, n_ubatch=longest)
-        threads = dict(n_threads=1, n_threads_batch=1)  # several wait in a loop, for long on a busy machine
+        threads = dict(
+            n_threads=1, n_threads_batch=1
+        )  # several threads busy-wait, which takes long on a loaded machine
         self._model = self._api.Llama(model_path=str(file), embedding=True, verbose=False, **sizes, **threads)
 
     def tokens(self, text: str) -> list[int]:
-        """Ids of a text's tokens, special ones included, cut as our tokenizer cuts them."""
+        """Ids of a text's tokens, special ones included, truncated as by the model's tokenizer."""
         ids = self._model.tokenize(text.encode())
         return ids if len(ids) <= self._longest else [*ids[: self._longest - 1], ids[-1]]
 
     def vector(self, ids: Sequence[int]) -> Float[np.ndarray, " d"]:
-        """The pooled vector of a sentence. `Llama.embed` would cut texts without their last token."""
+        """The pooled vector of a sentence. Not `Llama.embed`, which truncates long texts without the final special token."""
         api, context = self._api, self._model.ctx
         batch = api.llama_batch_init(len(ids), 0, 1)
         try:

@@ -47,7 +47,7 @@ def with_options(
 
 
 def placed(name: str, count: int, *, flag: str = "") -> tuple[str, Sequence[int]]:
-    """The option that a name means, and the stages, counted from 0, in which it is replaced."""
+    """The option that a name refers to, and the stages, counted from 0, in which it applies."""
     first, _, option = name.partition(".")
     if first == "all":
         return option, range(count)

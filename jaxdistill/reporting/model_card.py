@@ -30,7 +30,7 @@ class Origin:
     licences: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Maps the models that the student was made from to their licences; empty if their cards state none."""
     languages: str = ""
-    """Languages that the cards of these models have in common, such as `en, de`."""
+    """Languages common to the cards of these models, such as `en, de`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,9 +57,9 @@ class Checkpoint:
     chosen_by: str = ""
     """The dev score that chose this step's checkpoint."""
     averaged: str = ""
-    """Steps of the checkpoints whose mean the student is; empty: it is one checkpoint."""
+    """Steps of the averaged checkpoints; empty if the student is a single checkpoint."""
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Score name to value in [-1, 1], such as `{"sts-b-dev/spearman": 0.84}`."""
+    """Maps names of scores to values in [-1, 1], such as `{"sts-b-dev/spearman": 0.84}`."""
     teacher_scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
@@ -72,7 +72,7 @@ class Prompts:
     roles: str = ""
     """Which sentences are queries and which are documents; see `data.roles`."""
     role_prompts: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
-    """For each role of the text, `student` and `teacher` to the prompt that each reads before its sentences."""
+    """For each role of the text, maps `student` and `teacher` to their prompts."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ class Models:
     labeller_digests: Sequence[str]
     """Digests of the models that label the text's pairs."""
     student: SentenceModel
-    """Untrained, with its head."""
+    """The untrained student, with its head."""
 
     @property
     def teacher(self) -> SentenceModel | None:
@@ -44,7 +44,7 @@ class Text:
     store: tokenize.TokenStore
     batches: batches.Batches
     seeds: Callable[[], np.ndarray | None]
-    """Gives the teacher's embeddings of the queue's first sentences, `[k, e]`; None if it needs none."""
+    """Returns the teacher's vectors of the queue's first sentences, `[k, e]`; None if the objective needs none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,14 +52,14 @@ class Dev:
     """The evaluations during training."""
 
     tasks: Mapping[str, Task]
-    """Metric to evaluation; all are measured."""
+    """Maps each dev metric to its evaluation."""
     best: str
-    """The metric that picks the best checkpoint."""
+    """The metric that chooses the best checkpoint."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What the state of a run holds, and where."""
+    """Shapes and shardings of a run's state."""
 
     optimizer: optax.GradientTransformation
     sizes: Sizes
@@ -77,7 +77,7 @@ class Program:
     compute_dtype: DTypeLike
     train_step: step.TrainStep
     teacher_params: Mapping[str, Any]
-    """On the mesh, or shapes where its devices are not there; empty where the step has no teacher."""
+    """The live teacher's parameters on the mesh, or shapes if its devices are absent; empty if the step has no teacher."""
     steps: int
     schedule: optax.Schedule
 

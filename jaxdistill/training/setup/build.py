@@ -178,7 +178,7 @@ def make_step(
     live: bool,
     steps: int,
 ) -> MadeStep:
-    """The jitted training step of these models, whose parameters may be shapes; `live`: it runs the teacher."""
+    """The jitted training step for these models, whose parameters may be mere shapes; `live`: the step runs the teacher."""
     optimizer = optim.make_optimizer(config.optimizer, steps)
     compute_dtype = dtype_of(config.run.precision)
     sizes = sizes_of(student, teacher, batch_size=config.data.batch_size, precision=compute_dtype)
