@@ -37,7 +37,7 @@ width in each dtype, the bytes per vector, and a plot of score against bytes. Qu
 If --out is a folder, its index.html shows tables and plots, and needs no network.
 
 Several processes, started as for training, each encode a part; the first one prints and writes. All must see the same sets
-and models: a set that one of them cannot read fails for all. Speed is measured on the devices of one process.
+and models: a set that one of them cannot read fails for all. Each measures speed on its own devices.
 """
 
 import argparse

@@ -196,7 +196,7 @@ class PartWriter:
 
     @cached_property
     def _wide(self) -> type[np.unsignedinteger]:
-        # Two bytes where they suffice: ids are most of a store.
+        # Two bytes suffice for most vocabularies and halve the ids.
         return np.uint16 if self.tokenizer.get_vocab_size() <= 1 << 16 else np.uint32
 
     @cached_property

@@ -12,7 +12,7 @@ def filled(name: str, **values: Any) -> str:
         loader=jinja2.PackageLoader("jaxdistill", "assets"),
         autoescape=jinja2.select_autoescape(),
         undefined=jinja2.StrictUndefined,
-        trim_blocks=name.endswith(".md"),  # keeps lines in .html, where tags stand alone
+        trim_blocks=name.endswith(".md"),  # .html keeps the line break after a tag
         keep_trailing_newline=True,
     )
     return environment.get_template(name).render(**values)
