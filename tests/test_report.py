@@ -15,8 +15,9 @@ from selenium.webdriver.support.ui import WebDriverWait
 from jaxdistill.core import InputError
 from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.reporting import page as report
-from jaxdistill.reporting.figures import BINS, Entry, figures
+from jaxdistill.reporting.figures import BINS, Entry, Examples, figures
 from jaxdistill.reporting.plots import Curves
+from jaxdistill.reporting.tables import Costs
 
 PAIRS, HOSTILE = 60, "<script>document.title = 'taken'</script><img src=x onerror=alert(1)> & \"quotes\" </script>"
 PHONE = 390
@@ -40,16 +41,22 @@ def entry(number: int) -> Entry:
             "geometry/alignment": 0.2 + 0.01 * number,
             "geometry/uniformity": -2.0,
         },
-        parameters=9_000_000 // (number + 1),
-        size_bytes=36_000_000 // (number + 1),
-        sentences_per_s=100.0 * (number + 1),
-        scored_pairs=ScoredPairs(
-            name="pairs.tsv", gold=gold.tolist(), similarities=found.tolist(), pairs=[(HOSTILE, "rain")] * PAIRS
+        costs=Costs(
+            parameters=9_000_000 // (number + 1),
+            size_bytes=36_000_000 // (number + 1),
+            sentences_per_s=100.0 * (number + 1),
         ),
-        neighbours={"nearest": examples},
-        curves=Curves(loss=[(step, 1 / step) for step in range(1, 8)], metrics={"pairs/spearman": [(0, 0.5), (7, 0.6)]})
-        if number
-        else None,
+        examples=Examples(
+            scored_pairs=ScoredPairs(
+                name="pairs.tsv", gold=gold.tolist(), similarities=found.tolist(), pairs=[(HOSTILE, "rain")] * PAIRS
+            ),
+            neighbours={"nearest": examples},
+            curves=Curves(
+                loss=[(step, 1 / step) for step in range(1, 8)], metrics={"pairs/spearman": [(0, 0.5), (7, 0.6)]}
+            )
+            if number
+            else None,
+        ),
         failed={"nli/snli": HOSTILE} if number else {},
     )
 
@@ -118,7 +125,7 @@ def test_every_group_has_columns(scores, headings):
 
 
 def test_only_what_was_measured_is_drawn_and_the_page_says_what_is_lacking():
-    bare = [Entry(name="a", scores={"average": 0.5}, parameters=100)]
+    bare = [Entry(name="a", scores={"average": 0.5}, costs=Costs(parameters=100))]
     assert list(drawn(bare)) == ["size"]
     page = report.html_page(report.Report(title="t", entries=bare))
     assert "Not measured: gold scores" in page and "--tasks=geometry" in page and "score and size;" not in page

@@ -23,8 +23,6 @@ OPTIONS = {"Architecture", "Data", "Evals", "Optimizer", "RunOptions", "Sources"
 """Classes that are options, given by name: sections of the config, settings of a network, flags of an evaluation."""
 LARGER = {
     "Batches": 15,
-    "Entry": 11,
-    "Measured": 9,
     "Model": 10,
     "Modules": 10,
     "SentenceModel": 13,

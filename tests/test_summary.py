@@ -9,6 +9,7 @@ import pytest
 from jaxdistill.core import InputError
 from jaxdistill.reporting.plots import _series, _smooth, read_curves, training_plot
 from jaxdistill.reporting.tables import (
+    Costs,
     Gain,
     Measured,
     StageRow,
@@ -98,9 +99,11 @@ def test_the_comparison_has_a_line_for_whatever_was_measured():
     text = as_text(
         comparison_table(
             {
-                "teacher": Measured(agreement=1.0, parameters=22_713_216, size_bytes=90_868_376, sentences_per_s=410.4),
-                "student before": Measured(agreement=0.7612, parameters=17_389_824),
-                "student after": Measured(agreement=0.96344, parameters=17_389_824, size_bytes=69_600_000),
+                "teacher": Measured(
+                    agreement=1.0, costs=Costs(parameters=22_713_216, size_bytes=90_868_376, sentences_per_s=410.4)
+                ),
+                "student before": Measured(agreement=0.7612, costs=Costs(parameters=17_389_824)),
+                "student after": Measured(agreement=0.96344, costs=Costs(parameters=17_389_824, size_bytes=69_600_000)),
             }
         )
     )

@@ -13,9 +13,10 @@ from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.files import try_writing
 from jaxdistill.paths import public_name
 from jaxdistill.reporting import page as report
-from jaxdistill.reporting.figures import Entry
+from jaxdistill.reporting.figures import Entry, Examples
 from jaxdistill.reporting.model_card import FACTS_FILE, read_facts
 from jaxdistill.reporting.plots import read_curves
+from jaxdistill.reporting.tables import Costs
 
 Value = TypeVar("Value")
 RESULTS = "results.json"
@@ -75,13 +76,17 @@ def _entry(name: str, row: Mapping[str, Any], scored_pairs: ScoredPairs | None, 
     return Entry(
         name=name,
         scores=row["scores"],
-        parameters=row["parameters"] or None,  # BM25 has none
-        size_bytes=row["size_bytes"] or None,
+        costs=Costs(
+            parameters=row["parameters"] or None,  # BM25 has none
+            size_bytes=row["size_bytes"] or None,
+            sentences_per_s=row["scores"].get(speed.RATE),
+        ),
         vector_bytes=row["vector_bytes"] or None,
-        sentences_per_s=row["scores"].get(speed.RATE),
-        scored_pairs=scored_pairs,
-        neighbours=row["neighbours"],
-        curves=_readable(partial(read_curves, metrics)) if metrics and metrics.is_file() else None,
+        examples=Examples(
+            scored_pairs=scored_pairs,
+            neighbours=row["neighbours"],
+            curves=_readable(partial(read_curves, metrics)) if metrics and metrics.is_file() else None,
+        ),
         failed=row["failed"],
     )
 

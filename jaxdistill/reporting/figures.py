@@ -16,6 +16,7 @@ import numpy as np
 from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.evals.ranking import NDCG
 from jaxdistill.reporting.plots import Curves
+from jaxdistill.reporting.tables import Costs
 
 COLORS = ("#c2573a", "#3b6ea5", "#4f8a4c", "#7b5aa6", "#b8862d", "#3f9aa0", "#b5507f", "#6b5b4b", "#2f4b7c", "#8f9a3b")
 TEACHER_COLOR = "#4a4a4a"
@@ -36,22 +37,26 @@ DOCUMENTS = "documents/"
 
 
 @dataclass(frozen=True, kw_only=True)
+class Examples:
+    """What a report shows of a model besides numbers. None or an empty collection means unknown."""
+
+    scored_pairs: ScoredPairs | None = None
+    neighbours: Mapping[str, Sequence[Mapping[str, Any]]] | None = None
+    """Maps studies to their examples, each with `query` and `found` sentences as in `evals/neighbours.py`."""
+    curves: Curves | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Entry:
     """One model in a report. None or an empty collection means unknown."""
 
     name: str
     scores: Mapping[str, float]
     """Maps names of scores to values, in [-1, 1] or in their own units."""
-    parameters: int | None = None
-    size_bytes: int | None = None
-    """Size of the weights files."""
+    costs: Costs = Costs()
     vector_bytes: int | None = None
     """Size of a stored vector."""
-    sentences_per_s: float | None = None
-    scored_pairs: ScoredPairs | None = None
-    neighbours: Mapping[str, Sequence[Mapping[str, Any]]] | None = None
-    """Maps studies to their examples, each with `query` and `found` sentences as in `evals/neighbours.py`."""
-    curves: Curves | None = None
+    examples: Examples = Examples()
     failed: Mapping[str, str] | None = None
     """Maps failed evaluations to the reasons."""
     is_cited: bool = False
@@ -101,14 +106,14 @@ def _gold_scatters(entries: Sequence[Entry], colors: Mapping[str, str]) -> Itera
     every = [
         similarity
         for entry in entries
-        if entry.scored_pairs is not None
-        for similarity in entry.scored_pairs.similarities
+        if entry.examples.scored_pairs is not None
+        for similarity in entry.examples.scored_pairs.similarities
     ]
     axis = {"range": [min(every, default=0.0) - 0.05, max(every, default=1.0) + 0.05]}
     for number, entry in enumerate(entries):
-        if entry.scored_pairs is None:
+        if entry.examples.scored_pairs is None:
             continue
-        pairs = entry.scored_pairs
+        pairs = entry.examples.scored_pairs
         trace = {
             "type": "scatter",
             "mode": "markers",
@@ -128,7 +133,11 @@ def _gold_scatters(entries: Sequence[Entry], colors: Mapping[str, str]) -> Itera
 
 
 def _histogram(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | None:
-    known = {entry.name: entry.scored_pairs.similarities for entry in entries if entry.scored_pairs is not None}
+    known = {
+        entry.name: entry.examples.scored_pairs.similarities
+        for entry in entries
+        if entry.examples.scored_pairs is not None
+    }
     every = [similarity for found in known.values() for similarity in found]
     edges = np.linspace(min(every, default=-1.0), max(every, default=1.0), BINS + 1)
     traces = []
@@ -147,7 +156,11 @@ def _histogram(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | 
 
 
 def _loss(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | None:
-    curves = {entry.name: entry.curves.loss for entry in entries if entry.curves is not None and entry.curves.loss}
+    curves = {
+        entry.name: entry.examples.curves.loss
+        for entry in entries
+        if entry.examples.curves is not None and entry.examples.curves.loss
+    }
     return _figure(
         "loss",
         "Learning curve: loss",
@@ -160,7 +173,9 @@ def _loss(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | None:
 def _dev(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | None:
     traces = []
     for entry in entries:
-        for number, (metric, points) in enumerate(entry.curves.metrics.items() if entry.curves else ()):
+        for number, (metric, points) in enumerate(
+            entry.examples.curves.metrics.items() if entry.examples.curves else ()
+        ):
             steps, values = zip(*points, strict=True)
             trace = _trace(entry.name, colors, steps, [100 * value for value in values], mode="lines+markers")
             dash = ("solid", "dot", "dash")[number % 3]
@@ -181,8 +196,8 @@ def _score_against(
     """Figures of the score against size, speed and bytes per vector, if these differ; one trace per model, for the legend."""
     speed_note = "Better models are higher, faster ones further right. Measured on the machine that ran the evaluation."
     for id, note, axis, of in (
-        ("size", "Better models are higher, smaller ones further left.", "parameters", attrgetter("parameters")),
-        ("speed", speed_note, "sentences/s", attrgetter("sentences_per_s")),
+        ("size", "Better models are higher, smaller ones further left.", "parameters", attrgetter("costs.parameters")),
+        ("speed", speed_note, "sentences/s", attrgetter("costs.sentences_per_s")),
         (
             "bytes",
             "Better forms are higher, smaller ones further left.",

@@ -181,10 +181,10 @@ def _score_columns(entries: Sequence[Entry]) -> list[_Column]:
 
 def _cost_columns(entries: Sequence[Entry]) -> list[_Column]:
     columns = (
-        _Column("parameters", "parameters", attrgetter("parameters"), "{:,}".format, best=min),
-        _Column("size", "weights (MB)", attrgetter("size_bytes"), lambda size: f"{size / 1e6:.1f}", best=min),
+        _Column("parameters", "parameters", attrgetter("costs.parameters"), "{:,}".format, best=min),
+        _Column("size", "weights (MB)", attrgetter("costs.size_bytes"), lambda size: f"{size / 1e6:.1f}", best=min),
         _Column("vector", "bytes a vector", attrgetter("vector_bytes"), "{:,}".format, best=min),
-        _Column("speed", "sentences/s", attrgetter("sentences_per_s"), "{:,.0f}".format),
+        _Column("speed", "sentences/s", attrgetter("costs.sentences_per_s"), "{:,.0f}".format),
     )
     several = len({entry.vector_bytes for entry in entries} - {None}) > 1
     return [
@@ -225,7 +225,7 @@ def _neighbours(entries: Sequence[Entry]) -> list[Mapping[str, Any]]:
     """The neighbours that each model finds for each query; all models of an evaluation share the queries."""
     answers: dict[tuple[str, str], list[tuple[str, Sequence[tuple[str, str]]]]] = {}
     for entry in entries:
-        for study, examples in (entry.neighbours or {}).items():
+        for study, examples in (entry.examples.neighbours or {}).items():
             for example in examples:
                 found = [(f"{cosine:.2f}", sentence) for cosine, sentence in example["found"][:SHOWN_NEIGHBOURS]]
                 answers.setdefault((study, example["query"]), []).append((entry.name, found))

@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -10,6 +10,16 @@ from rich.table import Table
 
 from jaxdistill.evals import suite
 from jaxdistill.evals.evaluation import PLAIN, SPEARMAN
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """Size and speed of a model; None: not measured."""
+
+    parameters: int | None = None
+    size_bytes: int | None = None
+    """Size of the weights files."""
+    sentences_per_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,10 +38,12 @@ class Measured:
     """Mean recall@1 of the user's entities, in [0, 1]."""
     sts: float | None = None
     """Average of the seven STS tests, in [-1, 1]."""
-    parameters: int | None = None
-    size_bytes: int | None = None
-    """Size of the weights file."""
-    sentences_per_s: float | None = None
+    costs: Costs = Costs()
+
+    def as_plain(self) -> dict[str, float | None]:
+        """All measurements side by side, as `results.json` has them."""
+        values = asdict(self)
+        return values | values.pop("costs")
 
 
 def hundredfold(score: float) -> str:
@@ -63,7 +75,7 @@ def comparison_table(rows: Mapping[str, Measured], *, title: str = "") -> Table:
     for model in rows:
         table.add_column(model, justify="right")
     for label, field, shown in ROWS:
-        values = [getattr(measured, field) for measured in rows.values()]
+        values = [measured.as_plain()[field] for measured in rows.values()]
         if any(value is not None for value in values):
             table.add_row(label, *("-" if value is None else shown(value) for value in values))
     return table

@@ -28,7 +28,7 @@ from jaxdistill.reporting.model_card import (
     write_facts,
 )
 from jaxdistill.reporting.plots import training_plot
-from jaxdistill.reporting.tables import Measured, as_text, comparison_table, no_gain
+from jaxdistill.reporting.tables import Costs, Measured, as_text, comparison_table, no_gain
 from jaxdistill.training.export import export, weights_bytes
 from jaxdistill.training.hooks.metrics import Callback
 from jaxdistill.training.overview import print_overview
@@ -179,7 +179,7 @@ def finish(
         paper=paper,
         forms=read_note(folder / MARK).get("forms", []),
     )
-    of_models = {"scores": scores, "measured": {name: dataclasses.asdict(value) for name, value in measured.items()}}
+    of_models = {"scores": scores, "measured": {name: value.as_plain() for name, value in measured.items()}}
     results = {"command": command} | _results(run, outcome, lost) | of_models
     results |= {"paper": dataclasses.asdict(paper) if paper else None, "versions": versions()}
     write_atomic(run.workdir / RESULTS, json.dumps(results, indent=2) + "\n")  # last: its presence marks a finished run
@@ -259,9 +259,11 @@ def _measured(
         recall=scores.get(entity.METRIC),
         auc=scores.get(run.dev.best) if run.dev.best in (pairs.AUC_METRIC, *auc.DEV_METRICS) else None,
         sts=scores.get("average"),
-        parameters=model.parameter_count,
-        size_bytes=weights_bytes(exported) if same_size else 4 * model.parameter_count,
-        sentences_per_s=rate,
+        costs=Costs(
+            parameters=model.parameter_count,
+            size_bytes=weights_bytes(exported) if same_size else 4 * model.parameter_count,
+            sentences_per_s=rate,
+        ),
     )
 
 

@@ -16,7 +16,7 @@ from jaxdistill.evals.agreement import held_out_task
 from jaxdistill.evals.pairs import GradedPairs, ScoredPairs, scored_pairs
 from jaxdistill.evals.similarity import cosines
 from jaxdistill.reporting import page as report
-from jaxdistill.reporting.figures import Entry
+from jaxdistill.reporting.figures import Entry, Examples
 from jaxdistill.reporting.model_card import Facts
 from jaxdistill.reporting.plots import read_curves
 from jaxdistill.reporting.tables import Measured
@@ -93,12 +93,12 @@ def write_report(
         Entry(
             name=name,
             scores={**scores[name], **geometry[name]},
-            parameters=measured[name].parameters,
-            size_bytes=measured[name].size_bytes,
-            sentences_per_s=measured[name].sentences_per_s,
-            scored_pairs=drawn.get(name),
-            neighbours=_neighbours(readings[name].vectors),
-            curves=read_curves(run.workdir / "metrics.jsonl") if name == "student after" else None,
+            costs=measured[name].costs,
+            examples=Examples(
+                scored_pairs=drawn.get(name),
+                neighbours=_neighbours(readings[name].vectors),
+                curves=read_curves(run.workdir / "metrics.jsonl") if name == "student after" else None,
+            ),
         )
         for name in scores
     ]
