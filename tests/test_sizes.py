@@ -24,7 +24,6 @@ OPTIONS = {"Architecture", "Data", "Evals", "Optimizer", "RunOptions", "Sources"
 LARGER = {
     "Batches": 15,
     "Model": 10,
-    "Modules": 10,
     "SentenceModel": 13,
 }
 """Classes still to be divided, and their arguments, all given by name; these numbers fall, but for the records of a card."""

@@ -233,7 +233,7 @@ def _read_model(
         prompts=texts,
         default_prompt=default_prompt,
         source=str(spec),
-        own_prompt=modules.default_prompt,
+        own_prompt=modules.prompts.default,
         licences=licences_of(folder, str(spec)),
         languages=tuple(languages_of(folder)),
     )
@@ -304,7 +304,7 @@ def _definition(architecture: Architecture, modules: Modules, pooling: str, fold
     if chosen.tokens == "pooler":
         architecture = dataclasses.replace(architecture, pooler=True)
     return EncoderDefinition(
-        architecture=architecture, pooling=chosen, dense=modules.dense, normalize=modules.normalize
+        architecture=architecture, pooling=chosen, dense=modules.layers, normalize=modules.normalize
     )
 
 
@@ -339,7 +339,7 @@ def _params(
 def _dense_params(definition: EncoderDefinition, modules: Modules) -> dict[str, np.ndarray]:
     """Parameters of the layers on the pooled sentence."""
     params, shapes = {}, param_shapes(definition)
-    for index, dense_folder in enumerate(modules.dense_folders):
+    for index, (_, dense_folder) in enumerate(modules.dense):
         of_dense, dense_names = read_checkpoint(dense_folder), sentence_tensors(index, definition.dense[index])
         params |= params_from_tensors(of_dense, dense_names, shapes, source=str(dense_folder))
     return params
@@ -387,7 +387,7 @@ def _prompt_text(prompts: Mapping[str, str], asked: str) -> str:
 
 
 def _prompts(modules: Modules, asked: str, folder: Path) -> tuple[dict[str, str], str | None]:
-    prompts, default = modules.prompts, modules.default_prompt
+    prompts, default = modules.prompts
     if asked:
         return _with_prompt(prompts, asked)
     if default in ROLES and default not in prompts:

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,6 +67,15 @@ DENSE_ACTIVATIONS = {
 }
 
 
+class StatedPrompts(NamedTuple):
+    """The prompts that a model folder states."""
+
+    texts: dict[str, str]
+    """By their names."""
+    default: str | None
+    """Name of the default prompt."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Modules:
     """Parsed content of a model folder."""
@@ -76,15 +85,19 @@ class Modules:
     static: bool = False
     """Whether `transformer` holds a table of token vectors instead, see `static`."""
     pooling: Pooling | None = None
-    dense: tuple[Dense | SentenceNorm, ...] = ()
-    dense_folders: tuple[Path, ...] = ()
+    dense: tuple[tuple[Dense | SentenceNorm, Path], ...] = ()
+    """Layers on the pooled sentence, each with its folder."""
     normalize: bool = False
     max_length: int = 0
     """Maximum tokens per sentence; 0: not stated."""
     lower_case: bool = False
     """Whether text is lower-cased before the tokenizer sees it."""
-    prompts: dict[str, str] = dataclasses.field(default_factory=dict)
-    default_prompt: str | None = None
+    prompts: StatedPrompts
+
+    @property
+    def layers(self) -> tuple[Dense | SentenceNorm, ...]:
+        """The layers on the pooled sentence."""
+        return tuple(layer for layer, _ in self.dense)
 
 
 def read_modules(folder: Path) -> Modules:
@@ -125,13 +138,14 @@ def read_modules(folder: Path) -> Modules:
         transformer=paths[0],
         static=kinds[0] == STATIC,
         pooling=pooling,
-        dense=layers,
-        dense_folders=tuple(path for _, path in dense),
+        dense=tuple(zip(layers, (path for _, path in dense), strict=True)),
         normalize="Normalize" in kinds,
         max_length=max_length,
         lower_case=lower_case,
-        prompts={name: setting(prompts, name, str | None, file=f"{file}: prompts") or "" for name in prompts},
-        default_prompt=setting(general, "default_prompt_name", str | None, None, file=file),
+        prompts=StatedPrompts(
+            texts={name: setting(prompts, name, str | None, file=f"{file}: prompts") or "" for name in prompts},
+            default=setting(general, "default_prompt_name", str | None, None, file=file),
+        ),
     )
 
 
