@@ -18,7 +18,7 @@ from jaxdistill.data.sources import local_files
 from jaxdistill.data.spread import over_processes
 from jaxdistill.evals import bm25
 from jaxdistill.evals.embedding_cache import EmbeddingCache, ScoreCache
-from jaxdistill.evals.evaluation import Model, Unit
+from jaxdistill.evals.evaluation import Index, InRoles, Model, Unit
 from jaxdistill.evals.postprocess import Postprocessing
 from jaxdistill.evals.small_forms import SmallForm
 from jaxdistill.inference import Embedder
@@ -102,12 +102,12 @@ class Others:
     """A cross-encoder that reorders the first documents of a query."""
 
     @cached_property
-    def index_embeds(self) -> tuple[Embed, Embed] | tuple[None, None]:
-        """The index model for sentences and for documents; encodes each text once, for all scored models."""
+    def searched(self) -> Index | None:
+        """The index model; it encodes each text once, for all scored models."""
         if self.index is None:
-            return None, None
+            return None
         embed = self.index.embed(progress=_shows_progress())
-        return EmbeddingCache(cast(Embed, embed)), EmbeddingCache(_in_role(embed, "document"))
+        return Index(EmbeddingCache(cast(Embed, embed)), EmbeddingCache(_in_role(embed, "document")))
 
     @cached_property
     def scorer(self) -> Scorer | None:
@@ -139,16 +139,13 @@ def model_of(candidate: Candidate, others: Others, *, batch_size: int) -> Model:
     embed = candidate.embed(batch_size, progress=_shows_progress())
     after = candidate.postprocessing.of(embed)
     cached = cast(Embed, embed) if isinstance(embed, Scorer) else EmbeddingCache(after(embed))
-    index, index_document = others.index_embeds
     return Model(
         embed=cached,
         embed_in_batches=lambda size: after(candidate.own_embed(size)),
         parameters=sum(member.parameter_count for member in candidate.members),
         size_bytes=sum(weights_bytes(locate(member.source)) for member in candidate.members),
-        index=index,
-        embed_query=EmbeddingCache(after(_in_role(embed, "query"))),
-        embed_document=EmbeddingCache(after(_in_role(embed, "document"))),
-        index_document=index_document,
+        in_roles=InRoles(*(EmbeddingCache(after(_in_role(embed, role))) for role in ("query", "document"))),
+        index=others.searched,
         reranker=others.scorer,
     )
 

@@ -16,7 +16,7 @@ from jaxdistill.config import Config, Evals
 from jaxdistill.core import InputError, Scorer
 from jaxdistill.evals import beir_files, dev_metric, documents, suite
 from jaxdistill.evals.beir_files import set_files
-from jaxdistill.evals.evaluation import Sources
+from jaxdistill.evals.evaluation import InRoles, Sources
 from jaxdistill.evals.ranking import measures, ordered
 from jaxdistill.evaluate import EvaluationFailed
 from jaxdistill.inference import Embedder
@@ -171,7 +171,7 @@ def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
 
     assert documents.DocumentsTask(sets=[known])(by_topic) == {"retrieval-test/ndcg@10": 1.0}
     (unit,) = documents.EVALUATION.units(Sources(retrieval=(folder,)))
-    model = SimpleNamespace(rank=None, reranker=None, embed_query=by_topic, embed_document=by_topic)
+    model = SimpleNamespace(rank=None, reranker=None, in_roles=InRoles(by_topic, by_topic))
     assert unit.run(model)["scores"]["documents/tiny ndcg@10"] == 1.0
 
 

@@ -23,7 +23,6 @@ OPTIONS = {"Architecture", "Data", "Evals", "Optimizer", "RunOptions", "Sources"
 """Classes that are options, given by name: sections of the config, settings of a network, flags of an evaluation."""
 LARGER = {
     "Batches": 15,
-    "Model": 10,
     "SentenceModel": 13,
 }
 """Classes still to be divided, and their arguments, all given by name; these numbers fall, but for the records of a card."""

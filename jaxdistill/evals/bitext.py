@@ -165,7 +165,7 @@ def _units(sources: Sources) -> Iterable[Unit | Absent]:
 
 
 def _task(path: Path, name: str, asymmetric: bool, model: Model) -> Scoring:
-    return partial(recalls, read_bitext(path, name), index=model.index if asymmetric else None)
+    return partial(recalls, read_bitext(path, name), index=model.index_embed(asymmetric=asymmetric))
 
 
 def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:

@@ -212,9 +212,9 @@ def _values(known: SetFiles | RetrievalSet | InputError, prefix: str, model: Mod
         texts = list(known.documents.values())
         ranking = model.rank(list(known.queries.values()), texts, min(DEPTH, len(texts)))
     else:
-        embed_document = model.index_document if ASYMMETRIC in prefix else model.embed_document
-        assert model.embed_query is not None and embed_document is not None  # all models but BM25 have them
-        ranking = ranked_by_vectors(model.embed_query, embed_document, known)
+        searched = model.index if ASYMMETRIC in prefix else model.in_roles
+        assert model.in_roles is not None and searched is not None  # all models but BM25 have them
+        ranking = ranked_by_vectors(model.in_roles.query, searched.document, known)
     ranking = without_itself(ranking, known)
     if RERANKED in prefix and model.reranker is not None:
         ranking = reranked(ranking, model.reranker, known)

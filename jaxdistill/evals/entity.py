@@ -99,7 +99,7 @@ def _units(sources: Sources) -> Iterable[Unit | Absent]:
 
 
 def _task(path: Path, asymmetric: bool, model: Model) -> Scoring:
-    return partial(recalls, read_entities(path), index=model.index if asymmetric else None)
+    return partial(recalls, read_entities(path), index=model.index_embed(asymmetric=asymmetric))
 
 
 def _headings(measured: Collection[str]) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -30,6 +30,20 @@ Ranking = tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]
 """Scores and indices of the best documents for each query, best first; a score of minus infinity means no document."""
 
 
+class InRoles(NamedTuple):
+    """A model with its prompt for queries, and with its prompt for documents."""
+
+    query: Embed
+    document: Embed
+
+
+class Index(NamedTuple):
+    """The model that makes an index: without a role, and with its prompt for documents."""
+
+    embed: Embed
+    document: Embed
+
+
 @dataclass(frozen=True, kw_only=True)
 class Model:
     """The interface of a model for units."""
@@ -40,17 +54,18 @@ class Model:
     parameters: int
     size_bytes: int
     """Size of the weights files."""
-    index: Embed | None = None
+    in_roles: InRoles | None = None
+    """The model with its prompts; None: it has no vectors."""
+    index: Index | None = None
     """The model that makes the index of asymmetric retrieval."""
-    embed_query: Embed | None = None
-    """`embed` with the model's prompt for queries; `embed_document` and `index_document` use the model's and the index
-    model's prompt for documents."""
-    embed_document: Embed | None = None
-    index_document: Embed | None = None
     rank: Callable[[Sequence[str], Sequence[str], int], Ranking] | None = None
     """Ranks documents directly, for a model without vectors: (queries, documents, number of documents to return)."""
     reranker: Scorer | None = None
     """A cross-encoder that reorders the first documents of each query."""
+
+    def index_embed(self, *, asymmetric: bool) -> Embed | None:
+        """The model that embeds what is searched; None: this one."""
+        return self.index.embed if asymmetric and self.index else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -121,7 +121,7 @@ def _units(sources: Sources) -> Iterable[Unit | Absent]:
 
 
 def _values(path: Path, asymmetric: bool, model: Model) -> dict[str, Any]:
-    study = neighbours_study(path, seed=probe.SEED, index=model.index if asymmetric else None)
+    study = neighbours_study(path, seed=probe.SEED, index=model.index_embed(asymmetric=asymmetric))
     scores, examples = study(model.embed)
     named = {prefixed(name, asymmetric=asymmetric): value for name, value in scores.items()}
     return {"scores": named, "neighbours": list(examples)}

@@ -4,15 +4,16 @@ Sentences, both sides of a pair, and documents are stored; queries of documents 
 re-scores its candidates. The ranges of int8 come from a text in the package, so that they depend on no test set.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import product
 
 import numpy as np
 
 from jaxdistill.core import Embed, InputError
 from jaxdistill.data.sources import read, split_specs
-from jaxdistill.evals.evaluation import Model, content_digest
+from jaxdistill.evals.evaluation import InRoles, Model, content_digest
 from jaxdistill.ops.small_vectors import Form, as_read, check_packable, checked_dims, cut, ranges_of
 
 CALIBRATION = "package:jaxdistill/assets/heldout.txt"
@@ -49,17 +50,17 @@ class SmallForm:
                 dims=dims, dtype=self.dtype, ranges=ranges_of(model.embed(calibration()), dims) if is_int8 else None
             )
 
-        def small(embed: Embed | None) -> Embed | None:
-            return embed and (lambda sentences: as_read(form(), np.asarray(embed(sentences))))
+        def small(embed: Embed) -> Embed:
+            return lambda sentences: as_read(form(), np.asarray(embed(sentences)))
 
-        embed, query = small(model.embed), model.embed_query
-        assert embed is not None
-        return replace(
-            model,
-            embed=embed,
-            embed_query=query and (lambda sentences: cut(np.asarray(query(sentences)), dims)),
-            embed_document=small(model.embed_document),
+        in_roles = model.in_roles and InRoles(
+            query=partial(_cut_query, model.in_roles.query, dims), document=small(model.in_roles.document)
         )
+        return replace(model, embed=small(model.embed), in_roles=in_roles)
+
+
+def _cut_query(embed: Embed, dims: int, sentences: Sequence[str]) -> np.ndarray:
+    return cut(np.asarray(embed(sentences)), dims)
 
 
 @cache
