@@ -116,5 +116,5 @@ def test_a_head_that_cannot_be_fitted_is_refused(head, named):
 def test_a_head_is_not_fitted_to_vectors_that_the_run_does_not_have(tmp_path, option):
     config = starting(tmp_path, "fitted")
     config = dataclasses.replace(config, teacher=Stored(model=config.teacher.model, **{option: 1}))
-    with pytest.raises(InputError, match="not to whitened or reduced ones; drop teacher.whiten"):
+    with pytest.raises(InputError, match="not to whitened or reduced ones; leave out teacher.whiten"):
         config.student.check(config.teacher)

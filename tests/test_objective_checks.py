@@ -57,7 +57,7 @@ def test_a_form_of_targets_that_the_objective_misreads_is_refused(preset, change
     ("preset", "changed"),
     [
         ("configs/l2.py:cosine", {"teacher__whiten": 1.0, "teacher__kind": "stored", "data__columns": BOTH}),
-        ("configs/congen.py:minilm-l3", {"teacher__kind": "vectors", "teacher__file": "v.npy"}),
+        ("configs/congen.py:minilm-l3", {"teacher__kind": "vectors", "teacher__file": "v.npy", "student__model": "m"}),
         ("configs/gist.py:minilm-l3", {"teacher__kind": "stored"}),
     ],
 )

@@ -50,7 +50,7 @@ class SimCSE(Objective):
     def __post_init__(self):
         refuse([
             (len(self.views) not in (2, 3), f"objective.views={self.views} must be two views, or three with a hard negative."),
-            (self.among == "both" and len(self.views) == 3, "objective.among='both' has no use for a hard negative; give two views."),
+            (self.among == "both" and len(self.views) == 3, "objective.among='both' does not use a hard negative; give two views."),
         ])  # fmt: skip
 
     @property

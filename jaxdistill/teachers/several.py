@@ -30,7 +30,7 @@ class Several(StoredVectors):
              f"teacher.model={self.model!r} names {'one teacher' if count else 'no teacher'}; name several, separated by commas, or set "
              "--config.teacher.kind=stored."),
             (self.weights and len(self.weights) != count,
-             f"teacher.weights={self.weights} are {len(self.weights)} weights; teacher.model names {count} teachers: give one for each."),
+             f"teacher.weights={self.weights} has {len(self.weights)} weights, but teacher.model names {count} teachers; give one weight for each."),
             (not self.normalize and not self.compares_each,
              f"teacher.normalize=False: {count} teachers' vectors are joined at unit length; set --config.teacher.normalize=True."),
             (self.transforms and self.compares_each,

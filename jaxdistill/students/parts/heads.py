@@ -68,15 +68,15 @@ class Headed(Student):
         leaves_head = self.head != "none" and not self.keep_head
         refuse([
             (self.head_of and not 2 <= models >= self.head_of,
-             f"student.head_of={self.head_of} is the number of one of several teachers, and teacher.model names {models}; leave it 0."),
+             f"student.head_of={self.head_of} is the number of one of several teachers, but teacher.model names {models}; leave it 0."),
             (self.head_of and (self.head == "none" or leaves_head),
-             f"student.head_of={self.head_of} exports a part of the head, and the export has none; set --config.student.head=linear and "
+             f"student.head_of={self.head_of} exports a part of the head, but the export has no head; set --config.student.head=linear and "
              "--config.student.keep_head=True."),
             (self.head_of and teacher.transforms,
              "teacher.whiten and teacher.components mix the numbers of several teachers; set --config.student.head_of=0."),
             (self.rounds and (self.head_of or leaves_head),
-             f"student.dims={self.dims} and student.vectors={self.vectors} train the numbers of the whole head's vectors, and "
-             f"student.{f'head_of={self.head_of}' if self.head_of else 'keep_head=False'} exports other numbers; leave one of them out "
+             f"student.dims={self.dims} and student.vectors={self.vectors} train the vectors of the whole head, but "
+             f"student.{f'head_of={self.head_of}' if self.head_of else 'keep_head=False'} exports other vectors; leave out one or the other "
              "(--config.student.dims='()' --config.student.vectors=float)."),
             (self.dims and teacher.scores_pairs,
              "student.dims: a score of a pair has no nested widths; leave it empty with labels as targets."),
@@ -91,7 +91,7 @@ class Headed(Student):
             (fitted and not models,
              "student.head_init=fitted needs a teacher model that gives vectors; use --config.student.head_init=uniform."),
             (fitted and teacher.transforms,
-             "student.head_init=fitted maps to the teacher's own vectors, not to whitened or reduced ones; drop teacher.whiten and "
+             "student.head_init=fitted maps to the teacher's own vectors, not to whitened or reduced ones; leave out teacher.whiten and "
              "teacher.components, or set --config.student.head_init=uniform."),
         ])  # fmt: skip
 

@@ -47,10 +47,10 @@ def make_objective(config: Config) -> Objective:
          f"teacher.whiten and teacher.components change stored vectors of a teacher, which objective {name} does not read; set both to "
          "0."),
         (teacher.transforms and len(columns) > 1,
-         f"teacher.whiten and teacher.components transform each column by itself, and objective {name} compares the teacher's vectors "
+         f"teacher.whiten and teacher.components transform each column by itself, but objective {name} compares the teacher's vectors "
          f"of {', '.join(columns)} with each other; set both to 0."),
         (teacher.of_rows and not teacher.scores_pairs and len(columns) > 1,
-         f"teacher.kind={teacher.kind} has one vector for each row, and the teacher of objective {name} reads {', '.join(columns)}; "
+         f"teacher.kind={teacher.kind} has one vector for each row, but the teacher of objective {name} reads {', '.join(columns)}; "
          "name a teacher model."),
         (objective.teacher_views and not teacher.is_given, f"objective {name} needs a teacher; set teacher.model."),
         (objective.reads and not teacher.is_live,

@@ -114,7 +114,7 @@ def _check_in_bucket(option: str, address: str) -> None:
 
 def _local(option: str, path: str) -> InputError:
     return InputError(
-        f"{option}={path} is on this machine, and the training runs on others; give the address of a bucket, such as "
+        f"{option}={path} is on this machine, but the training runs on others; give the address of a bucket, such as "
         f"{option}=gs://BUCKET/{pathlib.Path(path).name}."
     )
 
