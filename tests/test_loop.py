@@ -25,7 +25,7 @@ def test_a_run_beyond_the_steps_asked_for_is_refused():
         dev=Dev(tasks={}, best="dev"),
         workdir="w",
     )
-    for step, words in ((10, ""), (11, "w is at step 11, beyond the 10 steps asked for; raise run.steps")):
+    for step, words in ((10, ""), (11, "w is at step 11, beyond the 10 steps asked for; raise --config.run.steps")):
         restored = Restored(step, None, {"before": {"dev": 0.5}})
         checkpoints = SimpleNamespace(folder="w/checkpoints", restore=lambda *given, restored=restored: restored)
         with pytest.raises(InputError, match=words) if words else contextlib.nullcontext():

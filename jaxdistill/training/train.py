@@ -68,7 +68,7 @@ def _first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, 
     log.info("continuing from the checkpoint of step %d in %s", restored.step, checkpoints.folder)
     if restored.step > run.program.steps:
         raise InputError(
-            f"{run.workdir} is at step {restored.step}, beyond the {run.program.steps} steps asked for; raise run.steps."
+            f"{run.workdir} is at step {restored.step}, beyond the {run.program.steps} steps asked for; raise --config.run.steps."
         )
     if run.dev.best not in (restored.progress["before"] or {run.dev.best: None}):
         refuse_other_dev_score(run.workdir, ", ".join(restored.progress["before"]), run.dev.best)
