@@ -31,12 +31,11 @@ def main(arguments):
         progress=True,
     )
     print(f"{store.rows:,} sentences, {store.lengths('text').mean():.1f} tokens each")
-    views = dict(student_views=("text", "delete_words"), teacher_views=("text",))
-    stores = (store, store)
+    student, teacher = batches.Viewed(store, ("text", "delete_words")), batches.Viewed(store, ("text",))
     if given.views == 1:
-        views, stores = dict(student_views=("text",)), (store, None)
+        student, teacher = batches.Viewed(store, ("text",)), ()
     for groups in (1, 2, 4, 8):
-        data = batches.Batches(*stores, **views, batch_size=128, groups=groups)
+        data = batches.Batches(student, teacher, batch_size=128, groups=batches.Groups(groups))
         made = [data.batch_at(step) for step in range(given.steps)]
         shares = [batches.padding_share(batch) for batch in made]
         costs = [sum(map(cost, filter(None, (batch.student, batch.teacher)))) for batch in made]

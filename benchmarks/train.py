@@ -50,7 +50,7 @@ from jaxdistill.cli import Parser, positive, run
 from jaxdistill.cluster.mesh import batch_sharding, place
 from jaxdistill.core import Batch, InputError, Tokens
 from jaxdistill.data import sources
-from jaxdistill.data.batches import prefetch
+from jaxdistill.data.prefetch import prefetch
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.inference import load
 from jaxdistill.options.config_file import load_config_module

@@ -22,7 +22,6 @@ RECORDS = ("dataclass", "NamedTuple")
 OPTIONS = {"Architecture", "Data", "Evals", "Optimizer", "RunOptions", "Sources"}
 """Classes that are options, given by name: sections of the config, settings of a network, flags of an evaluation."""
 LARGER = {
-    "Batches": 15,
     "SentenceModel": 13,
 }
 """Classes still to be divided, and their arguments, all given by name; these numbers fall, but for the records of a card."""

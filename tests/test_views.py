@@ -8,10 +8,9 @@ from test_packing import unpacked
 
 from jaxdistill.core import InputError
 from jaxdistill.data import views
-from jaxdistill.data.batches import Batches
 
 from tiny_models import tiny_tokenizer
-from tiny_text import SENTENCES, bare, sentence_piece, store_of, word_piece
+from tiny_text import SENTENCES, bare, batches_of, sentence_piece, store_of, word_piece
 
 AUGMENTATIONS = ["delete_words", "delete_words:0.9", "delete_one_word", "crop", "crop:0.5", "identity"]
 
@@ -135,10 +134,10 @@ def test_mask_span_leaves_short_sentences_alone():
     assert views.span_masked("x" * 29, "[MASK]", characters=5, uniform=0.5) == "x" * 29
 
 
-def masked_batches(folder, seed: int = 1, **options) -> Batches:
+def masked_batches(folder, seed: int = 1, **options):
     lines = [f"{LONG} {number}" for number in range(64)]
     store = store_of(folder, lines, tokenizer=tiny_tokenizer(folder / "tokenizer"), **options)
-    return Batches(store, student_views=("text", "mask_span:8"), batch_size=8, groups=2, seed=seed)
+    return batches_of(store, student_views=("text", "mask_span:8"), batch_size=8, groups=2, seed=seed)
 
 
 def test_masked_sentences_are_tokenised_anew_with_one_mask_token(tmp_path):
@@ -165,4 +164,4 @@ def test_masked_sentences_are_never_longer_than_the_text_allows(tmp_path):
 def test_a_tokenizer_without_a_mask_is_refused(tmp_path):
     store = store_of(tmp_path, [f"{LONG} {number}" for number in range(20)])
     with pytest.raises(InputError, match="no mask token"):
-        Batches(store, student_views=("text", "mask_span"), batch_size=8).batch_at(0)
+        batches_of(store, student_views=("text", "mask_span"), batch_size=8).batch_at(0)

@@ -5,11 +5,9 @@ all groups this way, then reads and packs only its own, so the batch is the same
 """
 
 import os
-import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, cached_property, lru_cache, partial
-from queue import Full, Queue
 from typing import NamedTuple
 
 import numpy as np
@@ -71,6 +69,41 @@ class _Plan(NamedTuple):
     """One per stream: the student's and, with a live teacher, the teacher's."""
 
 
+class Viewed(NamedTuple):
+    """A tokenised text, and the names of the views that a model reads of it, see `views`."""
+
+    store: TokenStore
+    views: Sequence[str]
+
+
+class Groups(NamedTuple):
+    """How many groups a batch is divided into, each packed by itself, and which of them this process holds."""
+
+    count: int = 1
+    """A divisor of the batch size and a multiple of the devices."""
+    own: Integer[np.ndarray, " own"] | None = None
+    """Ascending; None: all."""
+
+
+class Reserve(NamedTuple):
+    """Rows that are held out of training, with all rows of equal text."""
+
+    rows: int = 0
+    seed: int = 0
+
+
+class Shaping(NamedTuple):
+    """How the shapes of packed batches are chosen; `most` and `divided` as for `choose_shapes`."""
+
+    most: int = 4
+    divided: bool = False
+    max_steps: int | None = None
+    """Steps of the run, if known; bounds the number of batches from which shapes are chosen."""
+
+
+ONE_GROUP, NO_RESERVE, SHAPING = Groups(), Reserve(), Shaping()
+
+
 class Batches:
     """Random access to the batches of a run.
 
@@ -78,68 +111,50 @@ class Batches:
     number of sentences; each source reshuffles and repeats its own sentences to fill its share.
 
     Args:
-      student_store, teacher_store: the same rows, tokenised for student and teacher; None without a live teacher.
-      student_views, teacher_views: names of views, see `views`. Repeated views are drawn independently; the n-th use of
-        a view keeps the same words for student and teacher.
+      student: what the student reads. Repeated views are drawn independently; the n-th use of a view keeps the same words for
+        student and teacher.
+      teacher: what a live teacher reads, of the same rows; or its stored vectors, one array `[rows, e]` per view.
       batch_size: sentences per step.
-      groups: number of independently packed groups; a divisor of `batch_size` and a multiple of the devices.
       seed: seed of order and augmentation.
       weights: relative sampling weight of each source; empty: all sentences are sampled equally often.
-      reserve_rows: number of rows in `reserved`, held out of training with all rows of equal text.
-      reserve_seed: seed that selects the reserved rows.
-      most_shapes, divides_rows: `most` and `divided` of `choose_shapes`.
-      max_steps: steps of the run, if known; bounds the number of batches from which shapes are chosen.
-      targets: stored teacher vectors, one array `[rows, e]` per teacher view, instead of a teacher store.
-      own: the groups that this process holds, ascending; None: all.
     """
 
     def __init__(
         self,
-        student_store: TokenStore,
-        teacher_store: TokenStore | None = None,
+        student: Viewed,
+        teacher: Viewed | Sequence[Stored] = (),
         *,
-        student_views: Sequence[str],
-        teacher_views: Sequence[str] = (),
         batch_size: int,
-        groups: int = 1,
         seed: int = 0,
         weights: Sequence[float] = (),
-        reserve_rows: int = 0,
-        reserve_seed: int = 0,
-        most_shapes: int = 4,
-        divides_rows: bool = False,
-        max_steps: int | None = None,
-        targets: Sequence[Stored] = (),
-        own: Integer[np.ndarray, " own"] | None = None,
+        groups: Groups = ONE_GROUP,
+        reserve: Reserve = NO_RESERVE,
+        shaping: Shaping = SHAPING,
     ):
-        self._check(student_store, teacher_store, batch_size, groups, teacher_views=teacher_views, targets=targets)
-        self.batch_size, self.groups, self.seed = batch_size, groups, seed
-        self._own = np.arange(groups) if own is None else own
-        self._student = _stream(student_store, student_views)
-        self._teacher = _stream(teacher_store, teacher_views) if teacher_store is not None else None
-        self._targets = tuple(targets)
-        self.reserved, self._rows = _split(student_store, reserve_rows, reserve_seed, batch_size)
-        self._shares = _shares(student_store, self._rows, weights)
+        self._check(student.store, teacher, batch_size, groups.count)
+        self.batch_size, self.groups, self.seed = batch_size, groups.count, seed
+        self._own = np.arange(groups.count) if groups.own is None else groups.own
+        self._student = _stream(student)
+        live = isinstance(teacher, Viewed)
+        self._teacher, self._targets = (_stream(teacher), ()) if live else (None, tuple(teacher))
+        self.reserved, self._rows = _split(student.store, reserve, batch_size)
+        self._shares = _shares(student.store, self._rows, weights)
         self._draws = max(stream.store.max_length for stream in self._streams)
         self._epoch = lru_cache(maxsize=2)(self._epoch_rows)
-        self._most_shapes, self._divides_rows, self._max_steps = most_shapes, divides_rows, max_steps
+        self._shaping = shaping
 
     @staticmethod
-    def _check(student: TokenStore, teacher: TokenStore | None, batch_size, groups, teacher_views, targets) -> None:
+    def _check(student: TokenStore, teacher: Viewed | Sequence[Stored], batch_size: int, groups: int) -> None:
         if batch_size < 1 or groups < 1 or batch_size % groups:
             nearest = f"use a multiple of {groups}" if groups > 0 else "use at least one group"
             raise InputError(
                 f"batch_size={batch_size} does not divide into {groups} groups; {nearest} (--config.data.batch_size)."
             )
-        if teacher is not None and teacher.content_digest != student.content_digest:
-            raise InputError("the token stores of student and teacher hold different text; build both again.")
-        if teacher is not None and targets:
-            raise InputError("a live teacher and stored targets exclude each other; give only one.")
-        if targets and len(targets) != len(teacher_views):
-            raise InputError(
-                f"got {len(targets)} arrays of stored targets for {len(teacher_views)} teacher views; give one per view."
-            )
-        for target in targets:
+        if isinstance(teacher, Viewed):
+            if teacher.store.content_digest != student.content_digest:
+                raise InputError("the token stores of student and teacher hold different text; build both again.")
+            return
+        for target in teacher:
             if target.shape[0] != student.rows:
                 raise InputError(f"stored targets have {target.shape[0]} rows, the text has {student.rows}.")
 
@@ -159,12 +174,12 @@ class Batches:
     @cached_property
     def shapes(self) -> tuple[packing.Shapes, ...]:
         """Possible shapes of a batch, smallest first: each has one shape per stream."""
-        steps = max(1, min(SIMULATED_STEPS, self._max_steps or SIMULATED_STEPS))
+        steps = max(1, min(SIMULATED_STEPS, self._shaping.max_steps or SIMULATED_STEPS))
         batches = []
         for step in range(steps):
             batches.append([sentences.slots for sentences in self._plan(step).sentences])
         longest = [stream.longest for stream in self._streams]
-        return choose_shapes(batches, longest, most=self._most_shapes, divided=self._divides_rows)
+        return choose_shapes(batches, longest, most=self._shaping.most, divided=self._shaping.divided)
 
     def rows_at(self, step: int) -> Integer[np.ndarray, " b"]:
         """Store rows of a step's examples, in the order of the batch."""
@@ -250,48 +265,14 @@ class Batches:
         return generator.permutation(np.concatenate(parts))
 
 
-def prefetch(batches: Batches, start: int, stop: int, depth: int = 2) -> Generator[Batch]:
-    """Yields the batches of steps `start` to `stop - 1`; one thread prepares `depth` batches ahead."""
-    queue: Queue = Queue(maxsize=depth)
-    ended = threading.Event()
-
-    def put(item) -> None:
-        # With a timeout, so that the thread notices when the consumer has stopped and the queue stays full.
-        while not ended.is_set():
-            try:
-                return queue.put(item, timeout=0.1)
-            except Full:
-                continue
-
-    def work() -> None:
-        try:
-            for step in range(start, stop):
-                if ended.is_set():
-                    return
-                put((batches.batch_at(step), None))
-        except BaseException as error:  # raised again in the consumer's thread
-            put((None, error))
-
-    thread = threading.Thread(target=work, name="prefetch", daemon=True)
-    thread.start()
-    try:
-        for _ in range(start, stop):
-            batch, error = queue.get()
-            if error is not None:
-                raise error
-            yield batch
-    finally:
-        ended.set()
-        thread.join()
-
-
 def padding_share(batch: Batch) -> float:
     """Share of padding among a batch's token slots."""
     owners = [tokens.owner for tokens in (batch.student, batch.teacher) if tokens is not None]
     return sum(int((owner < 0).sum()) for owner in owners) / sum(owner.size for owner in owners)
 
 
-def _stream(store: TokenStore, names: Sequence[str]) -> _Stream:
+def _stream(viewed: Viewed) -> _Stream:
+    store, names = viewed
     if not names:
         raise InputError("no view is given; a student and a live teacher each need at least one, such as 'text'.")
     parsed = tuple(views.parse_view(name, store.columns) for name in names)
@@ -300,20 +281,20 @@ def _stream(store: TokenStore, names: Sequence[str]) -> _Stream:
     return _Stream(store, parsed)
 
 
-def _split(store: TokenStore, reserve_rows: int, reserve_seed: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+def _split(store: TokenStore, reserve: Reserve, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
     """Splits rows into reserved and training rows, both in the order of the text."""
-    if store.rows < reserve_rows + batch_size:
+    if store.rows < reserve.rows + batch_size:
         raise InputError(
-            f"the text has {store.rows} sentences, but {reserve_rows} reserved ones and one batch of {batch_size} need "
-            f"{reserve_rows + batch_size}; add text, or reduce --config.data.batch_size."
+            f"the text has {store.rows} sentences, but {reserve.rows} reserved ones and one batch of {batch_size} need "
+            f"{reserve.rows + batch_size}; add text, or reduce --config.data.batch_size."
         )
     # By key, not by row: a repeat of a reserved sentence must not be trained on either.
-    drawn = np.random.RandomState(reserve_seed).permutation(store.rows)[:reserve_rows]
+    drawn = np.random.RandomState(reserve.seed).permutation(store.rows)[: reserve.rows]
     reserved = np.sort(drawn)
     rows = np.flatnonzero(~np.isin(store.keys, store.keys[reserved]))
     if len(rows) < batch_size:
         raise InputError(
-            f"only {len(rows)} of {store.rows} sentences remain without the {reserve_rows} reserved ones and their "
+            f"only {len(rows)} of {store.rows} sentences remain without the {reserve.rows} reserved ones and their "
             f"repeats; one batch needs {batch_size}: add text, or reduce --config.data.batch_size."
         )
     return reserved, rows

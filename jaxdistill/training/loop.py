@@ -10,7 +10,7 @@ from jaxdistill.cli import Interrupted, Interrupts
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.cluster import processes
 from jaxdistill.core import Array, TrainState
-from jaxdistill.data.batches import prefetch
+from jaxdistill.data.prefetch import prefetch
 from jaxdistill.training.hooks.goodput import Goodput
 from jaxdistill.training.hooks.hook import Hook
 from jaxdistill.training.run import Run

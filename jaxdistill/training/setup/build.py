@@ -9,7 +9,6 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.typing import DTypeLike
-from jaxtyping import Integer
 
 from jaxdistill import exports
 from jaxdistill.checkpoints.model import SentenceModel
@@ -78,7 +77,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         check_same_tokens(objective, student, teacher, store)
     own = meshes.own_groups(mesh, groups) if absent is None else np.arange(groups)
     reserved = objective.reserve_rows + held_out_rows(config.evals, store.rows)
-    data = make_batches(config, objective, targets, mesh, groups=groups, own=own, reserve_rows=reserved)
+    data = make_batches(config, objective, targets, mesh, groups=batches.Groups(groups, own), reserve_rows=reserved)
     drawn = np.random.RandomState(QUEUE_SEED).permutation(data.reserved)
     tasks = dev_tasks(config, targets, own_dev, drawn[objective.reserve_rows :]) if absent is None else {}
     steps = step_count(config, data.steps_per_epoch)
@@ -227,26 +226,21 @@ def make_batches(
     targets: Targets,
     mesh: Mesh,
     *,
-    groups: int,
-    own: Integer[np.ndarray, " own"],
+    groups: batches.Groups,
     reserve_rows: int,
 ) -> batches.Batches:
     """Batches of the text in the objective's views, with the teacher's tokens or stored targets."""
+    on_cpu = mesh.devices.flat[0].platform == "cpu"
+    live = None if targets.store is None else batches.Viewed(targets.store, objective.teacher_views)
     return batches.Batches(
-        targets.text,
-        targets.store,
-        student_views=objective.student_views,
-        teacher_views=() if objective.reads else objective.teacher_views,
+        batches.Viewed(targets.text, objective.student_views),
+        live or targets.arrays,
         batch_size=config.data.batch_size,
-        groups=groups,
-        own=own,
         seed=config.run.seed,
         weights=config.data.weights,
-        most_shapes=config.data.pack_shapes,
-        divides_rows=mesh.devices.flat[0].platform == "cpu",
-        reserve_rows=reserve_rows,
-        reserve_seed=QUEUE_SEED,
-        targets=targets.arrays,
+        groups=groups,
+        reserve=batches.Reserve(reserve_rows, QUEUE_SEED),
+        shaping=batches.Shaping(most=config.data.pack_shapes, divided=on_cpu),
     )
 
 
