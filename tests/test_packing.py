@@ -1,7 +1,7 @@
 """Packing: nothing is lost or split, groups stay apart, shapes are few and fit closely."""
 
 import heapq
-from copy import copy
+from functools import partial
 from itertools import chain, repeat
 
 import numpy as np
@@ -115,10 +115,10 @@ def test_no_sentence_crosses_a_part_of_a_divided_row(lengths, parts, groups):
 )
 def test_the_fullest_group_is_found_without_packing_each(lengths, groups, whole, size, count):
     lengths = np.array(lengths[: len(lengths) // groups * groups]).reshape(groups, -1)
-    for rest in (repeat(size, count), repeat(size)):
-        placed = [packing.first_fit(group, chain(whole, copy(rest))) for group in lengths]
+    for rest in (partial(repeat, size, count), partial(repeat, size)):
+        placed = [packing.first_fit(group, chain(whole, rest())) for group in lengths]
         most = max(found.used for found in placed) if all(placed) else packing.NEVER
-        assert packing.most_bins(lengths, chain(whole, rest)) == most
+        assert packing.most_bins(lengths, chain(whole, rest())) == most
 
 
 @pytest.mark.parametrize("groups", [6, 12])
