@@ -14,6 +14,7 @@ from jaxdistill.checkpoints import static
 from jaxdistill.checkpoints.licences import languages_of, licences_of
 from jaxdistill.checkpoints.locate import locate
 from jaxdistill.checkpoints.modules import Modules, read_modules, sentence_tensors
+from jaxdistill.checkpoints.prompts import prompt_text, prompts_of, with_asked
 from jaxdistill.checkpoints.tokenizer import gives_types, length_limit, read_tokenizer
 from jaxdistill.checkpoints.weights import (
     as_torch_lays_it,
@@ -33,8 +34,6 @@ from jaxdistill.files import parts, reading
 
 logger = logging.getLogger(__name__)
 
-NO_PROMPT = "none"
-"""Name that stands for no prompt."""
 POOLER = "transformer/pooler/"
 TOKEN_TYPES = "transformer/embeddings/token_type/embedding"
 
@@ -109,7 +108,7 @@ class SentenceModel:
 
     def with_prompt(self, asked: str) -> "SentenceModel":
         """The same model with another default prompt: the name of one of its prompts, or a text."""
-        prompts, name = _with_prompt(self.prompts, asked)
+        prompts, name = with_asked(self.prompts, asked)
         return dataclasses.replace(self, prompts=prompts, default_prompt=name)
 
     def with_role_prompts(self, asked: Mapping[str, str]) -> "SentenceModel":
@@ -119,7 +118,7 @@ class SentenceModel:
           asked: maps roles to the name of one of the model's prompts, a text, `none`, or an empty string for the model's own.
         """
         own = self.role_prompts
-        texts = {role: _prompt_text(self.prompts, wanted) if wanted else own[role] for role, wanted in asked.items()}
+        texts = {role: prompt_text(self.prompts, wanted) if wanted else own[role] for role, wanted in asked.items()}
         return dataclasses.replace(self, prompts=self.prompts | texts)
 
     def as_pooled(self) -> "SentenceModel":
@@ -222,7 +221,7 @@ def _read_model(
     max_length: int,
 ) -> SentenceModel:
     """A model of these parts, with the prompts, licences and languages that its folder states."""
-    texts, default_prompt = _prompts(modules, prompt, folder)
+    texts, default_prompt = prompts_of(modules, prompt, folder)
     tokenizer.enable_truncation(max_length)
     return SentenceModel(
         definition=definition,
@@ -364,34 +363,3 @@ def _max_length(asked: int, longest: int) -> int:
             f"max_length={asked} is not possible; this encoder has positions for {SHORTEST} to {longest} tokens."
         )
     return asked
-
-
-def _with_prompt(prompts: dict[str, str], asked: str) -> tuple[dict[str, str], str]:
-    """All prompts, and the name of the requested one, which is given by name or as a text."""
-    return (prompts, asked) if asked in prompts else (prompts | {"prompt": _prompt_text(prompts, asked)}, "prompt")
-
-
-def _prompt_text(prompts: Mapping[str, str], asked: str) -> str:
-    """The prompt of this name; empty for `none`; otherwise the text itself.
-
-    A backslash followed by n becomes a line break, which is hard to type in a shell (`Instruct: ...\\nQuery: `).
-    """
-    if asked in prompts:
-        return prompts[asked]
-    if asked.isidentifier() and asked != NO_PROMPT:
-        logger.warning(
-            "prompt %r is put before every sentence as it is: the model has no prompt of this name (it has %s)",
-            asked, ", ".join(prompts) or "none",
-        )  # fmt: skip
-    return "" if asked == NO_PROMPT else asked.replace(r"\n", "\n")
-
-
-def _prompts(modules: Modules, asked: str, folder: Path) -> tuple[dict[str, str], str | None]:
-    prompts, default = modules.prompts
-    if asked:
-        return _with_prompt(prompts, asked)
-    if default in ROLES and default not in prompts:
-        return prompts | {default: ""}, default  # sentence-transformers always has these two
-    if default is not None and default not in prompts:
-        raise InputError(f"{folder}: default_prompt_name {default!r} is not one of its prompts: {', '.join(prompts)}.")
-    return prompts, default

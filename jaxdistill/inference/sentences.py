@@ -5,7 +5,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from jaxdistill.checkpoints.model import NO_PROMPT
+from jaxdistill.checkpoints.prompts import NO_PROMPT
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import InputError
 
