@@ -4,6 +4,7 @@
   python -m jaxdistill.export --workdir=runs/l3 --step=500,550,600 --out=runs/l3-mean
   python -m jaxdistill.export --model=runs/l3/export --to=onnx,openvino --out=runs/l3-everywhere
   python -m jaxdistill.export --model=runs/leaf/export --document_model=TEACHER --out=runs/leaf-router
+  python -m jaxdistill.export --model=runs/l3/export --out=runs/l3/pushed --push_to_hub=me/student
   python -m jaxdistill.export --model=runs/l3/export --demo --demo_text=sentences.txt --out=runs/l3/page
 
 A run itself exports its best checkpoint, or the mean of the checkpoints that `evals.average` names. It keeps these and the
@@ -15,6 +16,7 @@ for documents. With `--demo`, it holds a page that runs the student in the brows
 import argparse
 import dataclasses
 import inspect
+import logging
 import operator
 import shlex
 from collections.abc import Sequence
@@ -30,6 +32,7 @@ from jaxdistill.cli import Parser, any_path, run
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import read, split_specs
 from jaxdistill.exports import demo as page
+from jaxdistill.exports import hub
 from jaxdistill.files import is_remote, local
 from jaxdistill.files.folders import refuse_foreign
 from jaxdistill.paths import delivered, public_name
@@ -40,6 +43,8 @@ from jaxdistill.workdir.mirror import fetched_copy
 
 CALIBRATED = 200
 """Number of sentences of `--calibration` that are read."""
+
+log = logging.getLogger(__name__)
 
 
 def checkpoint_facts(workdir: str | Path, steps: Sequence[int], name: str) -> Facts:
@@ -66,6 +71,8 @@ def export_checkpoint(
     demo: bool = False,
     demo_text: str = "",
     transformers_js: str | Path = "",
+    push_to_hub: str = "",
+    public: bool = False,
 ) -> Path:
     """Exports the student of a kept checkpoint, the mean of several, or another model; returns the folder. `jaxdistill.export`
     is this function.
@@ -83,6 +90,8 @@ def export_checkpoint(
       demo: write a page instead that finds the nearest of some sentences in the browser, as one types.
       demo_text: these sentences, at most 10,000; empty: 2,000 of the quickstart.
       transformers_js: folder of the npm package that the page runs on; empty: below `node_modules` in the current folder.
+      push_to_hub: `OWNER/NAME` of a repository on the Hugging Face hub to which the folder is then pushed.
+      public: whether a repository that this makes is public; otherwise it is private.
 
     Raises:
       InputError: arguments are missing or contradictory, or a form cannot hold the model or differs from it; nothing is then
@@ -95,9 +104,15 @@ def export_checkpoint(
         raise InputError(
             "--document_model goes with --model, and without --to: a router has no forms for other runtimes."
         )
+    if public and not push_to_hub:
+        raise InputError("--public is of a repository; give --push_to_hub=OWNER/NAME too.")
+    if push_to_hub:
+        hub.check(push_to_hub)
     exports.check(forms)
     out = local(out, "out").resolve()
     if demo:
+        if push_to_hub:
+            raise InputError("--demo goes without --push_to_hub: a page is no model.")
         if forms or document_model or calibration:
             raise InputError("--demo goes without --to, --calibration and --document_model: it writes a page alone.")
         page.refuse_other(out)
@@ -109,10 +124,14 @@ def export_checkpoint(
         raise InputError("--demo_text and --transformers_js are of a page; give --demo too.")
     refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
     if document_model:
-        return export_router(_loaded(model), _loaded(document_model), out)
-    sentences = _sentences(calibration, CALIBRATED) if calibration else []
-    student, facts = _student(workdir, step, model, out.name)
-    return export(student, out, facts=facts, to=forms, calibration=sentences)
+        folder = export_router(_loaded(model), _loaded(document_model), out, spec=push_to_hub)
+    else:
+        sentences = _sentences(calibration, CALIBRATED) if calibration else []
+        student, facts = _student(workdir, step, model, out.name)
+        folder = export(student, out, facts=facts, to=forms, calibration=sentences, spec=push_to_hub)
+    if push_to_hub:
+        log.info("pushed: %s", hub.push(folder, push_to_hub, public=public))
+    return folder
 
 
 def _sentences(text: str, most: int) -> list[str]:
@@ -189,6 +208,12 @@ def main(arguments: Sequence[str]) -> None:
         default="",
         help=f"folder of the npm package {page.PACKAGE}; empty: ./node_modules/{page.PACKAGE}",
     )
+    parser.add_argument(
+        "--push_to_hub",
+        default="",
+        help="OWNER/NAME on the Hugging Face hub to push the folder to, private if it is new",
+    )
+    parser.add_argument("--public", action="store_true", help="make a new repository public")
     parser.add_argument(
         "--out", type=any_path, required=True, help="folder to write; an earlier export there is replaced"
     )

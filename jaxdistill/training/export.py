@@ -56,6 +56,7 @@ def export(
     sentences: Sequence[str] = CHECK_SENTENCES,
     to: Sequence[str] = (),
     calibration: Sequence[str] = (),
+    spec: str = "",
 ) -> Path:
     """Saves `model`, loads it again and compares the embeddings of `sentences`; returns the folder.
 
@@ -63,6 +64,7 @@ def export(
       facts: how the model was made, for its card; None: the card describes the model alone.
       to: forms for other runtimes (`exports.FORMS`), which are also compared with the model; the card gives the differences.
       calibration: sentences for ONNX with 8-bit activations, see `exports.add`.
+      spec: name of the model in the card's code; empty: its path, or the folder's name.
 
     Raises:
       InputError: the format cannot express the model, `folder` holds something else, the disk is full, or the reloaded
@@ -86,12 +88,12 @@ def export(
         facts = dataclasses.replace(facts, origin=origin)
     trained_for = {} if facts.index.vectors == "float" else {"trained_for_vectors": facts.index.vectors}
     with _put_in_place(folder, digest=model.digest(), licences=facts.origin.licences, more=trained_for) as (new, mark):
-        save(model, new, card=card_of(model, facts, spec=_spec(folder)))
+        save(model, new, card=card_of(model, facts, spec=spec or _spec(folder)))
         if facts.index.dims:
             _name_widths(new / "config.json", facts.index.dims, model.definition.embedding_width)
         _refuse_difference(largest_difference(model, load_model(str(new)), sentences), folder)
         if rows := exports.add(to, model, new, size=weights_bytes(new), calibration=calibration):
-            (new / "README.md").write_text(card_of(model, facts, spec=_spec(folder), forms=rows), "utf-8")
+            (new / "README.md").write_text(card_of(model, facts, spec=spec or _spec(folder), forms=rows), "utf-8")
             mark["forms"] = exports.table(rows)
     return folder
 
@@ -103,7 +105,7 @@ def _name_widths(config: Path, dims: str, width: int) -> None:
         write_json(config, json.loads(config.read_text("utf-8")) | {"matryoshka_dimensions": widths})
 
 
-def export_router(query: SentenceModel, document: SentenceModel, folder: str | Path) -> Path:
+def export_router(query: SentenceModel, document: SentenceModel, folder: str | Path, *, spec: str = "") -> Path:
     """Saves a student for queries with the index's model for documents, as sentence-transformers' `Router`; returns the folder.
 
     If that library is installed, compares the vectors of both models with it.
@@ -121,7 +123,7 @@ def export_router(query: SentenceModel, document: SentenceModel, folder: str | P
             )
     card = filled(
         "router_card.md",
-        title=folder.name, spec=_spec(folder), query=public_name(query.source), document=public_name(document.source),
+        title=folder.name, spec=spec or _spec(folder), query=public_name(query.source), document=public_name(document.source),
         parameters=(query.parameter_count, document.parameter_count), width=query.definition.embedding_width,
     )  # fmt: skip
     licences = {**query.licences, **document.licences}
