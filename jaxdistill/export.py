@@ -16,10 +16,10 @@ for documents. With `--demo`, it holds a page that runs the student in the brows
 import argparse
 import dataclasses
 import inspect
-import logging
 import operator
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from jaxdistill import exports
 from jaxdistill.calls import in_python_words, make_callable
 from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.cli import Parser, any_path, run
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, refuse
 from jaxdistill.data.sources import read, split_specs
 from jaxdistill.exports import demo as page
 from jaxdistill.exports import hub
@@ -43,8 +43,8 @@ from jaxdistill.workdir.mirror import fetched_copy
 
 CALIBRATED = 200
 """Number of sentences of `--calibration` that are read."""
-
-log = logging.getLogger(__name__)
+ROUTER_ALONE = "--document_model goes with --model, and without --to: a router has no forms for other runtimes."
+PAGE_ALONE = "--demo goes without --to, --calibration, --document_model and --push_to_hub: it writes a page alone."
 
 
 def checkpoint_facts(workdir: str | Path, steps: Sequence[int], name: str) -> Facts:
@@ -90,38 +90,27 @@ def export_checkpoint(
       demo: write a page instead that finds the nearest of some sentences in the browser, as one types.
       demo_text: these sentences, at most 10,000; empty: 2,000 of the quickstart.
       transformers_js: folder of the npm package that the page runs on; empty: below `node_modules` in the current folder.
-      push_to_hub: `OWNER/NAME` of a repository on the Hugging Face hub to which the folder is then pushed.
-      public: whether a repository that this makes is public; otherwise it is private.
+      push_to_hub: `OWNER/NAME` of a repository on the Hugging Face hub to push the folder to; a new one is private unless `public`.
 
     Raises:
-      InputError: arguments are missing or contradictory, or a form cannot hold the model or differs from it; nothing is then
-        written.
+      InputError: arguments contradict each other, or a form cannot hold the model or differs from it; nothing is then written.
     """
-    if (model is None) == (workdir is None or step is None):
-        raise InputError("give --workdir and --step of a run, or --model.")
     forms = split_specs(to) if isinstance(to, str) else list(to)
-    if document_model and (model is None or forms):
-        raise InputError(
-            "--document_model goes with --model, and without --to: a router has no forms for other runtimes."
-        )
-    if public and not push_to_hub:
-        raise InputError("--public is of a repository; give --push_to_hub=OWNER/NAME too.")
+    refuse([
+        ((model is None) == (workdir is None or step is None), "give --workdir and --step of a run, or --model."),
+        (document_model and (model is None or forms), ROUTER_ALONE),
+        (demo and (forms or document_model or calibration or push_to_hub), PAGE_ALONE),
+        ((demo_text or transformers_js) and not demo, "--demo_text and --transformers_js are of a page; give --demo too."),
+        (public and not push_to_hub, "--public is of a repository; give --push_to_hub=OWNER/NAME too."),
+    ])  # fmt: skip
     if push_to_hub:
         hub.check(push_to_hub)
     exports.check(forms)
     out = local(out, "out").resolve()
     if demo:
-        if push_to_hub:
-            raise InputError("--demo goes without --push_to_hub: a page is no model.")
-        if forms or document_model or calibration:
-            raise InputError("--demo goes without --to, --calibration and --document_model: it writes a page alone.")
-        page.refuse_other(out)
-        runtime, sentences = page.runtime_files(transformers_js), _sentences(demo_text or page.TEXT, page.MOST)
-        student, _ = _student(workdir, step, model, out.name)
-        name = public_name(student.source) if workdir is None else Path(workdir).name
-        return export_demo(student, out, name=name, sentences=sentences, runtime=runtime)
-    if demo_text or transformers_js:
-        raise InputError("--demo_text and --transformers_js are of a page; give --demo too.")
+        return _page(
+            out, partial(_student, workdir, step, model), Path(workdir or "").name, demo_text, runtime=transformers_js
+        )
     refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
     if document_model:
         folder = export_router(_loaded(model), _loaded(document_model), out, spec=push_to_hub)
@@ -129,9 +118,27 @@ def export_checkpoint(
         sentences = _sentences(calibration, CALIBRATED) if calibration else []
         student, facts = _student(workdir, step, model, out.name)
         folder = export(student, out, facts=facts, to=forms, calibration=sentences, spec=push_to_hub)
-    if push_to_hub:
-        log.info("pushed: %s", hub.push(folder, push_to_hub, public=public))
-    return folder
+    return hub.pushed(folder, push_to_hub, public=public) if push_to_hub else folder
+
+
+def _page(
+    out: Path,
+    student_of: Callable[[str], tuple[SentenceModel, Facts | None]],
+    of_run: str,
+    text: str,
+    *,
+    runtime: str | Path,
+) -> Path:
+    """Writes the page of `--demo`.
+
+    Args:
+      student_of: gives the student.
+      of_run: name of its run; empty: it is a model of its own.
+    """
+    page.refuse_other(out)
+    files, sentences = page.runtime_files(runtime), _sentences(text or page.TEXT, page.MOST)
+    student, _ = student_of(out.name)
+    return export_demo(student, out, name=of_run or public_name(student.source), sentences=sentences, runtime=files)
 
 
 def _sentences(text: str, most: int) -> list[str]:

@@ -1,9 +1,12 @@
 """Pushes an export to the Hugging Face hub, as one commit."""
 
+import logging
 import textwrap
 from pathlib import Path
 
 from jaxdistill.core import InputError, TemporaryError
+
+log = logging.getLogger(__name__)
 
 SIGN_IN = "sign in with `hf auth login`, or set HF_TOKEN to a token that may write"
 
@@ -27,8 +30,8 @@ def check(name: str) -> None:
         raise InputError(f"--push_to_hub={name}: there is no token of the hub; {SIGN_IN}.")
 
 
-def push(folder: Path, name: str, *, public: bool) -> str:
-    """Uploads all files of a folder, and returns the address of the repository.
+def pushed(folder: Path, name: str, *, public: bool) -> Path:
+    """Uploads all files of a folder, says where to, and returns the folder.
 
     Makes the repository if it does not exist, private unless `public`; one that exists keeps its visibility. The token comes
     from HF_TOKEN or the hub's login. Files that only an earlier push had stay.
@@ -44,7 +47,8 @@ def push(folder: Path, name: str, *, public: bool) -> str:
     try:
         address = hub.create_repo(name, private=not public, exist_ok=True)
         hub.upload_folder(repo_id=name, folder_path=folder, commit_message="Upload an export of jaxdistill")
-        return str(address)
+        log.info("pushed: %s", address)
+        return folder
     except Exception as error:  # the hub's client and what it stands on have no common error
         first = str(error).strip().split("\n")[0] or type(error).__name__
         reason = f"{type(error).__name__}: {textwrap.shorten(first, 200, placeholder=' ...')}"
