@@ -170,7 +170,7 @@ def test_a_form_that_differs_is_not_written(tmp_path, quick, monkeypatch):
     runner = stablehlo.runner
     wrong = lambda model, file: lambda **given: runner(model, file)(**given) + 0.1  # noqa: E731
     monkeypatch.setattr(stablehlo, "runner", wrong)
-    with pytest.raises(InputError, match="stablehlo/model.bin was not written: cosine .* at least 0.9999 is allowed"):
+    with pytest.raises(InputError, match="stablehlo/model.bin was not written: cosine .* at least 0.9999 is required"):
         export(model, tmp_path / "out", to=["stablehlo"])
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()} == before
 

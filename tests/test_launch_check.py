@@ -47,7 +47,7 @@ def folder(tmp_path, monkeypatch):
         ("here", [f"--config.data.text={TEXT}", "--workdir=ftp://host/run"], "use s3:// or gs://"),
         ("elsewhere", ["--config.data.text=texts/a.txt.gz"], "--config.data.text=texts/a.txt.gz is on this machine"),
         ("elsewhere", [f"--config.data.text={TEXT}", "--config.teacher.model=texts"], "--config.teacher.model=texts is on this machine"),
-        ("elsewhere", [f"--config.data.text={TEXT}", "--workdir=runs/l3"], "--workdir=runs/l3 is on this machine, and the training runs"),
+        ("elsewhere", [f"--config.data.text={TEXT}", "--workdir=runs/l3"], "--workdir=runs/l3 is on this machine, but the training runs"),
         ("there", [f"--config.data.text={TEXT}"], "--check=there is unknown; allowed: here, elsewhere"),
     ],
 )  # fmt: skip

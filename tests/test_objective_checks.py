@@ -29,7 +29,7 @@ def objective_of(preset, **changed):
         (
             "configs/gist.py:minilm-l3",
             {"teacher__kind": "vectors", "teacher__file": "v.npy"},
-            "one vector for each row, and the teacher of objective gist reads text, positive; name a teacher model",
+            "one vector for each row, but the teacher of objective gist reads text, positive; name a teacher model",
         ),
         (
             "configs/simtde.py:minilm-128-l3",
