@@ -69,7 +69,10 @@ class Requests(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         self.server.tokens.add(self.headers["Authorization"])
-        self._answer({"id": "me/student", "sha": "0" * 40, "siblings": []}, self.server.status)
+        name = "/".join(self.path.split("/")[3:5])
+        files = [{"rfilename": file} for file in self.server.repositories.get(name, ())]
+        private = self.server.private.get(name)
+        self._answer({"id": name, "sha": "0" * 40, "siblings": files, "private": private}, self.server.status)
 
     def _answer(self, value, status=200):
         content = json.dumps(value).encode()
@@ -117,11 +120,22 @@ def test_an_export_is_pushed_whole_privately_and_without_the_token(hub, model, t
     assert not any(TOKEN.encode() in content for content in files_of(out).values())
 
 
-def test_a_second_push_replaces_the_files_and_keeps_the_visibility(hub, model, tmp_path):
+def test_a_second_push_replaces_the_files_of_the_export_alone_and_never_publishes_unasked(hub, model, tmp_path):
     export(model=model, out=tmp_path / "out", push_to_hub="me/open", public=True)
     hub.repositories["me/open"]["README.md"] = b"old"
-    out = export(model=model, out=tmp_path / "out", push_to_hub="me/open")
-    assert hub.repositories == {"me/open": files_of(out)} and hub.private == {"me/open": False}
+    (tmp_path / "out" / "diary.txt").write_text("of the user")
+    with pytest.raises(InputError, match="me/open is public; give (--)?public"):
+        export(model=model, out=tmp_path / "out", push_to_hub="me/open")
+    out = export(model=model, out=tmp_path / "out", push_to_hub="me/open", public=True)
+    files = {name: content for name, content in files_of(out).items() if name != "diary.txt"}
+    assert (out / "diary.txt").exists() and hub.repositories == {"me/open": files} and hub.private == {"me/open": False}
+
+
+def test_a_repository_with_something_else_is_not_touched(hub, model, tmp_path):
+    hub.repositories["me/other"], hub.private["me/other"] = {"weights.bin": b""}, True
+    with pytest.raises(InputError, match="me/other holds weights.bin and no export; give another name"):
+        export(model=model, out=tmp_path / "out", push_to_hub="me/other")
+    assert hub.repositories == {"me/other": {"weights.bin": b""}}
 
 
 @pytest.mark.parametrize(
