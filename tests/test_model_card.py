@@ -1,14 +1,19 @@
 """Model cards: the metadata that model hubs read, and code that runs as printed."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
-from huggingface_hub import ModelCard
+import yaml
+from huggingface_hub import ModelCard, metadata_load
+from huggingface_hub.repocard_data import model_index_to_eval_results
 
 from jaxdistill.checkpoints.licences import common_languages, languages_of
 from jaxdistill.checkpoints.model import load_model
-from jaxdistill.reporting.model_card import Facts, Origin, Prompts
+from jaxdistill.files.folders import MARK
+from jaxdistill.reporting.hub_results import RESULTS_FILE
+from jaxdistill.reporting.model_card import Checkpoint, Facts, Origin, Prompts, Training
 from jaxdistill.training import export as export_module
 from jaxdistill.training.export import card_of, export
 
@@ -94,3 +99,45 @@ def test_the_code_runs_as_printed_where_the_training_ran(model, tmp_path, monkey
 def test_a_folder_elsewhere_is_named_without_the_folders_above_it(model, tmp_path, unchecked):
     text = (export(model, tmp_path / "l3" / "export", facts=Facts(name="l3")) / "README.md").read_text()
     assert '"l3/export"' in text and str(tmp_path) not in text
+
+
+SCORES = {
+    "agreement/spearman": 0.9,
+    "sts-b-dev/spearman": 0.81234,
+    "sts12": 0.7,
+    "sts12/MSRpar": 0.5,
+    "sts-b": 0.8,
+    "sick-r": 0.75,
+}
+
+
+def test_the_hub_finds_scores_on_public_sets_in_the_card_and_beside_it(model, tmp_path, unchecked):
+    from huggingface_hub import parse_eval_result_entries
+    from mteb import get_task
+
+    folder = export(model, tmp_path / "l3", facts=Facts(name="l3", checkpoint=Checkpoint(scores=SCORES)))
+    name, results = model_index_to_eval_results(metadata_load(folder / "README.md")["model-index"])
+    assert name == "l3" and {
+        (one.dataset_type, one.dataset_name, one.dataset_split, one.metric_type, one.metric_value) for one in results
+    } == {
+        ("mteb/stsbenchmark-sts", "STS-B dev", "validation", "spearmanr", 81.23),
+        ("mteb/stsbenchmark-sts", "STS-B", "test", "spearmanr", 80.0),
+        ("mteb/sts12-sts", "STS12", "test", "spearmanr", 70.0),
+        ("RobZamp/sick", "SICK-R", "test", "spearmanr", 75.0),
+    }
+    entries = parse_eval_result_entries(yaml.safe_load((folder / RESULTS_FILE).read_text()))
+    assert {(one.task_id, one.value) for one in entries} == {("STS12", 70.0), ("STSBenchmark", 80.0)}
+    for one in entries:
+        assert get_task(one.task_id).metadata.dataset["path"] == one.dataset_id and "cosine" in one.notes
+    assert RESULTS_FILE in json.loads((folder / MARK).read_text())["files"]
+    assert not (export(model, tmp_path / "plain") / ".eval_results").exists()
+    assert "model-index" not in metadata_load(tmp_path / "plain" / "README.md")
+
+
+def test_text_from_the_hub_is_named_in_the_metadata(model):
+    data = (
+        "hf:org/news:train[:10]:text, mine.txt, hf:wiki:plain:train:text, hf:org/news:test:text, tfds:imdb:train:text"
+    )
+    training = Training(data=f"{data}, hf:/home/me/private:train:text")
+    assert data_of(card_of(model, Facts(name="l3", training=training), spec="l3")).datasets == ["org/news", "wiki"]
+    assert data_of(card_of(model, Facts(name="l3", training=Training(data="mine.txt")), spec="l3")).datasets is None

@@ -5,19 +5,24 @@ A run writes the facts to `card.json` in the workdir, so that any of its checkpo
 
 import dataclasses
 import json
+import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from jaxdistill.core import InputError
 from jaxdistill.files import write_atomic
 from jaxdistill.paths import is_hub_name, public_name
+from jaxdistill.reporting.hub_results import model_index
 from jaxdistill.reporting.templates import filled
 from jaxdistill.versions import versions
 
 FACTS_FILE = "card.json"
+HUB_DATA = re.compile(r"(?:^|, )hf:(\w[\w.-]*(?:/[\w.-]+)?):")
+"""A data set of the Hugging Face hub among the sources of a text; a local folder does not match."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -203,7 +208,7 @@ def averaged_steps(steps: Sequence[int]) -> str:
     return ", ".join(map(str, steps)) if len(steps) > 1 else ""
 
 
-def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -> dict[str, str | list[str]]:
+def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -> dict[str, Any]:
     """The YAML header for model hubs: https://huggingface.co/docs/hub/model-cards. Leaves out fields of unknown value."""
     library = ["sentence-transformers"] if in_sentence_transformers else []
     kinds = ["cross-encoder", "text-ranking"] if reads_pairs else ["sentence-similarity", "feature-extraction"]
@@ -216,7 +221,9 @@ def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -
         "pipeline_tag": "text-ranking" if reads_pairs else "sentence-similarity",
         "base_model": base,
         "base_model_relation": "finetune" if base else "",  # otherwise hubs take several base models for a merge
+        "datasets": [*dict.fromkeys(HUB_DATA.findall(facts.training.data))],
         "tags": [*library, *kinds, "distillation", "jaxdistill"],
+        "model-index": model_index(facts.name, facts.checkpoint.scores),
     }
     return {name: value for name, value in found.items() if value}
 

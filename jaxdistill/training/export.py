@@ -27,6 +27,7 @@ from jaxdistill.files import local
 from jaxdistill.files.folders import replacing
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import public_name
+from jaxdistill.reporting.hub_results import write_results
 from jaxdistill.reporting.model_card import Facts, model_card
 from jaxdistill.reporting.templates import filled
 from jaxdistill.versions import versions
@@ -89,6 +90,7 @@ def export(
     trained_for = {} if facts.index.vectors == "float" else {"trained_for_vectors": facts.index.vectors}
     with _put_in_place(folder, digest=model.digest(), licences=facts.origin.licences, more=trained_for) as (new, mark):
         save(model, new, card=card_of(model, facts, spec=spec or _spec(folder)))
+        write_results(new, facts.checkpoint.scores, reads_pairs=model.definition.reads_pairs)
         if facts.index.dims:
             _name_widths(new / "config.json", facts.index.dims, model.definition.embedding_width)
         _refuse_difference(largest_difference(model, load_model(str(new)), sentences), folder)
