@@ -154,7 +154,7 @@ FAULTS = [
     (
         "a.csv",
         b"n,m\n1,x\n",
-        r"a.csv:1 \(header\) has no column 'text'; it has 'n', 'm'.*data.columns=\(\(\"text\", \"COLUMN\"\),\) of a training",
+        r"a.csv:1 \(header\) has no column 'text'; it has 'n', 'm'.*data.columns=\(\(\"text\", \"COLUMN\"\),\) in a training",
     ),
     ("a.jsonl", b'{"text": "x"}\n{"text": \n', "a.jsonl:2 is not valid JSON"),
     ("a.jsonl", b'{"text": "x"}\n["text"]\n', "a.jsonl:2 is list, not an object"),
@@ -257,7 +257,7 @@ def test_a_hint_keeps_the_columns_that_are_named_and_no_column_is_named_in_vain(
     write(tmp_path / "a.tsv", "en\tfr\nx\ty\n")
     write(tmp_path / "a.txt", "x\n")
     with pytest.raises(
-        InputError, match=r'data.columns=\(\("text", "en"\), \("translation", "COLUMN"\)\) of a training'
+        InputError, match=r'data.columns=\(\("text", "en"\), \("translation", "COLUMN"\)\) in a training'
     ):
         list(sources.read([str(tmp_path / "a.tsv")], {"text": "en", "translation": "de"}))
     for spec in (str(tmp_path / "a.txt"), "hf:o/s:train:a"):

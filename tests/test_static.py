@@ -139,7 +139,7 @@ def test_weights_and_a_mapping_of_model2vec_are_applied_token_by_token(tmp_path)
     ("tensors", "message"),
     [
         ({"vectors": np.zeros((80, 4), np.float32)}, "no table of token vectors"),
-        ({"embeddings": np.zeros((3, 4), np.float32)}, "only 3 rows"),
+        ({"embeddings": np.zeros((3, 4), np.float32)}, "have 3 rows"),
         ({"embeddings": np.zeros((3, 4), np.float32), "mapping": np.full(80, 3)}, "mapping"),
         ({"embeddings": np.zeros((80, 4), np.float32), "weights": np.ones(3)}, "weights"),
         ({"embeddings": np.full((80, 4), np.nan, np.float32)}, "NaN"),
