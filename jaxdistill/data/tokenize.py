@@ -205,18 +205,18 @@ def _rows_to_keep(
 ) -> Bool[np.ndarray, " rows"]:
     """Whether the store keeps each row of the parts; adds the others to `counts`."""
 
-    def opened():  # one at a time: pages of a mapped file count as the process's memory once read
+    def each_part():  # one at a time: pages of a mapped file count as the process's memory once read
         return (Part(parts.path(number)) for number in range(parts.count))
 
     kept = []
-    for part in opened():
+    for part in each_part():
         out = np.zeros(len(part), bool) if excluded is None else excluded.holds(part.numbers("exclude_keys"))
         counts["excluded"] += len(np.unique(part.numbers("input_row")[out]))  # counts rows, not their chunks
         kept.append(~out)
     kept = np.concatenate(kept)
     if dedupe:
         before = kept.sum()
-        row_keys.drop_repeats(kept, lambda: (part.numbers("repeat_keys") for part in opened()))
+        row_keys.drop_repeats(kept, lambda: (part.numbers("repeat_keys") for part in each_part()))
         counts["duplicates"] = int(before - kept.sum())
     return kept
 
