@@ -61,7 +61,7 @@ def quickstart(config: ConfigDict) -> ConfigDict:
     config.evals.every = 30
     config.evals.best = "agreement/spearman"
     config.evals.pairs = "package:jaxdistill/assets/graded_pairs.tsv"
-    config.evals.agreement = "package:jaxdistill/assets/heldout.txt"
+    config.evals.agreement = "package:jaxdistill/assets/heldout.txt.bz2"
     config.run.steps = 90
     config.run.log_every = 10
     return config

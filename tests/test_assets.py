@@ -30,7 +30,7 @@ def train():
 
 @pytest.fixture(scope="module")
 def heldout():
-    return lines_of("heldout.txt")
+    return lines_of("heldout.txt.bz2")
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_counts_and_distinctness(train, heldout):
 
 def test_composing_again_gives_the_same_bytes(tmp_path):
     compose.main(["--out", str(tmp_path)])
-    for name in ("train.txt.bz2", "heldout.txt"):
+    for name in ("train.txt.bz2", "heldout.txt.bz2"):
         assert (tmp_path / name.removesuffix(".bz2")).read_bytes() == content_of(name)
 
 

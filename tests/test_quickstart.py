@@ -1,5 +1,6 @@
 """The quickstart's promise: on the embedded text, a student of three layers comes closer to its teacher."""
 
+import bz2
 import json
 
 from conftest import ROOT
@@ -18,7 +19,7 @@ def test_ten_steps_bring_the_student_closer_to_the_real_teacher(tmp_path):
         "--config.data.pack_shapes=2",
         "--config.objective.queue_size=256",
     ]
-    heldout = (ROOT / "jaxdistill" / "assets" / "heldout.txt").read_text(encoding="utf-8").splitlines()
+    heldout = bz2.open(ROOT / "jaxdistill" / "assets" / "heldout.txt.bz2", "rt", encoding="utf-8").read().splitlines()
     (tmp_path / "heldout.txt").write_text("\n".join(heldout[:SENTENCES]), encoding="utf-8")
     options.append(f"--config.evals.agreement={tmp_path / 'heldout.txt'}")
     options.append(f"--config.data.cache_folder={tmp_path / 'cache'}")

@@ -46,7 +46,7 @@ IN_BROWSER = 20
 @pytest.fixture(scope="module")
 def texts(data_folder):
     """1,000 sentences: 400 English ones, and Turkish, Arabic, German, French and Spanish ones, of all lengths."""
-    english = [line for (line,) in read(["package:jaxdistill/assets/heldout.txt"])][:380]
+    english = [line for (line,) in read(["package:jaxdistill/assets/heldout.txt.bz2"])][:380]
     found = [*english, *(" ".join(english[start : start + 12]) for start in range(0, 240, 12))]
     for pair in ("tr", "ar", "de", "fr", "es"):
         with gzip.open(data_folder / "parallel" / f"en-{pair}.tsv.gz", "rt", encoding="utf-8") as file:

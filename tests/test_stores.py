@@ -38,7 +38,7 @@ TOP = 5
 def files(tmp_path_factory):
     """The folder in which the page's commands ran, the folder of parts in four parts, and the names of its first snippet."""
     folder = tmp_path_factory.mktemp("stores")
-    sentences = [line for (line,) in read(["package:jaxdistill/assets/heldout.txt"])][:200]
+    sentences = [line for (line,) in read(["package:jaxdistill/assets/heldout.txt.bz2"])][:200]
     assert len(set(sentences)) == 200
     (folder / "sentences.txt").write_text("\n".join(sentences) + "\n")
     (folder / "runs" / "l3").mkdir(parents=True)

@@ -49,7 +49,7 @@ def test_every_package_is_in_the_wheel(installed):
     for name in expected:
         folder = installed / name.replace(".", os.sep)
         assert any(folder.glob("*.py")), f"{name} is not in the wheel: add it to [tool.setuptools] packages"
-    assert (installed / "jaxdistill" / "assets" / "heldout.txt").stat().st_size > 10_000
+    assert (installed / "jaxdistill" / "assets" / "heldout.txt.bz2").stat().st_size > 10_000
     for template in ("report.html", "demo.html", "demo.js", "model_card.md"):
         assert (installed / "jaxdistill" / "assets" / template).is_file()
     papers = {path.name for path in (ROOT / "configs" / "papers").glob("*.toml")}

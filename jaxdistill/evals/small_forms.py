@@ -16,7 +16,7 @@ from jaxdistill.data.sources import read, split_specs
 from jaxdistill.evals.evaluation import InRoles, Model, content_digest
 from jaxdistill.ops.small_vectors import Form, as_read, check_packable, checked_dims, cut, ranges_of
 
-CALIBRATION = "package:jaxdistill/assets/heldout.txt"
+CALIBRATION = "package:jaxdistill/assets/heldout.txt.bz2"
 """Text whose vectors determine the ranges of int8."""
 
 

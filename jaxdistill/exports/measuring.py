@@ -22,7 +22,7 @@ from jaxdistill.evals.sts import read_set, sts_folder
 from jaxdistill.exports.running import Run, Runtime, TextRun
 from jaxdistill.inference import Embedder
 
-TEXT = "package:jaxdistill/assets/heldout.txt"
+TEXT = "package:jaxdistill/assets/heldout.txt.bz2"
 OTHER_SCRIPTS = (
     "Zwei Äpfel und drei Birnen: €12.40!", "猫が眠る。", "Кошка спит на печи.", "القطة تنام.", "बिल्ली सो रही है।", "고양이가 잔다.",
     "Η γάτα κοιμάται.", "🐈 😴", "Rain.", "the same word " * 40,
