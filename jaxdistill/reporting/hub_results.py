@@ -4,6 +4,7 @@ The hub calls the first form legacy and takes new scores from the second (https:
 serves only sets with a leaderboard.
 """
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -69,5 +70,6 @@ def write_results(folder: Path, scores: Mapping[str, float], *, reads_pairs: boo
 
 
 def _of_public_sets(scores: Mapping[str, float]) -> dict[str, float]:
-    """Scores × 100 by set, rounded as in the card's table."""
-    return {SET_OF_SCORE[name]: round(100 * value, 2) for name, value in scores.items() if name in SET_OF_SCORE}
+    """Scores × 100 by set, rounded as in the card's table; without what is no number."""
+    known = {SET_OF_SCORE[name]: value for name, value in scores.items() if name in SET_OF_SCORE}
+    return {name: round(100 * value, 2) for name, value in known.items() if math.isfinite(value)}
