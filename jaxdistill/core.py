@@ -50,6 +50,11 @@ def refuse(rules: Sequence[tuple[object, str]]) -> None:
             raise InputError(message)
 
 
+def error_line(error: BaseException) -> str:
+    """The first line of what an error of another library says, or the name of its class if it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 class TemporaryError(InputError):
     """The same command may succeed later, such as after a failure of the network. Programs exit with status 75."""
 

@@ -4,7 +4,7 @@ import os
 import textwrap
 from pathlib import Path
 
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, error_line
 from jaxdistill.files import buckets, is_remote
 from jaxdistill.paths import fetched_folder, in_package
 
@@ -43,8 +43,7 @@ def _from_hub(name: str) -> Path:
             huggingface_hub.snapshot_download(name, allow_patterns=[*HUB_FILES], ignore_patterns=[*HUB_IGNORED])
         )
     except Exception as error:  # every library below it raises its own error without a network
-        first_line = str(error).strip().split("\n")[0] or type(error).__name__
-        reason = textwrap.shorten(first_line, 200, placeholder=" ...")
+        reason = textwrap.shorten(error_line(error), 200, placeholder=" ...")
         raise InputError(
             f"model {name!r} is not a local folder and cannot be downloaded from the hub ({type(error).__name__}: {reason});"
             " give a local folder, or set HF_HOME to a cache that holds it, with HF_HUB_OFFLINE=1 without network."

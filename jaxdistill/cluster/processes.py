@@ -22,7 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Integer
 
 from jaxdistill.cli import error_of_input, error_status, status_of
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, error_line
 
 JOIN_SECONDS = 60
 """How long processes wait for each other at the start; JAXDISTILL_JOIN_SECONDS overrides it."""
@@ -98,9 +98,10 @@ def _initialize() -> None:
     except InputError:
         raise
     except Exception as error:  # JAX asks servers, and those packages' errors have no common base
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         started = f"{launcher} has started {tasks} tasks, but " if tasks > 1 else ""
-        raise InputError(f"{started}JAX cannot join the processes of this run ({reason}); {WHAT_TO_SET}.") from error
+        raise InputError(
+            f"{started}JAX cannot join the processes of this run ({error_line(error)}); {WHAT_TO_SET}."
+        ) from error
     if tasks > 1 and tasks != jax.process_count():
         raise InputError(
             f"{launcher} has started {tasks} tasks, but JAX sees {jax.process_count()} processes; {WHAT_TO_SET}."

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.cli import did_you_mean
-from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.core import Embed, InputError, Scorer, error_line
 from jaxdistill.evals.embedding_cache import EmbeddingCache
 from jaxdistill.evals.evaluation import Absent, Evaluation, Model, Shown, Sources, Unit, absent
 from jaxdistill.evals.pairs import GradedPairs, read_pairs, scored_pairs
@@ -162,7 +162,7 @@ def _from_hub(name: str) -> GradedPairs:
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:  # pyright: ignore[reportAttributeAccessIssue]
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
         raise InputError(
-            f"{source.hub} could not be loaded from the Hugging Face hub{offline}: {str(error).splitlines()[0][:120]}. "
+            f"{source.hub} could not be loaded from the Hugging Face hub{offline}: {error_line(error):.120}. "
             "Give a data folder with the STS files, or set HF_HOME to a cache that holds the set."
         ) from error
     score, first, second = (rows[column] for column in source.columns)

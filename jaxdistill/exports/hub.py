@@ -4,7 +4,7 @@ import logging
 import textwrap
 from pathlib import Path
 
-from jaxdistill.core import InputError, TemporaryError, refuse
+from jaxdistill.core import InputError, TemporaryError, error_line, refuse
 from jaxdistill.files.folders import MARK, listed
 
 log = logging.getLogger(__name__)
@@ -66,8 +66,7 @@ def pushed(folder: Path, name: str, *, public: bool) -> Path:
     except InputError:
         raise
     except Exception as error:  # the hub's client and what it stands on have no common error
-        first = str(error).strip().split("\n")[0] or type(error).__name__
-        reason = f"{type(error).__name__}: {textwrap.shorten(first, 200, placeholder=' ...')}"
+        reason = f"{type(error).__name__}: {textwrap.shorten(error_line(error), 200, placeholder=' ...')}"
         response = getattr(error, "response", None) if isinstance(error, errors.HfHubHTTPError) else None
         status = getattr(response, "status_code", 500)
         kind = InputError if status < 500 and status not in TRANSIENT else TemporaryError

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxdistill.core import InputError, TemporaryError
+from jaxdistill.core import InputError, TemporaryError, error_line
 from jaxdistill.files import file_digest, make_folder_atomic
 from jaxdistill.files.folders import MARK, listed
 
@@ -110,8 +110,9 @@ class Bucket:
             raise self._described(f"{self.address}/{name}".rstrip("/"), error) from error
 
     def _described(self, address: str, error: Exception) -> InputError:
-        line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        line = f"{type(error).__name__}: {re.sub(r'[?][^ ]*', '', line)}"[:200].rstrip(".")  # signatures are in queries
+        line = f"{type(error).__name__}: {re.sub(r'[?][^ ]*', '', error_line(error))}"[:200].rstrip(
+            "."
+        )  # signatures are in queries
         status = str(getattr(error, "code", ""))
         if isinstance(error, FileNotFoundError) or status == "404":
             return MissingObject(f"{address} does not exist; check the bucket and the path.")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, error_line
 
 LINE_BYTES = 16 << 20
 """Default maximum of a line of text or a table cell."""
@@ -213,7 +213,7 @@ def foreign_errors(what: str) -> Iterator[None]:
     except (InputError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:
-        raise InputError(f"{what} ({(str(error).strip() or type(error).__name__).splitlines()[0]:.200}).") from None
+        raise InputError(f"{what} ({error_line(error):.200}).") from None
 
 
 def _byte_lines(file: Readable, limit_bytes: int) -> Iterator[bytes]:
