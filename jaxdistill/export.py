@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxdistill import exports
+from jaxdistill.assets import HELDOUT
 from jaxdistill.calls import in_python_words, make_callable
 from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.cli import Parser, any_path, run
@@ -136,7 +137,7 @@ def _page(
       of_run: name of its run; empty: it is a model of its own.
     """
     page.refuse_other(out)
-    files, sentences = page.runtime_files(runtime), _sentences(text or page.TEXT, page.MOST)
+    files, sentences = page.runtime_files(runtime), _sentences(text or HELDOUT, page.MOST)
     student, _ = student_of(out.name)
     return export_demo(student, out, name=of_run or public_name(student.source), sentences=sentences, runtime=files)
 

@@ -11,13 +11,11 @@ from itertools import product
 
 import numpy as np
 
+from jaxdistill.assets import HELDOUT
 from jaxdistill.core import Embed, InputError
 from jaxdistill.data.sources import read, split_specs
 from jaxdistill.evals.evaluation import InRoles, Model, content_digest
 from jaxdistill.ops.small_vectors import Form, as_read, check_packable, checked_dims, cut, ranges_of
-
-CALIBRATION = "package:jaxdistill/assets/heldout.txt.bz2"
-"""Text whose vectors determine the ranges of int8."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +64,7 @@ def _cut_query(embed: Embed, dims: int, sentences: Sequence[str]) -> np.ndarray:
 @cache
 def calibration() -> list[str]:
     """The sentences whose vectors determine the ranges of int8."""
-    return [sentence for (sentence,) in read([CALIBRATION])]
+    return [sentence for (sentence,) in read([HELDOUT])]
 
 
 def small_forms(dims: str, dtypes: str) -> list[SmallForm | None]:

@@ -26,8 +26,6 @@ from jaxdistill.inference import Embedder
 from jaxdistill.reporting.templates import filled
 
 PAGE, SCRIPT = "index.html", "demo.js"
-TEXT = "package:jaxdistill/assets/heldout.txt.bz2"
-"""Sentences of a page unless another text is given."""
 MOST = 10_000
 """Sentences of a page: their vectors of 384 numbers are 15 MB."""
 PACKAGE, MAJOR = "@huggingface/transformers", "4"

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from jaxdistill import paths
+from jaxdistill.assets import HELDOUT
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.core import Embed, Scorer
 from jaxdistill.data.sources import read
@@ -22,13 +23,12 @@ from jaxdistill.evals.sts import read_set, sts_folder
 from jaxdistill.exports.running import Run, Runtime, TextRun
 from jaxdistill.inference import Embedder
 
-TEXT = "package:jaxdistill/assets/heldout.txt.bz2"
 OTHER_SCRIPTS = (
     "Zwei Äpfel und drei Birnen: €12.40!", "猫が眠る。", "Кошка спит на печи.", "القطة تنام.", "बिल्ली सो रही है।", "고양이가 잔다.",
     "Η γάτα κοιμάται.", "🐈 😴", "Rain.", "the same word " * 40,
 )  # fmt: skip
 COMPARED, TIMED, REPEATS = 190, 64, 3
-"""Number of sentences of `TEXT` to compare, number to measure speed on, and how often; with `OTHER_SCRIPTS`, 200 are compared."""
+"""Number of sentences of `HELDOUT` to compare, number to measure speed on, and how often; with `OTHER_SCRIPTS`, 200 are compared."""
 LEAST_COSINE, LEAST_ROUNDED = 0.9999, 0.99
 """Lowest allowed cosine between a sentence's two vectors: for every sentence, or, with 8-bit weights, on average."""
 MOST_OTHERS = 0.1
@@ -102,7 +102,7 @@ class Reference:
 
     def __init__(self, model: SentenceModel):
         self.model, self._pairs = model, model.definition.reads_pairs
-        lines = list(dict.fromkeys(line for (line,) in read([TEXT]) if line.strip()))
+        lines = list(dict.fromkeys(line for (line,) in read([HELDOUT]) if line.strip()))
         self.sentences = [*lines[:COMPARED], *OTHER_SCRIPTS]
         self._own = self._results(Embedder(model), self.sentences)
         folder = paths.data_folder()
