@@ -16,8 +16,9 @@ from tokenizers import models, normalizers
 from jaxdistill.checkpoints.folder import exported
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.checkpoints.weights import tensors_from_params
-from jaxdistill.encoders.architecture import Architecture
+from jaxdistill.encoders.architecture import Architecture, EncoderDefinition
 from jaxdistill.encoders.hugging_face import Part, tensor_names
+from jaxdistill.evals.similarity import unit_rows
 from jaxdistill.exports.optional import imported
 from jaxdistill.exports.running import TextRun
 from jaxdistill.ops.unknown import unknown_id
@@ -79,8 +80,10 @@ def write(model: SentenceModel, folder: Path, *, calibration: Sequence[str] = ()
     """Writes the files; returns their paths."""
     place = folder / FOLDER
     place.mkdir(exist_ok=True)
+    definition, params = exported(model.definition, dict(model.params))
+    tensors, vocabulary = _tensors(definition.architecture, params, model.max_length), _vocabulary(model)
     for name in (FLOAT, HALF):
-        _write(model, place / name, half=name == HALF)
+        _write(place / name, definition, vocabulary, tensors, longest=model.max_length)
     return [place / FLOAT, place / HALF]
 
 
@@ -92,9 +95,7 @@ def runner(model: SentenceModel, file: Path) -> TextRun:
         lengths = given["attention_mask"].sum(axis=1)
         rows = [llama.vector(ids[:length]) for ids, length in zip(given["input_ids"], lengths, strict=True)]
         vectors = np.stack(rows)
-        if not model.definition.normalize:
-            return vectors
-        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return unit_rows(vectors) if model.definition.normalize else vectors
 
     return TextRun(run, llama.tokens)
 
@@ -109,14 +110,20 @@ def _graph(a: Architecture) -> str:
     return "nomic-bert" if a.family == "nomic_bert" and a.activation == "silu" and plain else ""
 
 
-def _write(model: SentenceModel, file: Path, *, half: bool) -> None:
-    """Writes one file."""
+def _write(
+    file: Path,
+    definition: EncoderDefinition,
+    vocabulary: Mapping[str, Any],
+    tensors: Mapping[str, np.ndarray],
+    *,
+    longest: int,
+) -> None:
+    """Writes one file, `HALF` with matrices in half precision."""
     gguf = imported("gguf", EXTRA)
-    definition, params = exported(model.definition, dict(model.params))
-    a = definition.architecture
+    a, half = definition.architecture, file.name == HALF
     out = gguf.GGUFWriter(file, _graph(a))
     out.add_file_type(gguf.LlamaFileType.MOSTLY_F16 if half else gguf.LlamaFileType.ALL_F32)
-    out.add_context_length(model.max_length)
+    out.add_context_length(longest)
     out.add_embedding_length(a.hidden_size)
     out.add_block_count(a.layers)
     out.add_feed_forward_length(a.intermediate_size)
@@ -127,9 +134,9 @@ def _write(model: SentenceModel, file: Path, *, half: bool) -> None:
     if a.kinds:
         out.add_rope_freq_base(a.kind(0).theta)
     add = {bool: out.add_bool, str: out.add_string, int: out.add_uint32, list: out.add_array}
-    for key, value in _vocabulary(model).items():
+    for key, value in vocabulary.items():
         add[type(value)](f"tokenizer.ggml.{key}", value)
-    for name, tensor in _tensors(a, params, model.max_length).items():
+    for name, tensor in tensors.items():
         rounded = half and tensor.ndim == 2 and name not in TABLES
         out.add_tensor(name, tensor.astype(np.float16) if rounded else tensor)
     out.write_header_to_file()

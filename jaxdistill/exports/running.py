@@ -80,7 +80,8 @@ class Runtime:
         """Whether the form tokenises each text, without a prompt, as the model does."""
         if self._own_tokens is None:
             return np.ones(len(texts), bool)
-        return np.array([self._own_tokens(text) == self.model.tokenizer.encode(text).ids for text in texts])
+        own = map(self._own_tokens, texts)
+        return np.array([ids == one.ids for ids, one in zip(own, self.model.encodings(texts), strict=True)])
 
     def _results(self, texts: Sequence[str] | Sequence[tuple[str, str]], batch_size: int) -> np.ndarray:
         whole_number(batch_size, "batch_size", least=1)

@@ -249,8 +249,8 @@ def _documents(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | 
 def _figure(
     id: str, title: str, note: str, data: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]
 ) -> Figure | None:
-    height = HEIGHT + LEGEND_ROW * max(0, len(data) - 4)
-    return Figure(id=id, title=title, note=note, data=data, layout={**layout, "height": height}) if data else None
+    layout = {**layout, "height": layout["height"] + LEGEND_ROW * max(0, len(data) - 4)}
+    return Figure(id=id, title=title, note=note, data=data, layout=layout) if data else None
 
 
 Values = Sequence[float] | np.ndarray
@@ -281,6 +281,7 @@ def _layout(x: str, y: str, *, log_x: Sequence[float] = (), y_axis: Mapping[str,
     return {
         "xaxis": axis | {"title": {"text": _plain(x)}} | ticks,
         "yaxis": axis | {"title": {"text": _plain(y)}} | dict(y_axis or {}),
+        "height": HEIGHT,
         "margin": {"l": 50, "r": 15, "t": 10, "b": 40},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "maxheight": 0.7},
         "showlegend": True,
