@@ -109,9 +109,8 @@ def export_checkpoint(
     exports.check(forms)
     out = local(out, "out").resolve()
     if demo:
-        return _page(
-            out, partial(_student, workdir, step, model), Path(workdir or "").name, demo_text, runtime=transformers_js
-        )
+        of_run = Path(workdir or "").name
+        return _page(out, partial(_student, workdir, step, model, of_run), demo_text, transformers_js)
     refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
     if document_model:
         folder = export_router(_loaded(model), _loaded(document_model), out, spec=push_to_hub)
@@ -122,24 +121,13 @@ def export_checkpoint(
     return hub.pushed(folder, push_to_hub, public=public) if push_to_hub else folder
 
 
-def _page(
-    out: Path,
-    student_of: Callable[[str], tuple[SentenceModel, Facts | None]],
-    of_run: str,
-    text: str,
-    *,
-    runtime: str | Path,
-) -> Path:
-    """Writes the page of `--demo`.
-
-    Args:
-      student_of: gives the student.
-      of_run: name of its run; empty: it is a model of its own.
-    """
+def _page(out: Path, student: Callable[[], tuple[SentenceModel, Facts | None]], text: str, runtime: str | Path) -> Path:
+    """Writes the page of `--demo`; reads the student once all else is there."""
     page.refuse_other(out)
     files, sentences = page.runtime_files(runtime), _sentences(text or HELDOUT, page.MOST)
-    student, _ = student_of(out.name)
-    return export_demo(student, out, name=of_run or public_name(student.source), sentences=sentences, runtime=files)
+    model, facts = student()
+    name = facts.name if facts else public_name(model.source)
+    return export_demo(model, out, name=name, sentences=sentences, runtime=files)
 
 
 def _sentences(text: str, most: int) -> list[str]:

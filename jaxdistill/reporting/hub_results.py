@@ -57,7 +57,7 @@ def write_results(folder: Path, scores: Mapping[str, float], *, reads_pairs: boo
     """
     note = NOTE.format(version=versions()["jaxdistill"])
     note = note.replace("cosine similarity", "the model's score") if reads_pairs else note
-    # Without a date, the hub shows that of the commit, and the same export has the same file on another day.
+    # No date: the hub then shows the date of the commit, and an export made again has the same bytes.
     results = [
         {"dataset": {"id": sts.SETS[known].hub, "task_id": TASKS[known]}, "value": value, "notes": note}
         for known, value in _of_public_sets(scores).items()

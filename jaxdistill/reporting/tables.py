@@ -93,7 +93,7 @@ class Gain:
 
     @property
     def shown(self) -> str:
-        """The difference, or that there is none."""
+        """The gain × 100 with its sign, `NO GAIN`, or `-` where a score is missing."""
         if self.warning or self.before is None or self.after is None:
             return "NO GAIN" if self.warning else "-"
         return f"{100 * (self.after - self.before):+.2f}"

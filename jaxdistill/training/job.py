@@ -179,9 +179,14 @@ def finish(
         paper=paper,
         forms=read_note(folder / MARK).get("forms", []),
     )
-    of_models = {"scores": scores, "measured": {name: value.as_plain() for name, value in measured.items()}}
-    results = {"command": command} | _results(run, outcome, lost) | of_models
-    results |= {"paper": dataclasses.asdict(paper) if paper else None, "versions": versions()}
+    results = {
+        "command": command,
+        **_results(run, outcome, lost),
+        "scores": scores,
+        "measured": {name: value.as_plain() for name, value in measured.items()},
+        "paper": dataclasses.asdict(paper) if paper else None,
+        "versions": versions(),
+    }
     write_atomic(run.workdir / RESULTS, json.dumps(results, indent=2) + "\n")  # last: its presence marks a finished run
     say(f"results: {run.workdir / RESULTS}")
     say(f"report: {page}")
