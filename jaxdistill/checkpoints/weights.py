@@ -206,7 +206,7 @@ def _parameter(tensors, where: str | Part, path: str, shape: tuple[int, ...], so
     if frozen and rows.dtype in (np.float32, ml_dtypes.bfloat16):
         array = rows.T if path.endswith("/kernel") else rows
     else:
-        array = as_torch_lays_it(path, rows.astype(np.float32))
+        array = as_torch_lays_it(path, rows.astype(np.float32, copy=False))
     if not np.isfinite(array).all():
         raise InputError(f"{source}: tensor {name} has NaN or infinite values; the checkpoint is damaged.")
     return array
