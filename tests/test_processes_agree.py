@@ -1,6 +1,7 @@
 """How the processes of a run find each other, agree, and end together; without any training, which test_processes.py has."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -116,6 +117,8 @@ def main(arguments):
             time.sleep(100)
         if arguments[1] == "gather":
             processes.gathered(1)
+        if arguments[1] == "elsewhere":
+            processes.wait("something else")
 cli.run(main, sys.argv[1:])
 """
 
@@ -141,7 +144,7 @@ def said_by(both) -> list[tuple[int, str, list[str]]]:
     """Status, standard output, and lines of our own on standard error of each."""
     said = [process.communicate(timeout=90) for process in both]
     own = [
-        [line for line in err.split("\n") if line.startswith(("error: ", "interrupted", "KeyError"))] for _, err in said
+        [line for line in err.split("\n") if line.startswith(("error: ", "interrupted", "KeyError", "RuntimeError"))] for _, err in said
     ]
     return [(process.returncode, out, lines) for process, (out, _), lines in zip(both, said, own, strict=True)]
 
@@ -182,6 +185,12 @@ def test_an_error_in_one_process_is_one_line_there_and_ends_the_other(does, word
     (status, _, lines), (other, _, _) = said_by(start_both(["5", does], ["5", "sleep"]))
     assert status == wanted and other == ABORTED
     assert words in lines[-1]
+
+
+def test_processes_at_different_points_end_instead_of_taking_each_others_values():
+    for status, _, lines in said_by(start_both(["5", "gather"], ["5", "elsewhere"])):
+        assert status in (processes.FAILED, ABORTED)
+        assert re.search(r"the same steps: process 0 at __main__:\d+, process 1 at __main__:\d+", lines[0])
 
 
 def test_a_run_of_which_a_process_never_comes_is_aborted_and_says_how_long_it_waited(monkeypatch):

@@ -194,15 +194,31 @@ def agreed() -> Iterator[dict[str, Any]]:
 
 
 def gathered(value: Any) -> list[Any]:
-    """The value (JSON) that each process passes, in the order of the processes; all must call this together."""
+    """The value (JSON) that each process passes, in the order of the processes; all must call this together.
+
+    Raises:
+      RuntimeError: in every process, if another one has called this elsewhere in the program: its value is no answer.
+    """
     if count() == 1:
         return [value]
-    content = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    content = np.frombuffer(json.dumps([_caller(), value]).encode(), np.uint8)
     sizes = multihost_utils.process_allgather(np.array([len(content)], np.int32)).ravel()
     padded = np.zeros(max(1 << (int(sizes.max()) - 1).bit_length(), LEAST_BYTES), np.uint8)
     padded[: len(content)] = content
     rows = multihost_utils.process_allgather(padded)
-    return [json.loads(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]
+    told = [json.loads(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]
+    if len({place for place, _ in told}) > 1:
+        places = ", ".join(f"process {number} at {place}" for number, (place, _) in enumerate(told))
+        raise RuntimeError(f"the processes no longer run the same steps: {places}; please report this")
+    return [value for _, value in told]
+
+
+def _caller() -> str:
+    """Module and line that called this module, which all processes of a run should have in common."""
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_globals["__name__"] in (__name__, "contextlib"):
+        frame = frame.f_back
+    return f"{frame.f_globals['__name__']}:{frame.f_lineno}"
 
 
 def wait(what: str) -> None:
