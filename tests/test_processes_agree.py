@@ -144,7 +144,8 @@ def said_by(both) -> list[tuple[int, str, list[str]]]:
     """Status, standard output, and lines of our own on standard error of each."""
     said = [process.communicate(timeout=90) for process in both]
     own = [
-        [line for line in err.split("\n") if line.startswith(("error: ", "interrupted", "KeyError", "RuntimeError"))] for _, err in said
+        [line for line in err.split("\n") if line.startswith(("error: ", "interrupted", "KeyError", "RuntimeError"))]
+        for _, err in said
     ]
     return [(process.returncode, out, lines) for process, (out, _), lines in zip(both, said, own, strict=True)]
 

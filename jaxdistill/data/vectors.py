@@ -242,7 +242,9 @@ def _parquet_blocks(path: Path) -> Iterator[np.ndarray]:
                 raise InputError(f"{path}: a row has no vector; write the table again with encode.")
             numbers = lists.flatten()
             dtype = np.dtype(numbers.type.to_pandas_dtype())  # a NumPy type, in spite of its name
-            stored = np.frombuffer(numbers.buffers()[1], dtype, count=len(numbers), offset=numbers.offset * dtype.itemsize)
+            stored = np.frombuffer(
+                numbers.buffers()[1], dtype, count=len(numbers), offset=numbers.offset * dtype.itemsize
+            )
             yield stored.reshape(len(lists), lists.type.list_size)
 
 
