@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import tokenizers
 
-from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.checkpoints.model import Provenance, SentenceModel
 from jaxdistill.cli import Parser, run
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import Config, Data, RunOptions
@@ -133,11 +133,10 @@ def model(name: str, *, layers: int, width: int = 0) -> SentenceModel:
         definition=definition,
         params={path: jax.ShapeDtypeStruct(shape, dtype) for path, shape in param_shapes(definition).items()},
         tokenizer=tokenizers.Tokenizer(tokenizers.models.WordLevel()),
-        tokenizer_folder=pathlib.Path(),
         max_length=architecture.longest,
         prompts={},
         default_prompt=None,
-        source=name,
+        provenance=Provenance(source=name, tokenizer_folder=pathlib.Path()),
     )
 
 

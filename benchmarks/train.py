@@ -114,7 +114,7 @@ def with_weights(spec: str, folder: Path) -> str:
     name, own = spec.removeprefix("shape:"), load_model(MINILM)
     shapes = tpu_plan.model(name, layers=0)
     params = {path: np.asarray(array) for path, array in init_params(shapes.definition, jax.random.key(0)).items()}
-    changed = dict(tokenizer=own.tokenizer, tokenizer_folder=own.tokenizer_folder, max_length=own.max_length)
+    changed = dict(tokenizer=own.tokenizer, provenance=own.provenance, max_length=own.max_length)
     save(replace(shapes, params=params, **changed), folder / name)
     return str(folder / name)
 

@@ -101,11 +101,10 @@ def multilingual(given, columns, folder: Path) -> encoders.SentenceModel:
         definition=definition,
         params={name: np.asarray(array) for name, array in init_params(definition, jax.random.key(0)).items()},
         tokenizer=tokenizer,
-        tokenizer_folder=folder,
         max_length=128,
         prompts={},
         default_prompt=None,
-        source="a new tokenizer",
+        provenance=encoders.Provenance(source="a new tokenizer", tokenizer_folder=folder),
     )
 
 

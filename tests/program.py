@@ -17,7 +17,7 @@ import pytest
 
 from jaxdistill import cli
 from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.checkpoints.model import Provenance, SentenceModel
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import init_params
@@ -47,8 +47,8 @@ def write_teacher(folder: pathlib.Path, *, layers: int = 2, hidden_size: int = 1
         for name, v in init_params(definition, jax.random.key(1)).items()
     }
     model = SentenceModel(
-        definition=definition, params=params, tokenizer=tokenizer, tokenizer_folder=folder / "tokenizer", max_length=32,
-        prompts={}, default_prompt=None, source="tiny",
+        definition=definition, params=params, tokenizer=tokenizer, max_length=32,
+        prompts={}, default_prompt=None, provenance=Provenance(source="tiny", tokenizer_folder=folder / "tokenizer"),
     )  # fmt: skip
     save(model, folder / "model")
     return str(folder / "model")

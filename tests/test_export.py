@@ -267,9 +267,9 @@ def test_licences_are_handed_down_from_export_to_export(model, tmp_path, uncheck
     licences = {"gte-small": "mit", "mine": ""}
     first = export(model, tmp_path / "first", facts=Facts(name="first", origin=Origin(licences=licences)))
     second = export(load_model(str(first)), tmp_path / "second")
-    assert load_model(str(first)).licences == load_model(str(second)).licences == licences
+    assert load_model(str(first)).provenance.licences == load_model(str(second)).provenance.licences == licences
     (second / MARK).write_text("{")
-    assert load_model(str(second)).licences == {"second": ""}
+    assert load_model(str(second)).provenance.licences == {"second": ""}
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def asking(folder, layers: str):
 def test_a_run_chooses_layers_by_its_text_and_keeps_its_choice(tmp_path):
     config, workdir = asking(tmp_path, "greedy:2"), tmp_path / "w"
     student = make_student(config, (), workdir)
-    assert student.kept_layers == (1, 3)
+    assert student.provenance.kept_layers == (1, 3)
     text = made_up(50, words=5)
     whole = Embedder(load_model(config.student.model)).encode(text)
     assert closeness(Embedder(student).encode(text), whole) > 0.9
@@ -109,7 +109,10 @@ def test_a_run_chooses_layers_by_its_text_and_keeps_its_choice(tmp_path):
     os.remove(config.data.text)  # an export needs none
     assert make_student(config, (), workdir).digest() == student.digest()
     (workdir / LAYERS).write_text("[0, 2]")
-    kept = [make_student(config, (), folder, computed=False).kept_layers for folder in (workdir, tmp_path / "other")]
+    kept = [
+        make_student(config, (), folder, computed=False).provenance.kept_layers
+        for folder in (workdir, tmp_path / "other")
+    ]
     assert kept == [(0, 2), (1, 3)]  # as noted, else at even distances
 
 

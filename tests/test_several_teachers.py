@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 from jaxdistill import config as configs
 from jaxdistill import export, main
 from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import SentenceModel, load_model
+from jaxdistill.checkpoints.model import Provenance, SentenceModel, load_model
 from jaxdistill.core import Encoded, InputError
 from jaxdistill.data.targets import joined
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
@@ -54,8 +54,8 @@ def write_byte_level_model(folder):
     params = {path: np.asarray(array) for path, array in init_params(definition, jax.random.key(3)).items()}
     model = SentenceModel(
         definition=definition, params={path: a * (8.0 if path.endswith("kernel") else 1.0) for path, a in params.items()},
-        tokenizer=tokenizer, tokenizer_folder=tokens, max_length=60, prompts={"query": "the cat "}, default_prompt=None,
-        source="bytes",
+        tokenizer=tokenizer, max_length=60, prompts={"query": "the cat "}, default_prompt=None,
+        provenance=Provenance(source="bytes", tokenizer_folder=tokens),
     )  # fmt: skip
     save(model, folder / "bytes", card="---\nlanguage: en\nlicense: 'mit'\n---\n# bytes\n")
 

@@ -12,7 +12,7 @@ from jaxdistill import export as export_command
 from jaxdistill import main
 from jaxdistill.checkpoints import static
 from jaxdistill.checkpoints.folder import check_exportable, save
-from jaxdistill.checkpoints.model import SentenceModel, load_model
+from jaxdistill.checkpoints.model import Provenance, SentenceModel, load_model
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
 from jaxdistill.inference import Embedder
@@ -36,8 +36,8 @@ def table_model(folder, *, dropped=UNKNOWN, normalize=True, dense=()):
     )  # fmt: skip
     kernels = {f"dense/{i}/kernel": draw.normal(size=(16, 8)).astype(np.float32) for i in range(len(dense))}
     return SentenceModel(
-        definition=definition, params={static.TABLE: table} | kernels, tokenizer=tokenizer, tokenizer_folder=folder,
-        max_length=static.LONGEST, prompts={}, default_prompt=None, source="tiny",
+        definition=definition, params={static.TABLE: table} | kernels, tokenizer=tokenizer,
+        max_length=static.LONGEST, prompts={}, default_prompt=None, provenance=Provenance(source="tiny", tokenizer_folder=folder),
     )  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def test_a_folder_saved_by_sentence_transformers_is_read(tmp_path):
     theirs.save(str(tmp_path / "saved"))
     (tmp_path / "saved" / "README.md").write_text("---\nlicense: mit\n---\n")
     ours = load_model(str(tmp_path / "saved"))
-    assert list(ours.licences.values()) == ["mit"]
+    assert list(ours.provenance.licences.values()) == ["mit"]
     np.testing.assert_allclose(Embedder(ours).encode(TEXTS), theirs.encode(TEXTS), atol=1e-6)
 
 

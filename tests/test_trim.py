@@ -16,7 +16,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from jaxdistill import config as configs
 from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import SentenceModel, load_model
+from jaxdistill.checkpoints.model import Provenance, SentenceModel, load_model
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import init_params
@@ -224,8 +224,8 @@ def model_of(kind, tokenizer, config, folder):
     }
     tokenizer.enable_truncation(64)
     return SentenceModel(
-        definition=definition, params=params, tokenizer=tokenizer, tokenizer_folder=folder, max_length=64,
-        prompts={"query": "Frage: "}, default_prompt=None, source="tiny",
+        definition=definition, params=params, tokenizer=tokenizer, max_length=64,
+        prompts={"query": "Frage: "}, default_prompt=None, provenance=Provenance(source="tiny", tokenizer_folder=folder),
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 from jaxdistill.checkpoints import static
 from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.checkpoints.model import Provenance, SentenceModel
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.ops.unknown import unknown_id
@@ -75,11 +75,10 @@ def tiny_model(folder, *, pooling="mean", head=None, seed=0, scale=10.0, max_len
         definition=definition,
         params=params,
         tokenizer=tokenizer,
-        tokenizer_folder=folder,
         max_length=max_length,
         prompts={"query": "the cat "},
         default_prompt=None,
-        source="tiny",
+        provenance=Provenance(source="tiny", tokenizer_folder=folder),
     )
 
 

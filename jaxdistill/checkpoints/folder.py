@@ -273,10 +273,10 @@ def _write_tokenizer(model: SentenceModel, folder: Path) -> None:
 def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
     """Writes what transformers reads besides `tokenizer.json`."""
     for name in TOKENIZER_FILES:
-        origin = model.tokenizer_folder / name
+        origin = model.provenance.tokenizer_folder / name
         if origin.exists() and origin.resolve() != (folder / name).resolve():
             shutil.copyfile(origin, folder / name)
-    origin = model.tokenizer_folder / "tokenizer_config.json"
+    origin = model.provenance.tokenizer_folder / "tokenizer_config.json"
     config = read_settings(origin) if origin.exists() else _tokenizer_config(model.tokenizer)
     config = {key: value for key, value in without_paths(config).items() if key not in UNWANTED_SETTINGS}
     typed = model.definition.architecture.token_types > 1

@@ -38,6 +38,24 @@ POOLER = "transformer/pooler/"
 TOKEN_TYPES = "transformer/embeddings/token_type/embedding"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Where a model comes from, and what its checkpoint says of it."""
+
+    source: str
+    """The model's name, or what it was made from, for logs and model cards."""
+    tokenizer_folder: Path
+    """The tokenizer's folder, from which an export copies `tokenizer_config.json` and similar files."""
+    default_prompt: str | None = None
+    """Name of the checkpoint's own default prompt; the model's is another if one was requested."""
+    licences: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Maps the models that it was made from (itself, for an original) to the licences that their cards state."""
+    languages: tuple[str, ...] = ()
+    """Languages that its card states, such as `en`."""
+    kept_layers: tuple[int, ...] = ()
+    """Indices of the layers of its checkpoint that it keeps; empty: all."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class SentenceModel:
     """A sentence encoder, or a cross-encoder, with its weights, tokenizer and prompts."""
@@ -47,25 +65,19 @@ class SentenceModel:
     """A flat dict by path, on the host; float32, or as stored in the file if the model is frozen."""
     tokenizer: tokenizers.Tokenizer
     """Truncates to `max_length`; does not pad."""
-    tokenizer_folder: Path
-    """The tokenizer's folder, from which an export copies `tokenizer_config.json` and similar files."""
     max_length: int
     """Maximum tokens per sentence, special tokens included; longer ones are truncated."""
     prompts: dict[str, str]
     default_prompt: str | None
     """Name of the prompt prepended to every sentence; None: no prompt."""
-    source: str
-    """Origin of the model, for logs and model cards."""
-    own_prompt: str | None = None
-    """Name of the checkpoint's own default prompt, if another was requested."""
-    licences: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Maps the models that it was made from (itself, for an original) to the licences that their cards state."""
-    languages: tuple[str, ...] = ()
-    """Languages that its card states, such as `en`."""
-    kept_layers: tuple[int, ...] = ()
-    """Indices of the layers of its checkpoint that it keeps; empty: all."""
+    provenance: Provenance
     unread_pooler: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """BERT's pooler if the pooling does not read it. Exports keep it, because a cross-encoder may start from them."""
+
+    @property
+    def source(self) -> str:
+        """The model's name, or what it was made from, for logs and errors."""
+        return self.provenance.source
 
     @property
     def prompt(self) -> str:
@@ -120,6 +132,11 @@ class SentenceModel:
         own = self.role_prompts
         texts = {role: prompt_text(self.prompts, wanted) if wanted else own[role] for role, wanted in asked.items()}
         return dataclasses.replace(self, prompts=self.prompts | texts)
+
+    def without_prompts(self) -> "SentenceModel":
+        """The same model without prompts, its checkpoint's default included."""
+        provenance = dataclasses.replace(self.provenance, default_prompt=None)
+        return dataclasses.replace(self, prompts={}, default_prompt=None, provenance=provenance)
 
     def as_pooled(self) -> "SentenceModel":
         """The same model without its Normalize module."""
@@ -223,18 +240,21 @@ def _read_model(
     """A model of these parts, with the prompts, licences and languages that its folder states."""
     texts, default_prompt = prompts_of(modules, prompt, folder)
     tokenizer.enable_truncation(max_length)
+    provenance = Provenance(
+        source=str(spec),
+        tokenizer_folder=modules.transformer,
+        default_prompt=modules.prompts.default,
+        licences=licences_of(folder, str(spec)),
+        languages=tuple(languages_of(folder)),
+    )
     return SentenceModel(
         definition=definition,
         params=params,
         tokenizer=tokenizer,
-        tokenizer_folder=modules.transformer,
         max_length=max_length,
         prompts=texts,
         default_prompt=default_prompt,
-        source=str(spec),
-        own_prompt=modules.prompts.default,
-        licences=licences_of(folder, str(spec)),
-        languages=tuple(languages_of(folder)),
+        provenance=provenance,
     )
 
 

@@ -52,7 +52,7 @@ def static_student(width: int, setting: Setting, model: SentenceModel) -> Senten
     tokenizer = static.without_special_tokens(model.tokenizer)
     tokenizer.enable_truncation(static.LONGEST)
     dropped = unknown_id(tokenizer)
-    bare = dataclasses.replace(model, tokenizer=tokenizer, prompts={}, default_prompt=None, own_prompt=None)
+    bare = dataclasses.replace(model.without_prompts(), tokenizer=tokenizer)
     table = np.zeros((model.definition.architecture.vocab_size, width), np.float32)
     if setting.computed:
         log.info("student: vectors of %s tokens by %s", f"{len(table):,}", model.source)
@@ -64,12 +64,13 @@ def static_student(width: int, setting: Setting, model: SentenceModel) -> Senten
         dense=(),
         normalize=True,
     )
+    source = f"a table of {width} numbers a token of {model.source}"
     return dataclasses.replace(
         bare,
         definition=definition,
         params={static.TABLE: table},
         max_length=static.LONGEST,
-        source=f"a table of {width} numbers a token of {model.source}",
+        provenance=dataclasses.replace(bare.provenance, source=source),
         unread_pooler={},
     )
 

@@ -53,11 +53,12 @@ def pruned(
     cut += [f"an intermediate width of {after.intermediate_size:,}"] * (
         after.intermediate_size < architecture.intermediate_size
     )
+    source = f"{model.source}, pruned to {' and '.join(cut)}" if cut else model.source
     return dataclasses.replace(
         model,
         definition=dataclasses.replace(model.definition, architecture=after),
         params=params,
-        source=f"{model.source}, pruned to {' and '.join(cut)}" if cut else model.source,
+        provenance=dataclasses.replace(model.provenance, source=source),
     )
 
 

@@ -60,12 +60,12 @@ def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
         params |= {f"{LAYERS}{new}/{path}": array for path, array in of_layer.items()}
     _warn_of_short_reach(architecture, chosen)
     architecture = architecture.with_layers(chosen)
+    source = f"{model.source}, layers {', '.join(map(str, chosen))}"
     return dataclasses.replace(
         model,
         definition=dataclasses.replace(model.definition, architecture=architecture),
         params=params,
-        source=f"{model.source}, layers {', '.join(map(str, chosen))}",
-        kept_layers=chosen,
+        provenance=dataclasses.replace(model.provenance, source=source, kept_layers=chosen),
         unread_pooler={},
     )
 
@@ -167,7 +167,8 @@ def fresh(
     definition = EncoderDefinition(architecture=architecture, pooling=chosen, normalize=template.definition.normalize)
     params = {path: np.asarray(array) for path, array in init_params(definition, key).items()}
     source = f"fresh {architecture.family} of width {width} and depth {depth}, tokenizer of {template.source}"
-    return dataclasses.replace(template, definition=definition, params=params, source=source, unread_pooler={})
+    provenance = dataclasses.replace(template.provenance, source=source)
+    return dataclasses.replace(template, definition=definition, params=params, provenance=provenance, unread_pooler={})
 
 
 def plain_architecture(old: Architecture, family: str, **changes: Any) -> Architecture:
@@ -190,13 +191,13 @@ def _with_tokenizer(template: SentenceModel, folder: Path) -> SentenceModel:
     architecture = plain_architecture(
         old, "bert", vocab_size=entries, pad_id=tokenizer.token_to_id("[PAD]"), token_types=2
     )
+    source = f"its own with {entries:,} entries"
     return dataclasses.replace(
         template,
         definition=dataclasses.replace(template.definition, architecture=architecture),
         params={},
         tokenizer=tokenizer,
-        tokenizer_folder=folder,
-        source=f"its own with {entries:,} entries",
+        provenance=dataclasses.replace(template.provenance, source=source, tokenizer_folder=folder),
     )
 
 
@@ -233,11 +234,12 @@ def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> S
     params |= {path: np.asarray(array) for path, array in fresh_params.items() if path.startswith(block)}
     if init == "svd":
         params |= _factored(model, definition)
+    source = f"{model.source}, embeddings of width {width} ({init})"
     return dataclasses.replace(
         model,
         definition=definition,
         params=params,
-        source=f"{model.source}, embeddings of width {width} ({init})",
+        provenance=dataclasses.replace(model.provenance, source=source),
         unread_pooler={},
     )
 
@@ -286,15 +288,15 @@ def first_numbers(model: SentenceModel, width: int) -> SentenceModel:
         raise InputError(f"dims={width} is not possible; the vectors of {model.source} have {old} numbers.")
     if width == old:
         return model
-    source = f"{model.source}, first {width} numbers"
+    provenance = dataclasses.replace(model.provenance, source=f"{model.source}, first {width} numbers")
     if dense and isinstance(dense[-1], Dense):
-        return dataclasses.replace(head_part(model, slice(width)), source=source)
+        return dataclasses.replace(head_part(model, slice(width)), provenance=provenance)
     last = Dense(in_features=old, out_features=width, bias=False, activation="identity")
     return dataclasses.replace(
         model,
         definition=dataclasses.replace(model.definition, dense=(*dense, last)),
         params=model.params | {f"dense/{len(dense)}/kernel": np.eye(old, width, dtype=np.float32)},
-        source=source,
+        provenance=provenance,
     )
 
 
@@ -362,13 +364,13 @@ def cross_encoder(model: SentenceModel, *, key: jax.Array) -> SentenceModel:
 
     BERT's pooler is the checkpoint's, if it has one. The result has no prompts, because views of pairs have none.
     """
-    model = dataclasses.replace(model, prompts={}, default_prompt=None, own_prompt=None)
+    model = model.without_prompts()
     if model.definition.reads_pairs:
         return model
     definition, params = fresh_head(model.definition, {**model.unread_pooler, **model.params}, key)
     unread = {} if definition.architecture.pooler else model.unread_pooler
-    source = f"cross-encoder of {model.source}"
-    return dataclasses.replace(model, definition=definition, params=params, unread_pooler=unread, source=source)
+    provenance = dataclasses.replace(model.provenance, source=f"cross-encoder of {model.source}")
+    return dataclasses.replace(model, definition=definition, params=params, unread_pooler=unread, provenance=provenance)
 
 
 def drop_head(model: SentenceModel) -> SentenceModel:

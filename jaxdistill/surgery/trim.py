@@ -187,13 +187,13 @@ def with_trimmed(model: SentenceModel, folder: Path) -> SentenceModel:
     old = model.definition.architecture
     pad_id = kept.index(old.pad_id) if old.pad_id in kept else 0
     architecture = dataclasses.replace(old, vocab_size=entries, pad_id=pad_id)
+    source = f"{model.source}, vocabulary trimmed to {entries:,} tokens"
     return dataclasses.replace(
         model,
         definition=dataclasses.replace(model.definition, architecture=architecture),
         params=model.params | {WORDS: np.ascontiguousarray(model.params[WORDS][np.array(kept)])},
         tokenizer=tokenizer,
-        tokenizer_folder=folder,
-        source=f"{model.source}, vocabulary trimmed to {entries:,} tokens",
+        provenance=dataclasses.replace(model.provenance, source=source, tokenizer_folder=folder),
     )
 
 
@@ -205,7 +205,7 @@ def needed_rows(model: SentenceModel) -> set[int]:
         found |= set(range(architecture.position_offset))
     for prompt in model.prompts.values():
         found |= set(tokenizer.encode(prompt).ids)
-    named = (tokenizer.token_to_id(token) for token in named_tokens(model.tokenizer_folder))
+    named = (tokenizer.token_to_id(token) for token in named_tokens(model.provenance.tokenizer_folder))
     return found | {id for id in named if id is not None}
 
 

@@ -84,8 +84,8 @@ def export(
         )
     facts = facts or Facts(name=folder.name)
     if not facts.origin.licences:
-        languages = facts.origin.languages or ", ".join(model.languages)
-        origin = dataclasses.replace(facts.origin, licences=dict(model.licences), languages=languages)
+        languages = facts.origin.languages or ", ".join(model.provenance.languages)
+        origin = dataclasses.replace(facts.origin, licences=dict(model.provenance.licences), languages=languages)
         facts = dataclasses.replace(facts, origin=origin)
     trained_for = {} if facts.index.vectors == "float" else {"trained_for_vectors": facts.index.vectors}
     with _put_in_place(folder, digest=model.digest(), licences=facts.origin.licences, more=trained_for) as (new, mark):
@@ -128,7 +128,7 @@ def export_router(query: SentenceModel, document: SentenceModel, folder: str | P
         title=folder.name, spec=spec or _spec(folder), query=public_name(query.source), document=public_name(document.source),
         parameters=(query.parameter_count, document.parameter_count), width=query.definition.embedding_width,
     )  # fmt: skip
-    licences = {**query.licences, **document.licences}
+    licences = {**query.provenance.licences, **document.provenance.licences}
     with _put_in_place(folder, digest=f"{query.digest()} {document.digest()}", licences=licences) as (new, _):
         new.mkdir()
         save_router(query, document, new, card=card)
@@ -152,7 +152,7 @@ def export_demo(
     if reason := demo.refusal(model):
         raise InputError(f"--demo cannot hold this model: {reason}.")
     demo.refuse_other(folder)
-    with _put_in_place(folder, digest=model.digest(), licences=model.licences) as (new, _):
+    with _put_in_place(folder, digest=model.digest(), licences=model.provenance.licences) as (new, _):
         demo.write(model, new, name=name, sentences=sentences, runtime=runtime)
     return folder
 

@@ -291,8 +291,8 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
     origin = Origin(
         teacher=", ".join(map(public_name, teachers)),
         student=without_folders(run.models.student.source, origins),
-        licences={name: licence for model in made_from for name, licence in model.licences.items()},
-        languages=", ".join(common_languages(model.languages for model in made_from)),
+        licences={name: licence for model in made_from for name, licence in model.provenance.licences.items()},
+        languages=", ".join(common_languages(model.provenance.languages for model in made_from)),
     )
     training = Training(
         objective=f"{public_name(name)} ({', '.join(f'{key} {value}' for key, value in objective.items())})",

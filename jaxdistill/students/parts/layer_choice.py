@@ -53,7 +53,7 @@ def cut(wanted: str, setting: Setting, model: SentenceModel) -> SentenceModel:
 def keep_layers(option: str, student: SentenceModel, workdir: pathlib.Path) -> None:
     """Notes the chosen layers in the run's workdir, so that an export needs no text."""
     if option.startswith(GREEDY) and not (workdir / LAYERS).is_file():
-        write_atomic(workdir / LAYERS, json.dumps(student.kept_layers) + "\n")
+        write_atomic(workdir / LAYERS, json.dumps(student.provenance.kept_layers) + "\n")
 
 
 def _count(option: str, depth: int) -> int:

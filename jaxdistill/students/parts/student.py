@@ -115,7 +115,8 @@ class Student:
 
     def exported(self, student: SentenceModel) -> SentenceModel:
         """The evaluated student as it is exported: with the checkpoint's default prompt, unless `export_prompt` is set."""
-        return student if self.export_prompt else dataclasses.replace(student, default_prompt=student.own_prompt)
+        own = student.provenance.default_prompt
+        return student if self.export_prompt else dataclasses.replace(student, default_prompt=own)
 
     def with_length(self, student: SentenceModel, trained: int) -> SentenceModel:
         """The student with its maximum length after training, which its number of positions bounds.

@@ -104,7 +104,7 @@ def keep_tokenizer(student: SentenceModel, workdir: pathlib.Path) -> None:
     # Copy, then rename: an interrupted copy must not pass for the tokenizer.
     unfinished = copy.with_name(f".{copy.name}.new")
     shutil.rmtree(unfinished, ignore_errors=True)
-    shutil.copytree(student.tokenizer_folder, unfinished)
+    shutil.copytree(student.provenance.tokenizer_folder, unfinished)
     unfinished.rename(copy)
 
 
@@ -137,7 +137,7 @@ def _trimmed_folder(specs: Sequence[str], data: Data, model: SentenceModel) -> p
             raise InputError(
                 f"student.trim: the trimmed tokenizer of {model.source} tokenises the text differently; leave student.trim empty."
             )
-        trim.write(result, model.tokenizer_folder, unfinished)
+        trim.write(result, model.provenance.tokenizer_folder, unfinished)
         note = {"text": text.digest, "entries": len(model.params[trim.WORDS])}
         note |= {"before": before.unknown, "after": after.unknown}
         (unfinished / NOTE).write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
