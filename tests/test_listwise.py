@@ -231,7 +231,7 @@ def test_candidates_without_scores_are_refused_in_one_line():
     config = Config(objective={"name": "listwise"}, teacher=Live(model="m"))
     with pytest.raises(InputError, match="listwise.*--config.teacher.kind=labels"):
         make_objective(config)
-    with pytest.raises(InputError, match="three views or more.*--config.objective.views"):
+    with pytest.raises(InputError, match="objective.views=.* has 2 parts; their number must be at least 3"):
         options_from(Listwise, dict(views=("text", "positive")), prefix="objective")
     margin = Listwise(loss="margin")
     assert set(margin.unread) == {"student_temperature", "teacher_temperature"} and not Listwise().unread

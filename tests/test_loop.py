@@ -81,6 +81,11 @@ def test_the_time_left_counts_evaluations_apart_from_steps():
     assert Recorder.seconds_left(state, 0) == 0.0  # no step has been timed
 
 
+def test_steps_are_saved_at_evaluations_at_save_every_and_for_a_mean_of_checkpoints():
+    schedule = Schedule(steps=20, log_every=1, evaluate_every=15, save_every=6, averaged=(4, 12))
+    assert [step for step in range(1, 21) if schedule.saves(step)] == [4, 6, 12, 15, 18, 20]
+
+
 def test_the_bar_shows_the_time_left_and_the_rate_of_the_steps(capsys):
     bar = Progress(first_step=0, steps=100, batch_size=2, shown=True, seconds_left=lambda step: 114.0)
     bar.advance()

@@ -104,5 +104,5 @@ def test_a_guide_hides_every_copy_of_the_positive_and_never_the_positive(mesh):
 
 
 def test_gist_needs_a_positive():
-    with pytest.raises(InputError, match="two views, or three"):
+    with pytest.raises(InputError, match="objective.views=.* has 1 parts; their number must be at least 2"):
         options_from(GIST, dict(views=("text",)), prefix="objective")

@@ -244,14 +244,13 @@ def test_a_damaged_checkpoint_among_those_to_average_is_named(finished, tmp_path
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"evals.average": (0, 3)}, r"step 3 has no checkpoint; the run saves step 0, every 2 steps, and step 4"),
         ({"evals.average": (0, 6)}, r"step 6 is beyond the run's 4 steps"),
-        ({"evals.average": (0, 1), "run.save_every": 3}, r"step 1 has no .* every 2 and every 3 steps"),
         ({"evals.average": (0, 4), "evals.patience": 1}, r"evals\.patience.* lower run\.steps"),
-        ({"evals.average": (0, 4), "evals.best": "last"}, r"evals\.best=last exports the checkpoint of the last step"),
+        ({"evals.average": (0, 4), "evals.best": "last"}, r"give only one of best=last, average and patience"),
+        ({"evals.patience_epochs": 1.0, "evals.best": "last"}, r"give only one of best=last, average and patience"),
     ],
 )
-def test_steps_to_average_must_be_saved_steps_of_the_run(folder, tmp_path, changed, words):
+def test_what_chooses_the_checkpoint_is_one_thing_within_the_run(folder, tmp_path, changed, words):
     config = config_of(folder, **{name.replace(".", "__"): value for name, value in changed.items()})
     with pytest.raises(InputError, match=words):
         build_module.build(config, tmp_path, progress=False)
@@ -277,16 +276,19 @@ def test_a_run_that_lost_its_last_steps_ends_with_the_same_bits(finished, tmp_pa
     [
         ({"teacher.kind": "live"}, "teacher.weights is an option of the kind several, not of live"),
         ({"teacher.weights": (1.0, 2.0, 3.0)}, "has 3 weights, but teacher.model names 2"),
-        ({"teacher.model": "a"}, "names one teacher; name several, .*--config.teacher.kind=stored"),
+        (
+            {"teacher.model": "a"},
+            "names 1 model, but .* takes several, separated by commas; set --config.teacher.kind=stored",
+        ),
         ({"student.dims": (4,), "teacher.combine": "each"}, "--config.teacher.combine=concatenate"),
         ({"student.dims": (4,), "student.dims_targets": "truncated"}, "--config.student.dims_targets=projected"),
-        ({"student.dims": (4,), "student.head_of": 2}, "student.head_of=2 exports other vectors"),
-        ({"student.dims": (4,), "student.keep_head": False}, "student.keep_head=False exports other vectors"),
-        ({"student.vectors": "int8", "student.keep_head": False}, "student.keep_head=False exports other vectors"),
+        ({"student.dims": (4,), "student.head_of": 2}, "student.head_of and student.keep_head=False export others"),
+        ({"student.dims": (4,), "student.keep_head": False}, "student.keep_head=False export others"),
+        ({"student.vectors": "int8", "student.keep_head": False}, "student.keep_head=False export others"),
         ({"student.vectors": "int8", "teacher.combine": "each"}, "--config.teacher.combine=concatenate"),
         ({"teacher.combine": "each", "teacher.whiten": 0.5}, "mix the numbers.*--config.teacher.combine=concatenate"),
         ({"student.head_of": 3}, "student.head_of=3 is the number of one of several.* names 2"),
-        ({"student.head_of": 1, "student.keep_head": False}, "--config.student.keep_head=True"),
+        ({"student.head_of": 1, "student.head": "none"}, "--config.student.head=linear"),
     ],
 )
 def test_what_does_not_go_with_several_teachers_is_refused_in_one_line(folder, changed, words):

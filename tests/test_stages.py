@@ -76,7 +76,10 @@ def test_steps_that_a_later_stage_cannot_average_are_refused_before_the_first_is
         (["--config.stage2.run.profile=x"], "run.profile"),
         (["--config.stage2.run.sharding=tensor", "--config.stage2.run.model_axis=3"], "run.model_axis"),
         (["--config.stage2.run.steps=0", "--config.stage2.run.epochs=0"], "give 0 steps"),
-        (["--config.stage2.evals.average=(0,3)", "--config.stage2.evals.patience=1"], "needs all of its steps"),
+        (
+            ["--config.stage2.evals.average=(0,3)", "--config.stage2.evals.patience=1"],
+            "give only one of best=last, average and patience",
+        ),
     ],
 )
 def test_what_a_later_stage_cannot_use_is_refused_before_the_first_is_trained(folder, capsys, tmp_path, flags, words):

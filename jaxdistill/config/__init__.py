@@ -138,7 +138,7 @@ class Evals:
     """Whether the student before step 1 may be the best checkpoint. False, as in the code of Trans-Encoder and SimCSE:
     a trained checkpoint is exported even if training improved nothing."""
     average: tuple[CountOrNone, ...] = ()
-    """Steps such as (0,600) whose checkpoints are kept and averaged: the mean of their parameters is evaluated and
+    """Steps such as (0,600) whose checkpoints are saved and averaged: the mean of their parameters is evaluated and
     exported instead of the best checkpoint. Empty: the best checkpoint."""
     collapse: Literal["warn", "stop", "off"] = "warn"
     """What to do if the student's vectors collapse. Each evaluation measures their `vectors/spread` and `vectors/rank`

@@ -45,5 +45,7 @@ Fraction = Annotated[float, Range(least=0, most=1)]
 Rate = Annotated[float, Range(least=0, below=1)]
 """A probability or the decay rate of an average."""
 Count = Annotated[int, Range(least=1)]
+TwoOrThree = Annotated[tuple[str, ...], Range(least=2, most=3)]
+"""The views of an anchor, its positive and, optionally, a hard negative."""
 CountOrNone = Annotated[int, Range(least=0)]
 """A count, where 0 switches a feature off or defers to another option."""

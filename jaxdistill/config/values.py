@@ -43,10 +43,12 @@ def typed(value: Any, kind: Any, name: str) -> Any:
     return value
 
 
-def _in_range(number: float, allowed: Range, name: str) -> float:
+def _in_range(value: Any, allowed: Range, name: str) -> Any:
+    """The value, if it, or the number of a tuple's parts, is in range."""
+    number, parts = (len(value), f"has {len(value)} parts; their number ") if isinstance(value, tuple) else (value, "")
     if fault := allowed.fault(number):
-        raise InputError(f"{name}={number} {fault}.")
-    return number
+        raise InputError(f"{name}={value} {parts}{fault}.")
+    return value
 
 
 def _tuple(value: Any, kinds: tuple[Any, ...], name: str) -> tuple:

@@ -49,11 +49,11 @@ class Embedding(Objective):
     """Weight of the spread-out regulariser: the squared mean of unrelated sentences' cosines, plus the excess of their mean
     square over 1 / width."""
 
+    unread_if = {"normalize": ("distance", "cosine")}
+
     def __post_init__(self):
         if self.third != "none" and not self.second_view:
             raise InputError(f"objective.third={self.third!r} compares two views; set --config.objective.second_view.")
-        if self.distance == "cosine" and not self.normalize:
-            raise InputError("objective.distance='cosine' ignores lengths; set --config.objective.normalize=True.")
 
     @property
     def couples_examples(self) -> bool:
@@ -72,7 +72,7 @@ class Embedding(Objective):
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """The mean of the terms of ConGen's section 4.2, which gives no equations."""
         mine, wanted = student.sentences, jax.lax.stop_gradient(teacher.sentences)
-        if self.normalize:
+        if self.normalize or self.distance == "cosine":
             mine, wanted = unit(mine), unit(wanted)
         terms = {"first": self.between(mine[:, 0], wanted[:, 0])}
         if self.second_view:

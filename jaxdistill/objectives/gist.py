@@ -26,8 +26,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Float
 
-from jaxdistill.config.ranges import NotNegative, Positive
-from jaxdistill.core import Array, Encoded, InputError, Objective, Params, alias
+from jaxdistill.config.ranges import NotNegative, Positive, TwoOrThree
+from jaxdistill.core import Array, Encoded, Objective, Params, alias
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.similarity import HIDDEN, products, without_own
 
@@ -46,15 +46,11 @@ class GIST(Objective):
     candidates: Literal["all", "positives"] = "all"
     """Negatives besides hard ones: the other `positives` for each anchor, or also the other anchors, and the other
     positives for each positive (`all`, the paper)."""
-    views: tuple[str, ...] = ("text", "positive")
+    views: TwoOrThree = ("text", "positive")
     """Views of the anchor, the positive and, optionally, the hard negative, which guide and student read."""
 
     any_width = True
     couples_examples = True
-
-    def __post_init__(self):
-        if len(self.views) not in (2, 3):
-            raise InputError(f"objective.views={self.views} must be two views, or three with a hard negative.")
 
     student_views = teacher_views = alias("views")
 

@@ -25,7 +25,7 @@ Deliberate differences from the code:
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -34,8 +34,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float
 
 from jaxdistill.cluster.mesh import batch_devices
-from jaxdistill.config.ranges import NotNegative, Positive
-from jaxdistill.core import BATCH_AXES, Array, Encoded, Objective, Params, alias, refuse
+from jaxdistill.config.ranges import NotNegative, Positive, Range
+from jaxdistill.core import BATCH_AXES, Array, Encoded, InputError, Objective, Params, alias
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.similarity import products, spread_out, without_own
 
@@ -63,19 +63,18 @@ class Gram(Objective):
     spread_weight: NotNegative = 0.0
     """Weight of the spread-out regulariser: the squared mean of unrelated sentences' cosines, plus the excess of their mean
     square over 1 / width."""
-    views: tuple[str, ...] = ("text",)
+    views: Annotated[tuple[str, ...], Range(least=1)] = ("text",)
     """Views that teacher and student read; sentences of all views are in one Gram matrix."""
 
     couples_examples = True
     unread_if = {"triplet_margin": ("triplet_weight", 0), "kl_temperature": ("kl_weight", 0)}
 
     def __post_init__(self):
-        refuse([
-            (not self.views, "objective.views is empty; set --config.objective.views='(\"text\",)'."),
-            (not any((self.cosine_weight, self.pair_weight, self.triplet_weight, self.kl_weight)),
-             "objective.cosine_weight, pair_weight, triplet_weight and kl_weight are all 0, so nothing is distilled; set one of them "
-             "above 0, such as --config.objective.pair_weight=200."),
-        ])  # fmt: skip
+        if not any((self.cosine_weight, self.pair_weight, self.triplet_weight, self.kl_weight)):
+            raise InputError(
+                "objective.cosine_weight, pair_weight, triplet_weight and kl_weight are all 0, so nothing is distilled; set one of them "
+                "above 0, such as --config.objective.pair_weight=200."
+            )
 
     @property
     def any_width(self) -> bool:

@@ -25,15 +25,15 @@ the batch, for which see GIST and SimCSE. The papers on `kl` use a cross-encoder
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Float
 
-from jaxdistill.config.ranges import Positive
-from jaxdistill.core import LABELS, Array, Encoded, InputError, Objective, Params, alias
+from jaxdistill.config.ranges import Positive, Range
+from jaxdistill.core import LABELS, Array, Encoded, Objective, Params, alias
 from jaxdistill.ops.norm import unit
 
 
@@ -51,18 +51,11 @@ class Listwise(Objective):
     """Divides the student's scores in `kl`; 1 is usual for dot products."""
     teacher_temperature: Positive = 0.05
     """Divides the teacher's scores in `kl`; 1 is usual for logits."""
-    views: tuple[str, ...] = ("text", "positive", "negative")
+    views: Annotated[tuple[str, ...], Range(least=3)] = ("text", "positive", "negative")
     """Columns of the query, the positive and one or more other candidates."""
 
     teacher_views = (LABELS,)
     unread_if = dict.fromkeys(("student_temperature", "teacher_temperature"), ("loss", "margin"))
-
-    def __post_init__(self):
-        if len(self.views) < 3:
-            raise InputError(
-                f"objective.views={self.views} must be three views or more: a query and two candidates, such as "
-                '--config.objective.views=\'("text","positive","negative")\'.'
-            )
 
     student_views = alias("views")
 

@@ -20,8 +20,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Float
 
-from jaxdistill.config.ranges import Positive
-from jaxdistill.core import Array, Encoded, Objective, Params, Sizes, alias, refuse
+from jaxdistill.config.ranges import Positive, TwoOrThree
+from jaxdistill.core import Array, Encoded, InputError, Objective, Params, Sizes, alias
 from jaxdistill.ops import scale
 from jaxdistill.ops.norm import unit
 from jaxdistill.ops.similarity import products, without_own
@@ -36,7 +36,7 @@ class SimCSE(Objective):
     learned_scale: scale.Learned = "none"
     """How 1 / temperature is learned with the student: `none`, by its logarithm (`log`) or directly (`linear`,
     DistilCSE's second stage)."""
-    views: tuple[str, ...] = ("text", "text")
+    views: TwoOrThree = ("text", "text")
     """Views of the anchor, the positive and, optionally, the hard negative."""
     negative_weight: Positive = 1.0
     """Factor of an example's own hard negative in the sum of exponentials; 1: the same as others. SimCSE's alpha in
@@ -48,10 +48,8 @@ class SimCSE(Objective):
     couples_examples = True
 
     def __post_init__(self):
-        refuse([
-            (len(self.views) not in (2, 3), f"objective.views={self.views} must be two views, or three with a hard negative."),
-            (self.among == "both" and len(self.views) == 3, "objective.among='both' does not use a hard negative; give two views."),
-        ])  # fmt: skip
+        if self.among == "both" and len(self.views) == 3:
+            raise InputError("objective.among='both' does not use a hard negative; give two views.")
 
     @property
     def unread(self) -> Mapping[str, str]:

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Float
 
-from jaxdistill.core import LABELS, SECOND, Array, Encoded, InputError, Objective, Params
+from jaxdistill.core import LABELS, SECOND, Array, Encoded, Objective, Params
 from jaxdistill.ops.norm import unit
 
 
@@ -41,10 +41,7 @@ class TransEncoder(Objective):
 
     teacher_views = (LABELS,)
     largest_label = 1.0
-
-    def __post_init__(self):
-        if self.form == "bi" and self.both_orders:
-            raise InputError("objective.both_orders=True is for cross-encoders: a cosine is the same in both orders.")
+    unread_if = {"both_orders": ("form", "bi")}
 
     @property
     def student_views(self) -> tuple[str, ...]:

@@ -91,7 +91,7 @@ def type_words(kind: Any) -> str:
     """A field's type as the help shows it: `float, above 0` or `linear | cosine`."""
     if get_origin(kind) is Annotated:
         plain, allowed = get_args(kind)
-        return f"{plain.__name__}, {allowed}"
+        return f"{type_words(plain)}, {allowed}{' parts' if get_origin(plain) is tuple else ''}"
     if get_origin(kind) is Literal:
         return " | ".join(str(value) or "empty" for value in get_args(kind))
     if get_origin(kind) is Union:

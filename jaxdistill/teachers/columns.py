@@ -19,6 +19,7 @@ class Columns(Teacher):
     """Columns of `data.text`, one for each pair of a row, separated by commas, such as `score_positive,score_negative`."""
 
     scores_pairs = of_rows = True
+    given_by = "names=NAME"
 
     @property
     def is_given(self) -> bool:
@@ -29,10 +30,6 @@ class Columns(Teacher):
         return [f"columns:{self.names}"]
 
     def check(self) -> None:
-        if not self.names:
-            raise InputError(
-                "teacher.kind=columns needs the columns with your scores; set --config.teacher.names=NAME."
-            )
         names = split_specs(self.names)
         if twice := [name for name in names if names.count(name) > 1]:
             raise InputError(

@@ -23,12 +23,12 @@ class Several(StoredVectors):
     (with `student.head=linear`, a head per teacher). The objective compares each segment with its teacher, and the loss
     is the weighted mean."""
 
+    takes_several = True
+
     def check(self) -> None:
+        super().check()
         count = len(self.models)
         refuse([
-            (count < 2,
-             f"teacher.model={self.model!r} names {'one teacher' if count else 'no teacher'}; name several, separated by commas, or set "
-             "--config.teacher.kind=stored."),
             (self.weights and len(self.weights) != count,
              f"teacher.weights={self.weights} has {len(self.weights)} weights, but teacher.model names {count} teachers; give one weight for each."),
             (not self.normalize and not self.compares_each,

@@ -36,10 +36,6 @@ class Nested(Wrapped):
     vectors: Rounding = "float"
     """How an index will store the vectors."""
 
-    def __post_init__(self):
-        if any(low >= high for low, high in zip((0, *self.dims), self.dims, strict=False)):
-            raise InputError(f"student.dims={self.dims} must be positive and rising, such as (64, 128, 256).")
-
     @property
     def couples_examples(self) -> bool:
         """Also True for `int8`, whose ranges come from the whole batch."""

@@ -31,7 +31,7 @@ class Headed(Student):
     keep_head: bool = True
     """Evaluate and export the student with its head, as ConGen does. False: without it."""
     dims: tuple[Count, ...] = ()
-    """Nested widths to train besides the full width, in rising order, such as (64, 128, 256) (Matryoshka)."""
+    """Nested widths to train besides the full width, such as (64, 128, 256) (Matryoshka)."""
     dims_targets: Literal["truncated", "projected"] = "projected"
     """Target of a nested width. `truncated`: the teacher's vectors cut to that width. `projected`: the teacher's full
     vectors, reached through one matrix per width that is not exported."""
@@ -50,7 +50,8 @@ class Headed(Student):
     def wrapped(self, objective: Objective) -> Objective:
         if not self.rounds:
             return objective
-        return Nested(objective=objective, dims=self.dims, targets=self.dims_targets, vectors=self.vectors)
+        dims = tuple(sorted({*self.dims}))
+        return Nested(objective=objective, dims=dims, targets=self.dims_targets, vectors=self.vectors)
 
     def with_head(self, ground: Ground, model: SentenceModel) -> SentenceModel:
         """The model with its untrained head: as wide as the targets, or, without a teacher, as its own vectors (SimCSE)."""
@@ -69,15 +70,13 @@ class Headed(Student):
         refuse([
             (self.head_of and not 2 <= models >= self.head_of,
              f"student.head_of={self.head_of} is the number of one of several teachers, but teacher.model names {models}; leave it 0."),
-            (self.head_of and (self.head == "none" or leaves_head),
-             f"student.head_of={self.head_of} exports a part of the head, but the export has no head; set --config.student.head=linear and "
-             "--config.student.keep_head=True."),
+            (self.head_of and self.head == "none",
+             f"student.head_of={self.head_of} exports a part of the head, but there is none; set --config.student.head=linear."),
             (self.head_of and teacher.transforms,
              "teacher.whiten and teacher.components mix the numbers of several teachers; set --config.student.head_of=0."),
             (self.rounds and (self.head_of or leaves_head),
-             f"student.dims={self.dims} and student.vectors={self.vectors} train the vectors of the whole head, but "
-             f"student.{f'head_of={self.head_of}' if self.head_of else 'keep_head=False'} exports other vectors; leave out one or the other "
-             "(--config.student.dims='()' --config.student.vectors=float)."),
+             f"student.dims={self.dims} and student.vectors={self.vectors} train the vectors of the whole head, but student.head_of and "
+             "student.keep_head=False export others; leave out one or the other (--config.student.dims='()' --config.student.vectors=float)."),
             (self.dims and teacher.scores_pairs,
              "student.dims: a score of a pair has no nested widths; leave it empty with labels as targets."),
             (self.vectors != "float" and teacher.compares_each,
@@ -88,11 +87,9 @@ class Headed(Student):
              "--config.teacher.combine=concatenate and --config.student.dims_targets=projected."),
             (fitted and self.head != "linear",
              f"student.head_init=fitted needs a linear head, got student.head={self.head}; set --config.student.head=linear."),
-            (fitted and not models,
-             "student.head_init=fitted needs a teacher model that gives vectors; use --config.student.head_init=uniform."),
-            (fitted and teacher.transforms,
-             "student.head_init=fitted maps to the teacher's own vectors, not to whitened or reduced ones; leave out teacher.whiten and "
-             "teacher.components, or set --config.student.head_init=uniform."),
+            (fitted and (not models or teacher.transforms),
+             "student.head_init=fitted maps to the own vectors of a teacher model, not to whitened or reduced ones; leave out teacher.whiten "
+             "and teacher.components, or set --config.student.head_init=uniform."),
         ])  # fmt: skip
 
     def evaluated(self, student: SentenceModel, widths: Sequence[int]) -> SentenceModel:

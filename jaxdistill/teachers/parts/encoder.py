@@ -85,6 +85,9 @@ class VectorModel(Encoder):
     """False: compare vectors as pooled, without the Normalize module that ends checkpoints such as all-MiniLM-L6-v2; the
     student and its export then lack it too."""
 
+    takes_several = False
+    """Whether `model` names several models, separated by commas."""
+
     def load(self, setting: Setting) -> tuple[SentenceModel, ...]:
         if not self.model:
             if self.dims:
@@ -96,9 +99,12 @@ class VectorModel(Encoder):
         return tuple(one.vectors_of(setting) for one in self.each())
 
     def check(self) -> None:
-        if len(self.models) > 1:
+        count = len(self.models)
+        if (count > 1) != self.takes_several:
             raise InputError(
-                f"teacher.model names {len(self.models)} teachers, which are stored; set --config.teacher.kind=several."
+                f"teacher.model={self.model!r} names {count} model{'s' * (count > 1)}, but teacher.kind={self.kind} takes "
+                f"{'several, separated by commas' if self.takes_several else 'one'}; set --config.teacher.kind="
+                f"{'several' if count > 1 else 'stored'}."
             )
 
     def vectors_of(self, setting: Setting) -> SentenceModel:

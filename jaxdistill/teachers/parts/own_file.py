@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from jaxdistill.core import InputError
 from jaxdistill.teachers.parts.teacher import Teacher
 
 
@@ -16,6 +15,7 @@ class OwnFile(Teacher):
     pairs."""
 
     of_rows = True
+    given_by = "file=FILE.npy"
 
     @property
     def is_given(self) -> bool:
@@ -28,7 +28,3 @@ class OwnFile(Teacher):
     @property
     def shown(self) -> Sequence[str]:
         return [self.file]
-
-    def check(self) -> None:
-        if not self.file:
-            raise InputError(f"teacher.kind={self.kind} needs your {self.kind}; set --config.teacher.file=FILE.npy.")

@@ -50,6 +50,8 @@ class Teacher:
     """Whether the student's vector has one segment per model, compared with that model alone."""
     normalize = True
     """Whether vectors are compared at unit length, see `VectorModel.normalize`."""
+    given_by = "model=MODEL"
+    """The option that names what gives the targets."""
     dropout = False
     """Whether a live teacher has dropout."""
 

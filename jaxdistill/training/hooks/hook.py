@@ -1,7 +1,7 @@
 """The base class of hooks, and the schedule of logging, evaluating and saving."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from jaxdistill.config import Config, Evals
@@ -47,6 +47,8 @@ class Schedule:
     evaluate_every: int
     save_every: int
     """Steps between saves besides those after evaluations; 0: none."""
+    averaged: Collection[int] = ()
+    """Steps of `evals.average`, which are saved too."""
 
     def logs(self, step: int) -> bool:
         return step % self.log_every == 0 or step == self.steps
@@ -55,7 +57,8 @@ class Schedule:
         return step % self.evaluate_every == 0 or step == self.steps
 
     def saves(self, step: int) -> bool:
-        return self.evaluates(step) or (self.save_every > 0 and step % self.save_every == 0)
+        regular = self.save_every > 0 and step % self.save_every == 0
+        return regular or self.evaluates(step) or step in self.averaged
 
     def evaluations_after(self, step: int) -> int:
         return -(-self.steps // self.evaluate_every) - step // self.evaluate_every if step < self.steps else 0
@@ -72,6 +75,7 @@ def schedule_of(config: Config, steps: int) -> Schedule:
         log_every=min(config.run.log_every, max(steps // LEAST_POINTS, 1)),
         evaluate_every=config.evals.every,
         save_every=config.run.save_every,
+        averaged=config.evals.average,
     )
 
 

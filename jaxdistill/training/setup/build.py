@@ -15,7 +15,7 @@ from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import Config
 from jaxdistill.config.ranges import LARGEST_INT32
-from jaxdistill.core import InputError, Objective, refuse
+from jaxdistill.core import InputError, Objective
 from jaxdistill.data import batches, sources
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.evals import dev_metric
@@ -134,28 +134,18 @@ def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int
 
 
 def check_average(config: Config, steps: int) -> None:
-    """Raises `InputError` if evals.average names a step after which this run of `steps` steps writes no checkpoint."""
-    evals, every = config.evals, [config.evals.every, *filter(None, [config.run.save_every])]
-    for wanted in evals.average:
-        if wanted > steps:
-            raise InputError(f"evals.average={evals.average}: step {wanted} is beyond the run's {steps} steps.")
-        if wanted != steps and all(wanted % each for each in every):
-            raise InputError(
-                f"evals.average={evals.average}: step {wanted} has no checkpoint; the run saves step 0, every "
-                f"{' and every '.join(map(str, every))} steps, and step {steps}. Name such steps, or set --config.run.save_every."
-            )
+    """Raises `InputError` if evals.average names a step beyond the run's last one, `steps`."""
+    if (last := max(config.evals.average, default=0)) > steps:
+        raise InputError(f"evals.average={config.evals.average}: step {last} is beyond the run's {steps} steps.")
 
 
 def _refuse_patience(config: Config) -> None:
-    evals, patient = config.evals, bool(config.evals.patience or config.evals.patience_epochs)
-    refuse([
-        (evals.best == dev_metric.LAST and (evals.average or patient),
-         "evals.best=last exports the checkpoint of the last step; set evals.patience and evals.patience_epochs to 0, and "
-         "--config.evals.average='()'."),
-        (evals.average and patient,
-         f"evals.average={evals.average} needs all of its steps, which evals.patience and evals.patience_epochs may leave out; set both "
-         "to 0, and lower run.steps to end earlier."),
-    ])  # fmt: skip
+    evals = config.evals
+    if sum(map(bool, (evals.best == dev_metric.LAST, evals.average, evals.patience or evals.patience_epochs))) > 1:
+        raise InputError(
+            f"evals.best={evals.best}, evals.average={evals.average} and evals.patience choose the checkpoint in different ways; give only "
+            "one of best=last, average and patience (or patience_epochs), and lower run.steps to end earlier."
+        )
 
 
 class MadeStep(NamedTuple):
@@ -255,7 +245,7 @@ def check_width(objective: Objective, targets: Targets, student: SentenceModel) 
 
 
 def step_count(config: Config, steps_per_epoch: int) -> int:
-    """Updates of the run; raises `InputError` if there are none, or if evals.average names a step without a checkpoint."""
+    """Updates of the run; raises `InputError` if there are none, or if evals.average names a step beyond them."""
     run = config.run
     steps = run.steps or int(round(run.epochs * steps_per_epoch))
     if not 1 <= steps <= LARGEST_INT32:

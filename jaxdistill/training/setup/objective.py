@@ -39,24 +39,20 @@ def make_objective(config: Config) -> Objective:
          f"teacher.kind={teacher.kind} does not go with objective {name}: scores of pairs (labels, scores, columns) are the targets of "
          "trans_encoder, cosent and listwise, and of no other: set "
          f"--config.teacher.kind={'stored' if teacher.scores_pairs else 'labels'}."),
-    ])  # fmt: skip
-    if objective.teacher_views:
-        teacher.check()
-    refuse([
-        (teacher.transforms and (objective.reads or not objective.teacher_views),
-         f"teacher.whiten and teacher.components change stored vectors of a teacher, which objective {name} does not read; set both to "
-         "0."),
+        (objective.teacher_views and not teacher.is_given,
+         f"objective {name} needs a teacher; set --config.teacher.{teacher.given_by}."),
+        (objective.reads and not teacher.is_live,
+         f"objective {name} needs targets that include single tokens or layers; set --config.teacher.kind=live and name one teacher "
+         "model."),
         (teacher.transforms and len(columns) > 1,
          f"teacher.whiten and teacher.components transform each column by itself, but objective {name} compares the teacher's vectors "
          f"of {', '.join(columns)} with each other; set both to 0."),
         (teacher.of_rows and not teacher.scores_pairs and len(columns) > 1,
          f"teacher.kind={teacher.kind} has one vector for each row, but the teacher of objective {name} reads {', '.join(columns)}; "
          "name a teacher model."),
-        (objective.teacher_views and not teacher.is_given, f"objective {name} needs a teacher; set teacher.model."),
-        (objective.reads and not teacher.is_live,
-         f"objective {name} needs targets that include single tokens or layers; set --config.teacher.kind=live and name one teacher "
-         "model."),
     ])  # fmt: skip
+    if objective.teacher_views:
+        teacher.check()
     config.student.check(teacher)
     return config.student.wrapped(objective)
 
@@ -77,19 +73,13 @@ def sized_to_text(objective: Objective, rows: int) -> Objective:
 
 def check_accumulation(config: Config, objective: Objective, groups: int, mesh: Mesh) -> None:
     """Raises `InputError` if a batch's gradient cannot be computed from its parts, or parts are not whole groups."""
-    parts = config.run.accumulate
-    if parts == 1:
-        return
-    if objective.couples_examples and objective.reads:
-        raise InputError(
-            f"run.accumulate={parts}: {config.objective['name']} compares the examples of a batch by more than their vectors, "
-            "so its gradient cannot be cached; use --config.run.remat=True for less memory."
-        )
-    most = groups // batch_devices(mesh)
-    if parts < 1 or most % parts:
-        raise InputError(
-            f"run.accumulate={parts} does not divide the {most} groups of a device; raise data.pack_groups."
-        )
+    parts, most = config.run.accumulate, groups // batch_devices(mesh)
+    refuse([
+        (parts > 1 and objective.couples_examples and objective.reads,
+         f"run.accumulate={parts}: {config.objective['name']} compares the examples of a batch by more than their vectors, so its "
+         "gradient cannot be cached; use --config.run.remat=True for less memory."),
+        (most % parts, f"run.accumulate={parts} does not divide the {most} groups of a device; raise data.pack_groups."),
+    ])  # fmt: skip
 
 
 def check_form(objective: Objective, student: SentenceModel) -> None:

@@ -39,7 +39,7 @@ def unread(config: Config) -> dict[str, str]:
         if number := flat(config)[steps]:
             reasons[option] = f"{steps} is {number}"
     if not objective.teacher_views:
-        names = ("teacher.dropout", "teacher.normalize", "student.dims_targets")
+        names = ("teacher.dropout", "teacher.normalize", "teacher.whiten", "teacher.components", "student.dims_targets")
         reasons |= dict.fromkeys(names, f"objective {config.objective['name']} has no teacher")
     return reasons
 
