@@ -20,7 +20,7 @@ from jaxdistill.reporting.tables import (
     score_table,
     stage_table,
 )
-from jaxdistill.training.job import _ending
+from jaxdistill.training.results.finish import _ending
 from jaxdistill.training.run import Dev
 
 

@@ -111,3 +111,10 @@ class Run:
         return jax.jit(make, out_shardings=self.layout.shardings)(
             self.models.student.params, seeds, jax.random.key(self.config.run.seed)
         )
+
+
+def teachers_by_name(teachers: Sequence[SentenceModel]) -> dict[str, SentenceModel]:
+    """`teacher`, or `teacher 1`, `teacher 2` and so on."""
+    if len(teachers) == 1:
+        return {"teacher": teachers[0]}
+    return {f"teacher {number}": teacher for number, teacher in enumerate(teachers, start=1)}
