@@ -91,9 +91,9 @@ def python_words(line: str, arguments: Iterable[str], renamed: Mapping[str, str]
     """
     known = set(arguments) | renamed.keys()
 
-    def argument(found: re.Match[str]) -> str:
-        name = found[1].removeprefix("config.")
-        return renamed.get(name, name) if name != found[1] or name in known else found[0]
+    def argument(match: re.Match[str]) -> str:
+        name = match[1].removeprefix("config.")
+        return renamed.get(name, name) if name != match[1] or name in known else match[0]
 
     def words(part: str) -> str:
         part = re.sub(r"(?<![\w-])--([a-z]\w*(?:\.\w+)*)", argument, part.replace(HINT, ""))

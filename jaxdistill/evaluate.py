@@ -99,21 +99,21 @@ def _reported(given: argparse.Namespace, *, said: bool) -> int:
     Args:
       said: whether to print where the files are.
     """
-    found = scored(given, InMemory(), {})
-    measured = {row["model"]: row["scores"] for row in found.content["models"]}
-    for table in result_tables(measured | {paper["label"]: paper["scores"] for paper in found.content["papers"]}):
+    outcome = scored(given, InMemory(), {})
+    measured = {row["model"]: row["scores"] for row in outcome.content["models"]}
+    for table in result_tables(measured | {paper["label"]: paper["scores"] for paper in outcome.content["papers"]}):
         print(as_text(table, width=160))
     if given.dims or given.dtypes:
-        sizes = {row["model"]: {"bytes a vector": row["vector_bytes"]} for row in found.content["models"]}
+        sizes = {row["model"]: {"bytes a vector": row["vector_bytes"]} for row in outcome.content["models"]}
         print(as_text(score_table(sizes, ["bytes a vector"], what="model", shown="{:,}".format), width=160))
     if given.postprocess:
-        print(f"vectors transformed by {found.content['postprocess']}")
-    if found.file and said:
-        print(f"written to {found.file}")
-    page = found.page(given)
+        print(f"vectors transformed by {outcome.content['postprocess']}")
+    if outcome.file and said:
+        print(f"written to {outcome.file}")
+    page = outcome.page(given)
     if page and said:
         print(f"report: {page}")
-    return len(found.failed())
+    return len(outcome.failed())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,15 +228,15 @@ def _loaded(options: dict[str, Any]) -> dict[str, Embedder]:
     return loaded
 
 
-def _result(found: Scored, given: argparse.Namespace) -> EvaluationResult:
+def _result(outcome: Scored, given: argparse.Namespace) -> EvaluationResult:
     """The result for Python; raises `EvaluationFailed` if something failed."""
     result = EvaluationResult(
-        scores={row["model"]: row["scores"] for row in found.content["models"]},
-        results=found.content,
-        results_file=found.file,
-        report=found.page(given),
+        scores={row["model"]: row["scores"] for row in outcome.content["models"]},
+        results=outcome.content,
+        results_file=outcome.file,
+        report=outcome.page(given),
     )
-    if failed := found.failed():
+    if failed := outcome.failed():
         what, why = next(iter(failed.items()))
         more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
         raise EvaluationFailed(f"{what} failed: {why}{more} The other scores are in this error's `result`.", result)

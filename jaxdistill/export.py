@@ -132,10 +132,10 @@ def _page(out: Path, student: Callable[[], tuple[SentenceModel, Facts | None]], 
 
 def _sentences(text: str, most: int) -> list[str]:
     """The first different sentences of a text."""
-    found = list(dict.fromkeys(islice((line for (line,) in read([text]) if line.strip()), most)))
-    if not found:
+    lines = list(dict.fromkeys(islice((line for (line,) in read([text]) if line.strip()), most)))
+    if not lines:
         raise InputError(f"{text} has no sentence; give a text with one a line.")
-    return found
+    return lines
 
 
 def _student(
@@ -159,12 +159,12 @@ def _loaded(model: str | Path | SentenceModel | None) -> SentenceModel:
 def _whole_numbers(step: int | Sequence[int]) -> list[int]:
     """The distinct steps, ascending; NumPy's integers are allowed."""
     try:
-        found = sorted({operator.index(one) for one in (step if np.iterable(step) else [step])})
+        steps = sorted({operator.index(one) for one in (step if np.iterable(step) else [step])})
     except TypeError:
-        found = []
-    if not found:
+        steps = []
+    if not steps:
         raise InputError(f"step={step!r} must be a whole number or several, such as 500 or [500, 600].")
-    return found
+    return steps
 
 
 def step_numbers(text: str) -> list[int]:

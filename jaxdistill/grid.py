@@ -184,8 +184,8 @@ def value_of(stages: Sequence[configs.Config], name: str) -> Any:
     """The value of an option in the first stage that has it, with the type of the config."""
     of_stages = configs.flat_stages(stages)
     for stage in stages if name.startswith(ALL) else ():
-        if name.removeprefix(ALL) in (found := configs.flat(stage)):
-            return found[name.removeprefix(ALL)]
+        if name.removeprefix(ALL) in (options := configs.flat(stage)):
+            return options[name.removeprefix(ALL)]
     return of_stages.get(name, of_stages.get(name.removeprefix("stage1.")))
 
 

@@ -81,8 +81,8 @@ def is_scarce() -> bool:
 
 
 def _inactive(group: Group) -> int:
-    found = _numbers(group.statistics)
-    return found.get("total_inactive_file", found.get("inactive_file", 0))
+    numbers = _numbers(group.statistics)
+    return numbers.get("total_inactive_file", numbers.get("inactive_file", 0))
 
 
 def _numbers(path: pathlib.Path) -> dict[str, int]:
@@ -93,7 +93,7 @@ def _numbers(path: pathlib.Path) -> dict[str, int]:
 @functools.cache
 def limited_groups() -> Sequence[Group]:
     """The control groups, of either version of cgroups, that limit this process's memory; a job's groups may be nested."""
-    found = []
+    groups = []
     for line in GROUPS.read_text().splitlines():
         _, controllers, own = line.split(":", 2)
         if controllers not in ("", "memory"):
@@ -105,8 +105,8 @@ def limited_groups() -> Sequence[Group]:
         for each in (folder, *(parent for parent in folder.parents if parent.is_relative_to(CONTROL))):
             with contextlib.suppress(OSError, ValueError):  # `max` instead of a number means no limit
                 limit = int((each / names[0]).read_text())
-                found.append(Group(limit, each / names[1], each / "memory.stat"))
-    return found
+                groups.append(Group(limit, each / names[1], each / "memory.stat"))
+    return groups
 
 
 def _glibc() -> ctypes.CDLL | None:

@@ -102,13 +102,13 @@ def mined(
         return hard_negatives(scores, rows, *known_of, limits=limits, count=count, sampling=sampling, seed=seed)
 
     depth = min(limits.range_max + max(map(len, left_out)), len(documents))
-    found = among_nearest(np.arange(len(known.queries)), depth, limits)
-    while widens and len(short := found.lacking()) and depth < len(documents):
+    negatives = among_nearest(np.arange(len(known.queries)), depth, limits)
+    while widens and len(short := negatives.lacking()) and depth < len(documents):
         depth = min(4 * depth, len(documents))
         if len(short) * depth > MOST_CANDIDATES:
             break
-        found.put(short, among_nearest(short, depth, replace(limits, range_max=depth)))
-    return found, positive_scores
+        negatives.put(short, among_nearest(short, depth, replace(limits, range_max=depth)))
+    return negatives, positive_scores
 
 
 @in_python_words()
@@ -200,12 +200,12 @@ def _mined(given: argparse.Namespace, say: Callable[[str], object]) -> Path:
         )
         options = {"limits": limits, "count": given.num_negatives, "sampling": given.sampling_strategy}
         options |= {"seed": given.seed, "scorer": scorer, "logits": given.logits, "widens": _widens(given)}
-        found, scores = mined(known, queries, documents, **options, progress=not given.quiet)
-        rows = list(table_rows(known, found, scores, output_format=given.output_format))
-        _refuse_none(rows, found)
+        negatives, scores = mined(known, queries, documents, **options, progress=not given.quiet)
+        rows = list(table_rows(known, negatives, scores, output_format=given.output_format))
+        _refuse_none(rows, negatives)
         counts = {"rows": len(rows)}
         write_table(output, header(given.output_format, given.num_negatives), rows, origin, counts=counts)
-        _report(known, found, scores, given.num_negatives, say=say, is_bounded=not _widens(given))
+        _report(known, negatives, scores, given.num_negatives, say=say, is_bounded=not _widens(given))
     queries, documents = len(known.queries), len(known.documents)
     say(f"{output}: {counts['rows']:,} rows; {queries:,} queries, {documents:,} documents")
     return output
@@ -299,11 +299,11 @@ def _scorer(given: argparse.Namespace) -> Embedder | None:
     return scorer
 
 
-def _refuse_none(rows: list[list[str]], found: Negatives) -> None:
+def _refuse_none(rows: list[list[str]], negatives: Negatives) -> None:
     """Raises `InputError` if no row is within the limits."""
     if rows:
         return
-    most, wanted = int(np.isfinite(found.scores).sum(axis=1).max()), found.scores.shape[1]
+    most, wanted = int(np.isfinite(negatives.scores).sum(axis=1).max()), negatives.scores.shape[1]
     if not most:
         raise InputError("no document is within the limits of any query; relax them, or raise --range_max.")
     raise InputError(
@@ -314,7 +314,7 @@ def _refuse_none(rows: list[list[str]], found: Negatives) -> None:
 
 def _report(
     known: Questions,
-    found: Negatives,
+    negatives: Negatives,
     positive_scores: Sequence[Sequence[float]],
     count: int,
     say: Callable[[str], object],
@@ -322,12 +322,12 @@ def _report(
     is_bounded: bool,
 ) -> None:
     more = "; more with a larger --range_max, or wider limits" if is_bounded else ""
-    have = np.isfinite(found.scores)
-    means = np.mean([score for scores in positive_scores for score in scores]), np.mean(found.scores[have])
+    have = np.isfinite(negatives.scores)
+    means = np.mean([score for scores in positive_scores for score in scores]), np.mean(negatives.scores[have])
     say(f"mean score of positives {means[0]:.4f}, of negatives {means[1]:.4f}")
-    for name, counts in found.left_out.items():
+    for name, counts in negatives.left_out.items():
         say(f"--{name} left out {counts.sum():,} candidates")
-    if lacking := len(found.lacking()):
+    if lacking := len(negatives.lacking()):
         say(f"{lacking:,} of {len(known.queries):,} queries have fewer than {count} negatives{more}")
 
 

@@ -111,11 +111,11 @@ def needed_data_folder(what: str, *, instead: str = "") -> Path:
 def in_package(spec: str) -> Path:
     """The path that `spec` names, which may not exist; raises `InputError` if the package is not installed."""
     name, _, inside = spec.removeprefix("package:").partition("/")
-    found = importlib.util.find_spec(name) if name.isidentifier() else None
-    if found is None or not found.submodule_search_locations:
+    package = importlib.util.find_spec(name) if name.isidentifier() else None
+    if package is None or not package.submodule_search_locations:
         command = PIP_COMMANDS.get(name, f"pip install {name.replace('_', '-')}")
         raise InputError(f"{spec}: package {name!r} is not installed; run: {command}")
-    return Path(found.submodule_search_locations[0]) / inside
+    return Path(package.submodule_search_locations[0]) / inside
 
 
 def public_name(spec: str) -> str:

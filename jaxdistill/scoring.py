@@ -68,18 +68,18 @@ def score(
       known: the candidate as the `Model` of units.
     """
     start, digest, spec = time.perf_counter(), candidate.digest(), candidate.label
-    found, failed, seconds = {}, {}, {}
+    of_units, failed, seconds = {}, {}, {}
     for unit in units:
         begun = time.perf_counter()
         try:
-            found[unit.name] = suite.unit_values(unit, known, [digest, *others.digests(unit)], cache_folder())
+            of_units[unit.name] = suite.unit_values(unit, known, [digest, *others.digests(unit)], cache_folder())
             seconds[unit.name] = round(time.perf_counter() - begun, 1)
         except InputError as error:
             failed[unit.name] = str(error)
             _complain(f"failed: {unit.name} of {spec}: {error}")
-    scores = {name: float(score) for values in found.values() for name, score in values["scores"].items()}
+    scores = {name: float(score) for values in of_units.values() for name, score in values["scores"].items()}
     single = [unit.name for unit in units if not unit.is_averaged]
-    apart = {*single, *(name for unit in single for name in found.get(unit, {"scores": ()})["scores"])}
+    apart = {*single, *(name for unit in single for name in of_units.get(unit, {"scores": ()})["scores"])}
     described = candidate.reading()
     row = {
         "model": spec,
@@ -92,9 +92,9 @@ def score(
         "seconds_of_task": seconds,
         "scores": suite.with_averages(scores, failed, apart),
         "failed": failed,
-        "neighbours": {name: values["neighbours"] for name, values in found.items() if "neighbours" in values},
+        "neighbours": {name: values["neighbours"] for name, values in of_units.items() if "neighbours" in values},
     }
-    drawn = [ScoredPairs(**found[name]["scored_pairs"]) for name in suite.drawn_units() if name in found]
+    drawn = [ScoredPairs(**of_units[name]["scored_pairs"]) for name in suite.drawn_units() if name in of_units]
     return row, drawn[0] if drawn else None
 
 

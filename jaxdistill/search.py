@@ -80,11 +80,11 @@ def search(
     groups = texts_of_passages(vectors) if split else None
     cosines, rows = nearest_stored(queries, vectors, count=top, rescore=rescore, full=full, groups=groups)
     wanted, texts = set(rows.flat), kept_passages(vectors) if split else passages(specs, column)
-    found = {row: passage for row, passage in enumerate(texts) if row in wanted}
-    if wanted - found.keys():
+    of_rows = {row: passage for row, passage in enumerate(texts) if row in wanted}
+    if wanted - of_rows.keys():
         raise InputError(f"{', '.join(specs)} has fewer rows than vectors; give the vectors of exactly this text.")
     return [
-        [_hit(float(cosine), int(row), found[row], split=split) for cosine, row in zip(*ranked, strict=True)]
+        [_hit(float(cosine), int(row), of_rows[row], split=split) for cosine, row in zip(*ranked, strict=True)]
         for ranked in zip(cosines, rows, strict=True)
     ]
 
@@ -155,13 +155,13 @@ def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.search`."""
     given = _parser().parse_args(arguments)
     queries = _queries(given.query, given.queries)
-    found = _found(given, queries)
+    answers = _found(given, queries)
     if given.output:
         with delivered(given.output) as output:
-            write_hits(Path(output), queries, found)
-        print(f"{given.output}: {sum(map(len, found)):,} hits of {len(queries):,} queries")
+            write_hits(Path(output), queries, answers)
+        print(f"{given.output}: {sum(map(len, answers)):,} hits of {len(queries):,} queries")
         return
-    for query, hits in zip(queries.values(), found, strict=True):
+    for query, hits in zip(queries.values(), answers, strict=True):
         print(as_text(hits_table(query, hits), width=LINE_WIDTH) + "\n")
 
 
@@ -235,7 +235,9 @@ def _check_options(given) -> None:
 
 def _loss_of_queries(embedder: Embedder, prompt: str, queries: Sequence[str]) -> str:
     prefix = embedder.prefix(**_reads_as(prompt, "query"))
-    longer = sum(bool(found.overflowing) for found in embedder.model.encodings([prefix + query for query in queries]))
+    longer = sum(
+        bool(encoding.overflowing) for encoding in embedder.model.encodings([prefix + query for query in queries])
+    )
     longest = embedder.model.max_length
     return f"{longer:,} of {len(queries):,} queries are longer than {longest:,} tokens and cut" if longer else ""
 

@@ -218,8 +218,8 @@ def train_all(planned: Sequence[Point], folder: pathlib.Path, report: Mapping[st
         print(f"point {number} of {len(planned)}: {point.shown}", end=" ... ", flush=True)
         begun, before = time.monotonic(), scores(point, folder)
         row["status"] = 0 if before else train_point(point, folder)
-        if found := before or scores(point, folder):
-            row |= found
+        if result := before or scores(point, folder):
+            row |= result
             for stage in stage_folders(point, folder):
                 drop_checkpoints(stage)
         if row["status"]:

@@ -15,25 +15,25 @@ DRIVERS = ("jaxlib", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
 
 def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     """Version of this project, of Python, and of each package that is installed."""
-    found = {"jaxdistill": jaxdistill.__version__, "python": platform.python_version()}
+    installed = {"jaxdistill": jaxdistill.__version__, "python": platform.python_version()}
     for package in packages:
         try:
-            found[package] = importlib.metadata.version(package)
+            installed[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def version_text() -> str:
     """The output of `--version`: the versions of `versions` and of the devices' drivers, and the devices."""
     import jax  # imported here: it takes a second
 
-    found = versions((*PACKAGES, *DRIVERS))
+    installed = versions((*PACKAGES, *DRIVERS))
     try:
         devices = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
     except RuntimeError as error:
         devices = f"none ({str(error).splitlines()[0]})"
-    return f"{', '.join(f'{name} {version}' for name, version in found.items())}\ndevices: {devices}"
+    return f"{', '.join(f'{name} {version}' for name, version in installed.items())}\ndevices: {devices}"
 
 
 @cache

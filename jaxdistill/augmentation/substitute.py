@@ -114,7 +114,7 @@ class Substituter:
         slots, padded = (np.pad(array, (0, missing)).astype(np.int32) for array in (slots, originals))
         definition = self.model.definition
         tokens = pad(sequences, length=length, count=_power_of_two(len(batch)), pad_id=definition.architecture.pad_id)
-        found = likeliest_words(
+        likeliest = likeliest_words(
             definition,
             self.params,
             tokens,
@@ -124,7 +124,7 @@ class Substituter:
             originals=padded,
             count=self.top_k,
         )
-        logits, ids = (np.asarray(array)[: len(originals)] for array in found)
+        logits, ids = (np.asarray(array)[: len(originals)] for array in likeliest)
         return logits, ids
 
     def _rewritten(self, sentence: Masked, logits: np.ndarray, ids: np.ndarray) -> str:

@@ -74,12 +74,12 @@ class Translator:
         try:
             if hasattr(self.tokenizer, "get_lang_id"):
                 return self.tokenizer.get_lang_id(code)
-            found = self.tokenizer.convert_tokens_to_ids(code)
+            token_id = self.tokenizer.convert_tokens_to_ids(code)
         except KeyError:
-            found = None
-        if found in (None, self.tokenizer.unk_token_id):
+            token_id = None
+        if token_id in (None, self.tokenizer.unk_token_id):
             raise InputError(f"{self.tokenizer.name_or_path}: the tokenizer does not know the language {code!r}.")
-        return found
+        return token_id
 
 
 def _loaded(folder: str):

@@ -98,7 +98,7 @@ class Attention(nnx.Module):
 
         # The TPU kernel has neither relative positions nor dropout.
         fusible = not self.relative and (seeds is None or self.rate == 0.0)
-        found, start = [], 0
+        pieces, start = [], 0
         for number, section in enumerate(reach.sections):
             parts = [section.of_rows(each, start) for each in (query, keys, value)]
             # Each section draws its own dropout; its blocks add their numbers, which are below 2^16.
@@ -110,9 +110,9 @@ class Attention(nnx.Module):
                 mixed = in_blocks(attend, *parts, section.owner, kind.window, causal=self.causal, seeds=drawn)
             else:
                 mixed = attend(*parts, section.bias, drawn)
-            found.append(mixed.reshape(x.shape[0], -1, x.shape[2], self.heads, self.size))
-            start += found[-1].shape[1]
-        mixed = found[0] if len(found) == 1 else jnp.concatenate(found, axis=1)
+            pieces.append(mixed.reshape(x.shape[0], -1, x.shape[2], self.heads, self.size))
+            start += pieces[-1].shape[1]
+        mixed = pieces[0] if len(pieces) == 1 else jnp.concatenate(pieces, axis=1)
         if head_scale is not None:
             mixed = mixed * head_scale[..., None]
         return self.output(mixed.reshape(*x.shape[:-1], -1).astype(x.dtype), compute_dtype)

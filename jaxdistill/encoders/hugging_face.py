@@ -243,13 +243,13 @@ def tensor_names(table: Mapping[str, str | Part], paths: Iterable[str]) -> dict[
       table: maps our layers to the checkpoint's, such as `layers/*/output` to `encoder.layer.*.dense`; `*` is an index.
       paths: our parameters, such as `transformer/layers/3/output/kernel`.
     """
-    found: dict[str, str | Part] = {}
+    names: dict[str, str | Part] = {}
     for path in paths:
         layer, _, leaf = path.removeprefix("transformer/").rpartition("/")
         number = layer.split("/")[1] if layer.startswith("layers/") else ""
         name, suffix = table.get(layer.replace(f"layers/{number}", "layers/*")), "bias" if leaf == "bias" else "weight"
         if isinstance(name, Part):
-            found[path] = dataclasses.replace(name, name=f"{name.name.replace('*', number)}.{suffix}")
+            names[path] = dataclasses.replace(name, name=f"{name.name.replace('*', number)}.{suffix}")
         elif name is not None:
-            found[path] = f"{name.replace('*', number)}.{suffix}"
-    return found
+            names[path] = f"{name.replace('*', number)}.{suffix}"
+    return names

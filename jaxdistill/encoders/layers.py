@@ -217,8 +217,8 @@ def _of_copies(equation: str, a: Array, b: Array) -> Array:
 
     first, second = laid(a, left, (batch, rows, inner)), laid(b, right, (batch, inner, columns))
     multiplied = jax.lax.optimization_barrier(jnp.matmul(first, second, preferred_element_type=jnp.float32))
-    found = [*batch, *rows, *columns]
-    return multiplied.reshape([size[axis] for axis in found]).transpose([found.index(axis) for axis in out])
+    order = [*batch, *rows, *columns]
+    return multiplied.reshape([size[axis] for axis in order]).transpose([order.index(axis) for axis in out])
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))

@@ -72,9 +72,9 @@ class GIST(Objective):
     def similarities(self, vectors: Float[Array, "b v e"]) -> Float[Array, "b k"]:
         """Cosines of each example's k candidates; `HIDDEN` for its own sentences. k depends only on the shapes."""
         anchors, positives = vectors[:, 0], vectors[:, 1]
-        found = [without_own(products(anchors, positives))]
+        parts = [without_own(products(anchors, positives))]
         if self.candidates == "all":
-            found += [without_own(products(one, one)) for one in (anchors, positives)]
+            parts += [without_own(products(one, one)) for one in (anchors, positives)]
         if vectors.shape[1] == 3:
-            found.append(products(anchors, vectors[:, 2]))
-        return jnp.concatenate(found, axis=1)
+            parts.append(products(anchors, vectors[:, 2]))
+        return jnp.concatenate(parts, axis=1)

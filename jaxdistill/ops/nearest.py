@@ -56,8 +56,8 @@ def nearest(
                 f"the queries have {queries.shape[1]} numbers and the index {candidates.shape[1]}; "
                 "query the index of another model with a student that keeps its head."
             )
-        found = [_nearest_in(part, candidates, count=min(count, len(block)), dot=dot) for part in parts]
-        values, places = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        of_parts = [_nearest_in(part, candidates, count=min(count, len(block)), dot=dot) for part in parts]
+        values, places = (np.concatenate(arrays) for arrays in zip(*of_parts, strict=True))
         # Earlier rows come first, and the stable sort keeps their order on ties.
         cosines, rows = np.concatenate([cosines, values], axis=1), np.concatenate([rows, places + start], axis=1)
         order = np.argsort(-cosines, axis=1, kind="stable")[:, :count]
@@ -100,13 +100,13 @@ def cosines_of_pairs(
     answers: Integer[np.ndarray, " pairs"],
 ) -> Float[np.ndarray, " pairs"]:
     """Cosine of each pair of a query and a row, given by indices; 0 for a zero vector."""
-    found = np.zeros(len(asked), np.float32)
+    cosines = np.zeros(len(asked), np.float32)
     for at in range(0, len(asked), PAIRS):
         block = slice(at, at + PAIRS)
         sides = queries[asked[block]], rows[answers[block]]
         left, right = (side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12) for side in sides)
-        found[block] = np.einsum("ne,ne->n", left, right)
-    return found
+        cosines[block] = np.einsum("ne,ne->n", left, right)
+    return cosines
 
 
 @partial(jax.jit, static_argnames=("count", "dot"))

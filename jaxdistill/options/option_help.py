@@ -117,13 +117,13 @@ def all_configs() -> str:
             taken.setdefault(arguments, []).append(f"{preset}:ARGUMENT")
         for arguments, presets in taken.items():
             parts.append(_wrapped(f"{', '.join(presets)} with {', '.join(arguments)}", indent=6))
-    found = list(sections())
+    listed = list(sections())
     for heading, of_objective in (
         ("Options (--config.SECTION.OPTION=VALUE):", False),
         ("Options of each objective (--config.objective.OPTION=VALUE):", True),
     ):
         parts.append(f"\n{heading}")
-        for name, summary, options in found:
+        for name, summary, options in listed:
             if name.startswith(OBJECTIVE) == of_objective:
                 title = name.removeprefix(OBJECTIVE).removesuffix(")") if of_objective else name
                 parts.append("\n" + _wrapped(f"{title}: {summary}", indent=2))

@@ -39,9 +39,9 @@ class Memory(NamedTuple):
 
 def memory_of(compiled: Any) -> Memory:
     """The compiler's memory figures for a compiled program."""
-    found = compiled.memory_analysis()
-    new = found.output_size_in_bytes - found.alias_size_in_bytes
-    return Memory(found.argument_size_in_bytes, new, found.temp_size_in_bytes)
+    analysis = compiled.memory_analysis()
+    new = analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+    return Memory(analysis.argument_size_in_bytes, new, analysis.temp_size_in_bytes)
 
 
 def accessed_bytes(compiled: Any) -> float:
@@ -61,7 +61,7 @@ def estimated_cycles(text: str) -> int:
 
 def collectives_of(text: str) -> dict[str, Collective]:
     """Counts the collectives in a compiled program's text by kind; one in a loop counts once per iteration."""
-    found: dict[str, Collective] = {}
+    collectives: dict[str, Collective] = {}
     overlapped: set[tuple[str, ...]] = set()
     for line, times, fused in _lines(text):
         if not (match := COLLECTIVE.search(line)):
@@ -77,9 +77,9 @@ def collectives_of(text: str) -> dict[str, Collective]:
             size = size // 2 if kind == "collective-permute" else size * devices // (devices + 1)
         share = {"all-reduce": 2 * (devices - 1) / devices, "reduce-scatter": devices - 1, "collective-permute": 1}
         sent = size * share.get(kind, (devices - 1) / devices)
-        count, sizes, total = found.get(kind, Collective())
-        found[kind] = Collective(count + times, sizes + times * size, total + times * sent)
-    return found
+        count, sizes, total = collectives.get(kind, Collective())
+        collectives[kind] = Collective(count + times, sizes + times * size, total + times * sent)
+    return collectives
 
 
 def _lines(text: str) -> Iterator[tuple[str, int, bool]]:

@@ -51,7 +51,7 @@ class Plan:
         flops = sum(products.bfloat16_flops for products in self.products.values())
         return {
             "arithmetic": flops / self.chip.flops_per_s,
-            "links": sum(found.sent_bytes for found in self.collectives.values()) / self.chip.link_bytes_per_s,
+            "links": sum(each.sent_bytes for each in self.collectives.values()) / self.chip.link_bytes_per_s,
         }
 
     @property
@@ -105,8 +105,8 @@ def compiled_plan(
     """Compiles a step whose arguments are shapes, and returns its plan."""
     traced = train_step.trace(state, teacher_params, batch)
     products = {
-        part: Products(found.flops / target.chips, found.bfloat16_flops / target.chips)
-        for part, found in products_by_part(traced.jaxpr.jaxpr).items()
+        part: Products(counted.flops / target.chips, counted.bfloat16_flops / target.chips)
+        for part, counted in products_by_part(traced.jaxpr.jaxpr).items()
     }
     with _uncached(), _fits(target, options, argument_bytes(train_step, state, teacher_params, batch)):
         compiled = traced.lower().compile()
@@ -143,10 +143,10 @@ def _fits(target: Slice, options: RunOptions, held: int) -> Iterator[None]:
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        found = next(filter(None, (re.search(pattern, str(error)) for pattern in REFUSALS)), None)
-        if not found:
+        match = next(filter(None, (re.search(pattern, str(error)) for pattern in REFUSALS)), None)
+        if not match:
             raise
-        needed = float(found[1]) * UNITS[found[2]]
+        needed = float(match[1]) * UNITS[match[2]]
         raise too_little(target, options, needed_gib=needed, held_gib=held / GIB) from error
 
 
@@ -179,8 +179,8 @@ def report(plan: Plan, *, batch_size: int, steps: int) -> list[str]:
     memory, seconds, least = plan.memory, plan.seconds, plan.least_seconds
     slowest = max(seconds, key=lambda name: seconds[name])
     parts = sorted(plan.products.items(), key=lambda item: -item[1].flops)
-    shares = ", ".join(f"{part or 'other'} {found.flops / max(plan.flops, 1):.0%}" for part, found in parts)
-    moved = [f"{found.count} {kind} {found.size_bytes / 1e6:,.1f} MB" for kind, found in plan.collectives.items()]
+    shares = ", ".join(f"{part or 'other'} {products.flops / max(plan.flops, 1):.0%}" for part, products in parts)
+    moved = [f"{moving.count} {kind} {moving.size_bytes / 1e6:,.1f} MB" for kind, moving in plan.collectives.items()]
     accessed_ms = 1000 * plan.accessed_bytes / plan.chip.memory_bytes_per_s
     return [
         f"memory of a chip: {memory.peak / GIB:.2f} of {plan.chip.memory_gib:g} GiB (arguments {memory.arguments / GIB:.2f}, "

@@ -78,9 +78,12 @@ def static_student(width: int, setting: Setting, model: SentenceModel) -> Senten
 def token_vectors(setting: Setting, model: SentenceModel) -> Float[np.ndarray, "v e"]:
     """The model's vector of each single token between a sentence's special tokens, not normalised."""
     # Any sentence shows which special tokens the tokenizer puts before and after the text.
-    found = model.tokenizer.encode("a")
-    place = found.special_tokens_mask.index(0) if 0 in found.special_tokens_mask else 1
-    before, after = found.ids[:place], found.ids[len(found.ids) - found.special_tokens_mask[::-1].index(0) :]
+    encoding = model.tokenizer.encode("a")
+    place = encoding.special_tokens_mask.index(0) if 0 in encoding.special_tokens_mask else 1
+    before, after = (
+        encoding.ids[:place],
+        encoding.ids[len(encoding.ids) - encoding.special_tokens_mask[::-1].index(0) :],
+    )
     embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(setting.run.precision))
     rows = range(model.definition.architecture.vocab_size)
     return embedder.encode_ids([np.array([*before, row, *after], np.int32) for row in rows])

@@ -133,16 +133,16 @@ def _without_heads(
     each = after.heads // after.key_head_count
     queries = np.concatenate([key * grouped.shape[1] + _largest(grouped[key], each) for key in keys])
     kept = {"query": queries, "key": keys, "value": keys}
-    found = {}
+    smaller = {}
     for part, chosen in kept.items():
         for name in (f"{path}/{part}/kernel", f"{path}/{part}/bias"):
             if name in params:
                 array = params[name]
                 of_heads = array.reshape(*array.shape[:-1], -1, a.head_width)[..., chosen, :]
-                found[name] = of_heads.reshape(*array.shape[:-1], -1)
+                smaller[name] = of_heads.reshape(*array.shape[:-1], -1)
     output = params[f"{path}/output/kernel"]
     of_heads = output.reshape(a.heads, a.head_width, -1)[queries]
-    return found | {f"{path}/output/kernel": of_heads.reshape(-1, output.shape[-1])}
+    return smaller | {f"{path}/output/kernel": of_heads.reshape(-1, output.shape[-1])}
 
 
 def _without_units(
@@ -150,8 +150,8 @@ def _without_units(
 ) -> dict[str, np.ndarray]:
     """The parameters of a feed-forward network with only these units."""
     names = [f"{layer}/{part}/{kind}" for part in ("gate", "intermediate") for kind in ("kernel", "bias")]
-    found = {name: params[name][..., kept] for name in names if name in params}
-    return found | {f"{layer}/output/kernel": params[f"{layer}/output/kernel"][kept]}
+    smaller = {name: params[name][..., kept] for name in names if name in params}
+    return smaller | {f"{layer}/output/kernel": params[f"{layer}/output/kernel"][kept]}
 
 
 class _Recorder:

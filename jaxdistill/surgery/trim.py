@@ -70,14 +70,14 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Trimmed:
 
 def _special(content: Mapping[str, Any], ids: Mapping[str, int]) -> set[str]:
     """Special tokens, the unknown token, and tokens that the post-processor adds."""
-    found = {token["content"] for token in content["added_tokens"] if token["special"]}
+    special = {token["content"] for token in content["added_tokens"] if token["special"]}
     model = content["model"]
-    found |= {model["unk_token"]} if model.get("unk_token") is not None else set()
-    found |= {model["vocab"][model["unk_id"]][0]} if model.get("unk_id") is not None else set()
+    special |= {model["unk_token"]} if model.get("unk_token") is not None else set()
+    special |= {model["vocab"][model["unk_id"]][0]} if model.get("unk_id") is not None else set()
     for part in _processors(content):
-        found |= {token for token, _ in (part[role] for role in ("sep", "cls") if role in part)}
-        found |= {text for token in part.get("special_tokens", {}).values() for text in token["tokens"]}
-    return found & ids.keys()
+        special |= {token for token, _ in (part[role] for role in ("sep", "cls") if role in part)}
+        special |= {text for token in part.get("special_tokens", {}).values() for text in token["tokens"]}
+    return special & ids.keys()
 
 
 def _processors(content: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -93,12 +93,12 @@ def _spelling(content: Mapping[str, Any], kept: Collection[str]) -> set[str]:
         return set()
     prefix = model.get("continuing_subword_prefix") or ""
     characters = {character for entry in kept for character in entry.removeprefix(prefix)} | set(string.printable)
-    found = characters | {prefix + character for character in characters}
+    entries = characters | {prefix + character for character in characters}
     if model.get("byte_fallback"):
-        found |= set(BYTES)
+        entries |= set(BYTES)
     if any('"ByteLevel"' in json.dumps(content.get(part)) for part in ("pre_tokenizer", "normalizer")):
-        found |= set(pre_tokenizers.ByteLevel.alphabet())
-    return found
+        entries |= set(pre_tokenizers.ByteLevel.alphabet())
+    return entries
 
 
 def _merged(model: Mapping[str, Any], kept: Collection[str]) -> set[str]:
@@ -113,14 +113,14 @@ def _merged(model: Mapping[str, Any], kept: Collection[str]) -> set[str]:
                 "student.vocabulary empty."
             )
     ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])}
-    found = set()
+    merged = set()
     for entry in kept:
         symbols = list(entry)
         while pairs := [(ranks[pair], place) for place, pair in enumerate(_pairs(symbols)) if pair in ranks]:
             place = min(pairs)[1]
             symbols[place : place + 2] = [symbols[place] + symbols[place + 1]]
-            found.add(symbols[place])
-    return found
+            merged.add(symbols[place])
+    return merged
 
 
 def _pairs(symbols: Sequence[str]) -> Iterable[tuple[str, str]]:
@@ -149,12 +149,12 @@ def _renumbered(content: dict[str, Any], ids: Mapping[str, int], new: Mapping[in
 
 def named_tokens(folder: Path) -> set[str]:
     """Tokens that the files beside `tokenizer.json` name, such as for padding and masks."""
-    found: list[Any] = []
+    values: list[Any] = []
     for name in (CONFIG, SPECIAL_TOKENS):
         settings = read_settings(folder / name) if (folder / name).exists() else {}
         for key, value in settings.items():
-            found += [value] if key.endswith("_token") else value if key.endswith("special_tokens") else []
-    texts = (token.get("content") if isinstance(token, dict) else token for token in found)
+            values += [value] if key.endswith("_token") else value if key.endswith("special_tokens") else []
+    texts = (token.get("content") if isinstance(token, dict) else token for token in values)
     return {text for text in texts if isinstance(text, str)}
 
 
@@ -200,13 +200,13 @@ def with_trimmed(model: SentenceModel, folder: Path) -> SentenceModel:
 def needed_rows(model: SentenceModel) -> set[int]:
     """Ids that stay regardless of the text: padding, lower ids if positions count from it, prompts, and named tokens."""
     architecture, tokenizer = model.definition.architecture, model.tokenizer
-    found = {architecture.pad_id}
+    rows = {architecture.pad_id}
     if architecture.position_offset:
-        found |= set(range(architecture.position_offset))
+        rows |= set(range(architecture.position_offset))
     for prompt in model.prompts.values():
-        found |= set(tokenizer.encode(prompt).ids)
+        rows |= set(tokenizer.encode(prompt).ids)
     named = (tokenizer.token_to_id(token) for token in named_tokens(model.provenance.tokenizer_folder))
-    return found | {id for id in named if id is not None}
+    return rows | {id for id in named if id is not None}
 
 
 class UnknownWords:
@@ -230,13 +230,13 @@ class UnknownWords:
 
     def _pieces(self, word: str) -> list[str]:
         """The longest entry at each place, up to the first place without one."""
-        found, place = [], 0
+        pieces, place = [], 0
         while place < len(word) <= self._model["max_input_chars_per_word"]:
             prefix = self._model["continuing_subword_prefix"] if place else ""
             ends = range(len(word), place, -1)
             end = next((end for end in ends if prefix + word[place:end] in self._entries), None)
             if end is None:
                 break
-            found.append(prefix + word[place:end])
+            pieces.append(prefix + word[place:end])
             place = end
-        return found
+        return pieces

@@ -48,8 +48,8 @@ class Labels(Encoder):
             check_reads(making.data, model, columns, making.text)
         if not making.computed:
             return (zeros(making.text.rows, len(columns) - 1),)
-        found = labelling.labels(
+        scores = labelling.labels(
             making.labellers, making.text, cache_folder(making.data.cache_folder) / "labels", columns=columns,
             logits=making.objective.logits, compute_dtype=making.compute_dtype, progress=making.progress,
         )  # fmt: skip
-        return (found,)
+        return (scores,)

@@ -231,8 +231,8 @@ def card_of(model: SentenceModel, facts: Facts, *, spec: str, forms: Sequence[ex
 
 def weights_bytes(folder: str | Path) -> int:
     """Size of a model's weights on disk, Dense layers included: safetensors files if there are any, else PyTorch's."""
-    found = [*Path(folder).rglob("*.safetensors")] or [*Path(folder).rglob("pytorch_model*.bin")]
-    return sum(path.stat().st_size for path in found)
+    files = [*Path(folder).rglob("*.safetensors")] or [*Path(folder).rglob("pytorch_model*.bin")]
+    return sum(path.stat().st_size for path in files)
 
 
 def _refuse_difference(difference: float, folder: Path) -> None:

@@ -10,7 +10,7 @@ from jaxdistill.files import parts
 from jaxdistill.files.folders import refuse_foreign
 from jaxdistill.training.hooks.metrics import Callback
 from jaxdistill.training.overview import print_overview
-from jaxdistill.training.results.final_scores import final_models, found_of
+from jaxdistill.training.results.final_scores import final_models, final_scores_of
 from jaxdistill.training.results.finish import finish
 from jaxdistill.training.results.paper import repeated
 from jaxdistill.training.run import Run, teachers_by_name
@@ -72,9 +72,9 @@ def run_training(
             processes.wait("the workdir is claimed")
             outcome = train(run, progress=leads, shared=shared, callbacks=callbacks)
             models = final_models(run, outcome)
-            found = {name: found_of(run, name, model) for name, model in models.items()}
+            final = {name: final_scores_of(run, name, model) for name, model in models.items()}
             if leads:
-                finish(run, outcome, models, teacher_scores, found=found, paper=paper, command=command)
+                finish(run, outcome, models, teacher_scores, final=final, paper=paper, command=command)
             processes.wait("finished")
 
 
@@ -85,16 +85,16 @@ def digests(run: Run) -> dict[str, str]:
         "evals.pairs": sources.split_specs(evals.pairs),
         "evals.agreement": sources.split_specs(evals.agreement),
         "evals.entities": sources.split_specs(evals.entities),
-        "evals.retrieval": [str(path) for found in retrieval_files(evals) for path in found],
+        "evals.retrieval": [str(path) for of_set in retrieval_files(evals) for path in of_set],
     }
     files |= run.config.teacher.files
-    found = {name: sources.content_digest(specs) for name, specs in files.items() if specs}
-    found |= {f"{name}.model": model.digest() for name, model in teachers_by_name(run.models.teachers).items()}
-    found |= {f"labeller {number}": digest for number, digest in enumerate(run.models.labeller_digests, start=1)}
-    found["student.model"] = run.models.student.digest()
-    found[FORM] = run.models.student.form_digest()
-    found["data.text"] = run.text.store.content_digest
-    return {f"content of {name}": digest[:12] for name, digest in found.items()}
+    contents = {name: sources.content_digest(specs) for name, specs in files.items() if specs}
+    contents |= {f"{name}.model": model.digest() for name, model in teachers_by_name(run.models.teachers).items()}
+    contents |= {f"labeller {number}": digest for number, digest in enumerate(run.models.labeller_digests, start=1)}
+    contents["student.model"] = run.models.student.digest()
+    contents[FORM] = run.models.student.form_digest()
+    contents["data.text"] = run.text.store.content_digest
+    return {f"content of {name}": digest[:12] for name, digest in contents.items()}
 
 
 def inputs_of(run: Run, read: Mapping[str, str]) -> dict[str, str]:

@@ -74,8 +74,8 @@ def _run_stages(stages: Sequence[Config], place: mirror.Opened, run: Callable[..
 
 def _is_dropped(stages: Sequence[Config], workdir: pathlib.Path) -> bool:
     """Whether the workdir is a finished point of a sweep, whose checkpoints were removed (one stage only)."""
-    found = len(stages) == 1 and not (workdir / CHECKPOINTS).is_dir() and is_finished(workdir, stages[0])
-    return processes.gathered(found)[0]  # others may have no checkpoints in their copies
+    dropped = len(stages) == 1 and not (workdir / CHECKPOINTS).is_dir() and is_finished(workdir, stages[0])
+    return processes.gathered(dropped)[0]  # others may have no checkpoints in their copies
 
 
 def _facts(stages: Sequence[Config], workdir: str | pathlib.Path, dry_run: bool) -> dict[str, Any]:
@@ -185,9 +185,9 @@ def rivals(stages: Sequence[Config]) -> dict[str, list[int]]:
         if form := stage.objective.get("form"):
             numbers.setdefault(form, {}).setdefault(_origin(stages, number), []).append(number)
     return {
-        form if len(of_models) == 1 else f"{form}-{place}": found
+        form if len(of_models) == 1 else f"{form}-{place}": of_model
         for form, of_models in sorted(numbers.items())
-        for place, found in enumerate(of_models.values(), start=1)
+        for place, of_model in enumerate(of_models.values(), start=1)
     }
 
 

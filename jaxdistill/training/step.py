@@ -67,11 +67,11 @@ def make_train_step(
 
     def train_step(state: TrainState, teacher_params: Params, batch: Batch):
         key = jax.random.fold_in(state.key, state.step)
-        (loss, (objective_state, metrics)), found = compute(state, teacher_params, batch, key)
+        (loss, (objective_state, metrics)), slopes = compute(state, teacher_params, batch, key)
         # optax raises floats to integer powers
         with jax.named_scope("optimizer"), jax.numpy_dtype_promotion("standard"):
-            updates, optimizer_state = optimizer.update(found, state.optimizer, state.params)
-        metrics = {"loss": loss, "gradient_norm": optax.tree.norm(found), **metrics}
+            updates, optimizer_state = optimizer.update(slopes, state.optimizer, state.params)
+        metrics = {"loss": loss, "gradient_norm": optax.tree.norm(slopes), **metrics}
         params: Any = optax.apply_updates(state.params, updates)
         return TrainState(state.step + 1, params, optimizer_state, objective_state, key=state.key), metrics
 
@@ -111,7 +111,7 @@ class Forward(NamedTuple):
             return None
         tokens = batch.student if self.objective.reads else batch.teacher
         assert tokens is not None  # a live teacher has them
-        found = encoded(
+        vectors = encoded(
             self.teacher,
             unsharded(teacher_params, self.places.teacher, self.compute_dtype),
             tokens,
@@ -121,7 +121,7 @@ class Forward(NamedTuple):
             compute_dtype=self.compute_dtype,
             mesh=self.mesh,
         )
-        return jax.lax.stop_gradient(found)
+        return jax.lax.stop_gradient(vectors)
 
     def loss(self, params, objective_state, targets: Encoded | None, batch: Batch, key: jax.Array):
         """(mean loss, (the objective's next state, metrics)) of a batch."""
@@ -172,16 +172,16 @@ def accumulated(gradients_of, state: TrainState, teacher_params: Params, batch: 
 
     def add(total, part):
         index, batch = part
-        (loss, (_, metrics)), found = gradients_of(state, teacher_params, batch, jax.random.fold_in(key, index))
-        return jax.tree.map(lambda x, y: x + y / parts, total, (loss, metrics, found)), None
+        (loss, (_, metrics)), gradients = gradients_of(state, teacher_params, batch, jax.random.fold_in(key, index))
+        return jax.tree.map(lambda x, y: x + y / parts, total, (loss, metrics, gradients)), None
 
     # Only shapes are computed here: the sums start from zeros, so that one compiled body serves every part.
     first = jax.tree.map(lambda x: x[0], split)
-    (loss, (_, metrics)), found = jax.eval_shape(gradients_of, state, teacher_params, first, key)
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (loss, metrics, found))
+    (loss, (_, metrics)), gradients = jax.eval_shape(gradients_of, state, teacher_params, first, key)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (loss, metrics, gradients))
     indices = jnp.arange(parts, dtype=jnp.int32)
-    (loss, metrics, found), _ = jax.lax.scan(add, zeros, (indices, split))
-    return (loss, (state.objective, metrics)), found
+    (loss, metrics, gradients), _ = jax.lax.scan(add, zeros, (indices, split))
+    return (loss, (state.objective, metrics)), gradients
 
 
 def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, *, parts: int):
@@ -216,10 +216,10 @@ def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: B
     whole = partial(jax.tree.map, partial(join_groups, groups=groups))
     _, (mine, wanted) = jax.lax.scan(sides, None, numbered)
     gradient = jax.value_and_grad(compared, argnums=(0, 1), has_aux=True)
-    found, (slopes, of_objective) = gradient(mine, state.params["objective"])
+    value, (slopes, of_objective) = gradient(mine, state.params["objective"])
     zeros = jax.tree.map(jnp.zeros_like, state.params["student"])
     of_student, _ = jax.lax.scan(add, zeros, (numbered, slopes))
-    return found, {"student": of_student, "objective": of_objective}
+    return value, {"student": of_student, "objective": of_objective}
 
 
 def split_groups(batch: Batch, count: int) -> Batch:

@@ -73,7 +73,7 @@ class EachTeacher(Wrapped):
             own = {path.removeprefix(before): array for path, array in params.items() if path.startswith(before)}
             mine = student._replace(sentences=student.sentences[..., part.numbers])
             wanted = teacher._replace(sentences=part.of_joined(teacher.sentences))
-            losses, states[part.name], found = self.objective(own, state[part.name], mine, wanted, mesh=mesh)
+            losses, states[part.name], logged = self.objective(own, state[part.name], mine, wanted, mesh=mesh)
             total = total + part.share * losses
-            metrics |= {f"{name}/{part.name}": value for name, value in found.items()}
+            metrics |= {f"{name}/{part.name}": value for name, value in logged.items()}
         return total, states, metrics

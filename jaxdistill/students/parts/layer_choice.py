@@ -89,19 +89,19 @@ def greedy(vectors: Callable[[Sequence[int]], Float[np.ndarray, "n e"]], depth: 
     whole = vectors(kept)
 
     def best(choices: Sequence[list[int]]) -> tuple[float, list[int]]:
-        found = max(((closeness(vectors(layers), whole), layers) for layers in choices), key=lambda found: found[0])
-        log.info("student: layers %s are the closest to all of them: %.3f", ", ".join(map(str, found[1])), found[0])
-        return found
+        choice = max(((closeness(vectors(layers), whole), layers) for layers in choices), key=lambda choice: choice[0])
+        log.info("student: layers %s are the closest to all of them: %.3f", ", ".join(map(str, choice[1])), choice[0])
+        return choice
 
     close = 1.0
     while len(kept) > count:
         close, kept = best([[layer for layer in kept if layer != dropped] for dropped in kept])
     while count < depth:
         left_out = [layer for layer in range(depth) if layer not in kept]
-        found, other = best([sorted({*kept} - {old} | {new}) for old in kept for new in left_out])
-        if found <= close:
+        reached, other = best([sorted({*kept} - {old} | {new}) for old in kept for new in left_out])
+        if reached <= close:
             break
-        close, kept = found, other
+        close, kept = reached, other
     return kept
 
 

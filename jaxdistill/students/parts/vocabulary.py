@@ -183,12 +183,12 @@ def _read(tokenizer: Tokenizer, text: _Sentences, *, old_ids: np.ndarray | None 
     unknown, unknown_words = unknown_id(whole), trim.UnknownWords(whole)
     used, counts, digest = set[int](), words.Unknown(), hashlib.sha256()
     for prompt, chunk in text.chunks():
-        found = words.tokenised_words(whole, chunk, prompt, len(chunk), unknown=unknown)
-        ids = found.ids.astype(np.int64)
+        tokens = words.tokenised_words(whole, chunk, prompt, len(chunk), unknown=unknown)
+        ids = tokens.ids.astype(np.int64)
         used.update(np.unique(ids).tolist())
-        counts += found.unknown
-        digest.update((ids if old_ids is None else old_ids[ids]).tobytes() + found.lengths.tobytes())
-        sentence = np.repeat(np.arange(len(chunk)), found.lengths)
+        counts += tokens.unknown
+        digest.update((ids if old_ids is None else old_ids[ids]).tobytes() + tokens.lengths.tobytes())
+        sentence = np.repeat(np.arange(len(chunk)), tokens.lengths)
         for row in np.unique(sentence[ids == unknown]):
             used |= unknown_words.ids(prompt + chunk[row])
     return _Reading(used, counts, digest.hexdigest())

@@ -171,15 +171,15 @@ def scores_of_columns(names: Sequence[str], data: Data, store: TokenStore) -> Fl
     Raises:
       InputError: a row of the store has no finite number in a column.
     """
-    found = np.full((store.input_rows, len(names)), np.nan, np.float32)
+    scores = np.full((store.input_rows, len(names)), np.nan, np.float32)
     kept, strange = np.isin(np.arange(store.input_rows), store.input_row), dict[tuple[int, int], str]()
     rows = sources.read(sources.split_specs(data.text), names, data.max_line_bytes, cell=formats.number_or_text)
-    for place, row in enumerate(islice(rows, len(found))):
+    for place, row in enumerate(islice(rows, len(scores))):
         for column, cell in enumerate(row):
-            found[place, column] = _score(cell)
-            if kept[place] and cell.strip() and np.isnan(found[place, column]):
+            scores[place, column] = _score(cell)
+            if kept[place] and cell.strip() and np.isnan(scores[place, column]):
                 strange.setdefault((place, column), cell)
-    lacking = np.argwhere(np.isnan(found) & kept[:, None])
+    lacking = np.argwhere(np.isnan(scores) & kept[:, None])
     if len(lacking):
         row, column = map(int, lacking[0])
         cell = strange.get((row, column))
@@ -188,7 +188,7 @@ def scores_of_columns(names: Sequence[str], data: Data, store: TokenStore) -> Fl
             f"data.text: row {row + 1:,} has {what} in the column {names[column]!r}; correct or remove the row, or leave out "
             f"--config.teacher.names={','.join(names)} and set --config.teacher.kind=labels, with a model that scores the candidates."
         )
-    return found
+    return scores
 
 
 def _score(cell: str) -> float:

@@ -27,8 +27,8 @@ class Products(NamedTuple):
 
 def part_of(scopes: str) -> str:
     """The part of the training step in an operation's named scopes; empty if there is none."""
-    found = re.search(rf"\b({'|'.join(PARTS)})\b", scopes)
-    return found[1] if found else ""
+    match = re.search(rf"\b({'|'.join(PARTS)})\b", scopes)
+    return match[1] if match else ""
 
 
 def products_by_part(jaxpr: Jaxpr, part: str = "") -> dict[str, Products]:
@@ -39,18 +39,18 @@ def products_by_part(jaxpr: Jaxpr, part: str = "") -> dict[str, Products]:
     total: dict[str, Products] = {}
     for equation in jaxpr.eqns:
         here = part or part_of(str(equation.source_info.name_stack))
-        found = [products_by_part(inner, here) for inner in _inside(equation.params)]
+        branches = [products_by_part(inner, here) for inner in _inside(equation.params)]
         if equation.primitive.name == "dot_general":
-            found = [{here: _product(equation)}]
+            branches = [{here: _product(equation)}]
         elif equation.primitive.name == "cond":
-            found = [max(found, key=lambda branch: sum(products.flops for products in branch.values()))]
-        for products in found:
+            branches = [max(branches, key=lambda branch: sum(products.flops for products in branch.values()))]
+        for products in branches:
             _add(total, products, _repeats(equation))
     return total
 
 
-def _add(total: dict[str, Products], found: Mapping[str, Products], times: float) -> None:
-    for part, products in found.items():
+def _add(total: dict[str, Products], more: Mapping[str, Products], times: float) -> None:
+    for part, products in more.items():
         total[part] = total.get(part, Products()).plus(products, times)
 
 

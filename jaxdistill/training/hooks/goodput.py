@@ -53,7 +53,7 @@ class Goodput:
         with self.spent("compile" if new else "steps"):
             if new:
                 products = products_by_part(train_step.trace(*arguments).jaxpr.jaxpr)  # jit keeps the trace
-                self._flops_of[shape] = sum(found.flops for found in products.values())
+                self._flops_of[shape] = sum(product.flops for product in products.values())
             yield
         self._flops += self._flops_of[shape]
 

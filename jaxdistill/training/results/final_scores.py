@@ -26,7 +26,7 @@ from jaxdistill.training.setup.sharding import sharded_embedder
 log = logging.getLogger(__name__)
 
 
-class Found(NamedTuple):
+class FinalScores(NamedTuple):
     """Measurements of a model at the end of a run, made by all processes together."""
 
     on_sts: dict[str, Any]
@@ -63,11 +63,11 @@ def final_models(run: Run, outcome: Outcome) -> dict[str, SentenceModel]:
     return ({"teacher": run.models.teacher} if run.models.teacher else {}) | students
 
 
-def found_of(run: Run, name: str, model: SentenceModel) -> Found:
+def final_scores_of(run: Run, name: str, model: SentenceModel) -> FinalScores:
     """Measures a model; all processes call this together."""
     say(f"{name}: measuring the speed")
     reading = run_report.reading(run, model, progress=processes.is_first() and f"{name}, speed")
-    return Found(_on_sts(run, name, model, reading), reading, _geometry(run, name, model))
+    return FinalScores(_on_sts(run, name, model, reading), reading, _geometry(run, name, model))
 
 
 class _Work(NamedTuple):

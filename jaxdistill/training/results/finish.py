@@ -19,7 +19,7 @@ from jaxdistill.reporting.tables import Costs, Measured, as_text, comparison_tab
 from jaxdistill.training.export import export, weights_bytes
 from jaxdistill.training.results import report as run_report
 from jaxdistill.training.results.card_facts import facts_of
-from jaxdistill.training.results.final_scores import Found
+from jaxdistill.training.results.final_scores import FinalScores
 from jaxdistill.training.results.outcome import Outcome
 from jaxdistill.training.results.paper import Repeated
 from jaxdistill.training.run import Run
@@ -36,19 +36,19 @@ def finish(
     outcome: Outcome,
     models: Mapping[str, SentenceModel],
     teacher_scores: dict[str, float],
-    found: Mapping[str, Found],
+    final: Mapping[str, FinalScores],
     paper: Repeated | None,
     command: str,
 ) -> None:
     """Writes what a training ends with: the export, then the plot, the final table, the report and the results."""
     dev = {"teacher": teacher_scores, "student before": outcome.before, "student after": outcome.scores}
-    scores = {name: dev[name] | one.on_sts.get("scores", {}) for name, one in found.items()}
+    scores = {name: dev[name] | one.on_sts.get("scores", {}) for name, one in final.items()}
     facts = facts_of(run, outcome, scores, command)
     folder = _exported(run, outcome, facts)
     title = _title(run, facts)
     plot = training_plot(run.workdir / METRICS, run.workdir / "training.png", title=title)
     measured = {
-        name: _measured(run, model, scores[name], folder, rate=found[name].reading.rate)
+        name: _measured(run, model, scores[name], folder, rate=final[name].reading.rate)
         for name, model in models.items()
     }
     lost = _lost(run, outcome)
@@ -63,9 +63,9 @@ def finish(
         warning=lost,
         scores=scores,
         measured=measured,
-        readings={name: one.reading for name, one in found.items()},
-        on_sts={name: pairs.ScoredPairs(**one.on_sts["scored_pairs"]) for name, one in found.items() if one.on_sts},
-        geometry={name: one.geometry for name, one in found.items()},
+        readings={name: one.reading for name, one in final.items()},
+        on_sts={name: pairs.ScoredPairs(**one.on_sts["scored_pairs"]) for name, one in final.items() if one.on_sts},
+        geometry={name: one.geometry for name, one in final.items()},
         paper=paper,
         forms=read_note(folder / MARK).get("forms", []),
     )

@@ -88,7 +88,9 @@ def _params_of(
     """Yields the student's parameters after each of these steps; `last` is the latest checkpoint, already read."""
     for step in steps:
         try:
-            found = last if step == last.step else checkpoints.restore(run.layout.like, run.layout.shardings, step=step)
+            restored = (
+                last if step == last.step else checkpoints.restore(run.layout.like, run.layout.shardings, step=step)
+            )
         except InputError as error:
             if run.config.evals.average:
                 raise InputError(f"{error} evals.average={run.config.evals.average} names it; name others.") from error
@@ -96,9 +98,9 @@ def _params_of(
             raise InputError(
                 f"{error} It is the best one; python -m jaxdistill.export exports another: --step={others}."
             ) from error
-        assert found is not None  # a missing step is an error
-        params = {path: meshes.on_host(array) for path, array in found.state.params["student"].items()}
-        del found  # or two whole states would be in memory
+        assert restored is not None  # a missing step is an error
+        params = {path: meshes.on_host(array) for path, array in restored.state.params["student"].items()}
+        del restored  # or two whole states would be in memory
         yield params
 
 

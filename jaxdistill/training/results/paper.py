@@ -53,12 +53,12 @@ def repeated(config: Config) -> Repeated | None:
         return None
     row = papers.cited(config.run.paper, "run.paper")
     options = _compared(config)
-    found = [
+    candidates = [
         (preset, tuple(name for name in options | stage if options.get(name) != stage.get(name)))
         for preset in papers.presets_of(row.reference)
         for stage in _stages_of(preset, row.reference)
     ]
-    preset, changed = min(found, key=lambda one: len(one[1]), default=("", ()))
+    preset, changed = min(candidates, key=lambda one: len(one[1]), default=("", ()))
     return Repeated(row=row, preset=preset, changed=changed)
 
 

@@ -144,9 +144,9 @@ def _beside_teacher(readings: Mapping[str, Reading], *, seed: int) -> dict[str, 
         scores=np.round(task.teacher, 4),
     )
     return {
-        name: scored_pairs(pairs, cosines(_lookup(found.vectors), pairs.first, pairs.second))
-        for name, found in readings.items()
-        if found.vectors
+        name: scored_pairs(pairs, cosines(_lookup(reading.vectors), pairs.first, pairs.second))
+        for name, reading in readings.items()
+        if reading.vectors
     }
 
 

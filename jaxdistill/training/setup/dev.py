@@ -105,11 +105,11 @@ def retrieval_files(evals: Evals) -> list[SetFiles]:
 def _graded_pairs(evals: Evals) -> pairs.GradedPairs | None:
     if not evals.pairs:
         return None
-    found = sources.source_files(evals.pairs)
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found)
-        raise InputError(f"evals.pairs={evals.pairs} is {len(found)} files ({names:.100}); name one of them.")
-    return pairs.read_pairs(found[0])
+    files = sources.source_files(evals.pairs)
+    if len(files) > 1:
+        names = ", ".join(path.name for path in files)
+        raise InputError(f"evals.pairs={evals.pairs} is {len(files)} files ({names:.100}); name one of them.")
+    return pairs.read_pairs(files[0])
 
 
 def held_out_rows(evals: Evals, rows: int) -> int:
