@@ -8,14 +8,14 @@ from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.students.parts.layers import Cutting
 from jaxdistill.students.parts.student import Ground
-from jaxdistill.students.parts.vocabulary import Trimmed
+from jaxdistill.students.parts.vocabulary import Trimming
 from jaxdistill.surgery import resizing
 
 log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CrossEncoder(Cutting, Trimmed):
+class CrossEncoder(Cutting, Trimming):
     """Reads both sentences of a pair together and scores the pair with one number. If `model` is a cross-encoder, the student
     keeps its trained head."""
 

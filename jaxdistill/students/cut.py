@@ -6,11 +6,11 @@ from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.students.parts.heads import Headed
 from jaxdistill.students.parts.layers import Cutting, Prompted
 from jaxdistill.students.parts.student import Ground
-from jaxdistill.students.parts.vocabulary import Trimmed
+from jaxdistill.students.parts.vocabulary import Trimming
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Cut(Cutting, Prompted, Trimmed, Headed):
+class Cut(Cutting, Prompted, Trimming, Headed):
     """A sentence encoder that keeps all or some of a model's layers."""
 
     kind: str = "cut"

@@ -9,13 +9,13 @@ from jaxdistill.core import refuse
 from jaxdistill.students.parts.heads import Headed
 from jaxdistill.students.parts.layers import Layered, Prompted
 from jaxdistill.students.parts.student import Ground
-from jaxdistill.students.parts.vocabulary import Trimmed, keep_tokenizer, new_tokenizer
+from jaxdistill.students.parts.vocabulary import Trimming, keep_tokenizer, new_tokenizer
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.parts.teacher import Teacher
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Fresh(Layered, Prompted, Trimmed, Headed):
+class Fresh(Layered, Prompted, Trimming, Headed):
     """A randomly initialised sentence encoder with the family and tokenizer of `model`."""
 
     kind: str = "fresh"

@@ -17,7 +17,7 @@ from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.reading import Setting, evenly_sampled, prompted_sentences
 from jaxdistill.students.parts.heads import Headed
 from jaxdistill.students.parts.student import Ground
-from jaxdistill.students.parts.vocabulary import Trimmed
+from jaxdistill.students.parts.vocabulary import Trimming
 
 SAMPLE = 1 << 17
 """Most sentences of the text in which tokens are counted."""
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Static(Headed, Trimmed):
+class Static(Headed, Trimming):
     """A static encoder: a table of token vectors without layers; a sentence's vector is the mean of its tokens' vectors. The
     table starts from the leading principal components of `model`'s vectors of single tokens, scaled down for tokens that are
     frequent in `data.text`. The export does not truncate long text."""

@@ -4,13 +4,13 @@ import dataclasses
 from collections.abc import Sequence
 
 from jaxdistill.data import targets
-from jaxdistill.teachers.parts.encoder import Whitening
+from jaxdistill.teachers.parts.encoder import WhiteningOptions
 from jaxdistill.teachers.parts.own_file import OwnFile
 from jaxdistill.teachers.parts.teacher import Making
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Vectors(OwnFile, Whitening):
+class Vectors(OwnFile, WhiteningOptions):
     """Your own vectors, one for each row of the text."""
 
     kind: str = "vectors"

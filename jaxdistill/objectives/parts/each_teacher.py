@@ -21,7 +21,7 @@ from jaxdistill.core import Array, Encoded, Params, Sizes
 from jaxdistill.objectives.parts.wrapped import Wrapped
 
 
-class Part(NamedTuple):
+class Segment(NamedTuple):
     """One teacher's segment of the joined vectors."""
 
     name: str
@@ -46,10 +46,10 @@ class EachTeacher(Wrapped):
         return False
 
     @property
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[Segment]:
         first = 0
         for number, (width, share) in enumerate(zip(self.widths, self.shares, strict=True), start=1):
-            yield Part(f"teacher{number}", share, slice(first, first + width))
+            yield Segment(f"teacher{number}", share, slice(first, first + width))
             first += width
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: Float[Array, "k e"] | None) -> tuple[Params, Any]:

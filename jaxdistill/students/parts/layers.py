@@ -10,11 +10,11 @@ from jaxdistill.reading import Setting, activation_moments
 from jaxdistill.students.parts import layer_choice
 from jaxdistill.students.parts.student import Ground, Student
 from jaxdistill.surgery import pruning, resizing
-from jaxdistill.teachers.parts.prompts import Prompts
+from jaxdistill.teachers.parts.prompts import Prompting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Prompted(Prompts, Student):
+class Prompted(Prompting, Student):
     """A student whose sentences can have prompts."""
 
     export_prompt: bool = False

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Trimmed(Student):
+class Trimming(Student):
     """A student whose model's tokenizer can be trimmed."""
 
     trim: str = ""

@@ -16,7 +16,7 @@ from jaxdistill.inference import Embedder
 from jaxdistill.paths import cache_folder
 from jaxdistill.reading import Setting, check_reads
 from jaxdistill.surgery import resizing
-from jaxdistill.teachers.parts.prompts import Prompts
+from jaxdistill.teachers.parts.prompts import Prompting
 from jaxdistill.teachers.parts.teacher import Making, Teacher, zeros
 
 SEPARATOR = "|"
@@ -24,7 +24,7 @@ SEPARATOR = "|"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Encoder(Prompts, Teacher):
+class Encoder(Prompting, Teacher):
     """A model that gives targets."""
 
     model: str = dataclasses.field(default="", kw_only=False)
@@ -120,7 +120,7 @@ class VectorModel(Encoder):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Whitening(Teacher):
+class WhiteningOptions(Teacher):
     """Transforms of stored vectors before they are compared."""
 
     whiten: Fraction = 0.0
@@ -148,7 +148,7 @@ class Whitening(Teacher):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StoredVectors(VectorModel, Whitening):
+class StoredVectors(VectorModel, WhiteningOptions):
     """Models whose vectors are computed once and cached on disk."""
 
     def width(self, widths: Sequence[int]) -> int:

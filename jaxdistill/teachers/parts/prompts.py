@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Prompts:
+class Prompting:
     """The prompts prepended to a model's sentences."""
 
     prompt: str = ""
