@@ -177,6 +177,8 @@ class Objective:
     """Names of views that the student reads, such as `("text", "delete_words")`; repeats are allowed. Has no default."""
     teacher_views: Sequence[str] = ()
     """Names of views that the teacher reads; empty without a teacher; `(LABELS,)` if the targets are scores of pairs."""
+    queue_size: int = 0
+    """Number of earlier sentences kept as negatives, which a run limits to a quarter of the text's rows; 0: no queue."""
     reserve_rows: int = 0
     """Number of sentences held out of training, whose teacher vectors initialise the objective's state."""
     reads: Sequence[str] = ()

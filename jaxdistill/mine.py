@@ -90,6 +90,7 @@ def mined(
     answers = np.concatenate([np.asarray(of_query, np.int64) for of_query in known.positives])
     score = partial(scored_pairs, scorer, known, logits=logits, progress=progress) if scorer else None
     of_positives = score(asked, answers) if score else cosines_of_pairs(queries, documents, asked, answers)
+    # All pairs are scored in one flat list, which is then cut up again by query.
     ends = np.cumsum([len(of_query) for of_query in known.positives])[:-1]
     positive_scores = [part.tolist() for part in np.split(of_positives, ends)]
 
@@ -101,9 +102,11 @@ def mined(
         known_of = [left_out[query] for query in some], [positive_scores[query] for query in some]
         return hard_negatives(scores, rows, *known_of, limits=limits, count=count, sampling=sampling, seed=seed)
 
+    # The nearest documents may all be left out (positives, the query itself), so these come on top.
     depth = min(limits.range_max + max(map(len, left_out)), len(documents))
     negatives = among_nearest(np.arange(len(known.queries)), depth, limits)
     while widens and len(short := negatives.lacking()) and depth < len(documents):
+        # Four times as deep each time: few rounds, and only for the queries that still lack negatives.
         depth = min(4 * depth, len(documents))
         if len(short) * depth > MOST_CANDIDATES:
             break

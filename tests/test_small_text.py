@@ -8,7 +8,6 @@ from jaxdistill import config as configs
 from jaxdistill import objectives
 from jaxdistill.core import InputError
 from jaxdistill.objectives.parts.each_teacher import EachTeacher
-from jaxdistill.objectives.parts.wrapped import innermost
 from jaxdistill.options.config_file import read_config_file
 from jaxdistill.training.setup import build as build_module
 from jaxdistill.training.setup.objective import sized_to_text
@@ -46,5 +45,5 @@ def test_a_queue_is_at_most_a_quarter_of_the_text(name):
     objective = objectives.make(name, dict(queue_size=1000))
     assert sized_to_text(objective, 4000) is objective
     wrapped = EachTeacher(objective=objective, widths=(4, 4), shares=(0.5, 0.5))
-    assert vars(innermost(sized_to_text(wrapped, 3999)))["queue_size"] == 999
+    assert sized_to_text(wrapped, 3999).queue_size == 999
     assert vars(sized_to_text(objective, 3))["queue_size"] == 1

@@ -79,11 +79,9 @@ def token_vectors(setting: Setting, model: SentenceModel) -> Float[np.ndarray, "
     """The model's vector of each single token between a sentence's special tokens, not normalised."""
     # Any sentence shows which special tokens the tokenizer puts before and after the text.
     encoding = model.tokenizer.encode("a")
-    place = encoding.special_tokens_mask.index(0) if 0 in encoding.special_tokens_mask else 1
-    before, after = (
-        encoding.ids[:place],
-        encoding.ids[len(encoding.ids) - encoding.special_tokens_mask[::-1].index(0) :],
-    )
+    ids, special = encoding.ids, encoding.special_tokens_mask
+    place = special.index(0) if 0 in special else 1
+    before, after = ids[:place], ids[len(ids) - special[::-1].index(0) :]
     embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(setting.run.precision))
     rows = range(model.definition.architecture.vocab_size)
     return embedder.encode_ids([np.array([*before, row, *after], np.int32) for row in rows])

@@ -41,6 +41,7 @@ def pruned(
     architecture, params = model.definition.architecture, dict(model.params)
     after = _smaller(architecture, heads, intermediate)
     for index in range(1 if architecture.shared_layers else architecture.layers):
+        # Layers are pruned one by one, from weights of the whole model: no layer sees what another lost.
         layer = f"transformer/layers/{index}"
         if after.heads < architecture.heads:
             energies = _energies(params, f"{layer}/attention/output/kernel", architecture.heads, moments)

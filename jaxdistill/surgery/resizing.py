@@ -228,6 +228,7 @@ def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> S
         raise InputError("student.embedding makes an ELECTRA model, which has no pooler; use the pooling cls or mean.")
     architecture = plain_architecture(old, "electra", embedding_size=width, pooler=False)
     definition = dataclasses.replace(model.definition, architecture=architecture)
+    # The layers keep their weights; only the embedding block is new, its projection included.
     fresh_params = init_params(definition, key)
     block = "transformer/embeddings/"
     params = {path: model.params.get(path, fresh_params[path]) for path in fresh_params if not path.startswith(block)}

@@ -58,11 +58,13 @@ def run_training(
             paper = repeated(config)
             inputs = inputs_of(run, read)
             refuse_other_inputs(workdir, inputs)
+            # Compared between the processes as this block ends, before the first step.
             facts.update(read)
         teacher_scores = print_overview(run)
         if dry_run:
             say("dry run: stopped before step 1")
             return
+        # Not before: a dry run writes nothing, and everything that can be refused has been.
         with lock.held(workdir, shared=shared):
             if leads:
                 claim_workdir(workdir, config, write=True)

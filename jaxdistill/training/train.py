@@ -49,6 +49,7 @@ def train(run: Run, *, progress: bool, shared: bool = True, callbacks: Sequence[
             recorder = Recorder(run, goodput, first_step=step, is_new=is_new, shown=progress, callbacks=callbacks)
             with contextlib.ExitStack() as stack, _advised(run, checkpoints):
                 hooks = hooks_of(run, checkpoints, track, recorder=recorder, goodput=goodput)
+                # A stack unwinds from its end, so hooks close in the order in which they are called.
                 for hook in reversed(hooks):
                     stack.callback(hook.close)
                 run_steps(run, state, hooks, goodput=goodput, interrupts=interrupts, is_new=is_new)

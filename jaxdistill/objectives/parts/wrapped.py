@@ -13,6 +13,7 @@ class Wrapped(Objective):
 
     student_views = alias("objective.student_views")
     teacher_views = alias("objective.teacher_views")
+    queue_size = alias("objective.queue_size")
     reserve_rows = alias("objective.reserve_rows")
     reads = alias("objective.reads")
     unread = alias("objective.unread")
@@ -21,10 +22,3 @@ class Wrapped(Objective):
     scored = alias("objective.scored")
     logits = alias("objective.logits")
     largest_label = alias("objective.largest_label")
-
-
-def innermost(objective: Objective) -> Objective:
-    """The objective inside all wrappers: the one that the user's options make."""
-    while isinstance(objective, Wrapped):
-        objective = objective.objective
-    return objective

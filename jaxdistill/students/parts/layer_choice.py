@@ -96,6 +96,7 @@ def greedy(vectors: Callable[[Sequence[int]], Float[np.ndarray, "n e"]], depth: 
     close = 1.0
     while len(kept) > count:
         close, kept = best([[layer for layer in kept if layer != dropped] for dropped in kept])
+    # A layer that was dropped early may be worth more than another one, now that its neighbours are gone.
     while count < depth:
         left_out = [layer for layer in range(depth) if layer not in kept]
         reached, other = best([sorted({*kept} - {old} | {new}) for old in kept for new in left_out])

@@ -99,6 +99,7 @@ def _of_sentences(
     embedder: Embedder, store: TokenStore, columns: Sequence[str], folder: Path, *, dtype: str, progress: bool
 ) -> Float[np.ndarray, "rows k"]:
     """A sentence encoder's cosine similarities."""
+    # Each distinct sentence is encoded once; `sides` has its row in both columns of a pair.
     row: dict[str, int] = {}
     prompts = embedder.model.role_prompts
     texts = [store.texts(column, prompts) for column in columns]

@@ -2,7 +2,6 @@
 
 from jaxdistill.checkpoints.licences import common_languages
 from jaxdistill.data import sources
-from jaxdistill.objectives.parts.wrapped import innermost
 from jaxdistill.paths import public_name, without_folders
 from jaxdistill.reporting.model_card import (
     Checkpoint,
@@ -23,7 +22,7 @@ def facts_of(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], co
     objective = dict(run.config.objective)
     name = objective.pop("name")
     if "queue_size" in objective:
-        objective["queue_size"] = vars(innermost(run.objective))["queue_size"]  # a small text has a smaller one
+        objective["queue_size"] = run.objective.queue_size  # a small text has a smaller one
     teachers = [model.source for model in run.models.teachers] or run.config.teacher.shown
     origins = [*teachers, stage_export(run.config.student.model, run.workdir)]
     made_from = (

@@ -171,6 +171,7 @@ def make_step(
     optimizer = optim.make_optimizer(config.optimizer, steps)
     compute_dtype = dtype_of(config.run.precision)
     sizes = sizes_of(student, teacher, batch_size=config.data.batch_size, precision=compute_dtype)
+    # Shapes alone: the state is made on its devices later, and a plan for absent devices has none.
     like = jax.eval_shape(
         partial(step.make_state, objective=objective, optimizer=optimizer, sizes=sizes),
         student.params,
@@ -178,6 +179,7 @@ def make_step(
         jax.eval_shape(lambda: jax.random.key(config.run.seed)),
     )
     rules = sharding_rules(config.run.sharding, like.params, student.definition.architecture, mesh)
+    # The user's own rules, where a pattern that matches nothing is a slip; ours are for all families.
     if rules is config.run.sharding:
         meshes.check_matches(rules, like.params, mesh)
     shardings = meshes.shardings(like, mesh, rules)

@@ -61,7 +61,7 @@ def sized_to_text(objective: Objective, rows: int) -> Objective:
     """The objective with a queue of at most `QUEUE_SHARE` of the text's rows."""
     if isinstance(objective, Wrapped):
         return dataclasses.replace(objective, objective=sized_to_text(objective.objective, rows))
-    size, most = getattr(objective, "queue_size", 0), max(1, int(QUEUE_SHARE * rows))
+    size, most = objective.queue_size, max(1, int(QUEUE_SHARE * rows))
     if size <= most:
         return objective
     log.info(
