@@ -299,7 +299,7 @@ def on_one_device(monkeypatch):
 
 
 def program_of(raw: dict) -> str:
-    """Equal for presets whose steps are the same program: they differ in rates, lengths and the like alone."""
+    """Equal for presets whose steps are the same program: they differ in rates, lengths, names and the like alone."""
 
     def kind(value):
         if isinstance(value, dict):
@@ -309,7 +309,8 @@ def program_of(raw: dict) -> str:
     parts = {part: raw[part] for part in ("data", "teacher", "student", "objective", "optimizer", "run")}
     parts["optimizer"] = raw["optimizer"] | dict(warmup_steps=bool(raw["optimizer"]["warmup_steps"]))
     parts["data"] = raw["data"] | dict(dedupe=True)
-    parts["run"] = raw["run"] | dict(steps=0, epochs=0.0, seed=0)
+    parts["run"] = raw["run"] | dict(steps=0, epochs=0.0, seed=0, paper="")
+    parts["student"] = raw["student"] | dict(max_length=0)  # the text is shorter
     return json.dumps(kind(parts))
 
 
