@@ -106,7 +106,7 @@ def scored(given: argparse.Namespace, own: InMemory, loaded: Mapping[str, Embedd
       own: sets in memory.
       loaded: models in memory, by their names in `--model`.
     """
-    forms = _forms(given)
+    forms = small_forms(given.dims, given.dtypes)
     with processes.agreed() as facts:
         plan = options.planned(given, own)
         if processes.count() > 1:
@@ -159,16 +159,6 @@ def scored(given: argparse.Namespace, own: InMemory, loaded: Mapping[str, Embedd
     if out:
         write_atomic(out, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     return Scored(content, {row["model"]: pairs for row, pairs in evaluated}, out)
-
-
-def _forms(given: argparse.Namespace) -> list[SmallForm | None]:
-    """The forms of vectors to score; raises `InputError` before any model is loaded."""
-    forms = small_forms(given.dims, given.dtypes)
-    if given.index_model and forms != [None]:
-        raise InputError(
-            "--dims and --dtypes store the vectors of --model, but --index_model stores its own; leave out either."
-        )
-    return forms
 
 
 def _scored_in(

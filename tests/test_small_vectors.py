@@ -6,16 +6,19 @@ import numpy as np
 import pytest
 
 from jaxdistill import encode, evaluate, search
+from jaxdistill.checkpoints.folder import save
 from jaxdistill.core import InputError
 from jaxdistill.data import vectors
+from jaxdistill.evals.beir import RetrievalSet
+from jaxdistill.evals.documents import ranked_by_vectors, scored
 from jaxdistill.evals.similarity import spearman
 from jaxdistill.evals.small_forms import calibration
 from jaxdistill.inference import load, to_file
 from jaxdistill.inference.index import nearest_stored
-from jaxdistill.ops.small_vectors import Form, as_stored, cut, floats, ranges_of
+from jaxdistill.ops.small_vectors import Form, as_read, as_stored, cut, floats, ranges_of
 
 from program import refused
-from tiny_models import saved_tiny_model
+from tiny_models import saved_tiny_model, tiny_model
 from tiny_text import made_up
 
 RNG = np.random.default_rng(0)
@@ -231,6 +234,25 @@ def test_evaluate_scores_stored_vectors_against_their_bytes(model, text, tmp_pat
     assert found.report is not None and "bytes a vector" in found.report.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int8", "binary"])
+def test_a_teachers_index_has_the_same_form_with_ranges_of_its_own(model, tmp_path, dtype):
+    save(tiny_model(tmp_path / "tokenizer", seed=1), tmp_path / "teacher")
+    student, teacher = (load(folder, precision="float32") for folder in (model, tmp_path / "teacher"))
+    queries, documents = ({f"{letter}{row}": text for row, text in enumerate(SENTENCES)} for letter in "qd")
+    judged = {f"q{row}": {f"d{row}": 1} for row in range(30)}
+    sets = {"queries": queries, "corpus": documents, "relevant_docs": judged}
+    found = evaluate(student, **sets, index_model=tmp_path / "teacher", dims=8, dtypes=dtype)
+    form = Form(dims=8, dtype=dtype, ranges=ranges_of(teacher.encode(calibration()), 8) if dtype == "int8" else None)
+    known = RetrievalSet(
+        name="in-memory", split="test", documents=documents, queries=queries, judged=judged, also_documents=()
+    )
+    ranking = ranked_by_vectors(
+        lambda texts: cut(student.encode(texts), 8), lambda texts: as_read(form, teacher.encode(texts)), known
+    )
+    expected = {f"asymmetric {name}": score for name, score in scored(ranking, known).items()}
+    assert expected.items() <= found.scores[f"{student.model.source} (8 {dtype})"].items()
+
+
 @pytest.mark.parametrize(
     ("program", "options", "said"),
     [
@@ -247,7 +269,6 @@ def test_evaluate_scores_stored_vectors_against_their_bytes(model, text, tmp_pat
         (evaluate, ["--dims=8,x"], "--dims=8,x must be positive numbers, separated by commas"),
         (evaluate, ["--dtypes=int4"], "dtype 'int4' is unknown"),
         (evaluate, ["--dims=17"], "dims=17 must be from 1 to 16"),
-        (evaluate, ["--dims=8", "--index_model=x"], "but --index_model stores its own; leave out either."),
         (search, ["--query=a", "--rescore=-1"], "--rescore=-1 must be at least 0"),
         (
             search,

@@ -1,10 +1,10 @@
 """Scores vectors as an index stores them: `--dims` and `--dtypes` of `evaluate`.
 
-Sentences, both sides of a pair, and documents are stored; queries of documents stay float, as when `jaxdistill.search`
-re-scores its candidates. The ranges of int8 come from a text in the package, so that they depend on no test set.
+Sentences, both sides of a pair, and documents are stored, also those that `--index_model` reads; queries of documents stay
+float, as when `jaxdistill.search` re-scores its candidates. The ranges of int8 come from a text in the package, so that they depend on no test set.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
@@ -14,7 +14,7 @@ import numpy as np
 from jaxdistill.assets import HELDOUT
 from jaxdistill.core import Embed, InputError
 from jaxdistill.data.sources import read, split_specs
-from jaxdistill.evals.evaluation import InRoles, Model, content_digest
+from jaxdistill.evals.evaluation import Index, InRoles, Model, content_digest
 from jaxdistill.ops.small_vectors import Form, as_read, check_packable, checked_dims, cut, ranges_of
 
 
@@ -41,20 +41,22 @@ class SmallForm:
         """
         dims = checked_dims(self.dims, width, self.dtype)
 
-        @cache
-        def form() -> Form:
-            is_int8 = self.dtype == "int8"
-            return Form(
-                dims=dims, dtype=self.dtype, ranges=ranges_of(model.embed(calibration()), dims) if is_int8 else None
-            )
+        def stored(embed: Embed) -> Callable[[Embed], Embed]:
+            """Gives vectors of the model of `embed`, which determines the ranges, this form."""
 
-        def small(embed: Embed) -> Embed:
-            return lambda sentences: as_read(form(), np.asarray(embed(sentences)))
+            @cache
+            def form() -> Form:
+                ranges = ranges_of(np.asarray(embed(calibration())), dims) if self.dtype == "int8" else None
+                return Form(dims=dims, dtype=self.dtype, ranges=ranges)
 
+            return lambda other: lambda sentences: as_read(form(), np.asarray(other(sentences)))
+
+        own = stored(model.embed)
         in_roles = model.in_roles and InRoles(
-            query=partial(_cut_query, model.in_roles.query, dims), document=small(model.in_roles.document)
+            query=partial(_cut_query, model.in_roles.query, dims), document=own(model.in_roles.document)
         )
-        return replace(model, embed=small(model.embed), in_roles=in_roles)
+        index = model.index and Index(*map(stored(model.index.embed), model.index))
+        return replace(model, embed=own(model.embed), in_roles=in_roles, index=index)
 
 
 def _cut_query(embed: Embed, dims: int, sentences: Sequence[str]) -> np.ndarray:
