@@ -15,6 +15,8 @@ l6:retrieval   adds a third stage of 60 steps on mined negatives: --config.stage
 l6:e5, l6:mpnet   the same from e5-small with its prompt `query: `, or from all-mpnet-base-v2 (another tokenizer and
             width); likewise l3:e5, compact:mpnet, static:e5 and so on
 l6:gte+e5, l6:gte+mpnet, l6:gte+e5+mpnet   from several teachers together; likewise l3 and compact
+l6:index, l3:index, compact:index   for queries that search vectors which the teacher made, whole or cut to their first 64, 128
+            or 256 numbers: `evaluate --index_model=TEACHER --dims=64,128,256`. Not yet trained to the end
 l6:labelled, l3:labelled, compact:labelled   adds CoSENT on graded pairs as the last stage. Of l6
             (the others have one stage more): --config.stage2.data.text=pairs.tsv --config.stage2.teacher.file=scores.npy
 two-stage   3 layers of all-MiniLM-L6-v2: ConGen on 115,200 sentences of your text, then fine-tuning of the best student
@@ -123,6 +125,13 @@ def retrieval() -> list[ConfigDict]:
 FOR_RETRIEVAL = {"documents": documents, "retrieval": retrieval}
 
 
+def index(stages: list[ConfigDict]) -> list[ConfigDict]:
+    """Each of the student's widths learns the same numbers of the teacher's vectors, which an index holds whole or cut."""
+    for stage in stages:
+        stage.student.dims, stage.student.dims_targets = (64, 128, 256), "truncated"
+    return stages
+
+
 def labelled(stages: list[ConfigDict]) -> list[ConfigDict]:
     """Adds CoSENT on graded pairs as the last stage."""
     stage = options(name="cosent", temperature=0.05)
@@ -137,6 +146,7 @@ def labelled(stages: list[ConfigDict]) -> list[ConfigDict]:
     return [*stages, stage]
 
 
+ADDED = {"labelled": labelled, "index": index}
 STUDENTS = {
     "l6": lambda teachers: [l6(teachers)],
     "l3": lambda teachers: smaller(1300, teachers, layers="greedy:3"),
@@ -150,7 +160,7 @@ def reference_preset(name: str) -> Callable[..., Stages]:
     def preset(argument: str = "gte") -> list[ConfigDict]:
         if argument in FOR_RETRIEVAL:
             return FOR_RETRIEVAL[argument]()
-        return labelled(STUDENTS[name]("gte")) if argument == "labelled" else STUDENTS[name](argument)
+        return ADDED[argument](STUDENTS[name]("gte")) if argument in ADDED else STUDENTS[name](argument)
 
     return preset
 
@@ -174,7 +184,7 @@ PRESETS = {
     "static": static,
     **embedded(unlabelled),
 } | {name: reference_preset(name) for name in STUDENTS}
-ARGUMENTS = {name: ("labelled", *OTHER_TEACHERS, *SEVERAL_TEACHERS) for name in STUDENTS} | {"static": OTHER_TEACHERS}
+ARGUMENTS = {name: (*ADDED, *OTHER_TEACHERS, *SEVERAL_TEACHERS) for name in STUDENTS} | {"static": OTHER_TEACHERS}
 ARGUMENTS["l6"] += tuple(FOR_RETRIEVAL)
 
 

@@ -282,7 +282,13 @@ def on_random_models(raw: dict, checkpoints) -> dict:
         teacher["components"] = min(teacher["components"], 16)
     student["pooling"] = student["pooling"] or ("pooler" if student["kind"] == "cross_encoder" else "mean")
     small = dict(
-        layers="last:2", width=16 if student["kind"] == "static" else 32, depth=2, heads=4, embedding=8, vocabulary=256
+        layers="last:2",
+        width=16 if student["kind"] == "static" else 32,
+        depth=2,
+        heads=4,
+        embedding=8,
+        vocabulary=256,
+        dims=(8,),
     )
     student |= {name: value for name, value in small.items() if student.get(name)}
     if raw["objective"].get("queue_size"):
