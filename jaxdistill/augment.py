@@ -224,23 +224,20 @@ def _folder(option: str, spec: str) -> Path:
 
 def _parser() -> Parser:
     parser = Parser(prog="python -m jaxdistill.augment", description=__doc__)
-    parser.add_argument("--method", required=True, help=", ".join(METHODS))
-    parser.add_argument(
-        "--input", required=True, action="append", help="text as for training: file, glob, hf:..., tfds:...; repeatable"
-    )
-    parser.add_argument(
-        "--output", type=local_path, required=True, help="the .tsv file, or folder of .parquet parts, DIR/, to write"
-    )
-    parser.add_argument("--text_column", default=TEXT, help="column of the sentences in a table; default: text")
-    parser.add_argument(
-        "--column", default="", help="name of the second column; default: the kind of view, such as synonyms"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of all random choices; default: 0")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    add = parser.add_argument
+    add("--method", required=True, help=", ".join(METHODS))
+    text = "text as for training: file, glob, hf:..., tfds:...; repeatable"
+    add("--input", required=True, action="append", help=text)
+    output = "the .tsv file, or folder of .parquet parts, DIR/, to write"
+    add("--output", type=local_path, required=True, help=output)
+    add("--text_column", default=TEXT, help="column of the sentences in a table; default: text")
+    add("--column", default="", help="name of the second column; default: the kind of view, such as synonyms")
+    add("--seed", type=int, default=0, help="seed of all random choices; default: 0")
+    add("--quiet", action="store_true", help="no progress bar")
     for name, (kind, defaults, text) in OPTIONS.items():
         known = [f"{value} for {method}" for method, value in defaults.items() if value not in (REQUIRED, "", None)]
         default = f"; default: {', '.join(known)}" if known else ""
-        parser.add_argument(f"--{name}", type=kind, help=f"(only {', '.join(defaults)}) {text}{default}")
+        add(f"--{name}", type=kind, help=f"(only {', '.join(defaults)}) {text}{default}")
     return parser
 
 

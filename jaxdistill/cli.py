@@ -142,20 +142,13 @@ def any_path(text: str) -> str:
 def add_reading_options(parser: Parser, *, precision: Precision = "auto") -> None:
     """Adds `--pooling`, `--max_length`, `--batch_size` and `--precision`, which set how `--model` reads sentences, and
     `--parts`."""
-    parser.add_argument(
-        "--parts",
-        default="",
-        help="modules or files with your own readers, families and evaluations, separated by commas",
-    )
-    parser.add_argument("--pooling", default="", help="required if the checkpoint does not state its pooling")
-    parser.add_argument("--max_length", type=int, default=0, help="maximum tokens per sentence; 0: the checkpoint's")
-    parser.add_argument("--batch_size", type=positive, default=BATCH_SIZE, help="sentences per batch")
-    parser.add_argument(
-        "--precision",
-        choices=get_args(Precision),
-        default=precision,
-        help=f"precision of matrix products; auto: bfloat16 where the hardware supports it; default: {precision}",
-    )
+    add = parser.add_argument
+    add("--parts", default="", help="modules or files with your own readers, families and evaluations, with commas")
+    add("--pooling", default="", help="required if the checkpoint does not state its pooling")
+    add("--max_length", type=int, default=0, help="maximum tokens per sentence; 0: the checkpoint's")
+    add("--batch_size", type=positive, default=BATCH_SIZE, help="sentences per batch")
+    products = f"precision of matrix products; auto: bfloat16 where the hardware supports it; default: {precision}"
+    add("--precision", choices=get_args(Precision), default=precision, help=products)
 
 
 def reading_options(given: argparse.Namespace) -> dict[str, Any]:

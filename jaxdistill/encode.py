@@ -173,37 +173,21 @@ def _written(embedder: Embedder, given: argparse.Namespace, output: str) -> Writ
 
 def _parser() -> Parser:
     parser = Parser(prog="python -m jaxdistill.encode", description=__doc__)
-    parser.add_argument("--model", required=True, help="folder, package:NAME/PATH or hub name")
-    parser.add_argument(
-        "--input",
-        required=True,
-        action="append",
-        help="text as for training: file, glob, files:FOLDER, hf:...; repeatable",
-    )
-    parser.add_argument(
-        "--output", type=any_path, required=True, help="folder of .parquet parts, DIR/, or .npy or .parquet file"
-    )
-    parser.add_argument(
-        "--keep_text", action="store_true", help="also write the sentences, as the column text; not for .npy"
-    )
-    parser.add_argument("--chunk_tokens", type=positive, default=0, help=CHUNK_HELP + "; not for .npy")
-    parser.add_argument("--dims", type=positive, default=0, help="dimensions to keep, normalised; default: all")
-    parser.add_argument(
-        "--dtype", choices=list(STORED_AS), default="float32", help="dtype of the stored vectors; default: float32"
-    )
-    parser.add_argument(
-        "--calibrate",
-        action="append",
-        default=[],
-        help="text that determines the ranges of int8; repeatable; default: --input",
-    )
-    parser.add_argument("--column", default=TEXT, help="column of the sentences in a table; default: text")
-    parser.add_argument(
-        "--prompt", default="", help="name of a prompt of the checkpoint, or none; default: the checkpoint's default"
-    )
-    parser.add_argument("--role", default="", choices=list(ROLES), help="prepend the checkpoint's prompt for this role")
+    add = parser.add_argument
+    add("--model", required=True, help="folder, package:NAME/PATH or hub name")
+    text = "text as for training: file, glob, files:FOLDER, hf:...; repeatable"
+    add("--input", required=True, action="append", help=text)
+    add("--output", type=any_path, required=True, help="folder of .parquet parts, DIR/, or .npy or .parquet file")
+    add("--keep_text", action="store_true", help="also write the sentences, as the column text; not for .npy")
+    add("--chunk_tokens", type=positive, default=0, help=CHUNK_HELP + "; not for .npy")
+    add("--dims", type=positive, default=0, help="dimensions to keep, normalised; default: all")
+    add("--dtype", choices=list(STORED_AS), default="float32", help="dtype of the stored vectors; default: float32")
+    add("--calibrate", action="append", default=[], help="text for the ranges of int8; repeatable; default: --input")
+    add("--column", default=TEXT, help="column of the sentences in a table; default: text")
+    add("--prompt", default="", help="name of a prompt of the checkpoint, or none; default: the checkpoint's default")
+    add("--role", default="", choices=list(ROLES), help="prepend the checkpoint's prompt for this role")
     add_reading_options(parser)
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    add("--quiet", action="store_true", help="no progress bar")
     return parser
 
 

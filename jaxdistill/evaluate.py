@@ -245,52 +245,25 @@ def _result(outcome: Scored, given: argparse.Namespace) -> EvaluationResult:
 
 def _parser() -> Parser:
     parser = Parser(prog="python -m jaxdistill.evaluate", description=__doc__)
-    parser.add_argument(
-        "--model",
-        action="append",
-        type=any_path,
-        required=True,
-        help="folder, package:NAME/PATH or hub name, or A+B for the mean of several models' scores; repeatable",
-    )
-    parser.add_argument(
-        "--teacher",
-        type=any_path,
-        default="",
-        help="also scored, and the reference of the report; default: the teacher of the export's run",
-    )
-    parser.add_argument(
-        "--paper",
-        action="append",
-        default=[],
-        help="row of a paper's tables to show beside the models, such as congen:tinybert-l4 (docs/methods.md lists all); "
-        "repeatable",
-    )
+    add = parser.add_argument
+    model = "folder, package:NAME/PATH or hub name, or A+B for the mean of several models' scores; repeatable"
+    add("--model", action="append", type=any_path, required=True, help=model)
+    teacher = "also scored, and the reference of the report; default: the teacher of the export's run"
+    add("--teacher", type=any_path, default="", help=teacher)
+    paper = "row of a paper's tables to show beside the models, as congen:tinybert-l4 (see docs/methods.md); repeatable"
+    add("--paper", action="append", default=[], help=paper)
     options.add_options(parser)
-    options.add_form_options(parser)
-    parser.add_argument(
-        "--postprocess", choices=tuple(METHODS), default="", help="transform of the vectors before scoring"
-    )
-    parser.add_argument(
-        "--postprocess_text",
-        action="append",
-        type=os.path.expanduser,
-        default=[],
-        help="text to fit the transform on; repeatable",
-    )
+    add("--postprocess", choices=tuple(METHODS), default="", help="transform of the vectors before scoring")
+    fitted = "text to fit the transform on; repeatable"
+    add("--postprocess_text", action="append", type=os.path.expanduser, default=[], help=fitted)
     add_reading_options(parser, precision="float32")  # scores must not depend on the machine
-    parser.add_argument("--prompt", default="", help="name of a prompt of the checkpoint, or the text itself")
+    add("--prompt", default="", help="name of a prompt of the checkpoint, or the text itself")
     for role in ROLES:
         also = ", and for the index model" if role == "document" else ""
-        parser.add_argument(
-            f"--{role}_prompt", default="", help=f"the same for each {role} in the task documents{also}"
-        )
-    parser.add_argument(
-        "--out",
-        type=any_path,
-        default=evaluation_report.RESULTS,
-        help=f"results file, or a folder (ending in /) for {evaluation_report.RESULTS} and {PAGE}; default: "
-        f"{evaluation_report.RESULTS}",
-    )
+        add(f"--{role}_prompt", default="", help=f"the same for each {role} in the task documents{also}")
+    results = evaluation_report.RESULTS
+    out = f"results file, or a folder (ending in /) for {results} and {PAGE}; default: {results}"
+    add("--out", type=any_path, default=results, help=out)
     return parser
 
 

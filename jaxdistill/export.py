@@ -178,41 +178,23 @@ def step_numbers(text: str) -> list[int]:
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.export`."""
     parser = Parser(prog="python -m jaxdistill.export", description=__doc__)
-    parser.add_argument("--workdir", type=any_path, help="folder of the run")
-    parser.add_argument(
-        "--step",
-        type=step_numbers,
-        help="step of a kept checkpoint, or several separated by commas, whose mean is exported; any other step is an "
-        "error that lists the kept ones",
-    )
-    parser.add_argument("--model", help="instead of a run's checkpoint: a folder, package:NAME/PATH or a hub name")
-    parser.add_argument(
-        "--document_model",
-        default="",
-        help="beside --model: the model of the index; --out then holds both, as a Router",
-    )
-    parser.add_argument("--to", default="", help=f"forms for other runtimes, of {', '.join(exports.FORMS)}")
-    parser.add_argument(
-        "--calibration", default="", help="text that gives the ranges of activations of onnx/model_int8.onnx"
-    )
-    parser.add_argument("--demo", action="store_true", help="write a page that finds sentences in the browser instead")
-    parser.add_argument(
-        "--demo_text", default="", help=f"its sentences, at most {page.MOST:,}; empty: the quickstart's"
-    )
-    parser.add_argument(
-        "--transformers_js",
-        default="",
-        help=f"folder of the npm package {page.PACKAGE}; empty: ./node_modules/{page.PACKAGE}",
-    )
-    parser.add_argument(
-        "--push_to_hub",
-        default="",
-        help="OWNER/NAME on the Hugging Face hub to push the folder to, private if it is new",
-    )
-    parser.add_argument("--public", action="store_true", help="make a new repository public")
-    parser.add_argument(
-        "--out", type=any_path, required=True, help="folder to write; an earlier export there is replaced"
-    )
+    add = parser.add_argument
+    add("--workdir", type=any_path, help="folder of the run")
+    step = "step of a kept checkpoint, or several with commas, whose mean is exported; any other: an error that lists the kept ones"
+    add("--step", type=step_numbers, help=step)
+    add("--model", help="instead of a run's checkpoint: a folder, package:NAME/PATH or a hub name")
+    document_model = "beside --model: the model of the index; --out then holds both, as a Router"
+    add("--document_model", default="", help=document_model)
+    add("--to", default="", help=f"forms for other runtimes, of {', '.join(exports.FORMS)}")
+    add("--calibration", default="", help="text that gives the ranges of activations of onnx/model_int8.onnx")
+    add("--demo", action="store_true", help="write a page that finds sentences in the browser instead")
+    add("--demo_text", default="", help=f"its sentences, at most {page.MOST:,}; empty: the quickstart's")
+    npm = f"folder of the npm package {page.PACKAGE}; empty: ./node_modules/{page.PACKAGE}"
+    add("--transformers_js", default="", help=npm)
+    push_to_hub = "OWNER/NAME on the Hugging Face hub to push the folder to, private if it is new"
+    add("--push_to_hub", default="", help=push_to_hub)
+    add("--public", action="store_true", help="make a new repository public")
+    add("--out", type=any_path, required=True, help="folder to write; an earlier export there is replaced")
     given = parser.parse_args(arguments)
     with delivered(given.out) as out:
         folder = inspect.unwrap(export_checkpoint)(**{**vars(given), "out": out})

@@ -315,50 +315,28 @@ def _check_width(width: int, embedder: Embedder, given) -> None:
 
 def _parser() -> Parser:
     parser = Parser(prog="python -m jaxdistill.search", description=__doc__)
-    parser.add_argument(
-        "--model", required=True, help="model that encodes the queries: folder, package:NAME/PATH or hub name"
-    )
-    parser.add_argument(
-        "--corpus",
-        default=[],
-        action="append",
-        help="text as for training: file, glob, files:FOLDER, hf:...; repeatable; default: the text in --vectors",
-    )
-    parser.add_argument("--query", action="append", default=[], help="a query; repeatable")
-    parser.add_argument("--queries", default="", help="file of queries: one per line, or a table with the column text")
-    parser.add_argument("--chunk_tokens", type=positive, default=0, help=CHUNK_HELP)
-    parser.add_argument(
-        "--output", type=any_path, default="", help="write .jsonl, or .trec for trec_eval, instead of printing tables"
-    )
-    parser.add_argument("--top", type=int, help=f"sentences shown per query; default: {TOP}, or all if there are fewer")
-    parser.add_argument(
-        "--vectors",
-        type=any_path,
-        default="",
-        help="the corpus's vectors that jaxdistill.encode wrote: .npy, .parquet, or a folder of parts, DIR/",
-    )
-    parser.add_argument("--dims", type=positive, default=0, help="dimensions of the --vectors, if encode cut them")
-    parser.add_argument(
-        "--rescore",
-        type=int,
-        default=RESCORE,
-        help=f"candidates per hit to re-rank, for binary --vectors; 0: none; default: {RESCORE}",
-    )
-    parser.add_argument(
-        "--full_vectors", type=any_path, default="", help="vectors of the same text that re-rank the candidates"
-    )
-    parser.add_argument(
-        "--corpus_model",
-        default="",
-        help="model that encodes the corpus, with its own pooling and length; default: --model",
-    )
-    parser.add_argument("--column", default=TEXT, help="column of the corpus's sentences in a table; default: text")
-    parser.add_argument(
-        "--prompt", default="", help="name of a prompt of --model for the queries, or none; default: query"
-    )
-    parser.add_argument("--corpus_prompt", default="", help="the same for the corpus; default: document")
+    add = parser.add_argument
+    add("--model", required=True, help="model that encodes the queries: folder, package:NAME/PATH or hub name")
+    corpus = "text as for training: file, glob, files:FOLDER, hf:...; repeatable; default: the text in --vectors"
+    add("--corpus", action="append", default=[], help=corpus)
+    add("--query", action="append", default=[], help="a query; repeatable")
+    add("--queries", default="", help="file of queries: one per line, or a table with the column text")
+    add("--chunk_tokens", type=positive, default=0, help=CHUNK_HELP)
+    add("--output", type=any_path, default="", help="write .jsonl, or .trec for trec_eval, instead of printing tables")
+    add("--top", type=int, help=f"sentences shown per query; default: {TOP}, or all if there are fewer")
+    vectors = "the corpus's vectors that jaxdistill.encode wrote: .npy, .parquet, or a folder of parts, DIR/"
+    add("--vectors", type=any_path, default="", help=vectors)
+    add("--dims", type=positive, default=0, help="dimensions of the --vectors, if encode cut them")
+    rescore = f"candidates per hit to re-rank, for binary --vectors; 0: none; default: {RESCORE}"
+    add("--rescore", type=int, default=RESCORE, help=rescore)
+    add("--full_vectors", type=any_path, default="", help="vectors of the same text that re-rank the candidates")
+    corpus_model = "model that encodes the corpus, with its own pooling and length; default: --model"
+    add("--corpus_model", default="", help=corpus_model)
+    add("--column", default=TEXT, help="column of the corpus's sentences in a table; default: text")
+    add("--prompt", default="", help="name of a prompt of --model for the queries, or none; default: query")
+    add("--corpus_prompt", default="", help="the same for the corpus; default: document")
     add_reading_options(parser)
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    add("--quiet", action="store_true", help="no progress bar")
     return parser
 
 

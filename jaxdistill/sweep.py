@@ -148,17 +148,12 @@ def _parser() -> Parser:
     parser = Parser(
         prog="python -m jaxdistill.sweep", description=__doc__, epilog="\n".join(["studies:", *lines] if lines else [])
     )
-    parser.add_argument(
-        "--config", default="", help="FILE[:PRESET], or several separated by commas; default: the study's"
-    )
-    parser.add_argument("--grid", default="", help="study file, name of a study, or 'option=value,value;option=...'")
-    parser.add_argument(
-        "--seeds",
-        default="",
-        help="seeds of each point, such as 0,1,2; of all its stages",
-    )
-    parser.add_argument("--workdir", type=local_path, required=True, help="folder of the sweep")
-    parser.add_argument("--dry_run", action="store_true", help="check and list the points, and stop")
+    add = parser.add_argument
+    add("--config", default="", help="FILE[:PRESET], or several separated by commas; default: the study's")
+    add("--grid", default="", help="study file, name of a study, or 'option=value,value;option=...'")
+    add("--seeds", default="", help="seeds of each point, such as 0,1,2; of all its stages")
+    add("--workdir", type=local_path, required=True, help="folder of the sweep")
+    add("--dry_run", action="store_true", help="check and list the points, and stop")
     return parser
 
 

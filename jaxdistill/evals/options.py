@@ -38,65 +38,32 @@ READ_BY = {
 
 def add_options(parser: Parser) -> None:
     """Adds the options of evaluations to a parser whose description lists the tasks."""
-    parser.add_argument(
-        "--tasks",
-        default="",
-        help="names from the list above, separated by commas; default: the tasks of the given sets, or sts",
+    add = parser.add_argument
+    tasks = "names from the list above, separated by commas; default: the tasks of the given sets, or sts"
+    add("--tasks", default="", help=tasks)
+    data = "data folder with sts/, transfer/ and so on; default: $JAXDISTILL_DATA, or else the Hugging Face hub for STS"
+    add("--data", type=local_path, default=os.environ.get("JAXDISTILL_DATA", ""), help=data)
+    add("--strict", action="store_true", help="refuse to start if a set is absent")
+    graded = "your graded pairs for the task pairs, with columns score, sentence1, sentence2"
+    add("--pairs", type=any_path, default="", help=graded)
+    bitext = "your translations: files NAME.en-de.tsv with columns en and de, or folders of them, separated by commas"
+    add("--bitext", default="", help=bitext)
+    entities = "files with columns query, entity, label, one per language, separated by commas"
+    add("--entities", default="", help=entities)
+    retrieval = "folders or hub names in BEIR's form, separated by commas; A+B: A's queries, B's documents; default: DATA/retrieval/*"
+    add("--retrieval", default="", help=retrieval)
+    add("--split", choices=SPLITS, default=SPLIT, help=f"judgements of the sets of documents; default: {SPLIT}")
+    reranker = "cross-encoder with which the first 100 documents are also reordered; it keeps its own maximum length"
+    add("--reranker", type=any_path, default="", help=reranker)
+    index_model = (
+        "model that makes the index of asymmetric retrieval, such as the teacher; --max_length and --document_prompt apply to it, "
+        "pooling and other prompts are its own"
     )
-    parser.add_argument(
-        "--data",
-        type=local_path,
-        default=os.environ.get("JAXDISTILL_DATA", ""),
-        help="data folder with sts/, transfer/ and so on; default: $JAXDISTILL_DATA, or else the Hugging Face hub for STS",
-    )
-    parser.add_argument("--strict", action="store_true", help="refuse to start if a set is absent")
-    parser.add_argument(
-        "--pairs",
-        type=any_path,
-        default="",
-        help="your graded pairs for the task pairs, with columns score, sentence1, sentence2",
-    )
-    parser.add_argument(
-        "--bitext",
-        default="",
-        help="your translations: files NAME.en-de.tsv with columns en and de, or folders of them, separated by commas",
-    )
-    parser.add_argument(
-        "--entities", default="", help="files with columns query, entity, label, one per language, separated by commas"
-    )
-    parser.add_argument(
-        "--retrieval",
-        default="",
-        help="folders or hub names in BEIR's form, separated by commas; A+B: A's queries, B's documents; default: DATA/retrieval/*",
-    )
-    parser.add_argument(
-        "--split", choices=SPLITS, default=SPLIT, help=f"judgements of the sets of documents; default: {SPLIT}"
-    )
-    parser.add_argument(
-        "--reranker",
-        type=any_path,
-        default="",
-        help="cross-encoder with which the first 100 documents are also reordered; it keeps its own maximum length",
-    )
-    parser.add_argument(
-        "--index_model",
-        type=any_path,
-        default="",
-        help="model that makes the index of asymmetric retrieval, such as the teacher; --max_length and "
-        "--document_prompt apply to it, pooling and other prompts are its own",
-    )
-
-
-def add_form_options(parser: Parser) -> None:
-    """Adds the options for scoring vectors as an index stores them."""
-    parser.add_argument(
-        "--dims", default="", help="score the first numbers of each vector: widths separated by commas; default: all"
-    )
-    parser.add_argument(
-        "--dtypes",
-        default="",
-        help=f"score stored vectors: {', '.join(STORED_AS)}, separated by commas, each at each of --dims",
-    )
+    add("--index_model", type=any_path, default="", help=index_model)
+    dims = "score the first numbers of each vector: widths separated by commas; default: all"
+    add("--dims", default="", help=dims)
+    dtypes = f"score stored vectors: {', '.join(STORED_AS)}, separated by commas, each at each of --dims"
+    add("--dtypes", default="", help=dtypes)
 
 
 def planned(given: argparse.Namespace, own: InMemory) -> suite.Suite:
