@@ -11,7 +11,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import jax
@@ -72,8 +72,8 @@ def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
         yield
         return
     try:
-        with agreed() as own:
-            own.update(facts())
+        # Without a look at the callers: another version of the program calls from another line.
+        _refuse_differences([value for _, value in _told(facts())])
         yield
     except BaseException as error:
         _end(error)
@@ -180,12 +180,16 @@ def agreed() -> Iterator[dict[str, Any]]:
     """
     facts: dict[str, Any] = {}
     yield facts
-    everyones = gathered(facts)
+    _refuse_differences(gathered(facts))
+
+
+def _refuse_differences(everyones: Sequence[Mapping[str, Any]]) -> None:
+    first = everyones[0]
     for number, others in enumerate(everyones):
-        keys = [key for key in {**everyones[0], **others} if everyones[0].get(key) != others.get(key)]
+        keys = [key for key in {**first, **others} if first.get(key) != others.get(key)]
         if keys:
             shown = "; ".join(
-                f"{key} is {everyones[0].get(key)!r} in the first, {others.get(key)!r} in the other" for key in keys
+                f"{key} is {first.get(key)!r} in the first, {others.get(key)!r} in the other" for key in keys
             )
             raise InputError(
                 f"process 0 and process {number} do not run the same training ({shown}); start all with the same command, "
@@ -201,16 +205,21 @@ def gathered(value: Any) -> list[Any]:
     """
     if count() == 1:
         return [value]
+    told = _told(value)
+    if len({place for place, _ in told}) > 1:
+        places = ", ".join(f"process {number} at {place}" for number, (place, _) in enumerate(told))
+        raise RuntimeError(f"the processes no longer run the same steps: {places}; please report this")
+    return [value for _, value in told]
+
+
+def _told(value: Any) -> list[tuple[str, Any]]:
+    """The place in the program and the value of each process."""
     content = np.frombuffer(json.dumps([_caller(), value]).encode(), np.uint8)
     sizes = multihost_utils.process_allgather(np.array([len(content)], np.int32)).ravel()
     padded = np.zeros(max(1 << (int(sizes.max()) - 1).bit_length(), LEAST_BYTES), np.uint8)
     padded[: len(content)] = content
     rows = multihost_utils.process_allgather(padded)
-    told = [json.loads(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]
-    if len({place for place, _ in told}) > 1:
-        places = ", ".join(f"process {number} at {place}" for number, (place, _) in enumerate(told))
-        raise RuntimeError(f"the processes no longer run the same steps: {places}; please report this")
-    return [value for _, value in told]
+    return [json.loads(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]
 
 
 def _caller() -> str:
