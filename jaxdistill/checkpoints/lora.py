@@ -66,7 +66,7 @@ def _scale(config: Mapping, file: Path) -> float:
 def _weight_of(module: str, tensors: Mapping[str, np.ndarray], folder: Path) -> str:
     """Name of the checkpoint's tensor that a module's adapter changes; either name may have prefixes that the other lacks."""
     wanted = f"{module.removeprefix(PREFIX)}.weight"
-    found = [name for name in tensors if f".{name}".endswith(f".{wanted}") or f".{wanted}".endswith(f".{name}")]
-    if len(found) != 1:
-        raise InputError(f"{folder / WEIGHTS}: {module:.80} names {len(found)} tensors of the checkpoint, not one.")
-    return found[0]
+    matching = [name for name in tensors if f".{name}".endswith(f".{wanted}") or f".{wanted}".endswith(f".{name}")]
+    if len(matching) != 1:
+        raise InputError(f"{folder / WEIGHTS}: {module:.80} names {len(matching)} tensors of the checkpoint, not one.")
+    return matching[0]

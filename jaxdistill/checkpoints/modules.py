@@ -163,14 +163,14 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
         entries = []
     if not entries:
         raise InputError(f"{path} is not a list of modules with idx, path and type.")
-    found = [
+    listed = [
         (
             _kind(setting(entry, "type", str, file=path), path),
             reading.inside(folder, folder / setting(entry, "path", str, "", file=path)),
         )
         for entry in entries
     ]
-    return [(kind, place) for kind, place in found if kind != "Dropout"]  # has an effect in training only
+    return [(kind, place) for kind, place in listed if kind != "Dropout"]  # has an effect in training only
 
 
 def _pooling_first(entries: Sequence[tuple[str, Path]]) -> tuple[list[tuple[str, Path]], list[Path]]:

@@ -235,8 +235,8 @@ def _from_transformers(folder: Path) -> tokenizers.Tokenizer:
                     shutil.copyfileobj(source, copy)
         config = json.dumps(without_paths(_config(folder)[0]))
         (Path(temporary) / "tokenizer_config.json").write_text(config, encoding="utf-8")
-        found = AutoTokenizer.from_pretrained(temporary, local_files_only=True, trust_remote_code=False)
-    return found.backend_tokenizer
+        loaded = AutoTokenizer.from_pretrained(temporary, local_files_only=True, trust_remote_code=False)
+    return loaded.backend_tokenizer
 
 
 def without_paths(config: dict[str, Any]) -> dict[str, Any]:

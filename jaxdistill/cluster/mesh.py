@@ -183,12 +183,12 @@ def check_matches(rules: Rules, tree: Any, mesh: Mesh) -> None:
     shapes = {path_name(path): np.shape(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
     for pattern, axes in rules:
         rule = _shown(pattern, axes)
-        found = [name for name in shapes if re.search(pattern, name) and len(shapes[name]) == len(axes)]
-        if not found:
+        matching = [name for name in shapes if re.search(pattern, name) and len(shapes[name]) == len(axes)]
+        if not matching:
             ranks = {len(shape) for name, shape in shapes.items() if re.search(pattern, name)}
             has = f"matches arrays of {', '.join(map(str, sorted(ranks)))} axes" if ranks else "matches no parameter"
             raise InputError(f"{rule} {has}, such as {next(iter(shapes))} {next(iter(shapes.values()))}; correct it.")
-        for name in found:
+        for name in matching:
             for size, axis in zip(shapes[name], axes, strict=True):
                 if axis and size % mesh.shape[axis]:
                     raise InputError(f"{rule}: {mesh.shape[axis]} devices do not divide {name} {shapes[name]}.")

@@ -331,19 +331,19 @@ def _most_tokens(
     stream: _Stream, changed: Mapping[int, packing.Ragged], rows: np.ndarray, uniform
 ) -> Integer[np.ndarray, "v b"]:
     """Upper bounds of the lengths of all rows in each view."""
-    found = np.empty((len(stream.views), len(rows)), np.int64)
+    most = np.empty((len(stream.views), len(rows)), np.int64)
     for place, view, use in stream.each_use():
         if place in changed:
-            found[place] = changed[place].lengths
+            most[place] = changed[place].lengths
             continue
         if view.is_random:
             uniform(use)  # cached here: it uses the same threads, which would wait for each other
 
         def bound(block: slice, place=place, view=view, use=use) -> None:
-            found[place, block] = views.most_tokens(view, stream.store, rows[block], lambda: uniform(use)[block])
+            most[place, block] = views.most_tokens(view, stream.store, rows[block], lambda: uniform(use)[block])
 
         _in_blocks(bound, len(rows))
-    return found
+    return most
 
 
 def _viewed(

@@ -101,11 +101,11 @@ def _taken_from(rows: Iterable[Any], text: Watched) -> Callable[[range], Sequenc
 
     def taken(wanted: range) -> Sequence[Any]:
         nonlocal at
-        found = list(islice(rest, wanted.start - at, wanted.stop - at))
+        chosen = list(islice(rest, wanted.start - at, wanted.stop - at))
         at = wanted.stop
-        if len(found) < len(wanted):
+        if len(chosen) < len(wanted):
             text.check()
             raise InputError(f"the text has fewer than {wanted.stop:,} rows now; give the same command again.")
-        return found
+        return chosen
 
     return taken

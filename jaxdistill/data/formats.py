@@ -73,11 +73,11 @@ def rows(
         return
     with reading.opened_text(path) as file:
         if kind == ".parquet":
-            found = _parquet(path, file, columns, line_bytes, cell=cell)
+            records = _parquet(path, file, columns, line_bytes, cell=cell)
         else:
             csv.field_size_limit(line_bytes)
-            found = readers[kind](path, reading.lines(path, file, line_bytes), columns)
-        for row in found:
+            records = readers[kind](path, reading.lines(path, file, line_bytes), columns)
+        for row in records:
             count += 1
             yield row
     if not count:
@@ -96,7 +96,7 @@ def whole_file(
 
     Line ends become `\\n`, as in Python's text mode, so that offsets match other programs that open the file as text.
     """
-    found = dict.fromkeys(columns, str(path))
+    cells = dict.fromkeys(columns, str(path))
     for name in (name for name, source in columns.items() if name != "text" and id_name not in _names(source)):
         raise MissingColumn(f"{path} has no column {name!r}: a whole file is one text; use a table, such as .jsonl.")
     lines, size = [], 0
@@ -106,8 +106,8 @@ def whole_file(
             size += len(line)
             if size > line_bytes:
                 raise reading.too_long(str(path), line_bytes)
-    found["text"] = "".join(lines)
-    return tuple(found[name] for name in columns)
+    cells["text"] = "".join(lines)
+    return tuple(cells[name] for name in columns)
 
 
 def suffix(path: Path) -> str:
@@ -141,17 +141,17 @@ def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: 
     """The table's column for each of ours: of `sentence1|premise`, the first that exists; a single column serves as `text`."""
     chosen = []
     for name, source in columns.items():
-        found = next((one for one in _names(source) if one in available), None)
-        if found is None and name == "text" and len(available) == 1:
-            found = available[0]
-        if found is None:
+        column = next((one for one in _names(source) if one in available), None)
+        if column is None and name == "text" and len(available) == 1:
+            column = available[0]
+        if column is None:
             raise MissingColumn(
                 f"{place} has no column {source!r}; it has {', '.join(map(repr, available)) or 'none'}. "
                 + _how_to_name(columns, name, place)
             )
-        if list(available).count(found) > 1:
-            raise InputError(f"{place} has the column {found!r} twice; rename one of them.")
-        chosen.append(found)
+        if list(available).count(column) > 1:
+            raise InputError(f"{place} has the column {column!r} twice; rename one of them.")
+        chosen.append(column)
     return chosen
 
 

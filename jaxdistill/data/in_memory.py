@@ -35,15 +35,15 @@ def columns_of(columns: str | Mapping[str, str] | Sequence[str] | Sequence[tuple
     if isinstance(columns, str):
         return {TEXT: columns} if columns else {}
     if isinstance(columns, Mapping):
-        found = dict(columns)
+        named = dict(columns)
     else:
         pairs = [(column, column) if isinstance(column, str) else column for column in columns or ()]
         if not all(isinstance(pair, Sequence) and len(pair) == 2 for pair in pairs):
             raise InputError(f"columns={columns!r:.{SHOWN}} must be a name, names, or a mapping of a view to a column.")
-        found = {name: column for name, column in pairs}
-    if not all(isinstance(name, str) for name in (*found, *found.values())):
+        named = {name: column for name, column in pairs}
+    if not all(isinstance(name, str) for name in (*named, *named.values())):
         raise InputError(f"columns={columns!r:.{SHOWN}} must have names that are strings.")
-    return found
+    return named
 
 
 def sources_of(
@@ -121,7 +121,7 @@ class _Rows:
 
     def _chosen(self, available: Sequence[Any], place: str) -> list[str]:
         """The columns to write: those asked for, or the only one."""
-        wanted, found = self.columns or {TEXT: TEXT}, []
+        wanted, names = self.columns or {TEXT: TEXT}, []
         for view, column in wanted.items():
             known = next((name for name in (column, *column.split("|")) if name in available), None)
             if known is None and view == TEXT and len(available) == 1:
@@ -131,10 +131,10 @@ class _Rows:
                     f"{place} has no column {column!r}; it has {', '.join(map(repr, available)) or 'none'}. Name the column: "
                     f"columns={{{view!r}: NAME}}."
                 )
-            found.append(known)
+            names.append(known)
         if lacking := [name for name in self.numbers if name not in available]:
             raise InputError(f"{place} has no column {lacking[0]!r}; it has {', '.join(map(repr, available))}.")
-        return list(dict.fromkeys([*found, *self.numbers]))
+        return list(dict.fromkeys([*names, *self.numbers]))
 
     def _by_place(self, cells: list[Any], place: str) -> list[str]:
         """Column names for the values of a tuple, or for a single string."""

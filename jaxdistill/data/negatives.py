@@ -121,27 +121,27 @@ def _beyond(
     scores: Float[np.ndarray, "q candidates"], lowest: Float[np.ndarray, "q 1"], limits: Limits
 ) -> dict[str, Bool[np.ndarray, "q candidates"]]:
     """Whether each candidate violates each limit that is set."""
-    found = {}
+    masks = {}
     if limits.absolute_margin is not None:
-        found["absolute_margin"] = scores + np.float32(limits.absolute_margin) > lowest
+        masks["absolute_margin"] = scores + np.float32(limits.absolute_margin) > lowest
     if limits.relative_margin is not None:
-        found["relative_margin"] = scores > lowest - np.abs(lowest) * np.float32(limits.relative_margin)
+        masks["relative_margin"] = scores > lowest - np.abs(lowest) * np.float32(limits.relative_margin)
     if limits.max_score is not None:
-        found["max_score"] = scores > np.float32(limits.max_score)
+        masks["max_score"] = scores > np.float32(limits.max_score)
     if limits.min_score is not None:
-        found["min_score"] = scores < np.float32(limits.min_score)
-    return found
+        masks["min_score"] = scores < np.float32(limits.min_score)
+    return masks
 
 
 def table_rows(
-    known: Questions, found: Negatives, positive_scores: Sequence[Sequence[float]], *, output_format: str
+    known: Questions, mined: Negatives, positive_scores: Sequence[Sequence[float]], *, output_format: str
 ) -> Iterator[list[str]]:
     """Yields the rows of the output table, without the header."""
-    count = found.rows.shape[1]
+    count = mined.rows.shape[1]
     for query, text in enumerate(known.queries):
-        have = int(np.isfinite(found.scores[query]).sum())
-        negatives = [known.documents[row] for row in found.rows[query, :have]]
-        scores = [_number(score) for score in found.scores[query, :have]]
+        have = int(np.isfinite(mined.scores[query]).sum())
+        negatives = [known.documents[row] for row in mined.rows[query, :have]]
+        scores = [_number(score) for score in mined.scores[query, :have]]
         for row, score in zip(known.positives[query], positive_scores[query], strict=True):
             begin = [text, known.documents[row]]
             if output_format == "triplet":

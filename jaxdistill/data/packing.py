@@ -124,7 +124,7 @@ def most_bins(lengths: Integer[np.ndarray, "g n"], bins: Iterable[int]) -> int:
     slots = np.fromiter(islice(bins, count), np.int32)  # a bin for each sentence is enough
     if groups < MANY_GROUPS:
         placed = [first_fit(group, slots.tolist()) for group in lengths]
-        return max(found.used for found in placed if found) if all(placed) else NEVER
+        return max(bins_of_group.used for bins_of_group in placed if bins_of_group) if all(placed) else NEVER
     # Sentences of one size are interchangeable, so all groups are filled together, one size at a time.
     rooms = np.tile(slots[:, None], (1, groups))
     longest = int(lengths.max())
@@ -231,16 +231,16 @@ def first_slots(
         return None
     bins = shape.bins
     own = np.arange(len(lengths)) if own is None else own
-    found = []
+    slots = []
     for group in lengths[own]:
         placed = first_fit(group, bins)
         if placed is None:
             return None
-        found.append(placed.first)
+        slots.append(placed.first)
     others = np.delete(lengths, own, axis=0)
     if len(others) and most_bins(others, bins) == NEVER:
         return None
-    return np.stack(found)
+    return np.stack(slots)
 
 
 def pad(

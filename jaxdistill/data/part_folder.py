@@ -275,8 +275,8 @@ class PartFolder:
         """The note of each part, None if there is none; reads existing notes in parallel."""
         there = self._files.versions()
         with ThreadPoolExecutor(REQUESTS) as threads:
-            found = threads.map(lambda part: self.noted(part) if self._note(part) in there else None, range(self.count))
-            return list(found)
+            notes = threads.map(lambda part: self.noted(part) if self._note(part) in there else None, range(self.count))
+            return list(notes)
 
     def _name(self, part: int) -> str:
         return f"part-{part:05d}-of-{self.count:05d}{self.suffix}"
@@ -318,12 +318,12 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 def checksum(path: Path) -> int:
     """CRC-32 of a file; also flushes the file to disk, so that a note never outlives its part."""
-    found = 0
+    crc = 0
     with open(path, "rb") as file:
         while block := file.read(READ_BYTES):
-            found = zlib.crc32(block, found)
+            crc = zlib.crc32(block, crc)
         os.fsync(file.fileno())
-    return found
+    return crc
 
 
 def _is_about(name: str) -> bool:

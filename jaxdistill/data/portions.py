@@ -39,16 +39,16 @@ def portions(
     if not separate:
         whole = ((source, roles[source]) for source in range(len(specs)))
         return [Portion(source, columns, [of[name] for name in columns]) for source, of in whole]
-    found = [
+    chosen = [
         Portion(source, {name: theirs}, [roles[source][name]])
         for source, spec in enumerate(specs)
         for name, theirs in columns.items()
         if name == sources.TEXT or _has(spec, {name: theirs}, line_bytes)
     ]
     for name, theirs in columns.items():
-        if all(name not in portion.columns for portion in found):
+        if all(name not in portion.columns for portion in chosen):
             raise InputError(f"no source of data.text has a column {theirs!r}; correct --config.data.columns.")
-    return found
+    return chosen
 
 
 def _has(spec: str, column: Mapping[str, str], line_bytes: int) -> bool:

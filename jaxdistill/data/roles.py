@@ -41,8 +41,8 @@ def parse_roles(given: str, *, columns: Sequence[str], sources: int) -> Roles:
 
 def used_roles(roles: Roles) -> tuple[str, ...]:
     """The roles that occur, in the order of `ROLES`."""
-    found = {role for source in roles for role in source.values()}
-    return tuple(role for role in ROLES if role in found)
+    used = {role for source in roles for role in source.values()}
+    return tuple(role for role in ROLES if role in used)
 
 
 def _of_columns(parts: Sequence[str], columns: Sequence[str]) -> dict[str, str]:

@@ -81,15 +81,15 @@ def drop_repeats(kept: Bool[np.ndarray, " rows"], keys: Callable[[], Iterable[Ke
     """
     # One slice of the keys at a time, by their highest bits: equal keys share a slice, and memory holds only one.
     for number in range(1 << SLICE_BITS):
-        places, found, begin = [], [], 0
+        places, own_keys, begin = [], [], 0
         for piece in keys():
             own = np.flatnonzero((piece >> np.uint64(64 - SLICE_BITS) == number) & kept[begin : begin + len(piece)])
             places.append(begin + own)
-            found.append(piece[own])
+            own_keys.append(piece[own])
             begin += len(piece)
         place = np.concatenate(places)
         # `unique` gives first occurrences, so the earliest row stays.
-        first = np.unique(np.concatenate(found), return_index=True)[1]
+        first = np.unique(np.concatenate(own_keys), return_index=True)[1]
         repeats = np.ones(len(place), bool)
         repeats[first] = False
         kept[place[repeats]] = False

@@ -33,21 +33,21 @@ _BEFORE = 12
 
 def sentence_ends(text: str) -> list[int]:
     """Index after each sentence and its trailing white space, ascending; the last one is the length of the text."""
-    ends = [found.end() for found in _MARKS.finditer(text) if _is_end(text, found)]
+    ends = [match.end() for match in _MARKS.finditer(text) if _is_end(text, match)]
     return ends if ends and ends[-1] == len(text) else [*ends, len(text)]
 
 
-def _is_end(text: str, found: regex.Match) -> bool:
-    marks, after = found["marks"], found.end()
+def _is_end(text: str, match: regex.Match) -> bool:
+    marks, after = match["marks"], match.end()
     if marks is None or after == len(text):
         return True
     if _FULL_WIDTH.search(marks):
         return not text[after].isdecimal()
-    if not found["gap"] or _CONTINUES.match(text, after):
+    if not match["gap"] or _CONTINUES.match(text, after):
         return False
     if _STRONG.search(marks):
         return True
-    before = text[max(0, found.start() - _BEFORE) : found.start()]
+    before = text[max(0, match.start() - _BEFORE) : match.start()]
     if _LOWER.match(text, after) or (marks == "." and _ABBREVIATION.search(before)):
         return False
     return not (text[after].isdecimal() and _SHORT_WORD.search(before))

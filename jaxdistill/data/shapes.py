@@ -101,17 +101,17 @@ class _Needs(NamedTuple):
     def with_margin(self) -> list[Shape]:
         """Each form's shape with a margin for unseen batches, of which one in a few hundred would else need the last shape."""
         tokens = (self.tokens.mean() + MARGIN_DEVIATIONS * self.tokens.std()) * (1.0 + MARGIN_SHARE)
-        found = []
+        larger = []
         for place, (length, parts) in enumerate(self.forms):
             whole, divided = self.whole[:, place].max(), self.divided[:, place].max()
             least = int(np.ceil(tokens / length))
             if parts == 1:
-                found.append(Shape(int(max(whole, least)), length))
+                larger.append(Shape(int(max(whole, least)), length))
             else:
                 whole += 1  # for one more long sentence
                 divided = max(divided, least - whole)
-                found.append(Shape(int(whole + divided), length, int(divided), parts))
-        return found
+                larger.append(Shape(int(whole + divided), length, int(divided), parts))
+        return larger
 
     def at_level(self, level: float, among: Bool[np.ndarray, " batches"]) -> list[Shape]:
         """Each form's smallest shape that holds the fraction `level` of the batches `among`."""

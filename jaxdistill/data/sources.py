@@ -124,9 +124,9 @@ def source_files(spec: str) -> list[Path]:
         )
     if path.exists():
         return [path]
-    found = sorted(Path(name) for name in glob.glob(str(path), recursive=True) if Path(name).is_file())
-    if found:
-        return found
+    files = sorted(Path(name) for name in glob.glob(str(path), recursive=True) if Path(name).is_file())
+    if files:
+        return files
     if glob.has_magic(str(path)):
         raise InputError(f"no file matches {spec}; check the folder, and quote the glob.")
     raise InputError(f"{spec} does not exist; name a file, a glob, hf:NAME:SPLIT:COLUMN or tfds:NAME:SPLIT:COLUMN.")
@@ -216,17 +216,17 @@ class Watched:
 
 def _state(path: Path) -> tuple[int, ...] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _in_bucket(spec: str) -> list[Path]:
-    found = buckets.fetched_files(spec, paths.fetched_folder())
-    if not found:
+    files = buckets.fetched_files(spec, paths.fetched_folder())
+    if not files:
         raise InputError(f"no object matches {spec}; check the address, and quote the glob.")
-    return found
+    return files
 
 
 def split_specs(text: str) -> list[str]:

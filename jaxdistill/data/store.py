@@ -113,9 +113,9 @@ class TokenStore:
 
     def _parts_of(self, rows: Sequence[int] | Integer[np.ndarray, " b"]) -> tuple[np.ndarray, np.ndarray]:
         """The part that holds each row, and the row's index within it."""
-        found = self._arrays["row"][np.asarray(rows, np.int64)]
-        numbers = np.searchsorted(self._ends, found, side="right")
-        return numbers, found - np.concatenate([[0], self._ends])[numbers]
+        places = self._arrays["row"][np.asarray(rows, np.int64)]
+        numbers = np.searchsorted(self._ends, places, side="right")
+        return numbers, places - np.concatenate([[0], self._ends])[numbers]
 
     def lengths(self, column: str) -> Integer[np.ndarray, " rows"]:
         """Number of tokens of each sentence."""
@@ -215,14 +215,14 @@ class TokenStore:
     @cached_property
     def mask_token(self) -> str:
         """The tokenizer's mask token, registered so that it is read as one token; raises `InputError` if there is none."""
-        found = next((mask for mask in MASK_TOKENS if self._tokenizer.token_to_id(mask) is not None), None)
-        if found is None:
+        token = next((mask for mask in MASK_TOKENS if self._tokenizer.token_to_id(mask) is not None), None)
+        if token is None:
             raise InputError(
                 f"the tokenizer has no mask token ({', '.join(MASK_TOKENS)}); choose a view without masks."
             )
-        if self._tokenizer.token_to_id(found) not in self._tokenizer.get_added_tokens_decoder():
-            self._tokenizer.add_special_tokens([found])
-        return found
+        if self._tokenizer.token_to_id(token) not in self._tokenizer.get_added_tokens_decoder():
+            self._tokenizer.add_special_tokens([token])
+        return token
 
     @property
     def keys(self) -> Integer[np.ndarray, " rows"]:
@@ -247,9 +247,9 @@ class TokenStore:
         if info.get("chunked"):
             lines.append(f"split: {info['input_rows'] - info['empty']:,} texts into chunks")
         left_out = {"empty": "with an empty sentence", "duplicates": "duplicates", "excluded": "in data.exclude"}
-        found = [f"{info[key]:,} {what}" for key, what in left_out.items() if info.get(key)]
-        if found or "excluded" in info:
-            lines.append(f"left out: {', '.join(found) or 'nothing, no row is in data.exclude'}")
+        counts = [f"{info[key]:,} {what}" for key, what in left_out.items() if info.get(key)]
+        if counts or "excluded" in info:
+            lines.append(f"left out: {', '.join(counts) or 'nothing, no row is in data.exclude'}")
         for name in self.columns:
             tokens = info["lengths"][name]
             lines.append(

@@ -54,11 +54,11 @@ class Parts:
         flat = asked.ravel()
         order = np.argsort(flat // self._part_rows, kind="stable")
         numbers, starts = np.unique(flat[order] // self._part_rows, return_index=True)
-        found = np.empty((len(flat), self.shape[1]), self._arrays[0].dtype)
+        vectors = np.empty((len(flat), self.shape[1]), self._arrays[0].dtype)
         # Not strict: for no rows, `split` still gives one piece.
         for number, places in zip(numbers, np.split(order, starts[1:]), strict=False):
-            found[places] = self._arrays[number][flat[places] - number * self._part_rows]
-        return found.reshape(*asked.shape, self.shape[1])
+            vectors[places] = self._arrays[number][flat[places] - number * self._part_rows]
+        return vectors.reshape(*asked.shape, self.shape[1])
 
 
 def cached_vectors(

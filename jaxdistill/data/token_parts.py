@@ -178,17 +178,17 @@ class PartWriter:
             [row.exclude_key for row in chunk],
         )
         arrays = [np.array([row.number for row in chunk], np.int64), *(np.array(each, np.uint64) for each in keys)]
-        found = [pyarrow.array(array) for array in arrays]
+        columns = [pyarrow.array(array) for array in arrays]
         for place in range(len(self.columns)):
             texts, prompt = [row.cells[place] for row in chunk], self.prompts[roles[place]]
             tokens = tokenised_words(self.tokenizer, texts, prompt, self.max_length, unknown=self._unknown)
             flat = [pyarrow.array(tokens.ids.astype(self._wide)), pyarrow.array(tokens.marks)]
             starts = pyarrow.array(np.concatenate([[0], np.cumsum(tokens.lengths)]))
             pairs = pyarrow.StructArray.from_arrays(flat, fields=[*self._token_type])
-            found += [pyarrow.LargeListArray.from_arrays(starts, pairs), pyarrow.array(texts, pyarrow.large_string())]
+            columns += [pyarrow.LargeListArray.from_arrays(starts, pairs), pyarrow.array(texts, pyarrow.large_string())]
             counts = [sums(tokens.marks == STARTS, tokens.lengths), *tokens.counts.T, tokens.truncated]
-            found += [pyarrow.array(np.ascontiguousarray(each, np.int32)) for each in counts]
-        return found
+            columns += [pyarrow.array(np.ascontiguousarray(each, np.int32)) for each in counts]
+        return columns
 
     @cached_property
     def _unknown(self) -> int | None:

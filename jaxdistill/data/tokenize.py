@@ -163,13 +163,13 @@ def _write(
             files.append("input_row", inputs)
             files.append("keys", part.numbers("keys")[rows])
             for place, name in enumerate(writer.columns):
-                found = {kind: part.numbers(f"{place}.{kind}")[rows] for kind in COUNTS}
+                of_part = {kind: part.numbers(f"{place}.{kind}")[rows] for kind in COUNTS}
                 starts = part.tokens(place).starts
-                found["lengths"] = np.diff(starts)[rows].astype(np.int32)
+                of_part["lengths"] = np.diff(starts)[rows].astype(np.int32)
                 files.append(f"{place}.starts", starts[rows])
-                of_columns[name].update({kind: int(each.sum(dtype=np.int64)) for kind, each in found.items()})
+                of_columns[name].update({kind: int(each.sum(dtype=np.int64)) for kind, each in of_part.items()})
                 for kind in SENTENCES:
-                    files.append(f"{place}.{kind}", found[kind])
+                    files.append(f"{place}.{kind}", of_part[kind])
             begin += len(part)
     if not per_portion.sum():
         why = "has an empty sentence" + (" or is in data.exclude" if counts["excluded"] else "")
@@ -188,9 +188,9 @@ def _write(
         "chunked": writer.chunking is not None,
         "empty": counts["empty"],
         "duplicates": counts["duplicates"],
-        "truncated": {name: found["truncated"] for name, found in of_columns.items()},
-        "unknown": {name: [found[kind] for kind in Unknown._fields] for name, found in of_columns.items()},
-        "lengths": {name: found["lengths"] for name, found in of_columns.items()},
+        "truncated": {name: sums["truncated"] for name, sums in of_columns.items()},
+        "unknown": {name: [sums[kind] for kind in Unknown._fields] for name, sums in of_columns.items()},
+        "lengths": {name: sums["lengths"] for name, sums in of_columns.items()},
         **({} if excluded is None else {"excluded": counts["excluded"]}),
         "pad_id": next(id for id in pad if id is not None),
         "columns": list(writer.columns),

@@ -116,12 +116,12 @@ def viewed(
         return _masked(view, store, rows, uniform()[:, 0])
     if view.augmentation in parts.views:
         return _rewritten(parts.views[view.augmentation], view, store, rows, uniform=uniform()[:, 0])
-    found = store.gather(view.column, rows)
+    tokens = store.gather(view.column, rows)
     if not view.is_random:
-        return Ragged(found.ids, found.lengths)
-    keep = kept_tokens(view, found.words, found.lengths, uniform())
-    sentence = np.repeat(np.arange(len(rows)), found.lengths)
-    return Ragged(found.ids[keep], np.bincount(sentence[keep], minlength=len(rows)))
+        return Ragged(tokens.ids, tokens.lengths)
+    keep = kept_tokens(view, tokens.words, tokens.lengths, uniform())
+    sentence = np.repeat(np.arange(len(rows)), tokens.lengths)
+    return Ragged(tokens.ids[keep], np.bincount(sentence[keep], minlength=len(rows)))
 
 
 def most_tokens(
@@ -171,11 +171,11 @@ def _joined(store: TokenStore, first: str, second: str, rows: np.ndarray) -> Rag
 
 def _contents(store: TokenStore, column: str, rows: np.ndarray) -> list[np.ndarray]:
     """Token ids of each sentence, without special tokens and prompt."""
-    found = store.gather(column, rows)
-    inside = found.words >= 0
-    sentence = np.repeat(np.arange(len(rows)), found.lengths)
+    tokens = store.gather(column, rows)
+    inside = tokens.words >= 0
+    sentence = np.repeat(np.arange(len(rows)), tokens.lengths)
     lengths = np.bincount(sentence[inside], minlength=len(rows))
-    return np.split(found.ids[inside], np.cumsum(lengths)[:-1])
+    return np.split(tokens.ids[inside], np.cumsum(lengths)[:-1])
 
 
 def _both_cut(one: np.ndarray, other: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:

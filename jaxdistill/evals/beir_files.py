@@ -96,49 +96,49 @@ def _names(spec: str) -> list[str]:
 
 def _found(folder: Path, patterns: Sequence[str]) -> list[Path]:
     """The files that match the first pattern with any match; ignores hidden ones, such as macOS's `._x.parquet`."""
-    found = (
+    matches = (
         sorted(path for path in folder.glob(pattern) if path.is_file() and not path.name.startswith("."))
         for pattern in patterns
     )
-    return next(filter(None, found), [])
+    return next(filter(None, matches), [])
 
 
 def _files(folder: Path, patterns: Sequence[str]) -> list[Path]:
-    found = _found(folder, patterns)
-    if not found:
+    files = _found(folder, patterns)
+    if not files:
         raise InputError(f"{folder} is no retrieval set in BEIR's form: it has none of {', '.join(patterns)}.")
-    return found
+    return files
 
 
 def _qrels(name: str, folder: Path, spec: str, split: Split, option: str) -> Path:
     """The judgements of a split, in a set's folder or in the folder `NAME-qrels` beside it."""
-    found, wanted = _splits(folder, "qrels/"), f"qrels/{split}.tsv"
+    splits, wanted = _splits(folder, "qrels/"), f"qrels/{split}.tsv"
     beside = folder.resolve().parent / f"{folder.resolve().name}{BESIDE}"
-    if not found and not Path(name).is_dir():
+    if not splits and not Path(name).is_dir():
         lacking = f"retrieval set {spec}: {name} has no judgements ({wanted}), and"
         beside = _fetched(f"{name}{BESIDE}", ("*.tsv", "*.tsv.gz"), lacking)
-    found = _splits(beside, "") | found
-    if not found:
+    splits = _splits(beside, "") | splits
+    if not splits:
         raise InputError(
             f"{folder} is no retrieval set in BEIR's form: it has no judgements ({wanted}), and neither has {beside}."
         )
-    if split not in found:
-        others = ", ".join(f"{other} ({path.name})" for other, path in found.items())
+    if split not in splits:
+        others = ", ".join(f"{other} ({path.name})" for other, path in splits.items())
         raise InputError(
             f"{folder} has no judgements of the split {split} ({wanted}), only of {others}; add them, or give "
-            f"{option}={next(iter(found))}."
+            f"{option}={next(iter(splits))}."
         )
-    return found[split]
+    return splits[split]
 
 
 def _splits(folder: Path, inside: str) -> dict[Split, Path]:
     """Maps the splits that a folder has to their files."""
-    found: dict[Split, Path] = {}
+    splits: dict[Split, Path] = {}
     for split in SPLITS:
         without = WITHOUT_SPLIT if inside and split == "test" else ()
         if paths := _found(folder, (f"{inside}{split}.tsv", f"{inside}{split}.tsv.gz", *without)):
-            found[split] = paths[0]
-    return found
+            splits[split] = paths[0]
+    return splits
 
 
 def _folder(name: str, spec: str) -> Path:

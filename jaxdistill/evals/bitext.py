@@ -128,7 +128,7 @@ def own_files(specs: Sequence[str]) -> dict[str, Path]:
     Raises:
       InputError: a path does not exist, a file's name lacks the languages, a folder has no such file, or a name repeats.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for spec in map(Path, specs):
         paths = sorted(path for path in spec.iterdir() if OWN.fullmatch(path.name)) if spec.is_dir() else [spec]
         if not paths or not spec.exists():
@@ -138,10 +138,10 @@ def own_files(specs: Sequence[str]) -> dict[str, Path]:
             named = OWN.fullmatch(path.name)
             if named is None:
                 raise InputError(f"--bitext={path} does not name its two languages; call it NAME.en-de.tsv or .csv.")
-            if named["name"] in found:
-                raise InputError(f"--bitext has {found[named['name']]} and {path}; rename one of them.")
-            found[named["name"]] = path
-    return found
+            if named["name"] in files:
+                raise InputError(f"--bitext has {files[named['name']]} and {path}; rename one of them.")
+            files[named["name"]] = path
+    return files
 
 
 def read_bitext(path: str | Path, name: str) -> Bitext:
@@ -171,12 +171,12 @@ def _task(path: Path, name: str, asymmetric: bool, model: Model) -> Scoring:
 def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:
     """The mean over the data folder's sets if all were measured, or over the user's own sets if there are several."""
     published = [score for name in SETS for score in score_names(name)]
-    found = dict(average_of(AVERAGE, published)(measured))
+    averages = dict(average_of(AVERAGE, published)(measured))
     for prefix in ("", ASYMMETRIC):
         own = [value for name, value in measured.items() if name.startswith(f"{prefix}{OWN_PREFIX}")]
         if len(own) > 2 and not any(f"{prefix}{name}" in measured for name in published):
-            found[f"{prefix}{AVERAGE}"] = float(np.mean(own))
-    return found
+            averages[f"{prefix}{AVERAGE}"] = float(np.mean(own))
+    return averages
 
 
 AVERAGE = f"bitext/average{METRIC}"

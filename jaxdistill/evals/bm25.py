@@ -64,13 +64,13 @@ def words(text: str) -> list[str]:
     from bm25s.stopwords import STOPWORDS_EN
 
     # Normalises full-width letters, ligatures and composed accents; a capital I with a dot becomes an i.
-    text, found, at = unicodedata.normalize("NFKC", text).casefold().replace("i\u0307", "i"), [], 0
+    text, terms, at = unicodedata.normalize("NFKC", text).casefold().replace("i\u0307", "i"), [], 0
     for run in _UNSPACED.finditer(text):
-        found += _WORD.findall(text, at, run.start())
+        terms += _WORD.findall(text, at, run.start())
         characters = _CHARACTER.findall(run[0])
-        found += [first + second for first, second in pairwise(characters)] or characters
+        terms += [first + second for first, second in pairwise(characters)] or characters
         at = run.end()
-    return [word for word in found + _WORD.findall(text, at) if word not in STOPWORDS_EN]
+    return [word for word in terms + _WORD.findall(text, at) if word not in STOPWORDS_EN]
 
 
 def no_vectors(sentences: Sequence[str]) -> NoReturn:

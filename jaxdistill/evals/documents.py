@@ -122,8 +122,8 @@ class DocumentsTask:
             return {}
         query, document = (partial(cast(RoleEmbed, embed), role=role) for role in ("query", "document"))
         rankings = [without_itself(ranked_by_vectors(query, document, known), known) for known in self.sets]
-        found = [scored(ranking, known) for ranking, known in zip(rankings, self.sets, strict=True)]
-        mean = np.mean([score for of_set in found for name, score in of_set.items() if name.endswith(NDCG)])
+        scores = [scored(ranking, known) for ranking, known in zip(rankings, self.sets, strict=True)]
+        mean = np.mean([score for of_set in scores for name, score in of_set.items() if name.endswith(NDCG)])
         return {self.metric: float(mean)}
 
     @property
@@ -223,7 +223,7 @@ def _values(known: SetFiles | RetrievalSet | InputError, prefix: str, model: Mod
 
 def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:
     """The mean nDCG@10 over sets in one language, if there are several; NaN if the unit of a set failed."""
-    found = {}
+    averages = {}
     for prefix in PREFIXES:
         begin = f"{prefix}documents/"
         own = [
@@ -232,14 +232,14 @@ def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:
             if name.startswith(begin) and (name.endswith(NDCG) or math.isnan(value))
         ]
         if len(own) > 1:
-            found[f"{prefix}{AVERAGE}"] = float(np.mean(own))
-    return found
+            averages[f"{prefix}{AVERAGE}"] = float(np.mean(own))
+    return averages
 
 
 def _headings(measured: Collection[str]) -> Mapping[str, str]:
     averages = {f"{prefix}{AVERAGE}": f"{prefix}documents, nDCG@10" for prefix in PREFIXES}
-    found = {name: heading for name, heading in averages.items() if name in measured}
-    return found or {name: name for name in measured if name.endswith(NDCG)}
+    shown = {name: heading for name, heading in averages.items() if name in measured}
+    return shown or {name: name for name in measured if name.endswith(NDCG)}
 
 
 PREFIXES = ("", ASYMMETRIC, RERANKED, f"{RERANKED}{ASYMMETRIC}")

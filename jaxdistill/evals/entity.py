@@ -59,8 +59,8 @@ class EntitiesTask:
 
     def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
         """`entities/recall@1`, the mean over languages."""
-        found = [recalls(one, cast(Embed, embed))[f"entity/{one.language} recall@1"] for one in self.catalogues]
-        return {METRIC: float(np.mean(found))}
+        shares = [recalls(one, cast(Embed, embed))[f"entity/{one.language} recall@1"] for one in self.catalogues]
+        return {METRIC: float(np.mean(shares))}
 
 
 def read_entities(path: str | Path) -> EntitySet:

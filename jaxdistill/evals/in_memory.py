@@ -25,13 +25,13 @@ class InMemory(NamedTuple):
 
     def described(self) -> dict[str, str]:
         """Descriptions for the results file, keyed by the options that otherwise name files."""
-        found = {}
+        lines = {}
         if self.pairs:
-            found["pairs"] = f"{len(self.pairs.scores):,} pairs in memory"
+            lines["pairs"] = f"{len(self.pairs.scores):,} pairs in memory"
         if self.retrieval:
             queries, documents = len(self.retrieval.queries), len(self.retrieval.documents)
-            found["retrieval"] = f"{queries:,} judged queries and {documents:,} documents in memory"
-        return found
+            lines["retrieval"] = f"{queries:,} judged queries and {documents:,} documents in memory"
+        return lines
 
 
 def graded_pairs(pairs: Any) -> GradedPairs:

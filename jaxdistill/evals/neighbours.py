@@ -62,19 +62,19 @@ class NeighboursStudy:
         index = unit_vectors(self.index or embed, self.captions)
         refuse_same_vectors(index, self.captions, f"the model finds all {len(index):,} captions")
         queries = index[: self.queries] if self.index is None else unit_vectors(embed, self.captions[: self.queries])
-        found, cosines = _others(queries, index)
+        others, cosines = _others(queries, index)
         scores = {f"nearest/cosine@{rank}": float(np.mean(cosines[:, :rank])) for rank in RANKS}
         if self.index is not None:
             own, _ = _others(index[: self.queries], index)
             for rank in RANKS:
-                shared = [len(set(a) & set(b)) for a, b in zip(own[:, :rank], found[:, :rank], strict=True)]
+                shared = [len(set(a) & set(b)) for a, b in zip(own[:, :rank], others[:, :rank], strict=True)]
                 scores[f"nearest/overlap@{rank}"] = float(np.mean(shared) / min(rank, own.shape[1]))
         examples = [
             {
                 "query": self.captions[query],
                 "found": [
                     [round(float(cosine), 4), self.captions[row]]
-                    for row, cosine in zip(found[query], cosines[query], strict=True)
+                    for row, cosine in zip(others[query], cosines[query], strict=True)
                 ],
             }
             for query in range(min(SHOWN, self.queries))

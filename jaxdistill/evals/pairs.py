@@ -152,11 +152,11 @@ def own_unit(known: Path | GradedPairs) -> Unit:
 
 def _values(known: Path | GradedPairs, model: Model) -> dict[str, Any]:
     pairs = read_pairs(known) if isinstance(known, Path) else known
-    found = similarities(model.embed, pairs.first, pairs.second)
-    scores = {"pairs": spearman(pairs.scores, found, what=pairs.name)}
+    predicted = similarities(model.embed, pairs.first, pairs.second)
+    scores = {"pairs": spearman(pairs.scores, predicted, what=pairs.name)}
     if is_binary(pairs):
-        scores[AUC_METRIC] = area_under_roc(pairs.scores.astype(np.int64), found)
-    return {"scores": scores, "scored_pairs": asdict(scored_pairs(pairs, found))}
+        scores[AUC_METRIC] = area_under_roc(pairs.scores.astype(np.int64), predicted)
+    return {"scores": scores, "scored_pairs": asdict(scored_pairs(pairs, predicted))}
 
 
 def _headings(measured: Iterable[str]) -> Mapping[str, str]:

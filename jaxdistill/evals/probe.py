@@ -58,13 +58,13 @@ def nested_folds(features: Float[np.ndarray, "n d"], labels: Integer[np.ndarray,
         folds[rows] = stratified_folds(labels[rows])
         inner.append(folds)
         trains += [(folds >= 0) & (folds != held_out) for held_out in range(FOLDS)] + [outer != fold]
-    found = predictions(features, labels, np.stack(trains), STRENGTHS)
-    found = found.reshape(len(STRENGTHS), FOLDS, FOLDS + 1, len(labels))
+    by_fold = predictions(features, labels, np.stack(trains), STRENGTHS)
+    by_fold = by_fold.reshape(len(STRENGTHS), FOLDS, FOLDS + 1, len(labels))
     predicted, accuracies = np.empty_like(labels), []
     for fold in range(FOLDS):
-        chosen = np.argmax(_fold_accuracy(found[:, fold, :FOLDS], labels, inner[fold]))
+        chosen = np.argmax(_fold_accuracy(by_fold[:, fold, :FOLDS], labels, inner[fold]))
         test = outer == fold
-        predicted[test] = found[chosen, fold, FOLDS, test]
+        predicted[test] = by_fold[chosen, fold, FOLDS, test]
         accuracies.append(np.mean(predicted[test] == labels[test]))
     return Accuracy(accuracy=float(np.mean(accuracies)), predicted=predicted)
 
@@ -76,9 +76,9 @@ def train_folds(
     folds = np.full(len(labels), -1)
     folds[~test] = stratified_folds(labels[~test])
     trains = np.stack([~test & (folds != held_out) for held_out in range(FOLDS)] + [~test])
-    found = predictions(features, labels, trains, STRENGTHS)
-    chosen = np.argmax(_fold_accuracy(found[:, :FOLDS], labels, folds))
-    return _on_test(found[chosen, FOLDS], labels, test)
+    predicted = predictions(features, labels, trains, STRENGTHS)
+    chosen = np.argmax(_fold_accuracy(predicted[:, :FOLDS], labels, folds))
+    return _on_test(predicted[chosen, FOLDS], labels, test)
 
 
 def dev_selection(
@@ -88,9 +88,9 @@ def dev_selection(
     test: Bool[np.ndarray, " n"],
 ) -> Accuracy:
     """Protocol of SST2, SICK-E: trained on the rows in neither `dev` nor `test`, with the strength that is best on `dev`."""
-    found = predictions(features, labels, ~(dev | test)[None], STRENGTHS)[:, 0]
-    chosen = np.argmax(np.mean(found[:, dev] == labels[dev], axis=1))
-    return _on_test(found[chosen], labels, test)
+    predicted = predictions(features, labels, ~(dev | test)[None], STRENGTHS)[:, 0]
+    chosen = np.argmax(np.mean(predicted[:, dev] == labels[dev], axis=1))
+    return _on_test(predicted[chosen], labels, test)
 
 
 def one_strength(
@@ -121,7 +121,7 @@ def predictions(
     if any(len(np.unique(labels[rows])) < 2 for rows in trains):
         raise InputError("a training set has only one class; a classifier needs rows of at least 2.")
     weakest_last = np.argsort(strengths)[::-1]
-    found, steps = _train(
+    trained, steps = _train(
         jnp.asarray(features, jnp.float32),
         jnp.asarray(labels, jnp.int32),
         jnp.asarray(trains),
@@ -130,8 +130,8 @@ def predictions(
     )
     if int(steps.max()) >= MOST_STEPS:
         log.warning("the probe stopped after %d steps, before it converged", MOST_STEPS)
-    result = np.empty(found.shape, np.int64)
-    result[weakest_last] = np.asarray(found)
+    result = np.empty(trained.shape, np.int64)
+    result[weakest_last] = np.asarray(trained)
     return result
 
 
@@ -157,15 +157,15 @@ def stratified_folds(labels: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, "
 
 
 def _fold_accuracy(
-    found: Integer[np.ndarray, "strengths folds n"], labels: np.ndarray, folds: np.ndarray
+    predicted: Integer[np.ndarray, "strengths folds n"], labels: np.ndarray, folds: np.ndarray
 ) -> Float[np.ndarray, " strengths"]:
     """Mean over folds of the accuracy on each classifier's held-out fold."""
-    right = [np.mean(found[:, fold, folds == fold] == labels[folds == fold], axis=1) for fold in range(FOLDS)]
+    right = [np.mean(predicted[:, fold, folds == fold] == labels[folds == fold], axis=1) for fold in range(FOLDS)]
     return np.mean(right, axis=0)
 
 
-def _on_test(found: np.ndarray, labels: np.ndarray, test: np.ndarray) -> Accuracy:
-    return Accuracy(accuracy=float(np.mean(found[test] == labels[test])), predicted=found[test])
+def _on_test(predicted: np.ndarray, labels: np.ndarray, test: np.ndarray) -> Accuracy:
+    return Accuracy(accuracy=float(np.mean(predicted[test] == labels[test])), predicted=predicted[test])
 
 
 class _Problem(NamedTuple):
@@ -225,14 +225,14 @@ def _train(
     def at_strength(fits: _Fit, strength: Float[Array, ""]):
         fits, count = _converged(problem, fits, weight_of_row, strength)
         logits = jax.vmap(problem.logits)(fits.weights, fits.bias)
-        found = logits[:, 0] > 0 if classes == 2 else jnp.argmax(logits, axis=1)
-        return fits, (found.astype(jnp.uint8), count)
+        label = logits[:, 0] > 0 if classes == 2 else jnp.argmax(logits, axis=1)
+        return fits, (label.astype(jnp.uint8), count)
 
     m, d, k = trains.shape[0], features.shape[1], targets.shape[0]
     weights, bias = jnp.zeros((m, k, d)), jnp.zeros((m, k))
     start = _Fit(weights, bias, (weights, bias), jnp.zeros(m), decrease=jnp.zeros(m))
-    _, found = jax.lax.scan(at_strength, start, strengths)
-    return found
+    _, per_strength = jax.lax.scan(at_strength, start, strengths)
+    return per_strength
 
 
 def _converged(

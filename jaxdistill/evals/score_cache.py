@@ -25,9 +25,9 @@ def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapp
       score: computes the result.
     """
     path = _entry(folder, digests)
-    found = processes.gathered(_read(path))[0]
-    if found is not None:
-        return found
+    cached = processes.gathered(_read(path))[0]
+    if cached is not None:
+        return cached
     scores = dict(score())
     if not processes.is_first():
         return scores

@@ -80,9 +80,9 @@ def small_forms(dims: str, dtypes: str) -> list[SmallForm | None]:
     widths = split_specs(dims) or ["0"]
     if dims and not all(width.isdecimal() and int(width) for width in widths):
         raise InputError(f"--dims={dims} must be positive numbers, separated by commas, such as 64,128.")
-    found = [
+    forms = [
         SmallForm(dims=int(width), dtype=dtype) for width, dtype in product(widths, split_specs(dtypes) or ["float32"])
     ]
-    for form in found:
+    for form in forms:
         check_packable(form.dims, form.dtype)
-    return [None if form == SmallForm(dims=0, dtype="float32") else form for form in dict.fromkeys(found)]
+    return [None if form == SmallForm(dims=0, dtype="float32") else form for form in dict.fromkeys(forms)]

@@ -99,11 +99,11 @@ def averages(scores: Mapping[str, float]) -> dict[str, float]:
     which sets without subsets count as a whole."""
     if not set(TESTS) <= set(scores):
         return {}
-    found = {"average": float(np.mean([scores[name] for name in TESTS]))}
+    means = {"average": float(np.mean([scores[name] for name in TESTS]))}
     for mean in ("mean", "weighted mean"):
         if any(f"{name}/{mean}" in scores for name in SUBSETS):
-            found[f"average/{mean}"] = float(np.mean([scores.get(f"{name}/{mean}", scores[name]) for name in TESTS]))
-    return found
+            means[f"average/{mean}"] = float(np.mean([scores.get(f"{name}/{mean}", scores[name]) for name in TESTS]))
+    return means
 
 
 def protocol(name: str) -> str:
@@ -112,7 +112,7 @@ def protocol(name: str) -> str:
 
 
 def _subset_scores(graded: Mapping[str, GradedPairs], alike: Mapping[str, Float[np.ndarray, "_"]]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     for name, pairs in graded.items():
         parts = dict.fromkeys(pairs.subsets) if name in SUBSETS else {}
         if len(parts) > 1:
@@ -122,10 +122,10 @@ def _subset_scores(graded: Mapping[str, GradedPairs], alike: Mapping[str, Float[
                 for part, chosen in rows.items()
             }
             sizes = [chosen.sum() for chosen in rows.values()]
-            found |= {f"{name}/{part}": score for part, score in of_part.items()}
-            found[f"{name}/mean"] = float(np.mean(list(of_part.values())))
-            found[f"{name}/weighted mean"] = float(np.average(list(of_part.values()), weights=sizes))
-    return found
+            scores |= {f"{name}/{part}": score for part, score in of_part.items()}
+            scores[f"{name}/mean"] = float(np.mean(list(of_part.values())))
+            scores[f"{name}/weighted mean"] = float(np.average(list(of_part.values()), weights=sizes))
+    return scores
 
 
 def digest(folder: str | Path) -> str:
@@ -146,10 +146,10 @@ def read_set(name: str, folder: str | Path | None) -> GradedPairs:
 
 def sts_folder(folder: str | Path) -> Path:
     """The folder that holds the STS files: `folder/sts`, or `folder` itself."""
-    found = part_of(folder, "sts")
-    if not any((found / source.file).is_file() for source in SETS.values()):
+    inside = part_of(folder, "sts")
+    if not any((inside / source.file).is_file() for source in SETS.values()):
         raise InputError(f"{folder}: not a data folder; it must contain sts/{SETS['sts-b-dev'].file} and so on.")
-    return found
+    return inside
 
 
 def _from_hub(name: str) -> GradedPairs:

@@ -100,16 +100,16 @@ def unit_values(unit: Unit, model: Model, digests: Sequence[str], cache_folder: 
 
 def _finite(unit: Unit, model: Model) -> dict[str, Any]:
     """The unit's result with its scores as plain numbers; raises `InputError` for a score that is not finite."""
-    found = unit.run(model)
+    values = unit.run(model)
     scores = {}
-    for name, value in found.get("scores", {}).items():
+    for name, value in values.get("scores", {}).items():
         try:
             scores[name] = float(value)
         except (TypeError, ValueError):
             scores[name] = math.nan
         if not math.isfinite(scores[name]):
             raise InputError(f"{unit.name}: the score {name!r} is {value!r:.60}, no finite number.")
-    return {**found, "scores": scores} if "scores" in found else found
+    return {**values, "scores": scores} if "scores" in values else values
 
 
 def measure(score: str) -> str:
@@ -131,25 +131,25 @@ def with_averages(
       failed: names of failed units; averages that need them are left out.
       apart: scores and units that no average includes.
     """
-    found: dict[str, float] = {}
+    averaged: dict[str, float] = {}
     for evaluation in evaluations():
         own = {name: score for name, score in scores.items() if evaluation.owns(name)}
         lacking = {name: math.nan for name in failed if evaluation.owns(name)}
         averages = evaluation.averages({name: score for name, score in (own | lacking).items() if name not in apart})
-        found |= own | {name: average for name, average in averages.items() if not math.isnan(average)}
-    return found | dict(scores)
+        averaged |= own | {name: average for name, average in averages.items() if not math.isnan(average)}
+    return averaged | dict(scores)
 
 
 def headings(measured: Sequence[str]) -> dict[str, str]:
     """Columns of a report's first table: maps scores to headings; scores that choose checkpoints come last."""
-    found: dict[str, str] = {}
+    shown: dict[str, str] = {}
     for evaluation in evaluations():
         own = [name for name in measured if evaluation.owns(name) and name not in evaluation.shown.dev_headings]
         # A part's own function may name a score that no model has.
-        found |= {name: heading for name, heading in evaluation.shown.headings(own).items() if name in own}
+        shown |= {name: heading for name, heading in evaluation.shown.headings(own).items() if name in own}
     for evaluation in evaluations():
-        found |= {name: heading for name, heading in evaluation.shown.dev_headings.items() if name in measured}
-    return found
+        shown |= {name: heading for name, heading in evaluation.shown.dev_headings.items() if name in measured}
+    return shown
 
 
 def drawn_units() -> list[str]:
@@ -159,10 +159,10 @@ def drawn_units() -> list[str]:
 
 def _with_sources() -> list[tuple[Evaluation, str]]:
     """Evaluations, each with the digest of its source code if it comes from outside."""
-    found = [(evaluation, "") for evaluation in _of_package()]
+    every = [(evaluation, "") for evaluation in _of_package()]
     for source, outside in parts.evaluations.items():
-        found += [(_checked(evaluation), source) for evaluation in outside]
-    return sorted(found, key=lambda pair: _place(pair[0]))
+        every += [(_checked(evaluation), source) for evaluation in outside]
+    return sorted(every, key=lambda pair: _place(pair[0]))
 
 
 @cache

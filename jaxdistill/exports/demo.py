@@ -74,10 +74,10 @@ def runtime_files(package: str | Path) -> list[Path]:
         ) from None
     if str(version).partition(".")[0] != MAJOR:
         raise InputError(f"{given} is transformers.js {version}, and the page needs {MAJOR}.x; run `{INSTALL}`.")
-    found = [_beside(folder.resolve(), name) for name in names]
-    if not names or None in found:
+    files = [_beside(folder.resolve(), name) for name in names]
+    if not names or None in files:
         raise InputError(f"{given} comes without the WebAssembly of onnxruntime-web; run `{INSTALL}` again.")
-    return [library, *filter(None, found)]
+    return [library, *filter(None, files)]
 
 
 def _beside(package: Path, name: str) -> Path | None:
@@ -139,8 +139,8 @@ def _graph(model: SentenceModel, exported: Path, sentences: Sequence[str], vecto
     least = 0.0
     for file in onnx.write_float(model, exported)[::-1]:
         runtime = Runtime(model, onnx.runner(model, file))
-        found = runtime.encode(sentences, prompt=model.role_prompts["document"])
-        least, _ = cosines(vectors, unit_rows(found))
+        computed = runtime.encode(sentences, prompt=model.role_prompts["document"])
+        least, _ = cosines(vectors, unit_rows(computed))
         if least >= LEAST_COSINE:
             return file
     raise InputError(f"the page was not written: the cosine of ONNX with the model's own vectors is {least:.4f}.")

@@ -50,16 +50,16 @@ class Bucket:
     def versions(self) -> dict[str, str]:
         """Maps the names of all objects below the address to a version, which changes when an object is replaced."""
         with self._errors():
-            found = self._files.find(self._root, detail=True)
-        inside = {path[len(self._root) + 1 :]: str(info) for path, info in sorted(found.items())}
+            entries = self._files.find(self._root, detail=True)
+        inside = {path[len(self._root) + 1 :]: str(info) for path, info in sorted(entries.items())}
         return {safe_name(name): version for name, version in inside.items() if name and not name.endswith("/")}
 
     def matching(self) -> dict[str, str]:
         """Maps the addresses of the objects that the address, possibly a glob, names to their versions."""
         with self._errors():
             magic = glob.has_magic(self._root)
-            found = self._files.glob(self._root, detail=True) if magic else {self._root: self._files.info(self._root)}
-        files = {path: info for path, info in sorted(found.items()) if info["type"] == "file"}
+            entries = self._files.glob(self._root, detail=True) if magic else {self._root: self._files.info(self._root)}
+        files = {path: info for path, info in sorted(entries.items()) if info["type"] == "file"}
         return {f"{self.scheme}://{path}": str(info) for path, info in files.items()}
 
     def read(self, name: str) -> bytes | None:
@@ -151,20 +151,20 @@ def fetched_files(address: str | Path, cache: Path) -> list[Path]:
     Each version of an object is downloaded once, to a folder in `cache`. Raises `InputError` if there is no such object.
     """
     bucket = Bucket(address)
-    found = bucket.matching()
-    if not found and not glob.has_magic(bucket.address):
+    versions = bucket.matching()
+    if not versions and not glob.has_magic(bucket.address):
         raise InputError(f"{bucket.address} is a folder; name an object, or a glob such as {bucket.address}/*.txt.gz.")
-    return [_fetched(Bucket(one), {"": version}, cache, {}) for one, version in found.items()]
+    return [_fetched(Bucket(one), {"": version}, cache, {}) for one, version in versions.items()]
 
 
 def fetched_folder(address: str | Path, cache: Path, patterns: Sequence[str]) -> Path:
     """A local copy of the objects under an address whose names match one of the patterns; for an export, of the files that
     its marker lists. Raises `InputError` if there are none, and `TemporaryError` if the export is being replaced."""
     bucket = Bucket(address)
-    found = bucket.versions()
-    digests = listed(bucket.read(MARK) or b"") if MARK in found else {}
-    names = [MARK, *digests] if digests else found
-    wanted = {name: found.get(name, "") for name in names if any(fnmatch.fnmatch(name, one) for one in patterns)}
+    versions = bucket.versions()
+    digests = listed(bucket.read(MARK) or b"") if MARK in versions else {}
+    names = [MARK, *digests] if digests else versions
+    wanted = {name: versions.get(name, "") for name in names if any(fnmatch.fnmatch(name, one) for one in patterns)}
     if not wanted:
         raise InputError(f"{bucket.address} does not exist or holds no such files; check the bucket and the path.")
     return _fetched(bucket, wanted, cache, digests)

@@ -160,11 +160,11 @@ def _digests(folder: Path) -> dict[str, str]:
 
 def _names(folder: Path) -> list[str]:
     """All files and links inside a folder."""
-    found = []
+    names = []
     for root, folders, files in os.walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(root, name))]
-        found += [os.path.relpath(os.path.join(root, name), folder) for name in [*files, *links]]
-    return sorted(found)
+        names += [os.path.relpath(os.path.join(root, name), folder) for name in [*files, *links]]
+    return sorted(names)
 
 
 def _is_ours(path: Path, content: str) -> bool:

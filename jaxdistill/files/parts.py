@@ -36,17 +36,17 @@ def use(specs: str) -> None:
     """Loads modules or files, separated by commas, and registers their parts."""
     for spec in (part.strip() for part in specs.split(",") if part.strip()):
         module = load_module(spec)
-        found = [getattr(module, name, None) for name in ("FAMILIES", "VIEWS", "READERS", "EVALUATIONS")]
-        if not any(found):
+        registered = [getattr(module, name, None) for name in ("FAMILIES", "VIEWS", "READERS", "EVALUATIONS")]
+        if not any(registered):
             raise InputError(
                 f"parts {spec!r} has none of FAMILIES, VIEWS, READERS and EVALUATIONS; define one of them."
             )
-        for registry, parts in zip((families, views, readers), found, strict=False):
+        for registry, parts in zip((families, views, readers), registered, strict=False):
             registry.update(parts or {})
         source = _source_digest(module)
-        reader_sources.update(dict.fromkeys(found[2] or {}, source))
-        if found[3]:
-            evaluations[source] = tuple(found[3])
+        reader_sources.update(dict.fromkeys(registered[2] or {}, source))
+        if registered[3]:
+            evaluations[source] = tuple(registered[3])
 
 
 def is_outside(name: str) -> bool:
@@ -73,11 +73,11 @@ def load_module(spec: str) -> ModuleType:
             raise InputError(f"{spec} does not exist; name a Python file or an installed module.")
         name = f"jaxdistill_part_{hashlib.sha256(f'{path.resolve()} '.encode() + path.read_bytes()).hexdigest()[:12]}"
         if name not in sys.modules:
-            found = importlib.util.spec_from_file_location(name, path)
-            assert found is not None and found.loader is not None  # a file named .py always has them
-            sys.modules[name] = module = importlib.util.module_from_spec(found)
+            module_spec = importlib.util.spec_from_file_location(name, path)
+            assert module_spec is not None and module_spec.loader is not None  # a file named .py always has them
+            sys.modules[name] = module = importlib.util.module_from_spec(module_spec)
             try:
-                found.loader.exec_module(module)
+                module_spec.loader.exec_module(module)
             except BaseException:
                 del sys.modules[name]
                 raise

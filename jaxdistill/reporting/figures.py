@@ -138,11 +138,11 @@ def _histogram(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | 
         for entry in entries
         if entry.examples.scored_pairs is not None
     }
-    every = [similarity for found in known.values() for similarity in found]
+    every = [similarity for similarities in known.values() for similarity in similarities]
     edges = np.linspace(min(every, default=-1.0), max(every, default=1.0), BINS + 1)
     traces = []
-    for name, found in known.items():
-        counts, _ = np.histogram(found, edges)
+    for name, similarities in known.items():
+        counts, _ = np.histogram(similarities, edges)
         trace = _trace(name, colors, (edges[:-1] + edges[1:]) / 2, counts, mode="lines")
         traces.append(trace | {"fill": "tozeroy", "fillcolor": f"{colors[name]}22"})
         traces[-1]["line"] |= {"shape": "hvh"}

@@ -54,18 +54,18 @@ def hits_table(query: str, hits: Sequence[Hit]) -> Table:
     return table
 
 
-def write_hits(path: Path, queries: Mapping[str, str], found: Sequence[Sequence[Hit]]) -> None:
+def write_hits(path: Path, queries: Mapping[str, str], answers: Sequence[Sequence[Hit]]) -> None:
     """Writes the hits of each query, in the format of the file's extension.
 
     Args:
       path: a `.jsonl` file, with an object per hit, or a `.trec` file of lines `query Q0 document rank score tag`.
       queries: maps ids to texts.
-      found: the hits of each query.
+      answers: the hits of each query.
 
     Raises:
       InputError: an unknown extension; for `.trec`, an id that is not a single word, or that a query finds twice.
     """
-    lines = _FORMATS[checked_format(path)](queries, found)
+    lines = _FORMATS[checked_format(path)](queries, answers)
     write_atomic(path, "".join(f"{line}\n" for line in lines))
 
 
@@ -76,16 +76,16 @@ def checked_format(path: Path) -> str:
     return path.suffix
 
 
-def _json_lines(queries: Mapping[str, str], found: Sequence[Sequence[Hit]]) -> Iterator[str]:
-    for (name, query), hits in zip(queries.items(), found, strict=True):
+def _json_lines(queries: Mapping[str, str], answers: Sequence[Sequence[Hit]]) -> Iterator[str]:
+    for (name, query), hits in zip(queries.items(), answers, strict=True):
         for rank, hit in enumerate(hits, start=1):
             fields = {"query_id": name, "query": query, "rank": rank, "score": hit.cosine, "id": hit.id}
             span = dict(zip(("start", "end"), hit.span or (), strict=False))
             yield json.dumps(fields | span | {"text": hit.sentence}, ensure_ascii=False)
 
 
-def _trec_lines(queries: Mapping[str, str], found: Sequence[Sequence[Hit]]) -> Iterator[str]:
-    for name, hits in zip(queries, found, strict=True):
+def _trec_lines(queries: Mapping[str, str], answers: Sequence[Sequence[Hit]]) -> Iterator[str]:
+    for name, hits in zip(queries, answers, strict=True):
         counts = Counter(hit.id for hit in hits)
         for one in (name, *counts):
             if len(one.split()) != 1 or counts[one] > 1:

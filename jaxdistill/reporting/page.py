@@ -72,15 +72,15 @@ def html_page(report: Report) -> str:
         score=score.name if score else "",
         heading=score.heading if score else "",
     )
-    found = _neighbours(report.entries)
-    shown = {figure.id for figure in drawn} | ({"neighbours"} if found else set())
+    neighbours = _neighbours(report.entries)
+    shown = {figure.id for figure in drawn} | ({"neighbours"} if neighbours else set())
     return filled(
         "report.html",
         report=report,
         headline=headline(report.entries, report.teacher),
         everything=everything(report.entries),
         figures=[asdict(figure) for figure in drawn],
-        neighbours=found,
+        neighbours=neighbours,
         lacking=[how for part, how in NOT_SHOWN.items() if part not in shown],
         plotly=javascript(),
     )
@@ -227,6 +227,6 @@ def _neighbours(entries: Sequence[Entry]) -> list[Mapping[str, Any]]:
     for entry in entries:
         for study, examples in (entry.examples.neighbours or {}).items():
             for example in examples:
-                found = [(f"{cosine:.2f}", sentence) for cosine, sentence in example["found"][:SHOWN_NEIGHBOURS]]
-                answers.setdefault((study, example["query"]), []).append((entry.name, found))
-    return [{"study": study, "query": query, "answers": found} for (study, query), found in answers.items()]
+                nearest = [(f"{cosine:.2f}", sentence) for cosine, sentence in example["found"][:SHOWN_NEIGHBOURS]]
+                answers.setdefault((study, example["query"]), []).append((entry.name, nearest))
+    return [{"study": study, "query": query, "answers": of_query} for (study, query), of_query in answers.items()]

@@ -68,17 +68,17 @@ def cells(paper: str) -> Iterator[tuple[str, str, str, str]]:
 @functools.cache
 def rows() -> Mapping[str, Cited]:
     """Maps references to rows, of all papers. If two tables of a paper disagree, the first one counts."""
-    found: dict[str, dict[str, tuple[float, str]]] = {}
+    scores_of: dict[str, dict[str, tuple[float, str]]] = {}
     for reference, score, printed, source in itertools.chain.from_iterable(map(cells, papers())):
         if score:
-            found.setdefault(reference, {}).setdefault(score, (float(printed) / 100, source))
+            scores_of.setdefault(reference, {}).setdefault(score, (float(printed) / 100, source))
     return {
         reference: Cited(
             reference=reference,
             scores={score: value for score, (value, _) in by_score.items()},
             sources={score: source for score, (_, source) in by_score.items()},
         )
-        for reference, by_score in found.items()
+        for reference, by_score in scores_of.items()
     }
 
 
@@ -99,8 +99,8 @@ def references_of(preset: str, stages: int) -> list[str]:
         for pattern, repeated in content["presets"].items():
             argument = _argument(pattern, preset)
             if argument is not None and repeated:
-                found = [f"{paper}:{row.replace('*', argument)}" for row in repeated]
-                return [row if row in rows() else "" for row in itertools.islice(itertools.cycle(found), stages)]
+                references = [f"{paper}:{row.replace('*', argument)}" for row in repeated]
+                return [row if row in rows() else "" for row in itertools.islice(itertools.cycle(references), stages)]
             if argument is not None:
                 break
     return [""] * stages
@@ -119,5 +119,5 @@ def presets_of(reference: str) -> list[str]:
 
 def _argument(pattern: str, name: str) -> str | None:
     """The text that `*` in the pattern matches; empty if the pattern has no `*`; None if the name does not match."""
-    found = re.fullmatch(re.escape(pattern).replace(r"\*", "([^:]+)"), name)
-    return found and (found[1] if found.groups() else "")
+    match = re.fullmatch(re.escape(pattern).replace(r"\*", "([^:]+)"), name)
+    return match and (match[1] if match.groups() else "")

@@ -137,8 +137,8 @@ def _rows(path: Path) -> list[dict]:
 
 def _series(rows: Sequence[dict], name: str) -> list[tuple[int, float]]:
     """(step, value) pairs in order of step; if a resumed run wrote a step again, the last value counts."""
-    found = {row["step"]: row[name] for row in rows if "step" in row and _is_number(row.get(name))}
-    return sorted(found.items())
+    values = {row["step"]: row[name] for row in rows if "step" in row and _is_number(row.get(name))}
+    return sorted(values.items())
 
 
 def _dev_metrics(rows: Sequence[dict]) -> list[str]:

@@ -153,12 +153,12 @@ def score_lines(rows: Sequence[Row]) -> dict[str, list[tuple[Any, float, float]]
     groups = [group for group in means(rows) if group["score"]]
     firsts = [next(iter(group["options"].values()), "") for group in groups]
     one = len({str(first) for first in firsts}) == len(groups)
-    found: dict[str, list[tuple[Any, float, float]]] = {}
+    lines: dict[str, list[tuple[Any, float, float]]] = {}
     for first, group in zip(firsts, groups, strict=True):
         others = list(group["options"].items())[1:]
         label = "" if one else ", ".join(f"{name}={value}" for name, value in others)
-        found.setdefault(label, []).append((first, group["score"]["mean"], group["score"]["sd"] or 0.0))
-    return found
+        lines.setdefault(label, []).append((first, group["score"]["mean"], group["score"]["sd"] or 0.0))
+    return lines
 
 
 def sweep_plot(rows: Sequence[Row], out_png: pathlib.Path, *, title: str) -> None:

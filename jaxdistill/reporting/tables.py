@@ -186,7 +186,7 @@ def result_tables(scores: Mapping[str, Mapping[str, float]]) -> list[Table]:
     """The printed tables: one line per model for correlations on whole sets, and one line for each other score."""
     measured = list(dict.fromkeys(name for named in scores.values() for name in named))
     whole = [name for name in measured if "/" not in name and suite.measure(name) == SPEARMAN]
-    found = [score_table(scores, whole)] if whole else []
+    tables = [score_table(scores, whole)] if whole else []
     for what in dict.fromkeys(suite.measure(name) for name in measured if name not in whole):
         rows = {
             name: {model: named[name] for model, named in scores.items() if name in named}
@@ -194,5 +194,5 @@ def result_tables(scores: Mapping[str, Mapping[str, float]]) -> list[Table]:
             if name not in whole and suite.measure(name) == what
         }
         shown = plain_number if what == PLAIN else hundredfold
-        found.append(score_table(rows, list(scores), what=what, shown=shown))
-    return found
+        tables.append(score_table(rows, list(scores), what=what, shown=shown))
+    return tables

@@ -189,9 +189,9 @@ class Checkpoints:
         wanted, problems = self.steps[::-1] if step is None else [step], dict[int, str]()
         for candidate in wanted:
             try:
-                found, problem = self._read(candidate, like, shardings), ""
+                restored, problem = self._read(candidate, like, shardings), ""
             except Exception as error:  # tensorstore, Orbax and JSON each raise their own for damaged files
-                found, problem = None, _first_line(error)
+                restored, problem = None, _first_line(error)
             problem = next(filter(None, gathered(problem)), "")  # of any process: all must restore the same step
             if not problem:
                 for damaged, why in problems.items():
@@ -200,7 +200,7 @@ class Checkpoints:
                         damaged, why, damaged, candidate,
                     )  # fmt: skip
                     self._quarantine(damaged)
-                return self._sent(found, like, shardings) if self._by_first else found
+                return self._sent(restored, like, shardings) if self._by_first else restored
             if step is not None:
                 raise InputError(f"checkpoint {self.folder / str(step)} is damaged ({problem}).")
             problems[candidate] = problem
@@ -241,11 +241,11 @@ class Checkpoints:
         )
         return self._arrays(step, abstract)
 
-    def _sent(self, found: Restored | None, like: TrainState, shardings: TrainState) -> Restored:
+    def _sent(self, restored: Restored | None, like: TrainState, shardings: TrainState) -> Restored:
         """Sends what the first process has read to all, and places it on their devices."""
-        step, progress = gathered([found.step, found.progress] if found else None)[0]
+        step, progress = gathered([restored.step, restored.progress] if restored else None)[0]
         shapes = jax.eval_shape(_savable, like)
-        arrays = _savable(found.state) if found else jax.tree.map(_blank, shapes)
+        arrays = _savable(restored.state) if restored else jax.tree.map(_blank, shapes)
         return Restored(step, _from_saved(jax.tree.map(_placed, arrays, shapes, shardings._asdict())), progress)
 
     def _arrays(self, step: int, abstract: dict[str, Any]) -> Restored:
@@ -254,8 +254,8 @@ class Checkpoints:
         items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract), progress=ocp.args.JsonRestore())
         read: Any = self._manager.restore(step, args=items)
         expected = read.progress.pop("checksums")
-        found = _checksums(read.state)
-        wrong = sorted(name for name in expected if expected[name] != found.get(name, expected[name]))
+        checksums = _checksums(read.state)
+        wrong = sorted(name for name in expected if expected[name] != checksums.get(name, expected[name]))
         if wrong:
             raise ValueError(f"checksum of {wrong[0]} differs")
         return Restored(step, _from_saved(read.state), read.progress)

@@ -147,10 +147,10 @@ def read_note(path: pathlib.Path) -> dict[str, Any]:
 
 def _digests_in(note: pathlib.Path, what: str) -> dict[str, str]:
     """The digests in a note; empty without one. Raises `InputError`, in which `what` names the inputs, if it is damaged."""
-    found = read_note(note)
-    if note.exists() and not found:
+    digests = read_note(note)
+    if note.exists() and not digests:
         raise InputError(f"{note} is damaged; remove it if {what} are unchanged since the run began.")
-    return found
+    return digests
 
 
 def part_digests(config: Config) -> dict[str, str]:

@@ -236,12 +236,12 @@ class Mirror:
     def _names(self) -> list[str]:
         """The records, latest first; raises `InputError` if there are objects but no record."""
         names = self.bucket.versions()
-        found = sorted(filter(NAME.fullmatch, names), reverse=True)
-        if names and not found:
+        records = sorted(filter(NAME.fullmatch, names), reverse=True)
+        if names and not records:
             raise InputError(
                 f"{self.bucket.address} holds {next(iter(names))} and is no workdir of this program; use another --workdir."
             )
-        return found
+        return records
 
     def _read(self, name: str) -> dict[str, Any] | None:
         """Reads a record; None if it does not exist. Raises `InputError` if another program wrote it."""
@@ -252,7 +252,7 @@ class Mirror:
         with contextlib.suppress(AttributeError, KeyError, TypeError):
             states = {safe_name(file): state for file, state in (said["files"] or {}).items()}
             kinds = {str: [said["host"], said["started"], *states.values()], int: [said["pid"]], bool: [said["ended"]]}
-            if all(type(one) is kind for kind, found in kinds.items() for one in found):
+            if all(type(one) is kind for kind, values in kinds.items() for one in values):
                 return said
         raise InputError(
             f"{self.bucket.address}/{name} does not hold what this program writes there; remove it, or use another address."
@@ -309,9 +309,9 @@ def _copy(bucket: Bucket, cache: Path) -> Path:
 
 def _states(folder: Path) -> dict[str, str]:
     """Maps the complete files of a workdir to their sizes and modification times."""
-    found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
+    files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
     return {
         name: f"{path.stat().st_size} {path.stat().st_mtime_ns}"
-        for name, path in found.items()
+        for name, path in files.items()
         if not NOT_PUBLISHED.search(name) and path.is_file()
     }
