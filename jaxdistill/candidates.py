@@ -18,7 +18,7 @@ from jaxdistill.data.sources import local_files
 from jaxdistill.data.spread import over_processes
 from jaxdistill.evals import bm25
 from jaxdistill.evals.embedding_cache import EmbeddingCache, ScoreCache
-from jaxdistill.evals.evaluation import Index, InRoles, Model, Unit
+from jaxdistill.evals.evaluation import IndexModel, InRoles, Model, Unit
 from jaxdistill.evals.postprocess import Postprocessing
 from jaxdistill.evals.small_forms import SmallForm
 from jaxdistill.inference import Embedder
@@ -102,12 +102,12 @@ class Others:
     """A cross-encoder that reorders the first documents of a query."""
 
     @cached_property
-    def searched(self) -> Index | None:
+    def searched(self) -> IndexModel | None:
         """The index model; it encodes each text once, for all scored models."""
         if self.index is None:
             return None
         embed = self.index.embed(progress=_shows_progress())
-        return Index(EmbeddingCache(cast(Embed, embed)), EmbeddingCache(_in_role(embed, "document")))
+        return IndexModel(EmbeddingCache(cast(Embed, embed)), EmbeddingCache(_in_role(embed, "document")))
 
     @cached_property
     def scorer(self) -> Scorer | None:

@@ -34,7 +34,7 @@ RARITY = 1e-3
 POOLING = Pooling(tokens="mean")
 
 
-class Static(NamedTuple):
+class StaticTable(NamedTuple):
     """A static encoder as read from a folder."""
 
     architecture: Architecture
@@ -73,7 +73,7 @@ def normalizes(folder: Path) -> bool:
     return bool(setting(read_settings(path), "normalize", bool | None, None, file=path))
 
 
-def read(folder: Path) -> Static:
+def read(folder: Path) -> StaticTable:
     """Reads either format; raises `InputError` if the tensors are not a valid table."""
     of_model2vec = is_model2vec(folder)
     table = _table(read_checkpoint(folder), folder)
@@ -82,7 +82,7 @@ def read(folder: Path) -> Static:
     tokenizer = without_special_tokens(read_from)
     architecture = architecture_of(table, dropped=unknown_id(tokenizer) if of_model2vec else None)
     longest = min(own_limit(folder) or LONGEST, _max_length(folder) if of_model2vec else LONGEST)
-    return Static(architecture, table, tokenizer, longest)
+    return StaticTable(architecture, table, tokenizer, longest)
 
 
 def without_special_tokens(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 
 from jaxdistill.core import MASK_TOKENS, InputError
 from jaxdistill.data.chunks import Chunking
-from jaxdistill.data.token_parts import SUFFIX, Part
+from jaxdistill.data.token_parts import SUFFIX, TokenPart
 from jaxdistill.data.words import PROTECTED, STARTS, Tokenised, Unknown, tokenised_words
 
 SENTENCES = ("lengths", "words", "tokens")
@@ -88,7 +88,7 @@ class TokenStore:
             for name, (dtype, length, _) in info["arrays"].items()
         }
         self._place = {name: place for place, name in enumerate(self.columns)}
-        parts = [Part(path) for path in sorted((folder.parent / info["parts"]).glob(f"part-*{SUFFIX}"))]
+        parts = [TokenPart(path) for path in sorted((folder.parent / info["parts"]).glob(f"part-*{SUFFIX}"))]
         self._ends = np.cumsum([len(part) for part in parts])
         self._tokens = [[part.tokens(place) for part in parts] for place in range(len(self.columns))]
         self._longest: dict[str, int] = {}

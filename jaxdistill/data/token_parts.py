@@ -57,7 +57,7 @@ class Row(NamedTuple):
     cells: Sequence[str]
 
 
-class Tokens(NamedTuple):
+class PartTokens(NamedTuple):
     """A column of a part."""
 
     starts: Integer[np.ndarray, " rows+1"]
@@ -66,7 +66,7 @@ class Tokens(NamedTuple):
     texts: "pyarrow.Array"
 
 
-class Part:
+class TokenPart:
     """A part, memory-mapped."""
 
     def __init__(self, path: Path):
@@ -83,11 +83,11 @@ class Part:
         """A numeric column: `input_row`, one of `KEYS`, or `PLACE.COUNT`, one of `COUNTS` for the text column at a place."""
         return self._batch.column(name).to_numpy()
 
-    def tokens(self, place: int) -> Tokens:
+    def tokens(self, place: int) -> PartTokens:
         """The sentences of the text column at index `place`."""
         lists = self._batch.column(f"{place}.sentence")
         ids, marks = (lists.values.field(name).to_numpy() for name in ("id", "mark"))
-        return Tokens(lists.offsets.to_numpy(), ids, marks, self._batch.column(f"{place}.text"))
+        return PartTokens(lists.offsets.to_numpy(), ids, marks, self._batch.column(f"{place}.text"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ from jaxdistill.data.part_folder import PartFolder
 from jaxdistill.data.portions import portions
 from jaxdistill.data.roles import Roles
 from jaxdistill.data.store import SENTENCES, TokenStore, description_checksum, is_complete
-from jaxdistill.data.token_parts import COUNTS, Part, PartWriter, still_same
+from jaxdistill.data.token_parts import COUNTS, PartWriter, TokenPart, still_same
 from jaxdistill.data.words import Unknown
 from jaxdistill.files import make_folder_atomic
 from jaxdistill.files.reading import LINE_BYTES
@@ -155,7 +155,7 @@ def _write(
     portion_ends, begin = np.cumsum(parts.origin["portion_rows"]), 0
     with _Files(folder) as files:
         for number in range(parts.count):
-            part = Part(parts.path(number))
+            part = TokenPart(parts.path(number))
             rows = np.flatnonzero(kept[begin : begin + len(part)])
             inputs = part.numbers("input_row")[rows]
             per_portion += np.bincount(np.searchsorted(portion_ends, inputs, side="right"), minlength=len(per_portion))
@@ -206,7 +206,7 @@ def _rows_to_keep(
     """Whether the store keeps each row of the parts; adds the others to `counts`."""
 
     def each_part():  # one at a time: pages of a mapped file count as the process's memory once read
-        return (Part(parts.path(number)) for number in range(parts.count))
+        return (TokenPart(parts.path(number)) for number in range(parts.count))
 
     kept = []
     for part in each_part():

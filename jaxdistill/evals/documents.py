@@ -29,8 +29,8 @@ from jaxdistill.evals.evaluation import (
     Shown,
     Sources,
     Unit,
-    content_digest,
     index_ways,
+    records_digest,
 )
 from jaxdistill.evals.ranking import DEPTH, NDCG, measures, ordered
 from jaxdistill.evals.similarity import refuse_same_vectors, unit_or_zero_vectors
@@ -187,7 +187,7 @@ def units_of(
             name=f"{prefix}documents/{name}",
             protocol=f"{PROTOCOL}; judgements of the split {sources.split}{RERANKING * is_reranked}",
             files=tuple(known) if isinstance(known, SetFiles) else (),
-            content=content_digest(in_memory) if in_memory else "",
+            content=records_digest(in_memory) if in_memory else "",
             run=partial(_values, known, prefix),
             asks=(*(("index",) if asymmetric else ()), *(("reranker",) if is_reranked else ())),
             is_averaged=is_averaged,

@@ -37,7 +37,7 @@ class InRoles(NamedTuple):
     document: Embed
 
 
-class Index(NamedTuple):
+class IndexModel(NamedTuple):
     """The model that makes an index: without a role, and with its prompt for documents."""
 
     embed: Embed
@@ -56,7 +56,7 @@ class Model:
     """Size of the weights files."""
     in_roles: InRoles | None = None
     """The model with its prompts; None: it has no vectors."""
-    index: Index | None = None
+    index: IndexModel | None = None
     """The model that makes the index of asymmetric retrieval."""
     rank: Callable[[Sequence[str], Sequence[str], int], Ranking] | None = None
     """Ranks documents directly, for a model without vectors: (queries, documents, number of documents to return)."""
@@ -129,7 +129,7 @@ class Sources:
     """The names in `--tasks`."""
 
 
-def content_digest(content: Any) -> str:
+def records_digest(content: Any) -> str:
     """SHA-256 of plain (JSON) data."""
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.evals.evaluation import Absent, Evaluation, Model, Shown, Sources, Unit, absent, content_digest
+from jaxdistill.evals.evaluation import Absent, Evaluation, Model, Shown, Sources, Unit, absent, records_digest
 from jaxdistill.evals.read_table import table_rows, table_suffix
 from jaxdistill.evals.similarity import area_under_roc, similarities, spearman
 
@@ -145,7 +145,7 @@ def own_unit(known: Path | GradedPairs) -> Unit:
         name="pairs",
         protocol="Spearman of cosine similarity and score; AUC where all scores are 0 or 1",
         files=(known,) if is_file else (),
-        content="" if is_file else content_digest([known.first, known.second, known.scores.tolist()]),
+        content="" if is_file else records_digest([known.first, known.second, known.scores.tolist()]),
         run=partial(_values, known),
     )
 

@@ -14,7 +14,7 @@ import numpy as np
 from jaxdistill.assets import HELDOUT
 from jaxdistill.core import Embed, InputError
 from jaxdistill.data.sources import read, split_specs
-from jaxdistill.evals.evaluation import Index, InRoles, Model, content_digest
+from jaxdistill.evals.evaluation import IndexModel, InRoles, Model, records_digest
 from jaxdistill.ops.small_vectors import Form, as_read, check_packable, checked_dims, cut, ranges_of
 
 
@@ -31,7 +31,7 @@ class SmallForm:
 
     def digests(self) -> list[str]:
         """Digests of what determines scores here."""
-        return [str(self), *[content_digest(calibration())] * (self.dtype == "int8")]
+        return [str(self), *[records_digest(calibration())] * (self.dtype == "int8")]
 
     def of(self, model: Model, width: int) -> Model:
         """The model with vectors encoded to and decoded from this form.
@@ -55,7 +55,7 @@ class SmallForm:
         in_roles = model.in_roles and InRoles(
             query=partial(_cut_query, model.in_roles.query, dims), document=own(model.in_roles.document)
         )
-        index = model.index and Index(*map(stored(model.index.embed), model.index))
+        index = model.index and IndexModel(*map(stored(model.index.embed), model.index))
         return replace(model, embed=own(model.embed), in_roles=in_roles, index=index)
 
 

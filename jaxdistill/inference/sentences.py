@@ -32,7 +32,7 @@ def checked_sentences(given: Iterable[str], caller: str) -> list[str]:
 
 
 @runtime_checkable
-class Prompted(Protocol):
+class HasPrompts(Protocol):
     """A model with named prompts."""
 
     @property
@@ -45,7 +45,7 @@ class Prompted(Protocol):
     def default_prompt(self) -> str | None: ...
 
 
-def prompt_text(model: Prompted, name: str | None, text: str | None = None) -> str:
+def prompt_text(model: HasPrompts, name: str | None, text: str | None = None) -> str:
     """The text to prepend to a sentence: the prompt of this name (`none`: empty), or the given text.
 
     Raises:
