@@ -28,6 +28,7 @@ import numpy as np
 from jaxdistill import exports
 from jaxdistill.assets import HELDOUT
 from jaxdistill.calls import in_python_words, make_callable
+from jaxdistill.checkpoints.licences import check_licence
 from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.cli import Parser, any_path, run
 from jaxdistill.core import InputError, refuse
@@ -45,7 +46,9 @@ from jaxdistill.workdir.mirror import fetched_copy
 CALIBRATED = 200
 """Number of sentences of `--calibration` that are read."""
 ROUTER_ALONE = "--document_model goes with --model, and without --to: a router has no forms for other runtimes."
-PAGE_ALONE = "--demo goes without --to, --calibration, --document_model and --push_to_hub: it writes a page alone."
+PAGE_ALONE = (
+    "--demo goes without --to, --calibration, --document_model, --license and --push_to_hub: it writes a page alone."
+)
 
 
 def checkpoint_facts(workdir: str | Path, steps: Sequence[int], name: str) -> Facts:
@@ -72,6 +75,7 @@ def export_checkpoint(
     demo: bool = False,
     demo_text: str = "",
     transformers_js: str | Path = "",
+    license: str = "",
     push_to_hub: str = "",
     public: bool = False,
 ) -> Path:
@@ -91,6 +95,8 @@ def export_checkpoint(
       demo: write a page instead that finds the nearest of some sentences in the browser, as one types.
       demo_text: these sentences, at most 10,000; empty: 2,000 of the quickstart.
       transformers_js: folder of the npm package that the page runs on; empty: below `node_modules` in the current folder.
+      license: licence of the student for its card, such as `apache-2.0`, or `other:NAME:LINK` for one that the Hugging Face hub
+        does not list; empty: the one of what it was made from. A warning asks for it where it is unknown.
       push_to_hub: `OWNER/NAME` of a repository on the Hugging Face hub to push the folder to; a new one is private unless `public`.
 
     Raises:
@@ -100,10 +106,11 @@ def export_checkpoint(
     refuse([
         ((model is None) == (workdir is None or step is None), "give --workdir and --step of a run, or --model."),
         (document_model and (model is None or forms), ROUTER_ALONE),
-        (demo and (forms or document_model or calibration or push_to_hub), PAGE_ALONE),
+        (demo and (forms or document_model or calibration or license or push_to_hub), PAGE_ALONE),
         ((demo_text or transformers_js) and not demo, "--demo_text and --transformers_js are of a page; give --demo too."),
         (public and not push_to_hub, "--public is of a repository; give --push_to_hub=OWNER/NAME too."),
     ])  # fmt: skip
+    check_licence(license, "--license")
     if push_to_hub:
         hub.check(push_to_hub)
     exports.check(forms)
@@ -113,11 +120,12 @@ def export_checkpoint(
         return _page(out, partial(_student, workdir, step, model, of_run), demo_text, transformers_js)
     refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
     if document_model:
-        folder = export_router(_loaded(model), _loaded(document_model), out, spec=push_to_hub)
+        folder = export_router(_loaded(model), _loaded(document_model), out, spec=push_to_hub, licence=license)
     else:
         sentences = _sentences(calibration, CALIBRATED) if calibration else []
         student, facts = _student(workdir, step, model, out.name)
-        folder = export(student, out, facts=facts, to=forms, calibration=sentences, spec=push_to_hub)
+        given = {"to": forms, "calibration": sentences, "spec": push_to_hub, "licence": license}
+        folder = export(student, out, facts=facts, **given)
     return hub.pushed(folder, push_to_hub, public=public) if push_to_hub else folder
 
 
@@ -187,6 +195,7 @@ def main(arguments: Sequence[str]) -> None:
     add("--document_model", default="", help=document_model)
     add("--to", default="", help=f"forms for other runtimes, of {', '.join(exports.FORMS)}")
     add("--calibration", default="", help="text that gives the ranges of activations of onnx/model_int8.onnx")
+    add("--license", default="", help="licence for the card, such as apache-2.0; empty: that of what it was made from")
     add("--demo", action="store_true", help="write a page that finds sentences in the browser instead")
     add("--demo_text", default="", help=f"its sentences, at most {page.MOST:,}; empty: the quickstart's")
     npm = f"folder of the npm package {page.PACKAGE}; empty: ./node_modules/{page.PACKAGE}"

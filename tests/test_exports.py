@@ -147,13 +147,16 @@ def test_the_command_writes_onnx_in_four_forms_and_a_table_of_what_they_cost(tmp
 
 
 def test_a_training_ends_with_forms_that_its_report_shows(tmp_path, quick):
-    given = program.tiny_arguments(tmp_path, run__steps=2, evals__every=2, run__export_to="stablehlo")
+    given = program.tiny_arguments(
+        tmp_path, run__steps=2, evals__every=2, run__export_to="stablehlo", run__license="isc"
+    )
     train_command.main([*given, f"--workdir={tmp_path / 'run'}"])
     (row,) = [
         row
         for row in json.loads((tmp_path / "run" / "export" / "jaxdistill.json").read_text())["forms"]
         if "model.bin" in row["form"]
     ]
+    assert "\nlicense: isc\n" in (tmp_path / "run" / "export" / "README.md").read_text()
     page = (tmp_path / "run" / "report.html").read_text()
     assert "".join(f"<td>{cell}</td>" for cell in row.values()) in page and float(row["least cosine"]) > 0.9999
 

@@ -9,15 +9,19 @@ import yaml
 from huggingface_hub import ModelCard, metadata_load
 from huggingface_hub.repocard_data import model_index_to_eval_results
 
+from jaxdistill import export as export_command
 from jaxdistill.checkpoints.licences import common_languages, languages_of
 from jaxdistill.checkpoints.model import load_model
+from jaxdistill.config import parse_config
+from jaxdistill.core import InputError
 from jaxdistill.files.folders import MARK
 from jaxdistill.reporting.hub_results import RESULTS_FILE
 from jaxdistill.reporting.model_card import Checkpoint, Facts, Origin, Prompts, Training
 from jaxdistill.training import export as export_module
 from jaxdistill.training.export import card_of, export
+from jaxdistill.training.setup.build import checked_setup
 
-from tiny_models import tiny_model
+from tiny_models import made_from, tiny_model
 
 
 @pytest.fixture
@@ -78,6 +82,38 @@ def test_licence_and_languages_are_handed_down_from_export_to_export(model, tmp_
     first = load_model(str(export(model, tmp_path / "first", facts=facts)))
     data = data_of((export(first, tmp_path / "second") / "README.md").read_text())
     assert (data.license, data.language, data.base_model) == ("mit", ["en"], ["intfloat/e5-small"])
+
+
+def test_a_licence_is_asked_for_where_it_is_unknown_and_handed_down_once_stated(model, tmp_path, unchecked, caplog):
+    unknown = export(made_from(model, licences={"me/old": ""}), tmp_path / "unknown")
+    assert "unknown (me/old: not stated); state it with --license=ID" in caplog.text
+    caplog.clear()
+    other = "other:gemma-terms:https://ai.google.dev/gemma/terms"
+    export_command(model=str(unknown), out=tmp_path / "stated", license=other)
+    again = load_model(str(export(load_model(str(tmp_path / "stated")), tmp_path / "again")))
+    assert again.provenance.licence == other and not caplog.text
+    assert again.provenance.licences == {"me/old": ""}
+    data = data_of((tmp_path / "again" / "README.md").read_text())
+    assert (data.license, data.license_name, data.license_link) == ("other", *other.split(":", 2)[1:])
+    (tmp_path / "again" / MARK).unlink()  # as a card of the hub states it
+    assert load_model(str(tmp_path / "again")).provenance.licence == other
+
+
+def test_a_licence_that_contradicts_the_one_handed_down_is_said(model, tmp_path, unchecked, caplog):
+    model = made_from(model, licences={"a/b": "cc-by-nc-4.0", "c/d": ""})
+    text = (export(model, tmp_path / "out", licence="mit") / "README.md").read_text()
+    assert "its licence mit is not the one of what it was made from (a/b: cc-by-nc-4.0; c/d: not stated)" in caplog.text
+    assert (
+        data_of(text).license == "mit" and "| Licence | mit |" in text and "a/b: cc-by-nc-4.0; c/d: not stated" in text
+    )
+
+
+@pytest.mark.parametrize("given", ["MIT", "apache2", "other", "other:name", "other:my terms:https://x.org", "mit, isc"])
+def test_what_is_no_licence_of_the_hub_is_refused_before_anything_is_read(tmp_path, given):
+    with pytest.raises(InputError, match="is no licence of the Hugging Face hub.* or other:NAME:LINK with the name"):
+        export_command(model=tmp_path / "absent", out=tmp_path / "out", license=given)
+    with pytest.raises(InputError, match="run.license='MIT' is no licence .* Did you mean mit"):
+        checked_setup(parse_config({"objective": {"name": "congen"}, "run": {"license": "MIT"}}))
 
 
 @pytest.mark.parametrize("roles", [False, True])

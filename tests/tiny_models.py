@@ -82,6 +82,11 @@ def tiny_model(folder, *, pooling="mean", head=None, seed=0, scale=10.0, max_len
     )
 
 
+def made_from(model, **stated):
+    """The model with another provenance: `licences`, `licence`, `languages` or `source`."""
+    return dataclasses.replace(model, provenance=dataclasses.replace(model.provenance, **stated))
+
+
 def saved_tiny_model(folder) -> str:
     """The folder of a `tiny_model` without prompts."""
     save(dataclasses.replace(tiny_model(folder / "tokenizer"), prompts={}), folder / "export")

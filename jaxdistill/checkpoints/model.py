@@ -11,7 +11,7 @@ import numpy as np
 import tokenizers
 
 from jaxdistill.checkpoints import static
-from jaxdistill.checkpoints.licences import languages_of, licences_of
+from jaxdistill.checkpoints.licences import languages_of, licence_of, licences_of
 from jaxdistill.checkpoints.locate import locate
 from jaxdistill.checkpoints.modules import Modules, read_modules, sentence_tensors
 from jaxdistill.checkpoints.prompts import prompt_text, prompts_of, with_asked
@@ -50,6 +50,8 @@ class Provenance:
     """Name of the checkpoint's own default prompt; the model's is another if one was requested."""
     licences: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Maps the models that it was made from (itself, for an original) to the licences that their cards state."""
+    licence: str = ""
+    """Its own licence: stated, or common to these models; empty if unknown."""
     languages: tuple[str, ...] = ()
     """Languages that its card states, such as `en`."""
     kept_layers: tuple[int, ...] = ()
@@ -240,11 +242,13 @@ def _read_model(
     """A model of these parts, with the prompts, licences and languages that its folder states."""
     texts, default_prompt = prompts_of(modules, prompt, folder)
     tokenizer.enable_truncation(max_length)
+    licences = licences_of(folder, str(spec))
     provenance = Provenance(
         source=str(spec),
         tokenizer_folder=modules.transformer,
         default_prompt=modules.prompts.default,
-        licences=licences_of(folder, str(spec)),
+        licences=licences,
+        licence=licence_of(folder, licences),
         languages=tuple(languages_of(folder)),
     )
     return SentenceModel(

@@ -186,6 +186,9 @@ class RunOptions:
     export_to: str = ""
     """Forms for other runtimes to add to the export, separated by commas: onnx, openvino, litert, stablehlo,
     gguf (docs/deployment.md)."""
+    license: str = ""
+    """Licence of the student, such as `apache-2.0`, or `other:NAME:LINK` for one that the Hugging Face hub does not list;
+    empty: the one that the cards of teacher and student have in common."""
     wandb: bool = False
     """Also log to Weights & Biases, with the account configured for it."""
     parts: str = ""

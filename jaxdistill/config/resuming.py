@@ -7,7 +7,7 @@ from jaxdistill.core import InputError
 
 WITHOUT_EFFECT = (
     "run.log_every", "run.save_every", "run.keep", "run.remat", "run.model_axis", "run.sharding", "run.slices", "run.profile",
-    "run.export_to", "run.wandb", "run.paper", "data.cache_folder", "data.max_line_bytes", "data.max_unknown",
+    "run.export_to", "run.license", "run.wandb", "run.paper", "data.cache_folder", "data.max_line_bytes", "data.max_unknown",
 )  # fmt: skip
 """Options that do not change the student, except for rounding."""
 EXTENSIONS = (

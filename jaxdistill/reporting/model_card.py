@@ -7,12 +7,13 @@ import dataclasses
 import json
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from jaxdistill.checkpoints.licences import common_licence, licence_metadata
 from jaxdistill.core import InputError
 from jaxdistill.files import write_atomic
 from jaxdistill.paths import is_hub_name, public_name
@@ -34,8 +35,15 @@ class Origin:
     """Origin of the student's weights, such as `layers 1,3,5 of all-MiniLM-L6-v2`."""
     licences: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Maps the models that the student was made from to their licences; empty if their cards state none."""
+    licence: str = ""
+    """The student's own, as the user states it for the student or these models; empty: see `known_licence`."""
     languages: str = ""
     """Languages common to the cards of these models, such as `en, de`."""
+
+    @property
+    def known_licence(self) -> str:
+        """The student's licence: stated, or else the one that all these models have; empty if unknown."""
+        return self.licence or common_licence(self.licences.values())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -216,7 +224,7 @@ def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -
     base = [name for name in facts.origin.licences if is_hub_name(name) and not name.endswith("/export")]
     found = {
         "language": facts.origin.languages.split(", ") if facts.origin.languages else [],
-        "license": _common_licence(facts.origin.licences.values()),
+        **licence_metadata(facts.origin.known_licence),
         "library_name": "".join(library),
         "pipeline_tag": "text-ranking" if reads_pairs else "sentence-similarity",
         "base_model": base,
@@ -226,9 +234,3 @@ def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -
         "model-index": model_index(facts.name, facts.checkpoint.scores),
     }
     return {name: value for name, value in found.items() if value}
-
-
-def _common_licence(licences: Collection[str]) -> str:
-    """The licence common to all models that a student was made from; empty if they differ or one states none."""
-    first = next(iter(licences), "")
-    return first if all(one == first for one in licences) and "," not in first else ""

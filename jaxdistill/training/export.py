@@ -9,7 +9,7 @@ import dataclasses
 import errno
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from jaxtyping import Float
 
 from jaxdistill import exports
 from jaxdistill.checkpoints.folder import check_exportable, save, write_json
+from jaxdistill.checkpoints.licences import common_languages, common_licence
 from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.checkpoints.router import save_router
 from jaxdistill.core import InputError
@@ -28,7 +29,7 @@ from jaxdistill.files.folders import replacing
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import public_name
 from jaxdistill.reporting.hub_results import write_results
-from jaxdistill.reporting.model_card import Facts, model_card
+from jaxdistill.reporting.model_card import Facts, Origin, model_card
 from jaxdistill.reporting.templates import filled
 from jaxdistill.versions import versions
 
@@ -58,6 +59,7 @@ def export(
     to: Sequence[str] = (),
     calibration: Sequence[str] = (),
     spec: str = "",
+    licence: str = "",
 ) -> Path:
     """Saves `model`, loads it again and compares the embeddings of `sentences`; returns the folder.
 
@@ -66,6 +68,7 @@ def export(
       to: forms for other runtimes (`exports.FORMS`), which are also compared with the model; the card gives the differences.
       calibration: sentences for ONNX with 8-bit activations, see `exports.add`.
       spec: name of the model in the card's code; empty: its path, or the folder's name.
+      licence: of the exported model, as `check_licence` allows it; empty: the one in `facts`, or handed down.
 
     Raises:
       InputError: the format cannot express the model, `folder` holds something else, the disk is full, or the reloaded
@@ -83,12 +86,16 @@ def export(
             pooling,
         )
     facts = facts or Facts(name=folder.name)
-    if not facts.origin.licences:
-        languages = facts.origin.languages or ", ".join(model.provenance.languages)
-        origin = dataclasses.replace(facts.origin, licences=dict(model.provenance.licences), languages=languages)
-        facts = dataclasses.replace(facts, origin=origin)
+    origin = facts.origin
+    if not origin.licences:
+        own = _origin_of(model)
+        languages = origin.languages or own.languages
+        origin = dataclasses.replace(
+            origin, licences=own.licences, licence=origin.licence or own.licence, languages=languages
+        )
+    facts = dataclasses.replace(facts, origin=_licensed(origin, licence, folder))
     trained_for = {} if facts.index.vectors == "float" else {"trained_for_vectors": facts.index.vectors}
-    with _put_in_place(folder, digest=model.digest(), licences=facts.origin.licences, more=trained_for) as (new, mark):
+    with _put_in_place(folder, model.digest(), facts.origin, **trained_for) as (new, mark):
         save(model, new, card=card_of(model, facts, spec=spec or _spec(folder)))
         write_results(new, facts.checkpoint.scores, reads_pairs=model.definition.reads_pairs)
         if facts.index.dims:
@@ -100,6 +107,32 @@ def export(
     return folder
 
 
+def _origin_of(*models: SentenceModel) -> Origin:
+    """Licences and languages of what is made from these models."""
+    known = [model.provenance for model in models]
+    return Origin(
+        licences={name: licence for one in known for name, licence in one.licences.items()},
+        licence=common_licence(one.licence for one in known),
+        languages=", ".join(common_languages(one.languages for one in known)),
+    )
+
+
+def _licensed(origin: Origin, stated: str, folder: Path) -> Origin:
+    """The origin with the stated licence, or else the one handed down; a warning says if it is unknown or contradicts another."""
+    origin = dataclasses.replace(origin, licence=stated or origin.licence)
+    licence = origin.known_licence
+    listed = "; ".join(f"{name}: {found or 'not stated'}" for name, found in origin.licences.items()) or "no card"
+    if not licence:
+        log.warning(
+            "%s: its licence is unknown (%s); state it with --license=ID, in a training --config.run.license=ID",
+            folder,
+            listed,
+        )
+    elif any(found not in ("", licence) for found in origin.licences.values()):
+        log.warning("%s: its licence %s is not the one of what it was made from (%s)", folder, licence, listed)
+    return origin
+
+
 def _name_widths(config: Path, dims: str, width: int) -> None:
     """Lists nested widths and the full one in `config.json`, where vLLM and SGLang look for the widths to offer."""
     if config.exists():  # a static table in sentence-transformers' format has none
@@ -107,7 +140,9 @@ def _name_widths(config: Path, dims: str, width: int) -> None:
         write_json(config, json.loads(config.read_text("utf-8")) | {"matryoshka_dimensions": widths})
 
 
-def export_router(query: SentenceModel, document: SentenceModel, folder: str | Path, *, spec: str = "") -> Path:
+def export_router(
+    query: SentenceModel, document: SentenceModel, folder: str | Path, *, spec: str = "", licence: str = ""
+) -> Path:
     """Saves a student for queries with the index's model for documents, as sentence-transformers' `Router`; returns the folder.
 
     If that library is installed, compares the vectors of both models with it.
@@ -123,13 +158,13 @@ def export_router(query: SentenceModel, document: SentenceModel, folder: str | P
                 f"{model.source} has pooling {model.definition.pooling}, for which sentence-transformers has no module, and Router is"
                 " its own; use another model."
             )
+    origin = _licensed(_origin_of(query, document), licence, folder)
     card = filled(
         "router_card.md",
         title=folder.name, spec=spec or _spec(folder), query=public_name(query.source), document=public_name(document.source),
         parameters=(query.parameter_count, document.parameter_count), width=query.definition.embedding_width,
     )  # fmt: skip
-    licences = {**query.provenance.licences, **document.provenance.licences}
-    with _put_in_place(folder, digest=f"{query.digest()} {document.digest()}", licences=licences) as (new, _):
+    with _put_in_place(folder, f"{query.digest()} {document.digest()}", origin) as (new, _):
         new.mkdir()
         save_router(query, document, new, card=card)
         _refuse_difference(_router_difference(query, document, new), folder)
@@ -152,7 +187,7 @@ def export_demo(
     if reason := demo.refusal(model):
         raise InputError(f"--demo cannot hold this model: {reason}.")
     demo.refuse_other(folder)
-    with _put_in_place(folder, digest=model.digest(), licences=model.provenance.licences) as (new, _):
+    with _put_in_place(folder, model.digest(), _origin_of(model)) as (new, _):
         demo.write(model, new, name=name, sentences=sentences, runtime=runtime)
     return folder
 
@@ -173,11 +208,10 @@ def _router_difference(query: SentenceModel, document: SentenceModel, folder: Pa
 
 
 @contextlib.contextmanager
-def _put_in_place(
-    folder: Path, *, digest: str, licences: Mapping[str, str], more: Mapping[str, str] | None = None
-) -> Iterator[tuple[Path, dict[str, Any]]]:
+def _put_in_place(folder: Path, digest: str, origin: Origin, **more: str) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Yields a folder to write to, and the facts of its marker; it then replaces `folder`, which an error leaves unchanged."""
-    mark = {"model_digest": digest, "versions": versions(), "licences": dict(licences), **(more or {})}
+    licences = {"licences": dict(origin.licences), "licence": origin.licence}
+    mark = {"model_digest": digest, "versions": versions(), **licences, **more}
     try:
         with replacing(folder, mark) as new:
             yield new, mark

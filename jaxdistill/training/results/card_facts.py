@@ -1,6 +1,6 @@
 """Gathers what a model card says of a training."""
 
-from jaxdistill.checkpoints.licences import common_languages
+from jaxdistill.checkpoints.licences import common_languages, common_licence
 from jaxdistill.data import sources
 from jaxdistill.paths import public_name, without_folders
 from jaxdistill.reporting.model_card import (
@@ -38,6 +38,7 @@ def facts_of(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], co
         teacher=", ".join(map(public_name, teachers)),
         student=without_folders(run.models.student.source, origins),
         licences={name: licence for model in made_from for name, licence in model.provenance.licences.items()},
+        licence=run.config.run.license or common_licence(model.provenance.licence for model in made_from),
         languages=", ".join(common_languages(model.provenance.languages for model in made_from)),
     )
     training = Training(

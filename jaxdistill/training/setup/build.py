@@ -11,6 +11,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.typing import DTypeLike
 
 from jaxdistill import exports
+from jaxdistill.checkpoints.licences import check_licence
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import Config
@@ -116,6 +117,7 @@ def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int
     """
     parts.use(config.run.parts)
     profiled_steps(config.run.profile)
+    check_licence(config.run.license, "run.license")
     if config.student.pooling:
         Pooling.parse(config.student.pooling)
     specs = sources.split_specs(config.data.text)
