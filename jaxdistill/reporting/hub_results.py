@@ -21,9 +21,10 @@ TITLES = {"sts-b": "STS-B", "sts-b-dev": "STS-B dev"}
 TASKS: Mapping[str, str] = {name: name.upper() for name in sts.SUBSETS} | {"sts-b": "STSBenchmark"}
 """Maps sets to the tasks of MTEB that score the same pairs; MTEB's SICK-R has others."""
 NOTE = (
-    "Spearman correlation of cosine similarity and gold score, all pairs of a set together, on the lower-cased and tokenised "
-    "text of SentEval; scored by jaxdistill {version}"
+    "Spearman correlation of {alike} and gold score, all pairs of the set together, on the file {file} of a data folder, whose "
+    "text may be prepared otherwise than the hub's (SentEval's is lower-cased and tokenised); scored by jaxdistill {version}"
 )
+"""How a score was made. Trainings score files of a data folder alone, never the hub's copies."""
 
 
 def model_index(name: str, scores: Mapping[str, float]) -> list[dict[str, Any]]:
@@ -55,11 +56,14 @@ def write_results(folder: Path, scores: Mapping[str, float], *, reads_pairs: boo
       scores: as of `model_index`.
       reads_pairs: whether the model is a cross-encoder, which scores pairs without cosine similarity.
     """
-    note = NOTE.format(version=versions()["jaxdistill"])
-    note = note.replace("cosine similarity", "the model's score") if reads_pairs else note
+    made = {"alike": "the model's score" if reads_pairs else "cosine similarity", "version": versions()["jaxdistill"]}
     # No date: the hub then shows the date of the commit, and an export made again has the same bytes.
     results = [
-        {"dataset": {"id": sts.SETS[known].hub, "task_id": TASKS[known]}, "value": value, "notes": note}
+        {
+            "dataset": {"id": sts.SETS[known].hub, "task_id": TASKS[known]},
+            "value": value,
+            "notes": NOTE.format(file=sts.SETS[known].file, **made),
+        }
         for known, value in _of_public_sets(scores).items()
         if known in TASKS
     ]
