@@ -20,7 +20,6 @@ import operator
 import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -32,9 +31,10 @@ from jaxdistill.checkpoints.licences import check_licence
 from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.cli import Parser, any_path, run
 from jaxdistill.core import InputError, refuse
-from jaxdistill.data.sources import read, split_specs
+from jaxdistill.data.sources import split_specs
 from jaxdistill.exports import demo as page
 from jaxdistill.exports import hub
+from jaxdistill.exports.measuring import sentences
 from jaxdistill.files import is_remote, local
 from jaxdistill.files.folders import refuse_foreign
 from jaxdistill.paths import delivered, public_name
@@ -122,9 +122,9 @@ def export_checkpoint(
     if document_model:
         folder = export_router(_loaded(model), _loaded(document_model), out, spec=push_to_hub, licence=license)
     else:
-        sentences = _sentences(calibration, CALIBRATED) if calibration else []
+        texts = sentences(calibration, CALIBRATED) if calibration else []
         student, facts = _student(workdir, step, model, out.name)
-        given = {"to": forms, "calibration": sentences, "spec": push_to_hub, "licence": license}
+        given = {"to": forms, "calibration": texts, "spec": push_to_hub, "licence": license}
         folder = export(student, out, facts=facts, **given)
     return hub.pushed(folder, push_to_hub, public=public) if push_to_hub else folder
 
@@ -132,18 +132,10 @@ def export_checkpoint(
 def _page(out: Path, student: Callable[[], tuple[SentenceModel, Facts | None]], text: str, runtime: str | Path) -> Path:
     """Writes the page of `--demo`; reads the student once all else is there."""
     page.refuse_other(out)
-    files, sentences = page.runtime_files(runtime), _sentences(text or HELDOUT, page.MOST)
+    files, texts = page.runtime_files(runtime), sentences(text or HELDOUT, page.MOST)
     model, facts = student()
     name = facts.name if facts else public_name(model.source)
-    return export_demo(model, out, name=name, sentences=sentences, runtime=files)
-
-
-def _sentences(text: str, most: int) -> list[str]:
-    """The first different sentences of a text."""
-    lines = list(dict.fromkeys(islice((line for (line,) in read([text]) if line.strip()), most)))
-    if not lines:
-        raise InputError(f"{text} has no sentence; give a text with one a line.")
-    return lines
+    return export_demo(model, out, name=name, sentences=texts, runtime=files)
 
 
 def _student(

@@ -15,7 +15,7 @@ from jaxtyping import Bool
 from jaxdistill import paths
 from jaxdistill.assets import HELDOUT
 from jaxdistill.checkpoints.model import SentenceModel
-from jaxdistill.core import Embed, Scorer
+from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.data.sources import read
 from jaxdistill.evals.pairs import pairs_spearman
 from jaxdistill.evals.similarity import spearman, unit_rows
@@ -102,8 +102,7 @@ class Reference:
 
     def __init__(self, model: SentenceModel):
         self.model, self._pairs = model, model.definition.reads_pairs
-        lines = list(dict.fromkeys(line for (line,) in read([HELDOUT]) if line.strip()))
-        self.sentences = [*lines[:COMPARED], *OTHER_SCRIPTS]
+        self.sentences = [*sentences(HELDOUT, COMPARED), *OTHER_SCRIPTS]
         self._own = self._results(Embedder(model), self.sentences)
         folder = paths.data_folder()
         self._dev = None if folder is None else read_set("sts-b-dev", sts_folder(folder))
@@ -172,6 +171,19 @@ class Reference:
     def _alike(self, results: np.ndarray) -> np.ndarray:
         """Similarities of neighbouring sentences."""
         return results if self._pairs else np.sum(results * np.roll(results, -1, axis=0), axis=1)
+
+
+def sentences(text: str, most: int) -> list[str]:
+    """The first different sentences of a text; raises `InputError` if it has none."""
+    found: dict[str, None] = {}
+    for (line,) in read([text]):
+        if line.strip():
+            found[line] = None
+        if len(found) == most:
+            break
+    if not found:
+        raise InputError(f"{text} has no sentence; give a text with one a line.")
+    return list(found)
 
 
 class _Scored:
