@@ -14,6 +14,7 @@ from jaxdistill.checkpoints.licences import common_languages, languages_of
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
+from jaxdistill.exports import FORMS
 from jaxdistill.files.folders import MARK
 from jaxdistill.reporting.hub_results import RESULTS_FILE
 from jaxdistill.reporting.model_card import Checkpoint, Facts, Origin, Prompts, Training
@@ -116,6 +117,19 @@ def test_what_is_no_licence_of_the_hub_is_refused_before_anything_is_read(tmp_pa
         checked_setup(parse_config({"objective": {"name": "congen"}, "run": {"license": "MIT"}}))
 
 
+def test_how_a_student_was_made_is_handed_down_with_it_alone(model, tmp_path, unchecked):
+    training = Training(command="python -m jaxdistill.main --config=c.py", seed=7, data="hf:org/news:train:text")
+    made = Facts(name="run", training=training, checkpoint=Checkpoint(steps=9, scores={"sts12": 0.7}))
+    export(model, tmp_path / "first", facts=made)
+    first = load_model(str(tmp_path / "first"))
+    text = (export(first, tmp_path / "second") / "README.md").read_text()
+    assert "| Seed | 7 |" in text and f"`{training.command}`" in text and "| sts12 | 70.00 |" in text
+    assert "# second\n" in text and data_of(text).datasets == ["org/news"]
+    assert (tmp_path / "second" / RESULTS_FILE).is_file()
+    other = dataclasses.replace(first, max_length=8)
+    assert training.command not in (export(other, tmp_path / "third") / "README.md").read_text()
+
+
 @pytest.mark.parametrize("roles", [False, True])
 def test_the_code_runs_as_printed_where_the_training_ran(model, tmp_path, monkeypatch, unchecked, roles):
     monkeypatch.chdir(tmp_path)
@@ -124,7 +138,7 @@ def test_the_code_runs_as_printed_where_the_training_ran(model, tmp_path, monkey
     text = (export(model, "runs/l3/export", facts=facts) / "README.md").read_text(encoding="utf-8")
     assert text.count('"runs/l3/export"') == 2 and str(tmp_path) not in text
     found = []
-    for block in text.split("```python\n")[1:]:
+    for block in text.split("```python\n")[1:3]:  # the third is for MTEB
         exec(block.partition("```")[0], made := {})
         found.append([made["queries"], made["documents"]] if roles else [made["vectors"]])
     for theirs, ours in zip(*found, strict=True):
@@ -166,9 +180,32 @@ def test_the_hub_finds_scores_on_public_sets_in_the_card_and_beside_it(model, tm
     assert {(one.task_id, one.value) for one in entries} == {("STS12", 70.0), ("STSBenchmark", 80.0)}
     for one in entries:
         assert get_task(one.task_id).metadata.dataset["path"] == one.dataset_id and "cosine" in one.notes
+    noted = {one.task_id: one.notes for one in entries}
+    assert "the file sts12.test.tsv.gz of" in noted["STS12"] and "stsb.test.tsv.gz" in noted["STSBenchmark"]
     assert RESULTS_FILE in json.loads((folder / MARK).read_text())["files"]
     assert not (export(model, tmp_path / "plain") / ".eval_results").exists()
     assert "model-index" not in metadata_load(tmp_path / "plain" / "README.md")
+
+
+def test_an_export_with_scores_and_every_form_loads_in_sentence_transformers(model, tmp_path, unchecked):
+    """Files that it would misread if it opened them."""
+    from sentence_transformers import SentenceTransformer
+
+    folder = export(model, tmp_path / "l3", facts=Facts(name="l3", checkpoint=Checkpoint(scores=SCORES)))
+    before = SentenceTransformer(str(folder), device="cpu").encode(["the cat"])
+    files = (
+        "onnx/model.onnx",
+        "openvino/openvino_model.xml",
+        "litert/model.tflite",
+        "stablehlo/model.bin",
+        "gguf/model.gguf",
+    )
+    assert [file.partition("/")[0] for file in files] == [*FORMS]
+    for file in files:
+        (folder / file).parent.mkdir()
+        (folder / file).write_bytes(b"no such file")
+    assert (folder / RESULTS_FILE).is_file()
+    np.testing.assert_array_equal(SentenceTransformer(str(folder), device="cpu").encode(["the cat"]), before)
 
 
 def test_text_from_the_hub_is_named_in_the_metadata(model):

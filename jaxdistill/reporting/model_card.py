@@ -180,6 +180,7 @@ def model_card(
     reads_pairs: bool,
     forms: Sequence[Mapping[str, str]] = (),
     head_in_tokens: bool = True,
+    mteb: Mapping[str, Any] | None = None,
 ) -> str:
     """The README of an exported model: markdown with the YAML header that model hubs read.
 
@@ -191,6 +192,7 @@ def model_card(
       reads_pairs: whether the model is a cross-encoder.
       forms: measurements of forms for other runtimes: rows that map columns to cells.
       head_in_tokens: whether the mean of ONNX's token vectors is the sentence vector.
+      mteb: arguments of MTEB's `ModelMeta`; None: the card has no draft of one.
     """
     return filled(
         "model_card.md",
@@ -205,8 +207,9 @@ def model_card(
         reads_pairs=reads_pairs,
         forms=forms,
         head_in_tokens=head_in_tokens,
-        metadata=yaml.safe_dump(_metadata(facts, in_sentence_transformers, reads_pairs), sort_keys=False),
-        licences="; ".join(f"{name}: {licence or 'not stated'}" for name, licence in facts.origin.licences.items()),
+        mteb=mteb,
+        metadata=_metadata(facts, in_sentence_transformers, reads_pairs),
+        licences=_listed(facts.origin.licences),
         software=", ".join(f"{name} {version}" for name, version in versions().items()),
     )
 
@@ -216,12 +219,49 @@ def averaged_steps(steps: Sequence[int]) -> str:
     return ", ".join(map(str, steps)) if len(steps) > 1 else ""
 
 
-def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -> dict[str, Any]:
+def router_card(facts: Facts, *, spec: str, query: str, document: str, parameters: tuple[int, int], width: int) -> str:
+    """The README of a `Router`.
+
+    Args:
+      facts: its name, and the origin of both models.
+      spec: name of the folder in the code example.
+      query, document: names of the two models.
+      parameters: their numbers of parameters.
+      width: width of their vectors.
+    """
+    return filled(
+        "router_card.md",
+        facts=facts,
+        spec=spec,
+        query=query,
+        document=document,
+        parameters=parameters,
+        width=width,
+        metadata=_metadata(facts, in_sentence_transformers=True, reads_pairs=False),
+        licences=_listed(facts.origin.licences),
+    )
+
+
+def base_models(origin: Origin) -> list[str]:
+    """Models of the hub that a student was made from."""
+    # An export that states no origin has its public name here, which looks like a hub's.
+    return [name for name in origin.licences if is_hub_name(name) and not name.endswith("/export")]
+
+
+def hub_datasets(facts: Facts) -> list[str]:
+    """Data sets of the hub among the text of the training."""
+    return [*dict.fromkeys(HUB_DATA.findall(facts.training.data))]
+
+
+def _listed(licences: Mapping[str, str]) -> str:
+    return "; ".join(f"{name}: {licence or 'not stated'}" for name, licence in licences.items())
+
+
+def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -> str:
     """The YAML header for model hubs: https://huggingface.co/docs/hub/model-cards. Leaves out fields of unknown value."""
     library = ["sentence-transformers"] if in_sentence_transformers else []
     kinds = ["cross-encoder", "text-ranking"] if reads_pairs else ["sentence-similarity", "feature-extraction"]
-    # An export that states no origin has its public name here, which looks like a hub's.
-    base = [name for name in facts.origin.licences if is_hub_name(name) and not name.endswith("/export")]
+    base = base_models(facts.origin)
     found = {
         "language": facts.origin.languages.split(", ") if facts.origin.languages else [],
         **licence_metadata(facts.origin.known_licence),
@@ -229,8 +269,8 @@ def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -
         "pipeline_tag": "text-ranking" if reads_pairs else "sentence-similarity",
         "base_model": base,
         "base_model_relation": "finetune" if base else "",  # otherwise hubs take several base models for a merge
-        "datasets": [*dict.fromkeys(HUB_DATA.findall(facts.training.data))],
+        "datasets": hub_datasets(facts),
         "tags": [*library, *kinds, "distillation", "jaxdistill"],
         "model-index": model_index(facts.name, facts.checkpoint.scores),
     }
-    return {name: value for name, value in found.items() if value}
+    return yaml.safe_dump({name: value for name, value in found.items() if value}, sort_keys=False, allow_unicode=True)

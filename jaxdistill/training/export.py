@@ -10,6 +10,7 @@ import errno
 import json
 import logging
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,14 @@ from jaxdistill.core import InputError
 from jaxdistill.evals.similarity import unit_rows
 from jaxdistill.exports import demo
 from jaxdistill.files import local
-from jaxdistill.files.folders import replacing
+from jaxdistill.files.folders import MARK, replacing
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import public_name
 from jaxdistill.reporting.hub_results import write_results
-from jaxdistill.reporting.model_card import Facts, Origin, model_card
-from jaxdistill.reporting.templates import filled
+from jaxdistill.reporting.model_card import Facts, Origin, model_card, read_facts, router_card, write_facts
+from jaxdistill.reporting.mteb_entry import mteb_entry
 from jaxdistill.versions import versions
+from jaxdistill.workdir.folder import read_note
 
 log = logging.getLogger(__name__)
 
@@ -64,10 +66,10 @@ def export(
     """Saves `model`, loads it again and compares the embeddings of `sentences`; returns the folder.
 
     Args:
-      facts: how the model was made, for its card; None: the card describes the model alone.
+      facts: how the model was made, for its card; None: as the export says that it was loaded from.
       to: forms for other runtimes (`exports.FORMS`), which are also compared with the model; the card gives the differences.
       calibration: sentences for ONNX with 8-bit activations, see `exports.add`.
-      spec: name of the model in the card's code; empty: its path, or the folder's name.
+      spec: name of the model on the hub, for its card; empty: the card has its path, or the folder's name.
       licence: of the exported model, as `check_licence` allows it; empty: the one in `facts`, or handed down.
 
     Raises:
@@ -85,7 +87,7 @@ def export(
             folder,
             pooling,
         )
-    facts = facts or Facts(name=folder.name)
+    facts = facts or dataclasses.replace(_facts_of(model) or Facts(name=""), name=folder.name)
     origin = facts.origin
     if not origin.licences:
         own = _origin_of(model)
@@ -96,13 +98,15 @@ def export(
     facts = dataclasses.replace(facts, origin=_licensed(origin, licence, folder))
     trained_for = {} if facts.index.vectors == "float" else {"trained_for_vectors": facts.index.vectors}
     with _put_in_place(folder, model.digest(), facts.origin, **trained_for) as (new, mark):
-        save(model, new, card=card_of(model, facts, spec=spec or _spec(folder)))
+        card = partial(card_of, model, facts, spec=spec or _spec(folder), hub_name=spec)
+        save(model, new, card=card())
+        write_facts(new, facts)
         write_results(new, facts.checkpoint.scores, reads_pairs=model.definition.reads_pairs)
         if facts.index.dims:
             _name_widths(new / "config.json", facts.index.dims, model.definition.embedding_width)
         _refuse_difference(largest_difference(model, load_model(str(new)), sentences), folder)
         if rows := exports.add(to, model, new, size=weights_bytes(new), calibration=calibration):
-            (new / "README.md").write_text(card_of(model, facts, spec=spec or _spec(folder), forms=rows), "utf-8")
+            (new / "README.md").write_text(card(forms=rows), "utf-8")
             mark["forms"] = exports.table(rows)
     return folder
 
@@ -115,6 +119,13 @@ def _origin_of(*models: SentenceModel) -> Origin:
         licence=common_licence(one.licence for one in known),
         languages=", ".join(common_languages(one.languages for one in known)),
     )
+
+
+def _facts_of(model: SentenceModel) -> Facts | None:
+    """The facts of the export that the model was loaded from; None for another model, and for one that was changed since."""
+    folder = model.provenance.tokenizer_folder
+    digest = read_note(folder / MARK).get("model_digest")
+    return read_facts(folder) if digest and digest == model.digest() else None
 
 
 def _licensed(origin: Origin, stated: str, folder: Path) -> Origin:
@@ -159,11 +170,14 @@ def export_router(
                 " its own; use another model."
             )
     origin = _licensed(_origin_of(query, document), licence, folder)
-    card = filled(
-        "router_card.md",
-        title=folder.name, spec=spec or _spec(folder), query=public_name(query.source), document=public_name(document.source),
-        parameters=(query.parameter_count, document.parameter_count), width=query.definition.embedding_width,
-    )  # fmt: skip
+    card = router_card(
+        Facts(name=folder.name, origin=origin),
+        spec=spec or _spec(folder),
+        query=public_name(query.source),
+        document=public_name(document.source),
+        parameters=(query.parameter_count, document.parameter_count),
+        width=query.definition.embedding_width,
+    )
     with _put_in_place(folder, f"{query.digest()} {document.digest()}", origin) as (new, _):
         new.mkdir()
         save_router(query, document, new, card=card)
@@ -246,8 +260,18 @@ def _spec(folder: Path) -> str:
     return folder.relative_to(here).as_posix() if inside else public_name(str(folder))
 
 
-def card_of(model: SentenceModel, facts: Facts, *, spec: str, forms: Sequence[exports.Measured] = ()) -> str:
-    """A model card with these facts; its code examples load `spec`, and it lists how `forms` compare with the model."""
+def card_of(
+    model: SentenceModel, facts: Facts, *, spec: str, hub_name: str = "", forms: Sequence[exports.Measured] = ()
+) -> str:
+    """A model card with these facts.
+
+    Args:
+      spec: what the code examples load.
+      hub_name: its name on the hub, for MTEB; empty if it is not there.
+      forms: how forms for other runtimes compare with the model.
+    """
+    is_standard = model.definition.pooling.in_sentence_transformers
+    added = {row.name.partition("/")[0] for row in forms}
     return model_card(
         facts,
         spec=spec,
@@ -256,10 +280,11 @@ def card_of(model: SentenceModel, facts: Facts, *, spec: str, forms: Sequence[ex
         max_length=0 if model.definition.architecture.is_static else model.max_length,
         pooling=str(model.definition.pooling),
         digest=model.digest(),
-        in_sentence_transformers=model.definition.pooling.in_sentence_transformers,
+        in_sentence_transformers=is_standard,
         reads_pairs=model.definition.reads_pairs,
         forms=exports.table(forms),
         head_in_tokens=not model.definition.dense or model.definition.dense_on_tokens,
+        mteb=mteb_entry(model, facts, hub_name=hub_name, forms=added) if is_standard else None,
     )
 
 
