@@ -141,6 +141,7 @@ def test_a_killed_int8_run_goes_on_with_the_same_ranges(model, text, tmp_path, m
         with pytest.raises(KeyboardInterrupt):
             to_file.encode_file(embedder, [text], tmp_path / "killed.npy", **options)
     assert len([*(tmp_path / ".killed.npy.parts").glob("part-*")]) == 2
+    monkeypatch.setattr(to_file, "_ranges", None)  # another device might round them otherwise
     written = []
     keep = vectors.write_part
     monkeypatch.setattr(to_file, "write_part", lambda path, **given: written.append(path) or keep(path, **given))
@@ -148,6 +149,16 @@ def test_a_killed_int8_run_goes_on_with_the_same_ranges(model, text, tmp_path, m
     assert len(written) == 2  # the other two were there
     for name in ("{}.npy", "{}.ranges.npy"):
         assert (tmp_path / name.format("killed")).read_bytes() == (tmp_path / name.format("whole")).read_bytes()
+
+
+def test_the_first_process_alone_computes_the_ranges_of_int8(model, text, tmp_path, monkeypatch):
+    monkeypatch.setattr(to_file, "_ranges", None)
+    monkeypatch.setattr(to_file.processes, "is_first", lambda: False)
+    ranges = [[-1.0] * 16, [1.0] * 16]
+    monkeypatch.setattr(to_file.processes, "gathered", lambda own: [ranges if own is None else own])
+    embedder = load(model, precision="float32")
+    to_file.encode_file(embedder, [text], tmp_path / "v.npy", dtype="int8", progress=False)
+    np.testing.assert_array_equal(np.load(tmp_path / "v.ranges.npy"), ranges)
 
 
 def test_another_text_may_give_the_ranges(model, text, tmp_path):

@@ -1,9 +1,10 @@
 """Encodes a text into a folder of parts or a file of vectors, resumably: one row per sentence or passage."""
 
+import contextlib
 import dataclasses
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -15,7 +16,7 @@ from jaxdistill.cluster import processes
 from jaxdistill.core import InputError
 from jaxdistill.data.chunks import Chunking, tokens_around
 from jaxdistill.data.fill_parts import Advance, Made, filled_from_text
-from jaxdistill.data.part_folder import ABOUT
+from jaxdistill.data.part_folder import ABOUT, read_origin
 from jaxdistill.data.passages import Corpus, Passage
 from jaxdistill.data.sources import TEXT, local_files, read
 from jaxdistill.data.vectors import EMBEDDING, checked_block, write_part, write_whole
@@ -112,32 +113,53 @@ def encode_file(
         raise InputError(
             f"--calibrate determines the ranges of int8, not of {dtype}; leave it out, or give --dtype=int8."
         )
+    sample = Corpus(calibrate, column, text.chunking) if calibrate else text
     with processes.agreed() as origin:
         origin |= origin_of(embedder, text, column=column, prefix=prefix)
+        origin |= {"calibrate": sample.digest} if calibrate else {}
     wants_text = keep_text or chunk_tokens > 0
     if isinstance(place, Path):
         refuse_overwriting(place, local_files(specs))
-    sample = Corpus(calibrate, column, text.chunking) if calibrate else text
-    form = _form(embedder, sample, prefix, dims=dims, dtype=dtype)
-    options: dict[str, Any] = {"form": form, "progress": progress, "part_rows": part_rows}
-    if isinstance(place, Path) and not is_folder(output):
-        return _encode_whole(embedder, text, without_links(place), origin, wants_text=wants_text, **options)
+    options: dict[str, Any] = {"progress": progress, "part_rows": part_rows}
+    whole = without_links(place) if isinstance(place, Path) and not is_folder(output) else None
+    begun = partial(_begun_form, _unfinished(whole) if whole else place, origin)
+    options["form"] = _form(embedder, sample, prefix, begun=begun, dims=dims, dtype=dtype)
+    if whole:
+        return _encode_whole(embedder, text, whole, origin, wants_text=wants_text, **options)
     return encode_parts(embedder, text, place, origin, columns=_columns(text, wants_text), **options)
 
 
-def _form(embedder: Embedder, sample: Corpus, prefix: str, *, dims: int, dtype: str) -> Form | None:
-    """The form in which to store vectors; None: as the model gives them. All processes of a run call this together."""
+def _form(
+    embedder: Embedder, sample: Corpus, prefix: str, *, begun: Callable[[], Mapping[str, Any]], dims: int, dtype: str
+) -> Form | None:
+    """The form in which to store vectors; None: as the model gives them. All processes of a run call this together.
+
+    Args:
+      begun: returns the form of the parts that an earlier call began.
+    """
     if not dims and dtype == "float32":
         return None
     kept, ranges = dims or embedder.width, None
     if dtype == "int8":
-        texts = [prefix + passage.text for passage in islice(sample.passages(), CALIBRATED)]
-        # The first process's ranges, because other processes' may differ by rounding.
-        ranges = as_ranges(processes.gathered(_ranges(embedder, texts, kept))[0])
+        found = None
+        if processes.is_first():  # alone: other processes' ranges may differ by rounding, and so may other devices'
+            noted = begun()
+            is_same = (noted.get("dims"), noted.get("dtype")) == (kept, dtype)
+            found = noted["ranges"] if is_same else _ranges(embedder, sample, prefix, kept)
+        ranges = as_ranges(processes.gathered(found)[0])
     return Form(dims=kept, dtype=dtype, ranges=ranges)
 
 
-def _ranges(embedder: Embedder, texts: Sequence[str], dims: int) -> Ranges:
+def _begun_form(parts: Path | Bucket, origin: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The form of the parts that an earlier call of the same origin began; empty if there are none."""
+    noted = {}
+    with contextlib.suppress(OSError):  # whoever writes the parts says why they cannot be read
+        noted = read_origin(parts) or {}
+    return noted.get("form", {}) if noted == {**noted, **origin} else {}
+
+
+def _ranges(embedder: Embedder, sample: Corpus, prefix: str, dims: int) -> Ranges:
+    texts = [prefix + passage.text for passage in islice(sample.passages(), CALIBRATED)]
     ids = [np.asarray(encoding.ids, np.int32) for encoding in embedder.model.encodings(texts)]
     return ranges_of(checked_block(embedder.encode_ids(ids), 0, embedder.width), dims)
 
@@ -150,12 +172,17 @@ def _encode_whole(
         try_writing(output)
     except OSError as error:
         raise unwritable(output, error) from error
-    unfinished = output.with_name(f".{output.name[:200]}.parts")
+    unfinished = _unfinished(output)
     columns = _columns(text, wants_text) if output.suffix == ".parquet" else ()
     written = encode_parts(embedder, text, unfinished, origin, columns=columns, **options)
     write_whole(unfinished, output)
     shutil.rmtree(unfinished)
     return written
+
+
+def _unfinished(output: Path) -> Path:
+    """The hidden folder with the parts of a file."""
+    return output.with_name(f".{output.name[:200]}.parts")
 
 
 def _columns(text: Corpus, wants_text: bool) -> tuple[str, ...]:
