@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from jaxdistill.checkpoints.licences import common_licence, licence_metadata
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.core import InputError
 from jaxdistill.files import write_atomic
 from jaxdistill.paths import is_hub_name, public_name
@@ -168,78 +169,65 @@ def read_facts(folder: str | Path) -> Facts | None:
 
 
 def model_card(
+    model: SentenceModel,
     facts: Facts,
     *,
     spec: str,
-    parameters: int,
-    width: int,
-    max_length: int,
-    pooling: str,
-    digest: str,
-    in_sentence_transformers: bool,
-    reads_pairs: bool,
     forms: Sequence[Mapping[str, str]] = (),
-    head_in_tokens: bool = True,
     mteb: Mapping[str, Any] | None = None,
 ) -> str:
     """The README of an exported model: markdown with the YAML header that model hubs read.
 
     Args:
       spec: name of the model in the code examples.
-      width: width of sentence vectors; unused for a cross-encoder.
-      max_length: maximum tokens per sentence; 0: unlimited.
-      in_sentence_transformers: whether that library has the pooling and can load the model.
-      reads_pairs: whether the model is a cross-encoder.
       forms: measurements of forms for other runtimes: rows that map columns to cells.
-      head_in_tokens: whether the mean of ONNX's token vectors is the sentence vector.
       mteb: arguments of MTEB's `ModelMeta`; None: the card has no draft of one.
     """
+    definition = model.definition
+    is_standard = definition.pooling.in_sentence_transformers
     return filled(
         "model_card.md",
         facts=facts,
         spec=spec,
-        parameters=parameters,
-        width=width,
-        max_length=max_length,
-        pooling=pooling,
-        digest=digest,
-        in_sentence_transformers=in_sentence_transformers,
-        reads_pairs=reads_pairs,
+        parameters=model.parameter_count,
+        width=definition.embedding_width,
+        max_length=0 if definition.architecture.is_static else model.max_length,
+        pooling=str(definition.pooling),
+        digest=model.digest(),
+        in_sentence_transformers=is_standard,
+        reads_pairs=definition.reads_pairs,
         forms=forms,
-        head_in_tokens=head_in_tokens,
+        head_in_tokens=not definition.dense or definition.dense_on_tokens,
         mteb=mteb,
-        metadata=_metadata(facts, in_sentence_transformers, reads_pairs),
+        metadata=_metadata(facts, is_standard, definition.reads_pairs),
         licences=_listed(facts.origin.licences),
         software=", ".join(f"{name} {version}" for name, version in versions().items()),
+    )
+
+
+def router_card(query: SentenceModel, document: SentenceModel, facts: Facts, *, spec: str) -> str:
+    """The README of a `Router`.
+
+    Args:
+      facts: its name, and the origin of both models.
+      spec: name of the folder in the code example.
+    """
+    return filled(
+        "router_card.md",
+        facts=facts,
+        spec=spec,
+        query=public_name(query.source),
+        document=public_name(document.source),
+        parameters=(query.parameter_count, document.parameter_count),
+        width=query.definition.embedding_width,
+        metadata=_metadata(facts, in_sentence_transformers=True, reads_pairs=False),
+        licences=_listed(facts.origin.licences),
     )
 
 
 def averaged_steps(steps: Sequence[int]) -> str:
     """`Checkpoint.averaged` of a student of the checkpoints of these steps."""
     return ", ".join(map(str, steps)) if len(steps) > 1 else ""
-
-
-def router_card(facts: Facts, *, spec: str, query: str, document: str, parameters: tuple[int, int], width: int) -> str:
-    """The README of a `Router`.
-
-    Args:
-      facts: its name, and the origin of both models.
-      spec: name of the folder in the code example.
-      query, document: names of the two models.
-      parameters: their numbers of parameters.
-      width: width of their vectors.
-    """
-    return filled(
-        "router_card.md",
-        facts=facts,
-        spec=spec,
-        query=query,
-        document=document,
-        parameters=parameters,
-        width=width,
-        metadata=_metadata(facts, in_sentence_transformers=True, reads_pairs=False),
-        licences=_listed(facts.origin.licences),
-    )
 
 
 def base_models(origin: Origin) -> list[str]:

@@ -170,14 +170,7 @@ def export_router(
                 " its own; use another model."
             )
     origin = _licensed(_origin_of(query, document), licence, folder)
-    card = router_card(
-        Facts(name=folder.name, origin=origin),
-        spec=spec or _spec(folder),
-        query=public_name(query.source),
-        document=public_name(document.source),
-        parameters=(query.parameter_count, document.parameter_count),
-        width=query.definition.embedding_width,
-    )
+    card = router_card(query, document, Facts(name=folder.name, origin=origin), spec=spec or _spec(folder))
     with _put_in_place(folder, f"{query.digest()} {document.digest()}", origin) as (new, _):
         new.mkdir()
         save_router(query, document, new, card=card)
@@ -270,22 +263,10 @@ def card_of(
       hub_name: its name on the hub, for MTEB; empty if it is not there.
       forms: how forms for other runtimes compare with the model.
     """
-    is_standard = model.definition.pooling.in_sentence_transformers
     added = {row.name.partition("/")[0] for row in forms}
-    return model_card(
-        facts,
-        spec=spec,
-        parameters=model.parameter_count,
-        width=model.definition.embedding_width,
-        max_length=0 if model.definition.architecture.is_static else model.max_length,
-        pooling=str(model.definition.pooling),
-        digest=model.digest(),
-        in_sentence_transformers=is_standard,
-        reads_pairs=model.definition.reads_pairs,
-        forms=exports.table(forms),
-        head_in_tokens=not model.definition.dense or model.definition.dense_on_tokens,
-        mteb=mteb_entry(model, facts, hub_name=hub_name, forms=added) if is_standard else None,
-    )
+    is_standard = model.definition.pooling.in_sentence_transformers
+    entry = mteb_entry(model, facts, hub_name=hub_name, forms=added) if is_standard else None
+    return model_card(model, facts, spec=spec, forms=exports.table(forms), mteb=entry)
 
 
 def weights_bytes(folder: str | Path) -> int:
