@@ -39,8 +39,8 @@ from jaxdistill.data.in_memory import Text, sources_of
 from jaxdistill.data.negatives import Limits, Negatives, Sampling, hard_negatives, header, read_rows, table_rows
 from jaxdistill.data.questions import Questions, questions
 from jaxdistill.data.tables import finished, write_table
+from jaxdistill.evals.beir import questions_of
 from jaxdistill.evals.beir_files import SPLITS
-from jaxdistill.evals.judged import of_retrieval_set
 from jaxdistill.files import local, refuse_overwriting, try_writing
 from jaxdistill.inference import Embedder, load
 from jaxdistill.inference.stored import digest_of, scored_pairs, stored_vectors
@@ -263,9 +263,7 @@ def _output(given: argparse.Namespace) -> Path:
 
 def _questions(given: argparse.Namespace) -> Questions:
     corpus = (text for (text,) in sources.read(given.corpus, {sources.TEXT: given.corpus_column}))
-    known = (
-        of_retrieval_set(given.retrieval, given.split or SPLIT, corpus) if given.retrieval else _of_pairs(given, corpus)
-    )
+    known = questions_of(given.retrieval, given.split or SPLIT, corpus) if given.retrieval else _of_pairs(given, corpus)
     most = len(known.documents) - min(map(len, known.excluded()))
     if not most:
         raise InputError(

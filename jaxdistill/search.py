@@ -32,15 +32,9 @@ from jaxtyping import Float
 
 from jaxdistill.calls import in_python_words, make_callable, options_of_call
 from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, any_path, positive, reading_options, run
-from jaxdistill.core import InputError, Precision
+from jaxdistill.core import InputError, Precision, refuse
 from jaxdistill.data.in_memory import Text, sources_of
-from jaxdistill.data.passages import (
-    Passage,
-    holds_passages,
-    kept_passages,
-    passages,
-    texts_of_passages,
-)
+from jaxdistill.data.passages import Passage, holds_passages, kept_passages, passages, texts_of_passages
 from jaxdistill.data.sources import TEXT, local_files, refuse_unread
 from jaxdistill.data.vectors import columns_beside, shape, source
 from jaxdistill.encode import CHUNK_HELP
@@ -209,23 +203,19 @@ def _queries(given: Sequence[str], file: str) -> dict[str, str]:
 
 def _check_options(given) -> None:
     """Raises `InputError` for options that exclude or need each other, before a model is loaded."""
-    if given.vectors and (given.corpus_model or given.corpus_prompt or given.chunk_tokens):
-        raise InputError(
-            "--vectors excludes --corpus_model, --corpus_prompt and --chunk_tokens, because the corpus is already encoded; "
-            "leave out either side."
-        )
-    if not given.vectors and not given.corpus:
-        raise InputError("no text to search in; give --corpus=TEXT, or --vectors=FILE written by encode --keep_text.")
-    if not given.vectors and (given.dims or given.full_vectors):
-        raise InputError(
-            "--dims and --full_vectors are for stored vectors; give --vectors=FILE too, or leave them out."
-        )
-    if given.rescore < 0:
-        raise InputError(f"--rescore={given.rescore} must be at least 0, which re-ranks no candidate.")
-    if given.full_vectors and not given.rescore:
-        raise InputError("--rescore=0 re-ranks no candidate, so --full_vectors has no effect; leave out one of them.")
-    if given.top is not None and given.top < 1:
-        raise InputError(f"--top={given.top} must be at least 1.")
+    refuse([
+        (given.vectors and (given.corpus_model or given.corpus_prompt or given.chunk_tokens),
+         "--vectors excludes --corpus_model, --corpus_prompt and --chunk_tokens, because the corpus is already encoded; leave out "
+         "either side."),
+        (not given.vectors and not given.corpus,
+         "no text to search in; give --corpus=TEXT, or --vectors=FILE written by encode --keep_text."),
+        (not given.vectors and (given.dims or given.full_vectors),
+         "--dims and --full_vectors are for stored vectors; give --vectors=FILE too, or leave them out."),
+        (given.rescore < 0, f"--rescore={given.rescore} must be at least 0, which re-ranks no candidate."),
+        (given.full_vectors and not given.rescore,
+         "--rescore=0 re-ranks no candidate, so --full_vectors has no effect; leave out one of them."),
+        (given.top is not None and given.top < 1, f"--top={given.top} must be at least 1."),
+    ])  # fmt: skip
     if given.corpus:
         refuse_unread(given.column, given.corpus, "--column")
     if given.output:

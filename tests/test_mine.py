@@ -139,14 +139,14 @@ def test_a_retrieval_set_gives_its_judged_queries_and_all_documents(folder, tmp_
     with pytest.raises(
         InputError, match=r"no judgements of the split train .*, only of test \(qrels.tsv\); .*--split=test"
     ):
-        mine.of_retrieval_set(str(spec), "train")
+        mine.questions_of(str(spec), "train")
     (spec / "qrels").mkdir()
     (spec / "qrels" / "train.tsv").write_text("q1\td1\t1\nq2\td2\t1\nq2\td1\t0\n")
-    known = mine.of_retrieval_set(str(spec), "train")
+    known = mine.questions_of(str(spec), "train")
     assert len(known.documents) == 3 and known.positives == [[0], [1]]
-    assert mine.of_retrieval_set(str(spec), "test").positives == [[0, 2], [1]]
+    assert mine.questions_of(str(spec), "test").positives == [[0, 2], [1]]
     (spec / "qrels.tsv").unlink()
-    more = mine.of_retrieval_set(str(spec), "train", ["another document"])
+    more = mine.questions_of(str(spec), "train", ["another document"])
     assert more.positives == [[0], [1]] and more.documents[3:] == ["another document"]
 
 
@@ -236,7 +236,7 @@ def test_a_query_that_is_a_document_with_a_title_is_no_negative_of_itself(tmp_pa
     corpus.append(("q2", "animals", "cats are good"))
     queries = [("q1", "cats are good"), ("q2", "cats are good")]
     spec = write_set(tmp_path / "argu", corpus=corpus, queries=queries, qrels=[("q1", "d2", 1), ("q2", "d2", 1)])
-    known = mine.of_retrieval_set(str(spec), "test")
+    known = mine.questions_of(str(spec), "test")
     assert known.documents[0] == "pets cats are good" and list(map(sorted, known.excluded())) == [[0, 1, 3]]
 
 

@@ -160,10 +160,11 @@ WORDS = tuple(f"word {number}" for number in range(40))
         partial(bitext.recalls, bitext.Bitext(name="x.en-de", first=WORDS[:20], second=WORDS[20:])),
         auc.AucTask(metric="auc/mrpc", first=WORDS[:20], second=WORDS[20:], labels=np.arange(20) % 2),
         partial(
-            transfer.accuracies,
-            "mr",
+            transfer.SETS["mr"].scores,
             transfer.Rows(
-                sentences=tuple((word,) for word in WORDS), labels=np.arange(40) % 2, split={"all": np.full(40, True)}
+                sentences=tuple((word,) for word in WORDS),
+                labels=np.arange(40) % 2,
+                split={"mr.all": np.full(40, True)},
             ),
         ),
     ],

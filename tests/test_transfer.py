@@ -53,11 +53,11 @@ def test_a_set_is_learnt_and_each_sentence_embedded_once(tmp_path):
     write(tmp_path / "transfer" / "trec.train.tsv.gz", "label\tsentence", *rows)
     write(tmp_path / "transfer" / "trec.test.tsv.gz", "label\tsentence", *rows[:6])
     calls = []
-    read = transfer.read_set(tmp_path, "trec")
-    scores = transfer.accuracies("trec", read, lambda texts: calls.append(texts) or hashed_words(texts))
+    read = transfer.SETS["trec"].read(tmp_path)
+    scores = transfer.SETS["trec"].scores(read, lambda texts: calls.append(texts) or hashed_words(texts))
     assert scores == {"transfer/trec": 1.0}
     assert len(calls) == 1 and len(calls[0]) == len(set(calls[0])) == 12
-    assert (int(read.split["train"].sum()), int(read.split["test"].sum())) == (48, 6)
+    assert (int(read.split["trec.train"].sum()), int(read.split["trec.test"].sum())) == (48, 6)
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ def test_a_set_is_learnt_and_each_sentence_embedded_once(tmp_path):
 def test_a_malformed_set_is_one_clear_error(tmp_path, lines, message):
     write(tmp_path / "transfer" / "mr.all.tsv.gz", *lines)
     with pytest.raises(InputError, match=message) as error:
-        transfer.read_set(tmp_path, "mr")
+        transfer.SETS["mr"].read(tmp_path)
     assert "\n" not in str(error.value)
 
 
 def test_useless_vectors_are_an_error(tmp_path):
     write(tmp_path / "mr.all.tsv.gz", "label\tsentence", "1\tfine", "0\tbad")
     with pytest.raises(InputError, match="NaN or infinity for 2 of 2"):
-        transfer.accuracies("mr", transfer.read_set(tmp_path, "mr"), lambda texts: np.full((len(texts), 3), np.nan))
+        transfer.SETS["mr"].scores(transfer.SETS["mr"].read(tmp_path), lambda texts: np.full((len(texts), 3), np.nan))
 
 
 def test_entailment_is_learnt_from_both_sides(tmp_path):
@@ -89,37 +89,38 @@ def test_entailment_is_learnt_from_both_sides(tmp_path):
     lines = ["\t".join(pair) for pair in pairs] * 12
     for split in ("sick.train", "sick.trial", "sick.test", "train", "snli.test"):
         write(tmp_path / "nli" / f"{split}.tsv.gz", "premise\thypothesis\tlabel", *lines)
-    for name, score in nli.SCORES.items():
-        assert nli.accuracy(name, nli.read_set(tmp_path, name), hashed_words) == {score: 1.0}
-    assert "in place of SNLI's training set" in nli.protocol("snli") and "other training set" in nli.SCORES["snli"]
+    for known in nli.SETS.values():
+        assert known.scores(known.read(tmp_path), hashed_words) == {known.metrics[0]: 1.0}
+    snli = nli.SETS["snli"]
+    assert "in place of SNLI's training set" in snli.protocol and "other training set" in snli.metrics[0]
 
 
 def test_sst2_equals_plain_scikit_learn(data_folder):
     """On a sixteenth of the training rows, to be quick."""
-    whole = transfer.read_set(data_folder, "sst2")
-    kept = ~whole.split["train"] | (np.arange(len(whole.labels)) % 16 == 0)
+    whole = transfer.SETS["sst2"].read(data_folder)
+    kept = ~whole.split["sst2.train"] | (np.arange(len(whole.labels)) % 16 == 0)
     rows = transfer.Rows(
         sentences=tuple(row for row, keep in zip(whole.sentences, kept, strict=True) if keep),
         labels=whole.labels[kept],
         split={name: of_split[kept] for name, of_split in whole.split.items()},
     )
-    found = transfer.accuracies("sst2", rows, hashed_words)["transfer/sst2"]
+    found = transfer.SETS["sst2"].scores(rows, hashed_words)["transfer/sst2"]
     features = hashed_words([text for (text,) in rows.sentences])
     split = {name: (features[of_split], rows.labels[of_split]) for name, of_split in rows.split.items()}
-    fitted = [scikit_learn(*split["train"], strength) for strength in probe.STRENGTHS]
-    chosen = max(fitted, key=lambda classifier: classifier.score(*split["dev"]))
-    assert found == pytest.approx(chosen.score(*split["test"]), abs=0.003)
+    fitted = [scikit_learn(*split["sst2.train"], strength) for strength in probe.STRENGTHS]
+    chosen = max(fitted, key=lambda classifier: classifier.score(*split["sst2.dev"]))
+    assert found == pytest.approx(chosen.score(*split["sst2.test"]), abs=0.003)
 
 
 def test_mrpc_equals_plain_scikit_learn(data_folder):
     from sklearn.metrics import f1_score
     from sklearn.model_selection import StratifiedKFold
 
-    rows = transfer.read_set(data_folder, "mrpc")
-    found = transfer.accuracies("mrpc", rows, hashed_words)
+    rows = transfer.SETS["mrpc"].read(data_folder)
+    found = transfer.SETS["mrpc"].scores(rows, hashed_words)
     first, second = (hashed_words(texts) for texts in zip(*rows.sentences, strict=True))
     features, labels = transfer.pair_features(first, second), rows.labels
-    train, test = rows.split["train"], rows.split["test"]
+    train, test = rows.split["mrpc.train"], rows.split["mrpc.test"]
     x, y = features[train], labels[train]
     folds = list(StratifiedKFold(10, shuffle=True, random_state=1111).split(x, y))
     scores = [
@@ -132,6 +133,6 @@ def test_mrpc_equals_plain_scikit_learn(data_folder):
 
 
 def test_real_sets_have_their_sizes(data_folder):
-    sizes = {name: len(transfer.read_set(data_folder, name).labels) for name in ("cr", "trec", "mrpc")}
+    sizes = {name: len(transfer.SETS[name].read(data_folder).labels) for name in ("cr", "trec", "mrpc")}
     assert sizes == {"cr": 3771, "trec": 5952, "mrpc": 5801}
-    assert len(nli.read_set(data_folder, "sick-e").labels) == 9927
+    assert len(nli.SETS["sick-e"].read(data_folder).labels) == 9927

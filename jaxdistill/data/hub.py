@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, error_line
 from jaxdistill.data import formats
 
 HF, TFDS = "hf:", "tfds:"
@@ -51,9 +51,8 @@ def _hf(spec: str, name: str, *options: str) -> tuple[Iterable[Mapping[str, Any]
     try:
         table: Any = datasets.load_dataset(name, *config, split=split)
     except Exception as error:  # the library raises its own, the hub's and the HTTP client's errors
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(
-            f"{spec} cannot be loaded ({reason:.300}); without network use a local file, "
+            f"{spec} cannot be loaded ({error_line(error):.300}); without network use a local file, "
             f"or HF_HUB_OFFLINE=1 with HF_HOME set to a folder that holds a copy."
         ) from None
     return table, table.column_names
@@ -65,8 +64,9 @@ def _tfds(spec: str, name: str, split: str) -> tuple[Iterable[Mapping[str, Any]]
     try:
         builder: Any = tfds.builder_from_directory(name) if Path(name).is_dir() else tfds.builder(name)
     except Exception as error:  # the library raises many kinds
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(f"{spec} cannot be loaded ({reason:.300}); prepare it first, or give its folder.") from None
+        raise InputError(
+            f"{spec} cannot be loaded ({error_line(error):.300}); prepare it first, or give its folder."
+        ) from None
     _check_form(spec, builder)
     if split not in builder.info.splits:
         raise InputError(f"{spec} has no split {split!r}; it has {', '.join(builder.info.splits)}.")

@@ -8,8 +8,6 @@ table's metadata; for `NAME.npy` they are in `NAME.ranges.npy`, of shape [2, wid
 
 import glob
 import json
-import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -41,20 +39,11 @@ def open_vectors(path: Path, *, may_be_small: bool = False) -> Shaped[np.ndarray
     """
     if not path.exists():
         raise InputError(f"{path} does not exist; give a .npy file of vectors, one per row of the text.")
-    with reading.open_regular(path) as file:
-        with reading.foreign_errors(f"{path} is not a complete .npy file of numbers"):
-            version = np.lib.format.read_magic(file)
-            read_header = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}[version[0]]
-            shape, fortran_order, dtype = read_header(file)
-        if len(shape) != 2 or not (dtype.kind == "f" or (may_be_small and dtype.str in ("|i1", "|u1"))):
-            raise InputError(f"{path} holds {dtype} {shape}; it must be a float array [sentences, width].")
-        missing = file.tell() + math.prod(shape) * dtype.itemsize - os.fstat(file.fileno()).st_size
-        if missing > 0:
-            raise InputError(f"{path} is not a complete .npy file of numbers ({missing:,} bytes are missing).")
-        if not math.prod(shape):
-            return np.zeros(shape, dtype)
-        order = "F" if fortran_order else "C"
-        return np.asarray(np.memmap(file, dtype, mode="r", offset=file.tell(), shape=shape, order=order))
+    with reading.foreign_errors(f"{path} is not a complete .npy file of numbers"):
+        found = np.lib.format.open_memmap(reading.regular(path), mode="r")
+    if found.ndim != 2 or not (found.dtype.kind == "f" or (may_be_small and found.dtype.str in ("|i1", "|u1"))):
+        raise InputError(f"{path} holds {found.dtype} {found.shape}; it must be a float array [sentences, width].")
+    return np.asarray(found)
 
 
 def tables(path: Path) -> list[Path]:

@@ -7,7 +7,7 @@ reports the F1 of paraphrases. Vectors are not normalised: their length affects 
 The sets come from a data folder: `transfer/mr.all.tsv.gz`, `transfer/sst2.train.tsv.gz` and so on.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,57 +16,14 @@ import numpy as np
 from jaxtyping import Bool, Float, Integer
 
 from jaxdistill.core import Embed
-from jaxdistill.evals import evaluation, probe
+from jaxdistill.evals import probe
 from jaxdistill.evals.evaluation import Absent, Evaluation, Shown, Sources, Unit, average_heading, average_of, set_units
 from jaxdistill.evals.read_table import labelled, part_of
 from jaxdistill.evals.similarity import finite_vectors, refuse_same_vectors
 
-TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
-BINARY = ("0", "1")
 Scoring = Callable[
     [Float[np.ndarray, "n d"], Integer[np.ndarray, " n"], Mapping[str, Bool[np.ndarray, " n"]]], probe.Accuracy
 ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TransferSet:
-    """A set's splits, class names, and protocol for training and testing."""
-
-    splits: tuple[str, ...]
-    protocol: str
-    score: Scoring
-    classes: tuple[str, ...] = BINARY
-    pairs: bool = False
-
-
-_NESTED = TransferSet(
-    splits=("all",),
-    protocol="ten folds, L2 chosen in ten folds of the other nine",
-    score=lambda features, labels, split: probe.nested_folds(features, labels),
-)
-SETS: Mapping[str, TransferSet] = {
-    "mr": _NESTED,
-    "cr": _NESTED,
-    "subj": _NESTED,
-    "mpqa": _NESTED,
-    "sst2": TransferSet(
-        splits=("train", "dev", "test"),
-        protocol="test accuracy, L2 chosen on dev",
-        score=lambda features, labels, split: probe.dev_selection(features, labels, split["dev"], split["test"]),
-    ),
-    "trec": TransferSet(
-        splits=("train", "test"),
-        protocol="test accuracy, L2 chosen in ten folds of train",
-        score=lambda features, labels, split: probe.train_folds(features, labels, split["test"]),
-        classes=TREC_CLASSES,
-    ),
-    "mrpc": TransferSet(
-        splits=("train", "test"),
-        protocol="test accuracy and F1 of [|u - v|, u * v], L2 chosen in ten folds of train",
-        score=lambda features, labels, split: probe.train_folds(features, labels, split["test"]),
-        pairs=True,
-    ),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,16 +37,55 @@ class Rows:
     """Maps splits to masks of their rows."""
 
 
-def accuracies(name: str, rows: Rows, embed: Embed) -> Mapping[str, float]:
-    """`transfer/NAME`: accuracy on a set in [0, 1]; for MRPC also `transfer/mrpc f1`."""
-    chosen = SETS[name]
-    vectors = row_vectors(embed, rows.sentences)
-    features = pair_features(*vectors) if chosen.pairs else vectors[0]
-    found = chosen.score(features, rows.labels, rows.split)
-    scores = {f"transfer/{name}": found.accuracy}
-    if chosen.pairs:
-        scores[f"transfer/{name} f1"] = f1(rows.labels[rows.split["test"]], found.predicted)
-    return scores
+@dataclass(frozen=True, kw_only=True)
+class ProbedSet:
+    """A set on which a linear probe is trained and tested."""
+
+    part: str = "transfer"
+    """Subfolder of a data folder."""
+    splits: tuple[str, ...]
+    """Names of its files, without their suffixes."""
+    columns: tuple[str, ...] = ("sentence",)
+    classes: tuple[str, ...] = ("0", "1")
+    features: Callable[..., Float[np.ndarray, "n d"]] = lambda vectors: vectors
+    """Makes features from the vectors of each column."""
+    score: Scoring
+    protocol: str
+    """How it trains and tests, in words."""
+    metrics: tuple[str, ...]
+    """Names of its scores: of the accuracy and, if it is reported, of the F1 of class 1."""
+
+    def files(self, folder: str | Path) -> tuple[Path, ...]:
+        """Its files in a data folder, one for each split."""
+        return tuple(part_of(folder, self.part) / f"{split}.tsv.gz" for split in self.splits)
+
+    def read(self, folder: str | Path) -> Rows:
+        """Its rows in a data folder; raises `InputError` with file and line for a bad row."""
+        read = [labelled(path, self.columns, self.classes) for path in self.files(folder)]
+        split_of = np.repeat(self.splits, [len(labels) for labels, _ in read])
+        return Rows(
+            sentences=tuple(row for _, texts in read for row in texts),
+            labels=np.concatenate([labels for labels, _ in read]),
+            split={name: split_of == name for name in self.splits},
+        )
+
+    def scores(self, rows: Rows, embed: Embed) -> Mapping[str, float]:
+        """Accuracy, and F1 if it is reported, in [0, 1]."""
+        found = self.score(self.features(*row_vectors(embed, rows.sentences)), rows.labels, rows.split)
+        scores = found.accuracy, f1(rows.labels[rows.split[self.splits[-1]]], found.predicted)
+        return dict(zip(self.metrics, scores, strict=False))
+
+
+def probe_units(sources: Sources, group: str, sets: Mapping[str, ProbedSet]) -> Iterator[Unit | Absent]:
+    """A unit `GROUP/NAME` for each set."""
+    return set_units(
+        sources,
+        group,
+        tuple(sets),
+        files=lambda folder, name: sets[name].files(folder),
+        protocol=lambda name: f"{probe.PROTOCOL}; {sets[name].protocol}",
+        task=lambda folder, name: partial(sets[name].scores, sets[name].read(folder)),
+    )
 
 
 def row_vectors(embed: Embed, rows: Sequence[tuple[str, ...]]) -> list[Float[np.ndarray, "n e"]]:
@@ -111,47 +107,43 @@ def f1(labels: Integer[np.ndarray, " n"], predicted: Integer[np.ndarray, " n"]) 
     return float(2 * np.sum((labels == 1) & (predicted == 1)) / max(either, 1))
 
 
-def files(folder: str | Path, name: str) -> tuple[Path, ...]:
-    """The files of a set, one for each split."""
-    return tuple(part_of(folder, "transfer") / f"{name}.{split}.tsv.gz" for split in SETS[name].splits)
-
-
-def protocol(name: str) -> str:
-    """How a set is scored."""
-    return f"{probe.PROTOCOL}; {SETS[name].protocol}"
-
-
-def read_set(folder: str | Path, name: str) -> Rows:
-    """The rows of a set of a data folder; raises `InputError` with file and line for a bad row."""
-    chosen = SETS[name]
-    columns = ("sentence1", "sentence2") if chosen.pairs else ("sentence",)
-    paths = dict(zip(chosen.splits, files(folder, name), strict=True))
-    return read_splits(paths, columns, chosen.classes)
-
-
-def _task(folder: str, name: str) -> evaluation.Scoring:
-    return partial(accuracies, name, read_set(folder, name))
-
-
-def read_splits(paths: Mapping[str, Path], columns: Sequence[str], classes: Sequence[str]) -> Rows:
-    """The rows of all splits of a set; raises `InputError` with file and line for a bad row.
-
-    Args:
-      paths: maps splits to files.
-      columns: names of the sentences' columns.
-      classes: names in the column `label`.
-    """
-    read = [labelled(path, columns, classes) for path in paths.values()]
-    split_of = np.repeat(list(paths), [len(labels) for labels, _ in read])
-    return Rows(
-        sentences=tuple(row for _, texts in read for row in texts),
-        labels=np.concatenate([labels for labels, _ in read]),
-        split={name: split_of == name for name in paths},
+SETS: Mapping[str, ProbedSet] = {
+    name: ProbedSet(
+        splits=(f"{name}.all",),
+        protocol="ten folds, L2 chosen in ten folds of the other nine",
+        score=lambda features, labels, split: probe.nested_folds(features, labels),
+        metrics=(f"transfer/{name}",),
     )
+    for name in ("mr", "cr", "subj", "mpqa")
+} | {
+    "sst2": ProbedSet(
+        splits=("sst2.train", "sst2.dev", "sst2.test"),
+        protocol="test accuracy, L2 chosen on dev",
+        score=lambda features, labels, split: probe.dev_selection(
+            features, labels, split["sst2.dev"], split["sst2.test"]
+        ),
+        metrics=("transfer/sst2",),
+    ),
+    "trec": ProbedSet(
+        splits=("trec.train", "trec.test"),
+        classes=("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"),
+        protocol="test accuracy, L2 chosen in ten folds of train",
+        score=lambda features, labels, split: probe.train_folds(features, labels, split["trec.test"]),
+        metrics=("transfer/trec",),
+    ),
+    "mrpc": ProbedSet(
+        splits=("mrpc.train", "mrpc.test"),
+        columns=("sentence1", "sentence2"),
+        features=pair_features,
+        protocol="test accuracy and F1 of [|u - v|, u * v], L2 chosen in ten folds of train",
+        score=lambda features, labels, split: probe.train_folds(features, labels, split["mrpc.test"]),
+        metrics=("transfer/mrpc", "transfer/mrpc f1"),
+    ),
+}
 
 
 def _units(sources: Sources) -> Iterable[Unit | Absent]:
-    return set_units(sources, "transfer", tuple(SETS), files=files, protocol=protocol, task=_task)
+    return probe_units(sources, "transfer", SETS)
 
 
 EVALUATION = Evaluation(
