@@ -24,7 +24,7 @@ from jaxdistill.encoders import fused
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.attention import Attention, reach_of
 from jaxdistill.planning.compiled import accessed_bytes, memory_of
-from jaxdistill.planning.slices import slice_named
+from jaxdistill.planning.plan import slice_named
 
 SLOTS = 16384
 BERT_BASE = Architecture(

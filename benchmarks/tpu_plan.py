@@ -25,8 +25,7 @@ from jaxdistill.core import Batch, Objective, Tokens
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import bert, mistral, qwen3, roberta
 from jaxdistill.encoders.sentence import param_shapes
-from jaxdistill.planning.plan import GIB, compiled_plan, held_bytes, report
-from jaxdistill.planning.slices import slice_named
+from jaxdistill.planning.plan import GIB, compiled_plan, held_bytes, report, slice_named
 from jaxdistill.teachers.live import Live
 from jaxdistill.teachers.stored import Stored
 from jaxdistill.training.setup.build import make_step

@@ -236,6 +236,17 @@ class Scorer(Protocol):
         ...
 
 
+class PairScorer(NamedTuple):
+    """A `Scorer` made of two functions."""
+
+    score: Callable[..., Float[np.ndarray, " n"]]
+    embed: Callable[[Sequence[str]], Any]
+    """Raises `InputError`: an evaluation has asked for vectors."""
+
+    def __call__(self, sentences: Sequence[str]):
+        return self.embed(sentences)
+
+
 @runtime_checkable
 class Task(Protocol):
     """An evaluation: one file under `evals/`. Tasks on sentence pairs accept cross-encoders too."""

@@ -12,8 +12,7 @@ from jaxdistill.config import RunOptions, parse_config
 from jaxdistill.core import InputError
 from jaxdistill.inference import Embedder
 from jaxdistill.planning.compiled import collectives_of, estimated_cycles
-from jaxdistill.planning.plan import GIB, _fits, argument_bytes, compiled_plan, shapes_of
-from jaxdistill.planning.slices import slice_named
+from jaxdistill.planning.plan import GIB, _fits, argument_bytes, compiled_plan, shapes_of, slice_named
 from jaxdistill.surgery import pruning
 from jaxdistill.training.hooks.arithmetic import Products, products_by_part
 from jaxdistill.training.setup.build import build

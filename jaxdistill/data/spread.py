@@ -1,14 +1,14 @@
 """Spreads one call over the processes of a run: each computes a part on its own devices, and all get the whole result."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.cluster import processes
 from jaxdistill.cluster.mesh import all_gathered
-from jaxdistill.core import InputError, RoleEmbed, Scorer
+from jaxdistill.core import InputError, PairScorer, RoleEmbed, Scorer
 
 Result = TypeVar("Result")
 
@@ -77,7 +77,11 @@ def over_processes(embed: RoleEmbed | Scorer) -> Any:
     if processes.count() == 1:
         return embed
     if isinstance(embed, Scorer):
-        return _SpreadScorer(embed)
+
+        def score(first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
+            return in_parts(len(first), lambda part: embed.score(first[part], second[part]))
+
+        return PairScorer(score, cast(Any, embed))
 
     def embed_parts(sentences: Sequence[str], *, role: str | Sequence[str] = "") -> Float[np.ndarray, "n e"]:
         def compute(part: slice) -> Float[np.ndarray, "n e"]:
@@ -86,16 +90,3 @@ def over_processes(embed: RoleEmbed | Scorer) -> Any:
         return in_parts(len(sentences), compute)
 
     return embed_parts
-
-
-class _SpreadScorer(NamedTuple):
-    """A scorer whose pairs are divided among the processes."""
-
-    whole: Any
-    """A `Scorer` that refuses to embed, as cross-encoders and ensembles do."""
-
-    def score(self, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
-        return in_parts(len(first), lambda part: self.whole.score(first[part], second[part]))
-
-    def __call__(self, sentences: Sequence[str]):
-        return self.whole(sentences)

@@ -19,8 +19,7 @@ from jaxdistill.checkpoints.weights import tensors_from_params
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition
 from jaxdistill.encoders.hugging_face import Part, tensor_names
 from jaxdistill.evals.similarity import unit_rows
-from jaxdistill.exports.optional import imported
-from jaxdistill.exports.running import TextRun
+from jaxdistill.exports.running import TextRun, imported
 from jaxdistill.ops.unknown import unknown_id
 
 EXTRA, NEEDS = "gguf", ("gguf", "llama_cpp")

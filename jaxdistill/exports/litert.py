@@ -14,8 +14,7 @@ from jax import export
 
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.exports.graph import function_of
-from jaxdistill.exports.optional import imported
-from jaxdistill.exports.running import Run, inputs, outputs
+from jaxdistill.exports.running import Run, imported, inputs, outputs
 
 EXTRA, NEEDS = "litert", ("litert_converter", "ai_edge_litert")
 FOLDER, FILE = "litert", "model.tflite"
@@ -23,11 +22,6 @@ ROUNDED = ()
 LONGEST = 256
 """Maximum length in tokens, unless the model reads fewer: every sentence costs as much as one of this length."""
 SIGNATURE = "serving_default"
-
-
-def refusal(model: SentenceModel) -> str:
-    """Why the form cannot hold the model; always empty, because it holds every model."""
-    return ""
 
 
 def length_of(model: SentenceModel) -> int:

@@ -15,7 +15,7 @@ from jaxtyping import Bool
 from jaxdistill import paths
 from jaxdistill.assets import HELDOUT
 from jaxdistill.checkpoints.model import SentenceModel
-from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.core import Embed, InputError, PairScorer, Scorer
 from jaxdistill.data.sources import read
 from jaxdistill.evals.pairs import pairs_spearman
 from jaxdistill.evals.similarity import spearman, unit_rows
@@ -133,7 +133,10 @@ class Reference:
                 return lambda texts: loaded.predict(_pairs(texts), batch_size=size)
             return lambda texts: loaded.encode(list(texts), batch_size=size)
 
-        embed: Embed | Scorer = _Scored(loaded.predict) if self._pairs else of_batch(32)
+        def score(first: Sequence[str], second: Sequence[str]) -> np.ndarray:
+            return loaded.predict(list(zip(first, second, strict=True)))
+
+        embed: Embed | Scorer = PairScorer(score, of_batch(32)) if self._pairs else of_batch(32)
         return [self._row("sentence-transformers (torch)", embed, of_batch, size)]
 
     def _row(
@@ -184,16 +187,6 @@ def sentences(text: str, most: int) -> list[str]:
     if not found:
         raise InputError(f"{text} has no sentence; give a text with one a line.")
     return list(found)
-
-
-class _Scored:
-    """Adapts sentence-transformers' cross-encoder to evaluations."""
-
-    def __init__(self, predict: Callable[..., np.ndarray]):
-        self._predict = predict
-
-    def score(self, first: Sequence[str], second: Sequence[str]) -> np.ndarray:
-        return self._predict(list(zip(first, second, strict=True)))
 
 
 def _pairs(texts: Sequence[str]) -> list[tuple[str, str]]:

@@ -19,8 +19,7 @@ import numpy as np
 
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.checkpoints.static import folded
-from jaxdistill.exports.optional import imported
-from jaxdistill.exports.running import Run, batches, inputs, outputs
+from jaxdistill.exports.running import Run, batches, imported, inputs, outputs
 
 EXTRA = "onnx"
 NEEDS = ("onnx", "onnxruntime", "onnxscript", "torch", "sentence_transformers")

@@ -11,8 +11,7 @@ import numpy as np
 
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.exports import onnx
-from jaxdistill.exports.optional import imported
-from jaxdistill.exports.running import Run, inputs, outputs
+from jaxdistill.exports.running import Run, imported, inputs, outputs
 
 EXTRA, NEEDS = "onnx,openvino", ("openvino", *onnx.NEEDS)
 FOLDER, FILE = "openvino", "openvino_model.xml"

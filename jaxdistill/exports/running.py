@@ -1,5 +1,6 @@
 """Runs a form of an export on sentences, in the form's own runtime."""
 
+import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.core import InputError
 from jaxdistill.inference.sentences import checked_sentences, prompt_text, whole_number
 
 Run = Callable[..., np.ndarray]
@@ -21,6 +23,20 @@ class TextRun:
     run: Run
     tokens: Callable[[str], list[int]]
     """Ids of a text's tokens, special ones included."""
+
+
+def imported(name: str, extra: str) -> Any:
+    """The module `name`.
+
+    Raises:
+      InputError: its package is not installed; the line says how to install it.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise InputError(
+            f"the package {(error.name or name).partition('.')[0]} is not installed; run: pip install 'jaxdistill[{extra}]'"
+        ) from None
 
 
 def inputs(model: SentenceModel) -> list[str]:

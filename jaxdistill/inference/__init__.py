@@ -7,7 +7,7 @@ compiled. Up to rounding, results do not depend on the order of the sentences.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from jaxdistill.bars import progress_bar
 from jaxdistill.checkpoints.model import SentenceModel, load_model, model_name
 from jaxdistill.cluster.mesh import batch_devices, batch_sharding, make_mesh, place, place_frozen, replicated
 from jaxdistill.compile_cache import keep_compiled
-from jaxdistill.core import ROLES, Array, Embed, InputError, Params, Precision, Tokens
+from jaxdistill.core import ROLES, Array, Embed, InputError, PairScorer, Params, Precision, Tokens
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.sentence import embed
@@ -235,7 +235,7 @@ class Embedder:
     def as_embed(self, params: Params | None = None, *, progress: bool | str = False) -> Embed:
         """The model as evaluations use it: the function `encode`, or, for a cross-encoder, a scorer of pairs."""
         if self.model.definition.reads_pairs:
-            return _PairScorer(partial(self.score, params=params, show_progress_bar=progress), self.encode)
+            return PairScorer(partial(self.score, params=params, show_progress_bar=progress), self.encode)
         return partial(self.encode, params=params, show_progress_bar=progress)
 
     def warm_up(self, longest: int = SERVED[-1]) -> None:
@@ -303,17 +303,6 @@ class Embedder:
             )
             yield rows, place(tokens, batch_sharding(self.mesh))
             start += most
-
-
-class _PairScorer(NamedTuple):
-    """A cross-encoder for evaluations; raises `InputError` if an evaluation asks for vectors."""
-
-    score: Callable[..., Float[np.ndarray, " n"]]
-    encode: Embed
-    """Raises `InputError`."""
-
-    def __call__(self, sentences: Sequence[str]):
-        return self.encode(sentences)
 
 
 def _fetch(vectors: np.ndarray, rows: np.ndarray, result: Array) -> int:
