@@ -92,8 +92,8 @@ def common_languages(models: Iterable[Sequence[str]]) -> list[str]:
 
 def common_licence(licences: Iterable[str]) -> str:
     """The licence of all of these; empty if they differ, or one is unknown or several."""
-    found = {*licences}
-    return found.pop() if len(found) == 1 and not any("," in one for one in found) else ""
+    stated = {*licences}
+    return stated.pop() if len(stated) == 1 and not any("," in one for one in stated) else ""
 
 
 def _stated(matter: Mapping[str, Any]) -> str:
@@ -113,11 +113,11 @@ def _front_matter(card: Path) -> Mapping[str, Any]:
     if not card.is_file():
         return {}
     with open_regular(card) as file:
-        found = FRONT_MATTER.match(file.read(CARD_BYTES).decode("utf-8-sig", errors="replace"))
+        match = FRONT_MATTER.match(file.read(CARD_BYTES).decode("utf-8-sig", errors="replace"))
     try:
         # Scalars stay strings, so that an invalid date does not make the whole front matter unreadable.
         with foreign_errors(f"{card} is not readable"):
-            matter = yaml.load(found[1], yaml.BaseLoader) if found else None
+            matter = yaml.load(match[1], yaml.BaseLoader) if match else None
     except InputError:  # an unreadable card states nothing
         return {}
     return matter if isinstance(matter, dict) else {}

@@ -89,8 +89,10 @@ class SentenceModel:
     @property
     def role_prompts(self) -> dict[str, str]:
         """Maps each role to its prompt; the empty key is for sentences without a role."""
-        found = {role: [self.prompts[name] for name in names if name in self.prompts] for role, names in ROLES.items()}
-        return {"": self.prompt} | {role: texts[0] if texts else "" for role, texts in found.items()}
+        candidates = {
+            role: [self.prompts[name] for name in names if name in self.prompts] for role, names in ROLES.items()
+        }
+        return {"": self.prompt} | {role: texts[0] if texts else "" for role, texts in candidates.items()}
 
     @property
     def parameter_count(self) -> int:
@@ -219,13 +221,13 @@ def _load_static(
     spec: str, modules: Modules, folder: Path, *, pooling: str, max_length: int, prompt: str
 ) -> SentenceModel:
     """Loads a static encoder of sentence-transformers or model2vec, for `load_model`."""
-    found = static.read(modules.transformer)
-    length = _max_length(max_length, found.architecture.longest) or found.max_length
-    definition = _definition(found.architecture, modules, pooling, folder)
-    params = {static.TABLE: found.table} | _dense_params(definition, modules)
+    read = static.read(modules.transformer)
+    length = _max_length(max_length, read.architecture.longest) or read.max_length
+    definition = _definition(read.architecture, modules, pooling, folder)
+    params = {static.TABLE: read.table} | _dense_params(definition, modules)
     return _read_model(
         spec, modules, folder, prompt,
-        definition=definition, params=params, tokenizer=found.tokenizer, max_length=length,
+        definition=definition, params=params, tokenizer=read.tokenizer, max_length=length,
     )  # fmt: skip
 
 
@@ -371,13 +373,13 @@ def _dense_params(definition: EncoderDefinition, modules: Modules) -> dict[str, 
 def _pooler(tensors: Mapping[str, np.ndarray], width: int) -> dict[str, np.ndarray]:
     """The pooler among a checkpoint's tensors, under any prefix; empty if it is all zeros, which stands for no pooler."""
     parts = {"kernel": ("weight", (width, width)), "bias": ("bias", (width,))}
-    found = {
+    pooler = {
         POOLER + part: as_torch_lays_it(POOLER + part, tensor.astype(np.float32))
         for part, (name, shape) in parts.items()
         for full_name, tensor in tensors.items()
         if full_name.endswith(f"pooler.dense.{name}") and tensor.shape == shape
     }
-    return found if len(found) == len(parts) and np.any(found[POOLER + "kernel"]) else {}
+    return pooler if len(pooler) == len(parts) and np.any(pooler[POOLER + "kernel"]) else {}
 
 
 def _max_length(asked: int, longest: int) -> int:

@@ -50,10 +50,10 @@ def tables(path: Path) -> list[Path]:
     """The `.parquet` files of a table or a folder of parts, in order; raises `InputError` if the folder is incomplete."""
     if not path.is_dir():
         return [path]
-    found = sorted(path.glob("*.parquet"))
-    if not found or ((path / ABOUT).exists() and not (path / INDEX).exists()):
+    files = sorted(path.glob("*.parquet"))
+    if not files or ((path / ABOUT).exists() and not (path / INDEX).exists()):
         raise InputError(f"{path} is not a complete folder of .parquet parts; let encode finish it.")
-    return found
+    return files
 
 
 def source(path: Path) -> str:
@@ -78,8 +78,8 @@ def form_of(path: Path) -> Form:
         table = _table(tables(path)[0]).schema_arrow
         kind = table.field(EMBEDDING).type
         numbers, width = str(kind.value_type), kind.list_size
-        found = (table.metadata or {}).get(RANGES)
-        ranges = json.loads(found) if found else None
+        stored = (table.metadata or {}).get(RANGES)
+        ranges = json.loads(stored) if stored else None
     else:
         vectors, beside = _mapped(path), ranges_file(path)
         numbers, width = vectors.dtype.name, vectors.shape[1]
@@ -121,12 +121,12 @@ def blocks(path: Path) -> Iterator[Float[np.ndarray, "n e"]]:
 
 def rows_at(path: Path, wanted: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
     """The vectors of the rows `wanted` (ascending, without repeats), read in one pass; raises like `blocks`."""
-    found, start = [], 0
+    pieces, start = [], 0
     for block in blocks(path):
         first, last = np.searchsorted(wanted, (start, start + len(block)))
-        found.append(block[wanted[first:last] - start])
+        pieces.append(block[wanted[first:last] - start])
         start += len(block)
-    return np.concatenate(found)
+    return np.concatenate(pieces)
 
 
 def stored_blocks(path: Path) -> Iterator[Shaped[np.ndarray, "n s"]]:

@@ -141,12 +141,12 @@ def _form(
         return None
     kept, ranges = dims or embedder.width, None
     if dtype == "int8":
-        found = None
+        numbers = None
         if processes.is_first():  # alone: other processes' ranges may differ by rounding, and so may other devices'
             noted = begun()
             is_same = (noted.get("dims"), noted.get("dtype")) == (kept, dtype)
-            found = noted["ranges"] if is_same else _ranges(embedder, sample, prefix, kept)
-        ranges = as_ranges(processes.gathered(found)[0])
+            numbers = noted["ranges"] if is_same else _ranges(embedder, sample, prefix, kept)
+        ranges = as_ranges(processes.gathered(numbers)[0])
     return Form(dims=kept, dtype=dtype, ranges=ranges)
 
 
@@ -290,7 +290,7 @@ def chunking_for(embedder: Embedder, chunk_tokens: int, prefix: str) -> Chunking
 
 def origin_of(embedder: Embedder, text: Corpus, *, column: str = TEXT, prefix: str = "") -> dict[str, object]:
     """Everything that determines the vectors, except the devices."""
-    found: dict[str, object] = {
+    facts: dict[str, object] = {
         "model": embedder.model.digest(),
         "max_length": embedder.model.max_length,
         "prompt": prefix,
@@ -299,7 +299,7 @@ def origin_of(embedder: Embedder, text: Corpus, *, column: str = TEXT, prefix: s
         "batch_size": embedder.batch_size,
         "precision": embedder.compute_dtype.name,
     }
-    return found | ({"passage_tokens": text.chunking.most} if text.chunking else {})
+    return facts | ({"passage_tokens": text.chunking.most} if text.chunking else {})
 
 
 def sentences(specs: Sequence[str], column: str) -> Iterator[str]:

@@ -250,7 +250,7 @@ def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -
     library = ["sentence-transformers"] if in_sentence_transformers else []
     kinds = ["cross-encoder", "text-ranking"] if reads_pairs else ["sentence-similarity", "feature-extraction"]
     base = base_models(facts.origin)
-    found = {
+    metadata = {
         "language": facts.origin.languages.split(", ") if facts.origin.languages else [],
         **licence_metadata(facts.origin.known_licence),
         "library_name": "".join(library),
@@ -261,4 +261,6 @@ def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -
         "tags": [*library, *kinds, "distillation", "jaxdistill"],
         "model-index": model_index(facts.name, facts.checkpoint.scores),
     }
-    return yaml.safe_dump({name: value for name, value in found.items() if value}, sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(
+        {name: value for name, value in metadata.items() if value}, sort_keys=False, allow_unicode=True
+    )

@@ -18,7 +18,7 @@ def code(text: str) -> str:
     if not re.search("[`|]|^ .* $", line):
         return f"`{line}`"
     # A table would split such code, and a code span end in it or lose its spaces.
-    return f"<code>{MARKUP.sub(lambda found: f'&#{ord(found[0])};', line)}</code>"
+    return f"<code>{MARKUP.sub(lambda match: f'&#{ord(match[0])};', line)}</code>"
 
 
 def literal(value: object) -> str:

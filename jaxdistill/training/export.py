@@ -132,14 +132,14 @@ def _licensed(origin: Origin, stated: str, folder: Path) -> Origin:
     """The origin with the stated licence, or else the one handed down; a warning says if it is unknown or contradicts another."""
     origin = dataclasses.replace(origin, licence=stated or origin.licence)
     licence = origin.known_licence
-    listed = "; ".join(f"{name}: {found or 'not stated'}" for name, found in origin.licences.items()) or "no card"
+    listed = "; ".join(f"{name}: {theirs or 'not stated'}" for name, theirs in origin.licences.items()) or "no card"
     if not licence:
         log.warning(
             "%s: its licence is unknown (%s); state it with --license=ID, in a training --config.run.license=ID",
             folder,
             listed,
         )
-    elif any(found not in ("", licence) for found in origin.licences.values()):
+    elif any(theirs not in ("", licence) for theirs in origin.licences.values()):
         log.warning("%s: its licence %s is not the one of what it was made from (%s)", folder, licence, listed)
     return origin
 
