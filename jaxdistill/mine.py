@@ -36,15 +36,15 @@ from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, local_path, 
 from jaxdistill.core import InputError, Precision, Split
 from jaxdistill.data import sources
 from jaxdistill.data.in_memory import Text, sources_of
-from jaxdistill.data.negatives import Limits, Negatives, Sampling, hard_negatives, header, read_rows, table_rows
+from jaxdistill.data.negatives import Limits, Negatives, Sampling, hard_negatives, header, mined_rows, read_rows
 from jaxdistill.data.questions import Questions, questions
 from jaxdistill.data.tables import finished, write_table
 from jaxdistill.evals.beir import questions_of
 from jaxdistill.evals.beir_files import SPLITS
 from jaxdistill.files import local, refuse_overwriting, try_writing
 from jaxdistill.inference import Embedder, load
-from jaxdistill.inference.stored import digest_of, scored_pairs, stored_vectors
-from jaxdistill.ops.nearest import Rows, cosines_of_pairs, nearest
+from jaxdistill.inference.stored import digest_of, pair_scores, stored_vectors
+from jaxdistill.ops.nearest import VectorRows, cosines_of_pairs, nearest
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +65,8 @@ MOST_CANDIDATES = 1 << 27
 
 def mined(
     known: Questions,
-    queries: Rows,
-    documents: Rows,
+    queries: VectorRows,
+    documents: VectorRows,
     *,
     limits: Limits,
     count: int,
@@ -88,7 +88,7 @@ def mined(
     left_out = known.excluded()
     asked = np.repeat(np.arange(len(known.queries)), [len(of_query) for of_query in known.positives])
     answers = np.concatenate([np.asarray(of_query, np.int64) for of_query in known.positives])
-    score = partial(scored_pairs, scorer, known, logits=logits, progress=progress) if scorer else None
+    score = partial(pair_scores, scorer, known, logits=logits, progress=progress) if scorer else None
     of_positives = score(asked, answers) if score else cosines_of_pairs(queries, documents, asked, answers)
     # All pairs are scored in one flat list, which is then cut up again by query.
     ends = np.cumsum([len(of_query) for of_query in known.positives])[:-1]
@@ -204,7 +204,7 @@ def _mined(given: argparse.Namespace, say: Callable[[str], object]) -> Path:
         options = {"limits": limits, "count": given.num_negatives, "sampling": given.sampling_strategy}
         options |= {"seed": given.seed, "scorer": scorer, "logits": given.logits, "widens": _widens(given)}
         negatives, scores = mined(known, queries, documents, **options, progress=not given.quiet)
-        rows = list(table_rows(known, negatives, scores, output_format=given.output_format))
+        rows = list(mined_rows(known, negatives, scores, output_format=given.output_format))
         _refuse_none(rows, negatives)
         counts = {"rows": len(rows)}
         write_table(output, header(given.output_format, given.num_negatives), rows, origin, counts=counts)

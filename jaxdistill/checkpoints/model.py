@@ -89,10 +89,8 @@ class SentenceModel:
     @property
     def role_prompts(self) -> dict[str, str]:
         """Maps each role to its prompt; the empty key is for sentences without a role."""
-        candidates = {
-            role: [self.prompts[name] for name in names if name in self.prompts] for role, names in ROLES.items()
-        }
-        return {"": self.prompt} | {role: texts[0] if texts else "" for role, texts in candidates.items()}
+        given = {role: [self.prompts[name] for name in names if name in self.prompts] for role, names in ROLES.items()}
+        return {"": self.prompt} | {role: texts[0] if texts else "" for role, texts in given.items()}
 
     @property
     def parameter_count(self) -> int:

@@ -133,7 +133,7 @@ def _beyond(
     return masks
 
 
-def table_rows(
+def mined_rows(
     known: Questions, mined: Negatives, positive_scores: Sequence[Sequence[float]], *, output_format: str
 ) -> Iterator[list[str]]:
     """Yields the rows of the output table, without the header."""

@@ -23,7 +23,7 @@ def stored_vectors(embedder: Embedder, texts: Sequence[str], prefix: str, what: 
     return cached_vectors(_folder(), of, embed, texts, width=embedder.width, what=what, progress=progress)
 
 
-def scored_pairs(
+def pair_scores(
     scorer: Embedder, known: Questions, queries: np.ndarray, documents: np.ndarray, *, logits: bool, progress: bool
 ) -> np.ndarray:
     """A cross-encoder's scores of pairs; cached."""

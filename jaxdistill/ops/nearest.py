@@ -21,7 +21,7 @@ ROWS_PER_GROUP = 4
 
 
 @runtime_checkable
-class Rows(Protocol):
+class VectorRows(Protocol):
     """Vectors in memory or on disk, indexed by row numbers."""
 
     def __len__(self) -> int: ...
@@ -94,8 +94,8 @@ def nearest_groups(
 
 
 def cosines_of_pairs(
-    queries: Rows,
-    rows: Rows,
+    queries: VectorRows,
+    rows: VectorRows,
     asked: Integer[np.ndarray, " pairs"],
     answers: Integer[np.ndarray, " pairs"],
 ) -> Float[np.ndarray, " pairs"]:
