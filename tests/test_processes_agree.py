@@ -163,29 +163,30 @@ def test_processes_with_other_options_are_refused_alike():
     assert "run.steps is 5 in the first, 6 in the other" in line
 
 
-@pytest.mark.parametrize("dies, does", [(0, "sleep"), (1, "sleep"), (1, "gather")])
-def test_the_death_of_one_process_ends_the_other(dies, does):
-    """Also where the other one is in a collective, which fails at once."""
-    both = start_both(["5", "sleep" if dies == 0 else does], ["5", "sleep"])
-    for process in both:
-        while not (line := process.stdout.readline()).startswith("joined"):
-            assert line
-    both[dies].kill()
-    assert said_by(both)[1 - dies][0] == ABORTED
+def test_the_death_of_one_process_ends_the_other():
+    """Also where the other one is in a collective, which fails at once. All runs wait for JAX's verdict together."""
+    started = [(0, start_both(["5", "sleep"], ["5", "sleep"]))]
+    started += [(1, start_both(["5", does], ["5", "sleep"])) for does in ("sleep", "gather")]
+    for dies, both in started:
+        for process in both:
+            while not (line := process.stdout.readline()).startswith("joined"):
+                assert line
+        both[dies].kill()
+    for dies, both in started:
+        assert said_by(both)[1 - dies][0] == ABORTED
 
 
-@pytest.mark.parametrize(
-    "does, words, wanted",
-    [
-        ("refuse", "error: nowhere.txt does not exist", BAD_INPUT),
-        ("fill", "/runs/w: No space left on device; fix that and run the same command again.", BAD_INPUT),
-        ("fail", "KeyError: 'lost'", processes.FAILED),
-    ],
-)
-def test_an_error_in_one_process_is_one_line_there_and_ends_the_other(does, words, wanted):
-    (status, _, lines), (other, _, _) = said_by(start_both(["5", does], ["5", "sleep"]))
-    assert status == wanted and other == ABORTED
-    assert words in lines[-1]
+def test_an_error_in_one_process_is_one_line_there_and_ends_the_other():
+    ends = {
+        "refuse": ("error: nowhere.txt does not exist", BAD_INPUT),
+        "fill": ("/runs/w: No space left on device; fix that and run the same command again.", BAD_INPUT),
+        "fail": ("KeyError: 'lost'", processes.FAILED),
+    }
+    started = [start_both(["5", does], ["5", "sleep"]) for does in ends]
+    for both, (words, wanted) in zip(started, ends.values(), strict=True):
+        (status, _, lines), (other, _, _) = said_by(both)
+        assert (status, other) == (wanted, ABORTED)
+        assert words in lines[-1]
 
 
 def test_processes_at_different_points_end_instead_of_taking_each_others_values():
