@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from mteb.languages.iso_mappings import _hf_lang_to_iso_lang_script
 
 from jaxdistill.checkpoints.model import load_model
-from jaxdistill.exports.measuring import Measured
+from jaxdistill.exports.measuring import MeasuredForm
 from jaxdistill.reporting.figures import Entry, Examples
 from jaxdistill.reporting.model_card import Checkpoint, Facts, Index, Origin, Prompts, Training
 from jaxdistill.reporting.mteb_entry import LANGUAGES
@@ -26,7 +26,7 @@ from tiny_models import made_from, tiny_model, word_table
 NASTY = "`a` ``| b` | *c* _d_ [e](f) <script>alert(1)</script> &amp; {{ g }} {% h %} $i$ ~~j~~ \\| \\ # k\n---\n# l"
 ORIGIN = Origin(teacher="org/teacher", licences={"org/teacher": "mit"}, languages="en")
 FORMS = [
-    Measured(
+    MeasuredForm(
         name=name, size_bytes=1, difference=0.0, cosine=None, agreement=1.0, sts=None, rates=(1.0, 1.0), other_tokens=1
     )
     for name in ("onnx/model.onnx", "gguf/model.gguf")

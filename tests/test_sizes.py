@@ -1,6 +1,7 @@
 """The sizes that keep the code readable: files, functions and their median."""
 
 import ast
+import collections
 import pathlib
 import statistics
 
@@ -77,3 +78,28 @@ def test_no_call_has_many_positional_arguments():
                 if called.rpartition(".")[2] not in CALLS_OF_OTHERS:
                     many.append(f"{path.relative_to(ROOT)}:{node.lineno} {called}")
     assert not many
+
+
+def names_of(node: ast.AST) -> str:
+    """The name that a variable or an argument has; empty for other nodes."""
+    return node.id if isinstance(node, ast.Name) else node.arg if isinstance(node, ast.arg) else ""
+
+
+@pytest.mark.parametrize("word", ["found"])
+def test_a_name_says_what_it_holds(word):
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE}
+    used = [
+        f"{path.name}:{node.lineno}"
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if names_of(node) == word
+    ]
+    assert not used, "say what was found: names, files, scores, a match"
+
+
+def test_no_two_classes_have_one_name():
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE]
+    names = collections.Counter(
+        node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef) and node.name[0] != "_"
+    )
+    assert not [name for name, count in names.items() if count > 1]

@@ -69,7 +69,7 @@ def _exchanged(problem: str, *facts: Any) -> list[list[Any]]:
     told = processes.gathered([problem, *facts])
     if problem := next((said for said, *_ in told if said), ""):
         raise ProblemOfAll(problem)
-    return [found for _, *found in told]
+    return [values for _, *values in told]
 
 
 def over_processes(embed: RoleEmbed | Scorer) -> Any:

@@ -40,10 +40,10 @@ def open_vectors(path: Path, *, may_be_small: bool = False) -> Shaped[np.ndarray
     if not path.exists():
         raise InputError(f"{path} does not exist; give a .npy file of vectors, one per row of the text.")
     with reading.foreign_errors(f"{path} is not a complete .npy file of numbers"):
-        found = np.lib.format.open_memmap(reading.regular(path), mode="r")
-    if found.ndim != 2 or not (found.dtype.kind == "f" or (may_be_small and found.dtype.str in ("|i1", "|u1"))):
-        raise InputError(f"{path} holds {found.dtype} {found.shape}; it must be a float array [sentences, width].")
-    return np.asarray(found)
+        mapped = np.lib.format.open_memmap(reading.regular(path), mode="r")
+    if mapped.ndim != 2 or not (mapped.dtype.kind == "f" or (may_be_small and mapped.dtype.str in ("|i1", "|u1"))):
+        raise InputError(f"{path} holds {mapped.dtype} {mapped.shape}; it must be a float array [sentences, width].")
+    return np.asarray(mapped)
 
 
 def tables(path: Path) -> list[Path]:

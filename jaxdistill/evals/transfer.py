@@ -71,8 +71,8 @@ class ProbedSet:
 
     def scores(self, rows: Rows, embed: Embed) -> Mapping[str, float]:
         """Accuracy, and F1 if it is reported, in [0, 1]."""
-        found = self.score(self.features(*row_vectors(embed, rows.sentences)), rows.labels, rows.split)
-        scores = found.accuracy, f1(rows.labels[rows.split[self.splits[-1]]], found.predicted)
+        result = self.score(self.features(*row_vectors(embed, rows.sentences)), rows.labels, rows.split)
+        scores = result.accuracy, f1(rows.labels[rows.split[self.splits[-1]]], result.predicted)
         return dict(zip(self.metrics, scores, strict=False))
 
 

@@ -16,7 +16,7 @@ from types import ModuleType
 from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import InputError
-from jaxdistill.exports.measuring import Measured, Reference
+from jaxdistill.exports.measuring import MeasuredForm, Reference
 from jaxdistill.exports.measuring import table as table
 from jaxdistill.exports.running import Runtime
 from jaxdistill.files.reading import foreign_errors
@@ -39,13 +39,13 @@ def form(name: str) -> ModuleType:
 def check(names: Sequence[str], model: SentenceModel | None = None) -> None:
     """Raises `InputError` for an unknown form, one whose packages are missing, or one that cannot hold `model`."""
     for name in names:
-        found = form(name)
-        for package in found.NEEDS:
+        chosen = form(name)
+        for package in chosen.NEEDS:
             if importlib.util.find_spec(package) is None:
                 raise InputError(
-                    f"--to={name} needs the package {package}; run: pip install 'jaxdistill[{found.EXTRA}]'"
+                    f"--to={name} needs the package {package}; run: pip install 'jaxdistill[{chosen.EXTRA}]'"
                 )
-        if model is not None and (reason := getattr(found, "refusal", lambda model: "")(model)):
+        if model is not None and (reason := getattr(chosen, "refusal", lambda model: "")(model)):
             raise InputError(f"{name} cannot hold this model: {reason}.")
 
 
@@ -62,15 +62,15 @@ def load_form(folder: str | Path, file: str = "onnx/model_quantized.onnx") -> Ru
     path = Path(folder).expanduser() / file
     if not path.is_file():
         raise InputError(f"{path} is not there; write it with jaxdistill.export --model={folder} --to=... --out=...")
-    found = form(path.parent.name)
+    chosen = form(path.parent.name)
     model = load_model(str(folder))
     with foreign_errors(f"{path} is damaged; export the model again"):
-        return Runtime(model, found.runner(model, path))
+        return Runtime(model, chosen.runner(model, path))
 
 
 def add(
     names: Sequence[str], model: SentenceModel, folder: Path, *, size: int, calibration: Sequence[str] = ()
-) -> list[Measured]:
+) -> list[MeasuredForm]:
     """Adds forms to an exported folder; returns measurements of each file, and of sentence-transformers for comparison.
 
     Leaves out files other than a form's first one if they differ too much from the model.
@@ -88,10 +88,10 @@ def add(
     reference = Reference(model)
     rows = reference.of_library(folder, size)
     for name in names:
-        found = form(name)
-        for number, file in enumerate(found.write(model, folder, calibration=calibration)):
-            row = reference.measured(f"{file.parent.name}/{file.name}", found.runner(model, file), file)
-            fault = row.fault(rounded=file.name in found.ROUNDED)
+        chosen = form(name)
+        for number, file in enumerate(chosen.write(model, folder, calibration=calibration)):
+            row = reference.measured(f"{file.parent.name}/{file.name}", chosen.runner(model, file), file)
+            fault = row.fault(rounded=file.name in chosen.ROUNDED)
             if not fault:
                 rows.append(row)
             elif number:

@@ -19,7 +19,7 @@ from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.core import InputError
 from jaxdistill.evals.similarity import unit_rows
 from jaxdistill.exports import onnx
-from jaxdistill.exports.measuring import LEAST_COSINE, cosines
+from jaxdistill.exports.measuring import LEAST_COSINE, least_and_mean
 from jaxdistill.exports.running import Runtime
 from jaxdistill.files.folders import MARK, listed, refuse_foreign
 from jaxdistill.inference import Embedder
@@ -140,7 +140,7 @@ def _graph(model: SentenceModel, exported: Path, sentences: Sequence[str], vecto
     for file in onnx.write_float(model, exported)[::-1]:
         runtime = Runtime(model, onnx.runner(model, file))
         computed = runtime.encode(sentences, prompt=model.role_prompts["document"])
-        least, _ = cosines(vectors, unit_rows(computed))
+        least, _ = least_and_mean(vectors, unit_rows(computed))
         if least >= LEAST_COSINE:
             return file
     raise InputError(f"the page was not written: the cosine of ONNX with the model's own vectors is {least:.4f}.")

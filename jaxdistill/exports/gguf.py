@@ -146,11 +146,11 @@ def _write(
 
 def _tensors(a: Architecture, params: Mapping[str, np.ndarray], longest: int) -> dict[str, np.ndarray]:
     """Tensors by llama.cpp's names. The position table has only the rows from the first token's up to the maximum length."""
-    found = tensors_from_params(params, tensor_names(GRAPHS[_graph(a)], params))
+    tensors = tensors_from_params(params, tensor_names(GRAPHS[_graph(a)], params))
     if a.position_table:
-        rows = found["position_embd.weight"]
-        found["position_embd.weight"] = rows[a.position_offset : a.position_offset + longest]
-    return found
+        rows = tensors["position_embd.weight"]
+        tensors["position_embd.weight"] = rows[a.position_offset : a.position_offset + longest]
+    return tensors
 
 
 def _vocabulary(model: SentenceModel) -> dict[str, Any]:

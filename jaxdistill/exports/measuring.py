@@ -40,7 +40,7 @@ OTHER_TOKENS = "texts with other tokens"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class MeasuredForm:
     """One row of the table of forms."""
 
     name: str
@@ -66,9 +66,11 @@ class Measured:
             return f"scores differ by up to {self.difference:.1e}, agreement {self.agreement:.4f}" if too_far else ""
         if self.other_tokens > MOST_OTHERS * (COMPARED + len(OTHER_SCRIPTS)):
             return f"its own tokenizer gives {self.other_tokens} of the texts other tokens than the model's"
-        found, least = (self.cosine[1], LEAST_ROUNDED) if rounded else (self.cosine[0], LEAST_COSINE)
+        reached, least = (self.cosine[1], LEAST_ROUNDED) if rounded else (self.cosine[0], LEAST_COSINE)
         return (
-            "" if found >= least else f"cosine {found:.4f} with the model's own vectors, at least {least} is required"
+            ""
+            if reached >= least
+            else f"cosine {reached:.4f} with the model's own vectors, at least {least} is required"
         )
 
     def cells(self) -> dict[str, str]:
@@ -90,7 +92,7 @@ class Measured:
         }
 
 
-def table(rows: Sequence[Measured]) -> list[dict[str, str]]:
+def table(rows: Sequence[MeasuredForm]) -> list[dict[str, str]]:
     """One mapping of columns to cells per row; all rows have the same columns."""
     cells = [row.cells() for row in rows]
     columns = dict.fromkeys(column for row in cells for column in row)
@@ -107,7 +109,7 @@ class Reference:
         folder = paths.data_folder()
         self._dev = None if folder is None else read_set("sts-b-dev", sts_folder(folder))
 
-    def measured(self, name: str, run: Run | TextRun, file: Path) -> Measured:
+    def measured(self, name: str, run: Run | TextRun, file: Path) -> MeasuredForm:
         """Compares and times a form's file."""
         size = sum(path.stat().st_size for path in file.parent.glob(f"{file.stem}.*"))
         runtime = Runtime(self.model, run)
@@ -118,7 +120,7 @@ class Reference:
 
         return self._row(name, runtime, of_batch, size, alike=alike)
 
-    def of_library(self, folder: Path, size: int) -> list[Measured]:
+    def of_library(self, folder: Path, size: int) -> list[MeasuredForm]:
         """Compares and times sentence-transformers, with torch, on the exported folder; empty if it is not installed."""
         try:
             from sentence_transformers import CrossEncoder, SentenceTransformer
@@ -146,17 +148,17 @@ class Reference:
         of_batch: Callable[[int], Callable[[Sequence[str]], np.ndarray]],
         size: int,
         alike: Bool[np.ndarray, " n"] | None = None,
-    ) -> Measured:
-        found = of_batch(32)(self.sentences)
-        own, theirs = (results if self._pairs else unit_rows(results) for results in (self._own, found))
+    ) -> MeasuredForm:
+        results_of_form = of_batch(32)(self.sentences)
+        own, theirs = (results if self._pairs else unit_rows(results) for results in (self._own, results_of_form))
         same = np.ones(len(own), bool) if alike is None or not alike.any() else alike
         timed = self.sentences[:TIMED]
         scored = embed.encode if isinstance(embed, Runtime) and not self._pairs else embed
-        return Measured(
+        return MeasuredForm(
             name=name,
             size_bytes=size,
             difference=float(np.max(np.abs(own - theirs)[same])),
-            cosine=None if self._pairs else cosines(own[same], theirs[same]),
+            cosine=None if self._pairs else least_and_mean(own[same], theirs[same]),
             other_tokens=0 if alike is None else int(np.sum(~alike)),
             agreement=spearman(self._alike(own), self._alike(theirs), what="agreement of the forms"),
             sts=None if self._dev is None else pairs_spearman(scored, self._dev),
@@ -178,15 +180,15 @@ class Reference:
 
 def sentences(text: str, most: int) -> list[str]:
     """The first different sentences of a text; raises `InputError` if it has none."""
-    found: dict[str, None] = {}
+    distinct: dict[str, None] = {}
     for (line,) in read([text]):
         if line.strip():
-            found[line] = None
-        if len(found) == most:
+            distinct[line] = None
+        if len(distinct) == most:
             break
-    if not found:
+    if not distinct:
         raise InputError(f"{text} has no sentence; give a text with one a line.")
-    return list(found)
+    return list(distinct)
 
 
 def _pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
@@ -199,8 +201,8 @@ def _rate(run: Callable[[Sequence[str]], np.ndarray], texts: Sequence[str]) -> f
     return len(texts) / min(repeat(lambda: run(texts), number=1, repeat=REPEATS))
 
 
-def cosines(own: np.ndarray, theirs: np.ndarray) -> tuple[float, float]:
+def least_and_mean(own: np.ndarray, theirs: np.ndarray) -> tuple[float, float]:
     """Lowest and mean cosine of corresponding rows of unit length; two zero rows count as equal."""
     both = ~own.any(axis=1) & ~theirs.any(axis=1)
-    found = np.where(both, 1.0, np.sum(own * theirs, axis=1))
-    return float(found.min()), float(found.mean())
+    alike = np.where(both, 1.0, np.sum(own * theirs, axis=1))
+    return float(alike.min()), float(alike.mean())

@@ -134,12 +134,12 @@ def _module(model: SentenceModel, folder: Path) -> Any:
 
         def forward(self, input_ids, attention_mask, token_type_ids=None):
             types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-            found = self.body(input_ids=input_ids, attention_mask=attention_mask, **types)
+            outputs = self.body(input_ids=input_ids, attention_mask=attention_mask, **types)
             if model.definition.reads_pairs:
-                return found.logits
-            features = {"token_embeddings": found.last_hidden_state, "attention_mask": attention_mask}
+                return outputs.logits
+            features = {"token_embeddings": outputs.last_hidden_state, "attention_mask": attention_mask}
             if model.definition.pooling.averages_layers:
-                features["all_layer_embeddings"] = found.hidden_states
+                features["all_layer_embeddings"] = outputs.hidden_states
             for module in self.others:
                 features = module(features)
             return features["token_embeddings"], features["sentence_embedding"]

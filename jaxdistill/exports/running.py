@@ -122,10 +122,10 @@ def batches(
     order = np.argsort([len(ids) for ids, _ in encodings], kind="stable")
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
-        found = [encodings[row] for row in rows]
-        longest = max(1, *(len(ids) for ids, _ in found))  # a table has no token for an empty text
-        padded = np.full((len(found), longest), model.definition.architecture.pad_id, np.int64)
+        chosen = [encodings[row] for row in rows]
+        longest = max(1, *(len(ids) for ids, _ in chosen))  # a table has no token for an empty text
+        padded = np.full((len(chosen), longest), model.definition.architecture.pad_id, np.int64)
         mask, types = np.zeros_like(padded), np.zeros_like(padded)
-        for row, (ids, own_types) in enumerate(found):
+        for row, (ids, own_types) in enumerate(chosen):
             padded[row, : len(ids)], mask[row, : len(ids)], types[row, : len(ids)] = ids, 1, own_types
         yield rows, {"input_ids": padded, "attention_mask": mask, "token_type_ids": types}

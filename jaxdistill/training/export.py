@@ -254,7 +254,7 @@ def _spec(folder: Path) -> str:
 
 
 def card_of(
-    model: SentenceModel, facts: Facts, *, spec: str, hub_name: str = "", forms: Sequence[exports.Measured] = ()
+    model: SentenceModel, facts: Facts, *, spec: str, hub_name: str = "", forms: Sequence[exports.MeasuredForm] = ()
 ) -> str:
     """A model card with these facts.
 
