@@ -26,8 +26,6 @@ short       cosine distillation instead, which learns faster at first: 52,000 se
 unlabelled  the first stage alone, if you have no triplets: congen.py:minilm-l3
 static      a table of token vectors of width 256 instead of an encoder, from gte-small (or static:e5, static:mpnet):
             cosine distillation towards whitened vectors. sentence-transformers and model2vec load it
-domain      all-MiniLM-L6-v2 for the subject of your passages, without labels, from gte-small: --config.data.text=PASSAGES
-            (docs/guide/domain.md)
 quickstart  the default: on text that comes with the project, offline, in a minute or two
 tiny        a one-minute smoke test from text to export; says nothing about quality
 
@@ -36,7 +34,7 @@ docs/results.md says what each ingredient gained, and which ones gained nothing.
 
 from collections.abc import Callable
 
-from _presets import TEACHER, Stages, become, chosen, embedded, minilm_l3, options
+from _presets import Stages, become, chosen, embedded, minilm_l3, options
 from ckd import second_stage
 from congen import minilm_l3 as unlabelled
 from l2 import l2
@@ -167,21 +165,6 @@ def reference_preset(name: str) -> Callable[..., Stages]:
     return preset
 
 
-def domain() -> ConfigDict:
-    """A public student whole, in its own space: it learns how similar the teacher finds passages, not the teacher's vectors."""
-    config = unlabelled()
-    config.teacher.model, config.student.model, config.student.layers = GTE, TEACHER, ""
-    # Cosines of passages differ four times as much in all-MiniLM-L6-v2 as in gte-small, whose vectors lie in a cone.
-    config.objective.teacher_temperature, config.objective.student_temperature = 0.025, 0.1
-    config.data.chunk_tokens, config.data.chunk_least = 256, 16
-    config.data.batch_size = 64
-    config.optimizer.learning_rate = 1e-4
-    config.evals.best = "agreement/spearman"
-    config.run.steps, config.run.epochs = 0, 1.0
-    config.evals.every = 50
-    return config
-
-
 def static(teacher: str = "gte") -> ConfigDict:
     """A step of a table costs so little that batches are large."""
     config = reference(384, 96, teacher, model="teacher")
@@ -199,7 +182,6 @@ PRESETS = {
     "short": short,
     "unlabelled": unlabelled,
     "static": static,
-    "domain": domain,
     **embedded(unlabelled),
 } | {name: reference_preset(name) for name in STUDENTS}
 ARGUMENTS = {name: (*ADDED, *OTHER_TEACHERS, *SEVERAL_TEACHERS) for name in STUDENTS} | {"static": OTHER_TEACHERS}
