@@ -79,8 +79,7 @@ def export_checkpoint(
     push_to_hub: str = "",
     public: bool = False,
 ) -> Path:
-    """Exports the student of a kept checkpoint, the mean of several, or another model; returns the folder. `jaxdistill.export`
-    is this function.
+    """Exports a kept checkpoint, the mean of several, or another model; returns the folder. `jaxdistill.export` is this function.
 
     Args:
       workdir: folder of the run, or its address in a bucket.
@@ -90,8 +89,7 @@ def export_checkpoint(
         `model` reads the queries.
       out: folder to write; an earlier export there is replaced, anything else is refused with `InputError`.
       to: forms for other runtimes, see docs/deployment.md: `onnx`, `openvino`, `litert`, `stablehlo`, `gguf`.
-      calibration: text whose first 200 sentences give the ranges of activations of ONNX in 8 bits; empty: its file
-        `model_int8.onnx` is not written.
+      calibration: text whose first 200 sentences give the ranges of ONNX in 8 bits; empty: no `model_int8.onnx` is written.
       demo: write a page instead that finds the nearest of some sentences in the browser, as one types.
       demo_text: these sentences, at most 10,000; empty: 2,000 of the quickstart.
       transformers_js: folder of the npm package that the page runs on; empty: below `node_modules` in the current folder.
@@ -116,16 +114,14 @@ def export_checkpoint(
     exports.check(forms)
     out = local(out, "out").resolve()
     if demo:
-        of_run = Path(workdir or "").name
-        return _page(out, partial(_student, workdir, step, model, of_run), demo_text, transformers_js)
+        return _page(out, partial(_student, workdir, step, model, Path(workdir or "").name), demo_text, transformers_js)
     refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
     if document_model:
         folder = export_router(_loaded(model), _loaded(document_model), out, spec=push_to_hub, licence=license)
     else:
         texts = sentences(calibration, CALIBRATED) if calibration else []
         student, facts = _student(workdir, step, model, out.name)
-        given = {"to": forms, "calibration": texts, "spec": push_to_hub, "licence": license}
-        folder = export(student, out, facts=facts, **given)
+        folder = export(student, out, facts=facts, to=forms, calibration=texts, spec=push_to_hub, licence=license)
     return hub.pushed(folder, push_to_hub, public=public) if push_to_hub else folder
 
 

@@ -104,15 +104,12 @@ def encode_file(
     if isinstance(place, Path) and not is_folder(output):
         needs_table = "--keep_text" if keep_text else f"--chunk_tokens={chunk_tokens}" if chunk_tokens else ""
         _check_file(place, needs_table)
-    prefix = embedder.prefix(
-        prompt_name, role
-    )  # first: refuses an unknown prompt or a cross-encoder before reading text
+    # First, because it refuses an unknown prompt or a cross-encoder before any text is read.
+    prefix = embedder.prefix(prompt_name, role)
     text = Corpus(specs, column, chunking_for(embedder, chunk_tokens, prefix) if chunk_tokens else None)
     checked_dims(dims, embedder.width, dtype)
     if calibrate and dtype != "int8":
-        raise InputError(
-            f"--calibrate determines the ranges of int8, not of {dtype}; leave it out, or give --dtype=int8."
-        )
+        raise InputError(f"--calibrate determines the ranges of int8, not of {dtype}; omit it, or give --dtype=int8.")
     sample = Corpus(calibrate, column, text.chunking) if calibrate else text
     with processes.agreed() as origin:
         origin |= origin_of(embedder, text, column=column, prefix=prefix)
