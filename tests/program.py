@@ -1,5 +1,7 @@
 """The real program, started in processes of its own on a tiny teacher and text."""
 
+import contextlib
+import io
 import json
 import os
 import pathlib
@@ -15,7 +17,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxdistill import cli
+from jaxdistill import cli, main
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import Provenance, SentenceModel
 from jaxdistill.cluster import mesh as meshes
@@ -136,6 +138,15 @@ def run(
 def on_devices(patched: pytest.MonkeyPatch, count: int) -> None:
     """Trainings in this process use so many of its devices."""
     patched.setattr(meshes, "make_mesh", partial(meshes.make_mesh, devices=jax.devices()[:count]))
+
+
+def trained(arguments: Sequence[str], *, devices: int = 1) -> str:
+    """What a training prints, in this process on some of its devices, without a data folder."""
+    with pytest.MonkeyPatch.context() as patched, contextlib.redirect_stdout(io.StringIO()) as said:
+        on_devices(patched, devices)
+        patched.delenv("JAXDISTILL_DATA", raising=False)
+        main.main(arguments)
+    return said.getvalue()
 
 
 def start_all(

@@ -15,7 +15,7 @@ from jaxdistill.evals import sts
 from jaxdistill.workdir.checkpoint import Checkpoints
 
 import eval_cases
-from program import on_devices, refused, run, series, start, tiny_arguments, wait_for
+from program import on_devices, refused, run, series, start, tiny_arguments, trained, wait_for
 from tiny_text import made_up
 
 SECRETS = ("HF_TOKEN", "WANDB_API_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GOOGLE_API_KEY")
@@ -171,9 +171,8 @@ def trained_on_devices(folder):
         return tiny_arguments(folder, **constant, **options)
 
     for devices in (1, 2, 4, 8):
-        with pytest.MonkeyPatch.context() as patched:
-            on_devices(patched, devices)
-            main.main([*arguments(60 if devices == 1 else 50), f"--workdir={folder / f'devices{devices}'}"])
+        given = [*arguments(60 if devices == 1 else 50), f"--workdir={folder / f'devices{devices}'}"]
+        trained(given, devices=devices)
     return {devices: folder / f"devices{devices}" for devices in (1, 2, 4, 8)}, arguments
 
 

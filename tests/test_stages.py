@@ -37,7 +37,7 @@ def arguments(folder, **overrides) -> list[str]:
 @pytest.fixture(scope="module")
 def finished(folder) -> str:
     """What an undisturbed run in `w` printed."""
-    return program.run("main", [*arguments(folder), f"--workdir={folder / 'w'}"])[0]
+    return program.trained([*arguments(folder), f"--workdir={folder / 'w'}"])
 
 
 def test_the_second_stage_begins_with_the_first_ones_export(folder, finished):
@@ -47,8 +47,7 @@ def test_the_second_stage_begins_with_the_first_ones_export(folder, finished):
     after, before = first["scores"]["student after"], second["scores"]["student before"]
     name = "agreement/spearman"
     assert name in after and name in before
-    again, _ = program.run("main", [*arguments(folder), f"--workdir={folder / 'w'}"])
-    assert again.count("is finished") == 2
+    assert program.trained([*arguments(folder), f"--workdir={folder / 'w'}"]).count("is finished") == 2
 
 
 def test_steps_that_a_later_stage_cannot_average_are_refused_before_the_first_is_trained(folder, capsys, tmp_path):

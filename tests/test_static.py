@@ -191,7 +191,7 @@ def test_a_student_is_trained_resumed_and_exported(tmp_path):
             "run__steps": steps,
         }
         options |= {"teacher__kind": "stored", "teacher__whiten": 1.0, "teacher__components": 8}
-        return program.run("main", [f"--workdir={tmp_path / 'run'}", *program.tiny_arguments(tmp_path, **options)])[0]
+        return program.trained([f"--workdir={tmp_path / 'run'}", *program.tiny_arguments(tmp_path, **options)])
 
     run(5)
     assert "export" in run(10)
