@@ -9,15 +9,15 @@ import pytest
 from safetensors.numpy import load_file
 from test_sts import ROWS, write_tsv
 
-from jaxdistill import encode, evaluate, main
+from jaxdistill import encode, evaluate
 from jaxdistill.cli import AGAIN, BAD_INPUT
 from jaxdistill.data.targets import BLOCK_ROWS
-from jaxdistill.data.vectors import blocks, form_of, stored_blocks
+from jaxdistill.data.vectors import blocks
 from jaxdistill.evals import sts
 from jaxdistill.files import parts
 from jaxdistill.workdir.checkpoint import Checkpoints
 
-from program import ended, on_devices, run, series, start_all, tiny_arguments, write_teacher, write_text
+from program import ended, run, series, start_all, tiny_arguments, trained, write_teacher, write_text
 from tiny_text import made_up
 
 STORED = {"teacher__kind": "stored"}
@@ -38,10 +38,7 @@ def arguments_of(folder, workdir, **options):
 @pytest.fixture(scope="module")
 def alone(folder):
     """One process with four devices."""
-    with pytest.MonkeyPatch.context() as patched:
-        on_devices(patched, 4)
-        patched.delenv("JAXDISTILL_DATA", raising=False)
-        main.main(arguments_of(folder, folder / "alone", data__cache_folder=folder / "own", **STORED))
+    trained(arguments_of(folder, folder / "alone", data__cache_folder=folder / "own", **STORED), devices=4)
     return folder / "alone"
 
 
@@ -73,16 +70,6 @@ def test_processes_encode_parts_of_the_same_folder(folder):
     one, two = (np.concatenate(list(blocks(folder / name))) for name in ("vectors1", "vectors2"))
     np.testing.assert_allclose(two, one, rtol=0, atol=1e-6)
     assert len([*(folder / "vectors2").glob("part-*")]) == 2
-
-
-def test_processes_store_int8_vectors_by_the_same_ranges(folder):
-    arguments = [f"--model={folder / 'model'}", f"--input={folder / 'text.txt'}", "--dtype=int8", "--precision=float32"]
-    ended(start_all([*arguments, f"--output={folder / 'small2'}/"], module="encode"), 0)
-    encode.main([*arguments, f"--output={folder / 'small1'}/", "--quiet"])
-    one, two = (np.concatenate(list(stored_blocks(folder / name))).astype(int) for name in ("small1", "small2"))
-    assert np.abs(one - two).max() <= 1  # other devices may round a number over the edge of its step
-    for part in (folder / "small2").glob("*.parquet"):
-        assert form_of(part) == form_of(folder / "small2")
 
 
 OF_ONE_HOST = """
