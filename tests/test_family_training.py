@@ -114,21 +114,21 @@ class Training:
 
 @pytest.mark.parametrize("family", [name for name in cases.CONFIGS if name not in cases.BERTS and ":" not in name])
 def test_students_of_two_and_four_layers_train_resume_to_the_bit_and_are_reloaded(tmp_path, family):
+    """Four layers of families whose layers differ, which are then all there; of the others, two."""
+    layers = 4 if family in ("modernbert", "gemma3-text", "qwen3") else 2
     cases.write_encoder(tmp_path / "teacher", family, num_hidden_layers=5)
-    teacher = load_model(str(tmp_path / "teacher"), pooling="mean")
-    for layers in (2, 4):
-        student, folder = resizing.from_layers(teacher, f"even:{layers}"), tmp_path / str(layers)
-        training = Training(student)
-        undisturbed = training.after(training.start(), 2)
-        checkpoints = Checkpoints(folder)
-        checkpoints.save(training.after(training.start(), 1), {})
-        checkpoints.close()
-        resumed = training.after(Checkpoints(folder).restore(training.like, training.shardings).state, 1)
-        jax.tree.map(np.testing.assert_array_equal, undisturbed.params, resumed.params)
-        jax.tree.map(np.testing.assert_array_equal, undisturbed.optimizer, resumed.optimizer)
-        trained = student.with_params(resumed.params["student"])
-        assert any(np.any(trained.params[path] != student.params[path]) for path in student.params)
-        save(trained, folder / "export")
-        reloaded = load_model(str(folder / "export"))
-        assert reloaded.definition.architecture.layers == layers
-        assert_reads_alike(reloaded, folder / "export")
+    student = resizing.from_layers(load_model(str(tmp_path / "teacher"), pooling="mean"), f"even:{layers}")
+    training = Training(student)
+    undisturbed = training.after(training.start(), 2)
+    checkpoints = Checkpoints(tmp_path / "run")
+    checkpoints.save(training.after(training.start(), 1), {})
+    checkpoints.close()
+    resumed = training.after(Checkpoints(tmp_path / "run").restore(training.like, training.shardings).state, 1)
+    jax.tree.map(np.testing.assert_array_equal, undisturbed.params, resumed.params)
+    jax.tree.map(np.testing.assert_array_equal, undisturbed.optimizer, resumed.optimizer)
+    trained = student.with_params(resumed.params["student"])
+    assert any(np.any(trained.params[path] != student.params[path]) for path in student.params)
+    save(trained, tmp_path / "export")
+    reloaded = load_model(str(tmp_path / "export"))
+    assert reloaded.definition.architecture.layers == layers
+    assert_reads_alike(reloaded, tmp_path / "export")
