@@ -1,4 +1,4 @@
-"""Every encoder family, padded and packed, beside transformers; poolings beside plain PyTorch; fresh parameters; refusals."""
+"""Every encoder family, packed, beside transformers; poolings beside plain PyTorch; fresh parameters; refusals."""
 
 import dataclasses
 
@@ -46,19 +46,20 @@ jitted_states = jax.jit(cases.hidden_states, static_argnums=0)
 
 
 @pytest.mark.parametrize("family", cases.CONFIGS)
-def test_every_family_equals_transformers_padded_and_packed(tmp_path, family):
+def test_every_family_equals_transformers_packed(tmp_path, family):
+    """In whole rows and in divided ones; `test_folder.py` compares the vectors of padded sentences."""
     theirs, ours = cases.write_encoder(tmp_path, family), load_model(str(tmp_path), pooling="mean")
     sequences = cases.random_sequences(12)
     sequences[0][[2, 3, 7]] = sequences[-1][0] = 1  # RoBERTa's and MPNet's padding token, which a text may contain
     expected = [cases.torch_states(theirs, sequence).numpy() for sequence in sequences]
-    for tokens in (cases.padded(sequences), cases.divided(sequences, groups=2)):
-        states = np.stack([np.asarray(state) for state in jitted_states(ours.definition, ours.params, tokens)])
-        for group, sentences_of in enumerate(np.split(np.arange(12), len(tokens.ids))):
-            for place, index in enumerate(sentences_of):
-                got = states[:, group][:, tokens.owner[group] == place]
-                np.testing.assert_allclose(got, expected[index], atol=1e-5 * np.abs(expected[index]).max(), rtol=1e-5)
-                mean, other = (unit(x[-1].mean(0)) for x in (got, expected[index]))
-                assert np.abs(mean - other).max() <= TOLERANCE
+    tokens = cases.divided(sequences, groups=2)
+    states = np.stack([np.asarray(state) for state in jitted_states(ours.definition, ours.params, tokens)])
+    for group, sentences_of in enumerate(np.split(np.arange(12), 2)):
+        for place, index in enumerate(sentences_of):
+            got = states[:, group][:, tokens.owner[group] == place]
+            np.testing.assert_allclose(got, expected[index], atol=1e-5 * np.abs(expected[index]).max(), rtol=1e-5)
+            mean, other = (unit(x[-1].mean(0)) for x in (got, expected[index]))
+            assert np.abs(mean - other).max() <= TOLERANCE
 
 
 NTK = dict(model_type="new", rope_parameters="removed", rope_theta=20_000.0, rope_scaling=dict(type="ntk", factor=8.0))
