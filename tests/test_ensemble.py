@@ -37,7 +37,9 @@ class Member(Embedder):
 
     def __init__(self, scores, *, reads_pairs=False):
         self.scores, self.model = scores, object.__new__(SentenceModel)
-        vars(self.model).update(definition=SimpleNamespace(reads_pairs=reads_pairs), provenance=SimpleNamespace(source="m"))
+        vars(self.model).update(
+            definition=SimpleNamespace(reads_pairs=reads_pairs), provenance=SimpleNamespace(source="m")
+        )
 
     def score(self, first, second, *, show_progress_bar=False, params=None):
         return np.array(self.scores, np.float32)
