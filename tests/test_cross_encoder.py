@@ -106,7 +106,7 @@ def test_sentence_transformers_loads_the_export_as_a_cross_encoder(family, tmp_p
     code = [block.partition("```")[0] for block in card.split("```python")[1:]]
     assert "CrossEncoder(" in code[0] and ".score(" in code[1]
     assert "SentenceTransformer(" not in card and "vectors" not in card and "Pooling" not in card
-    for block in code:
+    for block in code[:2]:  # the third is the entry for MTEB
         exec(block, found := {})
         assert len(found["scores"]) == 1
 
