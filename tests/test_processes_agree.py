@@ -104,6 +104,7 @@ JOINS = """
 import sys, time
 from jaxdistill import cli
 from jaxdistill.cluster import processes
+processes.HEARTBEAT_SECONDS, processes.VERDICT_SECONDS = 6, 9.0
 def main(arguments):
     with processes.connected(lambda: {"run.steps": int(arguments[0])}):
         print("joined", processes.gathered([processes.index(), "x" * 9000 * processes.index()])[1][0], flush=True)
@@ -144,7 +145,11 @@ def said_by(both) -> list[tuple[int, str, list[str]]]:
     """Status, standard output, and lines of our own on standard error of each."""
     said = [process.communicate(timeout=90) for process in both]
     own = [
-        [line for line in err.split("\n") if line.startswith(("error: ", "interrupted", "KeyError", "RuntimeError"))]
+        [
+            line
+            for line in err.split("\n")
+            if line.startswith(("error: ", "interrupted", "KeyError", "jaxdistill.cluster"))
+        ]
         for _, err in said
     ]
     return [(process.returncode, out, lines) for process, (out, _), lines in zip(both, said, own, strict=True)]

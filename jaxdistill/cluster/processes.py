@@ -54,6 +54,10 @@ WHAT_TO_SET = (
 )
 
 
+class OutOfStepError(RuntimeError):
+    """The processes of a run are at different points of the program, which is a fault of the program."""
+
+
 @contextlib.contextmanager
 def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
     """Joins the processes of the run, if there are several; enter it before using JAX's devices.
@@ -147,7 +151,7 @@ def _end(error: BaseException) -> NoReturn:
     a status that makes launchers restart it.
     """
     known = error_of_input(error)
-    if not known and isinstance(error, Exception):
+    if not known and isinstance(error, Exception) and not isinstance(error, OutOfStepError):
         reason = str(error).strip().splitlines()[0] if str(error).strip() else ""
         _write(
             f"{type(error).__name__}: {reason:.300}; JAX says within {VERDICT_SECONDS:.0f} s if another process has died"
@@ -201,14 +205,14 @@ def gathered(value: Any) -> list[Any]:
     """The value (JSON) that each process passes, in the order of the processes; all must call this together.
 
     Raises:
-      RuntimeError: in every process, if another one has called this elsewhere in the program: its value is no answer.
+      OutOfStepError: in every process, if another one has called this elsewhere in the program: its value is no answer.
     """
     if count() == 1:
         return [value]
     told = _told(value)
     if len({place for place, _ in told}) > 1:
         places = ", ".join(f"process {number} at {place}" for number, (place, _) in enumerate(told))
-        raise RuntimeError(f"the processes no longer run the same steps: {places}; please report this")
+        raise OutOfStepError(f"the processes no longer run the same steps: {places}; please report this")
     return [value for _, value in told]
 
 
