@@ -1,9 +1,8 @@
 """Forms of an export for other runtimes, one module each, named by `export --to`.
 
-A form's module has `refusal(model)`, the reason why it cannot hold a model, unless it holds every model; `write(model, folder,
-calibration=...)`, which adds its files to an exported folder and returns them, the most exact first; `runner(model, file)`, a
-function that runs a file; `ROUNDED`, the files with 8-bit weights; and `NEEDS`, the required packages, which the extra `EXTRA`
-installs.
+A form's module has `refusal(model)`, the reason why it cannot hold a model; `write(model, folder, calibration=...)`, which
+adds its files to an exported folder and returns them, the most exact first; `runner(model, file)`, a function that runs a
+file; `ROUNDED`, the files with 8-bit weights; and `NEEDS`, the required packages, which the extra `EXTRA` installs.
 """
 
 import importlib
@@ -45,7 +44,7 @@ def check(names: Sequence[str], model: SentenceModel | None = None) -> None:
                 raise InputError(
                     f"--to={name} needs the package {package}; run: pip install 'jaxdistill[{chosen.EXTRA}]'"
                 )
-        if model is not None and (reason := getattr(chosen, "refusal", lambda model: "")(model)):
+        if model is not None and (reason := chosen.refusal(model)):
             raise InputError(f"{name} cannot hold this model: {reason}.")
 
 

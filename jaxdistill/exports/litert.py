@@ -24,6 +24,11 @@ LONGEST = 256
 SIGNATURE = "serving_default"
 
 
+def refusal(model: SentenceModel) -> str:
+    """Why the form cannot hold the model; always empty, because it holds every model."""
+    return ""
+
+
 def length_of(model: SentenceModel) -> int:
     """The file's fixed sentence length, in tokens."""
     return min(model.max_length, LONGEST)

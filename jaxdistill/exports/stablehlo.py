@@ -30,6 +30,11 @@ PADDED = 32
 """`runner` rounds lengths up to a multiple of this many tokens, so that few shapes are compiled."""
 
 
+def refusal(model: SentenceModel) -> str:
+    """Why the form cannot hold the model; always empty, because it holds every model."""
+    return ""
+
+
 def write(model: SentenceModel, folder: Path, *, calibration: Sequence[str] = ()) -> list[Path]:
     """Writes the file, and a note of the date until which JAX reads it; returns the file's path."""
     place = folder / FOLDER
