@@ -78,7 +78,7 @@ def score(
             failed[unit.name] = str(error)
             _complain(f"failed: {unit.name} of {spec}: {error}")
     scores = {name: float(score) for values in of_units.values() for name, score in values["scores"].items()}
-    # A unit has its own name in `failed` and those of its scores in `scores`: neither enters an average.
+    # `failed` holds names of units, and `scores` names of scores. Averages leave out both of a unit that is not averaged.
     single = [unit.name for unit in units if not unit.is_averaged]
     apart = {*single, *(name for unit in single for name in of_units.get(unit, {"scores": ()})["scores"])}
     described = candidate.reading()

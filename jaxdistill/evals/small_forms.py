@@ -1,7 +1,8 @@
 """Scores vectors as an index stores them: `--dims` and `--dtypes` of `evaluate`.
 
-Sentences, both sides of a pair, and documents are stored, also those that `--index_model` reads; queries of documents stay
-float, as when `jaxdistill.search` re-scores its candidates. The ranges of int8 come from a text in the package, so that they depend on no test set.
+Sentences, both sides of a pair, and documents are stored, also those that `--index_model` reads. Queries of documents stay
+float, as when `jaxdistill.search` re-scores its candidates. The ranges of int8 come from a text in the package, so that they
+depend on no test set.
 """
 
 from collections.abc import Callable, Sequence

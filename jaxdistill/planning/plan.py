@@ -64,7 +64,7 @@ class Slice:
 
 
 def slice_named(name: str) -> Slice:
-    """The slice with a name such as `v5e-16`; raises `InputError`, with the known names, if there is none."""
+    """The slice of this name, such as `v5e-16`. An unknown name raises `InputError`, which lists the known ones."""
     match = re.fullmatch(r"(v\w+)-(\d+)", name)
     if not match or match[1] not in CHIPS:
         meant = did_you_mean(name.partition("-")[0], list(CHIPS))

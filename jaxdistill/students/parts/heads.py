@@ -71,7 +71,7 @@ class Headed(Student):
             (self.head_of and not 2 <= models >= self.head_of,
              f"student.head_of={self.head_of} is the number of one of several teachers, but teacher.model names {models}; leave it 0."),
             (self.head_of and self.head == "none",
-             f"student.head_of={self.head_of} exports a part of the head, but there is none; set --config.student.head=linear."),
+             f"student.head_of={self.head_of} exports one teacher's part of the head, but the student has no head; set --config.student.head=linear."),
             (self.head_of and teacher.transforms,
              "teacher.whiten and teacher.components mix the numbers of several teachers; set --config.student.head_of=0."),
             (self.rounds and (self.head_of or leaves_head),
