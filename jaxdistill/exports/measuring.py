@@ -67,11 +67,9 @@ class MeasuredForm:
         if self.other_tokens > MOST_OTHERS * (COMPARED + len(OTHER_SCRIPTS)):
             return f"its own tokenizer gives {self.other_tokens} of the texts other tokens than the model's"
         reached, least = (self.cosine[1], LEAST_ROUNDED) if rounded else (self.cosine[0], LEAST_COSINE)
-        return (
-            ""
-            if reached >= least
-            else f"cosine {reached:.4f} with the model's own vectors, at least {least} is required"
-        )
+        if reached >= least:
+            return ""
+        return f"cosine {reached:.4f} with the model's own vectors, at least {least} is required"
 
     def cells(self) -> dict[str, str]:
         """The row's cells, by column."""

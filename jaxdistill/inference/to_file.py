@@ -117,10 +117,10 @@ def encode_file(
     wants_text = keep_text or chunk_tokens > 0
     if isinstance(place, Path):
         refuse_overwriting(place, local_files(specs))
-    options: dict[str, Any] = {"progress": progress, "part_rows": part_rows}
     whole = without_links(place) if isinstance(place, Path) and not is_folder(output) else None
     begun = partial(_begun_form, _unfinished(whole) if whole else place, origin)
-    options["form"] = _form(embedder, sample, prefix, begun=begun, dims=dims, dtype=dtype)
+    form = _form(embedder, sample, prefix, begun=begun, dims=dims, dtype=dtype)
+    options: dict[str, Any] = {"form": form, "progress": progress, "part_rows": part_rows}
     if whole:
         return _encode_whole(embedder, text, whole, origin, wants_text=wants_text, **options)
     return encode_parts(embedder, text, place, origin, columns=_columns(text, wants_text), **options)

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from jaxdistill.checkpoints.licences import common_licence, licence_metadata
+from jaxdistill.checkpoints.licences import common_languages, common_licence, licence_metadata
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.core import InputError
 from jaxdistill.files import write_atomic
@@ -228,6 +228,16 @@ def router_card(query: SentenceModel, document: SentenceModel, facts: Facts, *, 
 def averaged_steps(steps: Sequence[int]) -> str:
     """`Checkpoint.averaged` of a student of the checkpoints of these steps."""
     return ", ".join(map(str, steps)) if len(steps) > 1 else ""
+
+
+def origin_of(*models: SentenceModel) -> Origin:
+    """Licences and languages of what is made from these models."""
+    known = [model.provenance for model in models]
+    return Origin(
+        licences={name: licence for one in known for name, licence in one.licences.items()},
+        licence=common_licence(one.licence for one in known),
+        languages=", ".join(common_languages(one.languages for one in known)),
+    )
 
 
 def base_models(origin: Origin) -> list[str]:

@@ -19,7 +19,6 @@ from jaxtyping import Float
 
 from jaxdistill import exports
 from jaxdistill.checkpoints.folder import check_exportable, save, write_json
-from jaxdistill.checkpoints.licences import common_languages, common_licence
 from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.checkpoints.router import save_router
 from jaxdistill.core import InputError
@@ -30,7 +29,7 @@ from jaxdistill.files.folders import MARK, replacing
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import public_name
 from jaxdistill.reporting.hub_results import write_results
-from jaxdistill.reporting.model_card import Facts, Origin, model_card, read_facts, router_card, write_facts
+from jaxdistill.reporting.model_card import Facts, Origin, model_card, origin_of, read_facts, router_card, write_facts
 from jaxdistill.reporting.mteb_entry import mteb_entry
 from jaxdistill.versions import versions
 from jaxdistill.workdir.folder import read_note
@@ -90,7 +89,7 @@ def export(
     facts = facts or dataclasses.replace(_facts_of(model) or Facts(name=""), name=folder.name)
     origin = facts.origin
     if not origin.licences:
-        own = _origin_of(model)
+        own = origin_of(model)
         languages = origin.languages or own.languages
         origin = dataclasses.replace(
             origin, licences=own.licences, licence=origin.licence or own.licence, languages=languages
@@ -109,16 +108,6 @@ def export(
             (new / "README.md").write_text(card(forms=rows), "utf-8")
             mark["forms"] = exports.table(rows)
     return folder
-
-
-def _origin_of(*models: SentenceModel) -> Origin:
-    """Licences and languages of what is made from these models."""
-    known = [model.provenance for model in models]
-    return Origin(
-        licences={name: licence for one in known for name, licence in one.licences.items()},
-        licence=common_licence(one.licence for one in known),
-        languages=", ".join(common_languages(one.languages for one in known)),
-    )
 
 
 def _facts_of(model: SentenceModel) -> Facts | None:
@@ -169,7 +158,7 @@ def export_router(
                 f"{model.source} has pooling {model.definition.pooling}, for which sentence-transformers has no module, and Router is"
                 " its own; use another model."
             )
-    origin = _licensed(_origin_of(query, document), licence, folder)
+    origin = _licensed(origin_of(query, document), licence, folder)
     card = router_card(query, document, Facts(name=folder.name, origin=origin), spec=spec or _spec(folder))
     with _put_in_place(folder, f"{query.digest()} {document.digest()}", origin) as (new, _):
         new.mkdir()
@@ -194,7 +183,7 @@ def export_demo(
     if reason := demo.refusal(model):
         raise InputError(f"--demo cannot hold this model: {reason}.")
     demo.refuse_other(folder)
-    with _put_in_place(folder, model.digest(), _origin_of(model)) as (new, _):
+    with _put_in_place(folder, model.digest(), origin_of(model)) as (new, _):
         demo.write(model, new, name=name, sentences=sentences, runtime=runtime)
     return folder
 

@@ -67,11 +67,11 @@ def make_train_step(
 
     def train_step(state: TrainState, teacher_params: Params, batch: Batch):
         key = jax.random.fold_in(state.key, state.step)
-        (loss, (objective_state, metrics)), slopes = compute(state, teacher_params, batch, key)
+        (loss, (objective_state, metrics)), gradient = compute(state, teacher_params, batch, key)
         # optax raises floats to integer powers
         with jax.named_scope("optimizer"), jax.numpy_dtype_promotion("standard"):
-            updates, optimizer_state = optimizer.update(slopes, state.optimizer, state.params)
-        metrics = {"loss": loss, "gradient_norm": optax.tree.norm(slopes), **metrics}
+            updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.params)
+        metrics = {"loss": loss, "gradient_norm": optax.tree.norm(gradient), **metrics}
         params: Any = optax.apply_updates(state.params, updates)
         return TrainState(state.step + 1, params, optimizer_state, objective_state, key=state.key), metrics
 

@@ -1,16 +1,17 @@
 """Gathers what a model card says of a training."""
 
-from jaxdistill.checkpoints.licences import common_languages, common_licence
+import dataclasses
+
 from jaxdistill.data import sources
 from jaxdistill.paths import public_name, without_folders
 from jaxdistill.reporting.model_card import (
     Checkpoint,
     Facts,
     Index,
-    Origin,
     Prompts,
     Training,
     averaged_steps,
+    origin_of,
     public_command,
 )
 from jaxdistill.training.results.outcome import Outcome
@@ -34,12 +35,12 @@ def facts_of(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], co
         for role in run.text.store.prompts
         if role
     }
-    origin = Origin(
+    inherited = origin_of(*made_from)
+    origin = dataclasses.replace(
+        inherited,
         teacher=", ".join(map(public_name, teachers)),
         student=without_folders(run.models.student.source, origins),
-        licences={name: licence for model in made_from for name, licence in model.provenance.licences.items()},
-        licence=run.config.run.license or common_licence(model.provenance.licence for model in made_from),
-        languages=", ".join(common_languages(model.provenance.languages for model in made_from)),
+        licence=run.config.run.license or inherited.licence,
     )
     training = Training(
         objective=f"{public_name(name)} ({', '.join(f'{key} {value}' for key, value in objective.items())})",
