@@ -22,7 +22,7 @@ from jaxdistill.training import export as export_module
 from jaxdistill.training.export import card_of, export
 from jaxdistill.training.setup.build import checked_setup
 
-from tiny_models import made_from, tiny_model
+from tiny_models import made_from, tiny_model, word_table
 
 
 @pytest.fixture
@@ -117,7 +117,9 @@ def test_what_is_no_licence_of_the_hub_is_refused_before_anything_is_read(tmp_pa
         checked_setup(parse_config({"objective": {"name": "congen"}, "run": {"license": "MIT"}}))
 
 
-def test_how_a_student_was_made_is_handed_down_with_it_alone(model, tmp_path, unchecked):
+@pytest.mark.parametrize("kind", ["encoder", "table"])
+def test_how_a_student_was_made_is_handed_down_with_it_alone(model, tmp_path, unchecked, kind):
+    model = model if kind == "encoder" else word_table(model)
     training = Training(command="python -m jaxdistill.main --config=c.py", seed=7, data="hf:org/news:train:text")
     made = Facts(name="run", training=training, checkpoint=Checkpoint(steps=9, scores={"sts12": 0.7}))
     export(model, tmp_path / "first", facts=made)

@@ -103,7 +103,10 @@ def export(
         write_results(new, facts.checkpoint.scores, reads_pairs=model.definition.reads_pairs)
         if facts.index.dims:
             _name_widths(new / "config.json", facts.index.dims, model.definition.embedding_width)
-        _refuse_difference(largest_difference(model, load_model(str(new)), sentences), folder)
+        reloaded = load_model(str(new))
+        _refuse_difference(largest_difference(model, reloaded, sentences), folder)
+        # A table is written with its head folded in, and without the row that it does not read.
+        mark["model_digest"] = reloaded.digest()
         if rows := exports.add(to, model, new, size=weights_bytes(new), calibration=calibration):
             (new / "README.md").write_text(card(forms=rows), "utf-8")
             mark["forms"] = exports.table(rows)
