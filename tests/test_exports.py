@@ -242,3 +242,19 @@ def test_a_table_of_token_vectors_is_a_form_too(tmp_path):
         for file in exports.form(name).write(model, tmp_path / "out")[:1]:
             found = Runtime(model, exports.form(name).runner(model, file)).encode(texts)
             np.testing.assert_allclose(found, want, atol=1e-5, err_msg=name)
+
+
+def test_the_rows_of_a_table_are_stored_in_four_bits_too(tmp_path):
+    """Sixteen values span a block's numbers and 0, so that none is off by more than half of a fifteenth of that span."""
+    needs("onnx")
+    from test_static import table_model
+
+    model = table_model(tmp_path, normalize=False)
+    save(model, tmp_path / "out")
+    *_, file = onnx.write(model, tmp_path / "out")
+    assert file.name == onnx.FOUR_BITS
+    words = ["rain", "cat", "dog", "sleeps"]
+    found, want = Runtime(model, onnx.runner(model, file)).encode(words), Embedder(model).encode(words)
+    span = want.max(axis=1, initial=0) - want.min(axis=1, initial=0)
+    off = np.abs(found - want).max(axis=1)
+    assert np.all(off <= span / 30 * 1.01) and np.all(off > span / 100)

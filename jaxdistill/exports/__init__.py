@@ -2,7 +2,7 @@
 
 A form's module has `refusal(model)`, the reason why it cannot hold a model; `write(model, folder, calibration=...)`, which
 adds its files to an exported folder and returns them, the most exact first; `runner(model, file)`, a function that runs a
-file; `ROUNDED`, the files with 8-bit weights; and `NEEDS`, the required packages, which the extra `EXTRA` installs.
+file; `ROUNDED`, the files with rounded weights; and `NEEDS`, the required packages, which the extra `EXTRA` installs.
 """
 
 import importlib

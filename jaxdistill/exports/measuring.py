@@ -30,7 +30,7 @@ OTHER_SCRIPTS = (
 COMPARED, TIMED, REPEATS = 190, 64, 3
 """Number of sentences of `HELDOUT` to compare, number to measure speed on, and how often; with `OTHER_SCRIPTS`, 200 are compared."""
 LEAST_COSINE, LEAST_ROUNDED = 0.9999, 0.99
-"""Lowest allowed cosine between a sentence's two vectors: for every sentence, or, with 8-bit weights, on average."""
+"""Lowest allowed cosine between a sentence's two vectors: for every sentence, or, with rounded weights, on average."""
 MOST_OTHERS = 0.1
 """Largest allowed share of texts that a form's own tokenizer tokenises differently from the model's."""
 LARGEST_SCORE = 1e-3

@@ -1,4 +1,4 @@
-"""ONNX: `onnx/model.onnx`, in half precision, and with 8-bit weights; for ONNX Runtime, transformers.js, FastEmbed and others.
+"""ONNX: `onnx/model.onnx`, in half precision, with 8-bit weights, and a table also with 4-bit ones; for ONNX Runtime, transformers.js, FastEmbed and others.
 
 Inputs are `input_ids`, `attention_mask` and, if the model has token types, `token_type_ids`, of any batch size and length.
 Outputs are `last_hidden_state` and `sentence_embedding`; a cross-encoder has the output `logits`. Linear layers after
@@ -25,9 +25,12 @@ EXTRA = "onnx"
 NEEDS = ("onnx", "onnxruntime", "onnxscript", "torch", "sentence_transformers")
 FOLDER = "onnx"
 FLOAT, HALF, DYNAMIC, STATIC = "model.onnx", "model_fp16.onnx", "model_quantized.onnx", "model_int8.onnx"
-FILES = (FLOAT, HALF, DYNAMIC, STATIC)
-ROUNDED = (DYNAMIC, STATIC)
-"""Files with 8-bit weights."""
+FOUR_BITS = "model_q4.onnx"
+FILES = (FLOAT, HALF, DYNAMIC, STATIC, FOUR_BITS)
+ROUNDED = (DYNAMIC, STATIC, FOUR_BITS)
+"""Files with 8-bit or 4-bit weights."""
+BLOCK = 32
+"""Number of 4-bit weights with a scale and an offset in common: with 256, a table has a fifth fewer bytes and twice the error."""
 OPSET = 18
 LARGEST = 2_000_000_000
 """Most bytes of weights in a graph."""
@@ -48,10 +51,9 @@ def write(model: SentenceModel, folder: Path, *, calibration: Sequence[str] = ()
 
     Args:
       folder: the export from which the graph is traced.
-      calibration: sentences that determine the ranges of the fourth file's activations; empty: it is not written.
+      calibration: sentences that determine the ranges of `STATIC`'s activations; empty: it is not written.
     """
-    place = folder / FOLDER
-    write_float(model, folder)
+    place, written = folder / FOLDER, write_float(model, folder)
     with _quiet():
         rounding = imported("onnxruntime.quantization", EXTRA)
         # 7-bit weights: processors without VNNI add pairs of products in 16 bits, which would overflow with 8 bits.
@@ -59,10 +61,20 @@ def write(model: SentenceModel, folder: Path, *, calibration: Sequence[str] = ()
         # Asymmetric weights lose less: mean cosine 0.9905 instead of 0.9899 on 1,000 texts of six languages.
         kind = rounding.QuantType
         rounding.quantize_dynamic(place / FLOAT, place / DYNAMIC, weight_type=kind.QUInt8, **options)
+        written.append(place / DYNAMIC)
         if calibration:
             reader = _calibration(rounding.CalibrationDataReader, model, calibration)
             rounding.quantize_static(place / FLOAT, place / STATIC, reader, weight_type=kind.QInt8, **options)
-    return [place / name for name in FILES[: 4 if calibration else 3]]
+            written.append(place / STATIC)
+        if model.definition.architecture.is_static:
+            blocks = imported("onnxruntime.quantization.matmul_nbits_quantizer", EXTRA)
+            chosen = dict(op_types_to_quantize=("Gather",), quant_axes=(("Gather", 1),))
+            config = blocks.DefaultWeightOnlyQuantConfig(block_size=BLOCK, is_symmetric=False, **chosen)
+            table = blocks.MatMulNBitsQuantizer(imported("onnx", EXTRA).load(place / FLOAT), algo_config=config)
+            table.process()
+            table.model.save_model_to_file(str(place / FOUR_BITS))
+            written.append(place / FOUR_BITS)
+    return written
 
 
 def write_float(model: SentenceModel, folder: Path) -> list[Path]:
