@@ -191,6 +191,35 @@ def test_binary_candidates_are_those_of_least_hamming_distance_and_the_query_ord
         np.testing.assert_allclose(score, np.sort(exact)[::-1][:5], atol=1e-6)
 
 
+@pytest.mark.parametrize("layout", ["whole.npy", "whole.parquet", "parts"])
+def test_single_rows_are_read_from_their_parts_alone(tmp_path, monkeypatch, layout):
+    monkeypatch.setattr(vectors, "BLOCK_ROWS", 7)
+    path, read = tmp_path / layout, []
+    if layout == "whole.npy":
+        np.save(path, ROWS)
+    elif layout == "parts":
+        path.mkdir()
+        for start in range(0, 50, 10):
+            vectors.write_part(path / f"part-{start}.parquet", {}, ROWS[start : start + 10])
+    else:
+        vectors.write_part(path, {}, ROWS)
+    blocks_of = vectors._parquet_blocks
+    monkeypatch.setattr(vectors, "_parquet_blocks", lambda part: read.append(part.name) or blocks_of(part))
+    for wanted in ([0], [49], [6, 7, 13, 14], [9, 10, 39], list(range(50))):
+        np.testing.assert_array_equal(vectors.rows_at(path, np.array(wanted)), ROWS[wanted])
+    if layout == "parts":
+        assert read[:4] == ["part-0.parquet", "part-40.parquet", "part-0.parquet", "part-10.parquet"]
+
+
+def test_a_damaged_row_is_named_when_it_is_read_alone(tmp_path):
+    rows = ROWS.copy()
+    rows[31, 2] = np.nan
+    np.save(tmp_path / "v.npy", rows)
+    assert len(vectors.rows_at(tmp_path / "v.npy", np.array([2, 30]))) == 2
+    with pytest.raises(InputError, match="v.npy: row 31 is not finite"):
+        vectors.rows_at(tmp_path / "v.npy", np.array([2, 31]))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "int8", "binary"])
 def test_full_vectors_give_the_exact_order_where_all_rows_are_candidates(tmp_path, dtype):
     queries, full = RNG.normal(size=(3, 24)), tmp_path / "full.npy"

@@ -114,19 +114,24 @@ def blocks(path: Path) -> Iterator[Float[np.ndarray, "n e"]]:
     start, form = 0, form_of(path)
     for stored in stored_blocks(path):
         block = floats(form, stored)
-        _check_finite(block, start, f"{path}:", "compute that vector again")
+        _check_finite(block, range(start, start + len(block)), f"{path}:", "compute that vector again")
         yield block
         start += len(block)
 
 
 def rows_at(path: Path, wanted: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
-    """The vectors of the rows `wanted` (ascending, without repeats), read in one pass; raises like `blocks`."""
-    pieces, start = [], 0
-    for block in blocks(path):
-        first, last = np.searchsorted(wanted, (start, start + len(block)))
-        pieces.append(block[wanted[first:last] - start])
-        start += len(block)
-    return np.concatenate(pieces)
+    """The vectors of the rows `wanted` (ascending, without repeats), from the parts that hold one; raises like `blocks`."""
+    form, picked, start = form_of(path), [], 0
+    for part in tables(path) if is_table(path) else [path]:
+        end = start + shape(part)[0]
+        left = wanted[(start <= wanted) & (wanted < end)]
+        for stored in (_parquet_blocks(part) if is_table(part) else [_mapped(part)]) if len(left) else ():
+            rows = left[(start <= left) & (left < start + len(stored))]
+            picked.append(floats(form, stored[rows - start]))
+            _check_finite(picked[-1], rows, f"{path}:", "compute that vector again")
+            start += len(stored)
+        start = end
+    return np.concatenate(picked)
 
 
 def stored_blocks(path: Path) -> Iterator[Shaped[np.ndarray, "n s"]]:
@@ -140,7 +145,7 @@ def checked_block(vectors: np.ndarray, start: int, width: int) -> Float[np.ndarr
     if vectors.shape[1:] != (width,):
         raise InputError(f"the model gave vectors of shape {vectors.shape[1:]}, expected ({width},).")
     block = np.asarray(vectors, np.float32)
-    _check_finite(block, start, "the model's vector of", "check its weights")
+    _check_finite(block, range(start, start + len(block)), "the model's vector of", "check its weights")
     return block
 
 
@@ -254,7 +259,7 @@ def _table(path: Path):
     return table
 
 
-def _check_finite(block: np.ndarray, start: int, whose: str, advice: str) -> None:
+def _check_finite(block: np.ndarray, rows: Sequence[int] | np.ndarray, whose: str, advice: str) -> None:
     bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
     if len(bad):
-        raise InputError(f"{whose} row {start + bad[0]} is not finite; {advice}.")
+        raise InputError(f"{whose} row {rows[bad[0]]} is not finite; {advice}.")
