@@ -57,6 +57,22 @@ def test_the_normalizer_is_that_of_the_class_and_its_settings(tmp_path, family, 
     assert len({tuple(ids) for ids in found}) == len(TEXTS)
 
 
+@pytest.mark.parametrize("kind", ["BertTokenizer", "PreTrainedTokenizerFast"])
+@pytest.mark.parametrize("stated", ["mask_token", "additional_special_tokens", "added_tokens.json"])
+def test_a_token_that_the_settings_name_is_not_split(tmp_path, kind, stated):
+    """Also if tokenizer.json, trained without transformers, does not list it among its added tokens."""
+    tiny_tokenizer(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text()) | {"added_tokens": []}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    plain = {key: token for key, token in SPECIAL.items() if key != "mask_token"}
+    named = {"mask_token": "[MASK]", "additional_special_tokens": ["[MASK]"]}.get(stated)
+    config = plain | ({stated: named} if named else {}) | {"tokenizer_class": kind}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    if not named:
+        (tmp_path / "added_tokens.json").write_text(json.dumps({"[MASK]": 4}))
+    assert ours(tmp_path, ["the [MASK] cat"]) == theirs(tmp_path, ["the [MASK] cat"])
+
+
 @pytest.mark.parametrize("kind", ["RobertaTokenizerFast", "GPT2Tokenizer", "PreTrainedTokenizerFast"])
 @pytest.mark.parametrize("space", [True, False])
 def test_the_space_before_a_text_is_that_of_the_class_and_its_settings(tmp_path, kind, space):

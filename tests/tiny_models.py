@@ -42,6 +42,7 @@ def tiny_tokenizer(folder, *, max_length=16):
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
+    tokenizer.add_special_tokens(list(SPECIAL.values()))
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": max_length, **SPECIAL}

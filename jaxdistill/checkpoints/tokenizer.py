@@ -24,7 +24,9 @@ from jaxdistill.encoders.settings import read_settings, setting
 from jaxdistill.files import reading
 
 VOCABULARIES = ("vocab.txt", "vocab.json", "sentencepiece.bpe.model")
-TOKENIZER_FILES = ("special_tokens_map.json", "added_tokens.json", "merges.txt", *VOCABULARIES)
+ADDED_TOKENS = "added_tokens.json"
+"""Older checkpoints' file of tokens beyond the vocabulary, with their ids."""
+TOKENIZER_FILES = ("special_tokens_map.json", ADDED_TOKENS, "merges.txt", *VOCABULARIES)
 """Files of a tokenizer besides `tokenizer.json` and `tokenizer_config.json`."""
 UNLIMITED = 10**6
 """A `model_max_length` above this means no limit; transformers writes 1e30."""
@@ -127,9 +129,9 @@ def _is_complete(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
         raise InputError(
             f"{file} has split_special_tokens=true; only tokenizers that keep special tokens whole are supported."
         )
-    added = setting(config, "added_tokens_decoder", dict | None, None, file=file) or {}
-    texts = [setting(setting(added, number, dict, file=file), "content", str, file=file) for number in added]
-    if any(tokenizer.token_to_id(text) is None for text in texts):
+    whole = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    named = {text for text in _special_tokens(config) if tokenizer.token_to_id(text) is not None}
+    if not whole.issuperset(named.union(_added_tokens(config, file))):
         return False
     name = _class_of(config, file) or (WORDPIECE[0] if (folder / "config.json").exists() else GENERIC)
     wanted = {
@@ -137,6 +139,24 @@ def _is_complete(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
         for key, (_, values, default) in NORMALIZER_SETTINGS.items()
     }
     return name == GENERIC.removesuffix("Fast") or wordpiece_settings(tokenizer, name) == wanted
+
+
+def _added_tokens(config: Mapping[str, Any], file: Path) -> list[str]:
+    """Tokens that `tokenizer_config.json`, or an older checkpoint's `added_tokens.json`, adds to the vocabulary."""
+    added, older = setting(config, "added_tokens_decoder", dict | None, None, file=file), file.with_name(ADDED_TOKENS)
+    if added is None:
+        return list(read_settings(older)) if older.exists() else []
+    return [setting(setting(added, number, dict, file=file), "content", str, file=file) for number in added]
+
+
+def _special_tokens(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the special tokens that `tokenizer_config.json` names, which transformers never splits."""
+    lists = (config.get(key) for key in ("additional_special_tokens", "extra_special_tokens"))
+    more = (token for tokens in lists if isinstance(tokens, list) for token in tokens)
+    for token in (*(config[key] for key in config if key.endswith("_token")), *more):
+        text = token.get("content") if isinstance(token, dict) else token
+        if isinstance(text, str):
+            yield text
 
 
 def wordpiece_settings(tokenizer: tokenizers.Tokenizer, name: str | None) -> dict[str, Any]:
