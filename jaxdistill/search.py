@@ -23,7 +23,7 @@ LEAF (arXiv 2509.12539).
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -42,6 +42,7 @@ from jaxdistill.evals.similarity import unit_vectors
 from jaxdistill.files import buckets, is_remote, refuse_overwriting
 from jaxdistill.inference import Embedder, load
 from jaxdistill.inference.index import RESCORE, check_full, corpus_vectors, likeness, nearest_stored
+from jaxdistill.inference.sentences import checked_sentences
 from jaxdistill.inference.to_file import sentences
 from jaxdistill.paths import delivered, fetched, fetched_folder
 from jaxdistill.reporting.hits import LINE_WIDTH, Hit, checked_format, hits_table, write_hits
@@ -96,7 +97,7 @@ def _note(line: str) -> None:
 def search_text(
     model: str | Path,
     corpus: Text,
-    query: str | Sequence[str],
+    query: str | Iterable[str],
     *,
     top: int | None = None,
     vectors: str | Path = "",
@@ -138,10 +139,11 @@ def search_text(
       show_progress_bar: show a bar while the corpus is encoded.
     """
     arguments = locals()
-    if not query or not all(str(one).strip() for one in ([query] if isinstance(query, str) else query)):
+    queries = checked_sentences([query] if isinstance(query, str) else query, "query")
+    if not queries or not all(one.strip() for one in queries):
         raise InputError(f"query is empty or missing; give a string, or several: {query!r:.60}.")
     corpus = sources_of(corpus, {TEXT: column}, argument="corpus")
-    given = options_of_call(_parser(), arguments | {"corpus": corpus}, repeated=("corpus", "query"))
+    given = options_of_call(_parser(), arguments | {"corpus": corpus, "query": queries}, repeated=("corpus", "query"))
     return _found(given, _queries(given.query, ""))
 
 

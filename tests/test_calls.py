@@ -129,6 +129,9 @@ def test_sweep_takes_a_dict_and_lists_its_points(capsys, tmp_path):
     [
         (lambda: jaxdistill.search("x", SENTENCES, "q", top=0), "^top=0 must be at least 1"),
         (lambda: jaxdistill.search("x", SENTENCES, []), "^query is empty or missing; give a string"),
+        (lambda: jaxdistill.search("x", SENTENCES, np.array([" "])), "^query is empty or missing"),
+        (lambda: jaxdistill.search("x", SENTENCES, b"q"), "^query takes a list of sentences, not bytes"),
+        (lambda: jaxdistill.search("x", SENTENCES, [5]), "^query: sentence 0 is 5; it must be a text"),
         (lambda: jaxdistill.search("x", ["a", 3], "q"), r"^corpus\[1\] is 3, a int"),
         (lambda: jaxdistill.search("x", SENTENCES, "q", batch_size=0), "^argument batch_size: 0 must be at least 1.$"),
         (lambda: jaxdistill.search("x", SENTENCES, "q", show_progress_bar="no"), "^show_progress_bar='no' must be True or"),

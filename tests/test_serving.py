@@ -1,9 +1,11 @@
 """Requests of few sentences: few programs, kept in the cache folder, and the vectors of large requests."""
 
+import pickle
 from dataclasses import replace
 
 import jax
 import numpy as np
+import pyarrow
 import pytest
 from pandas import DataFrame
 from sentence_transformers import SentenceTransformer
@@ -63,6 +65,8 @@ def test_a_loaded_model_keeps_its_programs_unless_the_caller_does(tmp_path, monk
         (b"a cat", "not bytes; put a single sentence in a list"),
         (DataFrame({"text": ["a cat"]}), "not a table; give one column of it"),
         ({"a": 1}, "not dict"),
+        ({"a", "b"}, "argument is a set without order or rows; give a list"),
+        (np.array("a"), "argument is a ndarray without order"),
         (None, "not NoneType"),
         (["a", None], "sentence 1 is None; it must be a text"),
         (["a", "b \ud800"], "sentence 1 has half of a surrogate pair"),
@@ -107,6 +111,8 @@ def test_options_of_encode_mean_what_they_mean_in_sentence_transformers(tmp_path
         ({"prompt_name": "no"}, "prompt 'no' is unknown"),
         ({"prompt_name": "query", "prompt": "x"}, "prompt_name='query' and prompt='x' exclude each other"),
         ({"prompt": "x", "role": "query"}, "prompt='x' and role='query' exclude each other"),
+        ({"prompt": 5}, "prompt=5 is a int; it must be a text"),
+        ({"prompt_name": 5}, "prompt_name=5 is a int"),
     ],
 )
 def test_wrong_options_of_encode_are_one_line(embedder, options, words):
@@ -137,4 +143,11 @@ def test_a_cross_encoder_is_warm_for_pairs(tmp_path, traced):
 def test_pairs_have_two_sentences_and_any_iterable_is_a_list(embedder):
     with pytest.raises(InputError, match="got 2 first and 1 second sentences"):
         embedder.score(["a", "b"], ["c"])
-    np.testing.assert_array_equal(embedder.encode(text for text in ("a", "b")), embedder.encode(["a", "b"]))
+    vectors = embedder.encode(["a", "b"])
+    for given in ((text for text in ("a", "b")), pyarrow.chunked_array([["a"], ["b"]])):
+        np.testing.assert_array_equal(embedder.encode(given, role=None), vectors)
+
+
+def test_a_pickled_model_gives_the_same_vectors(embedder):
+    copy = pickle.loads(pickle.dumps(embedder))
+    np.testing.assert_array_equal(copy.encode(["a", "b"]), embedder.encode(["a", "b"]))

@@ -37,7 +37,8 @@ def columns_of(columns: str | Mapping[str, str] | Sequence[str] | Sequence[tuple
     if isinstance(columns, Mapping):
         named = dict(columns)
     else:
-        pairs = [(column, column) if isinstance(column, str) else column for column in columns or ()]
+        listed = columns if isinstance(columns, Iterable) else [] if columns is None else [columns]
+        pairs = [(column, column) if isinstance(column, str) else column for column in listed]
         if not all(isinstance(pair, Sequence) and len(pair) == 2 for pair in pairs):
             raise InputError(f"columns={columns!r:.{SHOWN}} must be a name, names, or a mapping of a view to a column.")
         named = {name: column for name, column in pairs}
@@ -88,7 +89,7 @@ class _Rows:
             yield from self._of_table(text)
             return
         names: list[str] = []
-        for index, item in enumerate(_values(text)):
+        for index, item in enumerate(values_of(text, self.argument)):
             place = f"{self.argument}[{index}]"
             if isinstance(item, Mapping):
                 names = names or self._chosen(list(item), place)
@@ -110,7 +111,7 @@ class _Rows:
         if isinstance(table, Mapping) and any(_names_of(value) is not None for value in table.values()):
             raise InputError(f"{self.argument} has the splits {', '.join(map(str, table))}; give one of them.")
         names = self._chosen(available, self.argument)
-        columns = [_values(table[name]) for name in names]
+        columns = [values_of(table[name], f"{self.argument}[{name!r}]") for name in names]
         try:
             for index, cells in enumerate(zip(*columns, strict=True)):
                 yield self._row(names, cells, f"{self.argument} row {index}")
@@ -173,8 +174,14 @@ def _names_of(table: Any) -> list[Any] | None:
     return list(names) if isinstance(names, Iterable) and hasattr(type(table), "__getitem__") else None
 
 
-def _values(column: Any) -> Iterable[Any]:
-    """A column's values as Python objects; iterating over pyarrow's columns would give its own scalars."""
+def values_of(column: Any, argument: str) -> Iterable[Any]:
+    """A column's values as Python objects, in order; iterating over pyarrow's columns would give its own scalars.
+
+    Raises:
+      InputError: a set, or an array without an axis; names the argument.
+    """
+    if isinstance(column, set | frozenset) or getattr(column, "shape", None) == ():
+        raise InputError(f"{argument} is a {type(column).__name__} without order or rows; give a list.")
     return column.to_pylist() if hasattr(column, "to_pylist") else column
 
 

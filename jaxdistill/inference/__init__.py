@@ -89,6 +89,10 @@ class Embedder:
         """Width of the vectors."""
         return self.model.definition.embedding_width
 
+    def __reduce__(self):
+        """Pickles the model; unpickled, it is placed on all devices of that process."""
+        return partial(Embedder, compute_dtype=self.compute_dtype, batch_size=self.batch_size), (self.model,)
+
     def prefix(self, prompt_name: str | None = None, role: str = "", *, prompt: str | None = None) -> str:
         """The text to prepend to each sentence; raises `InputError` for an unknown prompt or for a cross-encoder."""
         if self.model.definition.reads_pairs:
@@ -109,7 +113,7 @@ class Embedder:
         *,
         prompt_name: str | None = None,
         prompt: str | None = None,
-        role: str | Sequence[str] = "",
+        role: str | Sequence[str] | None = None,
         batch_size: int | None = None,
         show_progress_bar: bool | str = False,
         normalize_embeddings: bool = False,
@@ -129,7 +133,7 @@ class Embedder:
           prompt_name: name of one of the model's prompts; None: its default one, if it has one; empty or `none`: no prompt.
           prompt: the text itself to prepend to each sentence; empty: no prompt.
           role: `query` or `document`, or one for each sentence, to which the model's prompt for the role, if it has one, is
-            prepended. Empty: no role.
+            prepended. None or empty: no role.
           batch_size: number of sentences of 32 tokens computed together; of shorter ones, more. None: as loaded.
           show_progress_bar: whether to show a bar; a string is its title.
           normalize_embeddings: return vectors of unit length; applies after truncation.
@@ -144,6 +148,7 @@ class Embedder:
             has no vectors.
         """
         texts = checked_sentences([sentences] if isinstance(sentences, str) else sentences, "encode")
+        role = "" if role is None else role
         if not isinstance(role, str) and len(role) != len(texts):
             raise InputError(f"got {len(role)} roles for {len(texts)} sentences; give one for each, or one for all.")
         roles = [role] * len(texts) if isinstance(role, str) else role

@@ -8,6 +8,7 @@ import numpy as np
 from jaxdistill.checkpoints.prompts import NO_PROMPT
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import InputError
+from jaxdistill.data.in_memory import values_of
 
 
 def checked_sentences(given: Iterable[str], caller: str) -> list[str]:
@@ -18,7 +19,7 @@ def checked_sentences(given: Iterable[str], caller: str) -> list[str]:
         )
     if hasattr(given, "columns") or hasattr(given, "column_names"):
         raise InputError(f"{caller} takes a list of sentences, not a table; give one column of it.")
-    sentences = list(given)
+    sentences = list(values_of(given, f"{caller}'s argument"))
     for index, sentence in enumerate(sentences):
         if not isinstance(sentence, str):
             raise InputError(f"{caller}: sentence {index} is {sentence!r:.40}; it must be a text.")
@@ -49,8 +50,11 @@ def prompt_text(model: HasPrompts, name: str | None, text: str | None = None) ->
     """The text to prepend to a sentence: the prompt of this name (`none`: empty), or the given text.
 
     Raises:
-      InputError: the name is unknown, or the text is the name of a prompt.
+      InputError: the name is unknown, the text is the name of a prompt, or one of them is no text.
     """
+    for argument, given in (("prompt_name", name), ("prompt", text)):
+        if not isinstance(given, str | None):
+            raise InputError(f"{argument}={given!r:.40} is a {type(given).__name__}; it must be a text.")
     if text is not None:
         if text in model.prompts:
             raise InputError(f"prompt={text!r} is the name of a prompt of {model.source}; give prompt_name={text!r}.")
