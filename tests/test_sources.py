@@ -138,6 +138,18 @@ FAULTS = [
     ("a.txt", lzma.compress(b"good\n" * 2000), "a.txt is not text but xz: add .xz to its name"),
     ("a.txt.xz", lzma.compress(b"good\n" * 2000)[:-20], "a.txt.xz is not a complete xz file"),
     ("b.txt.xz", b"no xz at all", "b.txt.xz is not a complete xz file"),
+    ("c.txt.gz", gzip.compress(b"good\n") + b"no gzip", "c.txt.gz is not a complete gzip file"),
+    (
+        "c.txt.bz2",
+        bz2.compress(b"good\n") + b"BZH91AY" + bz2.compress(b"lost\n")[7:],
+        "c.txt.bz2 is not a complete bzip2 file",
+    ),
+    ("d.txt.bz2", bz2.compress(b"good\n") + b"BZ", "d.txt.bz2 is not a complete bzip2 file .it ends within a member"),
+    (
+        "c.txt.xz",
+        lzma.compress(b"good\n") + b"\xfe" + lzma.compress(b"lost\n")[1:],
+        "c.txt.xz is not a complete xz file",
+    ),
     ("a.txt", b"", "a.txt is empty"),
     ("a.tsv", b"text\tn\n", "a.tsv is empty"),
     ("a.tsv", b"n\ttext\n1\tx\n2\n", r"a.tsv:3 has 1 fields, too few for column 'text'"),
@@ -176,6 +188,15 @@ def test_a_fault_is_named_with_its_file_and_line(tmp_path, name, data, message):
     with pytest.raises(InputError, match=message) as raised:
         list(sources.read([str(tmp_path / name)]))
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress)])
+@pytest.mark.parametrize("block", [3, 1 << 20])
+def test_a_compressed_file_may_have_several_members(tmp_path, monkeypatch, suffix, pack, block):
+    monkeypatch.setattr(reading, "BLOCK_BYTES", block)
+    path = tmp_path / f"a.txt.{suffix}"
+    path.write_bytes(pack(b"a\nb") + pack(b"") + pack(b"c\n" * 2000) + b"\0" * 8)
+    assert list(sources.read([str(path)])) == [("a",), ("bc",), *[("c",)] * 1999]
 
 
 def test_every_kind_of_line_end_ends_a_sentence(tmp_path):

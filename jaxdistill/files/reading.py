@@ -46,19 +46,54 @@ NO_TEXT = {
 """First bytes of files that are not text, with what they are and what to do with them."""
 
 
-PACKED: dict[str, tuple[str, Callable[[BinaryIO], Any]]] = {
-    ".gz": ("gzip", gzip.open),
-    ".bz2": ("bzip2", bz2.open),
-    ".xz": ("xz", lzma.open),
-}
-"""Suffixes of compressed files, with the names of their formats and the functions that open them."""
-
-
 @runtime_checkable
 class Readable(Protocol):
     """A binary file, or a decompressing reader of one."""
 
     def read(self, size: int = -1, /) -> bytes: ...
+
+
+class Members:
+    """Decompresses all members of a file, one after another.
+
+    The standard library's readers of bzip2 and xz silently leave out what follows a member if it is damaged at its start.
+    """
+
+    def __init__(self, file: BinaryIO, member: Callable[[], Any]):
+        """
+        Args:
+          member: makes the decompressor of one member.
+        """
+        self._file, self._new, self._member = file, member, member()
+
+    def read(self, size: int = -1, /) -> bytes:
+        """At most `size` bytes, all if negative; raises `EOFError`, `OSError` or `LZMAError` for a damaged file."""
+        read, data = [], b""
+        while size:
+            if self._member.eof:
+                if not (data := self._begin_of_next()):
+                    break
+                self._member = self._new()
+            elif self._member.needs_input and not (data := self._file.read(BLOCK_BYTES)):
+                raise EOFError("it ends within a member")
+            read.append(self._member.decompress(data, size))
+            size, data = size - len(read[-1]) if size > 0 else size, b""
+        return b"".join(read)
+
+    def _begin_of_next(self) -> bytes:
+        """What follows a member, without padding."""
+        rest = self._member.unused_data.lstrip(b"\0")
+        while not rest and (block := self._file.read(BLOCK_BYTES)):
+            rest = block.lstrip(b"\0")
+        return rest
+
+
+PACKED: dict[str, tuple[str, Callable[[BinaryIO], Readable]]] = {
+    ".gz": ("gzip", lambda file: gzip.GzipFile(fileobj=file)),
+    ".bz2": ("bzip2", lambda file: Members(file, bz2.BZ2Decompressor)),
+    ".xz": ("xz", lambda file: Members(file, lzma.LZMADecompressor)),
+}
+"""Suffixes of compressed files, with the names of their formats and the functions that open them."""
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -93,11 +128,7 @@ def opened_text(path: Path) -> Iterator[Readable]:
     kind, unpack = PACKED.get(path.suffix.lower(), ("", None))
     try:
         with open_regular(path) as file:
-            if unpack:
-                with unpack(file) as unpacked:
-                    yield unpacked
-            else:
-                yield file
+            yield unpack(file) if unpack else file
     except (lzma.LZMAError, EOFError, zlib.error, OSError) as error:
         if kind and not getattr(error, "errno", None):  # gzip and bz2 raise OSError of no number for damaged content
             raise InputError(f"{path} is not a complete {kind} file ({error}); fetch it again.") from None
