@@ -36,10 +36,12 @@ OF_ALL = [name for name in exports.FORMS if name != "gguf"]
 INSTALLED = [name for name in exports.FORMS if all(importlib.util.find_spec(one) for one in exports.form(name).NEEDS)]
 
 
-@pytest.fixture(autouse=True)
-def unchecked_shapes(monkeypatch):
+@pytest.fixture(scope="module", autouse=True)
+def unchecked_shapes():
     """Symbolic sizes cannot be compared, which checks of shapes do."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(jaxtyping.config, "jaxtyping_disable", True)
+        yield
 
 
 def cosines(one, other):
@@ -52,28 +54,41 @@ def needs(name):
         pytest.skip(f"{name} needs {', '.join(exports.form(name).NEEDS)}, which are not all installed")
 
 
-TWO_LAYERS = {
+SEVERAL_LAYERS = {
+    "albert": {},
+    "modernbert": {},
     "qwen2": dict(max_window_layers=1),
     "qwen3": dict(max_window_layers=1),
     "qwen3:both-sides": dict(max_window_layers=1),
+    "gemma3-text": {},
     "gemma3-text:both-sides": dict(layer_types=["sliding_attention", "full_attention"]),
+    "gemma3-text:not-causal": {},
 }
-"""What keeps one layer of each kind among two, which are traced in two thirds of the time."""
+"""Families whose layers differ, or share their weights, and what keeps one of each kind among two; others have one."""
 
 
-@pytest.mark.parametrize("family", cases.CONFIGS)
+@pytest.fixture(scope="module")
+def exported(request, tmp_path_factory):
+    """(a model of a family, its export, the vectors of `TEXTS`)"""
+    family, folder = request.param, tmp_path_factory.mktemp("family")
+    layers = 2 if family in SEVERAL_LAYERS else 1
+    cases.write_encoder(folder / "in", family, num_hidden_layers=layers, **SEVERAL_LAYERS.get(family, {}))
+    model = load_model(str(folder / "in"), pooling="mean")
+    save(model, folder / "out")
+    return model, folder / "out", Embedder(model).encode(TEXTS)
+
+
+@pytest.mark.parametrize("exported", cases.CONFIGS, indirect=True)
 @pytest.mark.parametrize("name", ["onnx", "stablehlo"])
-def test_every_family_gives_the_same_vectors(tmp_path, family, name):
+def test_every_family_gives_the_same_vectors(tmp_path, exported, name):
     needs(name)
-    cases.write_encoder(tmp_path / "in", family, num_hidden_layers=2, **TWO_LAYERS.get(family, {}))
-    model = load_model(str(tmp_path / "in"), pooling="mean")
-    save(model, tmp_path / "out")
+    model, folder, want = exported
     if name == "onnx":
-        onnx.trace(model, tmp_path / "out", file := tmp_path / "model.onnx")
+        onnx.trace(model, folder, file := tmp_path / "model.onnx")
     else:
-        (file,) = exports.form(name).write(model, tmp_path / "out")
+        (file,) = exports.form(name).write(model, folder)
     found = Runtime(model, exports.form(name).runner(model, file)).encode(TEXTS, batch_size=2)
-    np.testing.assert_allclose(found, Embedder(model).encode(TEXTS), rtol=0, atol=2e-5)
+    np.testing.assert_allclose(found, want, rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", OF_ALL)
@@ -87,13 +102,19 @@ def test_a_cross_encoder_gives_the_same_scores(tmp_path, name):
     np.testing.assert_allclose(found, Embedder(model).score(TEXTS, TEXTS[::-1]), rtol=0, atol=1e-5)
 
 
+@pytest.fixture(scope="module", params=["mean", "mean:last2"])
+def with_heads(request, tmp_path_factory):
+    """(pooling, a model with linear heads, its export): OpenVINO reads the graph of ONNX that is there."""
+    folder = tmp_path_factory.mktemp("heads")
+    cases.write_encoder(folder / "in", "bert", num_hidden_layers=2)
+    return request.param, test_linear_heads.linear_head(folder / "out", folder / "in", request.param), folder / "out"
+
+
 @pytest.mark.parametrize("name", OF_ALL)
-@pytest.mark.parametrize("pooling", ["mean", "mean:last2"])
-def test_linear_heads_are_in_the_token_vectors(tmp_path, name, pooling):
+def test_linear_heads_are_in_the_token_vectors(with_heads, name):
     needs(name)
-    cases.write_encoder(tmp_path / "in", "bert", num_hidden_layers=2)
-    model = test_linear_heads.linear_head(tmp_path / "out", tmp_path / "in", pooling)
-    file = exports.form(name).write(model, tmp_path / "out")[0]
+    pooling, model, folder = with_heads
+    file = exports.form(name).write(model, folder)[0]
     want = Embedder(model).encode(TEXTS)
     np.testing.assert_allclose(Runtime(model, exports.form(name).runner(model, file)).encode(TEXTS), want, atol=1e-5)
     if name == "onnx" and pooling == "mean":
