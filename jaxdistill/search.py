@@ -142,8 +142,8 @@ def search_text(
     queries = checked_sentences([query] if isinstance(query, str) else query, "query")
     if not queries or not all(one.strip() for one in queries):
         raise InputError(f"query is empty or missing; give a string, or several: {query!r:.60}.")
-    corpus = sources_of(corpus, {TEXT: column}, argument="corpus")
-    given = options_of_call(_parser(), arguments | {"corpus": corpus, "query": queries}, repeated=("corpus", "query"))
+    arguments |= {"corpus": sources_of(corpus, {TEXT: column}, argument="corpus"), "query": queries}
+    given = options_of_call(_parser(), arguments, repeated=("corpus", "query"))
     return _found(given, _queries(given.query, ""))
 
 

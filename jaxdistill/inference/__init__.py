@@ -148,10 +148,9 @@ class Embedder:
             has no vectors.
         """
         texts = checked_sentences([sentences] if isinstance(sentences, str) else sentences, "encode")
-        role = "" if role is None else role
-        if not isinstance(role, str) and len(role) != len(texts):
+        if not isinstance(role, str | None) and len(role) != len(texts):
             raise InputError(f"got {len(role)} roles for {len(texts)} sentences; give one for each, or one for all.")
-        roles = [role] * len(texts) if isinstance(role, str) else role
+        roles = [role or ""] * len(texts) if isinstance(role, str | None) else role
         prefixes = {
             one: self.prefix(prompt_name, one, prompt=prompt) for one in {*roles, *[role] * isinstance(role, str)}
         }
