@@ -23,6 +23,8 @@ def test_what_a_killed_run_wrote_after_its_checkpoint_is_written_again(tmp_path)
     for step in (1, 2, 3, 4):
         first.write(step, {"loss": float(step)})
     first.close()
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 1, "lo\n[1]\nnull\n{"step": "1"}\n{"step": null}\n')
     again = Writers(tmp_path, last_step=2, config={})
     again.write(3, {"loss": 30.0})
     again.write(4, {"loss": math.nan})

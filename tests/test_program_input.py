@@ -14,6 +14,7 @@ from jaxdistill.files import write_atomic
 from jaxdistill.options import config_file
 from jaxdistill.training.hooks.hook import patience_of
 from jaxdistill.training.setup.dev import read_own_sets
+from jaxdistill.workdir.folder import read_config
 
 from program import ROOT, refused, run, tiny_arguments
 
@@ -30,6 +31,13 @@ def test_a_workdir_of_another_version_is_refused(folder, tmp_path, capsys):
     line = refused(main, [*tiny_arguments(folder), f"--workdir={tmp_path}"], capsys)
     assert "written by another version of this program (config key student.pool is unknown" in line
     assert "use another --workdir" in line
+
+
+@pytest.mark.parametrize("content", ["", "[" * 10**5, '{"data": ' + "1" * 5000 + "}"])
+def test_a_damaged_config_of_a_workdir_is_one_line(tmp_path, content):
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(InputError, match="config.json is damaged .*; remove .* to start again"):
+        read_config(tmp_path)
 
 
 @pytest.mark.parametrize(

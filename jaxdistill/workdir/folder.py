@@ -70,9 +70,11 @@ def read_config(workdir: pathlib.Path) -> Config | None:
     if not path.exists():
         return None
     try:
-        return parse_config(json.loads(path.read_text(encoding="utf-8")))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is damaged ({error}); remove {workdir} to start again.") from error
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged ({error!s:.200}); remove {workdir} to start again.") from error
+    try:
+        return parse_config(content)
     except InputError as error:
         raise InputError(
             f"{path} was written by another version of this program ({error}); use another --workdir."
@@ -141,7 +143,7 @@ def read_note(path: pathlib.Path) -> dict[str, Any]:
     """The content of a note; empty if it is missing or damaged."""
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return {}
 
 

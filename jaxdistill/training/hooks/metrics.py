@@ -106,10 +106,11 @@ def _drop_later_lines(path: pathlib.Path, step: int) -> None:
 
 
 def _step_of(line: str) -> float:
-    """Step of a line; infinity for a line that a crash cut off, so that it is dropped."""
+    """Step of a line; infinity for a line that a crash cut off or that is none of this program's, so that it is dropped."""
     try:
-        return json.loads(line)["step"]
-    except (json.JSONDecodeError, KeyError):
+        step = json.loads(line)["step"]
+        return step if isinstance(step, int) else math.inf
+    except (ValueError, KeyError, TypeError, RecursionError):
         return math.inf
 
 
