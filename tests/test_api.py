@@ -30,7 +30,6 @@ def result(tmp_path_factory):
     options["data.cache_folder"] = str(folder / "cache")
     text = ({"body": line, "other": 1} for line in [*made_up(200, words=6), None, float("nan")])
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("JAXDISTILL_DATA", raising=False)
         patch.setenv("JAXDISTILL_CACHE", str(folder / "cache"))
         asked = []
         patch.setattr(memory, "keep_freed", lambda: asked.append("keep"))
@@ -84,8 +83,7 @@ def test_callbacks_get_the_metrics_of_steps_and_evaluations(result):
     )
 
 
-def test_what_a_callback_raises_ends_the_training_and_the_call_resumes(result, tmp_path, monkeypatch, capsys, caplog):
-    monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
+def test_what_a_callback_raises_ends_the_training_and_the_call_resumes(result, tmp_path, capsys, caplog):
     whole = result.results["config"]
     options = {name: value for name, value in whole.items() if value is not None} | {"evals.sts": False}
     folder, stops = tmp_path / "run", [4]

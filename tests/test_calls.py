@@ -28,7 +28,6 @@ def teacher(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def places(tmp_path, monkeypatch):
     monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
 
 

@@ -318,10 +318,9 @@ def test_documents_are_scored_by_the_judgements_of_the_named_split(tmp_path):
     assert found["dev"].results["protocol"]["documents/tiny-dev"].endswith("; judgements of the split dev")
 
 
-def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path, monkeypatch):
+def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):
     folders = [write_set(tmp_path / name, form) for name, form in (("own", "tsv"), ("more", "jsonl"))]
     sets = ",".join(map(str, folders))
-    monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
     lone = r"own has no judgements of the split dev \(qrels/dev.tsv\), only of test \(qrels.tsv\); add them, or give"
     with pytest.raises(InputError, match=f"{lone} --config.evals.retrieval_split=test.$"):
         dev.read_own_sets(Config(objective={}, evals=Evals(retrieval=sets)))

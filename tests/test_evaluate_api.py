@@ -24,7 +24,6 @@ SETS = {"queries": QUERY_TEXTS, "corpus": CORPUS, "relevant_docs": RELEVANT}
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
     monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
     save(tiny_model(tmp_path / "tokenizer"), tmp_path / "tiny")
     return str(tmp_path / "tiny")
 

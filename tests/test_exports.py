@@ -140,7 +140,6 @@ def quick(monkeypatch):
     """Compares and times few texts."""
     monkeypatch.setattr(measuring, "COMPARED", 6)
     monkeypatch.setattr(measuring, "TIMED", 4)
-    monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
 
 
 def test_the_command_writes_onnx_in_four_forms_and_a_table_of_what_they_cost(tmp_path, quick):

@@ -106,7 +106,6 @@ EVALUATIONS = [
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
     for registry in (parts.families, parts.views, parts.readers, parts.reader_sources, parts.evaluations):
         monkeypatch.setattr(parts, next(name for name, value in vars(parts).items() if value is registry), {})
     (tmp_path / "loss.py").write_text(OBJECTIVE)

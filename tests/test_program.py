@@ -22,13 +22,6 @@ SECRETS = ("HF_TOKEN", "WANDB_API_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_
 SECRET = "hf_nobody-may-read-this"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_data_folder():
-    with pytest.MonkeyPatch.context() as patched:
-        patched.delenv("JAXDISTILL_DATA", raising=False)
-        yield
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("program")

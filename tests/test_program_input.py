@@ -96,8 +96,7 @@ def test_a_mistyped_option_is_one_clear_line(folder, changed, words, capsys):
         (dict(objective__control_view="shuffle"), "shuffle"),
     ],
 )
-def test_bad_input_is_one_clear_line_and_leaves_nothing_behind(folder, overrides, words, capsys, monkeypatch):
-    monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
+def test_bad_input_is_one_clear_line_and_leaves_nothing_behind(folder, overrides, words, capsys):
     arguments = [argument.replace("FOLDER", str(folder)) for argument in tiny_arguments(folder, **overrides)]
     assert words in refused(main, [*arguments, f"--workdir={folder / 'bad'}"], capsys)
     assert not (folder / "bad").exists()

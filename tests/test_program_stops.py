@@ -14,11 +14,6 @@ from jaxdistill.workdir.checkpoint import Checkpoints
 from program import start, tiny_arguments, wait_for
 
 
-@pytest.fixture(autouse=True)
-def no_data_folder(monkeypatch):
-    monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("program")

@@ -80,11 +80,6 @@ def built(folder, **changed):
     return build_module.build(config_of(folder, **changed), folder / "w", progress=False)
 
 
-@pytest.fixture(autouse=True)
-def no_data_folder(monkeypatch):
-    monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
-
-
 def test_each_sentence_is_behind_the_prompt_of_its_role_and_views_keep_it(folder):
     tokenizer = tiny_model(folder / "tokenizer", max_length=64).tokenizer
     store = tokenize.build_store(

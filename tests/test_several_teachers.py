@@ -95,11 +95,6 @@ def config_of(folder, **changed) -> configs.Config:
     return configs.parse_config(*with_options(read_config_file("configs/l2.py:tiny"), options_of(folder, **changed)))
 
 
-@pytest.fixture(autouse=True)
-def no_data_folder(monkeypatch):
-    monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
-
-
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**31), st.lists(st.floats(0.1, 9.0), min_size=1, max_size=3))
 def test_the_cosine_of_joined_vectors_is_the_weighted_mean_of_the_cosines(seed, weights):
@@ -172,9 +167,7 @@ def finished(folder):
     """(workdir, arguments) of a run that exports the second teacher's head."""
     options = options_of(folder, teacher__combine="each", student__head_of=2)
     arguments = ["--config=configs/l2.py:tiny", *(f"--config.{name}={value}" for name, value in options.items())]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("JAXDISTILL_DATA", raising=False)
-        main.main([*arguments, f"--workdir={folder / 'run'}"])
+    main.main([*arguments, f"--workdir={folder / 'run'}"])
     return folder / "run", arguments
 
 

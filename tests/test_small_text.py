@@ -25,8 +25,7 @@ def small_run(folder, rows: int):
     return build_module.build(configs.parse_config(raw), folder / "w", progress=False)
 
 
-def test_a_preset_trains_on_a_small_text_with_a_smaller_queue(tmp_path, monkeypatch, caplog):
-    monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
+def test_a_preset_trains_on_a_small_text_with_a_smaller_queue(tmp_path, caplog):
     write_teacher(tmp_path)
     with caplog.at_level(logging.INFO, "jaxdistill"):
         run = small_run(tmp_path, 200)

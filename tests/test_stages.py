@@ -115,8 +115,7 @@ def test_a_stage_that_others_were_made_of_is_not_trained_again(folder, finished,
     assert (workdir / "stage1" / "export" / "model.safetensors").read_bytes() == before
 
 
-def test_another_dev_score_is_refused_and_names_the_variable(folder, finished, capsys, tmp_path, monkeypatch):
-    monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
+def test_another_dev_score_is_refused_and_names_the_variable(folder, finished, capsys, tmp_path):
     workdir = shutil.copytree(folder / "w" / "stage1", tmp_path / "stage1")
     note = json.loads((workdir / "inputs.json").read_text())
     assert note["dev score"] == "agreement/spearman" and "content of data.text" in note

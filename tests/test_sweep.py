@@ -256,7 +256,6 @@ def swept(given):
     """(output, status) of a sweep in this process; its trainings are programs of their own, on one device."""
     with pytest.MonkeyPatch.context() as patched, contextlib.redirect_stdout(io.StringIO()) as said:
         patched.setenv("XLA_FLAGS", environment()["XLA_FLAGS"])
-        patched.delenv("JAXDISTILL_DATA", raising=False)
         try:
             sweep.main(given)
             status = 0

@@ -200,12 +200,10 @@ def trained(tmp_path_factory):
     write_table(folder)
     write_teacher(folder)
     config = bilingual(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("JAXDISTILL_DATA", raising=False)
-        claim_workdir(folder / "w", config, write=True)
-        run = build(config, folder / "w", progress=False)
-        config.student.keep(run.models.student, run.workdir)
-        return config, run, train.train(run, progress=False)
+    claim_workdir(folder / "w", config, write=True)
+    run = build(config, folder / "w", progress=False)
+    config.student.keep(run.models.student, run.workdir)
+    return config, run, train.train(run, progress=False)
 
 
 def test_the_export_is_a_plain_bert_with_the_same_ids_everywhere(trained, tmp_path):
