@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 
 from jaxdistill.bars import progress_bar
 from jaxdistill.core import InputError
-from jaxdistill.data import row_keys, sources
+from jaxdistill.data import arrow, row_keys, sources
 from jaxdistill.data.chunks import Chunking
 from jaxdistill.data.part_folder import PartFolder, read_origin
 from jaxdistill.data.portions import Portion
@@ -81,13 +81,13 @@ class TokenPart:
 
     def numbers(self, name: str) -> np.ndarray:
         """A numeric column: `input_row`, one of `KEYS`, or `PLACE.COUNT`, one of `COUNTS` for the text column at a place."""
-        return self._batch.column(name).to_numpy()
+        return arrow.numbers_of(self._batch.column(name))
 
     def tokens(self, place: int) -> PartTokens:
         """The sentences of the text column at index `place`."""
         lists = self._batch.column(f"{place}.sentence")
-        ids, marks = (lists.values.field(name).to_numpy() for name in ("id", "mark"))
-        return PartTokens(lists.offsets.to_numpy(), ids, marks, self._batch.column(f"{place}.text"))
+        ids, marks = (arrow.numbers_of(lists.values.field(name)) for name in ("id", "mark"))
+        return PartTokens(arrow.numbers_of(lists.offsets), ids, marks, self._batch.column(f"{place}.text"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,16 +178,16 @@ class PartWriter:
             [row.exclude_key for row in chunk],
         )
         arrays = [np.array([row.number for row in chunk], np.int64), *(np.array(each, np.uint64) for each in keys)]
-        columns = [pyarrow.array(array) for array in arrays]
+        columns = [arrow.of_numbers(array) for array in arrays]
         for place in range(len(self.columns)):
             texts, prompt = [row.cells[place] for row in chunk], self.prompts[roles[place]]
             tokens = tokenised_words(self.tokenizer, texts, prompt, self.max_length, unknown=self._unknown)
-            flat = [pyarrow.array(tokens.ids.astype(self._wide)), pyarrow.array(tokens.marks)]
-            starts = pyarrow.array(np.concatenate([[0], np.cumsum(tokens.lengths)]))
+            flat = [arrow.of_numbers(tokens.ids.astype(self._wide)), arrow.of_numbers(tokens.marks)]
+            starts = arrow.of_numbers(np.concatenate([[0], np.cumsum(tokens.lengths)]))
             pairs = pyarrow.StructArray.from_arrays(flat, fields=[*self._token_type])
-            columns += [pyarrow.LargeListArray.from_arrays(starts, pairs), pyarrow.array(texts, pyarrow.large_string())]
+            columns += [pyarrow.LargeListArray.from_arrays(starts, pairs), arrow.of_texts(texts)]
             counts = [sums(tokens.marks == STARTS, tokens.lengths), *tokens.counts.T, tokens.truncated]
-            columns += [pyarrow.array(np.ascontiguousarray(each, np.int32)) for each in counts]
+            columns += [arrow.of_numbers(np.asarray(each, np.int32)) for each in counts]
         return columns
 
     @cached_property

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float, Integer, Shaped
 
 from jaxdistill.core import InputError
+from jaxdistill.data import arrow
 from jaxdistill.data.part_folder import ABOUT, INDEX
 from jaxdistill.files import drafted, reading, unwritable
 from jaxdistill.ops.small_vectors import Form, Ranges, as_ranges, floats
@@ -167,7 +168,7 @@ def write_part(
     kinds = {name: pyarrow.int64() if name in (START, END) else pyarrow.string() for name in columns}
     arrays = {name: pyarrow.array(cells, kinds[name]) for name, cells in columns.items()}
     if block is not None:
-        arrays[EMBEDDING] = pyarrow.FixedSizeListArray.from_arrays(_arrow_numbers(block), block.shape[1])
+        arrays[EMBEDDING] = pyarrow.FixedSizeListArray.from_arrays(arrow.of_numbers(block), block.shape[1])
     table = pyarrow.table(arrays, metadata={RANGES: json.dumps(ranges)} if ranges else None)
     # Neither numbers nor sentences repeat much, so dictionary encoding would only cost time.
     parquet.write_table(table, path, use_dictionary=False)
@@ -208,15 +209,6 @@ def _write_parquet(folder: Path, path: Path) -> None:
             writer.write_table(_table(part).read())
 
 
-def _arrow_numbers(block: Shaped[np.ndarray, "n s"]):
-    """The numbers of a block, row after row, as an Arrow array. `pyarrow.array` would import pandas first, for 0.3 s."""
-    import pyarrow
-
-    flat = np.ascontiguousarray(block).ravel()
-    kind = pyarrow.from_numpy_dtype(flat.dtype)
-    return pyarrow.Array.from_buffers(kind, flat.size, [None, pyarrow.py_buffer(flat)])
-
-
 def _mapped(path: Path) -> Shaped[np.ndarray, "rows s"]:
     return open_vectors(path, may_be_small=True)
 
@@ -234,12 +226,7 @@ def _parquet_blocks(path: Path) -> Iterator[np.ndarray]:
             lists = batch.column(EMBEDDING)
             if lists.null_count:
                 raise InputError(f"{path}: a row has no vector; write the table again with encode.")
-            numbers = lists.flatten()
-            dtype = np.dtype(numbers.type.to_pandas_dtype())  # a NumPy type, in spite of its name
-            stored = np.frombuffer(
-                numbers.buffers()[1], dtype, count=len(numbers), offset=numbers.offset * dtype.itemsize
-            )
-            yield stored.reshape(len(lists), lists.type.list_size)
+            yield arrow.numbers_of(lists.flatten()).reshape(len(lists), lists.type.list_size)
 
 
 def _table(path: Path):
