@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import cache
 
 import jax
 import numpy as np
@@ -27,6 +28,7 @@ from tiny_models import tiny_tokenizer
 from tiny_text import made_up
 
 CONFIGS = config_file.shipped_configs()
+loaded = cache(config_file.load_config_module)
 
 
 def preset_names(module):
@@ -35,12 +37,12 @@ def preset_names(module):
     return [*module.PRESETS, *(f"{preset}:{one}" for preset, allowed in arguments.items() for one in allowed)]
 
 
-PRESETS = [(path, preset) for path in CONFIGS for preset in preset_names(config_file.load_config_module(path))]
+PRESETS = [(path, preset) for path in CONFIGS for preset in preset_names(loaded(path))]
 
 
 def load(path, preset):
     """The options of each stage of a preset."""
-    made = config_file.load_config_module(path).get_config(preset)
+    made = loaded(path).get_config(preset)
     return [stage.to_dict() for stage in (made if isinstance(made, list) else [made])]
 
 
@@ -59,7 +61,7 @@ def test_every_preset_spells_out_every_option(path, preset):
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_a_config_is_plain_data_and_has_a_tiny_preset(path):
     assert "jaxdistill" not in re.findall(r"^(?:from|import) (\w+)", path.read_text(), re.MULTILINE)
-    assert "tiny" in config_file.load_config_module(path).PRESETS
+    assert "tiny" in loaded(path).PRESETS
 
 
 @pytest.mark.parametrize(
@@ -225,18 +227,19 @@ def family_of(checkpoint: str) -> str:
     return next((family for family in ("roberta", "distilbert") if family in checkpoint.lower()), "bert")
 
 
-def write_checkpoint(folder, family):
+def write_checkpoint(checkpoints, family, *, layers):
     """A plain Hugging Face folder, without pooling, as the paper's checkpoints are."""
+    folder = checkpoints / f"{family}-{layers}"
     if (folder / "config.json").exists():
         return str(folder)
     tokenizer = tiny_tokenizer(folder, max_length=64)
     kind, more = FAMILIES[family]
     vocab = tokenizer.get_vocab_size()
     if family == "distilbert":
-        config = kind(vocab_size=vocab, dim=32, n_layers=4, n_heads=2, hidden_dim=64, max_position_embeddings=70)
+        config = kind(vocab_size=vocab, dim=32, n_layers=layers, n_heads=2, hidden_dim=64, max_position_embeddings=70)
     else:
-        sizes = dict(vocab_size=vocab, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
-        config = kind(**sizes, **more)
+        sizes = dict(vocab_size=vocab, hidden_size=32, num_attention_heads=2, intermediate_size=64)
+        config = kind(num_hidden_layers=layers, **sizes, **more)
     transformers.AutoModel.from_config(config).save_pretrained(folder)
     return str(folder)
 
@@ -257,9 +260,10 @@ def on_random_models(raw: dict, checkpoints) -> dict:
     if raw["teacher"]["kind"] == "columns":
         raw["teacher"] = turned("teacher", {}, "labels") | dict(model="any")
     teacher, student = raw["teacher"], raw["student"]
-    made_by_stages = teacher.get("model", "").startswith(
-        "stage"
-    )  # whose exports say their own pooling, or are cross-encoders
+    # Exports of stages say their own pooling, or are cross-encoders.
+    made_by_stages = teacher.get("model", "").startswith("stage")
+    pooled = re.findall(r":last(\d+)", f"{teacher.get('pooling')} {student['pooling']}")
+    layers = max([2 if student.get("layers") else 1, *map(int, pooled)])  # a student of chosen layers keeps one of two
     for part in ("teacher", "student"):
         if "model" not in raw[part]:
             continue
@@ -267,7 +271,7 @@ def on_random_models(raw: dict, checkpoints) -> dict:
         raw[part]["model"] = ",".join(
             name
             if name in ("", "teacher", "previous") or name.startswith("stage")
-            else write_checkpoint(checkpoints / family_of(name), family_of(name))
+            else write_checkpoint(checkpoints, family_of(name), layers=layers)
             for name in names
         )
     others = [view for view in raw["objective"].get("views", ()) if view in ("a", "b")]
@@ -281,15 +285,8 @@ def on_random_models(raw: dict, checkpoints) -> dict:
     if teacher.get("components"):
         teacher["components"] = min(teacher["components"], 16)
     student["pooling"] = student["pooling"] or ("pooler" if student["kind"] == "cross_encoder" else "mean")
-    small = dict(
-        layers="last:2",
-        width=16 if student["kind"] == "static" else 32,
-        depth=2,
-        heads=4,
-        embedding=8,
-        vocabulary=256,
-        dims=(8,),
-    )
+    small = dict(layers="last:1", width=16 if student["kind"] == "static" else 32, depth=1, heads=4, embedding=8)
+    small |= dict(vocabulary=256, dims=(8,))
     student |= {name: value for name, value in small.items() if student.get(name)}
     if raw["objective"].get("queue_size"):
         raw["objective"]["queue_size"] = 48
@@ -315,7 +312,7 @@ def program_of(raw: dict) -> str:
     parts = {part: raw[part] for part in ("data", "teacher", "student", "objective", "optimizer", "run")}
     parts["optimizer"] = raw["optimizer"] | dict(warmup_steps=bool(raw["optimizer"]["warmup_steps"]))
     parts["data"] = raw["data"] | dict(dedupe=True)
-    parts["run"] = raw["run"] | dict(steps=0, epochs=0.0, seed=0, paper="")
+    parts["run"] = raw["run"] | dict(steps=0, epochs=0.0, seed=0, log_every=0, paper="")
     parts["student"] = raw["student"] | dict(max_length=0)  # the text is shorter
     return json.dumps(kind(parts))
 
@@ -328,7 +325,7 @@ def stepped():
 
 def students_of(path, preset):
     """Arguments of the preset."""
-    return getattr(config_file.load_config_module(path), "ARGUMENTS", {}).get(preset.partition(":")[0])
+    return getattr(loaded(path), "ARGUMENTS", {}).get(preset.partition(":")[0])
 
 
 STUDENTS = students_of(ROOT / "configs" / "congen.py", "paper")
@@ -362,7 +359,6 @@ def test_every_named_preset_builds_and_takes_a_step(path, preset, checkpoints, s
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_config_trains_from_tiny_to_its_export(path, checkpoints, monkeypatch, capsys):
     on_one_device(monkeypatch)
-    monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
     stages = [on_random_models(stage, checkpoints) for stage in json.loads(json.dumps(load(path, "tiny")))]
     if path.stem == "simcse":
         stages[0]["student"]["pooling"] = "mean:last2:concat"  # which sentence-transformers lacks
