@@ -1,6 +1,7 @@
 """How the processes of a run find each other, agree, and end together; without any training, which test_processes.py has."""
 
 import os
+import pathlib
 import re
 import socket
 import subprocess
@@ -14,7 +15,7 @@ from jaxdistill.cli import BAD_INPUT, IN_USE
 from jaxdistill.cluster import processes
 from jaxdistill.cluster.mesh import make_mesh
 from jaxdistill.core import InputError
-from jaxdistill.workdir import lock
+from jaxdistill.workdir import lock, mirror
 from jaxdistill.workdir.folder import LOCK, read_note
 
 from program import ABORTED, ROOT, environment, refused, tiny_arguments
@@ -230,6 +231,14 @@ def test_a_folder_is_locked_for_one_run_and_the_lock_of_a_killed_one_is_taken_ov
         assert f"pid {os.getpid()}" in lock.described(read_note(folder / LOCK))
         with pytest.raises(InputError, match="in use"), lock.held(folder):  # by the same process too
             pass
+
+
+def test_a_folder_that_cannot_be_made_or_locked_is_one_line(tmp_path):
+    (tmp_path / LOCK).mkdir()
+    for folder in (tmp_path, pathlib.Path("/proc/none")):
+        with pytest.raises(InputError, match=f"{folder}.* could not be written: "), lock.held(folder):
+            pass
+    assert mirror.local_folder("~nosuchuser/w") == pathlib.Path("~nosuchuser/w")
 
 
 def test_a_training_in_a_folder_in_use_is_refused(tmp_path, capsys):

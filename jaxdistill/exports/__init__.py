@@ -18,6 +18,7 @@ from jaxdistill.core import InputError
 from jaxdistill.exports.measuring import MeasuredForm, Reference
 from jaxdistill.exports.measuring import table as table
 from jaxdistill.exports.running import Runtime
+from jaxdistill.files import local
 from jaxdistill.files.reading import foreign_errors
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ def load_form(folder: str | Path, file: str = "onnx/model_quantized.onnx") -> Ru
     Raises:
       InputError: there is no such file, or its runtime is not installed.
     """
-    path = Path(folder).expanduser() / file
+    path = local(folder, "folder") / file
     if not path.is_file():
         raise InputError(f"{path} is not there; write it with jaxdistill.export --model={folder} --to=... --out=...")
     chosen = form(path.parent.name)

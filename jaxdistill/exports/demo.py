@@ -21,6 +21,7 @@ from jaxdistill.evals.similarity import unit_rows
 from jaxdistill.exports import onnx
 from jaxdistill.exports.measuring import LEAST_COSINE, least_and_mean
 from jaxdistill.exports.running import Runtime
+from jaxdistill.files import local
 from jaxdistill.files.folders import MARK, listed, refuse_foreign
 from jaxdistill.inference import Embedder
 from jaxdistill.reporting.templates import filled
@@ -61,7 +62,7 @@ def runtime_files(package: str | Path) -> list[Path]:
     Raises:
       InputError: it is not there, or another version; the line has the npm command.
     """
-    folder = Path(package).expanduser() if package else Path("node_modules", PACKAGE)
+    folder = local(package, "--transformers_js") if package else Path("node_modules", PACKAGE)
     given = f"--transformers_js={folder}" if package else f"./{folder}"
     try:
         version = json.loads((folder / "package.json").read_bytes())["version"]

@@ -133,6 +133,15 @@ def unwritable(path: Path, error: OSError) -> InputError:
     return InputError(f"{path} could not be written: {reason}.")
 
 
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns an `OSError` into an `InputError` that names the path."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
 def make_folder_atomic(
     folder: Path, fill: Callable[[Path], None], *, what: str, is_complete: Callable[[Path], bool] = Path.is_dir
 ) -> None:

@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from jaxdistill.cluster import processes
 from jaxdistill.cluster.shared_folder import folder_owner
 from jaxdistill.core import InputError, InUseError
+from jaxdistill.files import writing
 from jaxdistill.workdir.folder import LOCK, read_note
 
 log = logging.getLogger(__name__)
@@ -42,9 +43,10 @@ def held(folder: pathlib.Path, *, shared: bool = True) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path) -> Iterator[None]:
-    """Creates the folder and holds its lock; raises `InUseError` as `held` does."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Creates the folder and holds its lock; raises `InUseError` as `held` does, and `InputError` if it cannot be written."""
     path, lock = folder / LOCK, FileLock(folder / LOCK, fallback_to_soft=False)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     try:
         lock.acquire(timeout=0)
     except Timeout:
@@ -53,7 +55,8 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
         ) from None
     except OSError as error:
         log.warning("%s cannot be locked (%s): start no second run in it", folder, error.strerror)
-    path.write_text(json.dumps(this_run()), encoding="utf-8")
+    with writing(path):
+        path.write_text(json.dumps(this_run()), encoding="utf-8")
     try:
         yield
     finally:

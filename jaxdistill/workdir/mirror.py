@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from jaxdistill.cluster import processes
 from jaxdistill.cluster.shared_folder import folder_owner
 from jaxdistill.core import InputError, InUseError
-from jaxdistill.files import UNFINISHED_SUFFIX, is_remote, write_atomic
+from jaxdistill.files import UNFINISHED_SUFFIX, is_remote, local, write_atomic
 from jaxdistill.files.buckets import Bucket, MissingObject, address_digest, marker_first, safe_name
 from jaxdistill.files.folders import WORKING
 from jaxdistill.files.reading import parsed_json
@@ -94,13 +94,13 @@ def opened(workdir: str | Path, *, dry_run: bool) -> Iterator[Opened]:
 
 def local_folder(workdir: str | Path) -> Path:
     """The folder in which a run works: the workdir, or the local copy of a workdir in a bucket."""
-    return _copy(Bucket(workdir), cache_folder() / "workdirs") if is_remote(workdir) else Path(workdir).expanduser()
+    return _copy(Bucket(workdir), cache_folder() / "workdirs") if is_remote(workdir) else local(workdir, "--workdir")
 
 
 def fetched_copy(workdir: str | Path) -> Path:
     """A local copy of a workdir in a bucket, for reading; returns a local workdir unchanged."""
     if not is_remote(workdir):
-        return Path(workdir).expanduser()
+        return local(workdir, "--workdir")
     bucket = Bucket(workdir)
     mirror = Mirror(bucket, _copy(bucket, fetched_folder()))
     if not mirror.fetch():

@@ -9,14 +9,14 @@ import pathlib
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tqdm.auto import tqdm
 
 from jaxdistill.bars import seconds_between
 from jaxdistill.core import InputError
-from jaxdistill.files import unwritable, write_atomic
+from jaxdistill.files import write_atomic, writing
 from jaxdistill.workdir.folder import STAGE_NAME
 
 Callback = Callable[[int, Mapping[str, float]], object]
@@ -49,7 +49,7 @@ class Writers:
         folder = pathlib.Path(workdir)
         self._path = folder / "metrics.jsonl"
         name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
-        with _as_input_error(self._path), contextlib.ExitStack() as files:
+        with writing(self._path), contextlib.ExitStack() as files:
             _drop_later_lines(self._path, last_step)
             (folder / "tensorboard").mkdir(exist_ok=True)
             self._jsonl = files.enter_context(self._path.open("a", encoding="utf-8"))
@@ -65,7 +65,7 @@ class Writers:
         """Writes one line of metrics; non-finite values become null in JSON."""
         finite = {name: value if math.isfinite(value) else None for name, value in scalars.items()}
         values = [{"tag": name, "simple_value": value} for name, value in scalars.items()]
-        with _as_input_error(self._path):
+        with writing(self._path):
             self._jsonl.write(json.dumps({"step": step, **finite}) + "\n")
             self._jsonl.flush()
             self._record(step, summary={"value": values})
@@ -84,17 +84,8 @@ class Writers:
     def close(self) -> None:
         if self._wandb:
             self._wandb.finish()
-        with _as_input_error(self._path):
+        with writing(self._path):
             self._files.close()
-
-
-@contextlib.contextmanager
-def _as_input_error(path: pathlib.Path) -> Iterator[None]:
-    """Turns an `OSError` into an `InputError` that names the file."""
-    try:
-        yield
-    except OSError as error:
-        raise unwritable(path, error) from error
 
 
 def _drop_later_lines(path: pathlib.Path, step: int) -> None:
