@@ -40,7 +40,8 @@ pip="$venv/bin/python -m pip install --quiet --disable-pip-version-check"
 $pip --no-deps --require-hashes -r requirements-test.lock
 $pip torch==2.13.0
 $pip --no-deps --no-build-isolation --editable .
-export JAX_PLATFORMS=cpu HF_HUB_OFFLINE=1
+# Bytecode is kept even where the environment says not to: each program that the tests start would compile the package again.
+export JAX_PLATFORMS=cpu HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=
 "$venv/bin/ruff" check --quiet .
 "$venv/bin/ruff" format --quiet --check .
 "$venv/bin/basedpyright" --pythonpath "$venv/bin/python"
