@@ -16,7 +16,7 @@ l6:e5, l6:mpnet   the same from e5-small with its prompt `query: `, or from all-
             width); likewise l3:e5, compact:mpnet, static:e5 and so on
 l6:gte+e5, l6:gte+mpnet, l6:gte+e5+mpnet   from several teachers together; likewise l3 and compact
 l6:index, l3:index, compact:index   for queries that search vectors which the teacher made, whole or cut to their first 64, 128
-            or 256 numbers: `evaluate --index_model=TEACHER --dims=64,128,256`. Not yet trained to the end
+            or 256 numbers: `evaluate --index_model=TEACHER --dims=64,128,256`. l3:index has not been trained to the end
 l6:labelled, l3:labelled, compact:labelled   adds CoSENT on graded pairs as the last stage. Of l6
             (the others have one stage more): --config.stage2.data.text=pairs.tsv --config.stage2.teacher.file=scores.npy
 two-stage   3 layers of all-MiniLM-L6-v2: ConGen on 115,200 sentences of your text, then fine-tuning of the best student
