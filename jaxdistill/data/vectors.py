@@ -48,7 +48,7 @@ def open_vectors(path: Path, *, may_be_small: bool = False) -> Shaped[np.ndarray
 
 
 def tables(path: Path) -> list[Path]:
-    """The `.parquet` files of a table or a folder of parts, in order; raises `InputError` if the folder is incomplete."""
+    """The files of stored vectors, in order; raises `InputError` if a folder of parts is incomplete."""
     if not path.is_dir():
         return [path]
     files = sorted(path.glob("*.parquet"))
@@ -69,8 +69,7 @@ def is_table(path: Path) -> bool:
 
 def shape(path: Path) -> tuple[int, int]:
     """(rows, dimensions) of stored vectors; raises `InputError` as `blocks` does."""
-    rows = sum(_table(part).metadata.num_rows for part in tables(path)) if is_table(path) else len(_mapped(path))
-    return rows, form_of(path).dims
+    return sum(map(_row_count, tables(path))), form_of(path).dims
 
 
 def form_of(path: Path) -> Form:
@@ -123,22 +122,20 @@ def blocks(path: Path) -> Iterator[Float[np.ndarray, "n e"]]:
 def rows_at(path: Path, wanted: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
     """The vectors of the rows `wanted` (ascending, without repeats), from the parts that hold one; raises like `blocks`."""
     form, picked, start = form_of(path), [], 0
-    for part in tables(path) if is_table(path) else [path]:
-        end = start + shape(part)[0]
-        left = wanted[(start <= wanted) & (wanted < end)]
-        for stored in (_parquet_blocks(part) if is_table(part) else [_mapped(part)]) if len(left) else ():
-            rows = left[(start <= left) & (left < start + len(stored))]
-            picked.append(floats(form, stored[rows - start]))
-            _check_finite(picked[-1], rows, f"{path}:", "compute that vector again")
-            start += len(stored)
+    for part in tables(path):
+        end = start + _row_count(part)
+        inside = wanted[(start <= wanted) & (wanted < end)]
+        if len(inside):
+            picked.append(floats(form, _stored_rows(part, inside - start)))
+            _check_finite(picked[-1], inside, f"{path}:", "compute that vector again")
         start = end
     return np.concatenate(picked)
 
 
 def stored_blocks(path: Path) -> Iterator[Shaped[np.ndarray, "n s"]]:
     """Like `blocks`, but neither decoded nor checked."""
-    for part in tables(path) if is_table(path) else [path]:
-        yield from _parquet_blocks(part) if is_table(path) else _npy_blocks(part)
+    for part in tables(path):
+        yield from _parquet_blocks(part) if is_table(part) else _npy_blocks(part)
 
 
 def checked_block(vectors: np.ndarray, start: int, width: int) -> Float[np.ndarray, "n e"]:
@@ -207,6 +204,22 @@ def _write_parquet(folder: Path, path: Path) -> None:
     with parquet.ParquetWriter(path, _table(parts[0]).schema_arrow, use_dictionary=False) as writer:
         for part in parts:
             writer.write_table(_table(part).read())
+
+
+def _row_count(part: Path) -> int:
+    return _table(part).metadata.num_rows if is_table(part) else len(_mapped(part))
+
+
+def _stored_rows(part: Path, rows: Integer[np.ndarray, " n"]) -> Shaped[np.ndarray, "n s"]:
+    """Rows of one file, neither decoded nor checked."""
+    if not is_table(part):
+        return _mapped(part)[rows]
+    picked, start = [], 0
+    for block in _parquet_blocks(part):
+        first, last = np.searchsorted(rows, (start, start + len(block)))
+        picked.append(block[rows[first:last] - start])
+        start += len(block)
+    return np.concatenate(picked)
 
 
 def _mapped(path: Path) -> Shaped[np.ndarray, "rows s"]:

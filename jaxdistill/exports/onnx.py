@@ -1,4 +1,5 @@
-"""ONNX: `onnx/model.onnx`, in half precision, with 8-bit weights, and a table also with 4-bit ones; for ONNX Runtime, transformers.js, FastEmbed and others.
+"""ONNX: `onnx/model.onnx`, in half precision, with 8-bit weights, and a table also with 4-bit ones; for ONNX Runtime,
+transformers.js, FastEmbed and others.
 
 Inputs are `input_ids`, `attention_mask` and, if the model has token types, `token_type_ids`, of any batch size and length.
 Outputs are `last_hidden_state` and `sentence_embedding`; a cross-encoder has the output `logits`. Linear layers after
@@ -67,14 +68,19 @@ def write(model: SentenceModel, folder: Path, *, calibration: Sequence[str] = ()
             rounding.quantize_static(place / FLOAT, place / STATIC, reader, weight_type=kind.QInt8, **options)
             written.append(place / STATIC)
         if model.definition.architecture.is_static:
-            blocks = imported("onnxruntime.quantization.matmul_nbits_quantizer", EXTRA)
-            chosen = dict(op_types_to_quantize=("Gather",), quant_axes=(("Gather", 1),))
-            config = blocks.DefaultWeightOnlyQuantConfig(block_size=BLOCK, is_symmetric=False, **chosen)
-            table = blocks.MatMulNBitsQuantizer(imported("onnx", EXTRA).load(place / FLOAT), algo_config=config)
-            table.process()
-            table.model.save_model_to_file(str(place / FOUR_BITS))
+            _write_four_bits(place)
             written.append(place / FOUR_BITS)
     return written
+
+
+def _write_four_bits(place: Path) -> None:
+    """Rounds the rows that a table's graph gathers, block by block."""
+    blocks = imported("onnxruntime.quantization.matmul_nbits_quantizer", EXTRA)
+    chosen = dict(op_types_to_quantize=("Gather",), quant_axes=(("Gather", 1),))
+    config = blocks.DefaultWeightOnlyQuantConfig(block_size=BLOCK, is_symmetric=False, **chosen)
+    table = blocks.MatMulNBitsQuantizer(str(place / FLOAT), algo_config=config)
+    table.process()
+    table.model.save_model_to_file(str(place / FOUR_BITS))
 
 
 def write_float(model: SentenceModel, folder: Path) -> list[Path]:
