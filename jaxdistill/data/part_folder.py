@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from jaxdistill.cluster import processes
 from jaxdistill.cluster.shared_folder import folder_owner
 from jaxdistill.core import InputError
-from jaxdistill.files import unwritable, write_atomic
+from jaxdistill.files import write_atomic, writing
 from jaxdistill.files.buckets import Bucket
 
 ABOUT = ".jaxdistill/"
@@ -292,13 +292,9 @@ class PartFolder:
         folder = self._folder if isinstance(self._folder, Path) else self._folder.address
         return f"{folder}/{name}".rstrip("/")
 
-    @contextlib.contextmanager
-    def _writing(self, name: str) -> Iterator[None]:
+    def _writing(self, name: str) -> contextlib.AbstractContextManager[None]:
         """Turns OS errors into an `InputError` of one line."""
-        try:
-            yield
-        except OSError as error:
-            raise unwritable(Path(self._place(name)), error) from error
+        return writing(Path(self._place(name)))
 
 
 def read_origin(folder: Path | Bucket) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jaxdistill.core import InputError
 from jaxdistill.data.part_folder import changes, checksum
-from jaxdistill.files import drafted, unwritable, write_atomic
+from jaxdistill.files import drafted, write_atomic, writing
 
 
 def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | None:
@@ -52,7 +52,7 @@ def write_table(
     Args:
       origin, counts: stored in the note, see `finished`.
     """
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with drafted(path) as draft:
             with open(draft, "w", encoding="utf-8", newline="\n") as file:
@@ -60,8 +60,6 @@ def write_table(
                 file.writelines("\t".join(map(one_line, row)) + "\n" for row in rows)
             note = {"origin": origin, "counts": counts, "checksum": checksum(draft)}
             write_atomic(_note(path), json.dumps(note, indent=1) + "\n")
-    except OSError as error:
-        raise unwritable(path, error) from error
 
 
 def one_line(text: str) -> str:

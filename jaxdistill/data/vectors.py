@@ -17,7 +17,7 @@ from jaxtyping import Float, Integer, Shaped
 from jaxdistill.core import InputError
 from jaxdistill.data import arrow
 from jaxdistill.data.part_folder import ABOUT, INDEX
-from jaxdistill.files import drafted, reading, unwritable
+from jaxdistill.files import drafted, reading, writing
 from jaxdistill.ops.small_vectors import Form, Ranges, as_ranges, floats
 
 BLOCK_ROWS = 8192
@@ -173,7 +173,7 @@ def write_part(
 
 def write_whole(folder: Path, output: Path) -> None:
     """Writes the parts of a folder as one `.npy` or `.parquet` file; raises `InputError` if it cannot be written."""
-    try:
+    with writing(output):
         if output.suffix == ".npy" and (ranges := form_of(folder).ranges):
             output.unlink(missing_ok=True)  # first: old vectors must never lie beside new ranges
             with drafted(ranges_file(output)) as draft, open(draft, "wb") as file:
@@ -183,8 +183,6 @@ def write_whole(folder: Path, output: Path) -> None:
                 _write_parquet(folder, draft)
             else:
                 _write_npy(folder, draft)
-    except OSError as error:
-        raise unwritable(output, error) from error
 
 
 def _write_npy(folder: Path, path: Path) -> None:

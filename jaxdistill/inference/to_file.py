@@ -20,7 +20,7 @@ from jaxdistill.data.part_folder import ABOUT, read_origin
 from jaxdistill.data.passages import Corpus, Passage
 from jaxdistill.data.sources import TEXT, local_files, read
 from jaxdistill.data.vectors import EMBEDDING, checked_block, write_part, write_whole
-from jaxdistill.files import is_remote, is_special, local, refuse_overwriting, try_writing, unwritable, without_links
+from jaxdistill.files import is_remote, is_special, local, refuse_overwriting, try_writing, without_links, writing
 from jaxdistill.files.buckets import Bucket
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.small_vectors import Form, Ranges, as_ranges, as_stored, checked_dims, ranges_of
@@ -165,10 +165,8 @@ def _encode_whole(
     embedder: Embedder, text: Corpus, output: Path, origin: Mapping[str, Any], wants_text: bool, **options: Any
 ) -> Written:
     """Writes one file, from parts in a hidden folder beside it."""
-    try:
+    with writing(output):
         try_writing(output)
-    except OSError as error:
-        raise unwritable(output, error) from error
     unfinished = _unfinished(output)
     columns = _columns(text, wants_text) if output.suffix == ".parquet" else ()
     written = encode_parts(embedder, text, unfinished, origin, columns=columns, **options)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxdistill.evals import agreement, suite
-from jaxdistill.files import unwritable, write_atomic
+from jaxdistill.files import write_atomic, writing
 from jaxdistill.reporting.figures import Entry, figures
 from jaxdistill.reporting.tables import hundredfold, plain_number
 from jaxdistill.reporting.templates import filled
@@ -54,11 +54,9 @@ class Report:
 def write_page(report: Report, path: str | Path) -> Path:
     """Writes the page; returns its path. Raises `InputError` if it cannot be written."""
     path = Path(path)
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, html_page(report))
-    except OSError as error:
-        raise unwritable(path, error) from error
     return path
 
 
