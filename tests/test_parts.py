@@ -1,7 +1,9 @@
 """Parts from outside the package: an objective, a view, a reader, an encoder family and an evaluation of a user's own."""
 
 import json
+import os
 import pathlib
+import sys
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from jaxdistill.evals import suite
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.files import parts
 from jaxdistill.inference import Embedder
+from jaxdistill.options.config_file import load_config_module
 from jaxdistill.training.setup import stage_checks
 from jaxdistill.training.setup.build import build
 from jaxdistill.workdir.folder import claim_workdir
@@ -200,6 +203,18 @@ def test_a_changed_source_is_refused(folder):
     (folder / "others.py").write_text(OTHERS + "\n")
     with pytest.raises(InputError, match="others.py has changed since .*run was begun"):
         claim_workdir(folder / "run", parsed, write=False)
+
+
+@pytest.mark.parametrize("load", [lambda path: parts.load_module(str(path)), load_config_module])
+def test_a_file_is_read_again_after_a_change_that_keeps_its_size_and_time(tmp_path, monkeypatch, load):
+    """Python's own import would run the bytecode of the first version."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    made = []
+    for number in (1, 2):
+        (tmp_path / "own.py").write_text(f"MADE = {number}\n")
+        os.utime(tmp_path / "own.py", (1, 1))
+        made.append(load(tmp_path / "own.py").MADE)
+    assert made == [1, 2]
 
 
 READING = """

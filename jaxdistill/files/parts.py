@@ -12,7 +12,6 @@ are variables of a module that `run.parts` names, or `--parts` of `evaluate`, `e
 import functools
 import hashlib
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -73,11 +72,9 @@ def load_module(spec: str) -> ModuleType:
             raise InputError(f"{spec} does not exist; name a Python file or an installed module.")
         name = f"jaxdistill_part_{hashlib.sha256(f'{path.resolve()} '.encode() + path.read_bytes()).hexdigest()[:12]}"
         if name not in sys.modules:
-            module_spec = importlib.util.spec_from_file_location(name, path)
-            assert module_spec is not None and module_spec.loader is not None  # a file named .py always has them
-            sys.modules[name] = module = importlib.util.module_from_spec(module_spec)
+            sys.modules[name] = module = ModuleType(name)
             try:
-                module_spec.loader.exec_module(module)
+                run_file(path, module)
             except BaseException:
                 del sys.modules[name]
                 raise
@@ -86,6 +83,16 @@ def load_module(spec: str) -> ModuleType:
         raise
     except Exception as error:  # whatever a user's file raises
         raise InputError(f"{spec} cannot be imported ({type(error).__name__}: {error}).") from error
+
+
+def run_file(path: Path, module: ModuleType) -> None:
+    """Runs the source of a file in a module that is still empty.
+
+    Python's own import may run the bytecode of an earlier version: it compares only the file's size and the second in which
+    it was written. That version would then be taken for the one whose digest is noted.
+    """
+    module.__file__ = str(path)
+    exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
 
 
 def _noted(module: ModuleType) -> ModuleType:

@@ -1,6 +1,5 @@
 """Reads config files, shipped or the user's own, and completes them with the defaults of all options."""
 
-import importlib.util
 import inspect
 import pathlib
 import sys
@@ -11,6 +10,7 @@ from typing import Any
 from jaxdistill.cli import did_you_mean
 from jaxdistill.config import SECTIONS, default_options
 from jaxdistill.core import InputError
+from jaxdistill.files import parts
 from jaxdistill.paths import configs_folder
 
 
@@ -77,10 +77,8 @@ def load_config_module(path: pathlib.Path) -> ModuleType:
     for folder in (path.resolve().parent, *{file.parent.resolve() for file in shipped_configs()}):
         if str(folder) not in sys.path:
             sys.path.append(str(folder))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None  # a file named .py always has them
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = ModuleType(path.stem)
+    parts.run_file(path, module)
     return module
 
 
