@@ -181,6 +181,7 @@ def test_the_start_has_principal_components_smaller_for_frequent_tokens():
     assert similar > 0.95
 
 
+@pytest.mark.slow
 def test_a_student_is_trained_resumed_and_exported(tmp_path):
     def run(steps):
         options = {
