@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
-from mteb.languages.iso_mappings import _hf_lang_to_iso_lang_script
 
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.exports.measuring import MeasuredForm
@@ -131,6 +130,8 @@ def test_an_entry_for_mteb_says_what_the_run_knows(tmp_path):
 
 
 def test_languages_are_mtebs():
+    from mteb.languages.iso_mappings import _hf_lang_to_iso_lang_script  # imported here: it takes three seconds
+
     assert {name: _hf_lang_to_iso_lang_script(name) for name in LANGUAGES} == LANGUAGES
 
 
