@@ -1,12 +1,15 @@
 """Keeps compiled programs in the cache folder."""
 
 import contextlib
+import functools
+import logging
 import os
 import pathlib
 import sys
 import time
 
-from jaxdistill.paths import cache_folder
+from jaxdistill.files import UNFINISHED_SUFFIX, try_writing
+from jaxdistill.paths import cache_folder, other_cache
 
 COMPILED_BYTES = 2 << 30
 """Maximum size of the cache of compiled programs; the least recently used are evicted."""
@@ -15,14 +18,20 @@ HALF_WRITTEN_SECONDS = 60
 COMPILED_SECONDS = 0.2
 """Minimum compile time of programs that are cached."""
 
+logger = logging.getLogger(__name__)
+
 
 def keep_compiled() -> None:
     """Enables JAX's compilation cache in the cache folder, unless the environment sets another folder.
+
+    Warns if the cache folder cannot be written: JAX would warn of each program, without a remedy.
 
     NOTE: a folder set by the environment keeps its own size limit: JAX fails on entries without an access time.
     """
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         own = cache_folder() / "compiled"
+        if not _can_write(own):
+            return
         _drop_half_written(own)
         os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(COMPILED_BYTES))
         os.environ["JAX_COMPILATION_CACHE_DIR"] = str(own)
@@ -34,6 +43,17 @@ def keep_compiled() -> None:
         config.update("jax_compilation_cache_dir", folder)
         config.update("jax_compilation_cache_max_size", int(size))
         config.update("jax_persistent_cache_min_compile_time_secs", float(seconds))
+
+
+@functools.cache
+def _can_write(folder: pathlib.Path) -> bool:
+    """Whether files can be written into a folder, which is made if needed; warns once if not."""
+    try:
+        try_writing(folder / f".{os.getpid()}{UNFINISHED_SUFFIX}")
+    except OSError as error:
+        logger.warning("compiled programs are not kept in %s: %s%s", folder, error.strerror, other_cache(folder))
+        return False
+    return True
 
 
 def _drop_half_written(compiled: pathlib.Path) -> None:

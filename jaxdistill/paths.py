@@ -26,6 +26,12 @@ def cache_folder(named: str = "") -> Path:
     return local(os.environ.get("JAXDISTILL_CACHE") or "~/.cache/jaxdistill", "JAXDISTILL_CACHE")
 
 
+def other_cache(path: Path) -> str:
+    """How to choose another cache folder, to end an error about a path in this one; empty for a path elsewhere."""
+    is_inside = Path(os.path.abspath(path)).is_relative_to(os.path.abspath(cache_folder()))
+    return "; set JAXDISTILL_CACHE to another folder for the cache" if is_inside else ""
+
+
 def data_folder() -> Path | None:
     """The folder that JAXDISTILL_DATA names; None if the variable is unset. Raises `InputError` if it is not a directory."""
     named = os.environ.get("JAXDISTILL_DATA")

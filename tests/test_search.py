@@ -1,12 +1,13 @@
 """Nearest sentences of a query: exact, block by block, from computed or stored vectors."""
 
 import dataclasses
+import os
 import re
 
 import numpy as np
 import pytest
 
-from jaxdistill import encode, search
+from jaxdistill import compile_cache, encode, search
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.data.part_folder import PartFolder
 from jaxdistill.ops import nearest as nearest_rows
@@ -35,6 +36,19 @@ def found(arguments, capsys) -> list[tuple[str, ...]]:
     capsys.readouterr()
     search.main([*arguments, "--quiet"])
     return re.findall(r"^ +(\d+) +(-?[\d.]+) +([\d,]+) *(.*?) *$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_a_cache_that_cannot_be_written(model, corpus, tmp_path, monkeypatch, caplog, capsys):
+    """As in a container whose user has no home: one warning and one error, both with the remedy."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "file"))
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    for _ in range(2):
+        compile_cache.keep_compiled()
+    assert "JAX_COMPILATION_CACHE_DIR" not in os.environ
+    (record,) = caplog.records
+    message = refused(search, [f"--model={model}", f"--corpus={corpus}", "--query=rain", "--quiet"], capsys)
+    assert all("Not a directory; set JAXDISTILL_CACHE to another" in said for said in (record.getMessage(), message))
 
 
 def test_a_case_by_hand():

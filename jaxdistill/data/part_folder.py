@@ -27,6 +27,7 @@ from jaxdistill.cluster.shared_folder import folder_owner
 from jaxdistill.core import InputError
 from jaxdistill.files import write_atomic, writing
 from jaxdistill.files.buckets import Bucket
+from jaxdistill.paths import other_cache
 
 ABOUT = ".jaxdistill/"
 """Subfolder of a folder of parts for everything that is not a part."""
@@ -294,7 +295,8 @@ class PartFolder:
 
     def _writing(self, name: str) -> contextlib.AbstractContextManager[None]:
         """Turns OS errors into an `InputError` of one line."""
-        return writing(Path(self._place(name)))
+        path = Path(self._place(name))
+        return writing(path, other_cache(path))
 
 
 def read_origin(folder: Path | Bucket) -> dict[str, Any] | None:

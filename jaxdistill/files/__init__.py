@@ -126,20 +126,20 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def unwritable(path: Path, error: OSError) -> InputError:
-    """One-line error for a failed write."""
+def unwritable(path: Path, error: OSError, remedy: str = "") -> InputError:
+    """One-line error for a failed write; a `remedy` such as `; set X` ends it."""
     full = "no space left on the disk; free some space and run the same command again"
     reason = full if error.errno == errno.ENOSPC else error.strerror or str(error)
-    return InputError(f"{path} could not be written: {reason}.")
+    return InputError(f"{path} could not be written: {reason}{remedy}.")
 
 
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turns an `OSError` into an `InputError` that names the path."""
+def writing(path: Path, remedy: str = "") -> Iterator[None]:
+    """Turns an `OSError` into an `InputError` that names the path, see `unwritable`."""
     try:
         yield
     except OSError as error:
-        raise unwritable(path, error) from error
+        raise unwritable(path, error, remedy) from error
 
 
 def make_folder_atomic(
