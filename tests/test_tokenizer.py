@@ -91,6 +91,21 @@ def test_the_space_before_a_text_is_that_of_the_class_and_its_settings(tmp_path,
     assert ours(tmp_path) == theirs(tmp_path)
 
 
+def test_qwen2_has_its_own_class_whatever_the_files_name(tmp_path):
+    """It composes letters, and splits numbers into digits."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    entries = {token: place for place, token in enumerate(["<|endoftext|>", *alphabet, "12"])}
+    tokenizer = tokenizers.Tokenizer(models.BPE(entries, [("1", "2")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.add_special_tokens(["<|endoftext|>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
+    texts = ["a 12", "e\u0301"]
+    assert ours(tmp_path, texts) == theirs(tmp_path, texts)
+
+
 @pytest.mark.parametrize(
     ("family", "config"),
     [

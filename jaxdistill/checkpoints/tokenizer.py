@@ -36,6 +36,8 @@ TYPED = ("BertTokenizer", "ConvBertTokenizer", "ElectraTokenizer", "MobileBertTo
 """Classes that pass token types to the model unless `model_input_names` says otherwise."""
 WORDPIECE = (*TYPED, "DistilBertTokenizer", "MPNetTokenizer")
 """Classes that override the normalizer by `NORMALIZER_SETTINGS`."""
+OWN_CLASS = ("qwen2",)
+"""Families for which transformers uses its own class, whatever the files name; it overrides how text is split into words."""
 NORMALIZER_SETTINGS = {
     "do_lower_case": ("lowercase", bool, True),
     "strip_accents": ("strip_accents", bool | None, None),
@@ -133,7 +135,10 @@ def _is_complete(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
     named = {text for text in _special_tokens(config) if tokenizer.token_to_id(text) is not None}
     if not whole.issuperset(named.union(_added_tokens(config, file))):
         return False
-    name = _class_of(config, file) or (WORDPIECE[0] if (folder / "config.json").exists() else GENERIC)
+    model = folder / "config.json"
+    if model.exists() and read_settings(model).get("model_type") in OWN_CLASS:
+        return False
+    name = _class_of(config, file) or (WORDPIECE[0] if model.exists() else GENERIC)
     wanted = {
         key: setting(config, key, values, default, file=file)
         for key, (_, values, default) in NORMALIZER_SETTINGS.items()
