@@ -90,10 +90,25 @@ def test_parts_of_another_origin_are_removed(tmp_path, caplog, content):
     if content:
         (tmp_path / "p" / part_folder.ORIGIN).write_text(content)
     again, made = opened(tmp_path / "p", "text" if content else "other"), []
-    assert "starting over" in caplog.text and (content or "(of was text, is other)" in caplog.text)
+    assert ("has no readable .jaxdistill/origin.json" if content else "(of was text, is other)") in caplog.text
     assert names(tmp_path / "p") == [".jaxdistill/origin.json", "mine.txt"]
     filled(again, made=made)
     assert made == [0, 1, 2]
+
+
+@pytest.mark.parametrize("removed", range(9))
+def test_a_run_that_is_killed_while_it_removes_other_parts_is_no_obstacle(tmp_path, monkeypatch, removed):
+    filled(opened(tmp_path / "p"))
+    there, remove = part_folder.Disk.versions, part_folder.Disk.remove
+    with monkeypatch.context() as patched:
+        # A bucket lists names in order, `.jaxdistill/` first.
+        patched.setattr(part_folder.Disk, "versions", lambda self: dict(sorted(there(self).items())))
+        patched.setattr(part_folder.Disk, "remove", lambda self, names: remove(self, names[:removed]))
+        patched.setattr(part_folder.PartFolder, "_write_json", lambda self, name, content: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            opened(tmp_path / "p", "other")
+    filled(opened(tmp_path / "p", "other"))
+    assert_whole(opened(tmp_path / "p", "other"))
 
 
 def test_a_folder_of_something_else_is_refused_and_left_as_it_is(tmp_path):

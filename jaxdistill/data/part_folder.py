@@ -221,8 +221,9 @@ class PartFolder:
 
     def discard(self) -> None:
         """Removes all parts."""
-        names = self._files.versions()
-        self._files.remove([name for name in names if PART.fullmatch(name) or name.startswith(ABOUT)])
+        own = [name for name in self._files.versions() if PART.fullmatch(name) or name.startswith(ABOUT)]
+        # Parts first: if this is killed, parts without a description would be refused as files of the user.
+        self._files.remove(sorted(own, key=lambda name: name.startswith(ABOUT)))
         if isinstance(self._folder, Path):
             for folder in (self._folder / ABOUT, self._folder):
                 with contextlib.suppress(OSError):  # it holds files of the user
@@ -253,8 +254,8 @@ class PartFolder:
             raise InputError(f"{self._place('')} holds files that are no parts of this program; name another folder.")
         if noted != self.origin:
             if any(map(PART.fullmatch, there)):
-                why = changes(noted or {}, self.origin)
-                log.warning("%s was made from other inputs (%s); starting over", self._place(""), why)
+                other = noted and f"was made from other inputs ({changes(noted, self.origin)})"
+                log.warning("%s %s; starting over", self._place(""), other or f"has no readable {ORIGIN}")
             self.discard()
             self._write_json(ORIGIN, self.origin)
             return
