@@ -135,6 +135,24 @@ def test_weights_and_a_mapping_of_model2vec_are_applied_token_by_token(tmp_path)
     np.testing.assert_allclose(Embedder(model).encode(TEXTS[1:2])[0], expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("stated", [{}, {"max_length": 40}, {"max_length": None}])
+def test_model2vec_takes_the_length_of_config_json_alone(tmp_path, stated):
+    """Tables distilled by its earlier versions have the truncation of the original model in tokenizer.json."""
+    from model2vec import StaticModel
+
+    rows = np.random.default_rng(2).normal(size=(tiny_tokenizer(tmp_path).get_vocab_size(), 4)).astype(np.float32)
+    write_model2vec(tmp_path, {"embeddings": rows}, normalize=False, **stated)
+    tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    tokenizer.enable_truncation(8)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    texts = [
+        "the cat sleeps " * 5,
+        "z" * 100,
+    ]  # letters are tokens, and model2vec also cuts at three characters a token
+    theirs = StaticModel.from_pretrained(str(tmp_path)).encode(texts)
+    np.testing.assert_allclose(Embedder(load_model(str(tmp_path))).encode(texts), theirs, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [

@@ -77,11 +77,11 @@ def read(folder: Path) -> StaticTable:
     """Reads either format; raises `InputError` if the tensors are not a valid table."""
     of_model2vec = is_model2vec(folder)
     table = _table(read_checkpoint(folder), folder)
-    # Both packages read only tokenizer.json, with its truncation.
+    # Both packages read only tokenizer.json; model2vec replaces its truncation by the length in config.json.
     read_from = read_tokenizer(folder, vocab_size=len(table), lower_case=False, settings=False)
     tokenizer = without_special_tokens(read_from)
     architecture = architecture_of(table, dropped=unknown_id(tokenizer) if of_model2vec else None)
-    longest = min(own_limit(folder) or LONGEST, _max_length(folder) if of_model2vec else LONGEST)
+    longest = _max_length(folder) if of_model2vec else min(own_limit(folder) or LONGEST, LONGEST)
     return StaticTable(architecture, table, tokenizer, longest)
 
 
