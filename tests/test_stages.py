@@ -71,7 +71,7 @@ def test_steps_that_a_later_stage_cannot_average_are_refused_before_the_first_is
             "set only one of them",
         ),
         (["--config.stage2.data.exclude=/no.txt"], "data.exclude: /no.txt does not exist"),
-        (["--config.stage2.data.weights=(1.0,2.0)"], "weights [1.0, 2.0] for 1 sources"),
+        (["--config.stage2.data.weights=(1.0,2.0)"], "weights [1.0, 2.0] for 1 source;"),
         (["--config.stage2.run.profile=x"], "run.profile"),
         (["--config.stage2.run.sharding=tensor", "--config.stage2.run.model_axis=3"], "run.model_axis"),
         (["--config.stage2.run.steps=0", "--config.stage2.run.epochs=0"], "give 0 steps"),

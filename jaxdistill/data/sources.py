@@ -158,7 +158,7 @@ def refuse_unread(column: str, specs: Sequence[str], option: str) -> None:
 def check_weights(weights: Sequence[float], *, sources: int) -> None:
     """Raises `InputError` unless weights are empty or one positive number per source."""
     if weights and (len(weights) != sources or not all(0 < weight < float("inf") for weight in weights)):
-        got = f"weights {list(weights)} for {sources} sources"
+        got = f"weights {list(weights)} for {sources} source{'s' * (sources != 1)}"
         raise InputError(f"{got}; set --config.data.weights to one positive number per source, or leave it empty.")
 
 
