@@ -85,8 +85,7 @@ def export_checkpoint(
       workdir: folder of the run, or its address in a bucket.
       step: step of a kept checkpoint, or several whose parameters are averaged. The error for any other step lists the kept ones.
       model: instead of both, a folder, `package:NAME/PATH`, a hub name, or the model itself.
-      document_model: the model whose vectors are in the index; the folder is then a `Router` of sentence-transformers, in which
-        `model` reads the queries.
+      document_model: the index's model; the folder is then a `Router` of sentence-transformers, in which `model` reads the queries.
       out: folder to write; an earlier export there is replaced, anything else is refused with `InputError`.
       to: forms for other runtimes, see docs/deployment.md: `onnx`, `openvino`, `litert`, `stablehlo`, `gguf`.
       calibration: text whose first 200 sentences give the ranges of ONNX in 8 bits; empty: no `model_int8.onnx` is written.
@@ -102,10 +101,11 @@ def export_checkpoint(
     """
     forms = split_specs(to) if isinstance(to, str) else list(to)
     refuse([
-        ((model is None) == (workdir is None or step is None), "give --workdir and --step of a run, or --model."),
+        ({workdir is None, step is None} != {model is not None}, "give --workdir and --step of a run, or --model alone."),
         (document_model and (model is None or forms), ROUTER_ALONE),
         (demo and (forms or document_model or calibration or license or push_to_hub), PAGE_ALONE),
         ((demo_text or transformers_js) and not demo, "--demo_text and --transformers_js are of a page; give --demo too."),
+        (calibration and "onnx" not in forms, "--calibration is for 8 bits in ONNX; give --to=onnx too."),
         (public and not push_to_hub, "--public is of a repository; give --push_to_hub=OWNER/NAME too."),
     ])  # fmt: skip
     check_licence(license, "--license")

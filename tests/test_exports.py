@@ -238,8 +238,12 @@ def test_what_a_form_cannot_hold_is_refused_before_anything_is_written(tmp_path,
     monkeypatch.setattr(exports.form("litert"), "NEEDS", ("no_such_package",))
     line = program.refused(export_command, [*given, "--to=stablehlo,litert"], capsys)
     assert "--to=litert needs the package no_such_package; run: pip install 'jaxdistill[litert]'" in line
-    line = program.refused(export_command, [f"--out={tmp_path / 'out'}"], capsys)
-    assert "give --workdir and --step of a run, or --model" in line
+    checkpoint = ["--workdir=run", "--step=5"]
+    for named in ([given[1]], *([*given, *others] for others in (checkpoint, checkpoint[:1], checkpoint[1:]))):
+        line = program.refused(export_command, named, capsys)
+        assert "give --workdir and --step of a run, or --model alone" in line
+    line = program.refused(export_command, [*given, "--to=stablehlo", "--calibration=text.txt"], capsys)
+    assert "--calibration is for 8 bits in ONNX; give --to=onnx too" in line
     assert not (tmp_path / "out").exists()
 
 
