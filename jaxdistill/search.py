@@ -193,13 +193,19 @@ def _stored(vectors: str) -> Path:
 def _queries(given: Sequence[str], file: str) -> dict[str, str]:
     """Maps ids to texts. Ids come from the file if it holds all queries and has ids; otherwise they count from 1."""
     read = list(passages([file])) if file else []
+    if empty := [row for row, query in enumerate(read, start=1) if not query.text.strip()]:
+        raise InputError(
+            f"{file}: row {empty[0]:,} has no query; remove it ({len(empty):,} of {len(read):,} are empty)."
+        )
     texts = [*given, *(query.text for query in read)]
     if not texts or not all(text.strip() for text in texts):
         raise InputError("a query is empty or missing; give --query=TEXT or --queries=FILE, one query per line.")
     names = list(map(str, range(1, len(texts) + 1))) if given else [query.id for query in read]
     named = dict(zip(names, texts, strict=True))
     if len(named) < len(names):
-        raise InputError(f"{file} gives {len(names):,} queries {len(named):,} different ids; each query needs its own.")
+        raise InputError(
+            f"{file} gives {len(names):,} queries only {len(named):,} different ids; each query needs its own."
+        )
     return named
 
 

@@ -162,6 +162,7 @@ def test_a_table_with_the_sentences_of_another_corpus_is_refused(model, corpus, 
     [
         ([], "a query is empty or missing; give --query=TEXT or --queries=FILE"),
         (["--query="], "a query is empty or missing"),
+        (["--query=a", "--queries={0}/gap.txt"], "gap.txt: row 2 has no query; remove it (2 of 4 are empty)"),
         (["--query=a", "--corpus=absent.txt"], "absent.txt does not exist"),
         (["--query=a", "--corpus={0}/empty.txt"], "empty.txt is empty: it has no rows of text"),
         (["--queries={0}/absent.txt"], "absent.txt does not exist"),
@@ -192,6 +193,7 @@ def test_what_cannot_be_searched_is_one_clear_line(model, corpus, tmp_path, caps
 
     for name in ("empty.txt", "empty.parquet"):
         (tmp_path / name).write_bytes(b"")
+    (tmp_path / "gap.txt").write_text("cat\n\ndog\n \n")
     parquet.write_table(pyarrow.table({"text": ["a"]}), tmp_path / "text.parquet")
     nan = np.ones((7, 16), np.float32)
     nan[5, 3] = np.nan
