@@ -15,7 +15,7 @@ from jaxdistill.evals.similarity import spearman
 from jaxdistill.evals.small_forms import calibration
 from jaxdistill.inference import load, to_file
 from jaxdistill.inference.index import nearest_stored
-from jaxdistill.ops.small_vectors import Form, as_read, as_stored, cut, floats, ranges_of
+from jaxdistill.ops.small_vectors import Form, as_ranges, as_read, as_stored, cut, floats, ranges_of
 
 from program import refused
 from tiny_models import saved_tiny_model, tiny_model
@@ -69,6 +69,8 @@ def test_what_is_read_back_is_half_a_step_away_at_most():
         (lambda: Form(dims=8, dtype="int8"), "ranges= must be given for int8 vectors"),
         (lambda: Form(dims=8, dtype="int8", ranges=ranges_of(ROWS, 16)), "the ranges are not for 8 dimensions"),
         (lambda: ranges_of(ROWS[:1], 8), "2 or more vectors; got 1"),
+        (lambda: as_ranges([[0.0, 1.0], [1.0, -1.0]]), r"ranges\[:, 1\] is 1.0 to -1.0; the lowest value comes first"),
+        (lambda: as_ranges([[np.nan], [1.0]]), r"ranges\[:, 0\] is nan to 1.0"),
     ],
 )
 def test_a_form_that_cannot_be_is_one_line(make, said):

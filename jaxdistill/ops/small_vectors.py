@@ -90,12 +90,17 @@ def ranges_of(rows: Float[np.ndarray, "n e"], dims: int) -> Ranges:
 
 
 def as_ranges(given: Any) -> Ranges:
-    """Ranges from an array [2, dims] or lists; raises `InputError` for anything else."""
+    """Ranges from an array [2, dims] or lists; raises `InputError` for anything else, and for ends that span no range."""
     try:
         lowest, highest = np.asarray(given, np.float32)
-        return tuple(lowest.tolist()), tuple(highest.tolist())
+        ends = tuple(lowest.tolist()), tuple(highest.tolist())
     except (TypeError, ValueError):
         raise InputError(f"ranges must be a float array [2, dims], as encode stores them; got {given!r:.60}.") from None
+    if wrong := np.flatnonzero(~(np.isfinite(lowest) & np.isfinite(highest) & (lowest <= highest))).tolist():
+        raise InputError(
+            f"ranges[:, {wrong[0]}] is {lowest[wrong[0]]} to {highest[wrong[0]]}; the lowest value comes first."
+        )
+    return ends
 
 
 def as_stored(form: Form, rows: Float[np.ndarray, "n e"]) -> Shaped[np.ndarray, "n s"]:
