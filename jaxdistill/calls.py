@@ -52,6 +52,13 @@ def options_of_call(
     return parser.parse_call(options | {"quiet": not shown}, joined=["parts"], repeated=repeated)
 
 
+def by_name(options: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The argument `options`, empty for None; raises `InputError` for anything but a mapping."""
+    if options is not None and not isinstance(options, Mapping):
+        raise InputError(f'options={options!r:.60} must map names to values, such as {{"evals.every": 100}}.')
+    return options or {}
+
+
 def _flag(argument: str, known: Mapping[str, Any]) -> str:
     flag = FLAGS.get(argument, argument)
     return flag if flag in known else argument

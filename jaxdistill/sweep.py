@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxdistill import config as configs
-from jaxdistill.calls import in_python_words, make_callable
+from jaxdistill.calls import by_name, in_python_words, make_callable
 from jaxdistill.cli import Interrupted, Interrupts, Parser, local_path, run
 from jaxdistill.cluster.processes import refuse_several_tasks
 from jaxdistill.config.resuming import refuse_other_training
@@ -87,7 +87,7 @@ def sweep_options(
       for a dry run.
     """
     specs = [config] if isinstance(config, str | pathlib.Path) else config
-    flags = [f"--config.{name}={value}" for name, value in (options or {}).items()]
+    flags = [f"--config.{name}={value}" for name, value in by_name(options).items()]
     study = str(grid) if isinstance(grid, str | pathlib.Path) else ""
     parsed = _parser().parse_call(
         {"config": specs, "grid": study, "seeds": seeds, "workdir": workdir, "dry_run": dry_run},

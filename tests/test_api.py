@@ -165,6 +165,9 @@ def test_a_wrong_option_of_evaluate_raises_one_line(options, words):
     ("given", "words"),
     [
         ({"options": {"run.step": 5}}, "Did you mean run.steps"),
+        ({"options": ["run.steps=5"]}, r"options=\['run.steps=5'\] must map names to values, such as"),
+        ({"callbacks": print}, "callbacks=<built-in function print> must be a list of functions, such as"),
+        ({"callbacks": ["print"]}, r"callbacks=\['print'\] must be a list of functions"),
         ({"text": ["a", 3.5]}, r"text\[1\] is 3.5, a float; it must be a string"),
         ({"text": None}, "text=None is a NoneType; give strings"),
         ({"text": ""}, r"no text"),

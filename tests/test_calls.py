@@ -140,6 +140,7 @@ def test_sweep_takes_a_dict_and_lists_its_points(capsys, tmp_path):
         (lambda: jaxdistill.mine("x"), "^give either pairs=FILE or retrieval=FOLDER"),
         (lambda: jaxdistill.mine("x", [("a", "b", "c")]), r"^pairs\[0\] has 3 values"),
         (lambda: jaxdistill.sweep("congen.py:tiny", workdir="w"), "^a sweep needs grid, seeds or several configs"),
+        (lambda: jaxdistill.sweep("congen.py:tiny", workdir="w", options=["a"]), r"options=\['a'\] must map names to values"),
         (lambda: jaxdistill.sweep("congen.py:tiny", workdir="w", grid={"a": 1}), "the grid must be a dict of option to list"),
     ],
 )  # fmt: skip

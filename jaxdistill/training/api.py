@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxdistill import memory, objectives
-from jaxdistill.calls import in_python_words
+from jaxdistill.calls import by_name, in_python_words
 from jaxdistill.config import Config, flat_stages, parse_stages
 from jaxdistill.config.kinds import STUDENTS, TEACHERS, Kinds
 from jaxdistill.config.resuming import EXTENSIONS
@@ -132,7 +132,7 @@ def distill(
     )
     short |= dict(layers=_layers(layers), epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, seed=seed)
     chosen = options_of({name: value for name, value in short.items() if value not in (None, "", ())}, values)
-    parsed = whole_config(str(config), text, chosen, options or {})
+    parsed = whole_config(str(config), text, chosen, by_name(options))
     workdir = _default_workdir(str(config), parsed) if workdir is None else workdir
     return _trained(parsed, workdir, callbacks=callbacks, dry_run=dry_run, command=_call(str(config), parsed))
 
@@ -218,6 +218,8 @@ def _texts_of_stages(options: Mapping[str, Any]) -> dict[str, Any]:
 def _trained(
     parsed: Sequence[Config], workdir: str | pathlib.Path, *, callbacks: Sequence[Callback], dry_run: bool, command: str
 ) -> Result | None:
+    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
+        raise InputError(f"callbacks={callbacks!r:.60} must be a list of functions, such as [print].")
     folder = local_folder(workdir)
     memory.keep_freed()  # as the program does: steps on CPUs are faster
     run_stages(parsed, workdir, dry_run=dry_run, command=command, callbacks=callbacks)
