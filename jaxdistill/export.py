@@ -85,7 +85,7 @@ def export_checkpoint(
       workdir: folder of the run, or its address in a bucket.
       step: step of a kept checkpoint, or several whose parameters are averaged. The error for any other step lists the kept ones.
       model: instead of both, a folder, `package:NAME/PATH`, a hub name, or the model itself.
-      document_model: the index's model; the folder is then a `Router` of sentence-transformers, in which `model` reads the queries.
+      document_model: the model that made the index; the folder is then a `Router`, in which `model` reads the queries.
       out: folder to write; an earlier export there is replaced, anything else is refused with `InputError`.
       to: forms for other runtimes, see docs/deployment.md: `onnx`, `openvino`, `litert`, `stablehlo`, `gguf`.
       calibration: text whose first 200 sentences give the ranges of ONNX in 8 bits; empty: no `model_int8.onnx` is written.
