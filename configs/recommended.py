@@ -19,6 +19,9 @@ l6:index, l3:index, compact:index   for queries that search vectors which the te
             or 256 numbers: `evaluate --index_model=TEACHER --dims=64,128,256`. l3:index has not been trained to the end
 l6:labelled, l3:labelled, compact:labelled   adds CoSENT on graded pairs as the last stage. Of l6
             (the others have one stage more): --config.stage2.data.text=pairs.tsv --config.stage2.teacher.file=scores.npy
+domain      400 steps on passages of one subject, without labels, from l6 or another student of gte-small:
+            --config.student.model=runs/l6/export --config.data.text=PASSAGES,OTHER. OTHER is other text, for what the student
+            should not forget; 40 % of the rows are from there
 two-stage   3 layers of all-MiniLM-L6-v2: ConGen on 115,200 sentences of your text, then fine-tuning of the best student
             on triplets with the columns text, positive, negative (a premise, a sentence it entails, one it contradicts)
 simtde      about half that size, 9.3M parameters: SimTDE on 115,200 sentences, then TRIPLETS.tsv as above
@@ -132,6 +135,18 @@ def index(stages: list[ConfigDict]) -> list[ConfigDict]:
     return stages
 
 
+def domain() -> ConfigDict:
+    """A student that is close to gte-small learns passages of one subject, beside other text that keeps the rest."""
+    config = reference(400, 100)
+    config.data.weights = (0.6, 0.4)
+    config.data.batch_size = 64
+    config.data.chunk_tokens, config.data.chunk_least = 256, 16
+    config.data.max_length = config.teacher.max_length = 256
+    config.optimizer.learning_rate = 2e-4
+    config.evals.best = "agreement/spearman"
+    return config
+
+
 def labelled(stages: list[ConfigDict]) -> list[ConfigDict]:
     """Adds CoSENT on graded pairs as the last stage."""
     stage = options(name="cosent", temperature=0.05)
@@ -182,6 +197,7 @@ PRESETS = {
     "short": short,
     "unlabelled": unlabelled,
     "static": static,
+    "domain": domain,
     **embedded(unlabelled),
 } | {name: reference_preset(name) for name in STUDENTS}
 ARGUMENTS = {name: (*ADDED, *OTHER_TEACHERS, *SEVERAL_TEACHERS) for name in STUDENTS} | {"static": OTHER_TEACHERS}

@@ -278,12 +278,15 @@ def on_random_models(raw: dict, checkpoints) -> dict:
     raw["data"] |= dict(
         text=str(checkpoints / "text.tsv"), max_length=32, cache_folder=str(checkpoints / "cache"), batch_size=16,
         columns=(*((name, name) for name in COLUMNS), *((name, "negative") for name in others)), exclude="", pack_shapes=2, weights=(),
+        chunk_tokens=min(raw["data"]["chunk_tokens"], 32),
     )  # fmt: skip
     if "model" in teacher:
         teacher["pooling"] = teacher["pooling"] or ("" if made_by_stages else "mean")
         teacher["max_length"] = min(teacher["max_length"], 64)
     if teacher.get("components"):
         teacher["components"] = min(teacher["components"], 16)
+    if student["kind"] == "cut":
+        student["model"] = student["model"] or "teacher"  # only `domain` leaves it to the user
     student["pooling"] = student["pooling"] or ("pooler" if student["kind"] == "cross_encoder" else "mean")
     small = dict(layers="last:1", width=16 if student["kind"] == "static" else 32, depth=1, heads=4, embedding=8)
     small |= dict(vocabulary=256, dims=(8,))
