@@ -1,5 +1,6 @@
 """The code of docs/guide/bulk.md on a real cluster of two nodes, one of whose workers is killed."""
 
+import contextlib
 import importlib.util
 import re
 import subprocess
@@ -58,7 +59,12 @@ def program() -> str:
 
 
 def encoders(process: psutil.Process) -> list[psutil.Process]:
-    return [child for child in process.children(recursive=True) if "Encoder" in child.name() + "".join(child.cmdline())]
+    """Its workers that encode; those that have just ended are left out."""
+    found = []
+    for child in process.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += [child] * ("Encoder" in child.name() + "".join(child.cmdline()))
+    return found
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed: pip install 'ray[data]'")
@@ -77,15 +83,16 @@ def test_a_folder_is_encoded_on_two_nodes_though_a_worker_is_killed(tmp_path):
         )
     family = psutil.Process(driver.pid)
     try:
-        while not list((tmp_path / "vectors").glob("*.parquet")):
+        while not (workers := encoders(family)) or not list((tmp_path / "vectors").glob("*.parquet")):
             assert driver.poll() is None, (tmp_path / "log").read_text()[-3000:]
             time.sleep(0.1)
-        encoders(family)[0].kill()
+        workers[0].kill()
         finished = len(list((tmp_path / "vectors").glob("*.parquet")))
         assert driver.wait(timeout=300) == 0, (tmp_path / "log").read_text()[-3000:]
     finally:
         for child in [*family.children(recursive=True), family] if driver.poll() is None else ():
             child.kill()
+        driver.wait()
     assert finished < FILES, "all was done before the worker was killed"
     written = parquet.read_table(tmp_path / "vectors")
     assert sorted(written["id"].to_pylist()) == list(range(FILES * ROWS))

@@ -259,7 +259,7 @@ def test_a_passage_goes_on_in_the_next_line_beside_its_place():
         (search, ["--output=hits.csv"], "--output=hits.csv must end in .jsonl or .trec."),
         (search, ["--output=docs/b.txt"], "--output=docs/b.txt must end in"),
         (search, ["--queries=q.jsonl", "--output=q.jsonl"], "q.jsonl is also an input file"),
-        (search, ["--queries=twice.jsonl"], "twice.jsonl gives 2 queries 1 different ids"),
+        (search, ["--queries=twice.jsonl"], "twice.jsonl gives 2 queries only 1 different ids"),
         (search, ["--corpus=spaced.jsonl", "--output=hits.trec"], "the id 'a b' is not one word, which a .trec file"),
         (search, ["--corpus=twice.jsonl", "--output=hits.trec"], "the id 'd' appears twice in the corpus"),
     ],
