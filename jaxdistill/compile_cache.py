@@ -18,7 +18,7 @@ HALF_WRITTEN_SECONDS = 60
 COMPILED_SECONDS = 0.2
 """Minimum compile time of programs that are cached."""
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def keep_compiled() -> None:
@@ -51,7 +51,7 @@ def _can_write(folder: pathlib.Path) -> bool:
     try:
         try_writing(folder / f".{os.getpid()}{UNFINISHED_SUFFIX}")
     except OSError as error:
-        logger.warning("compiled programs are not kept in %s: %s%s", folder, error.strerror, other_cache(folder))
+        log.warning("compiled programs are not kept in %s: %s%s", folder, error.strerror, other_cache(folder))
         return False
     return True
 

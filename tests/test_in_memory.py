@@ -124,3 +124,10 @@ def test_a_fault_is_one_line_with_the_place(text, columns, words, cache):
     with pytest.raises(InputError, match=words):
         sources_of(text, columns)
     assert not cache.exists() or not list(cache.iterdir())
+
+
+def test_a_cache_folder_that_cannot_be_written_is_named_with_the_remedy(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "file"))
+    with pytest.raises(InputError, match="could not be written: .*; set JAXDISTILL_CACHE to another folder"):
+        sources_of(["a"], {})

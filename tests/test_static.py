@@ -145,10 +145,7 @@ def test_model2vec_takes_the_length_of_config_json_alone(tmp_path, stated):
     tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     tokenizer.enable_truncation(8)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    texts = [
-        "the cat sleeps " * 5,
-        "z" * 100,
-    ]  # letters are tokens, and model2vec also cuts at three characters a token
+    texts = ["the cat sleeps " * 5, "z" * 100]  # letters are tokens; model2vec also cuts at three characters a token
     theirs = StaticModel.from_pretrained(str(tmp_path)).encode(texts)
     np.testing.assert_allclose(Embedder(load_model(str(tmp_path))).encode(texts), theirs, atol=1e-6)
 

@@ -3,6 +3,7 @@
 Tables are recognised by their members, so pandas, polars, pyarrow and `datasets` need not be imported.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -15,7 +16,7 @@ from jaxdistill.core import InputError
 from jaxdistill.data.formats import SUFFIXES
 from jaxdistill.data.sources import TEXT
 from jaxdistill.files import UNFINISHED_SUFFIX, reading, unwritable
-from jaxdistill.paths import cache_folder
+from jaxdistill.paths import cache_folder, other_cache
 
 Text = str | Path | Iterable[Any]
 """A source as on the command line (path, glob, `hf:...`), paths of files, or text in memory: strings, tuples, mappings, a
@@ -217,6 +218,7 @@ def _written(rows: Iterable[Mapping[str, Any]], argument: str) -> Path:
         unfinished.replace(path)
         return path
     except OSError as error:
-        raise unwritable(folder, error) from error
+        raise unwritable(folder, error, other_cache(folder)) from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
