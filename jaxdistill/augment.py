@@ -28,11 +28,12 @@ from pathlib import Path
 from typing import Any
 
 from jaxdistill.augmentation import wordnet
+from jaxdistill.bars import Advance
 from jaxdistill.checkpoints.locate import locate
 from jaxdistill.cli import Parser, did_you_mean, local_path, run
 from jaxdistill.cluster import processes
 from jaxdistill.core import InputError
-from jaxdistill.data.fill_parts import Advance, Made, filled_from_text
+from jaxdistill.data.fill_parts import Made, filled_from_text
 from jaxdistill.data.part_folder import read_origin
 from jaxdistill.data.sources import TEXT, Watched, local_files, read
 from jaxdistill.data.tables import finished, one_line, refuse_changes, write_table

@@ -1,8 +1,13 @@
 """Progress bars on standard error: continuous on a terminal, two lines a minute in a log."""
 
+import contextlib
 import sys
+from collections.abc import Callable, Iterator
 
 from tqdm.auto import tqdm
+
+Advance = Callable[[int], object]
+"""Called with the number of units just finished."""
 
 
 def progress_bar(total: int | None, unit: str, *, shown: bool | str) -> tqdm:
@@ -19,6 +24,16 @@ def progress_bar(total: int | None, unit: str, *, shown: bool | str) -> tqdm:
     if isinstance(shown, str):
         options |= {"desc": shown, "leave": False, "delay": seconds}
     return tqdm(total=total, unit=f" {unit}", disable=not shown, dynamic_ncols=True, mininterval=seconds, **options)
+
+
+@contextlib.contextmanager
+def counted(total: int, unit: str, *, shown: bool | str | Advance) -> Iterator[Advance]:
+    """Yields the function to call with numbers of finished units: `shown` if it is one, otherwise the update of a bar."""
+    if callable(shown):
+        yield shown
+        return
+    with progress_bar(total, unit, shown=shown) as bar:
+        yield bar.update
 
 
 def seconds_between() -> float:

@@ -196,8 +196,13 @@ def status_of(stopped: KeyboardInterrupt) -> int:
 class Interrupts:
     """Makes Ctrl-C, SIGTERM and SIGHUP set `status`, so that a loop can save and exit; a second signal exits at once.
 
+    `notice` says on standard error, after the first signal, what the program still finishes.
+
     NOTE: a KeyboardInterrupt inside JAX can be lost in its garbage collector callback, or crash the process at exit.
     """
+
+    def __init__(self, notice: str = ""):
+        self._notice = notice
 
     def __enter__(self) -> "Interrupts":
         self.status = 0
@@ -212,6 +217,8 @@ class Interrupts:
 
     def _ask(self, number, frame) -> None:
         self.status = _status(number)
+        if self._notice:
+            os.write(2, f"\n{self._notice}\n".encode())  # below a progress bar
         for known in self._before:
             signal.signal(known, leave_at_once)
 

@@ -154,7 +154,7 @@ def test_a_cross_encoder_scores_candidates_and_positives(folder, monkeypatch):
     known = mine.questions(PAIRS, MORE)
     embedder = load(str(folder / "model"), precision="float32")
 
-    def score(first, second, *, logits):
+    def score(first, second, *, logits, show_progress_bar):
         return np.array([len(text) / 1000 for text in second])
 
     monkeypatch.setattr(embedder, "score", score)

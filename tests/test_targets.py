@@ -3,6 +3,7 @@
 import contextlib
 import signal
 import threading
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,10 +13,12 @@ from jaxdistill.cli import AGAIN, Interrupted
 from jaxdistill.cluster import shared_folder
 from jaxdistill.core import InputError
 from jaxdistill.data import fill_parts, part_folder, spread, targets
+from jaxdistill.inference import Embedder
 from jaxdistill.teachers.parts.teacher import Making
 from jaxdistill.teachers.stored import Stored
 
 from process_threads import Processes
+from tiny_models import tiny_model
 
 TEXTS = [f"sentence {i}" for i in range(25)]
 
@@ -25,7 +28,12 @@ def embed(texts):
 
 
 def made(folder, embed, texts=TEXTS, *, of="teacher"):
-    return targets.cached_vectors(folder, of, embed, texts, 2, what="", progress=False)
+    def embed_at_once(texts, advance):
+        vectors = embed(texts)
+        advance(len(texts))
+        return vectors
+
+    return targets.cached_vectors(folder, of, embed_at_once, texts, 2, what="", progress=False)
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +78,27 @@ def test_a_signal_says_how_much_is_done(tmp_path):
     with pytest.raises(Interrupted, match="0 of 25 rows are done; give the same command again") as stopped:
         made(tmp_path, signalled, of="other")
     assert stopped.value.status == AGAIN and len(made_of) == 10
+
+
+def test_a_signal_stops_within_a_part_after_the_batch(tmp_path):
+    embedder, signalled, batches = Embedder(tiny_model(tmp_path / "tokenizer")), [], []
+
+    def embed_some(texts, advance):
+        def noted(rows):
+            batches.append(rows)
+            if not signalled:
+                signalled.append(signal.raise_signal(signal.SIGINT))
+            advance(rows)
+
+        return embedder.encode(texts, batch_size=1, show_progress_bar=noted)
+
+    folder = tmp_path / "targets"
+    asked = partial(targets.cached_vectors, folder, "model", embed_some, TEXTS, embedder.width, what="", progress=False)
+    with pytest.raises(Interrupted, match="0 of 25 rows are done"):
+        asked()
+    assert len(batches) == 1 and 0 < batches[0] < 10
+    np.testing.assert_array_equal(asked()[:10], embedder.encode(TEXTS[:10], batch_size=1))
+    assert sum(batches[1:]) == 25
 
 
 def test_bytes_that_changed_are_made_again_alone(tmp_path, caplog):

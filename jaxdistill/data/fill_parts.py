@@ -5,7 +5,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from jaxdistill.bars import progress_bar
+from jaxdistill.bars import Advance, progress_bar
 from jaxdistill.cli import Interrupted, Interrupts
 from jaxdistill.cluster import processes
 from jaxdistill.core import InputError
@@ -13,8 +13,6 @@ from jaxdistill.data.part_folder import PartFolder
 from jaxdistill.data.sources import Watched
 from jaxdistill.files.buckets import Bucket
 
-Advance = Callable[[int], None]
-"""Called with the number of rows just computed; a signal stops the work here."""
 Made = tuple[Callable[[Path], object], Mapping[str, int]]
 """The function that writes a part's file, and counts of its rows: arguments of `PartFolder.write`."""
 
@@ -31,7 +29,7 @@ def fill(
 
     Args:
       taken: returns the input of a range of rows; called with rising ranges.
-      make: computes a part from its rows' numbers and input.
+      make: computes a part from its rows' numbers and input. After a signal, its `advance` raises `Interrupted`.
       unit: what a row is, such as `sentences`, for the progress bar and the error.
       shown: as in `progress_bar`; the first process shows its own share.
 

@@ -13,9 +13,10 @@ from typing import TypeVar
 import numpy as np
 from jaxtyping import Float, Integer
 
+from jaxdistill.bars import Advance
 from jaxdistill.core import InputError
 from jaxdistill.data import vectors as vector_files
-from jaxdistill.data.fill_parts import Advance, Made, fill
+from jaxdistill.data.fill_parts import Made, fill
 from jaxdistill.data.part_folder import PartFolder
 from jaxdistill.files import local
 
@@ -64,7 +65,7 @@ class Parts:
 def cached_vectors(
     folder: str | Path,
     of: str,
-    embed: Callable[[Sequence[Text]], Float[np.ndarray, "n e"]],
+    embed: Callable[[Sequence[Text], Advance], Float[np.ndarray, "n e"]],
     texts: Sequence[Text],
     width: int,
     *,
@@ -77,7 +78,7 @@ def cached_vectors(
 
     Args:
       of: everything that determines the vectors; its digest names their folder.
-      embed: returns finite vectors of `width` numbers.
+      embed: returns finite vectors of `width` numbers; calls its second argument with numbers of finished texts.
       texts: one per row; may be lazy, only slices are read.
       what: label of the progress bar.
     """
@@ -86,8 +87,7 @@ def cached_vectors(
     parts = PartFolder(Path(folder) / digest, origin, rows=len(texts), part_rows=BLOCK_ROWS, suffix=".npy")
 
     def make(rows: range, some: Sequence[Text], advance: Advance) -> Made:
-        vectors = vector_files.checked_block(embed(some), rows.start, width)
-        advance(len(rows))
+        vectors = vector_files.checked_block(embed(some, advance), rows.start, width)
         return partial(np.save, arr=vectors), {}
 
     fill(parts, lambda rows: texts[rows.start : rows.stop], make, unit="rows", shown=progress and what)

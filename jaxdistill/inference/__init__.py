@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer, Shaped
 
-from jaxdistill.bars import progress_bar
+from jaxdistill.bars import Advance, counted
 from jaxdistill.checkpoints.model import SentenceModel, load_model, model_name
 from jaxdistill.cluster.mesh import batch_devices, batch_sharding, make_mesh, place, place_frozen, replicated
 from jaxdistill.compile_cache import keep_compiled
@@ -39,7 +39,7 @@ class EncodeOptions(TypedDict, total=False):
     """Options of `Embedder.encode_query` and `encode_document`."""
 
     batch_size: int | None
-    show_progress_bar: bool | str
+    show_progress_bar: bool | str | Advance
     normalize_embeddings: bool
     truncate_dim: int | None
     dims: int
@@ -115,7 +115,7 @@ class Embedder:
         prompt: str | None = None,
         role: str | Sequence[str] | None = None,
         batch_size: int | None = None,
-        show_progress_bar: bool | str = False,
+        show_progress_bar: bool | str | Advance = False,
         normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
         dims: int = 0,
@@ -135,7 +135,8 @@ class Embedder:
           role: `query` or `document`, or one for each sentence, to which the model's prompt for the role, if it has one, is
             prepended. None or empty: no role.
           batch_size: number of sentences of 32 tokens computed together; of shorter ones, more. None: as loaded.
-          show_progress_bar: whether to show a bar; a string is its title.
+          show_progress_bar: whether to show a bar; a string is its title. A function is called with numbers of finished
+            sentences instead.
           normalize_embeddings: return vectors of unit length; applies after truncation.
           truncate_dim: return only this many leading dimensions, for a model trained with nested widths; None: all.
           dims: the same, but normalised to unit length, as `jaxdistill.encode` stores them; 0: all.
@@ -162,8 +163,8 @@ class Embedder:
             )
         read = [prefixes[one] + text for one, text in zip(roles, texts, strict=True)]
         ids = [np.asarray(encoding.ids, np.int32) for encoding in self._encodings(read)]
-        with progress_bar(len(ids), "sentences", shown=show_progress_bar) as bar:
-            vectors = self.encode_ids(ids, advance=bar.update, params=params, batch_size=batch_size)[:, :width]
+        with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
+            vectors = self.encode_ids(ids, advance=advance, params=params, batch_size=batch_size)[:, :width]
         vectors = unit_rows(vectors).astype(np.float32) if normalize_embeddings else vectors
         vectors = as_stored(form, vectors) if form else vectors
         return vectors[0] if isinstance(sentences, str) else vectors
@@ -202,7 +203,7 @@ class Embedder:
         second: Sequence[str],
         *,
         logits: bool = False,
-        show_progress_bar: bool | str = False,
+        show_progress_bar: bool | str | Advance = False,
         params: Params | None = None,
     ) -> Float[np.ndarray, " n"]:
         """Similarity of the two sentences of each pair: cosine in [-1, 1], or a cross-encoder's score in (0, 1).
@@ -232,8 +233,8 @@ class Embedder:
         for encoding in self._encodings(pairs):
             ids.append(np.asarray(encoding.ids, np.int32))
             firsts.append(encoding.type_ids.count(0))
-        with progress_bar(len(ids), "sentences", shown=show_progress_bar) as bar:
-            scores = self.encode_ids(ids, firsts=np.array(firsts, np.int64), advance=bar.update, params=params)[:, 0]
+        with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
+            scores = self.encode_ids(ids, firsts=np.array(firsts, np.int64), advance=advance, params=params)[:, 0]
         return scores if logits else np.exp(-np.logaddexp(0.0, -scores.astype(np.float64)))
 
     def as_embed(self, params: Params | None = None, *, progress: bool | str = False) -> Embed:
@@ -258,7 +259,7 @@ class Embedder:
         ids: Sequence[np.ndarray],
         *,
         firsts: Integer[np.ndarray, " n"] | None = None,
-        advance: Callable[[int], object] = lambda rows: None,
+        advance: Advance = lambda rows: None,
         params: Params | None = None,
         batch_size: int | None = None,
     ) -> Float[np.ndarray, "n e"]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jaxdistill.bars import Advance
 from jaxdistill.data.questions import Pairs, Questions
 from jaxdistill.data.targets import Parts, cached_vectors
 from jaxdistill.inference import Embedder
@@ -16,8 +17,8 @@ from jaxdistill.paths import cache_folder
 def stored_vectors(embedder: Embedder, texts: Sequence[str], prefix: str, what: str, *, progress: bool) -> Parts:
     """The vectors of texts with the prompt `prefix`; cached."""
 
-    def embed(block: Sequence[str]) -> np.ndarray:
-        return embedder.encode([prefix + text for text in block], prompt="")
+    def embed(block: Sequence[str], advance: Advance) -> np.ndarray:
+        return embedder.encode([prefix + text for text in block], prompt="", show_progress_bar=advance)
 
     of = digest_of([embedder.model.digest(), embedder.compute_dtype.name, prefix, embedder.model.max_length, *texts])
     return cached_vectors(_folder(), of, embed, texts, width=embedder.width, what=what, progress=progress)
@@ -28,8 +29,8 @@ def pair_scores(
 ) -> np.ndarray:
     """A cross-encoder's scores of pairs; cached."""
 
-    def score(block: Sequence[tuple[str, str]]) -> np.ndarray:
-        return scorer.score(*zip(*block, strict=True), logits=logits)[:, None]
+    def score(block: Sequence[tuple[str, str]], advance: Advance) -> np.ndarray:
+        return scorer.score(*zip(*block, strict=True), logits=logits, show_progress_bar=advance)[:, None]
 
     pairs = Pairs(known, queries, documents)
     places = [hashlib.sha256(rows.tobytes()).hexdigest() for rows in (queries, documents)]

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxdistill.bars import Advance
 from jaxdistill.cluster import processes
 from jaxdistill.core import InputError
 from jaxdistill.data.chunks import Chunking, tokens_around
-from jaxdistill.data.fill_parts import Advance, Made, filled_from_text
+from jaxdistill.data.fill_parts import Made, filled_from_text
 from jaxdistill.data.part_folder import ABOUT, read_origin
 from jaxdistill.data.passages import Corpus, Passage
 from jaxdistill.data.sources import TEXT, local_files, read

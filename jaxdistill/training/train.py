@@ -28,6 +28,9 @@ from jaxdistill.training.run import Run
 from jaxdistill.workdir.checkpoint import Checkpoints
 from jaxdistill.workdir.folder import refuse_other_dev_score
 
+STOPPING = "stopping after this step and its evaluation; a second signal ends the run at once, without saving"
+"""Printed after the first signal."""
+
 log = logging.getLogger(__name__)
 
 
@@ -41,7 +44,7 @@ def train(run: Run, *, progress: bool, shared: bool = True, callbacks: Sequence[
     begun, goodput = time.monotonic(), Goodput()
     checkpoints = open_checkpoints(run, shared=shared)
     try:
-        with Interrupts() as interrupts:
+        with Interrupts(STOPPING) as interrupts:
             with goodput.spent("checkpoints"):
                 state, track = _first_or_restored(run, checkpoints)
                 step, is_new = int(state.step), track["before"] is None

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
 from typing import Self
 
 import numpy as np
@@ -178,7 +177,7 @@ def _of_model(embedder: Embedder, making: Making, view: str, of_view: str) -> ta
     return targets.cached_vectors(
         cache_folder(making.data.cache_folder) / "targets",
         f"{embedder.model.digest()} {of_view}",
-        partial(embedder.encode, prompt=""),
+        lambda texts, advance: embedder.encode(texts, prompt="", show_progress_bar=advance),
         making.text.texts(view, embedder.model.role_prompts),
         width=embedder.width,
         what=f"targets of {embedder.model.source}",

@@ -18,6 +18,7 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Float
 
+from jaxdistill.bars import Advance
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import Data
 from jaxdistill.core import SECOND, InputError, Objective
@@ -83,9 +84,9 @@ def _of_pairs(
 ) -> Float[np.ndarray, "rows k"]:
     """A cross-encoder's scores, or its logits."""
 
-    def score(pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+    def score(pairs: Sequence[tuple[str, str]], advance: Advance) -> np.ndarray:
         first, second = zip(*pairs, strict=True)
-        return embedder.score(first, second, logits=logits)[:, None]
+        return embedder.score(first, second, logits=logits, show_progress_bar=advance)[:, None]
 
     what, made = "labelling pairs with logits" if logits else "labelling pairs", []
     for other in columns[1:]:
@@ -109,7 +110,7 @@ def _of_sentences(
     vectors = targets.cached_vectors(
         folder,
         of,
-        partial(embedder.encode, prompt=""),
+        lambda sentences, advance: embedder.encode(sentences, prompt="", show_progress_bar=advance),
         list(row),
         width=embedder.width,
         what=what,
