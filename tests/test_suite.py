@@ -358,5 +358,10 @@ def test_scores_are_plain_finite_numbers(tmp_path):
 
 def test_names_of_scores_stay_whole_beside_long_names_of_models():
     models = [f"/home/user/projects/distillation/runs/minilm-l3-seed{seed}/export" for seed in range(4)]
-    table = score_table({"transfer/mr": dict.fromkeys(models, 0.8)}, models)
-    assert "transfer/mr" in as_text(table, width=160)
+    name = "documents/medquad-sample recall@100"
+    text = as_text(score_table({name: dict.fromkeys(models, 0.8)}, models), width=160)
+    lines = [line.split() for line in text.splitlines()]
+    assert [*name.split(), *["80.00"] * 4] in lines and [
+        *"Spearman × 100".split(),
+        *(f"minilm-l3-seed{seed}/export" for seed in range(4)),
+    ] in lines

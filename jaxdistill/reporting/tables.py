@@ -1,6 +1,7 @@
 """Tables that programs print: comparisons of teacher and student, stages, and scores of models."""
 
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -10,6 +11,9 @@ from rich.table import Table
 
 from jaxdistill.evals import suite
 from jaxdistill.evals.evaluation import PLAIN, SPEARMAN
+
+HEADING = 24
+"""Most characters in a line of a column's heading, if the name has slashes at which to break it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,10 +173,20 @@ def score_table(
     table = Table(box=SIMPLE_HEAD)
     table.add_column(what, overflow="fold")
     for column in columns:
-        table.add_column(column, justify="right", overflow="fold", min_width=6)
+        table.add_column(_heading(column), justify="right", overflow="fold", min_width=6)
     for model, named in scores.items():
         table.add_row(model, *(shown(named[column]) if column in named else "-" for column in columns))
     return table
+
+
+def _heading(name: str) -> str:
+    """The name in lines that end at its slashes, so that long paths leave room for the first column."""
+    lines = [""]
+    for piece in re.findall("[^/]*/|[^/]+", name):
+        if lines[-1] and len(lines[-1] + piece) > HEADING:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(lines)
 
 
 def as_text(table: Table, *, width: int = 100) -> str:
