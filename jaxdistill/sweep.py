@@ -7,8 +7,9 @@
 
 --config.SECTION.OPTION=VALUE applies to every point. Running the same command again resumes the sweep; points and seeds
 may be added. The workdir gets a table (sweep.md, sweep.csv, sweep.tex), the numbers (sweep.json) and a plot
-(sweep.png). Each point has its own log and workdir. The checkpoints of a finished point are removed; its export holds the
-best student.
+(sweep.png). Each point has its own log and workdir. Stages with the same options as an earlier point's, after the same stages, are
+not trained again: the workdir links to them. The checkpoints of a finished point are removed; its export holds the best
+student.
 """
 
 import argparse
@@ -211,6 +212,7 @@ def train_all(planned: Sequence[Point], folder: pathlib.Path, report: Mapping[st
     comparison.write_sweep(report, rows, folder)
     for number, (point, row) in enumerate(zip(planned, rows, strict=True), start=1):
         print(f"point {number} of {len(planned)}: {point.shown}", end=" ... ", flush=True)
+        reuse_stages(point, planned[: number - 1], folder)
         begun, before = time.monotonic(), scores(point, folder)
         row["status"] = 0 if before else train_point(point, folder)
         if result := before or scores(point, folder):
@@ -224,6 +226,18 @@ def train_all(planned: Sequence[Point], folder: pathlib.Path, report: Mapping[st
         print(row["failure"] or f"{hundred(row['score'])} ({took})")
         comparison.write_sweep(report, rows, folder)
     return rows
+
+
+def reuse_stages(point: Point, earlier: Sequence[Point], folder: pathlib.Path) -> None:
+    """Links the first stages of a point to those of earlier points that have the same options and are finished."""
+    for other in earlier:
+        both = zip(point.stages, other.stages, stage_folders(point, folder), stage_folders(other, folder), strict=False)
+        for stage, like, place, there in both:
+            if stage != like or not is_finished(there, like):
+                break
+            if not place.exists():
+                place.parent.mkdir(exist_ok=True)
+                place.symlink_to(os.path.relpath(there, place.parent))
 
 
 def train_point(point: Point, folder: pathlib.Path) -> int:

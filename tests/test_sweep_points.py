@@ -1,6 +1,10 @@
 """Points of a sweep before it trains: options that some configs lack, and points that would fail."""
 
+import json
+
 from jaxdistill import sweep
+from jaxdistill.config import flat
+from jaxdistill.workdir.folder import claim_workdir
 
 from program import refused, tiny_arguments
 
@@ -39,3 +43,25 @@ def test_a_seed_is_that_of_every_stage():
     both = sweep.plan(["ckd.py:tiny-two-stage", TINY], ["--config.all.run.precision=float32"], [{"run.seed": 4}])
     assert {stage.run.seed for point in both for stage in point.stages} == {4}
     assert {stage.run.precision for point in both for stage in point.stages} == {"float32"}
+
+
+def test_a_stage_that_an_earlier_point_has_trained_is_not_trained_again(tmp_path, monkeypatch):
+    trained = []
+
+    def train(point, folder):
+        for stage, place in zip(point.stages, sweep.stage_folders(point, folder), strict=True):
+            if not place.exists():
+                trained.append((place.name, point.stages[0].run.steps, stage.run.steps, stage.run.seed))
+                claim_workdir(place, stage, write=True)
+                (place / "export").mkdir()
+                scores = {"student after": {"pairs/spearman": 0.5}}
+                content = {"config": flat(stage), "best_metric": "pairs/spearman", "scores": scores}
+                (place / "results.json").write_text(json.dumps(content))
+        return 0
+
+    monkeypatch.setattr(sweep, "train_point", train)
+    grid = "--grid=stage2.run.steps=2,3;stage1.run.steps=4,5"
+    sweep.main(["--config=ckd.py:tiny-two-stage", grid, "--seeds=0,1", f"--workdir={tmp_path}/sweep"])
+    first = [("stage1", steps, steps, seed) for steps in (4, 5) for seed in (0, 1)]
+    second = [("stage2", steps, own, seed) for own in (2, 3) for steps in (4, 5) for seed in (0, 1)]
+    assert sorted(trained) == sorted(first + second)
