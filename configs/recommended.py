@@ -19,6 +19,9 @@ l6:index, l3:index, compact:index   for queries that search vectors which the te
             or 256 numbers: `evaluate --index_model=TEACHER --dims=64,128,256`. l3:index has not been trained to the end
 l6:labelled, l3:labelled, compact:labelled   adds CoSENT on graded pairs as the last stage. Of l6
             (the others have one stage more): --config.stage2.data.text=pairs.tsv --config.stage2.teacher.file=scores.npy
+l6:tuned, l3:tuned, compact:tuned, static:tuned   gte-small learns the graded pairs first, and then teaches:
+            --config.stage1.data.text=pairs.tsv --config.stage1.teacher.file=scores.npy. All but static:tuned learn the pairs
+            too, in a last stage with the same two options. Only static:tuned has been trained to the end
 domain      400 steps on passages of one subject, without labels, from l6 or another student of gte-small:
             --config.student.model=runs/l6/export --config.data.text=PASSAGES,OTHER. OTHER is other text, for what the student
             should not forget; 40 % of the rows are from there
@@ -147,21 +150,33 @@ def domain() -> ConfigDict:
     return config
 
 
-def labelled(stages: list[ConfigDict]) -> list[ConfigDict]:
-    """Adds CoSENT on graded pairs as the last stage."""
+def graded(model: str) -> ConfigDict:
+    """CoSENT on graded pairs."""
     stage = options(name="cosent", temperature=0.05)
     stage.data.columns = PAIRS
     stage.data.batch_size, stage.data.pack_groups = 64, 4
     stage.data.max_length = 64
     become(stage, "teacher", "scores")
-    stage.student.model = "previous"
+    stage.student.model = model
     stage.student.dropout = 0.0
     stage.optimizer.learning_rate = 5e-5
     stage.run.steps, stage.evals.every = 249, 83
-    return [*stages, stage]
+    return stage
 
 
-ADDED = {"labelled": labelled, "index": index}
+def labelled(stages: list[ConfigDict]) -> list[ConfigDict]:
+    """Adds graded pairs as the last stage."""
+    return [*stages, graded("previous")]
+
+
+def from_tuned(stages: list[ConfigDict]) -> list[ConfigDict]:
+    """The teacher learns the graded pairs first."""
+    for stage in stages:
+        stage.teacher.model = "stage1"
+    return [graded(GTE), *stages]
+
+
+ADDED = {"labelled": labelled, "tuned": lambda stages: labelled(from_tuned(stages)), "index": index}
 STUDENTS = {
     "l6": lambda teachers: [l6(teachers)],
     "l3": lambda teachers: smaller(1300, teachers, layers="greedy:3"),
@@ -182,7 +197,7 @@ def reference_preset(name: str) -> Callable[..., Stages]:
 
 def static(teacher: str = "gte") -> ConfigDict:
     """A step of a table costs so little that batches are large."""
-    config = reference(384, 96, teacher, model="teacher")
+    config = reference(800, 200, teacher, model="teacher")
     become(config, "student", "static", width=256)
     config.data.batch_size, config.data.pack_groups = 1024, 64
     config.teacher.whiten, config.teacher.components = 1.0, 256
@@ -196,11 +211,13 @@ PRESETS = {
     "simtde": lambda: fine_tuned(simtde(), steps=100),
     "short": short,
     "unlabelled": unlabelled,
-    "static": static,
+    "static": lambda argument="gte": from_tuned([static()]) if argument == "tuned" else static(argument),
     "domain": domain,
     **embedded(unlabelled),
 } | {name: reference_preset(name) for name in STUDENTS}
-ARGUMENTS = {name: (*ADDED, *OTHER_TEACHERS, *SEVERAL_TEACHERS) for name in STUDENTS} | {"static": OTHER_TEACHERS}
+ARGUMENTS = {name: (*ADDED, *OTHER_TEACHERS, *SEVERAL_TEACHERS) for name in STUDENTS} | {
+    "static": ("tuned", *OTHER_TEACHERS)
+}
 ARGUMENTS["l6"] += tuple(FOR_RETRIEVAL)
 
 

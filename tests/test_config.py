@@ -257,7 +257,7 @@ def checkpoints(tmp_path_factory):
 
 def on_random_models(raw: dict, checkpoints) -> dict:
     """The options with small random checkpoints of the same families instead of the models, and a small text."""
-    if raw["teacher"]["kind"] == "columns":
+    if raw["teacher"]["kind"] in ("columns", "scores"):
         raw["teacher"] = turned("teacher", {}, "labels") | dict(model="any")
     teacher, student = raw["teacher"], raw["student"]
     # Exports of stages say their own pooling, or are cross-encoders.

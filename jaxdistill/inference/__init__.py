@@ -135,8 +135,7 @@ class Embedder:
           role: `query` or `document`, or one for each sentence, to which the model's prompt for the role, if it has one, is
             prepended. None or empty: no role.
           batch_size: number of sentences of 32 tokens computed together; of shorter ones, more. None: as loaded.
-          show_progress_bar: whether to show a bar; a string is its title. A function is called with numbers of finished
-            sentences instead.
+          show_progress_bar: show a bar; a string is its title; a function is called with counts of finished sentences.
           normalize_embeddings: return vectors of unit length; applies after truncation.
           truncate_dim: return only this many leading dimensions, for a model trained with nested widths; None: all.
           dims: the same, but normalised to unit length, as `jaxdistill.encode` stores them; 0: all.
