@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import sys
 
 import jax
 import jaxtyping
@@ -26,10 +27,6 @@ from faults import forms
 from faults.harness import observe
 from tiny_models import tiny_model
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:os.fork:RuntimeWarning",  # OpenVINO, when it is imported
-    "ignore:Exception ignored in. <function _at_fork:pytest.PytestUnraisableExceptionWarning",
-)
 TEXTS = ["w1 w2 w3", "w4", "w5 unknown w7 " * 9, "w1 " * 60, "w8 w9"]
 OF_ALL = [name for name in exports.FORMS if name != "gguf"]
 """Forms that hold models of every kind."""
@@ -253,6 +250,14 @@ def test_stablehlo_names_its_platforms_and_until_when_jax_reads_it(tmp_path):
     facts = json.loads((file.parent / "stablehlo.json").read_text())
     assert facts["platforms"] == ["cpu", "cuda", "tpu"] and facts["readable_until"] > "2026"
     assert jax.export.deserialize(bytearray(file.read_bytes())).platforms == ("cpu", "cuda", "tpu")
+
+
+def test_openvino_is_imported_without_telemetry(tmp_path):
+    needs("openvino")
+    model = tiny_model(tmp_path / "tokenizer")
+    save(model, tmp_path / "out")
+    exports.form("openvino").write(model, tmp_path / "out")
+    assert sys.modules["openvino.tools.ovc.telemetry_utils"].tm.__name__ == "openvino.tools.ovc.telemetry_stub"
 
 
 def test_a_table_of_token_vectors_is_a_form_too(tmp_path):

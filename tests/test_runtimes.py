@@ -17,7 +17,6 @@ import threading
 import jax
 import numpy as np
 import pytest
-import test_exports
 from test_exports import cosines, needs, unchecked_shapes  # noqa: F401 - a fixture
 
 from jaxdistill import exports
@@ -34,7 +33,6 @@ import encoder_cases as cases
 from conftest import TEACHER
 from tiny_models import tiny_model, word_table
 
-pytestmark = test_exports.pytestmark
 HERE = pathlib.Path(__file__).parent / "runtimes"
 NODE = pathlib.Path(tempfile.gettempdir()) / "jaxdistill-test-node"
 TRANSFORMERS_JS = "@huggingface/transformers@4.3.1"
