@@ -32,6 +32,8 @@ DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPER
 """OS errors caused by the user's disk, reported as one line wherever they occur; other OS errors are bugs."""
 LOOKALIKES = {"\u2500": "-", "\u00d7": "x", "\u2026": "...", "\u2013": "-"}
 """ASCII substitutes for characters of tables and bars that a terminal's encoding lacks."""
+AFTER_CALLBACK_S = 0.05
+"""Seconds after which an interrupt is raised again that Python has dropped."""
 BATCH_SIZE = 128
 """Default batch size of programs that run a model, in sentences of 32 tokens."""
 
@@ -229,9 +231,9 @@ class Interrupts:
 
 @contextlib.contextmanager
 def _one_interrupt() -> Iterator[None]:
-    """Raises KeyboardInterrupt on the first Ctrl-C even if a library converts it. Exits at once on the second, or if Python
-    would drop the exception, as in JAX's garbage collector callback."""
-    first, dropped = signal.getsignal(signal.SIGINT), sys.unraisablehook
+    """Raises KeyboardInterrupt on the first Ctrl-C even if a library converts it, and again if Python drops it, as in JAX's
+    garbage collector callback. Exits at once on the second."""
+    first, alarm, dropped = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGALRM), sys.unraisablehook
     if first == signal.SIG_IGN or not _is_main_thread():
         yield
         return
@@ -243,13 +245,15 @@ def _one_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGINT, leave_at_once)
         raise KeyboardInterrupt
 
-    def leave_or_tell(told: Any) -> None:
+    def raise_again_or_tell(told: Any) -> None:
         if issubclass(told.exc_type, KeyboardInterrupt):
-            leave_at_once(signal.SIGINT, None)
-        dropped(told)
+            signal.setitimer(signal.ITIMER_REAL, AFTER_CALLBACK_S)
+        else:
+            dropped(told)
 
     signal.signal(signal.SIGINT, interrupt)
-    sys.unraisablehook = leave_or_tell
+    signal.signal(signal.SIGALRM, interrupt)
+    sys.unraisablehook = raise_again_or_tell
     try:
         yield
     except Exception as error:
@@ -257,7 +261,9 @@ def _one_interrupt() -> Iterator[None]:
             raise KeyboardInterrupt from error
         raise
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGINT, first)
+        signal.signal(signal.SIGALRM, alarm)
         sys.unraisablehook = dropped
 
 

@@ -118,13 +118,16 @@ def test_ctrl_c_while_libraries_are_imported_leaves_no_traceback(folder, tmp_pat
 
 def test_ctrl_c_in_a_callback_of_the_garbage_collector_is_not_lost():
     code = (
-        "import gc, signal; from jaxdistill.cli import run\n"
+        "import gc, signal, time; from jaxdistill.cli import run\n"
+        "def interrupted(phase, _): gc.callbacks.remove(interrupted); signal.raise_signal(2)\n"
         "def main(arguments):\n"
-        "    gc.callbacks.append(lambda phase, _: phase == 'stop' and signal.raise_signal(2)); gc.collect()\n"
+        "    gc.callbacks.append(interrupted)\n"
+        "    try: gc.collect(); time.sleep(9)\n"
+        "    finally: print('cleaned up')\n"
         "run(main, [])\n"
     )
     ended = python("-c", code, capture_output=True)
-    assert (ended.returncode, ended.stderr) == (INTERRUPTED, "\ninterrupted\n")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (INTERRUPTED, "cleaned up\n", "interrupted\n")
 
 
 def test_the_second_signal_ends_a_process_at_once():
