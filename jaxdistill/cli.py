@@ -109,7 +109,8 @@ def _texts_of(name: str, value: Any, *, may_be_list: bool) -> list[str]:
     texts = ["" if one is None else one for one in (value if is_list else [value])]
     wrong = [one for one in texts if not isinstance(one, str | pathlib.PurePath | Real) or isinstance(one, bool)]
     if wrong or (is_list and not may_be_list):
-        kind = "text, a path, or a list of these" if may_be_list else "a single value"
+        single = "a single value" if is_list else "a text, a path or a number"
+        kind = "text, a path, or a list of these" if may_be_list else single
         raise InputError(f"{name} must be {kind}; got {value!r:.60}.")
     return list(map(str, texts))
 

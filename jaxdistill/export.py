@@ -28,7 +28,7 @@ from jaxdistill import exports
 from jaxdistill.assets import HELDOUT
 from jaxdistill.calls import in_python_words, make_callable
 from jaxdistill.checkpoints.licences import check_licence
-from jaxdistill.checkpoints.model import SentenceModel, load_model
+from jaxdistill.checkpoints.model import SentenceModel, load_model, model_name
 from jaxdistill.cli import Parser, any_path, run
 from jaxdistill.core import InputError, refuse
 from jaxdistill.data.sources import split_specs
@@ -37,6 +37,7 @@ from jaxdistill.exports import hub
 from jaxdistill.exports.measuring import sentences
 from jaxdistill.files import is_remote, local
 from jaxdistill.files.folders import refuse_foreign
+from jaxdistill.inference import Embedder
 from jaxdistill.paths import delivered, public_name
 from jaxdistill.reporting.model_card import Checkpoint, Facts, averaged_steps, read_facts
 from jaxdistill.training.export import export, export_demo, export_router, weights_bytes
@@ -67,8 +68,8 @@ def export_checkpoint(
     workdir: str | Path | None = None,
     *,
     step: int | Sequence[int] | None = None,
-    model: str | Path | SentenceModel | None = None,
-    document_model: str | Path | SentenceModel = "",
+    model: str | Path | Embedder | SentenceModel | None = None,
+    document_model: str | Path | Embedder | SentenceModel = "",
     out: str | Path,
     to: str | Sequence[str] = (),
     calibration: str = "",
@@ -84,7 +85,7 @@ def export_checkpoint(
     Args:
       workdir: folder of the run, or its address in a bucket.
       step: step of a kept checkpoint, or several whose parameters are averaged. The error for any other step lists the kept ones.
-      model: instead of both, a folder, `package:NAME/PATH`, a hub name, or the model itself.
+      model: instead of both, a folder, `package:NAME/PATH`, a hub name, or a model that `jaxdistill.load` or `distill` gave.
       document_model: the model that made the index; the folder is then a `Router`, in which `model` reads the queries.
       out: folder to write; an earlier export there is replaced, anything else is refused with `InputError`.
       to: forms for other runtimes, see docs/deployment.md: `onnx`, `openvino`, `litert`, `stablehlo`, `gguf`.
@@ -135,7 +136,10 @@ def _page(out: Path, student: Callable[[], tuple[SentenceModel, Facts | None]], 
 
 
 def _student(
-    workdir: str | Path | None, step: int | Sequence[int] | None, model: str | Path | SentenceModel | None, name: str
+    workdir: str | Path | None,
+    step: int | Sequence[int] | None,
+    model: str | Path | Embedder | SentenceModel | None,
+    name: str,
 ) -> tuple[SentenceModel, Facts | None]:
     """The given model, or the student of a run's checkpoint, with its facts."""
     if workdir is None or step is None:
@@ -148,8 +152,9 @@ def _student(
     return restored_student(workdir, steps), facts
 
 
-def _loaded(model: str | Path | SentenceModel | None) -> SentenceModel:
-    return model if isinstance(model, SentenceModel) else load_model(str(model))
+def _loaded(model: str | Path | Embedder | SentenceModel | None) -> SentenceModel:
+    model = model.model if isinstance(model, Embedder) else model
+    return model if isinstance(model, SentenceModel) else load_model(model_name(model))
 
 
 def _whole_numbers(step: int | Sequence[int]) -> list[int]:

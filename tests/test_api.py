@@ -118,6 +118,15 @@ def test_export_is_a_function_and_a_program(result, tmp_path, monkeypatch):
         jaxdistill.export(result.workdir, step=2, out="s3://b/x")
 
 
+def test_what_load_and_distill_return_can_be_exported(result, tmp_path):
+    again = jaxdistill.load(jaxdistill.export(model=result.model, out=tmp_path / "again"))
+    np.testing.assert_array_equal(again.encode(["A cat."]), result.model.encode(["A cat."]))
+    with pytest.raises(jaxdistill.InputError, match="a model is 5; give the path of a folder"):
+        jaxdistill.export(model=5, out=tmp_path / "other")
+    with pytest.raises(jaxdistill.InputError, match="model must be a text, a path or a number; got <jaxdistill"):
+        jaxdistill.search(result.model, ["A cat."], "A cat.")
+
+
 def test_home_folders_are_expanded(result, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(result.workdir.absolute().parent))
     home = result.workdir.absolute().parent
@@ -152,7 +161,7 @@ def test_evaluate_is_a_function_and_a_program(result, tmp_path):
         ({"max_length": "long"}, "argument max_length: invalid int value: 'long'"),
         ({"precision": "fp16"}, "invalid choice: 'fp16'"),
         ({"strict": "no"}, "strict='no' must be True or False"),
-        ({"data": True}, "data must be a single value; got True"),
+        ({"data": True}, "data must be a text, a path or a number; got True"),
     ],
 )
 def test_a_wrong_option_of_evaluate_raises_one_line(options, words):
@@ -178,6 +187,8 @@ def test_a_wrong_option_of_evaluate_raises_one_line(options, words):
         ({"objective": jaxdistill.objectives.ConGen(), "options": {"objective.alpha": 1.0}}, "argument objective and"),
         ({"steps": "5"}, "^steps='5' is a str; it must be a int"),
         ({"batch_size": 0}, "^batch_size=0 must be at least 1"),
+        ({"workdir": 5}, "workdir=5 is a int; give a path"),
+        ({"teacher": None, "options": {"teacher.model": "none-here"}}, "model 'none-here' is not a local folder"),
         (
             {"columns": "body", "text": [{"body": "x", "y": 1}, {"y": 2}]},
             r"text\[1\] has no 'body': .*every row needs it",
@@ -197,6 +208,8 @@ def test_wrong_input_of_load_raises(tmp_path):
     for option in ({"max_length": "256"}, {"max_length": -1}, {"batch_size": 0}, {"batch_size": "x"}):
         with pytest.raises(jaxdistill.InputError, match="must be a whole number, at least"):
             jaxdistill.load("absent", **option)
+    with pytest.raises(jaxdistill.InputError, match="pooling=5 is a int; it must be a text"):
+        jaxdistill.load("absent", pooling=5)
     (tmp_path / "own.py").write_text("raise RuntimeError('read')")
     with pytest.raises(jaxdistill.InputError, match="own.py cannot be imported"):
         jaxdistill.load("absent", parts=tmp_path / "own.py")

@@ -106,6 +106,8 @@ def test_options_of_encode_mean_what_they_mean_in_sentence_transformers(tmp_path
     [
         ({"truncate_dim": 0}, "truncate_dim=0 must be a whole number, at least 1 and at most 16"),
         ({"truncate_dim": 17}, "truncate_dim=17 must be"),
+        ({"dims": "8"}, "dims='8' must be a whole number"),
+        ({"dims": 8.0}, "dims=8.0 must be a whole number"),
         ({"batch_size": 0}, "batch_size=0 must be a whole number, at least 1"),
         ({"prompt": "query"}, "prompt='query' is the name of a prompt.*give prompt_name='query'"),
         ({"prompt_name": "no"}, "prompt 'no' is unknown"),

@@ -170,6 +170,7 @@ class Embedder:
 
     def _form(self, dims: int, dtype: str, ranges: Any) -> Form:
         kept = None if ranges is None else as_ranges(ranges)
+        whole_number(dims, "dims", least=0)
         return Form(dims=checked_dims(dims, self.width, dtype), dtype=dtype, ranges=kept)
 
     def encode_query(
@@ -343,6 +344,8 @@ def load(
     """
     whole_number(max_length, "max_length", least=0)
     whole_number(batch_size, "batch_size", least=1)
+    if not isinstance(pooling, str | None):
+        raise InputError(f"pooling={pooling!r:.40} is a {type(pooling).__name__}; it must be a text.")
     dtype = dtype_of(precision)
     if not jax.config.values["jax_compilation_cache_dir"]:
         keep_compiled()

@@ -127,9 +127,8 @@ def distill(
       KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP, after the state is saved.
     """
     values = _values(teacher=teacher, student=student, objective=objective)
-    short = dict(
-        teacher="" if "teacher" in values else str(teacher), columns=tuple(columns_of(columns).items()), steps=steps
-    )
+    named = "" if "teacher" in values else str(teacher or "")
+    short = dict(teacher=named, columns=tuple(columns_of(columns).items()), steps=steps)
     short |= dict(layers=_layers(layers), epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, seed=seed)
     chosen = options_of({name: value for name, value in short.items() if value not in (None, "", ())}, values)
     parsed = whole_config(str(config), text, chosen, by_name(options))
