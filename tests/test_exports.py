@@ -260,6 +260,15 @@ def test_openvino_is_imported_without_telemetry(tmp_path):
     assert sys.modules["openvino.tools.ovc.telemetry_utils"].tm.__name__ == "openvino.tools.ovc.telemetry_stub"
 
 
+def test_openvino_that_cannot_write_is_a_fault_of_the_disk(tmp_path):
+    needs("openvino")
+    model = tiny_model(tmp_path / "tokenizer")
+    save(model, tmp_path / "out")
+    (tmp_path / "out" / "openvino" / "openvino_model.xml").mkdir(parents=True)
+    with pytest.raises(OSError, match="OpenVINO's writer failed, as on a full disk"):
+        exports.form("openvino").write(model, tmp_path / "out")
+
+
 def test_a_table_of_token_vectors_is_a_form_too(tmp_path):
     from test_static import table_model
 

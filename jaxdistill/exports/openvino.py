@@ -3,6 +3,7 @@
 Inputs and outputs equal the ONNX export's, with any batch size and length.
 """
 
+import errno
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.core import error_line
 from jaxdistill.exports import onnx
 from jaxdistill.exports.running import Run, imported, inputs, outputs
 
@@ -22,7 +24,7 @@ refusal = onnx.refusal
 
 
 def write(model: SentenceModel, folder: Path, *, calibration: Sequence[str] = ()) -> list[Path]:
-    """Writes the graph and its weights; returns the graph's path."""
+    """Writes the graph and its weights; returns the graph's path. Raises `OSError` if they cannot be written."""
     openvino, place = _library(), folder / FOLDER
     place.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as own:
@@ -31,7 +33,10 @@ def write(model: SentenceModel, folder: Path, *, calibration: Sequence[str] = ()
             traced = Path(own) / onnx.FLOAT
             onnx.trace(model, folder, traced)
         graph = openvino.Core().read_model(str(traced))
-        openvino.save_model(graph, str(place / FILE), compress_to_fp16=False)
+        try:
+            openvino.save_model(graph, str(place / FILE), compress_to_fp16=False)
+        except RuntimeError as error:  # it does not say why
+            raise OSError(errno.EIO, f"OpenVINO's writer failed, as on a full disk ({error_line(error)})") from None
     return [place / FILE]
 
 
