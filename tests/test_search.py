@@ -131,6 +131,12 @@ def test_a_long_sentence_leaves_room_for_the_numbers_beside_it():
     assert re.fullmatch(r" +2 +-0.8750 +1,234,567 +short *", lines[-2])
 
 
+def test_control_characters_of_a_text_do_not_reach_the_terminal():
+    hits = [search.Hit(cosine=1.0, row=0, sentence="a\x1b[2J\x9b1mb\x0bc\u2028d", id="i\x1b[31m")]
+    lines = search.as_text(search.hits_table("q\x1b]0;title\x07", hits), width=search.LINE_WIDTH).splitlines()
+    assert lines[0].rstrip() == "q ]0;title" and lines[-2].split() == "1 1.0000 i [31m a [2J 1mb c d".split()
+
+
 def test_queries_and_corpus_are_read_behind_the_prompts_of_their_roles(corpus, tmp_path, capsys):
     """With one prompt for both, a sentence finds itself; with two, `--prompt` and `--corpus_prompt` name the same one."""
     for name, prompts in (

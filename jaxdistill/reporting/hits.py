@@ -1,6 +1,7 @@
 """Shows the hits of a search: as tables on the terminal, JSON lines, or a TREC run file."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,13 +11,14 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from jaxdistill.core import InputError
-from jaxdistill.data.tables import one_line
 from jaxdistill.files import write_atomic
 
 LINE_WIDTH = 120
 """Width of the tables in characters; longer sentences are truncated, passages wrap."""
 ID_WIDTH = 32
 """Most characters of an id per line of the tables."""
+CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+"""Characters that end a line, or that a terminal obeys."""
 TAG = "jaxdistill"
 """Name of the system in a run file."""
 
@@ -38,7 +40,7 @@ def hits_table(query: str, hits: Sequence[Hit]) -> Table:
     """The table printed for a query."""
     named = any(hit.id not in ("", str(hit.row + 1)) for hit in hits)
     in_passages = any(hit.span for hit in hits)
-    table = Table(title=one_line(query), box=SIMPLE_HEAD, title_justify="left", expand=True)
+    table = Table(title=CONTROLS.sub(" ", query), box=SIMPLE_HEAD, title_justify="left", expand=True)
     for name in ("rank", "cosine"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("id" if named else "row", justify="right", overflow="fold", max_width=ID_WIDTH)
@@ -49,8 +51,8 @@ def hits_table(query: str, hits: Sequence[Hit]) -> Table:
         table.add_column("sentence", no_wrap=True, overflow="ellipsis", ratio=1)  # numbers keep their width
     for rank, hit in enumerate(hits, start=1):
         span = [f"{hit.span[0]:,}-{hit.span[1]:,}"] if hit.span else []
-        name = hit.id if named else f"{hit.row + 1:,}"
-        table.add_row(str(rank), f"{hit.cosine:.4f}", name, *span, one_line(hit.sentence))
+        name = CONTROLS.sub(" ", hit.id) if named else f"{hit.row + 1:,}"
+        table.add_row(str(rank), f"{hit.cosine:.4f}", name, *span, CONTROLS.sub(" ", hit.sentence))
     return table
 
 
