@@ -30,7 +30,6 @@ from jaxdistill import config as configs
 from jaxdistill.calls import by_name, in_python_words, make_callable
 from jaxdistill.cli import Interrupted, Interrupts, Parser, local_path, run
 from jaxdistill.cluster.processes import refuse_several_tasks
-from jaxdistill.config.resuming import refuse_other_training
 from jaxdistill.core import InputError
 from jaxdistill.files import refuse_no_folder
 from jaxdistill.files.reading import read_json
@@ -193,7 +192,7 @@ def refuse_other_sweep(folder: pathlib.Path, planned: Sequence[Point]) -> None:
             | {name: value for name, value in options.items() if name in base}
             | {name: row["seed"] for name in base if name.endswith("run.seed")}
         )
-        refuse_other_training(there, configs.flat_stages(now[row["point"]].stages), workdir=str(folder))
+        configs.refuse_other_training(there, configs.flat_stages(now[row["point"]].stages), workdir=str(folder))
 
 
 def train_all(planned: Sequence[Point], folder: pathlib.Path, report: Mapping[str, Any]) -> list[Row]:

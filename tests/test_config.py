@@ -14,7 +14,6 @@ from jaxdistill import config as configs
 from jaxdistill import main, objectives
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.cluster.mesh import batch_sharding, place
-from jaxdistill.config import resuming
 from jaxdistill.config.kinds import turned
 from jaxdistill.core import InputError
 from jaxdistill.data import batches
@@ -105,7 +104,7 @@ def test_every_option_is_read_somewhere():
 
 def test_extensions_are_options_that_exist():
     known = configs.flat(configs.parse_config(tiny_congen()))
-    assert set(resuming.EXTENSIONS) <= set(known)
+    assert set(configs.EXTENSIONS) <= set(known)
 
 
 @pytest.mark.parametrize(
@@ -139,9 +138,9 @@ def test_options_that_are_not_given_have_their_defaults():
 
 def test_a_changed_option_is_an_extension_or_another_training():
     before = configs.flat(configs.parse_config(tiny_congen()))
-    resuming.refuse_other_training(before, before | {"run.steps": 999, "evals.every": 3}, workdir="w")
+    configs.refuse_other_training(before, before | {"run.steps": 999, "evals.every": 3}, workdir="w")
     with pytest.raises(InputError, match=r"objective\.alpha: 1\.0 there, 0\.6 now"):
-        resuming.refuse_other_training(before, before | {"objective.alpha": 0.6}, workdir="w")
+        configs.refuse_other_training(before, before | {"objective.alpha": 0.6}, workdir="w")
 
 
 def test_command_line_values_reach_the_config(monkeypatch):

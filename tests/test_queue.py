@@ -11,8 +11,8 @@ from jaxdistill import objectives
 from jaxdistill.cluster.mesh import make_mesh
 from jaxdistill.core import Encoded, Sizes
 from jaxdistill.objectives.congen import ConGen
-from jaxdistill.ops.norm import unit
 from jaxdistill.ops.ring import Ring, push, softmax_over_ring
+from jaxdistill.ops.similarity import unit
 
 KEYS = ("queue+batch", "queue", "queue+own")
 

@@ -21,6 +21,17 @@ if TYPE_CHECKING:
     from jaxdistill.students.parts.student import Student
     from jaxdistill.teachers.parts.teacher import Teacher
 
+WITHOUT_EFFECT = (
+    "run.log_every", "run.save_every", "run.keep", "run.remat", "run.model_axis", "run.sharding", "run.slices", "run.profile",
+    "run.export_to", "run.license", "run.wandb", "run.paper", "data.cache_folder", "data.max_line_bytes", "data.max_unknown",
+)  # fmt: skip
+"""Options that do not change the student, except for rounding."""
+EXTENSIONS = (
+    *WITHOUT_EFFECT, "run.steps", "run.epochs", "evals.every", "evals.patience", "evals.patience_epochs", "evals.average",
+    "evals.sts", "student.export_prompt",
+)  # fmt: skip
+"""Options that may change when a run is resumed: they do not affect the steps already trained."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Data:
@@ -318,3 +329,13 @@ def flat_stages(stages: Sequence[Config]) -> dict[str, Any]:
 def config_digest(config: Config) -> str:
     """Short digest of the whole config."""
     return hashlib.sha256(json.dumps(flat(config), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def refuse_other_training(before: Mapping[str, Any], now: Mapping[str, Any], *, workdir: str) -> None:
+    """Raises `InputError` with the differences if the workdir belongs to a run with incompatible options."""
+    changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key) and key not in EXTENSIONS]
+    if changed:
+        shown = "; ".join(f"{key}: {before.get(key)!r} there, {now.get(key)!r} now" for key in changed)
+        raise InputError(
+            f"{workdir} was made with another config ({shown}). Use the same options or another --workdir."
+        )

@@ -18,7 +18,7 @@ from jaxdistill.encoders.architecture import Dense, EncoderDefinition, SentenceN
 from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, Linear, Norm, dropout
 from jaxdistill.encoders.pooling import counted, pooled
 from jaxdistill.encoders.transformer import Transformer
-from jaxdistill.ops.norm import unit
+from jaxdistill.ops.similarity import unit
 
 SENTENCE_NORM_EPS = 1e-5
 """torch's default, which sentence-transformers uses."""

@@ -25,9 +25,8 @@ from jaxtyping import Float
 
 from jaxdistill.config.ranges import CountOrNone, Positive
 from jaxdistill.core import Array, Encoded, Objective, Params, Sizes
-from jaxdistill.ops import scale
-from jaxdistill.ops.norm import unit
 from jaxdistill.ops.ring import Ring, push, softmax_over_ring
+from jaxdistill.ops.similarity import LearnedScale, scale, scale_params, unit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +35,7 @@ class CKD(Objective):
 
     temperature: Positive = 0.05
     """Divides the cosine similarities. If learned, its initial value (code: 0.368, which is e^-1)."""
-    learned_scale: scale.Learned = "none"
+    learned_scale: LearnedScale = "none"
     """How 1 / temperature is learned with the student: `none`, by its logarithm (`log`, as in the code) or directly
     (`linear`)."""
     queue_size: CountOrNone = 65536
@@ -59,14 +58,14 @@ class CKD(Objective):
         """The parameter of a learned scale, and an empty queue."""
         blocks = -(-self.queue_size // sizes.batch_size) + 1
         ring = jnp.zeros((blocks, sizes.batch_size, sizes.width), sizes.precision)
-        return scale.scale_params(self.temperature, self.learned_scale), Ring(ring, jnp.int32(0))
+        return scale_params(self.temperature, self.learned_scale), Ring(ring, jnp.int32(0))
 
     def __call__(
         self, params: Params, state: Ring, student: Encoded, teacher: Encoded, *, mesh: Mesh
     ) -> tuple[Float[Array, " b"], Ring, Mapping[str, Float[Array, ""]]]:
         """InfoNCE with each sentence's teacher vector as the positive; equation 5."""
         mine, own = unit(student.sentences[:, 0]), unit(jax.lax.stop_gradient(teacher.sentences[:, 0]))
-        factor = scale.scale(params, self.temperature, self.learned_scale)
+        factor = scale(params, self.temperature, self.learned_scale)
         queue = push(state, own)
         batch_size = own.shape[0]
         # The code keeps the first rows of [batch, queue], so it drops the end of the oldest batch first.

@@ -25,8 +25,8 @@ from jaxtyping import Float
 
 from jaxdistill.config.ranges import Count, Fraction, Positive
 from jaxdistill.core import Array, Encoded, Objective, Params, Sizes
-from jaxdistill.ops.norm import unit
 from jaxdistill.ops.ring import Ring, push, softmax_over_ring
+from jaxdistill.ops.similarity import unit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

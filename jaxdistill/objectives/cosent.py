@@ -22,8 +22,7 @@ from jaxtyping import Float
 
 from jaxdistill.config.ranges import Positive
 from jaxdistill.core import LABELS, SECOND, Array, Encoded, Objective, Params
-from jaxdistill.ops.norm import unit
-from jaxdistill.ops.similarity import HIDDEN
+from jaxdistill.ops.similarity import HIDDEN, unit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

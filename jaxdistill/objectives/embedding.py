@@ -26,8 +26,7 @@ from jaxtyping import Float
 
 from jaxdistill.config.ranges import NotNegative
 from jaxdistill.core import Array, Encoded, InputError, Objective, Params
-from jaxdistill.ops.norm import unit
-from jaxdistill.ops.similarity import spread_out
+from jaxdistill.ops.similarity import spread_out, unit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

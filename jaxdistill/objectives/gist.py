@@ -28,8 +28,7 @@ from jaxtyping import Float
 
 from jaxdistill.config.ranges import NotNegative, Positive, TwoOrThree
 from jaxdistill.core import Array, Encoded, Objective, Params, alias
-from jaxdistill.ops.norm import unit
-from jaxdistill.ops.similarity import HIDDEN, products, without_own
+from jaxdistill.ops.similarity import HIDDEN, products, unit, without_own
 
 TIE = 1e-5
 """Two cosines that differ by no more than this are equal up to rounding."""

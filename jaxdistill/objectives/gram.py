@@ -36,8 +36,7 @@ from jaxtyping import Float
 from jaxdistill.cluster.mesh import batch_devices
 from jaxdistill.config.ranges import NotNegative, Positive, Range
 from jaxdistill.core import BATCH_AXES, Array, Encoded, InputError, Objective, Params, alias
-from jaxdistill.ops.norm import unit
-from jaxdistill.ops.similarity import products, spread_out, without_own
+from jaxdistill.ops.similarity import products, spread_out, unit, without_own
 
 BLOCK_PAIRS = 1024
 

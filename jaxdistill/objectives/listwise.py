@@ -34,7 +34,7 @@ from jaxtyping import Float
 
 from jaxdistill.config.ranges import Positive, Range
 from jaxdistill.core import LABELS, Array, Encoded, Objective, Params, alias
-from jaxdistill.ops.norm import unit
+from jaxdistill.ops.similarity import unit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

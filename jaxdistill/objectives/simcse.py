@@ -22,9 +22,7 @@ from jaxtyping import Float
 
 from jaxdistill.config.ranges import Positive, TwoOrThree
 from jaxdistill.core import Array, Encoded, InputError, Objective, Params, Sizes, alias
-from jaxdistill.ops import scale
-from jaxdistill.ops.norm import unit
-from jaxdistill.ops.similarity import products, without_own
+from jaxdistill.ops.similarity import LearnedScale, products, scale, scale_params, unit, without_own
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +31,7 @@ class SimCSE(Objective):
 
     temperature: Positive = 0.05
     """Divides the cosine similarities. If learned, its initial value. SimCSE: 0.05, Mirror-BERT: 0.04."""
-    learned_scale: scale.Learned = "none"
+    learned_scale: LearnedScale = "none"
     """How 1 / temperature is learned with the student: `none`, by its logarithm (`log`) or directly (`linear`,
     DistilCSE's second stage)."""
     views: TwoOrThree = ("text", "text")
@@ -59,14 +57,14 @@ class SimCSE(Objective):
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
         """The parameter of a learned scale."""
-        return scale.scale_params(self.temperature, self.learned_scale), ()
+        return scale_params(self.temperature, self.learned_scale), ()
 
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: None, *, mesh: Mesh
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """Equation 5 of SimCSE; without hard negatives it is equation 4."""
         vectors = unit(student.sentences)
-        factor = scale.scale(params, self.temperature, self.learned_scale)
+        factor = scale(params, self.temperature, self.learned_scale)
         losses = self.nt_xent(vectors, factor) if self.among == "both" else self.info_nce(vectors, factor)
         cosine = jnp.mean(jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1))
         return losses, state, {"cosine/positive": cosine, "temperature": jnp.float32(1.0) / factor}

@@ -25,7 +25,7 @@ from jaxtyping import Float, Integer
 
 from jaxdistill.config.ranges import Fraction, NotNegative
 from jaxdistill.core import Array, Encoded, InputError, Objective, Params, Sizes
-from jaxdistill.ops.norm import unit
+from jaxdistill.ops.similarity import unit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

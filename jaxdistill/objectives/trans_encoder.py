@@ -22,7 +22,7 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.core import LABELS, SECOND, Array, Encoded, Objective, Params
-from jaxdistill.ops.norm import unit
+from jaxdistill.ops.similarity import unit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import Array, InputError
-from jaxdistill.ops.norm import unit
+from jaxdistill.ops.similarity import unit
 
 QUERY_ROWS = 1024
 """Number of queries compared with a block at a time."""

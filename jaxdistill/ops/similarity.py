@@ -1,13 +1,24 @@
-"""Similarities of sentences inside a batch."""
+"""Unit vectors, similarities of sentences inside a batch, and their scale, 1 / temperature: fixed, or learned with the student."""
+
+import math
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.core import Array
+from jaxdistill.core import Array, Params
 
 HIDDEN = -1e9
 """Logit of a candidate that a softmax leaves out; finite, so that gradients are."""
+LearnedScale = Literal["none", "log", "linear"]
+"""`none`: a fixed scale; `log`: its logarithm is a parameter; `linear`: the scale itself is a parameter."""
+LARGEST_SCALE = 100.0
+
+
+def unit(x: Float[Array, "... e"]) -> Float[Array, "... e"]:
+    """Normalises `x` to unit length; a zero vector stays zero and has a finite gradient."""
+    return x * jax.lax.rsqrt(jnp.maximum(jnp.sum(x * x, axis=-1, keepdims=True), 1e-24))
 
 
 def products(x: Float[Array, "n e"], y: Float[Array, "k e"]) -> Float[Array, "n k"]:
@@ -40,3 +51,17 @@ def spread_out(vectors: Float[Array, "b v e"]) -> Float[Array, ""]:
         first, second = jnp.sum(cosines) / pairs, jnp.sum(jnp.square(cosines)) / pairs
         terms = terms + jnp.square(first) + jax.nn.relu(second - 1.0 / width)
     return terms / views
+
+
+def scale_params(temperature: float, learned: LearnedScale) -> Params:
+    """Initial parameter of a learned scale; empty for a fixed one."""
+    if learned == "log":
+        return {"log_scale": jnp.float32(-math.log(temperature))}
+    return {"scale": jnp.float32(1.0 / temperature)} if learned == "linear" else {}
+
+
+def scale(params: Params, temperature: float, learned: LearnedScale) -> Float[Array, ""]:
+    """1 / temperature; a learned scale is bounded by 100, as in CLIP."""
+    if learned == "none":
+        return jnp.float32(1.0 / temperature)
+    return jnp.minimum(jnp.exp(params["log_scale"]) if learned == "log" else params["scale"], LARGEST_SCALE)

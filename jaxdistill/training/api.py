@@ -12,9 +12,8 @@ from typing import Any
 
 from jaxdistill import memory, objectives
 from jaxdistill.calls import by_name, in_python_words
-from jaxdistill.config import Config, flat_stages, parse_stages
+from jaxdistill.config import EXTENSIONS, Config, flat_stages, parse_stages
 from jaxdistill.config.kinds import STUDENTS, TEACHERS, Kinds
-from jaxdistill.config.resuming import EXTENSIONS
 from jaxdistill.config.values import Columns, typed
 from jaxdistill.core import InputError, Objective
 from jaxdistill.data.in_memory import Text, columns_of, sources_of

@@ -12,8 +12,7 @@ from typing import Any
 import jax
 
 from jaxdistill.cluster import processes
-from jaxdistill.config import Config, flat, flat_stages
-from jaxdistill.config.resuming import WITHOUT_EFFECT
+from jaxdistill.config import WITHOUT_EFFECT, Config, flat, flat_stages
 from jaxdistill.core import InputError
 from jaxdistill.evals import sts
 from jaxdistill.files import folder_digest, is_remote, write_atomic

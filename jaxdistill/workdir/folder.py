@@ -8,8 +8,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from jaxdistill.config import Config, flat, parse_config
-from jaxdistill.config.resuming import refuse_other_training
+from jaxdistill.config import Config, flat, parse_config, refuse_other_training
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import split_specs
 from jaxdistill.files import is_unfinished, parts, refuse_no_folder, write_atomic

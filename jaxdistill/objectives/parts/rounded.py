@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from jaxdistill.core import Array
-from jaxdistill.ops.norm import unit
+from jaxdistill.ops.similarity import unit
 from jaxdistill.ops.small_vectors import STEPS
 
 Rounding = Literal["float", "int8", "binary"]

@@ -12,20 +12,29 @@ from jaxdistill.data import sources
 from jaxdistill.evals import agreement, auc, documents, entity, pairs, sts
 from jaxdistill.files import write_atomic
 from jaxdistill.files.folders import MARK
-from jaxdistill.paths import public_name
-from jaxdistill.reporting.model_card import Facts, write_facts
+from jaxdistill.paths import public_name, without_folders
+from jaxdistill.reporting.model_card import (
+    Checkpoint,
+    Facts,
+    Index,
+    Prompts,
+    Training,
+    averaged_steps,
+    origin_of,
+    public_command,
+    write_facts,
+)
 from jaxdistill.reporting.plots import training_plot
 from jaxdistill.reporting.tables import Costs, Measured, as_text, comparison_table, no_gain
 from jaxdistill.training.export import export, weights_bytes
 from jaxdistill.training.results import report as run_report
-from jaxdistill.training.results.card_facts import facts_of
 from jaxdistill.training.results.final_scores import FinalScores
 from jaxdistill.training.results.outcome import Outcome
 from jaxdistill.training.results.paper import Repeated
-from jaxdistill.training.run import Run
+from jaxdistill.training.run import Run, teachers_by_name
 from jaxdistill.training.said import say
 from jaxdistill.versions import versions
-from jaxdistill.workdir.folder import EXPORT, METRICS, RESULTS, read_note
+from jaxdistill.workdir.folder import EXPORT, METRICS, RESULTS, read_note, stage_export
 
 FEW_STEPS = 50
 """If a training of fewer steps gains nothing, it may just have been too short."""
@@ -43,7 +52,7 @@ def finish(
     """Writes what a training ends with: the export, then the plot, the final table, the report and the results."""
     dev = {"teacher": teacher_scores, "student before": outcome.before, "student after": outcome.scores}
     scores = {name: dev[name] | one.on_sts.get("scores", {}) for name, one in final.items()}
-    facts = facts_of(run, outcome, scores, command)
+    facts = _facts(run, outcome, scores, command)
     folder = _exported(run, outcome, facts)
     title = _title(run, facts)
     plot = training_plot(run.workdir / METRICS, run.workdir / "training.png", title=title)
@@ -80,6 +89,60 @@ def finish(
     write_atomic(run.workdir / RESULTS, json.dumps(results, indent=2) + "\n")  # last: its presence marks a finished run
     say(f"results: {run.workdir / RESULTS}")
     say(f"report: {page}")
+
+
+def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], command: str) -> Facts:
+    """What the model card says of the training."""
+    objective = dict(run.config.objective)
+    name = objective.pop("name")
+    if "queue_size" in objective:
+        objective["queue_size"] = run.objective.queue_size  # a small text has a smaller one
+    teachers = [model.source for model in run.models.teachers] or run.config.teacher.shown
+    origins = [*teachers, stage_export(run.config.student.model, run.workdir)]
+    made_from = (
+        run.models.teachers if run.config.student.model == "teacher" else [*run.models.teachers, run.models.student]
+    )
+    readers = {"student": run.models.student} | teachers_by_name(run.models.teachers)
+    role_prompts = {
+        role: {reader: model.role_prompts[role] for reader, model in readers.items()}
+        for role in run.text.store.prompts
+        if role
+    }
+    inherited = origin_of(*made_from)
+    origin = dataclasses.replace(
+        inherited,
+        teacher=", ".join(map(public_name, teachers)),
+        student=without_folders(run.models.student.source, origins),
+        licence=run.config.run.license or inherited.licence,
+    )
+    training = Training(
+        objective=f"{public_name(name)} ({', '.join(f'{key} {value}' for key, value in objective.items())})",
+        data=", ".join(map(public_name, sources.split_specs(run.config.data.text))),
+        data_digest=run.text.store.content_digest,
+        sentences=run.text.batches.training_rows,
+        batch_size=run.text.batches.batch_size,
+        seed=run.config.run.seed,
+        command=public_command(command),
+    )
+    checkpoint = Checkpoint(
+        steps=max(outcome.averaged, default=outcome.best_step),
+        chosen_by="" if outcome.averaged or run.exports_last else run.dev.best,
+        averaged=averaged_steps(outcome.averaged),
+        scores=scores["student after"],
+        teacher_scores=scores.get("teacher", {}),
+    )
+    return Facts(
+        name=run.workdir.resolve().name,
+        origin=origin,
+        training=training,
+        checkpoint=checkpoint,
+        prompts=Prompts(
+            prompt=run.models.student.prompt,
+            roles=run.config.data.roles if role_prompts else "",
+            role_prompts=role_prompts,
+        ),
+        index=Index(dims=", ".join(map(str, run.config.student.dims)), vectors=run.config.student.vectors),
+    )
 
 
 def _exported(run: Run, outcome: Outcome, facts: Facts) -> pathlib.Path:

@@ -4,8 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from jaxdistill.config import Config, flat, parse_stages
-from jaxdistill.config.resuming import WITHOUT_EFFECT
+from jaxdistill.config import WITHOUT_EFFECT, Config, flat, parse_stages
 from jaxdistill.core import InputError
 from jaxdistill.evals import sts
 from jaxdistill.options.config_file import read_config_file
