@@ -232,11 +232,14 @@ def reuse_stages(point: Point, earlier: Sequence[Point], folder: pathlib.Path) -
     for other in earlier:
         both = zip(point.stages, other.stages, stage_folders(point, folder), stage_folders(other, folder), strict=False)
         for stage, like, place, there in both:
-            if stage != like or not is_finished(there, like):
+            if stage != like:
                 break
-            if not place.exists():
-                place.parent.mkdir(exist_ok=True)
-                place.symlink_to(os.path.relpath(there, place.parent))
+            if place.exists():
+                continue
+            if not is_finished(there, like):
+                break
+            place.parent.mkdir(exist_ok=True)
+            place.symlink_to(os.path.relpath(there, place.parent))
 
 
 def train_point(point: Point, folder: pathlib.Path) -> int:

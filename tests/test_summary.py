@@ -126,7 +126,7 @@ def test_scores_are_shown_times_100_with_two_decimals():
 
 
 def test_brackets_and_colons_are_shown_as_they_are():
-    name = "m[b]x[/b] :smile: \\[i]"
+    name = "m[b]x[/bold] :smile: \\[i]"
     tables = [
         score_table({name: {name: 0.5}}, [name], what=name),
         comparison_table({name: Measured(pairs=0.5)}, title=name),

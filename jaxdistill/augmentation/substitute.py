@@ -7,7 +7,7 @@ that the model cannot read is never masked.
 
 import random
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -16,6 +16,7 @@ import tokenizers
 from jaxtyping import Float, Integer
 
 from jaxdistill.augmentation.wordnet import with_case_of
+from jaxdistill.bars import Advance
 from jaxdistill.checkpoints.masked_lm import MaskedLanguageModel, likeliest_words
 from jaxdistill.data.packing import pad
 from jaxdistill.inference.lengths import SLOTS_PER_SENTENCE, padded_length
@@ -58,9 +59,7 @@ class Substituter:
         self.words, self.kinds = word_table(self.model.tokenizer, self.model.definition.architecture.vocab_size)
         self.allowed = jax.device_put(np.stack([self.kinds == kind for kind in range(OTHER + 1)]))
 
-    def __call__(
-        self, texts: Sequence[str], rngs: Sequence[random.Random], advance: Callable[[int], object]
-    ) -> list[str]:
+    def __call__(self, texts: Sequence[str], rngs: Sequence[random.Random], advance: Advance) -> list[str]:
         """The rewritten sentences; each uses its own random generator. Calls `advance` with numbers of finished sentences."""
         encodings = self.model.tokenizer.encode_batch(list(texts))
         masked = [self._masked(*one) for one in zip(texts, encodings, rngs, strict=True)]

@@ -1,8 +1,9 @@
 """Translates sentences with a local sequence-to-sequence model of transformers, which needs PyTorch."""
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from jaxdistill.bars import Advance
 from jaxdistill.core import InputError
 
 EXTRA = "pip install 'jaxdistill[augment]'"
@@ -46,7 +47,7 @@ class Translator:
             self.tokenizer.src_lang = source_language
             self.options["forced_bos_token_id"] = self._language_id(target_language)
 
-    def __call__(self, texts: Sequence[str], advance: Callable[[int], object] = lambda count: None) -> list[str]:
+    def __call__(self, texts: Sequence[str], advance: Advance = lambda count: None) -> list[str]:
         """The translations; blank sentences stay unchanged. Calls `advance` with numbers of finished sentences."""
         results = list(texts)
         rows = sorted((row for row, text in enumerate(texts) if text.strip()), key=lambda row: -len(texts[row]))

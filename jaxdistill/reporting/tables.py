@@ -12,7 +12,7 @@ from rich.table import Table
 from jaxdistill.evals import suite
 from jaxdistill.evals.evaluation import PLAIN, SPEARMAN
 
-HEADING = 24
+HEADING = 28
 """Most characters in a line of a column's heading, if the name has slashes at which to break it."""
 
 
