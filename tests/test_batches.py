@@ -16,9 +16,9 @@ from jaxdistill.core import InputError
 from jaxdistill.data import packing, tokenize, views
 from jaxdistill.data.batches import padding_share
 from jaxdistill.data.packing import Shape
-from jaxdistill.data.prefetch import prefetch
 from jaxdistill.data.store import TokenStore
 from jaxdistill.data.targets import Selected
+from jaxdistill.training.train import prefetch
 
 from tiny_models import tiny_tokenizer
 from tiny_text import COLUMNS, batches_of, made_up, store_of, word_piece, write_pairs

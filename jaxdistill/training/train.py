@@ -9,7 +9,8 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -17,16 +18,15 @@ import jax
 from jaxdistill.cli import Interrupted, Interrupts
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.cluster import processes
-from jaxdistill.core import Array, InputError, TrainState
-from jaxdistill.data.prefetch import prefetch
+from jaxdistill.core import Array, Batch, InputError, TrainState
+from jaxdistill.data.batches import Batches
 from jaxdistill.training.hooks.collapse import Collapse, sample_of
 from jaxdistill.training.hooks.dev_scores import DevScores
 from jaxdistill.training.hooks.goodput import Goodput
 from jaxdistill.training.hooks.hook import Diverged, Hook
 from jaxdistill.training.hooks.metrics import Callback
 from jaxdistill.training.hooks.profile import Profile
-from jaxdistill.training.hooks.recorder import Recorder
-from jaxdistill.training.hooks.saving import Saving
+from jaxdistill.training.hooks.recorder import Recorder, Saving
 from jaxdistill.training.results.outcome import Outcome, open_checkpoints, outcome_of
 from jaxdistill.training.run import Run
 from jaxdistill.training.said import say
@@ -38,6 +38,8 @@ STOPPING = "stopping after this step and its evaluation; a second signal ends th
 
 STEPS_IN_FLIGHT = 8
 """Most steps dispatched but not finished. NOTE: without a bound, several CPU devices deadlock in a collective."""
+BATCHES_AHEAD = 2
+"""Number of batches that a thread prepares while the devices compute."""
 
 log = logging.getLogger(__name__)
 
@@ -178,3 +180,17 @@ def _advised(run: Run, checkpoints: Checkpoints) -> Iterator[None]:
             f"{options.learning_rate:g}), optimizer.clip_norm above 0 (it is {options.clip_norm:g}) or "
             f"run.precision=float32."
         ) from error
+
+
+def prefetch(batches: Batches, start: int, stop: int) -> Generator[Batch]:
+    """Yields the batches of steps `start` to `stop - 1`, which one thread prepares."""
+    thread = ThreadPoolExecutor(1, "prefetch")
+    try:
+        ahead = deque(thread.submit(batches.batch_at, step) for step in range(start, min(start + BATCHES_AHEAD, stop)))
+        for step in range(start + BATCHES_AHEAD, stop + BATCHES_AHEAD):
+            batch = ahead.popleft().result()
+            if step < stop:
+                ahead.append(thread.submit(batches.batch_at, step))
+            yield batch
+    finally:
+        thread.shutdown(cancel_futures=True)
