@@ -2,8 +2,9 @@
 
     python benchmarks/rounded_vectors.py --data=DATA --sets=cranfield,cisi --dims=128,384 MODEL ...
 
-int8 takes its ranges from the documents. Rescored, the first 40 documents by binary vectors are ordered again, by the float
-vector of the query with the binary ones (`asymmetric`), or with all numbers of the float ones (`full`), as are those of int8.
+int8 and centred take their ranges from the documents, or from the first 8,192 lines of `--calibrate=TEXT`. Rescored, the first
+40 documents by binary vectors are ordered again, by the float vector of the query with the binary ones (`asymmetric`), or with
+all numbers of the float ones (`full`), as are those of int8 and centred. `Hamming` compares centred bits with the query's.
 """
 
 import tempfile
@@ -20,11 +21,13 @@ from jaxdistill.evals import beir, beir_files, ranking, sts
 from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.evals.ranking import DEPTH
 from jaxdistill.evals.similarity import spearman
+from jaxdistill.exports.measuring import sentences
 from jaxdistill.inference import Embedder
 from jaxdistill.inference.index import RESCORE, nearest_stored
-from jaxdistill.ops.small_vectors import Form, as_read, as_stored, cut, ranges_of
+from jaxdistill.inference.to_file import CALIBRATED
+from jaxdistill.ops.small_vectors import Form, as_read, cut, ranges_of
 
-DTYPES = ("float32", "int8", "binary")
+DTYPES = ("float32", "int8", "binary", "centred")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -33,6 +36,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--data", required=True, help="data folder")
     parser.add_argument("--sets", default="cranfield,cisi,vaswani,scifact,cosqa,medquad-sample", help="retrieval sets")
     parser.add_argument("--dims", default="384", help="widths, separated by commas")
+    parser.add_argument("--calibrate", help="text for the ranges of int8 and centred; default: the documents")
     given = parser.parse_args(arguments)
     pairs = sts.read_set("sts-b-dev", given.data)
     sets = [
@@ -41,18 +45,19 @@ def main(arguments: Sequence[str]) -> None:
     ]
     for folder in given.models:
         model = jaxdistill.load(folder, precision="float32")
+        sample = model.encode_document(sentences(given.calibrate, CALIBRATED)) if given.calibrate else None
         texts = [(list(known.queries.values()), list(known.documents.values())) for known in sets]
         encoded = [(model.encode_query(queries), model.encode_document(documents)) for queries, documents in texts]
         for dims in map(int, given.dims.split(",")):
             found = {f"sts-b-dev {form}": value for form, value in of_pairs(model, pairs, dims).items()}
-            each = [of_set(*vectors, known, dims) for vectors, known in zip(encoded, sets, strict=True)]
+            each = [of_set(*vectors, known, dims, sample) for vectors, known in zip(encoded, sets, strict=True)]
             for number, name in enumerate(given.sets.split(",")):
                 found |= {f"{name} {form}": value for form, value in each[number].items()}
             print(folder, dims, *(f"{name} {100 * value:.2f}" for name, value in found.items()), sep="; ", flush=True)
 
 
 def form_of(dims: int, dtype: str, sample: np.ndarray) -> Form:
-    return Form(dims=dims, dtype=dtype, ranges=ranges_of(sample, dims) if dtype == "int8" else None)
+    return Form(dims=dims, dtype=dtype, ranges=ranges_of(sample, dims, dtype))
 
 
 def of_pairs(model: Embedder, pairs: GradedPairs, dims: int) -> Mapping[str, float]:
@@ -65,18 +70,25 @@ def of_pairs(model: Embedder, pairs: GradedPairs, dims: int) -> Mapping[str, flo
     return scores
 
 
-def of_set(queries: np.ndarray, documents: np.ndarray, known: beir.RetrievalSet, dims: int) -> Mapping[str, float]:
+def of_set(
+    queries: np.ndarray, documents: np.ndarray, known: beir.RetrievalSet, dims: int, sample: np.ndarray | None
+) -> Mapping[str, float]:
     scores, every = {}, len(documents)
     with tempfile.TemporaryDirectory() as folder:
         full = Path(folder, "full.npy")
         np.save(full, documents)
         for dtype in DTYPES:
-            form = form_of(dims, dtype, documents)
-            write_part(small := Path(folder, f"{dtype}.parquet"), {}, as_stored(form, documents), form.ranges)
+            form = form_of(dims, dtype, documents if sample is None else sample)
+            write_part(small := Path(folder, f"{dtype}.parquet"), {}, documents, form)
             search = partial(nearest_stored, queries, small)
             scores[dtype] = ndcg(search(count=min(DEPTH, every), rescore=0), known)
             if dtype == "binary":
                 scores["binary, asymmetric"] = ndcg(search(count=10, rescore=RESCORE), known)
+            if dtype == "centred":
+                apart = [cut(rows, dims) - np.mean(form.ranges, axis=0) for rows in (queries, documents)]
+                write_part(bits := Path(folder, "bits.parquet"), {}, apart[1], Form(dims=dims, dtype="binary"))
+                found = nearest_stored(apart[0], bits, count=min(DEPTH, every), rescore=0)
+                scores["centred, Hamming"] = ndcg(found, known)
             scores[f"{dtype}, full"] = ndcg(search(count=10, rescore=RESCORE, full=full), known)
     return scores
 

@@ -21,9 +21,10 @@ program prints how much is cut off. `--chunk_tokens=N` splits them instead, as t
 sentences and at most N tokens, with the columns `id` of its text, `start` and `end` in characters, and `text`.
 
 `--dims=N` keeps the first N dimensions, normalised to unit length, of a model trained with nested widths. `--dtype=float16`,
-`int8` or `binary` stores fewer bits per number, as sentence-transformers' `quantize_embeddings` does (`int8`, `ubinary`). int8
-takes the range of each dimension from the first 8,192 sentences of the text, or of `--calibrate`, and stores the ranges in
-the table's metadata, or in NAME.ranges.npy beside NAME.npy. `jaxdistill.search` reads all forms.
+`int8` or `binary` stores fewer bits per number, as sentence-transformers' `quantize_embeddings` does (`int8`, `ubinary`).
+`centred` subtracts each dimension's mean before it keeps the sign, which binary vectors of models such as GTE and E5 need.
+int8 and centred take the range of each dimension from the first 8,192 sentences of the text, or of `--calibrate`, and store the
+ranges in the table's metadata, or in NAME.ranges.npy beside NAME.npy. `jaxdistill.search` reads all forms.
 """
 
 import argparse
@@ -53,7 +54,7 @@ from jaxdistill.data.vectors import stored_blocks
 from jaxdistill.files import is_remote, local
 from jaxdistill.inference import Embedder, load
 from jaxdistill.inference.to_file import Written, encode_file, is_folder
-from jaxdistill.ops.small_vectors import STORED_AS, row_bytes
+from jaxdistill.ops.small_vectors import STEPS, STORED_AS, row_bytes
 from jaxdistill.paths import delivered
 from jaxdistill.versions import source_digest
 
@@ -95,16 +96,18 @@ def encode_text(
       chunk_tokens: above 0: encode passages of at most this many tokens, with the id of their text and their start and end in
         it; not for `.npy`.
       dims: number of leading dimensions to keep, normalised to unit length; 0: all.
-      dtype: `float32`, `float16`, `int8` or `binary` (eight numbers in a uint8).
-      calibrate: sources of a text whose first 8,192 sentences determine the ranges of int8; empty: `text`.
+      dtype: `float32`, `float16`, `int8`, or `binary` or `centred` (eight numbers in a uint8).
+      calibrate: sources of a text whose first 8,192 sentences determine the ranges of int8 and centred; empty: `text`.
       column: column of the sentences in a table.
       prompt_name, role: name of a prompt, or `query` or `document`; empty: the model's default prompt.
       pooling, max_length, batch_size, precision, parts: as for `jaxdistill.load`.
       show_progress_bar: show a bar.
     """
     arguments = locals()
-    if dtype == "int8" and not output:
-        raise InputError("int8 vectors are useless without their ranges, which only a file stores; give output=FILE.")
+    if dtype in STEPS and not output:
+        raise InputError(
+            f"{dtype} vectors are useless without their ranges, which only a file stores; give output=FILE."
+        )
     specs = sources_of(text, {TEXT: column})
     with tempfile.TemporaryDirectory() as folder:
         path = local(output, "output") if output else Path(folder, "vectors.npy")
@@ -134,8 +137,10 @@ def _facts(given: argparse.Namespace) -> Mapping[str, object]:
 def _encode(given: argparse.Namespace) -> None:
     """Writes the vectors, and prints a summary."""
     refuse_unread(given.column, given.input, "--column")
-    if given.dtype == "int8" and is_remote(given.output) and given.output.endswith(".npy"):
-        raise InputError(f"--output={given.output} cannot store the ranges of int8; give a .parquet file or DIR/.")
+    if given.dtype in STEPS and is_remote(given.output) and given.output.endswith(".npy"):
+        raise InputError(
+            f"--output={given.output} cannot store the ranges of {given.dtype}; give a .parquet file or DIR/."
+        )
     embedder = load(given.model, **reading_options(given))
     if is_folder(given.output):
         counts = _written(embedder, given, given.output)
@@ -182,7 +187,12 @@ def _parser() -> Parser:
     add("--chunk_tokens", type=positive, default=0, help=CHUNK_HELP + "; not for .npy")
     add("--dims", type=positive, default=0, help="dimensions to keep, normalised; default: all")
     add("--dtype", choices=list(STORED_AS), default="float32", help="dtype of the stored vectors; default: float32")
-    add("--calibrate", action="append", default=[], help="text for the ranges of int8; repeatable; default: --input")
+    add(
+        "--calibrate",
+        action="append",
+        default=[],
+        help="text for the ranges of int8 and centred; repeatable; default: --input",
+    )
     add("--column", default=TEXT, help="column of the sentences in a table; default: text")
     add("--prompt", default="", help="name of a prompt of the checkpoint, or none; default: the checkpoint's default")
     add("--role", default="", choices=list(ROLES), help="prepend the checkpoint's prompt for this role")

@@ -10,7 +10,8 @@ from jaxdistill.core import Encoded
 from jaxdistill.objectives.ckd import CKD
 from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.objectives.parts.nested import Nested
-from jaxdistill.objectives.parts.rounded import STEPS, rounded
+from jaxdistill.objectives.parts.rounded import rounded
+from jaxdistill.ops.small_vectors import STEPS, Form, as_read, ranges_of
 
 from objective_cases import CKD_OPTIONS, EMBEDDING, encoded, start, value_and_gradient
 
@@ -27,7 +28,7 @@ def test_the_objective_sees_what_the_stored_bytes_stand_for(form, precision):
     lengths, rows = np.linalg.norm(vectors, axis=-1, keepdims=True), unit(vectors).reshape(-1, 16)
     ranges = np.stack([rows.min(axis=0), rows.max(axis=0)])
     codes = quantize_embeddings(rows, precision=precision, ranges=ranges)
-    steps = (ranges[1] - ranges[0]) / STEPS
+    steps = (ranges[1] - ranges[0]) / STEPS["int8"]
     if form == "binary":
         expected, apart = (np.unpackbits(codes, axis=1) * 2.0 - 1.0) / 4, 0.0
     else:
@@ -41,11 +42,19 @@ def test_the_objective_sees_what_the_stored_bytes_stand_for(form, precision):
     assert np.abs(seen - unit(vectors)).max() > 0.4 * steps.min()
 
 
+def test_centred_vectors_are_those_that_an_index_of_the_batch_reads():
+    vectors = np.random.default_rng(0).standard_normal((12, 2, 16)).astype(np.float32) + 1  # in a cone
+    rows = vectors.reshape(-1, 16)
+    form = Form(dims=16, dtype="centred", ranges=ranges_of(rows, 16, "centred"))
+    seen = np.asarray(rounded(vectors, "centred")) / np.linalg.norm(vectors, axis=-1, keepdims=True)
+    np.testing.assert_allclose(seen.reshape(-1, 16), as_read(form, rows), atol=1e-6)
+
+
 def test_a_zero_vector_stays_zero():
     assert not np.any(rounded(np.zeros((2, 1, 4), np.float32), "binary"))
 
 
-@pytest.mark.parametrize("form", ["int8", "binary"])
+@pytest.mark.parametrize("form", ["int8", "binary", "centred"])
 @pytest.mark.parametrize("targets", ["truncated", "projected"])
 def test_each_nested_width_is_rounded_by_itself_and_the_gradient_goes_straight_through(form, targets, mesh):
     student, teacher = encoded(np.random.default_rng(1), PLAIN)
@@ -82,6 +91,7 @@ def test_without_nested_widths_the_loss_is_the_objective_on_the_rounded_vectors_
     np.testing.assert_array_equal(queues["whole"].ring, queue.ring)
 
 
-def test_int8_takes_its_ranges_from_the_whole_batch():
+def test_int8_and_centred_take_their_ranges_from_the_whole_batch():
     assert Nested(objective=PLAIN, dims=(), targets="projected", vectors="int8").couples_examples
+    assert Nested(objective=PLAIN, dims=(), targets="projected", vectors="centred").couples_examples
     assert not Nested(objective=PLAIN, dims=(), targets="projected", vectors="binary").couples_examples

@@ -15,7 +15,7 @@ from jaxdistill.evals.similarity import spearman
 from jaxdistill.evals.small_forms import calibration
 from jaxdistill.inference import load, to_file
 from jaxdistill.inference.index import nearest_stored
-from jaxdistill.ops.small_vectors import Form, as_ranges, as_read, as_stored, cut, floats, ranges_of
+from jaxdistill.ops.small_vectors import STEPS, Form, as_ranges, as_read, as_stored, cut, floats, ranges_of
 
 from program import refused
 from tiny_models import saved_tiny_model, tiny_model
@@ -26,7 +26,7 @@ ROWS = RNG.normal(size=(50, 24)).astype(np.float32) * RNG.uniform(0.5, 2.0, size
 
 
 def form_of_rows(dims: int, dtype) -> Form:
-    return Form(dims=dims, dtype=dtype, ranges=ranges_of(ROWS, dims) if dtype == "int8" else None)
+    return Form(dims=dims, dtype=dtype, ranges=ranges_of(ROWS, dims, dtype))
 
 
 def test_int8_and_binary_are_those_of_sentence_transformers():
@@ -54,6 +54,18 @@ def test_a_case_by_hand():
     np.testing.assert_array_equal(floats(Form(dims=8, dtype="binary"), bits), [[1, -1, 1, -1, -1, -1, 1, 1]])
 
 
+def test_centred_bits_by_hand():
+    rows = np.tile([[0.6, 0.8, 0, 0], [0.8, 0.6, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0.0]], 2) / 2**0.5
+    form = Form(dims=8, dtype="centred", ranges=ranges_of(rows, 8, "centred"))
+    assert form.ranges is not None
+    # The means of the first two dimensions are 0.6 / 2**0.5, the mean absolute deviations 0.3 / 2**0.5.
+    np.testing.assert_allclose(np.array(form.ranges) * 2**0.5, [[0, 0, 0, 0] * 2, [1.2, 1.2, 0, 0] * 2], atol=1e-6)
+    above = np.array([[0.5, 0.7, 0, 1], [0.7, 0.5, 0, -1]])
+    rows = np.tile(above, 2) / np.linalg.norm(above, axis=1)[:, None] * 2**0.5
+    bits = as_stored(form, rows)
+    np.testing.assert_array_equal(bits, [[0b00010001], [0b00000000]])
+
+
 def test_what_is_read_back_is_half_a_step_away_at_most():
     form = form_of_rows(24, "int8")
     assert form.ranges is not None
@@ -65,10 +77,12 @@ def test_what_is_read_back_is_half_a_step_away_at_most():
     ("make", "said"),
     [
         (lambda: Form(dims=12, dtype="binary"), "dims=12 must be a multiple of 8"),
-        (lambda: Form(dims=8, dtype="int4"), "dtype 'int4' is unknown; allowed: float32, float16, int8, binary."),
-        (lambda: Form(dims=8, dtype="int8"), "ranges= must be given for int8 vectors"),
-        (lambda: Form(dims=8, dtype="int8", ranges=ranges_of(ROWS, 16)), "the ranges are not for 8 dimensions"),
-        (lambda: ranges_of(ROWS[:1], 8), "2 or more vectors; got 1"),
+        (lambda: Form(dims=12, dtype="centred", ranges=ranges_of(ROWS, 12, "centred")), "centred packs 8 dimensions"),
+        (lambda: Form(dims=8, dtype="int4"), "'int4' is unknown; allowed: float32, float16, int8, binary, centred."),
+        (lambda: Form(dims=8, dtype="int8"), "ranges= must be given for int8 and centred vectors"),
+        (lambda: Form(dims=8, dtype="binary", ranges=ranges_of(ROWS, 8, "int8")), "and only for them"),
+        (lambda: Form(dims=8, dtype="int8", ranges=ranges_of(ROWS, 16, "int8")), "the ranges are not for 8 dimensions"),
+        (lambda: ranges_of(ROWS[:1], 8, "int8"), "2 or more vectors; got 1"),
         (lambda: as_ranges([[0.0, 1.0], [1.0, -1.0]]), r"ranges\[:, 1\] is 1.0 to -1.0; the lowest value comes first"),
         (lambda: as_ranges([[np.nan], [1.0]]), r"ranges\[:, 0\] is nan to 1.0"),
     ],
@@ -100,7 +114,7 @@ def written(model, text, output, *options):
     return output
 
 
-@pytest.mark.parametrize("dtype", ["float16", "int8", "binary"])
+@pytest.mark.parametrize("dtype", ["float16", "int8", "binary", "centred"])
 def test_files_tables_and_the_python_api_hold_the_same_bytes(model, text, tmp_path, dtype):
     options = [f"--dtype={dtype}", "--dims=8"]
     embedder = load(model, precision="float32")
@@ -108,10 +122,9 @@ def test_files_tables_and_the_python_api_hold_the_same_bytes(model, text, tmp_pa
     for output in places:
         written(model, text, output, *options)
     read = [np.concatenate([*vectors.stored_blocks(to_file.local(output, "output"))]) for output in places]
-    ranges = np.load(tmp_path / "v.ranges.npy") if dtype == "int8" else None
+    ranges = np.load(tmp_path / "v.ranges.npy") if dtype in STEPS else None
     if ranges is not None:
-        unit = cut(embedder.encode(SENTENCES), 8)
-        np.testing.assert_allclose(ranges, [unit.min(axis=0), unit.max(axis=0)], atol=1e-6)
+        np.testing.assert_allclose(ranges, ranges_of(embedder.encode(SENTENCES), 8, dtype), atol=1e-6)
     direct = embedder.encode(SENTENCES, dims=8, dtype=dtype, ranges=ranges)
     np.testing.assert_array_equal(embedder.encode_document(SENTENCES, dims=8, dtype=dtype, ranges=ranges), direct)
     for one in read:
@@ -124,6 +137,13 @@ def test_files_tables_and_the_python_api_hold_the_same_bytes(model, text, tmp_pa
     np.testing.assert_array_equal(first, next(vectors.blocks(tmp_path / "v.parquet")))
     called = encode(model, SENTENCES, dims=8, dtype=dtype, output=tmp_path / "w.npy", precision="float32")
     np.testing.assert_array_equal(called, read[0])
+
+
+def test_new_bits_never_lie_beside_the_ranges_of_old_ones(model, text, tmp_path):
+    for dtype in ("centred", "binary", "int8", "binary"):
+        written(model, text, tmp_path / "v.npy", f"--dtype={dtype}")
+        assert vectors.form_of(tmp_path / "v.npy").dtype == dtype
+        assert (tmp_path / "v.ranges.npy").exists() == (dtype in STEPS)
 
 
 def test_a_killed_int8_run_goes_on_with_the_same_ranges(model, text, tmp_path, monkeypatch):
@@ -171,7 +191,7 @@ def test_another_text_may_give_the_ranges(model, text, tmp_path):
 
 
 def stored_file(path, rows, form):
-    vectors.write_part(path, {}, as_stored(form, rows), form.ranges)
+    vectors.write_part(path, {}, rows, form)
     return path
 
 
@@ -222,7 +242,7 @@ def test_a_damaged_row_is_named_when_it_is_read_alone(tmp_path):
         vectors.rows_at(tmp_path / "v.npy", np.array([2, 31]))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "int8", "binary"])
+@pytest.mark.parametrize("dtype", ["float16", "int8", "binary", "centred"])
 def test_full_vectors_give_the_exact_order_where_all_rows_are_candidates(tmp_path, dtype):
     queries, full = RNG.normal(size=(3, 24)), tmp_path / "full.npy"
     np.save(full, ROWS)
@@ -235,7 +255,7 @@ def test_full_vectors_give_the_exact_order_where_all_rows_are_candidates(tmp_pat
     assert not np.array_equal(rows, nearest_stored(queries, path, count=5)[1])
 
 
-@pytest.mark.parametrize("dtype", ["int8", "binary"])
+@pytest.mark.parametrize("dtype", ["int8", "binary", "centred"])
 def test_a_sentence_finds_itself_in_small_vectors(model, text, tmp_path, capsys, dtype):
     index, full = tmp_path / "v.parquet", tmp_path / "full.npy"
     written(model, text, index, f"--dtype={dtype}", "--keep_text", "--role=document")
@@ -259,9 +279,9 @@ def test_evaluate_scores_stored_vectors_against_their_bytes(model, text, tmp_pat
     pairs = [(SENTENCES[row], SENTENCES[row + 9], float(row)) for row in range(8)]
     sets = {"queries": {"q": SENTENCES[0]}, "relevant_docs": {"q": ["5"]}}
     corpus = {str(number): sentence for number, sentence in enumerate(SENTENCES)}
-    asked = {"dims": (8, 16), "dtypes": ("float32", "int8", "binary"), "out": f"{tmp_path}/report/"}
+    asked = {"dims": (8, 16), "dtypes": ("float32", "int8", "binary", "centred"), "out": f"{tmp_path}/report/"}
     found = evaluate(embedder, pairs=pairs, corpus=corpus, **sets, **asked)
-    name, sample = embedder.model.source, ranges_of(embedder.encode(calibration()), 8)
+    name, sample = embedder.model.source, ranges_of(embedder.encode(calibration()), 8, "int8")
     form = Form(dims=8, dtype="int8", ranges=sample)
     read = cut(
         floats(form, as_stored(form, embedder.encode([*(one for one, _, _ in pairs), *(two for _, two, _ in pairs)]))),
@@ -271,12 +291,12 @@ def test_evaluate_scores_stored_vectors_against_their_bytes(model, text, tmp_pat
     scores = found.scores[f"{name} (8 int8)"]
     assert any(abs(score - expected) < 1e-6 for score in scores.values())
     rows = {row["model"]: row["vector_bytes"] for row in found.results["models"]}
-    assert rows[f"{name} (16 float32)"] == 64 and rows[f"{name} (8 binary)"] == 1 and len(rows) == 6
-    assert len({tuple(scores.values()) for scores in found.scores.values()}) == 6
+    assert rows[f"{name} (16 float32)"] == 64 and rows[f"{name} (8 centred)"] == rows[f"{name} (8 binary)"] == 1
+    assert len(rows) == len({tuple(scores.values()) for scores in found.scores.values()}) == 8
     assert found.report is not None and "bytes a vector" in found.report.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int8", "binary"])
+@pytest.mark.parametrize("dtype", ["float32", "int8", "binary", "centred"])
 def test_a_teachers_index_has_the_same_form_with_ranges_of_its_own(model, tmp_path, dtype):
     save(tiny_model(tmp_path / "tokenizer", seed=1), tmp_path / "teacher")
     student, teacher = (load(folder, precision="float32") for folder in (model, tmp_path / "teacher"))
@@ -284,7 +304,7 @@ def test_a_teachers_index_has_the_same_form_with_ranges_of_its_own(model, tmp_pa
     judged = {f"q{row}": {f"d{row}": 1} for row in range(30)}
     sets = {"queries": queries, "corpus": documents, "relevant_docs": judged}
     found = evaluate(student, **sets, index_model=tmp_path / "teacher", dims=8, dtypes=dtype)
-    form = Form(dims=8, dtype=dtype, ranges=ranges_of(teacher.encode(calibration()), 8) if dtype == "int8" else None)
+    form = Form(dims=8, dtype=dtype, ranges=ranges_of(teacher.encode(calibration()), 8, dtype))
     known = RetrievalSet(
         name="in-memory", split="test", documents=documents, queries=queries, judged=judged, also_documents=()
     )
@@ -301,9 +321,11 @@ def test_a_teachers_index_has_the_same_form_with_ranges_of_its_own(model, tmp_pa
         (encode, ["--dims=17"], "dims=17 must be from 1 to 16, the width of the model's vectors."),
         (encode, ["--dtype=binary", "--dims=12"], "dims=12 must be a multiple of 8."),
         (encode, ["--dtype=int4"], "int4"),
-        (encode, ["--calibrate=text.txt"], "--calibrate determines the ranges of int8, not of float32"),
+        (encode, ["--calibrate=text.txt"], "--calibrate determines the ranges of int8 and centred, not of float32"),
+        (encode, ["--calibrate=text.txt", "--dtype=binary"], "omit it, or give --dtype=centred."),
         (encode, ["--dtype=int8", "--calibrate=absent.txt"], "absent.txt does not exist"),
         (encode, ["--dtype=int8", "--output=s3://bucket/v.npy"], "cannot store the ranges of int8"),
+        (encode, ["--dtype=centred", "--output=s3://bucket/v.npy"], "cannot store the ranges of centred"),
         (search, ["--query=a", "--vectors={0}/lost.npy"], "lost.npy has int8 vectors, but their ranges are missing"),
         (search, ["--query=a", "--vectors={0}/cut.npy"], "cut, give the same --dims."),
         (search, ["--query=a", "--vectors={0}/cut.npy", "--dims=8", "--full_vectors={0}/cut.npy"], "but 30 of 16 are"),

@@ -27,10 +27,11 @@ PACKAGES = {
 }
 OTHER_FILES = {
     "float16": {"vectors.npy": "half.npy", "vectors.parquet": "half.parquet", "vectors/*.parquet": "half.parquet"},
+    "centred": {"bits.npy": "centred.npy", "bits.parquet": "centred.parquet"},
     "folder of parts": {"vectors.parquet": "vectors/"},
     "one table": {"vectors/*.parquet": "vectors.parquet"},
 }
-"""Files that a snippet for `vectors` also reads."""
+"""Other files that the snippets for `vectors` and `bits` read."""
 TOP = 5
 
 
@@ -58,7 +59,7 @@ def files(tmp_path_factory):
         commands = re.findall(r"^python -m jaxdistill.encode (.*)", OPENING, re.M)
         for command in commands:
             encode.main([*shlex.split(command), "--quiet"])
-        assert len(commands) == 9 and len(list((folder / "vectors").glob("*.parquet"))) == 4
+        assert len(commands) == 11 and len(list((folder / "vectors").glob("*.parquet"))) == 4
         (code,) = re.findall(r"^```python\n(.*?)^```", OPENING, re.M | re.S)
         exec(code, names := {"sentences": sentences})
     return folder, names
@@ -68,8 +69,8 @@ def distances(files, form):
     """From the query to each row, as the page says that the form is compared."""
     folder, names = files
     rows = np.load(folder / f"{form}.npy")
-    if form == "bits":
-        return np.bitwise_count(rows ^ names["bits"]).sum(axis=1)
+    if form in ("bits", "centred"):
+        return np.bitwise_count(rows ^ names[form]).sum(axis=1)
     rows = rows.astype(np.float32)
     if form == "int8":
         return np.linalg.norm(rows - names["codes"], axis=1)
@@ -102,13 +103,17 @@ def test_a_store_finds_what_exact_search_finds(files, tmp_path, monkeypatch, sto
     for path in folder.iterdir():
         (tmp_path / path.name).symlink_to(path)
     monkeypatch.chdir(tmp_path)
-    names = dict(names)
+    names = names | ({"bits": names["centred"]} if read == "centred" else {})
     for code in SNIPPETS[store]:
         form = re.search(r"(vectors|int8|bits)[./]", code)[1]
         for file, other in others.items():
             code = code.replace(file, other)
         exec(code, names)
-        check(files, "half" if (form, read) == ("vectors", "float16") else form, names["found"])
+        check(
+            files,
+            {("vectors", "float16"): "half", ("bits", "centred"): "centred"}.get((form, read), form),
+            names["found"],
+        )
 
 
 def rows_of(files, monkeypatch, vectors, **options):

@@ -2,8 +2,9 @@
 
 Vectors are a `.npy` file of shape [rows, width], or the column `embedding` (fixed-size lists) of a `.parquet` table or of a
 folder of `.parquet` parts. A table may have further columns: `text`, and the `id`, `start` and `end` of a passage. The type
-of the numbers gives the form (`ops/small_vectors.py`): float16, int8, or uint8 for packed bits. The ranges of int8 are in a
-table's metadata; for `NAME.npy` they are in `NAME.ranges.npy`, of shape [2, width].
+of the numbers gives the form (`ops/small_vectors.py`): float16, int8, or uint8 for packed bits. The ranges of int8, and of
+centred bits, are in a table's metadata; for `NAME.npy` they are in `NAME.ranges.npy`, of shape [2, dimensions]. Bits without
+ranges are `binary`.
 """
 
 import glob
@@ -18,7 +19,7 @@ from jaxdistill.core import InputError
 from jaxdistill.data import arrow
 from jaxdistill.data.part_folder import ABOUT, INDEX
 from jaxdistill.files import drafted, reading, writing
-from jaxdistill.ops.small_vectors import Form, Ranges, as_ranges, floats
+from jaxdistill.ops.small_vectors import Form, as_ranges, as_stored, floats, is_packed
 
 BLOCK_ROWS = 8192
 """Rows held in memory at a time."""
@@ -26,10 +27,10 @@ EMBEDDING = "embedding"
 """Column of the vectors in a Parquet table."""
 ID, START, END = "id", "start", "end"
 """Columns with the id of a vector's text, and the start and end of its passage in that text, in characters."""
-RANGES = b"int8_ranges"
-"""Key of a table's metadata for the ranges of its int8 vectors, as JSON."""
-OF_NUMBERS = {"float16": "float16", "halffloat": "float16", "int8": "int8", "uint8": "binary"}
-"""Maps the type of stored numbers to the form's dtype; all others mean float32."""
+RANGES = {"int8": b"int8_ranges", "centred": b"centred_ranges"}
+"""Maps a form's dtype to the key of a table's metadata for the ranges of its dimensions, as JSON."""
+OF_NUMBERS = {"float16": "float16", "halffloat": "float16", "int8": "int8", "uint8": "centred"}
+"""Maps the type of stored numbers to the form's dtype; all others mean float32. Bits without ranges are `binary`."""
 
 
 def open_vectors(path: Path, *, may_be_small: bool = False) -> Shaped[np.ndarray, "rows e"]:
@@ -78,23 +79,25 @@ def form_of(path: Path) -> Form:
         table = _table(tables(path)[0]).schema_arrow
         kind = table.field(EMBEDDING).type
         numbers, width = str(kind.value_type), kind.list_size
-        stored = (table.metadata or {}).get(RANGES)
+        dtype = OF_NUMBERS.get(numbers, "float32")
+        stored = (table.metadata or {}).get(RANGES.get(dtype))
         ranges = json.loads(stored) if stored else None
     else:
         vectors, beside = _mapped(path), ranges_file(path)
         numbers, width = vectors.dtype.name, vectors.shape[1]
-        ranges = open_vectors(beside).tolist() if numbers == "int8" and beside.exists() else None
-    dtype = OF_NUMBERS.get(numbers, "float32")
+        dtype = OF_NUMBERS.get(numbers, "float32")
+        ranges = open_vectors(beside).tolist() if dtype in RANGES and beside.exists() else None
+    dtype = "binary" if dtype == "centred" and ranges is None else dtype
     if dtype == "int8" and ranges is None:
         raise InputError(
             f"{path} has int8 vectors, but their ranges are missing from {ranges_file(path)} or the table."
         )
-    kept = as_ranges(ranges) if dtype == "int8" else None
-    return Form(dims=8 * width if dtype == "binary" else width, dtype=dtype, ranges=kept)
+    kept = None if ranges is None else as_ranges(ranges)
+    return Form(dims=8 * width if is_packed(dtype) else width, dtype=dtype, ranges=kept)
 
 
 def ranges_file(path: Path) -> Path:
-    """The file with the ranges of a `.npy` file's int8 vectors: [2, dimensions], as `quantize_embeddings` takes them."""
+    """The file with the ranges of a `.npy` file's vectors: [2, dimensions], as `quantize_embeddings` takes them for int8."""
     return path.with_suffix(".ranges.npy")
 
 
@@ -150,14 +153,13 @@ def checked_block(vectors: np.ndarray, start: int, width: int) -> Float[np.ndarr
 def write_part(
     path: Path,
     columns: Mapping[str, Sequence[str | int]],
-    block: Shaped[np.ndarray, "n s"] | None = None,
-    ranges: Ranges | None = None,
+    block: Float[np.ndarray, "n e"] | None = None,
+    form: Form | None = None,
 ) -> None:
     """Writes a table of `columns`, with vectors if they are given. Raises `OSError`.
 
     Args:
-      block: float32 vectors, or the result of `small_vectors.as_stored`.
-      ranges: the ranges of int8 vectors.
+      form: form in which to store the vectors; None: float32, as given.
     """
     import pyarrow
     from pyarrow import parquet
@@ -165,8 +167,10 @@ def write_part(
     kinds = {name: pyarrow.int64() if name in (START, END) else pyarrow.string() for name in columns}
     arrays = {name: pyarrow.array(cells, kinds[name]) for name, cells in columns.items()}
     if block is not None:
-        arrays[EMBEDDING] = pyarrow.FixedSizeListArray.from_arrays(arrow.of_numbers(block), block.shape[1])
-    table = pyarrow.table(arrays, metadata={RANGES: json.dumps(ranges)} if ranges else None)
+        stored = as_stored(form, block) if form else block
+        arrays[EMBEDDING] = pyarrow.FixedSizeListArray.from_arrays(arrow.of_numbers(stored), stored.shape[1])
+    metadata = {RANGES[form.dtype]: json.dumps(form.ranges)} if form and form.ranges else None
+    table = pyarrow.table(arrays, metadata=metadata)
     # Neither numbers nor sentences repeat much, so dictionary encoding would only cost time.
     parquet.write_table(table, path, use_dictionary=False)
 
@@ -174,10 +178,14 @@ def write_part(
 def write_whole(folder: Path, output: Path) -> None:
     """Writes the parts of a folder as one `.npy` or `.parquet` file; raises `InputError` if it cannot be written."""
     with writing(output):
-        if output.suffix == ".npy" and (ranges := form_of(folder).ranges):
-            output.unlink(missing_ok=True)  # first: old vectors must never lie beside new ranges
-            with drafted(ranges_file(output)) as draft, open(draft, "wb") as file:
-                np.save(file, np.asarray(ranges, np.float32))
+        if output.suffix == ".npy" and (form := form_of(folder)).dtype in (*RANGES, "binary"):
+            output.unlink(
+                missing_ok=True
+            )  # first: old vectors must never lie beside new ranges, nor new bits beside old ranges
+            ranges_file(output).unlink(missing_ok=True)
+            if form.ranges:
+                with drafted(ranges_file(output)) as draft, open(draft, "wb") as file:
+                    np.save(file, np.asarray(form.ranges, np.float32))
         with drafted(output) as draft:
             if output.suffix == ".parquet":
                 _write_parquet(folder, draft)

@@ -1,8 +1,8 @@
 """Scores vectors as an index stores them: `--dims` and `--dtypes` of `evaluate`.
 
 Sentences, both sides of a pair, and documents are stored, also those that `--index_model` reads. Queries of documents stay
-float, as when `jaxdistill.search` re-scores its candidates. The ranges of int8 come from a text in the package, so that they
-depend on no test set.
+float, as when `jaxdistill.search` re-scores its candidates. The ranges of int8 and centred come from a text in the package, so
+that they depend on no test set.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from jaxdistill.assets import HELDOUT
 from jaxdistill.core import Embed, InputError
 from jaxdistill.data.sources import read, split_specs
 from jaxdistill.evals.evaluation import IndexModel, InRoles, Model, records_digest
-from jaxdistill.ops.small_vectors import Form, as_read, check_packable, checked_dims, cut, ranges_of
+from jaxdistill.ops.small_vectors import STEPS, Form, as_read, check_packable, checked_dims, cut, ranges_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class SmallForm:
 
     def digests(self) -> list[str]:
         """Digests of what determines scores here."""
-        return [str(self), *[records_digest(calibration())] * (self.dtype == "int8")]
+        return [str(self), *[records_digest(calibration())] * (self.dtype in STEPS)]
 
     def of(self, model: Model, width: int) -> Model:
         """The model with vectors encoded to and decoded from this form.
@@ -47,8 +47,8 @@ class SmallForm:
 
             @cache
             def form() -> Form:
-                ranges = ranges_of(np.asarray(embed(calibration())), dims) if self.dtype == "int8" else None
-                return Form(dims=dims, dtype=self.dtype, ranges=ranges)
+                sample = np.asarray(embed(calibration())) if self.dtype in STEPS else np.empty((0, width))
+                return Form(dims=dims, dtype=self.dtype, ranges=ranges_of(sample, dims, self.dtype))
 
             return lambda other: lambda sentences: as_read(form(), np.asarray(other(sentences)))
 
@@ -66,7 +66,7 @@ def _cut_query(embed: Embed, dims: int, sentences: Sequence[str]) -> np.ndarray:
 
 @cache
 def calibration() -> list[str]:
-    """The sentences whose vectors determine the ranges of int8."""
+    """The sentences whose vectors determine the ranges of int8 and centred."""
     return [sentence for (sentence,) in read([HELDOUT])]
 
 

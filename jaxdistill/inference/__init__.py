@@ -139,8 +139,8 @@ class Embedder:
           normalize_embeddings: return vectors of unit length; applies after truncation.
           truncate_dim: return only this many leading dimensions, for a model trained with nested widths; None: all.
           dims: the same, but normalised to unit length, as `jaxdistill.encode` stores them; 0: all.
-          dtype: `float16`, `int8` or `binary` (eight numbers in a uint8), of vectors of unit length.
-          ranges: lowest and highest value of each dimension, [2, dims], which int8 needs; `jaxdistill.encode` stores them.
+          dtype: `float16`, `int8`, or `binary` or `centred` (eight numbers in a uint8), of vectors of unit length.
+          ranges: range of each dimension, [2, dims], which int8 and centred need; `jaxdistill.encode` stores them.
           params: other parameters of the same model, on the same mesh (a student in training).
 
         Raises:

@@ -21,7 +21,7 @@ from jaxdistill.evals.similarity import unit_rows
 from jaxdistill.inference import Embedder
 from jaxdistill.inference.to_file import chunking_for, encode_parts, origin_of
 from jaxdistill.ops.nearest import cosines_of_pairs, nearest, nearest_groups
-from jaxdistill.ops.small_vectors import as_read, cut
+from jaxdistill.ops.small_vectors import as_read, cut, is_packed
 from jaxdistill.paths import cache_folder
 
 RESCORE = 4
@@ -29,7 +29,7 @@ RESCORE = 4
 COMPARED = 8
 """Number of stored vectors that are compared with the model's own."""
 ALIKE, ALIKE_BITS = 0.99, 0.9
-"""Lowest cosine between two vectors of a sentence by one model in different precisions; lower for binary vectors, because
+"""Lowest cosine between two vectors of a sentence by one model in different precisions; lower for bits, because
 rounding may flip the bits of numbers near 0."""
 
 
@@ -72,7 +72,7 @@ def likeness(embedder: Embedder, vectors: Path, texts: Iterator[str], *, is_cut:
     own = as_read(form, own) if is_cut or form.dtype != "float32" else own
     rows = np.flatnonzero(own.any(axis=1) | known.any(axis=1))
     lowest = float(cosines_of_pairs(own, known, rows, rows).min()) if len(rows) else 1.0
-    return len(rows), None if lowest >= (ALIKE_BITS if form.dtype == "binary" else ALIKE) else lowest
+    return len(rows), None if lowest >= (ALIKE_BITS if is_packed(form.dtype) else ALIKE) else lowest
 
 
 def nearest_stored(

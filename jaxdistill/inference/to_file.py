@@ -24,14 +24,14 @@ from jaxdistill.data.vectors import EMBEDDING, checked_block, write_part, write_
 from jaxdistill.files import is_remote, is_special, local, refuse_overwriting, try_writing, without_links, writing
 from jaxdistill.files.buckets import Bucket
 from jaxdistill.inference import Embedder
-from jaxdistill.ops.small_vectors import Form, Ranges, as_ranges, as_stored, checked_dims, ranges_of
+from jaxdistill.ops.small_vectors import STEPS, Form, Ranges, as_ranges, checked_dims, ranges_of
 from jaxdistill.ops.unknown import unknown_id
 
 PART_ROWS = 8192
 """Sentences per part, which are in memory together: enough for grouping by length to leave little padding. A killed run
 repeats at most this many."""
 CALIBRATED = PART_ROWS
-"""Number of sentences, from the start of a text, whose vectors determine the ranges of int8."""
+"""Number of sentences, from the start of a text, whose vectors determine the ranges of int8 and centred."""
 FORMATS = (".npy", ".parquet")
 
 
@@ -95,7 +95,7 @@ def encode_file(
         and write their text, the id of the whole text, and their start and end in it.
       dims: number of leading dimensions to keep, normalised to unit length; 0: all.
       dtype: one of `small_vectors.STORED_AS`; for any but float32, vectors are normalised to unit length first.
-      calibrate: text whose first `CALIBRATED` sentences determine the ranges of int8; empty: the text `specs`.
+      calibrate: text whose first `CALIBRATED` sentences determine the ranges of int8 and centred; empty: the text `specs`.
       part_rows: number of sentences computed and written together; a killed call repeats at most this many.
 
     Raises:
@@ -109,8 +109,11 @@ def encode_file(
     prefix = embedder.prefix(prompt_name, role)
     text = Corpus(specs, column, chunking_for(embedder, chunk_tokens, prefix) if chunk_tokens else None)
     checked_dims(dims, embedder.width, dtype)
-    if calibrate and dtype != "int8":
-        raise InputError(f"--calibrate determines the ranges of int8, not of {dtype}; omit it, or give --dtype=int8.")
+    if calibrate and dtype not in STEPS:
+        raise InputError(
+            f"--calibrate determines the ranges of {' and '.join(STEPS)}, not of {dtype}; omit it, or give "
+            f"--dtype={'centred' if dtype == 'binary' else 'int8'}."
+        )
     sample = Corpus(calibrate, column, text.chunking) if calibrate else text
     with processes.agreed() as origin:
         origin |= origin_of(embedder, text, column=column, prefix=prefix)
@@ -138,12 +141,12 @@ def _form(
     if not dims and dtype == "float32":
         return None
     kept, ranges = dims or embedder.width, None
-    if dtype == "int8":
+    if dtype in STEPS:
         numbers = None
         if processes.is_first():  # alone: other processes' ranges may differ by rounding, and so may other devices'
             noted = begun()
             is_same = (noted.get("dims"), noted.get("dtype")) == (kept, dtype)
-            numbers = noted["ranges"] if is_same else _ranges(embedder, sample, prefix, kept)
+            numbers = noted["ranges"] if is_same else _ranges(embedder, sample, prefix, kept, dtype)
         ranges = as_ranges(processes.gathered(numbers)[0])
     return Form(dims=kept, dtype=dtype, ranges=ranges)
 
@@ -156,10 +159,10 @@ def _begun_form(parts: Path | Bucket, origin: Mapping[str, Any]) -> Mapping[str,
     return noted.get("form", {}) if noted == {**noted, **origin} else {}
 
 
-def _ranges(embedder: Embedder, sample: Corpus, prefix: str, dims: int) -> Ranges:
+def _ranges(embedder: Embedder, sample: Corpus, prefix: str, dims: int, dtype: str) -> Ranges | None:
     texts = [prefix + passage.text for passage in islice(sample.passages(), CALIBRATED)]
     ids = [np.asarray(encoding.ids, np.int32) for encoding in embedder.model.encodings(texts)]
-    return ranges_of(checked_block(embedder.encode_ids(ids), 0, embedder.width), dims)
+    return ranges_of(checked_block(embedder.encode_ids(ids), 0, embedder.width), dims, dtype)
 
 
 def _encode_whole(
@@ -263,9 +266,7 @@ def _part(
         "tokens": sum(map(len, ids)),
     }
     cells = {name: [getattr(passage, name) for passage in passages] for name in columns}
-    if form is None:
-        return partial(write_part, columns=cells, block=block), counts
-    return partial(write_part, columns=cells, block=as_stored(form, block), ranges=form.ranges), counts
+    return partial(write_part, columns=cells, block=block, form=form), counts
 
 
 def chunking_for(embedder: Embedder, chunk_tokens: int, prefix: str) -> Chunking:

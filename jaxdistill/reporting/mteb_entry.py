@@ -66,5 +66,6 @@ def mteb_entry(model: SentenceModel, facts: Facts, *, hub_name: str, forms: Iter
         "training_datasets": None,
         "adapted_from": next((one for one in bases if one in origin.student), bases[0] if bases else None),
         "model_type": ["cross-encoder" if definition.reads_pairs else "dense"],
-        **({} if facts.index.vectors == "float" else {"output_dtypes": ["float32", facts.index.vectors]}),
+        # MTEB makes small vectors by itself, and centres none.
+        **({"output_dtypes": ["float32", facts.index.vectors]} if facts.index.vectors in ("int8", "binary") else {}),
     }

@@ -25,6 +25,7 @@ from jaxtyping import Float
 from jaxdistill.core import Array, Encoded, InputError, Params, Sizes
 from jaxdistill.objectives.parts.rounded import Rounding, rounded
 from jaxdistill.objectives.parts.wrapped import Wrapped
+from jaxdistill.ops.small_vectors import STEPS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,8 +39,8 @@ class Nested(Wrapped):
 
     @property
     def couples_examples(self) -> bool:
-        """Also True for `int8`, whose ranges come from the whole batch."""
-        return self.objective.couples_examples or self.vectors == "int8"
+        """Also True for `int8` and `centred`, whose ranges come from the whole batch."""
+        return self.objective.couples_examples or self.vectors in STEPS
 
     @property
     def _projected(self) -> bool:

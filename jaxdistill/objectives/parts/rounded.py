@@ -2,6 +2,8 @@
 
     int8      divides each dimension's range in the batch into 255 equal steps; a number becomes the middle of its step
     binary    1 / sqrt(width) for a number above 0, -1 / sqrt(width) otherwise
+    centred   each dimension's mean in the batch, plus its mean absolute deviation for a number above the mean, minus it
+              otherwise
 
 sentence-transformers' `quantize_embeddings` rounds the same way (`int8` and `ubinary`), with ranges from a sample of
 vectors. Vectors are rounded at unit length, then scaled back to their own length for objectives that compare lengths.
@@ -22,7 +24,7 @@ from jaxdistill.core import Array
 from jaxdistill.ops.similarity import unit
 from jaxdistill.ops.small_vectors import STEPS
 
-Rounding = Literal["float", "int8", "binary"]
+Rounding = Literal["float", "int8", "binary", "centred"]
 
 
 def rounded(vectors: Float[Array, "b v e"], form: Rounding) -> Float[Array, "b v e"]:
@@ -31,7 +33,7 @@ def rounded(vectors: Float[Array, "b v e"], form: Rounding) -> Float[Array, "b v
         return vectors
     lengths = jnp.sqrt(jnp.sum(jnp.square(vectors), axis=-1, keepdims=True))
     numbers = unit(vectors)
-    numbers = _signs(numbers) if form == "binary" else _middles(numbers)
+    numbers = ROUNDED[form](numbers)
     return vectors + jax.lax.stop_gradient(numbers * lengths - vectors)
 
 
@@ -41,6 +43,16 @@ def _signs(numbers: Float[Array, "b v e"]) -> Float[Array, "b v e"]:
 
 def _middles(numbers: Float[Array, "b v e"]) -> Float[Array, "b v e"]:
     lowest, highest = (bound(numbers, axis=(0, 1), keepdims=True) for bound in (jnp.min, jnp.max))
-    steps = (highest - lowest) / STEPS
+    last = STEPS["int8"] - 1  # of the highest number too
+    steps = (highest - lowest) / (last + 1)
     codes = jnp.floor((numbers - lowest) / jnp.where(steps == 0, 1.0, steps))
-    return lowest + (jnp.minimum(codes, STEPS - 1) + 0.5) * steps  # the highest number is in the last step
+    return lowest + (jnp.minimum(codes, last) + 0.5) * steps
+
+
+def _around_means(numbers: Float[Array, "b v e"]) -> Float[Array, "b v e"]:
+    means = jnp.mean(numbers, axis=(0, 1), keepdims=True)
+    away = jnp.mean(jnp.abs(numbers - means), axis=(0, 1), keepdims=True)
+    return means + jnp.where(numbers > means, away, -away)
+
+
+ROUNDED = {"int8": _middles, "binary": _signs, "centred": _around_means}
