@@ -1,10 +1,10 @@
 """Splits long texts into chunks of whole sentences whose lengths, in tokens, are drawn at random."""
 
+import dataclasses
 import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise, tee
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from jaxdistill.data.sentence_ends import sentence_ends
 from jaxdistill.files.reading import foreign_errors
 
-VERSION = 1
+VERSION = 2
 """Version of the splitting, part of the digest; bump if the same text gives other chunks."""
 MEASURED_CHARACTERS = 1 << 20
 """Characters tokenised at a time."""
@@ -31,7 +31,7 @@ class _Stops(NamedTuple):
     """Number of the text's tokens before each place."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Chunking:
     """How texts are split.
 
@@ -65,11 +65,26 @@ class Chunking:
         for batch in _batches(texts):
             with foreign_errors("the tokenizer cannot read the text"):
                 encodings = tokenizer.encode_batch(batch, add_special_tokens=False)
+            found = []
             for text, encoding in zip(batch, encodings, strict=True):
                 ends = np.fromiter((end for _, end in encoding.offsets), np.int64, len(encoding))
                 cuts = self._cuts(text, np.maximum.accumulate(ends)) if len(ends) else []
                 trimmed = (_trimmed(text, *cut) for cut in pairwise([0, *cuts]))
-                yield [(start, end) for start, end in trimmed if start < end]
+                found.append([(start, end) for start, end in trimmed if start < end])
+            # A word at the beginning of a chunk, without a space before it, may have more tokens than it had in the text.
+            chunks = [text[slice(*span)] for text, spans in zip(batch, found, strict=True) for span in spans]
+            counts = map(len, tokenizer.encode_batch(chunks, add_special_tokens=False))
+            for text, spans in zip(batch, found, strict=True):
+                yield [part for span in spans for part in self._shortened(text, span, next(counts))]
+
+    def _shortened(self, text: str, span: tuple[int, int], tokens: int) -> list[tuple[int, int]]:
+        """The span, or parts of it if its `tokens` are too many."""
+        if tokens <= self.most or self.most == 1:  # a character may have more tokens than any limit
+            return [span]
+        start, end = span
+        shorter = dataclasses.replace(self, most=max(2 * self.most - tokens, 1), least=0)
+        [parts] = shorter.spans([text[start:end]])
+        return [(start + first, start + last) for first, last in parts]
 
     def _cuts(self, text: str, token_ends: Integer[np.ndarray, " t"]) -> list[int]:
         """Ends of a text's chunks, in characters.

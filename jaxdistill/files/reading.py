@@ -158,7 +158,7 @@ def lines(path: Path, file: Readable, limit_bytes: int = LINE_BYTES) -> Iterator
             encoding = "utf-16" if line.startswith(UTF_16) else "latin1"
             raise InputError(
                 f"{path}:{number} is not UTF-8 (byte {line[error.start]:#04x} at {error.start}); "
-                f"convert the file, for instance with iconv -f {encoding} -t utf-8."
+                f"convert the file from its own encoding, for instance with iconv -f {encoding} -t utf-8."
             ) from None
 
 
