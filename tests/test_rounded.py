@@ -1,5 +1,7 @@
 """`student.vectors`: the objective sees vectors as an index stores them, and its gradient passes the rounding."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -7,11 +9,16 @@ import torch.nn.functional as F
 from sentence_transformers import quantize_embeddings
 
 from jaxdistill.core import Encoded
+from jaxdistill.evals import dev_metric
+from jaxdistill.evals.beir import RetrievalSet
+from jaxdistill.evals.pairs import GradedPairs
+from jaxdistill.evals.small_forms import calibration
 from jaxdistill.objectives.ckd import CKD
 from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.objectives.parts.nested import Nested
 from jaxdistill.objectives.parts.rounded import rounded
 from jaxdistill.ops.small_vectors import STEPS, Form, as_read, ranges_of
+from jaxdistill.training.setup import dev
 
 from objective_cases import CKD_OPTIONS, EMBEDDING, encoded, start, value_and_gradient
 
@@ -95,3 +102,30 @@ def test_int8_and_centred_take_their_ranges_from_the_whole_batch():
     assert Nested(objective=PLAIN, dims=(), targets="projected", vectors="int8").couples_examples
     assert Nested(objective=PLAIN, dims=(), targets="projected", vectors="centred").couples_examples
     assert not Nested(objective=PLAIN, dims=(), targets="projected", vectors="binary").couples_examples
+
+
+@pytest.mark.parametrize("form", ["float", "int8", "binary", "centred"])
+def test_dev_evaluations_score_the_vectors_as_they_are_stored(monkeypatch, form):
+    rng, known = np.random.default_rng(3), {}
+
+    def embed(sentences, *, role=""):
+        return np.stack([known.setdefault((one, role), rng.standard_normal(16) + 1) for one in sentences])
+
+    texts = [f"text {row}" for row in range(20)]
+    asked, found = {f"q{row}": f"question {row}" for row in range(10)}, dict(zip(texts, texts, strict=True))
+    judged = {f"q{row}": {f"text {row}": 1} for row in range(10)}
+    retrieval = RetrievalSet(name="own", split="dev", queries=asked, documents=found, judged=judged, also_documents=())
+    graded = GradedPairs(name="own", first=tuple(texts[:10]), second=tuple(texts[10:]), scores=np.arange(10.0))
+    own = dev.OwnSets(graded, [retrieval], [])
+    monkeypatch.setattr(dev, "dev_agreement", lambda *_: None)
+    monkeypatch.setattr(dev, "sts_data_folder", lambda: None)
+    options = SimpleNamespace(evals=SimpleNamespace(best=""), student=SimpleNamespace(vectors=form))
+    tasks = dev.dev_tasks(options, None, own, np.empty(0, np.int64))
+    dtype = "float32" if form == "float" else form
+    sample = embed(calibration()) if dtype in STEPS else np.empty((0, 16))
+    stored = Form(dims=16, dtype=dtype, ranges=ranges_of(sample, 16, dtype))
+    for metric, task in dev_metric.available_tasks(
+        data_folder=None, graded=own.pairs, agreement_task=None, retrieval=own.retrieval
+    ).items():
+        expected = task(lambda sentences, **roles: as_read(stored, embed(sentences, **roles)))
+        assert tasks[metric](embed) == pytest.approx(expected)

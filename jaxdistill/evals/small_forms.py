@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -41,23 +42,27 @@ class SmallForm:
           InputError: vectors of `width` numbers cannot have this form.
         """
         dims = checked_dims(self.dims, width, self.dtype)
-
-        def stored(embed: Embed) -> Callable[[Embed], Embed]:
-            """Gives vectors of the model of `embed`, which determines the ranges, this form."""
-
-            @cache
-            def form() -> Form:
-                sample = np.asarray(embed(calibration())) if self.dtype in STEPS else np.empty((0, width))
-                return Form(dims=dims, dtype=self.dtype, ranges=ranges_of(sample, dims, self.dtype))
-
-            return lambda other: lambda sentences: as_read(form(), np.asarray(other(sentences)))
-
-        own = stored(model.embed)
+        own = self.stored(model.embed)
         in_roles = model.in_roles and InRoles(
             query=partial(_cut_query, model.in_roles.query, dims), document=own(model.in_roles.document)
         )
-        index = model.index and IndexModel(*map(stored(model.index.embed), model.index))
+        index = model.index and IndexModel(*map(self.stored(model.index.embed), model.index))
         return replace(model, embed=own(model.embed), in_roles=in_roles, index=index)
+
+    def stored(self, embed: Embed) -> Callable[[Embed], Embed]:
+        """Returns a function that gives an embed this form, with the ranges of the vectors of `embed`."""
+
+        @cache
+        def form(width: int) -> Form:
+            sample = np.asarray(embed(calibration())) if self.dtype in STEPS else np.empty((0, width))
+            dims = self.dims or width
+            return Form(dims=dims, dtype=self.dtype, ranges=ranges_of(sample, dims, self.dtype))
+
+        def encoded(other: Embed, sentences: Sequence[str], **roles: Any) -> np.ndarray:
+            vectors = np.asarray(other(sentences, **roles))
+            return as_read(form(vectors.shape[1]), vectors)
+
+        return lambda other: partial(encoded, other)
 
 
 def _cut_query(embed: Embed, dims: int, sentences: Sequence[str]) -> np.ndarray:

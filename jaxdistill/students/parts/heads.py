@@ -36,9 +36,10 @@ class Headed(Student):
     """Target of a nested width. `truncated`: the teacher's vectors cut to that width. `projected`: the teacher's full
     vectors, reached through one matrix per width that is not exported."""
     vectors: Rounding = "float"
-    """How an index will store the vectors; the objective sees them rounded so, at every nested width. `float`: not rounded.
+    """How an index will store the vectors; objective and dev evaluations see them rounded so. `float`: not rounded.
     `int8`: one byte per number, 255 steps over each dimension's range. `binary`: one bit per number, its sign. `centred`:
-    the sign after each dimension's mean is subtracted. The export gives float vectors in any case."""
+    the sign after each dimension's mean is subtracted. Each nested width is rounded by itself. The export gives float vectors
+    in any case."""
 
     unread_if = {"head_init": ("head", "none"), "keep_head": ("head", "none"), "dims_targets": ("dims", ())}
 

@@ -4,7 +4,8 @@ import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Integer
@@ -18,6 +19,7 @@ from jaxdistill.evals import agreement, beir, beir_files, dev_metric, entity, pa
 from jaxdistill.evals.beir import RetrievalSet
 from jaxdistill.evals.beir_files import SetFiles
 from jaxdistill.evals.entity import EntitySet
+from jaxdistill.evals.small_forms import SmallForm
 from jaxdistill.students.parts.student import numbers_of
 from jaxdistill.training.setup.targets import Targets
 
@@ -36,8 +38,8 @@ class OwnSets(NamedTuple):
 def dev_tasks(
     config: Config, targets: Targets, own: OwnSets, held_out: Integer[np.ndarray, " n"]
 ) -> Mapping[str, Task]:
-    """Maps each dev metric to its evaluation; the preferred metric comes first."""
-    return dev_metric.available_tasks(
+    """Maps each dev metric to its evaluation, of vectors as `student.vectors` stores them; the preferred metric comes first."""
+    tasks = dev_metric.available_tasks(
         data_folder=sts_data_folder(),
         graded=own.pairs,
         retrieval=own.retrieval,
@@ -45,6 +47,14 @@ def dev_tasks(
         agreement_task=dev_agreement(config, targets, held_out),
         best=config.evals.best,
     )
+    if config.student.vectors == "float":
+        return tasks
+    form = SmallForm(dims=0, dtype=config.student.vectors)
+    return {metric: partial(_of_stored, task, form) for metric, task in tasks.items()}
+
+
+def _of_stored(task: Task, form: SmallForm, embed: Any) -> Mapping[str, float]:
+    return task(form.stored(embed)(embed))
 
 
 def dev_agreement(config: Config, targets: Targets, held_out: Integer[np.ndarray, " n"]) -> Task | None:
