@@ -11,7 +11,7 @@ from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.inference import Embedder
-from jaxdistill.students.parts.fitted import least_squares
+from jaxdistill.students.parts.heads import least_squares
 from jaxdistill.teachers.several import Several
 from jaxdistill.teachers.stored import Stored
 from jaxdistill.training.setup.build import build
