@@ -2,7 +2,7 @@
 
     python benchmarks/rounded_vectors.py --data=DATA --sets=cranfield,cisi --dims=128,384 MODEL ...
 
-int8 and centred take their ranges from the documents, or from the first 8,192 lines of `--calibrate=TEXT`. Rescored, the first
+int8 and centred take their ranges from the documents, or from 8,192 lines of `--calibrate=TEXT`. Rescored, the first
 40 documents by binary vectors are ordered again, by the float vector of the query with the binary ones (`asymmetric`), or with
 all numbers of the float ones (`full`), as are those of int8 and centred. `Hamming` compares centred bits with the query's.
 """

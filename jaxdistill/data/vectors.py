@@ -179,9 +179,8 @@ def write_whole(folder: Path, output: Path) -> None:
     """Writes the parts of a folder as one `.npy` or `.parquet` file; raises `InputError` if it cannot be written."""
     with writing(output):
         if output.suffix == ".npy" and (form := form_of(folder)).dtype in (*RANGES, "binary"):
-            output.unlink(
-                missing_ok=True
-            )  # first: old vectors must never lie beside new ranges, nor new bits beside old ranges
+            # First: old vectors must never lie beside new ranges, nor new bits beside old ones.
+            output.unlink(missing_ok=True)
             ranges_file(output).unlink(missing_ok=True)
             if form.ranges:
                 with drafted(ranges_file(output)) as draft, open(draft, "wb") as file:
