@@ -18,9 +18,8 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill import exports
-from jaxdistill.checkpoints.folder import check_exportable, save, write_json
+from jaxdistill.checkpoints.folder import check_exportable, save, save_router, write_json
 from jaxdistill.checkpoints.model import SentenceModel, load_model
-from jaxdistill.checkpoints.router import save_router
 from jaxdistill.core import InputError
 from jaxdistill.evals.similarity import unit_rows
 from jaxdistill.exports import demo
