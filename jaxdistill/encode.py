@@ -155,6 +155,8 @@ def _encode(given: argparse.Namespace) -> None:
         f"each, multiplied in {embedder.compute_dtype.name}"
     )
     print(f"{counts.unknown / max(counts.tokens, 1):.2%} of {counts.tokens:,} tokens are unknown to the tokenizer")
+    if advice := counts.advice(dims):
+        print(advice)
     if loss := counts.loss(embedder.model.max_length, chunk_tokens=given.chunk_tokens):
         print(loss)
 

@@ -139,6 +139,19 @@ def test_files_tables_and_the_python_api_hold_the_same_bytes(model, text, tmp_pa
     np.testing.assert_array_equal(called, read[0])
 
 
+@pytest.mark.parametrize("rows", [99, 100])
+def test_plain_bits_that_say_little_are_advised_against(model, tmp_path, capsys, rows):
+    sentences = made_up(rows, words=3)
+    (tmp_path / "text.txt").write_text("\n".join(sentences) + "\n")
+    above = np.mean(load(model, precision="float32").encode(sentences) > 0, axis=0)
+    share = np.mean((above < 0.1) | (above > 0.9))
+    assert share > 0.2  # a random model's vectors lie in a cone
+    for dtype in ("binary", "centred"):
+        written(model, tmp_path / "text.txt", tmp_path / "v.npy", f"--dtype={dtype}")
+        said = f"{share:.0%} of the numbers have the same sign in nine of ten texts" in capsys.readouterr().out
+        assert said == (dtype == "binary" and rows == 100)
+
+
 def test_new_bits_never_lie_beside_the_ranges_of_old_ones(model, text, tmp_path):
     for dtype in ("centred", "binary", "int8", "binary"):
         written(model, text, tmp_path / "v.npy", f"--dtype={dtype}")

@@ -32,6 +32,8 @@ PART_ROWS = 8192
 repeats at most this many."""
 CALIBRATED = PART_ROWS
 """Number of sentences, from the start of a text, whose vectors determine the ranges of int8 and centred."""
+LEAST_FOR_ADVICE = 100
+"""Number of sentences from which on the signs of their numbers tell something about the model."""
 FORMATS = (".npy", ".parquet")
 
 
@@ -47,6 +49,18 @@ class Written(NamedTuple):
     unknown: int
     """Number of unknown tokens."""
     tokens: int
+    one_sided: int
+    """Number of `binary` bits in dimensions whose bit is the same in nine of ten sentences of a part; 0 for other dtypes."""
+
+    def advice(self, dims: int) -> str:
+        """A line that advises against plain bits if many of them say little; else empty."""
+        share = self.one_sided / max(self.sentences * dims, 1)
+        if self.sentences < LEAST_FOR_ADVICE or share < 0.2:
+            return ""
+        return (
+            f"{share:.0%} of the numbers have the same sign in nine of ten texts, so their bits say little; --dtype=centred "
+            "subtracts the mean first"
+        )
 
     def loss(self, longest: int, *, chunk_tokens: int = 0) -> str:
         """A line that says how much was cut off, and which option avoids it; empty if nothing was.
@@ -264,7 +278,11 @@ def _part(
         ),
         "unknown": sum(int((row == unknown).sum()) for row in ids),
         "tokens": sum(map(len, ids)),
+        "one_sided": 0,
     }
+    if form and form.dtype == "binary":
+        above = np.mean(block[:, : form.dims] > 0, axis=0)
+        counts["one_sided"] = len(block) * int(np.sum(np.abs(above - 0.5) > 0.4))
     cells = {name: [getattr(passage, name) for passage in passages] for name in columns}
     return partial(write_part, columns=cells, block=block, form=form), counts
 
