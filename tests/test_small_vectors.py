@@ -176,7 +176,7 @@ def test_a_killed_int8_run_goes_on_with_the_same_ranges(model, text, tmp_path, m
         with pytest.raises(KeyboardInterrupt):
             to_file.encode_file(embedder, [text], tmp_path / "killed.npy", **options)
     assert len([*(tmp_path / ".killed.npy.parts").glob("part-*")]) == 2
-    monkeypatch.setattr(to_file, "_ranges", None)  # another device might round them otherwise
+    monkeypatch.setattr(to_file, "_sampled_vectors", None)  # another device might round them otherwise
     written = []
     keep = vectors.write_part
     monkeypatch.setattr(to_file, "write_part", lambda path, **given: written.append(path) or keep(path, **given))
@@ -187,7 +187,7 @@ def test_a_killed_int8_run_goes_on_with_the_same_ranges(model, text, tmp_path, m
 
 
 def test_the_first_process_alone_computes_the_ranges_of_int8(model, text, tmp_path, monkeypatch):
-    monkeypatch.setattr(to_file, "_ranges", None)
+    monkeypatch.setattr(to_file, "_sampled_vectors", None)
     monkeypatch.setattr(to_file.processes, "is_first", lambda: False)
     ranges = [[-1.0] * 16, [1.0] * 16]
     monkeypatch.setattr(to_file.processes, "gathered", lambda own: [ranges if own is None else own])
@@ -334,7 +334,7 @@ def test_a_teachers_index_has_the_same_form_with_ranges_of_its_own(model, tmp_pa
         (encode, ["--dims=17"], "dims=17 must be from 1 to 16, the width of the model's vectors."),
         (encode, ["--dtype=binary", "--dims=12"], "dims=12 must be a multiple of 8."),
         (encode, ["--dtype=int4"], "int4"),
-        (encode, ["--calibrate=text.txt"], "--calibrate determines the ranges of int8 and centred, not of float32"),
+        (encode, ["--calibrate=text.txt"], "--calibrate determines ranges, which float32 does not have"),
         (encode, ["--calibrate=text.txt", "--dtype=binary"], "omit it, or give --dtype=centred."),
         (encode, ["--dtype=int8", "--calibrate=absent.txt"], "absent.txt does not exist"),
         (encode, ["--dtype=int8", "--output=s3://bucket/v.npy"], "cannot store the ranges of int8"),

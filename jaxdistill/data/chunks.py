@@ -65,16 +65,16 @@ class Chunking:
         for batch in _batches(texts):
             with foreign_errors("the tokenizer cannot read the text"):
                 encodings = tokenizer.encode_batch(batch, add_special_tokens=False)
-            found = []
+            of_texts = []
             for text, encoding in zip(batch, encodings, strict=True):
                 ends = np.fromiter((end for _, end in encoding.offsets), np.int64, len(encoding))
                 cuts = self._cuts(text, np.maximum.accumulate(ends)) if len(ends) else []
                 trimmed = (_trimmed(text, *cut) for cut in pairwise([0, *cuts]))
-                found.append([(start, end) for start, end in trimmed if start < end])
+                of_texts.append([(start, end) for start, end in trimmed if start < end])
             # A word at the beginning of a chunk, without a space before it, may have more tokens than it had in the text.
-            chunks = [text[slice(*span)] for text, spans in zip(batch, found, strict=True) for span in spans]
+            chunks = [text[slice(*span)] for text, spans in zip(batch, of_texts, strict=True) for span in spans]
             counts = map(len, tokenizer.encode_batch(chunks, add_special_tokens=False))
-            for text, spans in zip(batch, found, strict=True):
+            for text, spans in zip(batch, of_texts, strict=True):
                 yield [part for span in spans for part in self._shortened(text, span, next(counts))]
 
     def _shortened(self, text: str, span: tuple[int, int], tokens: int) -> list[tuple[int, int]]:

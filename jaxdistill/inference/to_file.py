@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from jaxdistill.bars import Advance
 from jaxdistill.cluster import processes
@@ -24,7 +25,7 @@ from jaxdistill.data.vectors import EMBEDDING, checked_block, write_part, write_
 from jaxdistill.files import is_remote, is_special, local, refuse_overwriting, try_writing, without_links, writing
 from jaxdistill.files.buckets import Bucket
 from jaxdistill.inference import Embedder
-from jaxdistill.ops.small_vectors import STEPS, Form, Ranges, as_ranges, checked_dims, ranges_of
+from jaxdistill.ops.small_vectors import STEPS, Form, as_ranges, checked_dims, ranges_of
 from jaxdistill.ops.unknown import unknown_id
 
 PART_ROWS = 8192
@@ -124,10 +125,7 @@ def encode_file(
     text = Corpus(specs, column, chunking_for(embedder, chunk_tokens, prefix) if chunk_tokens else None)
     checked_dims(dims, embedder.width, dtype)
     if calibrate and dtype not in STEPS:
-        raise InputError(
-            f"--calibrate determines the ranges of {' and '.join(STEPS)}, not of {dtype}; omit it, or give "
-            f"--dtype={'centred' if dtype == 'binary' else 'int8'}."
-        )
+        raise _without_ranges(dtype)
     sample = Corpus(calibrate, column, text.chunking) if calibrate else text
     with processes.agreed() as origin:
         origin |= origin_of(embedder, text, column=column, prefix=prefix)
@@ -142,6 +140,11 @@ def encode_file(
     if whole:
         return _encode_whole(embedder, text, whole, origin, wants_text=wants_text, **options)
     return encode_parts(embedder, text, place, origin, columns=_columns(text, wants_text), **options)
+
+
+def _without_ranges(dtype: str) -> InputError:
+    other = "centred" if dtype == "binary" else "int8"
+    return InputError(f"--calibrate determines ranges, which {dtype} does not have; omit it, or give --dtype={other}.")
 
 
 def _form(
@@ -160,7 +163,7 @@ def _form(
         if processes.is_first():  # alone: other processes' ranges may differ by rounding, and so may other devices'
             noted = begun()
             is_same = (noted.get("dims"), noted.get("dtype")) == (kept, dtype)
-            numbers = noted["ranges"] if is_same else _ranges(embedder, sample, prefix, kept, dtype)
+            numbers = noted["ranges"] if is_same else ranges_of(_sampled_vectors(embedder, sample, prefix), kept, dtype)
         ranges = as_ranges(processes.gathered(numbers)[0])
     return Form(dims=kept, dtype=dtype, ranges=ranges)
 
@@ -173,10 +176,10 @@ def _begun_form(parts: Path | Bucket, origin: Mapping[str, Any]) -> Mapping[str,
     return noted.get("form", {}) if noted == {**noted, **origin} else {}
 
 
-def _ranges(embedder: Embedder, sample: Corpus, prefix: str, dims: int, dtype: str) -> Ranges | None:
+def _sampled_vectors(embedder: Embedder, sample: Corpus, prefix: str) -> Float[np.ndarray, "n e"]:
     texts = [prefix + passage.text for passage in islice(sample.passages(), CALIBRATED)]
     ids = [np.asarray(encoding.ids, np.int32) for encoding in embedder.model.encodings(texts)]
-    return ranges_of(checked_block(embedder.encode_ids(ids), 0, embedder.width), dims, dtype)
+    return checked_block(embedder.encode_ids(ids), 0, embedder.width)
 
 
 def _encode_whole(
