@@ -21,7 +21,7 @@ l6:labelled, l3:labelled, compact:labelled   adds CoSENT on graded pairs as the 
             (the others have one stage more): --config.stage2.data.text=pairs.tsv --config.stage2.teacher.file=scores.npy
 l6:tuned, l3:tuned, compact:tuned, static:tuned   gte-small learns the graded pairs first, and then teaches:
             --config.stage1.data.text=pairs.tsv --config.stage1.teacher.file=scores.npy. All but static:tuned learn the pairs
-            too, in a last stage with the same two options. l6:tuned and l3:tuned have not been trained yet
+            too, in a last stage with the same two options
 domain      400 steps on passages of one subject, without labels, from l6 or another student of gte-small:
             --config.student.model=runs/l6/export --config.data.text=PASSAGES,OTHER. OTHER is other text, for what the student
             should not forget; 40 % of the rows are from there
