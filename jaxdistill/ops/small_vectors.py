@@ -134,15 +134,13 @@ def as_stored(form: Form, rows: Float[np.ndarray, "n e"]) -> Shaped[np.ndarray, 
 
 def floats(form: Form, rows: Shaped[np.ndarray, "n s"]) -> Float[np.ndarray, "n d"]:
     """Decodes stored vectors, not of unit length: +1 and -1 for `binary`, and for forms with ranges the middles of steps."""
-    if is_packed(form.dtype):
-        codes = np.unpackbits(rows, axis=1, count=form.dims).astype(np.float32)
-        if form.ranges is None:
-            return codes * 2 - 1
-    elif form.ranges is None:
+    codes = np.unpackbits(rows, axis=1, count=form.dims) if is_packed(form.dtype) else rows
+    if form.dtype == "binary":
+        return codes.astype(np.float32) * 2 - 1
+    if form.ranges is None:
         return rows
-    else:
-        last = STEPS[form.dtype] - 1  # to which a range's highest number belongs
-        codes = np.minimum(rows.astype(np.float32) + 128, last)
+    if form.dtype == "int8":
+        codes = np.minimum(rows.astype(np.float32) + 128, STEPS["int8"] - 1)  # the highest number is in the last step
     lowest, steps = _lowest_and_steps(form)
     return lowest + (codes + np.float32(0.5)) * steps
 
