@@ -195,8 +195,8 @@ def test_translations_have_a_table_of_their_own(tiny, tiny_data, tmp_path, capsy
         ),
         (["--tasks=sts", "--query_prompt=ask:"], "--query_prompt=ask: is read by --tasks=documents"),
         (["--tasks=retrieval", "--reranker=x"], "--reranker=x is read by --tasks=documents"),
-        (["--tasks=sts,retrieval", "--entities=absent.tsv"], "--entities=absent.tsv is no file"),
-        (["--tasks=sts,pairs", "--pairs=absent.tsv"], "--pairs=absent.tsv is no file"),
+        (["--tasks=sts,retrieval", "--entities=absent.tsv"], "--entities: absent.tsv does not exist"),
+        (["--tasks=sts,pairs", "--pairs=absent.tsv"], "--pairs: absent.tsv does not exist"),
         (["--batch_size=0"], "--batch_size: 0 must be at least 1"),
         (["--batch_size=many"], "--batch_size: invalid positive value: 'many'"),
     ],
@@ -285,6 +285,14 @@ def test_a_tilde_is_the_home_folder(tiny, tiny_data, tmp_path, monkeypatch):
     assert json.loads((tmp_path / "x.json").read_text())["data"] == str(tiny_data)
     evaluate.main(["--model=~/tiny", "--tasks=sts-b", "--data=~/data/sts", "--out=~/new/"])
     assert (tmp_path / "new" / "index.html").is_file() and not (tiny_data / "~").exists()
+
+
+def test_pairs_and_entities_may_be_globs_and_files_of_a_package(tiny, tmp_path):
+    (tmp_path / "places.en.tsv").write_text("query\tentity\tlabel\nrome\tRoma\t1\nparis\tParis\t1\n")
+    given = ["--pairs=package:jaxdistill/assets/graded_pairs.tsv", f"--entities={tmp_path}/*.en.tsv"]
+    evaluate.main([f"--model={tiny}", *given, f"--out={tmp_path / 'x.json'}"])
+    (row,) = json.loads((tmp_path / "x.json").read_text())["models"]
+    assert row["scores"]["entity/en recall@5"] == 1 and "pairs" in row["scores"]
 
 
 def test_brackets_in_the_name_of_a_model_are_no_markup(tiny_data, tmp_path, capsys):

@@ -132,6 +132,23 @@ def source_files(spec: str) -> list[Path]:
     raise InputError(f"{spec} does not exist; name a file, a glob, hf:NAME:SPLIT:COLUMN or tfds:NAME:SPLIT:COLUMN.")
 
 
+def files_of(option: str, specs: Sequence[str]) -> list[Path]:
+    """The files that the specs of an option name; its errors name the option."""
+    try:
+        return [path for spec in specs for path in source_files(spec)]
+    except InputError as error:
+        raise InputError(f"{option}: {error}") from None
+
+
+def file_of(option: str, spec: str) -> Path:
+    """The one file that an option names."""
+    files = files_of(option, [spec])
+    if len(files) != 1:
+        names = ", ".join(path.name for path in files)
+        raise InputError(f"{option}={spec} is {len(files)} files ({names:.100}); name one of them.")
+    return files[0]
+
+
 def _whole_files(spec: str) -> list[Path]:
     folder = os.path.expanduser(spec)
     return source_files(os.path.join(glob.escape(folder), "**", "*") if os.path.isdir(folder) else spec)

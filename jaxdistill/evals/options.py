@@ -5,18 +5,16 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from jaxdistill.cli import Parser, any_path, local_path
 from jaxdistill.cluster import processes
 from jaxdistill.core import InputError, Split
-from jaxdistill.data.sources import split_specs
+from jaxdistill.data.sources import file_of, files_of, split_specs
 from jaxdistill.evals import documents, pairs, suite
 from jaxdistill.evals.beir_files import SPLITS
 from jaxdistill.evals.evaluation import Sources, Unit
 from jaxdistill.evals.in_memory import InMemory
 from jaxdistill.ops.small_vectors import STORED_AS
-from jaxdistill.paths import fetched
 
 SPLIT: Split = "test"
 """Default split of judgements for scoring documents."""
@@ -70,16 +68,10 @@ def planned(given: argparse.Namespace, own: InMemory) -> suite.Suite:
     """The units that can run; raises `InputError` if there are none, or if --strict is set and a set is absent."""
     in_memory = [TASK_OF[option] for option in own.described()]
     names = _tasks(given, default=() if in_memory else ("sts",))
-    graded = str(fetched(given.pairs)) if given.pairs else ""
-    entities = tuple(map(os.path.expanduser, split_specs(given.entities)))
-    for option, paths in (("pairs", filter(None, [graded])), ("entities", entities)):
-        for path in paths:
-            if not Path(path).is_file():
-                raise InputError(f"--{option}={path} is no file; give one that exists.")
     sources = Sources(
         data=given.data,
-        pairs=graded,
-        entities=entities,
+        pairs=str(file_of("--pairs", given.pairs)) if given.pairs else "",
+        entities=tuple(map(str, files_of("--entities", split_specs(given.entities)))),
         bitext=tuple(map(os.path.expanduser, split_specs(given.bitext))),
         retrieval=tuple(map(os.path.expanduser, split_specs(given.retrieval))),
         split=given.split,
