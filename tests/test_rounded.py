@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from sentence_transformers import quantize_embeddings
 
-from jaxdistill.core import Encoded
+from jaxdistill.core import Encoded, InputError
 from jaxdistill.evals import dev_metric
 from jaxdistill.evals.beir import RetrievalSet
 from jaxdistill.evals.pairs import GradedPairs
@@ -18,6 +18,7 @@ from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.objectives.parts.nested import Nested
 from jaxdistill.objectives.parts.rounded import rounded
 from jaxdistill.ops.small_vectors import STEPS, Form, as_read, ranges_of
+from jaxdistill.students.cut import Cut
 from jaxdistill.training.setup import dev
 
 from objective_cases import CKD_OPTIONS, EMBEDDING, encoded, start, value_and_gradient
@@ -120,12 +121,30 @@ def test_dev_evaluations_score_the_vectors_as_they_are_stored(monkeypatch, form)
     monkeypatch.setattr(dev, "dev_agreement", lambda *_: None)
     monkeypatch.setattr(dev, "sts_data_folder", lambda: None)
     options = SimpleNamespace(evals=SimpleNamespace(best=""), student=SimpleNamespace(vectors=form))
-    tasks = dev.dev_tasks(options, None, own, np.empty(0, np.int64))
+    judge = dev.make_dev(options, None, own, np.empty(0, np.int64))
     dtype = "float32" if form == "float" else form
     sample = embed(calibration()) if dtype in STEPS else np.empty((0, 16))
     stored = Form(dims=16, dtype=dtype, ranges=ranges_of(sample, 16, dtype))
-    for metric, task in dev_metric.available_tasks(
+    expected, calibrated = {}, []
+    for task in dev_metric.available_tasks(
         data_folder=None, graded=own.pairs, agreement_task=None, retrieval=own.retrieval
-    ).items():
-        expected = task(lambda sentences, **roles: as_read(stored, embed(sentences, **roles)))
-        assert tasks[metric](embed) == pytest.approx(expected)
+    ).values():
+        expected |= task(lambda sentences, **roles: as_read(stored, embed(sentences, **roles)))
+
+    def counted(sentences, **roles):
+        calibrated.extend(["once"] * (list(sentences) == calibration()))
+        return embed(sentences, **roles)
+
+    assert judge.scores(counted) == pytest.approx(expected)
+    assert len(judge.tasks) > 1 and len(calibrated) == (dtype in STEPS)
+
+
+def test_bits_and_widths_that_no_vector_has_are_refused_with_the_student():
+    model = SimpleNamespace(definition=SimpleNamespace(embedding_width=12))
+    with pytest.raises(
+        InputError, match="student.vectors=binary packs 8 numbers .* 12 is no multiple of 8; set --config"
+    ):
+        Cut(head="none", vectors="binary").with_head(None, model)
+    with pytest.raises(InputError, match=r"student.dims=\(8, 16\) goes beyond the student's vectors of 12"):
+        Cut(head="none", dims=(8, 16)).with_head(None, model)
+    assert Cut(head="none", dims=(10,), vectors="int8").with_head(None, model) is model

@@ -19,7 +19,7 @@ from jaxdistill.core import InputError
 from jaxdistill.data import arrow
 from jaxdistill.data.part_folder import ABOUT, INDEX
 from jaxdistill.files import drafted, reading, writing
-from jaxdistill.ops.small_vectors import Form, as_ranges, as_stored, floats, is_packed
+from jaxdistill.ops.small_vectors import STEPS, Form, as_ranges, as_stored, floats, is_packed
 
 BLOCK_ROWS = 8192
 """Rows held in memory at a time."""
@@ -27,8 +27,6 @@ EMBEDDING = "embedding"
 """Column of the vectors in a Parquet table."""
 ID, START, END = "id", "start", "end"
 """Columns with the id of a vector's text, and the start and end of its passage in that text, in characters."""
-RANGES = {"int8": b"int8_ranges", "centred": b"centred_ranges"}
-"""Maps a form's dtype to the key of a table's metadata for the ranges of its dimensions, as JSON."""
 OF_NUMBERS = {"float16": "float16", "halffloat": "float16", "int8": "int8", "uint8": "centred"}
 """Maps the type of stored numbers to the form's dtype; all others mean float32. Bits without ranges are `binary`."""
 
@@ -80,13 +78,13 @@ def form_of(path: Path) -> Form:
         kind = table.field(EMBEDDING).type
         numbers, width = str(kind.value_type), kind.list_size
         dtype = OF_NUMBERS.get(numbers, "float32")
-        stored = (table.metadata or {}).get(RANGES.get(dtype))
+        stored = (table.metadata or {}).get(_ranges_key(dtype))
         ranges = json.loads(stored) if stored else None
     else:
         vectors, beside = _mapped(path), ranges_file(path)
         numbers, width = vectors.dtype.name, vectors.shape[1]
         dtype = OF_NUMBERS.get(numbers, "float32")
-        ranges = open_vectors(beside).tolist() if dtype in RANGES and beside.exists() else None
+        ranges = open_vectors(beside).tolist() if dtype in STEPS and beside.exists() else None
     dtype = "binary" if dtype == "centred" and ranges is None else dtype
     if dtype == "int8" and ranges is None:
         raise InputError(
@@ -94,6 +92,11 @@ def form_of(path: Path) -> Form:
         )
     kept = None if ranges is None else as_ranges(ranges)
     return Form(dims=8 * width if is_packed(dtype) else width, dtype=dtype, ranges=kept)
+
+
+def _ranges_key(dtype: str) -> bytes:
+    """The key of a table's metadata for the ranges of its dimensions, as JSON."""
+    return f"{dtype}_ranges".encode()
 
 
 def ranges_file(path: Path) -> Path:
@@ -169,7 +172,7 @@ def write_part(
     if block is not None:
         stored = as_stored(form, block) if form else block
         arrays[EMBEDDING] = pyarrow.FixedSizeListArray.from_arrays(arrow.of_numbers(stored), stored.shape[1])
-    metadata = {RANGES[form.dtype]: json.dumps(form.ranges)} if form and form.ranges else None
+    metadata = {_ranges_key(form.dtype): json.dumps(form.ranges)} if form and form.ranges else None
     table = pyarrow.table(arrays, metadata=metadata)
     # Neither numbers nor sentences repeat much, so dictionary encoding would only cost time.
     parquet.write_table(table, path, use_dictionary=False)
@@ -178,7 +181,7 @@ def write_part(
 def write_whole(folder: Path, output: Path) -> None:
     """Writes the parts of a folder as one `.npy` or `.parquet` file; raises `InputError` if it cannot be written."""
     with writing(output):
-        if output.suffix == ".npy" and (form := form_of(folder)).dtype in (*RANGES, "binary"):
+        if output.suffix == ".npy" and (form := form_of(folder)).dtype in (*STEPS, "binary"):
             # First: old vectors must never lie beside new ranges, nor new bits beside old ones.
             output.unlink(missing_ok=True)
             ranges_file(output).unlink(missing_ok=True)

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Float
 
-from jaxdistill.core import Array, Encoded, InputError, Params, Sizes
+from jaxdistill.core import Array, Encoded, Params, Sizes
 from jaxdistill.objectives.parts.rounded import Rounding, rounded
 from jaxdistill.objectives.parts.wrapped import Wrapped
 from jaxdistill.ops.small_vectors import STEPS
@@ -49,8 +49,6 @@ class Nested(Wrapped):
     def init(self, key: jax.Array, sizes: Sizes, seeds: Float[Array, "k e"] | None) -> tuple[Params, Any]:
         """The objective's parameters and its state for each width, and the matrices."""
         shorter = [dim for dim in self.dims if dim != sizes.width]
-        if shorter and shorter[-1] > sizes.width:
-            raise InputError(f"student.dims={self.dims} goes beyond the student's vectors of {sizes.width} numbers.")
         of_matrices, of_whole, *keys = jax.random.split(key, 2 + len(shorter))
         params, whole = self.objective.init(of_whole, sizes, seeds)
         if self._projected:

@@ -74,12 +74,26 @@ class Headed(Student):
     def with_head(self, ground: Ground, model: SentenceModel) -> SentenceModel:
         """The model with its untrained head: as wide as the targets, or, without a teacher, as its own vectors (SimCSE)."""
         if self.head == "none":
-            return model
+            return self._checked(model)
         init = self.head_init if ground.setting.computed else "uniform"
         width = ground.teacher.width(ground.widths) or model.definition.embedding_width
         activation = "tanh" if self.head == "tanh" else "identity"
         fitted = fitted_head(ground, model) if init == "fitted" else None
-        return resizing.add_head(model, width, key=ground.key("head"), activation=activation, init=init, fitted=fitted)
+        key = ground.key("head")
+        return self._checked(resizing.add_head(model, width, key=key, activation=activation, init=init, fitted=fitted))
+
+    def _checked(self, model: SentenceModel) -> SentenceModel:
+        """The model; raises `InputError` if its vectors are too short for nested widths, or a width's bits fill no bytes."""
+        width = model.definition.embedding_width
+        odd = [dim for dim in (*self.dims, width) if dim % 8]
+        refuse([
+            (max(self.dims, default=0) > width,
+             f"student.dims={self.dims} goes beyond the student's vectors of {width} numbers."),
+            (odd and self.vectors in ("binary", "centred"),
+             f"student.vectors={self.vectors} packs 8 numbers into a byte, but {odd and odd[0]} is no multiple of 8; set "
+             "--config.student.vectors=int8, or, if it is one of student.dims, another width."),
+        ])  # fmt: skip
+        return model
 
     def check(self, teacher: Teacher) -> None:
         super().check(teacher)

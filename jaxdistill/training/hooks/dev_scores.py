@@ -69,10 +69,8 @@ class DevScores(Hook):
 
     def scores(self, step: int, params: Params) -> dict[str, float]:
         """All dev metrics; raises `Diverged` if a score cannot be computed or is not finite."""
-        scores: dict[str, float] = {}
         try:
-            for task in self.run.dev.tasks.values():
-                scores |= task(self.embedder.as_embed(params))
+            scores = self.run.dev.scores(self.embedder.as_embed(params))
             for name, score in scores.items():
                 if not math.isfinite(score):  # no later score could beat it
                     raise InputError(f"{name} is {score}")

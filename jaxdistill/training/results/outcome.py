@@ -69,7 +69,7 @@ def outcome_of(
         embed = sharded_embedder(
             student, run.config.run, mesh=run.program.mesh, compute_dtype=run.program.compute_dtype
         ).as_embed()
-        scores = {name: score for task in run.dev.tasks.values() for name, score in task(embed).items()}
+        scores = run.dev.scores(embed)
     return Outcome(
         student=student,
         best_step=best_step,

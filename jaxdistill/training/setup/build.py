@@ -29,7 +29,7 @@ from jaxdistill.training import step
 from jaxdistill.training.hooks.profile import profiled_steps
 from jaxdistill.training.run import Dev, Layout, Models, Program, Run, Text
 from jaxdistill.training.setup import optim
-from jaxdistill.training.setup.dev import dev_tasks, held_out_rows, read_own_sets
+from jaxdistill.training.setup.dev import held_out_rows, make_dev, read_own_sets
 from jaxdistill.training.setup.lengths import training_length
 from jaxdistill.training.setup.objective import (
     check_accumulation,
@@ -80,7 +80,8 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     reserved = objective.reserve_rows + held_out_rows(config.evals, store.rows)
     data = make_batches(config, objective, targets, mesh, groups=batches.Groups(groups, own), reserve_rows=reserved)
     drawn = np.random.RandomState(QUEUE_SEED).permutation(data.reserved)
-    tasks = dev_tasks(config, targets, own_dev, drawn[objective.reserve_rows :]) if absent is None else {}
+    held_out = drawn[objective.reserve_rows :]
+    dev = make_dev(config, targets, own_dev, held_out) if absent is None else Dev(tasks={}, best="")
     steps = step_count(config, data.steps_per_epoch)
     live_teacher = teacher if targets.store is not None or objective.reads else None
     made = make_step(config, objective, student, teacher, mesh=mesh, live=live_teacher is not None, steps=steps)
@@ -96,7 +97,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
             batches=data,
             seeds=lambda: targets.rows(drawn[: objective.reserve_rows]) if objective.reserve_rows else None,
         ),
-        dev=Dev(tasks=tasks, best="" if absent is not None else dev_metric.choose(tasks, config.evals.best).metric),
+        dev=dev,
         layout=made.layout,
         program=Program(
             mesh=mesh,

@@ -2,10 +2,9 @@
 
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Integer
@@ -21,6 +20,7 @@ from jaxdistill.evals.beir_files import SetFiles
 from jaxdistill.evals.entity import EntitySet
 from jaxdistill.evals.small_forms import SmallForm
 from jaxdistill.students.parts.student import numbers_of
+from jaxdistill.training.run import Dev
 from jaxdistill.training.setup.targets import Targets
 
 HELD_OUT = 2000
@@ -35,10 +35,8 @@ class OwnSets(NamedTuple):
     entities: Sequence[EntitySet]
 
 
-def dev_tasks(
-    config: Config, targets: Targets, own: OwnSets, held_out: Integer[np.ndarray, " n"]
-) -> Mapping[str, Task]:
-    """Maps each dev metric to its evaluation, of vectors as `student.vectors` stores them; the preferred metric comes first."""
+def make_dev(config: Config, targets: Targets, own: OwnSets, held_out: Integer[np.ndarray, " n"]) -> Dev:
+    """The dev evaluations of a run; raises `InputError` if none can choose the best checkpoint."""
     tasks = dev_metric.available_tasks(
         data_folder=sts_data_folder(),
         graded=own.pairs,
@@ -47,14 +45,8 @@ def dev_tasks(
         agreement_task=dev_agreement(config, targets, held_out),
         best=config.evals.best,
     )
-    if config.student.vectors == "float":
-        return tasks
-    form = SmallForm(dims=0, dtype=config.student.vectors)
-    return {metric: partial(_of_stored, task, form) for metric, task in tasks.items()}
-
-
-def _of_stored(task: Task, form: SmallForm, embed: Any) -> Mapping[str, float]:
-    return task(form.stored(embed)(embed))
+    form = None if config.student.vectors == "float" else SmallForm(dims=0, dtype=config.student.vectors)
+    return Dev(tasks=tasks, best=dev_metric.choose(tasks, config.evals.best).metric, form=form)
 
 
 def dev_agreement(config: Config, targets: Targets, held_out: Integer[np.ndarray, " n"]) -> Task | None:
@@ -93,7 +85,7 @@ def read_own_sets(config: Config) -> OwnSets:
                 f"evals.{option}={given} is for students with vectors, but student.kind={config.student.kind} is a cross-encoder; leave it out."
             )
     return OwnSets(
-        pairs=_graded_pairs(config.evals),
+        pairs=pairs.read_pairs(sources.file_of("evals.pairs", config.evals.pairs)) if config.evals.pairs else None,
         retrieval=[beir.read_set(files) for files in retrieval_files(config.evals)],
         entities=[entity.read_entities(path) for path in entity_files(config.evals)],
     )
@@ -101,7 +93,7 @@ def read_own_sets(config: Config) -> OwnSets:
 
 def entity_files(evals: Evals) -> list[pathlib.Path]:
     """The files that `evals.entities` names, one per language."""
-    return [path for spec in split_specs(evals.entities) for path in sources.source_files(spec)]
+    return sources.files_of("evals.entities", split_specs(evals.entities))
 
 
 def retrieval_files(evals: Evals) -> list[SetFiles]:
@@ -110,16 +102,6 @@ def retrieval_files(evals: Evals) -> list[SetFiles]:
     split, option = evals.retrieval_split or "dev", "--config.evals.retrieval_split"
     named = beir_files.named_sets(specs).items()
     return [replace(beir_files.set_files(spec, split=split, option=option), name=name) for spec, name in named]
-
-
-def _graded_pairs(evals: Evals) -> pairs.GradedPairs | None:
-    if not evals.pairs:
-        return None
-    files = sources.source_files(evals.pairs)
-    if len(files) > 1:
-        names = ", ".join(path.name for path in files)
-        raise InputError(f"evals.pairs={evals.pairs} is {len(files)} files ({names:.100}); name one of them.")
-    return pairs.read_pairs(files[0])
 
 
 def held_out_rows(evals: Evals, rows: int) -> int:
