@@ -1,11 +1,11 @@
 """A student leaves a run whole, checked, and without harm to what was there."""
 
 import dataclasses
-import errno
 import json
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 
 from jaxdistill import export as export_command
 from jaxdistill.checkpoints.folder import save
@@ -214,13 +214,12 @@ def test_an_export_that_does_not_reload_the_same_is_not_put_in_place(model, tmp_
 def test_a_full_disk_is_one_clear_line_and_loses_nothing(model, tmp_path, monkeypatch, unchecked):
     before = contents(export(model, tmp_path / "export"))
 
-    def full(model, folder, *, card=""):
-        folder.mkdir()
-        (folder / "model.safetensors").write_bytes(b"half")
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def full(tensors, path, **_):
+        path.write_bytes(b"half")
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr(export_module, "save", full)
-    with pytest.raises(InputError, match="no space left"):
+    monkeypatch.setattr("safetensors.numpy.save_file", full)
+    with pytest.raises(InputError, match=f"^{tmp_path / 'export'} could not be written: no space left on the disk"):
         export(model, tmp_path / "export")
     assert contents(tmp_path / "export") == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "tokenizer"]

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors
 import tokenizers
 
 from jaxdistill.checkpoints import static
@@ -120,7 +119,8 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "") -> None:
     """Writes the model; `card` becomes its `README.md`.
 
     Raises:
-      InputError: the format cannot express a pooling or a cross-encoder's prompt, or the folder cannot be written.
+      InputError: the format cannot express a pooling or a cross-encoder's prompt.
+      OSError: the folder cannot be written.
     """
     folder = Path(folder)
     check_exportable(model.definition)
@@ -128,19 +128,14 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "") -> None:
         raise InputError(
             f"{model.source} is a cross-encoder with the prompt {model.prompt!r}, which an export cannot store."
         )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if model.definition.architecture.is_static:
-            _write_static(model, folder)
-        else:
-            (_write_cross_encoder if model.definition.reads_pairs else _write_sentence_encoder)(model, folder)
-            _write_tokenizer_files(model, folder)
-        _write_tokenizer(model, folder)
-        (folder / "README.md").write_text(card or _short_card(model), "utf-8")
-    except (OSError, safetensors.SafetensorError) as error:
-        raise InputError(
-            f"the model could not be written to {folder} ({error}); free space or choose another."
-        ) from None
+    folder.mkdir(parents=True, exist_ok=True)
+    if model.definition.architecture.is_static:
+        _write_static(model, folder)
+    else:
+        (_write_cross_encoder if model.definition.reads_pairs else _write_sentence_encoder)(model, folder)
+        _write_tokenizer_files(model, folder)
+    _write_tokenizer(model, folder)
+    (folder / "README.md").write_text(card or _short_card(model), "utf-8")
 
 
 def save_router(query: SentenceModel, document: SentenceModel, folder: Path, *, card: str) -> None:

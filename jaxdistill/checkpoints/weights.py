@@ -4,6 +4,7 @@ Files are safetensors or PyTorch's `pytorch_model.bin`, single or sharded. Kerne
 `[out, in]`.
 """
 
+import errno
 import re
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
@@ -184,10 +185,14 @@ def as_torch_lays_it(path: str, array: np.ndarray) -> np.ndarray:
 
 
 def write_safetensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
-    """Writes tensors in the form that transformers and sentence-transformers read."""
+    """Writes tensors in the form that transformers and sentence-transformers read; raises `OSError`."""
     path.touch()  # with the user's default permissions; safetensors itself would let only the owner read the file
     mode = path.stat().st_mode
-    safetensors.numpy.save_file(dict(tensors), path, metadata={"format": "pt"})
+    try:
+        safetensors.numpy.save_file(dict(tensors), path, metadata={"format": "pt"})
+    except safetensors.SafetensorError as error:  # the number of the system's error is in its text alone
+        number = re.search(r"os error (\d+)", str(error))
+        raise OSError(int(number[1]) if number else errno.EIO, str(error)) from None
     path.chmod(mode)
 
 
