@@ -52,8 +52,8 @@ class Setting:
     located: Callable[[str], str] = str
     """Maps the name of a model to its location: an earlier stage is a folder."""
     computed: bool = True
-    """False: only shapes matter, so no model reads the text. Chosen layers without a note in the workdir, pruned units, a
-    fitted head and a static table are then placeholders of the right shape."""
+    """False: only shapes matter, so no model reads the text. Chosen layers without a note in the workdir, pruned units
+    and a static table are then placeholders of the right shape."""
 
 
 def sentence_roles(data: Data) -> roles.Roles:

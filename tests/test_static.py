@@ -196,6 +196,17 @@ def test_the_start_has_principal_components_smaller_for_frequent_tokens():
     assert similar > 0.95
 
 
+def test_a_mapped_table_maps_the_means_of_tokens():
+    draw = np.random.default_rng(3)
+    table, kernel, bias = draw.normal(size=(9, 4)), draw.normal(size=(4, 3)), draw.normal(size=3)
+    table[2] = 0.0
+    mapped = static.mapped(table, kernel=kernel, bias=bias, dropped=2)
+    means = np.stack([table[[0, 1, 5]].mean(0), table[[8, 8]].mean(0)]) @ kernel + bias
+    factor = np.stack([mapped[[0, 1, 5]].mean(0), mapped[[8, 8]].mean(0)]) / means
+    np.testing.assert_allclose(factor, factor[0, 0], rtol=1e-5)
+    assert not mapped[2].any()
+
+
 @pytest.mark.slow
 def test_a_student_is_trained_resumed_and_exported(tmp_path):
     def run(steps):

@@ -175,7 +175,18 @@ def start(
     centred = vectors.astype(np.float64) - vectors[occurs].mean(axis=0)
     _, basis = np.linalg.eigh(np.cov(centred[occurs], rowvar=False))
     table = (centred @ basis[:, ::-1][:, :width]) * (RARITY / (RARITY + share))[:, None]
-    table /= np.sqrt(np.mean(np.sum(table * table, axis=1)))
-    if dropped is not None:
-        table[dropped] = 0.0
+    return _scaled(table, -1 if dropped is None else dropped)
+
+
+def mapped(
+    table: Float[np.ndarray, "v d"], *, kernel: Float[np.ndarray, "d e"], bias: Float[np.ndarray, " e"], dropped: int
+) -> Float[np.ndarray, "v e"]:
+    """The table whose means of tokens are an affine map of the other table's, up to a factor."""
+    return _scaled(table @ kernel + bias, dropped)
+
+
+def _scaled(table: Float[np.ndarray, "v d"], dropped: int) -> Float[np.ndarray, "v d"]:
+    """The table with rows of unit length on average, zero for the id `dropped`; -1: none."""
+    table = table / np.sqrt(np.mean(np.sum(table * table, axis=1)))
+    table[[dropped] * (dropped >= 0)] = 0.0
     return table.astype(np.float32)

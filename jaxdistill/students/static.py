@@ -15,8 +15,8 @@ from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.reading import Setting, evenly_sampled, prompted_sentences
-from jaxdistill.students.parts.heads import Headed
-from jaxdistill.students.parts.student import Ground
+from jaxdistill.students.parts.heads import Headed, affine_map
+from jaxdistill.students.parts.student import Examples, Ground
 from jaxdistill.students.parts.vocabulary import Trimming
 
 SAMPLE = 1 << 17
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 class Static(Headed, Trimming):
     """A static encoder: a table of token vectors without layers; a sentence's vector is the mean of its tokens' vectors. The
     table starts from the leading principal components of `model`'s vectors of single tokens, scaled down for tokens that are
-    frequent in `data.text`. The export does not truncate long text."""
+    frequent in `data.text`, and mapped to the targets by least squares. The export does not truncate long text."""
 
     kind: str = "static"
     width: Count = 256
@@ -40,6 +40,17 @@ class Static(Headed, Trimming):
         if self.model == "teacher":
             model = model.with_params(model.params)  # float32, which the teacher's file need not have
         return self.with_head(ground, static_student(self.width, ground.setting, model))
+
+    def fitted(self, student: SentenceModel, examples: Examples) -> SentenceModel:
+        if self.head != "none":
+            return super().fitted(student, examples)
+        x, y = examples(student)
+        if x.shape[1] != y.shape[1]:
+            return student
+        dropped = student.definition.architecture.dropped_id
+        return student.with_params(
+            {static.TABLE: static.mapped(student.params[static.TABLE], **affine_map(x, y), dropped=dropped)}
+        )
 
 
 def static_student(width: int, setting: Setting, model: SentenceModel) -> SentenceModel:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -325,7 +325,6 @@ def add_head(
     key: jax.Array,
     activation: str = "tanh",
     init: str = "uniform",
-    fitted: Mapping[str, np.ndarray] | None = None,
 ) -> SentenceModel:
     """The model with one more dense layer on its pooled sentences; on a static encoder, the layer has no bias.
 
@@ -335,12 +334,9 @@ def add_head(
       activation: activation of the new layer.
       init: `uniform`: as in torch; `normal`: as in Hugging Face; `identity`: keeps the features, truncated or padded with
         zeros, so that a student cut from its teacher stays aligned with it.
-      fitted: `kernel` and `bias` of the layer, instead of `init`.
     """
     width = model.definition.embedding_width
-    if fitted is not None:
-        kernel, bias = fitted["kernel"], fitted["bias"]
-    elif init == "identity":
+    if init == "identity":
         kernel, bias = np.eye(width, out_features, dtype=np.float32), np.zeros(out_features, np.float32)
     elif init == "normal":
         kernel = INITIAL_DEVIATION * np.asarray(jax.random.normal(key, (width, out_features), np.float32))

@@ -69,6 +69,10 @@ class Dev:
         return {name: score for task in self.tasks.values() for name, score in task(stored).items()}
 
 
+NO_DEV = Dev(tasks={}, best="")
+"""A run on absent devices has no evaluations."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
     """Shapes and shardings of a run's state."""

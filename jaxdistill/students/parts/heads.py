@@ -14,17 +14,12 @@ from jaxtyping import Float
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config.ranges import Count, CountOrNone
 from jaxdistill.core import Objective, Params, refuse
-from jaxdistill.inference import Embedder
 from jaxdistill.objectives.parts.nested import Nested
 from jaxdistill.objectives.parts.rounded import Rounding
-from jaxdistill.ops.dense import dtype_of
-from jaxdistill.reading import Setting, sampled_ids
-from jaxdistill.students.parts.student import Ground, Student, numbers_of
+from jaxdistill.students.parts.student import Examples, Ground, Student, numbers_of
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.parts.teacher import Teacher
 
-FITTING_SAMPLE = 4096
-"""Sentences on which a head is fitted: ten times the numbers of a usual vector."""
 RIDGE = 0.01
 """Penalty on the squared kernel, relative to the mean variance of the student's numbers."""
 
@@ -40,8 +35,8 @@ class Headed(Student):
     """`none`, or a dense layer to the teacher's width: `tanh` (ConGen) or `linear`."""
     head_init: Literal["uniform", "normal", "identity", "fitted"] = "uniform"
     """Initial values of the head. `uniform`: PyTorch's default (ConGen). `normal`: standard deviation 0.02 (SimCSE).
-    `identity`: for a student that starts aligned with the teacher. `fitted`: least squares from the student's to the
-    teacher's vectors on up to 4,096 sentences of the text, for a linear head on another model than the teacher."""
+    `identity`: for a student that starts aligned with the teacher. `fitted`: least squares from the student's vectors to
+    the targets of up to 4,096 sentences of the text, for a linear head on another model than the teacher."""
     head_of: CountOrNone = 0
     """With several teachers, the number of the one whose part of the head alone is evaluated and exported, such as 2 for
     the second, so that the student searches that teacher's index. 0: the whole head."""
@@ -75,12 +70,11 @@ class Headed(Student):
         """The model with its untrained head: as wide as the targets, or, without a teacher, as its own vectors (SimCSE)."""
         if self.head == "none":
             return self._checked(model)
-        init = self.head_init if ground.setting.computed else "uniform"
+        init = "uniform" if self.head_init == "fitted" else self.head_init  # which `fitted` replaces
         width = ground.teacher.width(ground.widths) or model.definition.embedding_width
         activation = "tanh" if self.head == "tanh" else "identity"
-        fitted = fitted_head(ground, model) if init == "fitted" else None
         key = ground.key("head")
-        return self._checked(resizing.add_head(model, width, key=key, activation=activation, init=init, fitted=fitted))
+        return self._checked(resizing.add_head(model, width, key=key, activation=activation, init=init))
 
     def _checked(self, model: SentenceModel) -> SentenceModel:
         """The model; raises `InputError` if its vectors are too short for nested widths, or a width's bits fill no bytes."""
@@ -119,10 +113,18 @@ class Headed(Student):
              "--config.teacher.combine=concatenate and --config.student.dims_targets=projected."),
             (fitted and self.head != "linear",
              f"student.head_init=fitted needs a linear head, got student.head={self.head}; set --config.student.head=linear."),
-            (fitted and (not models or teacher.transforms),
-             "student.head_init=fitted maps to the own vectors of a teacher model, not to whitened or reduced ones; leave out teacher.whiten "
-             "and teacher.components, or set --config.student.head_init=uniform."),
+            (fitted and not models,
+             "student.head_init=fitted maps to the vectors of a teacher; name one with --config.teacher.model, or set "
+             "--config.student.head_init=uniform."),
         ])  # fmt: skip
+
+    def fitted(self, student: SentenceModel, examples: Examples) -> SentenceModel:
+        if self.head == "none" or self.head_init != "fitted":
+            return student
+        affine = affine_map(*examples(resizing.drop_head(student)))
+        last = f"dense/{len(student.definition.dense) - 1}/"
+        head = {last + name: array for name, array in affine.items() if last + name in student.params}
+        return student.with_params({**student.params, **head})
 
     def evaluated(self, student: SentenceModel, widths: Sequence[int]) -> SentenceModel:
         if self.head_of:
@@ -135,15 +137,12 @@ class Headed(Student):
         return params
 
 
-def fitted_head(ground: Ground, student: SentenceModel) -> dict[str, np.ndarray]:
-    """Kernel and bias that map the student's pooled vectors to the teachers' joined vectors, fitted on sentences drawn
-    evenly from the text."""
-    x, *of_teachers = (_vectors(ground.setting, model) for model in (student.as_pooled(), *ground.teachers))
-    y = ground.teacher.joined(of_teachers)
+def affine_map(x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n e"]) -> dict[str, np.ndarray]:
+    """`kernel` and `bias` that map a student's pooled vectors to targets by least squares."""
     kernel, bias = least_squares(x, y)
     mapped = x @ kernel + bias
     cosines = np.sum(mapped * y, 1) / np.linalg.norm(mapped, axis=1) / np.linalg.norm(y, axis=1)
-    log.info("student: a head fitted on %s sentences; mean cosine to the teacher %.3f", f"{len(x):,}", cosines.mean())
+    log.info("student: fitted to %s targets; mean cosine to the teacher %.3f", f"{len(x):,}", cosines.mean())
     return {"kernel": kernel, "bias": bias}
 
 
@@ -158,8 +157,3 @@ def least_squares(
     penalty = RIDGE * np.trace(gram) / len(gram)
     kernel = np.linalg.solve(gram + penalty * np.eye(len(gram)), apart.T @ (y - y.mean(0, dtype=np.float64)))
     return kernel.astype(np.float32), (y.mean(0) - center @ kernel).astype(np.float32)
-
-
-def _vectors(setting: Setting, model: SentenceModel) -> Float[np.ndarray, "n d"]:
-    ids = sampled_ids(setting, model, FITTING_SAMPLE)
-    return Embedder(model, compute_dtype=dtype_of(setting.run.precision)).encode_ids(ids)

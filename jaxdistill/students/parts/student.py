@@ -2,11 +2,13 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
+import numpy as np
 import tokenizers
+from jaxtyping import Float
 
 from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.config import Data
@@ -15,6 +17,9 @@ from jaxdistill.core import InputError, Objective, Params, refuse
 from jaxdistill.reading import Setting
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.parts.teacher import Teacher
+
+Examples = Callable[[SentenceModel], tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n e"]]]
+"""Gives a model's vectors, as pooled, of some training sentences, and their targets."""
 
 
 class Ground(NamedTuple):
@@ -67,6 +72,10 @@ class Student:
     def make(self, ground: Ground) -> SentenceModel:
         """The untrained student, with its head."""
         raise NotImplementedError
+
+    def fitted(self, student: SentenceModel, examples: Examples) -> SentenceModel:
+        """The untrained student, fitted to the targets."""
+        return student
 
     def loaded(self, ground: Ground, *, pooling: str | None = None) -> SentenceModel:
         """The model that the student starts from; its vectors are normalised only if the teacher's are.

@@ -27,7 +27,7 @@ from jaxdistill.students.parts.student import widths_of
 from jaxdistill.teachers.parts.prompts import check_roles
 from jaxdistill.training import step
 from jaxdistill.training.hooks.profile import profiled_steps
-from jaxdistill.training.run import Dev, Layout, Models, Program, Run, Text
+from jaxdistill.training.run import NO_DEV, Layout, Models, Program, Run, Text
 from jaxdistill.training.setup import optim
 from jaxdistill.training.setup.dev import held_out_rows, make_dev, read_own_sets
 from jaxdistill.training.setup.lengths import training_length
@@ -41,7 +41,7 @@ from jaxdistill.training.setup.objective import (
     sizes_of,
 )
 from jaxdistill.training.setup.sharding import frozen_shardings, sharding_rules
-from jaxdistill.training.setup.student import load_labellers, load_teachers, make_student
+from jaxdistill.training.setup.student import fitted_student, load_labellers, load_teachers, make_student
 from jaxdistill.training.setup.targets import Targets
 
 QUEUE_SEED = 16349
@@ -79,9 +79,9 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     own = meshes.own_groups(mesh, groups) if absent is None else np.arange(groups)
     reserved = objective.reserve_rows + held_out_rows(config.evals, store.rows)
     data = make_batches(config, objective, targets, mesh, groups=batches.Groups(groups, own), reserve_rows=reserved)
+    student = fitted_student(config, student, targets, data.reserved) if absent is None else student
     drawn = np.random.RandomState(QUEUE_SEED).permutation(data.reserved)
-    held_out = drawn[objective.reserve_rows :]
-    dev = make_dev(config, targets, own_dev, held_out) if absent is None else Dev(tasks={}, best="")
+    dev = make_dev(config, targets, own_dev, drawn[objective.reserve_rows :]) if absent is None else NO_DEV
     steps = step_count(config, data.steps_per_epoch)
     live_teacher = teacher if targets.store is not None or objective.reads else None
     made = make_step(config, objective, student, teacher, mesh=mesh, live=live_teacher is not None, steps=steps)

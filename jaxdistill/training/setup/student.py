@@ -3,13 +3,22 @@
 import pathlib
 from collections.abc import Sequence
 
+import numpy as np
+from jaxtyping import Integer
+
 from jaxdistill.checkpoints.folder import check_exportable
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import Config
+from jaxdistill.inference import Embedder
+from jaxdistill.ops.dense import dtype_of
 from jaxdistill.reading import Setting
 from jaxdistill.students.parts.student import Ground
 from jaxdistill.training.setup.objective import plain_objective
+from jaxdistill.training.setup.targets import Targets
 from jaxdistill.workdir.folder import stage_export
+
+FITTING_SAMPLE = 4096
+"""Sentences to which a student is fitted: ten times the numbers of a usual vector."""
 
 
 def setting_of(config: Config, workdir: pathlib.Path, *, computed: bool = True) -> Setting:
@@ -47,3 +56,20 @@ def make_student(
     student = config.student.make(ground)
     check_exportable(config.student.evaluated(student, ground.widths).definition)
     return student
+
+
+def fitted_student(
+    config: Config, student: SentenceModel, targets: Targets, reserved: Integer[np.ndarray, " n"]
+) -> SentenceModel:
+    """The untrained student, fitted to the targets of evenly spaced rows that it will be trained on."""
+    if not targets.width:
+        return student
+    trained = np.setdiff1d(np.arange(targets.text.rows), reserved)
+    rows = trained[np.unique(np.linspace(0, len(trained) - 1, FITTING_SAMPLE, dtype=np.int64))]
+
+    def examples(model: SentenceModel) -> tuple[np.ndarray, np.ndarray]:
+        texts = [targets.text.text(targets.column, row) for row in rows]
+        embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(config.run.precision))
+        return embedder.encode(texts, role=targets.text.roles(targets.column, rows)), targets.rows(rows)
+
+    return config.student.fitted(student, examples)
