@@ -204,11 +204,11 @@ def reference_preset(name: str) -> Callable[..., Stages]:
 
 def static(teacher: str = "gte") -> ConfigDict:
     """A step of a table costs so little that batches are large."""
-    config = reference(800, 200, teacher, model="teacher")
+    config = reference(400, 100, teacher, model="teacher")
     become(config, "student", "static", width=256)
     config.data.batch_size, config.data.pack_groups = 1024, 64
-    config.teacher.whiten, config.teacher.components = 1.0, 256
-    config.optimizer.learning_rate, config.optimizer.weight_decay = 3e-3, 0.0
+    config.teacher.whiten, config.teacher.components = 0.75, 256
+    config.optimizer.learning_rate, config.optimizer.weight_decay = 1e-3, 0.0
     config.optimizer.eps = 1e-8  # a rare token's gradients are below 1e-6
     return config
 
