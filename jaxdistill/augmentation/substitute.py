@@ -19,7 +19,7 @@ from jaxdistill.augmentation.wordnet import with_case_of
 from jaxdistill.bars import Advance
 from jaxdistill.checkpoints.masked_lm import MaskedLanguageModel, likeliest_words
 from jaxdistill.data.packing import pad
-from jaxdistill.inference.lengths import SLOTS_PER_SENTENCE, padded_length
+from jaxdistill.inference import SLOTS_PER_SENTENCE, padded_length
 
 SUBWORD = "##"
 SPACE_MARKS = ("\u0120", "\u2581")

@@ -26,13 +26,20 @@ from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.evals.similarity import all_cosines, cosines, unit_rows
-from jaxdistill.inference.lengths import FEW, LENGTHS, SERVED, SLOTS_PER_SENTENCE, padded_length
 from jaxdistill.inference.sentences import checked_sentences, prompt_text, whole_number
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.ops.small_vectors import Form, as_ranges, as_stored, checked_dims
 
 TOKENISED = 4096
 """Number of texts tokenised in one call, on all cores."""
+LENGTHS = (6, 8, *(steps * step for step in (2, 4, 8, 16, 32, 64) for steps in range(5, 9)))
+"""Padded lengths, four per doubling; longer sentences are padded to a multiple of the last one, 512."""
+FEW = 8
+"""Requests of at most this many sentences are padded to the fewer lengths in `SERVED`, because each shape is compiled."""
+SERVED = (16, 32, 64, 128, 256, 512)
+"""Padded lengths of small requests."""
+SLOTS_PER_SENTENCE = 32
+"""A batch has at most `batch_size * SLOTS_PER_SENTENCE` token slots, so it holds more short sentences than long ones."""
 
 
 class EncodeOptions(TypedDict, total=False):
@@ -367,3 +374,10 @@ def make_embed(
         return embed(definition, params, tokens, compute_dtype=compute_dtype, mesh=mesh)
 
     return jax.jit(embed_batch, in_shardings=(None, batch_sharding(mesh)), out_shardings=replicated(mesh))
+
+
+def padded_length(tokens: int, max_length: int, lengths: Sequence[int] = LENGTHS) -> int:
+    """The padded length for a sentence: the next of `lengths`, but at most `max_length`."""
+    longer = [length for length in lengths if length >= tokens]
+    length = longer[0] if longer else -(-tokens // lengths[-1]) * lengths[-1]
+    return max(min(length, max_length), tokens)

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from jaxdistill.data import targets
 from jaxdistill.teachers.parts import labelling
-from jaxdistill.teachers.parts.own_file import OwnFile
-from jaxdistill.teachers.parts.teacher import Making
+from jaxdistill.teachers.parts.teacher import Making, OwnFile
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The base class of all teachers' options, with defaults for what a kind does not do."""
+"""The base classes of teachers' options: of all, with defaults for what a kind does not do, and of those that are a file."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -119,3 +119,27 @@ class Teacher:
 def zeros(rows: int, width: int) -> Float[np.ndarray, "rows e"]:
     """Zeros of this shape that take no memory."""
     return np.broadcast_to(np.float32(0), (rows, width))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnFile(Teacher):
+    """Your own targets in a file."""
+
+    file: str = ""
+    """A `.npy` file, also at `s3://` or `gs://`, with one row per row of `data.text`: its vector, or one score for each of its
+    pairs."""
+
+    of_rows = True
+    given_by = "file=FILE.npy"
+
+    @property
+    def is_given(self) -> bool:
+        return bool(self.file)
+
+    @property
+    def files(self) -> Mapping[str, Sequence[str]]:
+        return {"teacher.file": [self.file]}
+
+    @property
+    def shown(self) -> Sequence[str]:
+        return [self.file]
