@@ -39,6 +39,11 @@ def test_a_penalty_keeps_the_kernel_finite_where_numbers_repeat():
     np.testing.assert_allclose(x @ kernel, x[:, :2], atol=0.05)
 
 
+def test_equal_rows_map_to_the_mean_of_the_targets():
+    kernel, bias = least_squares(np.ones((5, 3)), np.arange(10.0).reshape(5, 2))
+    np.testing.assert_allclose(np.ones(3) @ kernel + bias, [4.0, 5.0])
+
+
 TEXT = made_up(300, words=6)
 
 

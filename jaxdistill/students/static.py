@@ -21,6 +21,8 @@ from jaxdistill.students.parts.vocabulary import Trimming
 
 SAMPLE = 1 << 17
 """Most sentences of the text in which tokens are counted."""
+LEAST_ROWS = 4
+"""Least targets for each number of a vector that determine a map of the table."""
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +47,8 @@ class Static(Headed, Trimming):
         if self.head != "none":
             return super().fitted(student, examples)
         x, y = examples(student)
-        if x.shape[1] != y.shape[1]:
-            return student
+        if x.shape[1] != y.shape[1] or len(x) < LEAST_ROWS * x.shape[1]:
+            return student  # too few rows would take the table's other directions away
         dropped = student.definition.architecture.dropped_id
         return student.with_params(
             {static.TABLE: static.mapped(student.params[static.TABLE], **affine_map(x, y), dropped=dropped)}

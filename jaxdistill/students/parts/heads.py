@@ -154,6 +154,6 @@ def least_squares(
     center = x.mean(0, dtype=np.float64)
     apart = x - center
     gram = apart.T @ apart
-    penalty = RIDGE * np.trace(gram) / len(gram)
+    penalty = RIDGE * np.trace(gram) / len(gram) or 1.0  # equal rows span nothing
     kernel = np.linalg.solve(gram + penalty * np.eye(len(gram)), apart.T @ (y - y.mean(0, dtype=np.float64)))
     return kernel.astype(np.float32), (y.mean(0) - center @ kernel).astype(np.float32)
