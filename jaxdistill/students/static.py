@@ -6,6 +6,7 @@ from itertools import chain
 
 import numpy as np
 from jaxtyping import Float
+from scipy.linalg import orthogonal_procrustes
 
 from jaxdistill.checkpoints import static
 from jaxdistill.checkpoints.model import SentenceModel
@@ -22,7 +23,7 @@ from jaxdistill.students.parts.vocabulary import Trimming
 SAMPLE = 1 << 17
 """Most sentences of the text in which tokens are counted."""
 LEAST_ROWS = 4
-"""Least targets for each number of a vector that determine a map of the table."""
+"""Targets for each number of a vector that determine an affine map; fewer give a rotation, which loses no direction."""
 
 log = logging.getLogger(__name__)
 
@@ -47,11 +48,16 @@ class Static(Headed, Trimming):
         if self.head != "none":
             return super().fitted(student, examples)
         x, y = examples(student)
-        if x.shape[1] != y.shape[1] or len(x) < LEAST_ROWS * x.shape[1]:
-            return student  # too few rows would take the table's other directions away
+        if x.shape[1] != y.shape[1]:
+            return student
+        if len(x) < LEAST_ROWS * x.shape[1]:
+            kernel, _ = orthogonal_procrustes(x - x.mean(axis=0), y - y.mean(axis=0))
+            affine = {"kernel": kernel, "bias": np.zeros(len(kernel))}
+        else:
+            affine = affine_map(x, y)
         dropped = student.definition.architecture.dropped_id
         return student.with_params(
-            {static.TABLE: static.mapped(student.params[static.TABLE], **affine_map(x, y), dropped=dropped)}
+            {static.TABLE: static.mapped(student.params[static.TABLE], **affine, dropped=dropped)}
         )
 
 
