@@ -187,7 +187,7 @@ ADDED = {"labelled": labelled, "tuned": tuned, "index": index}
 STUDENTS = {
     "l6": lambda teachers: [l6(teachers)],
     "l3": lambda teachers: smaller(1300, teachers, layers="greedy:3"),
-    "compact": lambda teachers: smaller(800, teachers, intermediate=384, embedding=128),
+    "compact": lambda teachers: smaller(1600, teachers, intermediate=384, embedding=128),
 }
 
 
