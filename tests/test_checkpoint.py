@@ -12,6 +12,7 @@ import pytest
 from jaxdistill.cluster.mesh import make_mesh, shardings
 from jaxdistill.core import InputError, TrainState
 from jaxdistill.training.results import outcome
+from jaxdistill.training.run import Dev
 from jaxdistill.workdir.checkpoint import Checkpoints
 
 
@@ -180,7 +181,7 @@ def test_a_training_ends_with_its_best_student_or_the_mean_of_those_asked_for(tm
         workdir=tmp_path,
         config=options,
         models=SimpleNamespace(student=None, teachers=None),
-        dev=SimpleNamespace(tasks={}),
+        dev=Dev(tasks={}, best=""),
         layout=SimpleNamespace(like=state_at(0), shardings=placed(1)),
         program=SimpleNamespace(mesh=None, compute_dtype=None),
     )
