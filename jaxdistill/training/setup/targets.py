@@ -85,7 +85,7 @@ class Targets:
             return np.asarray(self.arrays[0][rows], np.float32)
         view = self.column
         assert self.embed is not None  # without a teacher model, `arrays` has its vectors
-        log.info("teacher embeddings of %d reserved sentences", len(rows))
+        log.info("teacher embeddings of %d sentences", len(rows))
         texts = [self.text.text(view, row) for row in rows]
         return self.embed(texts, role=self.text.roles(view, rows))
 
