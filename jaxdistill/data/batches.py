@@ -137,8 +137,8 @@ class Batches:
         self._student = _stream(student)
         live = isinstance(teacher, Viewed)
         self._teacher, self._targets = (_stream(teacher), ()) if live else (None, tuple(teacher))
-        self.reserved, self._rows = _split(student.store, reserve, batch_size)
-        self._shares = _shares(student.store, self._rows, weights)
+        self.reserved, self.trained = _split(student.store, reserve, batch_size)
+        self._shares = _shares(student.store, self.trained, weights)
         self._draws = max(stream.store.max_length for stream in self._streams)
         self._epoch = lru_cache(maxsize=2)(self._epoch_rows)
         self._shaping = shaping
@@ -165,7 +165,7 @@ class Batches:
     @property
     def training_rows(self) -> int:
         """Number of rows in training."""
-        return len(self._rows)
+        return len(self.trained)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -253,7 +253,7 @@ class Batches:
         """The rows of an epoch, shuffled."""
         generator = np.random.default_rng([self.seed, 0, epoch])
         if not self._shares:
-            return generator.permutation(self._rows)
+            return generator.permutation(self.trained)
         parts = []
         # A source is an endless sequence of permutations of its rows; epoch i takes i * share to (i + 1) * share.
         # This needs no state: only the permutations that overlap the epoch are drawn.

@@ -12,10 +12,12 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.checkpoints.modules import sentence_tensors
 from jaxdistill.config.ranges import Count, CountOrNone
 from jaxdistill.core import Objective, Params, refuse
 from jaxdistill.objectives.parts.nested import Nested
 from jaxdistill.objectives.parts.rounded import Rounding
+from jaxdistill.ops.small_vectors import is_packed
 from jaxdistill.students.parts.student import Examples, Ground, Student, numbers_of
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.parts.teacher import Teacher
@@ -68,26 +70,24 @@ class Headed(Student):
 
     def with_head(self, ground: Ground, model: SentenceModel) -> SentenceModel:
         """The model with its untrained head: as wide as the targets, or, without a teacher, as its own vectors (SimCSE)."""
-        if self.head == "none":
-            return self._checked(model)
-        init = "uniform" if self.head_init == "fitted" else self.head_init  # which `fitted` replaces
-        width = ground.teacher.width(ground.widths) or model.definition.embedding_width
-        activation = "tanh" if self.head == "tanh" else "identity"
-        key = ground.key("head")
-        return self._checked(resizing.add_head(model, width, key=key, activation=activation, init=init))
+        if self.head != "none":
+            init = "uniform" if self.head_init == "fitted" else self.head_init  # which `fitted` replaces
+            width = ground.teacher.width(ground.widths) or model.definition.embedding_width
+            activation = "tanh" if self.head == "tanh" else "identity"
+            model = resizing.add_head(model, width, key=ground.key("head"), activation=activation, init=init)
+        self._check_widths(model.definition.embedding_width)
+        return model
 
-    def _checked(self, model: SentenceModel) -> SentenceModel:
-        """The model; raises `InputError` if its vectors are too short for nested widths, or a width's bits fill no bytes."""
-        width = model.definition.embedding_width
+    def _check_widths(self, width: int) -> None:
+        """Raises `InputError` if vectors of `width` numbers are too short for nested widths, or a width's bits fill no bytes."""
         odd = [dim for dim in (*self.dims, width) if dim % 8]
         refuse([
             (max(self.dims, default=0) > width,
              f"student.dims={self.dims} goes beyond the student's vectors of {width} numbers."),
-            (odd and self.vectors in ("binary", "centred"),
+            (odd and self.vectors != "float" and is_packed(self.vectors),
              f"student.vectors={self.vectors} packs 8 numbers into a byte, but {odd and odd[0]} is no multiple of 8; set "
              "--config.student.vectors=int8, or, if it is one of student.dims, another width."),
         ])  # fmt: skip
-        return model
 
     def check(self, teacher: Teacher) -> None:
         super().check(teacher)
@@ -122,9 +122,9 @@ class Headed(Student):
         if self.head == "none" or self.head_init != "fitted":
             return student
         affine = affine_map(*examples(resizing.drop_head(student)))
-        last = f"dense/{len(student.definition.dense) - 1}/"
-        head = {last + name: array for name, array in affine.items() if last + name in student.params}
-        return student.with_params({**student.params, **head})
+        *before, head = student.definition.dense
+        fitted = {path: affine[path.rpartition("/")[2]] for path in sentence_tensors(len(before), head)}
+        return student.with_params({**student.params, **fitted})
 
     def evaluated(self, student: SentenceModel, widths: Sequence[int]) -> SentenceModel:
         if self.head_of:

@@ -79,7 +79,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     own = meshes.own_groups(mesh, groups) if absent is None else np.arange(groups)
     reserved = objective.reserve_rows + held_out_rows(config.evals, store.rows)
     data = make_batches(config, objective, targets, mesh, groups=batches.Groups(groups, own), reserve_rows=reserved)
-    student = fitted_student(config, student, targets, data.reserved) if absent is None else student
+    student = fitted_student(config, student, targets, data.trained) if absent is None else student
     drawn = np.random.RandomState(QUEUE_SEED).permutation(data.reserved)
     dev = make_dev(config, targets, own_dev, drawn[objective.reserve_rows :]) if absent is None else NO_DEV
     steps = step_count(config, data.steps_per_epoch)

@@ -59,17 +59,13 @@ def make_student(
 
 
 def fitted_student(
-    config: Config, student: SentenceModel, targets: Targets, reserved: Integer[np.ndarray, " n"]
+    config: Config, student: SentenceModel, targets: Targets, trained: Integer[np.ndarray, " n"]
 ) -> SentenceModel:
-    """The untrained student, fitted to the targets of evenly spaced rows that it will be trained on."""
-    if not targets.width:
-        return student
-    trained = np.setdiff1d(np.arange(targets.text.rows), reserved)
-    rows = trained[np.unique(np.linspace(0, len(trained) - 1, FITTING_SAMPLE, dtype=np.int64))]
+    """The untrained student, fitted to the targets of evenly spaced rows among those that it will be trained on."""
 
     def examples(model: SentenceModel) -> tuple[np.ndarray, np.ndarray]:
-        texts = [targets.text.text(targets.column, row) for row in rows]
+        rows = trained[np.unique(np.linspace(0, len(trained) - 1, FITTING_SAMPLE, dtype=np.int64))]
         embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(config.run.precision))
-        return embedder.encode(texts, role=targets.text.roles(targets.column, rows)), targets.rows(rows)
+        return targets.embedded(embedder.encode, rows), targets.rows(rows)
 
-    return config.student.fitted(student, examples)
+    return config.student.fitted(student, examples) if targets.width else student

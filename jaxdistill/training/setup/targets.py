@@ -83,11 +83,14 @@ class Targets:
         """The targets of some rows of the text, for the first teacher view."""
         if self.arrays:
             return np.asarray(self.arrays[0][rows], np.float32)
-        view = self.column
         assert self.embed is not None  # without a teacher model, `arrays` has its vectors
         log.info("teacher embeddings of %d sentences", len(rows))
-        texts = [self.text.text(view, row) for row in rows]
-        return self.embed(texts, role=self.text.roles(view, rows))
+        return self.embedded(self.embed, rows)
+
+    def embedded(self, embed: RoleEmbed, rows: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
+        """The vectors that `embed` gives to the sentences of some rows."""
+        texts = [self.text.text(self.column, row) for row in rows]
+        return embed(texts, role=self.text.roles(self.column, rows))
 
 
 def joint_embed(embedders: Sequence[Embedder], teacher: Teacher) -> RoleEmbed | None:
