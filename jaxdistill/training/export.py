@@ -6,7 +6,6 @@ but keeps files that the user added to it; any other folder is refused.
 
 import contextlib
 import dataclasses
-import errno
 import json
 import logging
 from collections.abc import Iterator, Sequence
@@ -23,7 +22,7 @@ from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.core import InputError
 from jaxdistill.evals.similarity import unit_rows
 from jaxdistill.exports import demo
-from jaxdistill.files import local
+from jaxdistill.files import local, unwritable
 from jaxdistill.files.folders import MARK, replacing
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import public_name
@@ -214,10 +213,7 @@ def _put_in_place(folder: Path, digest: str, origin: Origin, **more: str) -> Ite
         with replacing(folder, mark) as new:
             yield new, mark
     except OSError as error:
-        reason = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror or str(error)
-        raise InputError(
-            f"{folder} could not be written: {reason}. Nothing was changed there; give another --out."
-        ) from error
+        raise unwritable(folder, error, ". Nothing was changed there; --out names another folder") from error
 
 
 def largest_difference(before: SentenceModel, after: SentenceModel, sentences: Sequence[str]) -> float:
