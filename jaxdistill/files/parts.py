@@ -9,7 +9,6 @@ are variables of a module that `run.parts` names, or `--parts` of `evaluate`, `e
     EVALUATIONS = [Evaluation(group="mine", ...)]         # see evals/evaluation.py
 """
 
-import functools
 import hashlib
 import importlib
 import os
@@ -31,6 +30,10 @@ evaluations: dict[str, tuple[Any, ...]] = {}
 """Evaluations from outside, by the digest of the source code that defines them."""
 
 
+_digests: dict[ModuleType, str] = {}
+"""SHA-256 of the source of each module when it was loaded: Python does not load an installed module again if it changes."""
+
+
 def use(specs: str) -> None:
     """Loads modules or files, separated by commas, and registers their parts."""
     for spec in (part.strip() for part in specs.split(",") if part.strip()):
@@ -42,7 +45,7 @@ def use(specs: str) -> None:
             )
         for registry, parts in zip((families, views, readers), registered, strict=False):
             registry.update(parts or {})
-        source = _source_digest(module)
+        source = _digests[module]
         reader_sources.update(dict.fromkeys(registered[2] or {}, source))
         if registered[3]:
             evaluations[source] = tuple(registered[3])
@@ -67,46 +70,40 @@ def load_module(spec: str) -> ModuleType:
     path = Path(os.path.expanduser(spec))
     try:
         if path.suffix != ".py":
-            return _noted(importlib.import_module(spec))
+            module = importlib.import_module(spec)
+            if module not in _digests:
+                file = getattr(module, "__file__", None)
+                _digests[module] = hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
+            return module
         if not path.is_file():
             raise InputError(f"{spec} does not exist; name a Python file or an installed module.")
-        name = f"jaxdistill_part_{hashlib.sha256(f'{path.resolve()} '.encode() + path.read_bytes()).hexdigest()[:12]}"
+        source = path.read_bytes()
+        name = f"jaxdistill_part_{hashlib.sha256(f'{path.resolve()} '.encode() + source).hexdigest()[:12]}"
         if name not in sys.modules:
             sys.modules[name] = module = ModuleType(name)
             try:
-                run_file(path, module)
+                run_source(source, path, module)
             except BaseException:
                 del sys.modules[name]
                 raise
-        return _noted(sys.modules[name])
+            _digests[module] = hashlib.sha256(source).hexdigest()
+        return sys.modules[name]
     except InputError:
         raise
     except Exception as error:  # whatever a user's file raises
         raise InputError(f"{spec} cannot be imported ({type(error).__name__}: {error}).") from error
 
 
-def run_file(path: Path, module: ModuleType) -> None:
+def run_source(source: bytes, path: Path, module: ModuleType) -> None:
     """Runs the source of a file in a module that is still empty.
 
     Python's own import may run the bytecode of an earlier version: it compares only the file's size and the second in which
     it was written. That version would then be taken for the one whose digest is noted.
     """
     module.__file__ = str(path)
-    exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
-
-
-def _noted(module: ModuleType) -> ModuleType:
-    """Notes the digest of the source that was loaded: Python does not load an installed module again if it changes."""
-    _source_digest(module)
-    return module
+    exec(compile(source, str(path), "exec"), vars(module))
 
 
 def source_digests(specs: Iterable[str]) -> dict[str, str]:
-    """Maps each spec to the SHA-256 of its module's or file's source code."""
-    return {spec: _source_digest(load_module(spec)) for spec in specs}
-
-
-@functools.cache
-def _source_digest(module: ModuleType) -> str:
-    path = getattr(module, "__file__", None)
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""
+    """Maps each spec to the SHA-256 of its module's or file's source code, as it was loaded."""
+    return {spec: _digests[load_module(spec)] for spec in specs}

@@ -78,7 +78,7 @@ def load_config_module(path: pathlib.Path) -> ModuleType:
         if str(folder) not in sys.path:
             sys.path.append(str(folder))
     module = ModuleType(path.stem)
-    parts.run_file(path, module)
+    parts.run_source(path.read_bytes(), path, module)
     return module
 
 
