@@ -100,7 +100,7 @@ def export_checkpoint(
     Raises:
       InputError: arguments contradict each other, or a form cannot hold the model or differs from it; nothing is then written.
     """
-    forms = split_specs(to) if isinstance(to, str) else list(to)
+    forms = split_specs(to) if isinstance(to, str) else [str(form) for form in (to if np.iterable(to) else [to])]
     refuse([
         ({workdir is None, step is None} != {model is not None}, "give --workdir and --step of a run, or --model alone."),
         (document_model and (model is None or forms), ROUTER_ALONE),

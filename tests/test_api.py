@@ -178,16 +178,16 @@ def test_a_wrong_option_of_evaluate_raises_one_line(options, words):
         ({"callbacks": print}, "callbacks=<built-in function print> must be a list of functions, such as"),
         ({"callbacks": ["print"]}, r"callbacks=\['print'\] must be a list of functions"),
         ({"text": ["a", 3.5]}, r"text\[1\] is 3.5, a float; it must be a string"),
-        ({"text": None}, "text=None is a NoneType; give strings"),
+        ({"text": None}, "text=None has type NoneType; give strings"),
         ({"text": ""}, r"no text"),
         ({"steps": 5, "options": {"run.steps": 6}}, r"argument steps and options\['run.steps'\] are the same option"),
         ({"options": {"data.text": "x.txt"}}, r"argument text and options\['data.text'\] are the same option"),
         ({"steps": 5, "epochs": 1.0}, "steps=5 and epochs=1.0 exclude each other"),
         ({"objective": jaxdistill.objectives.ConGen}, r"give one such as jaxdistill.objectives.ConGen\(alpha=1.0\)"),
         ({"objective": jaxdistill.objectives.ConGen(), "options": {"objective.alpha": 1.0}}, "argument objective and"),
-        ({"steps": "5"}, "^steps='5' is a str; it must be a int"),
+        ({"steps": "5"}, "^steps='5' has type str; it must have type int"),
         ({"batch_size": 0}, "^batch_size=0 must be at least 1"),
-        ({"workdir": 5}, "workdir=5 is a int; give a path"),
+        ({"workdir": 5}, "workdir=5 has type int; give a path"),
         ({"teacher": None, "options": {"teacher.model": "none-here"}}, "model 'none-here' is not a local folder"),
         (
             {"columns": "body", "text": [{"body": "x", "y": 1}, {"y": 2}]},
@@ -208,7 +208,7 @@ def test_wrong_input_of_load_raises(tmp_path):
     for option in ({"max_length": "256"}, {"max_length": -1}, {"batch_size": 0}, {"batch_size": "x"}):
         with pytest.raises(jaxdistill.InputError, match="must be a whole number, at least"):
             jaxdistill.load("absent", **option)
-    with pytest.raises(jaxdistill.InputError, match="pooling=5 is a int; it must be a text"):
+    with pytest.raises(jaxdistill.InputError, match="pooling=5 has type int; it must be a text"):
         jaxdistill.load("absent", pooling=5)
     (tmp_path / "own.py").write_text("raise RuntimeError('read')")
     with pytest.raises(jaxdistill.InputError, match="own.py cannot be imported"):

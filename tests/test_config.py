@@ -111,8 +111,8 @@ def test_extensions_are_options_that_exist():
     "change, words",
     [
         (lambda raw: raw["data"].update(txt="x"), r"data\.txt is unknown\. Did you mean text"),
-        (lambda raw: raw["run"].update(steps="many"), r"run\.steps='many' is a str; it must be a int"),
-        (lambda raw: raw["run"].update(steps=True), r"run\.steps=True is a bool"),
+        (lambda raw: raw["run"].update(steps="many"), r"run\.steps='many' has type str; it must have type int"),
+        (lambda raw: raw["run"].update(steps=True), r"run\.steps=True has type bool"),
         (lambda raw: raw["data"].update(columns=5), r'a tuple such as \(\("name", "name"\),\)'),
         (lambda raw: raw["data"].update(weights=5), r"a tuple such as \(1\.0,\)"),
         (lambda raw: raw["run"].update(sharding=(("a", "b"),)), r'a tuple such as \("name",\)'),
@@ -132,7 +132,7 @@ def test_options_that_are_not_given_have_their_defaults():
     assert config.data.columns == (("text", "body"),) and config.data.batch_size == configs.Data().batch_size
     assert config.run == configs.RunOptions()
     assert objectives.make("ckd", {}).queue_size == 65536
-    with pytest.raises(InputError, match="config section run is a int"):
+    with pytest.raises(InputError, match="config section run has type int"):
         configs.parse_config({"run": 5, "objective": {"name": "ckd"}})
 
 

@@ -232,6 +232,8 @@ def test_what_a_form_cannot_hold_is_refused_before_anything_is_written(tmp_path,
         )
     line = program.refused(export_command, [*given, "--to=onxx"], capsys)
     assert "form 'onxx' is unknown. Did you mean" in line and "onnx, openvino" in line
+    with pytest.raises(InputError, match=r"form '5' is unknown\. to takes onnx"):
+        export_command.export_checkpoint(model=tmp_path / "in", out=tmp_path / "out", to=5)
     monkeypatch.setattr(exports.form("litert"), "NEEDS", ("no_such_package",))
     line = program.refused(export_command, [*given, "--to=stablehlo,litert"], capsys)
     assert "--to=litert needs the package no_such_package; run: pip install 'jaxdistill[litert]'" in line

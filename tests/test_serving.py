@@ -65,8 +65,8 @@ def test_a_loaded_model_keeps_its_programs_unless_the_caller_does(tmp_path, monk
         (b"a cat", "not bytes; put a single sentence in a list"),
         (DataFrame({"text": ["a cat"]}), "not a table; give one column of it"),
         ({"a": 1}, "not dict"),
-        ({"a", "b"}, "argument is a set without order or rows; give a list"),
-        (np.array("a"), "argument is a ndarray without order"),
+        ({"a", "b"}, "argument has type set, which has no order or rows; give a list"),
+        (np.array("a"), "argument has type ndarray, which has no order"),
         (None, "not NoneType"),
         (["a", None], "sentence 1 is None; it must be a text"),
         (["a", "b \ud800"], "sentence 1 has half of a surrogate pair"),
@@ -113,8 +113,8 @@ def test_options_of_encode_mean_what_they_mean_in_sentence_transformers(tmp_path
         ({"prompt_name": "no"}, "prompt 'no' is unknown"),
         ({"prompt_name": "query", "prompt": "x"}, "prompt_name='query' and prompt='x' exclude each other"),
         ({"prompt": "x", "role": "query"}, "prompt='x' and role='query' exclude each other"),
-        ({"prompt": 5}, "prompt=5 is a int; it must be a text"),
-        ({"prompt_name": 5}, "prompt_name=5 is a int"),
+        ({"prompt": 5}, "prompt=5 has type int; it must be a text"),
+        ({"prompt_name": 5}, "prompt_name=5 has type int"),
     ],
 )
 def test_wrong_options_of_encode_are_one_line(embedder, options, words):

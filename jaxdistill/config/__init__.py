@@ -246,12 +246,12 @@ def parse_config(raw: Mapping[str, Any]) -> Config:
     """Parses a nested mapping, with defaults for missing options; raises `InputError` for unknown or mistyped
     options."""
     if not isinstance(raw, Mapping):
-        raise InputError(f"a config is a {type(raw).__name__}; it must be a mapping of sections to options.")
+        raise InputError(f"the config has type {type(raw).__name__}; it must be a mapping of sections to options.")
     _refuse_unknown(raw, SECTIONS, prefix="")
     for name, value in raw.items():
         if not isinstance(value, Mapping):
             raise InputError(
-                f"config section {name} is a {type(value).__name__}; it must be a mapping of options to values."
+                f"config section {name} has type {type(value).__name__}; it must be a mapping of options to values."
             )
     built = {name: _parse_section(name, value) for name, value in raw.items()}
     if "name" not in built.get("objective", {}):

@@ -39,7 +39,7 @@ def typed(value: Any, kind: Any, name: str) -> Any:
     if isinstance(kind, types.UnionType) or not isinstance(kind, type):
         return value
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise InputError(f"{name}={value!r} is a {type(value).__name__}; it must be a {kind.__name__}.")
+        raise InputError(f"{name}={value!r} has type {type(value).__name__}; it must have type {kind.__name__}.")
     return value
 
 
@@ -53,7 +53,9 @@ def _in_range(value: Any, allowed: Range, name: str) -> Any:
 
 def _tuple(value: Any, kinds: tuple[Any, ...], name: str) -> tuple:
     if not isinstance(value, (list, tuple)):
-        raise InputError(f"{name}={value!r} is a {type(value).__name__}; it must be a tuple such as {_example(kinds)}.")
+        raise InputError(
+            f"{name}={value!r} has type {type(value).__name__}; it must be a tuple such as {_example(kinds)}."
+        )
     if kinds[-1] is Ellipsis:
         kinds = (kinds[0],) * len(value)
     if len(kinds) != len(value):

@@ -67,7 +67,7 @@ def sources_of(
         return [str(text)] if str(text) else []
     if isinstance(text, bytes) or not (isinstance(text, Iterable) or _names_of(text) is not None):
         raise InputError(
-            f"{argument}={text!r:.{SHOWN}} is a {type(text).__name__}; give strings, a table, or the path of a file."
+            f"{argument}={text!r:.{SHOWN}} has type {type(text).__name__}; give strings, a table, or the path of a file."
         )
     if isinstance(text, Sequence) and text and all(isinstance(item, Path) for item in text):
         return list(map(str, text))
@@ -182,7 +182,7 @@ def values_of(column: Any, argument: str) -> Iterable[Any]:
       InputError: a set, or an array without an axis; names the argument.
     """
     if isinstance(column, set | frozenset) or getattr(column, "shape", None) == ():
-        raise InputError(f"{argument} is a {type(column).__name__} without order or rows; give a list.")
+        raise InputError(f"{argument} has type {type(column).__name__}, which has no order or rows; give a list.")
     return column.to_pylist() if hasattr(column, "to_pylist") else column
 
 

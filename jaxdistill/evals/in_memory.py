@@ -37,7 +37,7 @@ class InMemory(NamedTuple):
 def graded_pairs(pairs: Any) -> GradedPairs:
     """Graded pairs from `(sentence1, sentence2, score)`; raises `InputError` with the index of a wrong one."""
     if not isinstance(pairs, Iterable):
-        raise InputError(f"pairs is a {type(pairs).__name__}; give several {PAIR}, or the path of a file.")
+        raise InputError(f"pairs has type {type(pairs).__name__}; give several {PAIR}, or the path of a file.")
     rows = list(pairs)
     for place, row in enumerate(rows):
         if not isinstance(row, Sequence) or isinstance(row, str) or len(row) != 3:
@@ -65,7 +65,7 @@ def retrieval_set(queries: Any, corpus: Any, relevant_docs: Any) -> RetrievalSet
     given = dict(zip(PARTS, (queries, corpus, relevant_docs), strict=True))
     for name, part in given.items():
         if not isinstance(part, Mapping):
-            what = "is missing" if part is None else f"is a {type(part).__name__}"
+            what = "is missing" if part is None else f"has type {type(part).__name__}"
             raise InputError(f"{name} {what}; {', '.join(PARTS)} belong together, and each is a mapping of ids.")
     return set_of(
         NAME,

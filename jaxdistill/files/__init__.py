@@ -26,7 +26,7 @@ def is_remote(path: str | Path) -> bool:
 def local(path: str | Path, option: str) -> Path:
     """`path` with `~` expanded; raises `InputError`, which names `option`, for an address such as gs://, or no path at all."""
     if not isinstance(path, str | os.PathLike):
-        raise InputError(f"{option}={path!r:.60} is a {type(path).__name__}; give a path.")
+        raise InputError(f"{option}={path!r:.60} has type {type(path).__name__}; give a path.")
     if is_remote(path):
         raise InputError(
             f"{option}={path} is an address, which this option does not accept; give a local path, or mount it (gcsfuse, s3fs)."

@@ -352,7 +352,7 @@ def load(
     whole_number(max_length, "max_length", least=0)
     whole_number(batch_size, "batch_size", least=1)
     if not isinstance(pooling, str | None):
-        raise InputError(f"pooling={pooling!r:.40} is a {type(pooling).__name__}; it must be a text.")
+        raise InputError(f"pooling={pooling!r:.40} has type {type(pooling).__name__}; it must be a text.")
     dtype = dtype_of(precision)
     if not jax.config.values["jax_compilation_cache_dir"]:
         keep_compiled()

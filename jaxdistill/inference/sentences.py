@@ -54,7 +54,7 @@ def prompt_text(model: HasPrompts, name: str | None, text: str | None = None) ->
     """
     for argument, given in (("prompt_name", name), ("prompt", text)):
         if not isinstance(given, str | None):
-            raise InputError(f"{argument}={given!r:.40} is a {type(given).__name__}; it must be a text.")
+            raise InputError(f"{argument}={given!r:.40} has type {type(given).__name__}; it must be a text.")
     if text is not None:
         if text in model.prompts:
             raise InputError(f"prompt={text!r} is the name of a prompt of {model.source}; give prompt_name={text!r}.")
