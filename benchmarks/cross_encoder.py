@@ -3,11 +3,11 @@
     python benchmarks/cross_encoder.py --pairs='data:sts/stsb.train.tsv.gz' --rows=1024 --steps=20 --rounds=3
 
 Both sides have the same weights, pairs and batches, in float32, on the CPU unless both have an accelerator, in one
-process and in turn; the table has the median of the rounds, warm-up left out. PyTorch's labels are those of
+process and in turn; the table has the median of the rounds, warm-up left out. PyTorch's labels come from
 sentence-transformers (`CrossEncoder.predict`; `SentenceTransformer.encode` of every distinct sentence once, as here). Its
 training is a plain loop: tokenising, forward, the paper's loss (binary cross-entropy for the cross-encoder, squared error of
 the cosine for the bi-encoder), backward, clipping, AdamW. One order of each pair; batches, lengths and learning rates are
-those of configs/trans_encoder.py.
+as in configs/trans_encoder.py.
 """
 
 import copy
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def all_works(model: str, pairs: Pairs, folder: Path, *, steps: int) -> dict[tuple[str, str], Work]:
-    """(what, side) to the work, those of the same kind next to each other."""
+    """(what, side) to the work; the same kind of work stands together."""
     bi = load_model(model)
     cross = resizing.cross_encoder(bi, key=jax.random.key(0))
     save(bi, folder / "bi")

@@ -8,7 +8,7 @@ turns; float32 on both sides, or bfloat16 and autocast.
 
 With --one, each sentence is a call of its own, the first of each length included: every side of every round is a new process
 that makes one call to start up and then takes sentences that no round before took. This project takes them twice, with an empty
-cache folder and with the one that this leaves. `ratio` is that of the filled folder, `cold_ratio` that of the empty one. With
+cache folder and with the one that this leaves. `ratio` is with the filled folder, `cold_ratio` with the empty one. With
 --warm_up, this project compiles what it needs for one sentence at the start. `start_s` is the time to load the model and make the
 first call, in seconds.
 """

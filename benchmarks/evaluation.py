@@ -7,7 +7,7 @@ included. Ours keeps the vectors of sentences that sets share, as evaluate does.
 without this project: `SentenceTransformer.encode`, SciPy's `spearmanr`, and scikit-learn's `LogisticRegression` one fit
 after the other, on the same folds and strengths, with its own tolerance (it stops before the optimum where the penalty is
 weak): 410 fits for each of MR, CR, SUBJ and MPQA. --sets names those to take, --limit=N takes N random rows of each file.
-Each set is taken once; `ratio` is that of the seconds of all sets.
+Each set is taken once; `ratio` compares the seconds of all sets.
 """
 
 import gzip

@@ -46,7 +46,7 @@ class Rates(NamedTuple):
 
 
 def timed(work: Callable[[], Value]) -> tuple[Value, float, float]:
-    """What `work` returns, its seconds of wall time, and those of the processor."""
+    """What `work` returns, its seconds of wall time, and its seconds of processor time."""
     begun = time.perf_counter(), time.process_time()
     value = work()
     return value, time.perf_counter() - begun[0], time.process_time() - begun[1]

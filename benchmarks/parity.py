@@ -1,4 +1,4 @@
-"""Compares vectors and STS scores of real checkpoints with those of sentence-transformers, in float32 and bfloat16.
+"""Compares vectors and STS scores of real checkpoints with sentence-transformers, in float32 and bfloat16.
 
     JAXDISTILL_DATA=DATA python benchmarks/parity.py --model=FOLDER [--model=FOLDER ...]
 

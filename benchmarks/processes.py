@@ -136,7 +136,7 @@ def counts_of(folder: Path, count: int) -> list[dict[str, int]]:
 
 
 def compared(workdir: Path, options: dict[str, Any], stages: Sequence[str] = ("",)) -> list[dict[str, Any]]:
-    """Losses of each number of processes beside those of one, and what each process read and packed."""
+    """Losses of each number of processes beside the losses of one, and what each process read and packed."""
     rows = []
     for count in COUNTS:
         folder = workdir / str(count)

@@ -4,7 +4,7 @@
 
 Two views of 128 sentences, 384 numbers each, ConGen's loss over queue and batch, with the queue's update. PyTorch concatenates,
 multiplies and takes both softmaxes, as the released code does, under autocast in bfloat16, where both sides also hold the queue in
-bfloat16. Both run in processes of their own and take turns. `ratio` is that of the longest queue, `loss_error` the relative
+bfloat16. Both run in processes of their own and take turns. `ratio` is for the longest queue, `loss_error` the relative
 difference of the first loss from float32's.
 """
 

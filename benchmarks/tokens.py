@@ -3,7 +3,7 @@
     python benchmarks/tokens.py --rows=20_000_000 --processes=2 --workdir=DIR
 
 Each row has three of 1,000 words, in a WordPiece vocabulary of these. The processes of this machine share one cache folder. With
---keys, sorts random keys instead, of which one in ten is that of an earlier one.
+--keys, sorts random keys instead, of which one in ten repeats an earlier one.
 """
 
 import os

@@ -14,7 +14,7 @@ does not depend on them.
 both sides reads the text of each step.
 
 --agreement=N compares the losses of N steps instead: the same batches, the teacher's own vectors, no dropout.
-`largest_difference` is relative to PyTorch's loss, `losses` has those of all steps.
+`largest_difference` is relative to PyTorch's loss, `losses` has the losses of all steps.
 """
 
 import statistics

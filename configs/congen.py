@@ -7,7 +7,7 @@ quickstart   the default: 3 layers of all-MiniLM-L6-v2 on text that comes with t
 tiny         a one-minute smoke test from text to export; says nothing about quality
 minilm-l3    3 layers of all-MiniLM-L6-v2 (17M parameters) on your text: --config.data.text=PATH_OR_GLOB
 paper:STUDENT   the rows of the paper's Tables 1 and 7; teacher unsup-SimCSE-RoBERTa-large from the hub; `paper` alone
-             is bert-base. The paper's scores (docs/methods.md, and beside those of the run) are means of 3 seeds; single
+             is bert-base. The paper's scores (docs/methods.md, and beside the run's) are means of 3 seeds; single
              runs of its released models lie within 0.3 of them. Not yet measured here
 paper:mdistilbert paper:mminilm-l12
              the multilingual students (Table 3: 80.17 and 78.02 on AR-AR, 87.10 and 87.36 on EN-EN). They read English

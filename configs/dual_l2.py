@@ -39,7 +39,7 @@ def dual_l2(**changed) -> dict:
 def en_de() -> ConfigDict:
     """A fresh student of the teacher's width, which needs no head, at a higher rate than one that is cut from its teacher."""
     # As `squared` but 192 times larger, half the width: at a gradient of norm 0.14 over 9.9 million numbers, which is what
-    # the first steps have, those of `squared` are 2e-7 on average, below Adam's eps.
+    # the first steps have, the gradients of `squared` are 2e-7 on average, below Adam's eps.
     config = options(**dual_l2(distance="cosine", second_view="translation"))
     config.data.columns = (("text", "en"), ("translation", "de"))
     config.data.dedupe = False

@@ -37,7 +37,7 @@ def gram(**changed) -> dict:
 def luxical() -> ConfigDict:
     config = minilm_l3(**gram(cosine_weight=0.0, pair_weight=0.0, triplet_weight=0.0, kl_weight=1.0))
     config.data.batch_size = 512
-    config.optimizer.eps = 1e-8  # differences of similarities, like those of vectors, have small gradients
+    config.optimizer.eps = 1e-8  # differences of similarities, like differences of vectors, have small gradients
     return config
 
 

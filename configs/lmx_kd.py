@@ -6,7 +6,7 @@ minilm-l3   a fresh encoder of 3 layers and width 384 on your text; as wide as a
 minilm-192  a fresh encoder of 3 layers and width 192, with matrices
 quickstart  the default: on text that comes with the project, offline, in a minute or two
 tiny        a one-minute smoke test from text to export; says nothing about quality
-paper       LMX-KD-384-L12(384) of SimTDE's Table 2: 79.11. Settings that the paper omits are those of configs/simtde.py
+paper       LMX-KD-384-L12(384) of SimTDE's Table 2: 79.11. Settings that the paper omits are as in configs/simtde.py
 
 TinyBERT (Jiao et al., Findings of EMNLP 2020) without its attention loss, as described in SimTDE's section 4.
 """

@@ -5,7 +5,7 @@
 minilm-l3   layers 1, 3, 5 of all-MiniLM-L6-v2 on your text, compared with the teacher's layers 1, 3, 5
 quickstart  the default: on text that comes with the project, offline, in a minute or two
 tiny        a one-minute smoke test from text to export; says nothing about quality
-paper       LRN-KD-768-L2(768) of SimTDE's Table 2: 79.53. Settings that the paper omits are those of configs/simtde.py
+paper       LRN-KD-768-L2(768) of SimTDE's Table 2: 79.53. Settings that the paper omits are as in configs/simtde.py
 
 BERT-PKD (Sun et al., EMNLP 2019) without its soft targets, as described in SimTDE's section 4, which does not give the
 weight of the layers.

@@ -72,7 +72,7 @@ def definition(documented: Any) -> tuple[Any, list[str]]:
 
 
 def signature(function: Callable[..., Any], name: str) -> str:
-    """The signature as its source has it, under the name by which it is called."""
+    """The signature as written in its source, under the name by which it is called."""
     tree, lines = definition(function)
     head = "\n".join(lines[tree.lineno - 1 : tree.body[0].lineno - 1]).removeprefix("def ").removesuffix(":")
     head = re.sub(r"\(\s*self(, )?,?\s*", "(" if "\n" not in head else "(\n    ", head, count=1)

@@ -198,7 +198,7 @@ class Objective:
 
     @property
     def unread(self) -> Mapping[str, str]:
-        """Options without effect under the current options, each with the reason; by default those of `unread_if`."""
+        """Options without effect under the current options, each with the reason; by default what `unread_if` names."""
         return switched_off(self, "objective")
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: Any) -> tuple[Params, Any]:

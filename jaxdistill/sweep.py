@@ -228,7 +228,7 @@ def train_all(planned: Sequence[Point], folder: pathlib.Path, report: Mapping[st
 
 
 def reuse_stages(point: Point, earlier: Sequence[Point], folder: pathlib.Path) -> None:
-    """Links the first stages of a point to those of earlier points that have the same options and are finished."""
+    """Links the first stages of a point to the stages of earlier points that have the same options and are finished."""
     for other in earlier:
         both = zip(point.stages, other.stages, stage_folders(point, folder), stage_folders(other, folder), strict=False)
         for stage, like, place, there in both:

@@ -28,7 +28,7 @@ HOSTILE = "<b>student & co"
 
 @pytest.fixture
 def npm(tmp_path):
-    """A folder with `node_modules` that look like those of transformers.js."""
+    """A folder with `node_modules` that look like transformers.js's."""
     package = tmp_path / "npm" / "node_modules" / "@huggingface" / "transformers"
     (package / "dist").mkdir(parents=True)
     (package / "package.json").write_text('{"version": "4.3.1"}')

@@ -1,4 +1,4 @@
-"""Documentation: pages build without warnings, the options page is that of the code, and the README stays short."""
+"""Documentation: pages build without warnings, the options page agrees with the code, and the README stays short."""
 
 import re
 import subprocess

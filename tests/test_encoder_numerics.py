@@ -69,7 +69,7 @@ def test_bfloat16_stays_close_and_results_are_float32(small):
 
 
 def test_bfloat16_hidden_states_are_kept_as_such_for_the_backward_pass(small):
-    """The float32 arrays that remain are those of attention and of the embeddings."""
+    """The float32 arrays that remain belong to attention and the embeddings."""
     definition, params = small
     tokens = cases.padded(cases.random_sequences(4, longest=20), length=24)
 

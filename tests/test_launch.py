@@ -33,7 +33,7 @@ IN_BUCKET = [TRAINING[0], "--config.data.text=gs://mine/my texts/*.gz", "--workd
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """A folder with stand-ins in PATH, which note their arguments in `commands`; `status` is that of a training."""
+    """A folder with stand-ins in PATH, which note their arguments in `commands`; `status` is a training's exit status."""
     (tmp_path / "bin").mkdir()
     for name in ("sky", "sbatch", "srun", "scontrol", "python"):
         (tmp_path / "bin" / name).write_text(RECORDS.replace("/usr/bin/env python3", sys.executable))
@@ -247,7 +247,7 @@ def test_a_command_that_is_repeated_after_a_lost_connection_leaves_the_training_
     repeated = subprocess.run(ssh, env=variables, stdout=subprocess.DEVNULL, timeout=200)
     holder = json.loads((tmp_path / "w" / ".lock").read_text())["pid"]
     try:
-        assert repeated.returncode == cli.IN_USE  # not that of bad input
+        assert repeated.returncode == cli.IN_USE  # not the status of bad input
         assert f"in use by another run (pid {holder} on " in (tmp_path / "said").read_text()
         os.kill(holder, 0)  # the first goes on
     finally:

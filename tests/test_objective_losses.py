@@ -198,7 +198,7 @@ def test_simtde_compares_through_matrices_where_the_widths_differ(mesh):
 
 @pytest.mark.parametrize("hidden_map, compared", [("last", (3, 4, 5)), ("even", (1, 3, 5))])
 def test_simtde_pairs_each_of_three_layers_with_its_own_of_six(hidden_map, compared, mesh):
-    """A student whose layers are those of the teacher has no loss under its own map, and one under any other."""
+    """A student with the teacher's layers has no loss under its own map, and one under any other."""
     objective = SimTDE(**SIMTDE | dict(alpha=0.0, hidden_weight=1.0, hidden_map=hidden_map))
     random = np.random.default_rng(12)
     hidden = random.standard_normal((6, 2, 3, 5, 8)).astype(np.float32)

@@ -40,7 +40,7 @@ def test_whitening_leaves_out_what_does_not_vary():
 
 
 def test_whitening_does_not_ask_how_vectors_were_scaled_or_turned():
-    """Cosines behind it are those of any invertible linear map of the vectors."""
+    """Cosines after it are the same for any invertible linear map of the vectors."""
     vectors = skewed(500)
     turned = vectors @ np.random.default_rng(1).standard_normal((8, 8)).astype(np.float32) + 5.0
     one, other = (fitted_whitening(each)(each).astype(np.float64) for each in (vectors, turned))

@@ -51,7 +51,7 @@ def test_folds_need_rows():
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize(
     "scale", [0.05, 20.0]
-)  # vectors of unit length, and those of an encoder that does not normalise
+)  # vectors of unit length, and vectors of an encoder that does not normalise
 def test_every_fold_and_strength_has_the_optimum_of_scikit_learn(classes, scale):
     features, labels = made_up(500, 8, classes)
     features *= np.float32(scale)

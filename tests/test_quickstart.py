@@ -9,7 +9,7 @@ from program import run
 MARGIN = 0.03
 """Gain in agreement with the teacher that the README promises after so many steps."""
 SENTENCES = 500
-"""Held-out sentences that it is measured on: those of the quickstart take most of its time."""
+"""Held-out sentences that it is measured on: all of the quickstart's would take most of its time."""
 
 
 def test_ten_steps_bring_the_student_closer_to_the_real_teacher(tmp_path):

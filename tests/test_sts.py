@@ -44,7 +44,7 @@ def write_tsv(path, rows, header=("subset", "score", "sentence1", "sentence2")):
 def sts_data(tmp_path):
     (tmp_path / "sts").mkdir()
     for offset, entry in enumerate(sts.SETS.values()):
-        write_tsv(tmp_path / "sts" / entry.file, ROWS[offset % 3 :])  # those of STS-B test and dev differ
+        write_tsv(tmp_path / "sts" / entry.file, ROWS[offset % 3 :])  # STS-B test and dev have different rows
     return tmp_path
 
 

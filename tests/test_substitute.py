@@ -1,4 +1,4 @@
-"""Words drawn from a masked language model: its logits beside those of transformers, and what is replaced."""
+"""Words drawn from a masked language model: its logits beside transformers', and what is replaced."""
 
 import random
 import re

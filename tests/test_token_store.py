@@ -89,7 +89,7 @@ def test_a_text_that_changes_while_it_is_tokenised_makes_no_store(tmp_path, monk
 
 
 def test_a_text_that_changes_before_the_store_is_written_leaves_no_part(tmp_path, monkeypatch):
-    """As that of a hub, whose changes no file shows."""
+    """As text of a hub, whose changes no file shows."""
     monkeypatch.setattr(sources.Watched, "check", lambda _: None)
     test_a_text_that_changes_while_it_is_tokenised_makes_no_store(tmp_path, monkeypatch)
 

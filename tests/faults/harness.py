@@ -228,7 +228,7 @@ def _content(path: pathlib.Path) -> str:
 
 
 def _summary(changes: Sequence[str]) -> str:
-    """At most a few names: those of the top folders with what lies directly in them."""
+    """At most a few names: the top folders with what lies directly in them."""
     shown = dict.fromkeys("/".join(path.split("/")[:2]) + "/" * (path.count("/") > 1) for path in sorted(changes))
     shown = dict.fromkeys(re.sub(r"[^.]{8}(?=\.jaxdistill-working)", "*", name) for name in shown)
     return ", ".join(f"`{name}`" for name in shown) or "nothing"

@@ -40,7 +40,7 @@ COMMON = {
     "teacher.pooling": Fact(
         "mean",
         "ConGen: SentenceTransformer of a plain checkpoint appends mean pooling",
-        "SimCSE, which the paper cites, reads the first token: 78.90 is that of `cls`",
+        "SimCSE, which the paper cites, reads the first token: 78.90 is the score of `cls`",
     ),
     **cited("ConGen: main.py, the checkpoint's own 512 tokens", teacher__max_length=0),
     **cited(
