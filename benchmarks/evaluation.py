@@ -28,7 +28,7 @@ from jaxdistill.cli import Parser, run
 from jaxdistill.core import Embed, InputError
 from jaxdistill.data.sources import split_specs
 from jaxdistill.evals import nli, probe, sts, suite, transfer
-from jaxdistill.evals.embedding_cache import EmbeddingCache
+from jaxdistill.evals.caches import EmbeddingCache
 from jaxdistill.evals.evaluation import Model, Sources, Unit
 from jaxdistill.evals.transfer import pair_features, row_vectors
 from jaxdistill.inference import Embedder

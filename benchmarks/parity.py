@@ -18,7 +18,7 @@ from jaxdistill.checkpoints.model import load_model
 from jaxdistill.cli import Parser, run
 from jaxdistill.data.sources import read, split_specs
 from jaxdistill.evals import sts
-from jaxdistill.evals.embedding_cache import EmbeddingCache
+from jaxdistill.evals.caches import EmbeddingCache
 from jaxdistill.evals.similarity import cosines, unit_vectors
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import needed_data_folder

@@ -17,7 +17,7 @@ from jaxdistill.core import ROLES, Embed, InputError, RoleEmbed, Scorer
 from jaxdistill.data.sources import local_files
 from jaxdistill.data.spread import over_processes
 from jaxdistill.evals import bm25
-from jaxdistill.evals.embedding_cache import EmbeddingCache, ScoreCache
+from jaxdistill.evals.caches import EmbeddingCache, ScoreCache
 from jaxdistill.evals.evaluation import IndexModel, InRoles, Model, Unit
 from jaxdistill.evals.postprocess import Postprocessing
 from jaxdistill.evals.small_forms import SmallForm

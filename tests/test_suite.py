@@ -13,8 +13,8 @@ from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError, Scorer
 from jaxdistill.evals import bitext, multilingual, sts, suite
 from jaxdistill.evals.beir_files import set_files
+from jaxdistill.evals.caches import EmbeddingCache, ScoreCache
 from jaxdistill.evals.documents import specs
-from jaxdistill.evals.embedding_cache import EmbeddingCache, ScoreCache
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.paths import public_name
 from jaxdistill.reporting.model_card import Checkpoint, Facts, Origin, write_facts

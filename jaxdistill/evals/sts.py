@@ -23,7 +23,7 @@ from jaxtyping import Float
 
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import Embed, InputError, Scorer, error_line
-from jaxdistill.evals.embedding_cache import EmbeddingCache
+from jaxdistill.evals.caches import EmbeddingCache
 from jaxdistill.evals.evaluation import Absent, Evaluation, Model, Shown, Sources, Unit, absent
 from jaxdistill.evals.pairs import GradedPairs, read_pairs, scored_pairs
 from jaxdistill.evals.read_table import part_of

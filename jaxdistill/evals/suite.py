@@ -18,8 +18,8 @@ import jaxdistill.evals
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import InputError
 from jaxdistill.data.spread import together
+from jaxdistill.evals.caches import cached_scores
 from jaxdistill.evals.evaluation import PLAIN, SPEARMAN, Absent, Evaluation, Model, Sources, Unit
-from jaxdistill.evals.score_cache import cached_scores
 from jaxdistill.files import parts
 
 ORDER = ("sts", "multilingual", "transfer", "nli", "pairs", "retrieval", "documents", "geometry", "speed")

@@ -13,7 +13,7 @@ from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster import processes
 from jaxdistill.core import Embed, InputError
 from jaxdistill.evals import evaluation, sts, suite
-from jaxdistill.evals.score_cache import cached_scores, is_cached
+from jaxdistill.evals.caches import cached_scores, is_cached
 from jaxdistill.paths import cache_folder
 from jaxdistill.students.parts.student import widths_of
 from jaxdistill.training.results import report as run_report

@@ -2,8 +2,8 @@
 
 import pytest
 
-from jaxdistill.evals import score_cache
-from jaxdistill.evals.score_cache import cached_scores
+from jaxdistill.evals import caches
+from jaxdistill.evals.caches import cached_scores
 from jaxdistill.versions import source_digest
 
 
@@ -24,7 +24,7 @@ def test_scores_are_made_once(tmp_path, monkeypatch):
     assert cached_scores(tmp_path / "scores", ["model", "sets"], score) == {"sts12": 0.5}
     assert len(made) == 3
     with monkeypatch.context() as other:
-        other.setattr(score_cache, "source_digest", lambda *within: "".join(within))
+        other.setattr(caches, "source_digest", lambda *within: "".join(within))
         cached_scores(tmp_path / "other code", ["model", "sets"], score)
     cached_scores(tmp_path / "other code", ["model", "sets"], score)
     assert len(made) == 5
@@ -46,4 +46,4 @@ def test_a_folder_that_cannot_be_written_costs_only_the_memory(tmp_path):
 
 
 def test_the_code_that_decides_scores_is_a_part_of_the_package():
-    assert len({source_digest(part) for part in score_cache.SCORING} | {source_digest(), source_digest("absent")}) == 6
+    assert len({source_digest(part) for part in caches.SCORING} | {source_digest(), source_digest("absent")}) == 6
