@@ -22,6 +22,7 @@ l6:labelled, l3:labelled, compact:labelled   adds CoSENT on graded pairs as the 
 l6:tuned, l3:tuned, compact:tuned, static:tuned   gte-small learns the graded pairs first, and then teaches:
             --config.stage1.data.text=pairs.tsv --config.stage1.teacher.file=scores.npy. All but static:tuned learn the pairs
             too, in a last stage with the same two options
+static:tuned:gte+e5   gte-small and e5-small both learn the pairs, in stages 1 and 2, and then teach a table of width 384 together
 domain      400 steps on passages of one subject, without labels, from l6 or another student of gte-small:
             --config.student.model=runs/l6/export --config.data.text=PASSAGES,OTHER. OTHER is other text, for what the student
             should not forget; 40 % of the rows are from there
@@ -31,7 +32,8 @@ simtde      about half that size, 9.3M parameters: SimTDE on 115,200 sentences, 
 short       cosine distillation instead, which learns faster at first: 52,000 sentences including the triplets
 unlabelled  the first stage alone, if you have no triplets: congen.py:minilm-l3
 static      a table of token vectors of width 256 instead of an encoder, from gte-small (or static:e5, static:mpnet):
-            cosine distillation towards whitened vectors. sentence-transformers and model2vec load it
+            cosine distillation towards whitened vectors. sentence-transformers and model2vec load it. static:gte+e5 and so on:
+            of width 384, from several teachers
 quickstart  the default: on text that comes with the project, offline, in a minute or two
 tiny        a one-minute smoke test from text to export; says nothing about quality
 
@@ -169,11 +171,14 @@ def labelled(stages: list[ConfigDict]) -> list[ConfigDict]:
     return [*stages, graded("previous")]
 
 
-def from_tuned(stages: list[ConfigDict]) -> list[ConfigDict]:
-    """The teacher learns the graded pairs first."""
+def from_tuned(stages: list[ConfigDict], teachers: str = "gte") -> list[ConfigDict]:
+    """Each teacher learns the graded pairs first, in a stage of its own."""
+    before = [graded(TEACHERS[name]) for name in teachers.split("+")]
+    for first in before:
+        first.student.prompt = PROMPTS.get(first.student.model, "")
     for stage in stages:
-        stage.teacher.model = "stage1"
-    return [graded(GTE), *stages]
+        stage.teacher.model = ",".join(f"stage{number}" for number, _ in enumerate(before, start=1))
+    return [*before, *stages]
 
 
 def tuned(stages: list[ConfigDict]) -> list[ConfigDict]:
@@ -202,15 +207,22 @@ def reference_preset(name: str) -> Callable[..., Stages]:
     return preset
 
 
-def static(teacher: str = "gte") -> ConfigDict:
-    """A step of a table costs so little that batches are large."""
-    config = reference(400, 100, teacher, model="teacher")
-    become(config, "student", "static", width=256)
+def table(teachers: str = "gte") -> ConfigDict:
+    """A step of a table costs so little that batches are large. Vectors of several teachers fill a wider table."""
+    config = reference(400, 100, teachers, model="teacher")
+    width = 384 if teachers in SEVERAL_TEACHERS else 256
+    become(config, "student", "static", width=width)
     config.data.batch_size, config.data.pack_groups = 1024, 64
-    config.teacher.whiten, config.teacher.components = 0.75, 256
+    config.teacher.whiten, config.teacher.components = 0.75, width
     config.optimizer.learning_rate, config.optimizer.weight_decay = 1e-3, 0.0
     config.optimizer.eps = 1e-8  # a rare token's gradients are below 1e-6
     return config
+
+
+def static(argument: str = "gte") -> Stages:
+    """A table from the named teachers, or from teachers that learn the graded pairs first."""
+    kind, _, teachers = argument.partition(":")
+    return from_tuned([table(teachers or "gte")], teachers or "gte") if kind == "tuned" else table(argument)
 
 
 PRESETS = {
@@ -218,12 +230,12 @@ PRESETS = {
     "simtde": lambda: fine_tuned(simtde(), steps=100),
     "short": short,
     "unlabelled": unlabelled,
-    "static": lambda argument="gte": from_tuned([static()]) if argument == "tuned" else static(argument),
+    "static": static,
     "domain": domain,
     **embedded(unlabelled),
 } | {name: reference_preset(name) for name in STUDENTS}
 ARGUMENTS = {name: (*ADDED, *OTHER_TEACHERS, *SEVERAL_TEACHERS) for name in STUDENTS} | {
-    "static": ("tuned", *OTHER_TEACHERS)
+    "static": ("tuned", "tuned:gte+e5", *OTHER_TEACHERS, *SEVERAL_TEACHERS)
 }
 ARGUMENTS["l6"] += tuple(FOR_RETRIEVAL)
 
