@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError
+from jaxdistill.data.sources import files_of
 from jaxdistill.evals.evaluation import (
     ASYMMETRIC,
     Absent,
@@ -123,17 +124,18 @@ def files(folder: str | Path) -> dict[str, Path]:
 
 
 def own_files(specs: Sequence[str]) -> dict[str, Path]:
-    """Maps names of sets to files, for files and folders; ignores a folder's other files.
+    """Maps names of sets to files, for files, globs and folders; ignores a folder's other files.
 
     Raises:
       InputError: a path does not exist, a file's name lacks the languages, a folder has no such file, or a name repeats.
     """
     files: dict[str, Path] = {}
-    for spec in map(Path, specs):
-        paths = sorted(path for path in spec.iterdir() if OWN.fullmatch(path.name)) if spec.is_dir() else [spec]
-        if not paths or not spec.exists():
-            what = "has no file of translations" if spec.is_dir() else "does not exist"
-            raise InputError(f"--bitext={spec} {what}; it is a file NAME.en-de.tsv, or a folder of such files.")
+    for spec in specs:
+        folder = Path(spec).expanduser()
+        if not folder.is_dir():
+            paths = files_of("--bitext", [spec])
+        elif not (paths := sorted(path for path in folder.iterdir() if OWN.fullmatch(path.name))):
+            raise InputError(f"--bitext={spec} has no file of translations, NAME.en-de.tsv.")
         for path in paths:
             named = OWN.fullmatch(path.name)
             if named is None:

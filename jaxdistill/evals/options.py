@@ -44,7 +44,7 @@ def add_options(parser: Parser) -> None:
     add("--strict", action="store_true", help="refuse to start if a set is absent")
     graded = "your graded pairs for the task pairs, with columns score, sentence1, sentence2"
     add("--pairs", type=any_path, default="", help=graded)
-    bitext = "your translations: files NAME.en-de.tsv with columns en and de, or folders of them, separated by commas"
+    bitext = "your translations: files or globs NAME.en-de.tsv with columns en and de, or folders, separated by commas"
     add("--bitext", default="", help=bitext)
     entities = "files with columns query, entity, label, one per language, separated by commas"
     add("--entities", default="", help=entities)
@@ -72,7 +72,7 @@ def planned(given: argparse.Namespace, own: InMemory) -> suite.Suite:
         data=given.data,
         pairs=str(file_of("--pairs", given.pairs)) if given.pairs else "",
         entities=tuple(map(str, files_of("--entities", split_specs(given.entities)))),
-        bitext=tuple(map(os.path.expanduser, split_specs(given.bitext))),
+        bitext=tuple(split_specs(given.bitext)),
         retrieval=tuple(map(os.path.expanduser, split_specs(given.retrieval))),
         split=given.split,
         asymmetric=bool(given.index_model),
