@@ -4,7 +4,9 @@
 
 int8 and centred take their ranges from the documents, or from 8,192 lines of `--calibrate=TEXT`. Rescored, the first
 40 documents by binary vectors are ordered again, by the float vector of the query with the binary ones (`asymmetric`), or with
-all numbers of the float ones (`full`), as are the first 40 by int8 and centred vectors. `Hamming` compares centred bits with the query's.
+all numbers of the float ones (`full`), as are the first 40 by int8 and centred vectors. `Hamming` compares centred bits with the query's, around
+the documents' mean or (`own mean`) around the mean of the other half of the queries. `float32, apart` subtracts half of these
+means from the float vectors of documents and queries.
 """
 
 import tempfile
@@ -85,10 +87,16 @@ def of_set(
             if dtype == "binary":
                 scores["binary, asymmetric"] = ndcg(search(count=10, rescore=RESCORE), known)
             if dtype == "centred":
-                apart = [cut(rows, dims) - np.mean(form.ranges, axis=0) for rows in (queries, documents)]
-                write_part(bits := Path(folder, "bits.parquet"), {}, apart[1], Form(dims=dims, dtype="binary"))
-                found = nearest_stored(apart[0], bits, count=min(DEPTH, every), rescore=0)
-                scores["centred, Hamming"] = ndcg(found, known)
+                mean, asked = np.mean(form.ranges, axis=0), cut(queries, dims)
+                centred = cut(documents, dims) - mean
+                write_part(bits := Path(folder, "bits.parquet"), {}, centred, Form(dims=dims, dtype="binary"))
+                others = np.stack([asked[1::2].mean(axis=0), asked[::2].mean(axis=0)])[np.arange(len(asked)) % 2]
+                for name, centre in (("Hamming", mean), ("Hamming, own mean", others)):
+                    found = nearest_stored(asked - centre, bits, count=min(DEPTH, every), rescore=0)
+                    scores[f"centred, {name}"] = ndcg(found, known)
+                write_part(apart := Path(folder, "apart.parquet"), {}, cut(documents, dims) - mean / 2, Form(dims=dims))
+                found = nearest_stored(asked - others / 2, apart, count=min(DEPTH, every), rescore=0)
+                scores["float32, apart"] = ndcg(found, known)
             scores[f"{dtype}, full"] = ndcg(search(count=10, rescore=RESCORE, full=full), known)
     return scores
 
