@@ -220,7 +220,7 @@ def table(teachers: str = "gte") -> ConfigDict:
 
 
 def static(argument: str = "gte") -> Stages:
-    """A table from the named teachers, or from teachers that learn the graded pairs first."""
+    """A table from the named teachers; with `tuned`, they learn the graded pairs first."""
     kind, _, teachers = argument.partition(":")
     return from_tuned([table(teachers or "gte")], teachers or "gte") if kind == "tuned" else table(argument)
 

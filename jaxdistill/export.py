@@ -188,11 +188,7 @@ def main(arguments: Sequence[str]) -> None:
     add("--document_model", default="", help=document_model)
     add("--to", default="", help=f"forms for other runtimes, of {', '.join(exports.FORMS)}")
     add("--calibration", default="", help="text that gives the ranges of activations of onnx/model_int8.onnx")
-    add(
-        "--license",
-        default="",
-        help="licence for the card, such as apache-2.0; empty: the one of what it was made from",
-    )
+    add("--license", default="", help="licence for the card, such as apache-2.0; empty: the licence of its models")
     add("--demo", action="store_true", help="write a page that finds sentences in the browser instead")
     add("--demo_text", default="", help=f"its sentences, at most {page.MOST:,}; empty: the quickstart's")
     npm = f"folder of the npm package {page.PACKAGE}; empty: ./node_modules/{page.PACKAGE}"
