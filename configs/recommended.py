@@ -159,7 +159,7 @@ def graded(model: str) -> ConfigDict:
     stage.data.batch_size, stage.data.pack_groups = 64, 4
     stage.data.max_length = 64
     become(stage, "teacher", "scores")
-    stage.student.model = model
+    stage.student.model, stage.student.prompt = model, PROMPTS.get(model, "")
     stage.student.dropout = 0.0
     stage.optimizer.learning_rate = 5e-5
     stage.run.steps, stage.evals.every = 249, 83
@@ -174,10 +174,8 @@ def labelled(stages: list[ConfigDict]) -> list[ConfigDict]:
 def from_tuned(stages: list[ConfigDict], teachers: str = "gte") -> list[ConfigDict]:
     """Each teacher learns the graded pairs first, in a stage of its own."""
     before = [graded(TEACHERS[name]) for name in teachers.split("+")]
-    for first in before:
-        first.student.prompt = PROMPTS.get(first.student.model, "")
     for stage in stages:
-        stage.teacher.model = ",".join(f"stage{number}" for number, _ in enumerate(before, start=1))
+        stage.teacher.model = ",".join(f"stage{number + 1}" for number in range(len(before)))
     return [*before, *stages]
 
 
@@ -221,8 +219,11 @@ def table(teachers: str = "gte") -> ConfigDict:
 
 def static(argument: str = "gte") -> Stages:
     """A table from the named teachers; with `tuned`, they learn the graded pairs first."""
-    kind, _, teachers = argument.partition(":")
-    return from_tuned([table(teachers or "gte")], teachers or "gte") if kind == "tuned" else table(argument)
+    kind, _, named = argument.partition(":")
+    if kind != "tuned":
+        return table(argument)
+    teachers = named or "gte"
+    return from_tuned([table(teachers)], teachers)
 
 
 PRESETS = {
