@@ -69,18 +69,19 @@ def test_own_translations_are_files_whose_names_end_in_their_languages(tmp_path)
     for name in names:
         write(tmp_path / "own" / name, table())
     alone = write(tmp_path / "law.pt_BR-zh.csv", table(header="zh,pt_BR"))
-    found = bitext.own_files([str(tmp_path / "own"), str(alone.with_name("law.*"))])
-    assert {name: path.name for name, path in found.items()} == {
-        "en-fr": "en-fr.dev.csv.gz", "news.en-de": "news.en-de.tsv", "tatoeba.en-tr": "tatoeba.en-tr.test.tsv.gz",
-        "law.pt_BR-zh": "law.pt_BR-zh.csv",
-    }  # fmt: skip
+    for spec in (alone, alone.with_name("law.*")):
+        found = bitext.own_files([str(tmp_path / "own"), str(spec)])
+        assert {name: path.name for name, path in found.items()} == {
+            "en-fr": "en-fr.dev.csv.gz", "news.en-de": "news.en-de.tsv", "tatoeba.en-tr": "tatoeba.en-tr.test.tsv.gz",
+            "law.pt_BR-zh": "law.pt_BR-zh.csv",
+        }  # fmt: skip
     (tmp_path / "empty").mkdir()
-    for spec, words in (
-        ("own/en.tsv", "does not name its two languages; call it NAME.en-de.tsv or .csv"),
-        ("empty", "has no file of translations, NAME.en-de.tsv"),
-        ("absent", "does not exist; name a file, a glob"),
+    for colon, spec, words in (
+        ("=", "own/en.tsv", "does not name its two languages; call it NAME.en-de.tsv or .csv"),
+        ("=", "empty", "has no file of translations, NAME.en-de.tsv"),
+        (": ", "absent", "does not exist; name a file, a glob"),
     ):
-        with pytest.raises(InputError, match=f"^--bitext[=:] ?{tmp_path}/{spec} {words}"):
+        with pytest.raises(InputError, match=f"^--bitext{colon}{tmp_path}/{spec} {words}"):
             bitext.own_files([str(tmp_path / spec)])
     with pytest.raises(InputError, match=r"own/news.en-de.tsv and \S*/again/news.en-de.csv; rename one of them"):
         bitext.own_files([str(tmp_path / "own"), str(write(tmp_path / "again" / "news.en-de.csv", table()))])

@@ -1,5 +1,6 @@
 """Parts from outside the package: an objective, a view, a reader, an encoder family and an evaluation of a user's own."""
 
+import hashlib
 import json
 import os
 import pathlib
@@ -230,6 +231,13 @@ def use_reader(folder: pathlib.Path, made: str) -> None:
     """The same file of parts, with a reader that makes something else of a line."""
     (folder / "reader.py").write_text(READING.replace("MADE", made))
     parts.use(str(folder / "reader.py"))
+
+
+def test_the_noted_source_is_the_one_that_ran(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text("import pathlib\npathlib.Path(__file__).write_text('VIEWS = {}')\n")  # edited while it is loaded
+    ran = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert parts.source_digests([str(path)]) == {str(path): ran} and path.read_text() == "VIEWS = {}"
 
 
 def test_tokens_and_vectors_of_a_changed_reader_are_made_anew(folder, monkeypatch, capsys):
