@@ -4,9 +4,9 @@
 
 int8 and centred take their ranges from the documents, or from 8,192 lines of `--calibrate=TEXT`. Rescored, the first
 40 documents by binary vectors are ordered again, by the float vector of the query with the binary ones (`asymmetric`), or with
-all numbers of the float ones (`full`), as are the first 40 by int8 and centred vectors. `Hamming` compares centred bits with the query's, around
-the documents' mean or (`own mean`) around the mean of the other half of the queries. `float32, apart` subtracts half of these
-means from the float vectors of documents and queries.
+all numbers of the float ones (`full`), as are the first 40 by int8 and centred vectors. `Hamming` compares centred bits with the
+query's, around the documents' mean or (`own mean`) around the mean of the other half of the queries. `float32, apart` subtracts
+half of these means from the float vectors of documents and queries.
 """
 
 import tempfile
