@@ -79,7 +79,7 @@ def test_own_translations_are_files_whose_names_end_in_their_languages(tmp_path)
     for colon, spec, words in (
         ("=", "own/en.tsv", "does not name its two languages; call it NAME.en-de.tsv or .csv"),
         ("=", "empty", "has no file of translations, NAME.en-de.tsv"),
-        (": ", "absent", "does not exist; name a file, a glob"),
+        (": ", "absent", "does not exist; name a file or a glob."),
     ):
         with pytest.raises(InputError, match=f"^--bitext{colon}{tmp_path}/{spec} {words}"):
             bitext.own_files([str(tmp_path / spec)])

@@ -101,8 +101,10 @@ def has_columns(spec: str, columns: Mapping[str, str], *, cell: formats.Cell = f
     return True
 
 
-def source_files(spec: str) -> list[Path]:
-    """The files that a spec names, sorted by path; raises `InputError` if there are none."""
+def source_files(
+    spec: str, allowed: str = "a file, a glob, hf:NAME:SPLIT:COLUMN or tfds:NAME:SPLIT:COLUMN"
+) -> list[Path]:
+    """The files that a spec names, sorted by path; raises `InputError`, with what is allowed, if there are none."""
     if spec.startswith(WHOLE):
         return _whole_files(spec.removeprefix(WHOLE))
     if spec.startswith("package:"):
@@ -129,13 +131,13 @@ def source_files(spec: str) -> list[Path]:
         return files
     if glob.has_magic(str(path)):
         raise InputError(f"no file matches {spec}; check the folder, and quote the glob.")
-    raise InputError(f"{spec} does not exist; name a file, a glob, hf:NAME:SPLIT:COLUMN or tfds:NAME:SPLIT:COLUMN.")
+    raise InputError(f"{spec} does not exist; name {allowed}.")
 
 
 def files_of(option: str, specs: Sequence[str]) -> list[Path]:
     """The files that the specs of an option name; its errors name the option."""
     try:
-        return [path for spec in specs for path in source_files(spec)]
+        return [path for spec in specs for path in source_files(spec, "a file or a glob")]
     except InputError as error:
         raise InputError(f"{option}: {error}") from None
 
