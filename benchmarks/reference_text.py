@@ -6,6 +6,9 @@ mixture.txt           sentences, titles and questions, and passages behind their
                       of its kind, science twice as many. Titles that occur in an evaluation set are left out
 documents.txt         another draw of 16,000 sentences, 9,000 titles and 22,000 passages, and the documented functions of Python's
                       standard library with the first paragraphs of their docstrings, for the second stage of l6:documents
+queries.txt           short texts, as queries are, for the last stage of l6:retrieval and l6:index: up to 50,000 titles, 24,000
+                      sentences and 20,000 questions, and 35,000 ways to ask for functions of Python's standard library and of five
+                      packages, by their names and docstrings. Texts that occur in an evaluation set are left out
 titles.tsv            up to 15,000 titles and questions with their passages, none of which begins with its title, to mine negatives
 pairs.tsv, scores.npy SICK's and STS-B's training pairs for CoSENT, with scores from 0 to 1, without pairs of an evaluation set.
                       STS-B is a selection from STS12 to STS17: 4,798 of its 5,749 training pairs are test pairs of STS12 to STS16,
@@ -17,9 +20,11 @@ import glob
 import gzip
 import os
 import random
+import re
 import sysconfig
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,8 +37,10 @@ SCIENCE = ("abstracts", "cord19", "semeval2017", "medical")
 LEFT_OUT = ("pairs-index", "pairs-squad", "books", "us-presidential", "imdb")
 """An index, repeated texts, and text that nobody searches by questions."""
 TESTS = ("sts12.test", "sts13.test", "sts14.test", "sts15.test", "sts16.test", "stsb.test", "stsb.dev", "sick.test")
-NO_LIBRARY = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3"}
-"""Folders of the standard library; lib2to3's tests are programs of Python 2."""
+NO_LIBRARY = {"site-packages", "dist-packages", "test", "tests", "testing", "idle_test", "lib2to3"}
+"""Folders left out; lib2to3's tests are programs of Python 2."""
+PACKAGES = ("numpy", "scipy", "pandas", "matplotlib", "jax")
+ASKED = ("python {}", "python {}", "{} in python", "how to {} in python")
 SCALES = {"stsb.train": (0.0, 5.0), "sick.train": (1.0, 5.0)}
 
 _FOLDER = flags.DEFINE_string("folder", None, "Folder to write to.", required=True)
@@ -53,6 +60,9 @@ def main(_: Sequence[str]) -> None:
         Path(sysconfig.get_path("stdlib")), beginnings(data)
     )
     (folder / "documents.txt").write_text("\n".join(longer) + "\n", encoding="utf-8")
+    (folder / "queries.txt").write_text(
+        "\n".join(queries(data, texts, random.Random(_SEED.value + 3))) + "\n", encoding="utf-8"
+    )
     found = titled(texts, random.Random(_SEED.value + 2))
     (folder / "titles.tsv").write_text("\n".join(["text\tpositive", *found]) + "\n", encoding="utf-8")
     rows, scores = graded(data / "sts")
@@ -70,6 +80,8 @@ class Counts(NamedTuple):
 
 
 OF_DOCUMENTS = Counts(16_000, 9_000, 22_000)
+OF_QUERIES = Counts(24_000, 50_000, 0)
+QUESTIONS, FUNCTIONS = 20_000, 35_000
 BEGINNING = 80  # letters and digits
 PAIRS = 15_000  # of which files that have fewer give all of theirs
 
@@ -126,9 +138,55 @@ def functions(library: Path, known: AbstractSet[str]) -> list[str]:
 
     Each is one line, and given once. Tests and installed packages are left out, and texts that begin as one of `known`.
     """
-    paths = sorted(path for path in library.rglob("*.py") if NO_LIBRARY.isdisjoint(path.relative_to(library).parts))
-    found = dict.fromkeys(one_line(text) for path in paths for text in documented(path))
+    found = dict.fromkeys(one_line(text) for path in modules(library) for text in documented(path))
     return [text for text in found if plain(text)[:BEGINNING] not in known]
+
+
+def modules(library: Path) -> list[Path]:
+    """The modules of a library or a package."""
+    return sorted(path for path in library.rglob("*.py") if NO_LIBRARY.isdisjoint(path.relative_to(library).parts))
+
+
+def queries(data: Path, texts: Texts, draw: random.Random) -> list[str]:
+    """Short texts in random order, each given once, and none of an evaluation set."""
+    chosen = mixture(texts, OF_QUERIES, draw)
+    questions = [row[0] for row in sources.rows(str(data / "text" / "questions.txt.gz"))]
+    chosen += draw.sample(questions, QUESTIONS)
+    libraries = {"": Path(sysconfig.get_path("stdlib"))} | {name: installed(name) for name in PACKAGES}
+    calls = dict.fromkeys(
+        text for name, path in libraries.items() for module in modules(path) for text in asked(module, name)
+    )
+    chosen += [draw.choice(ASKED).format(text) for text in draw.sample(list(calls), FUNCTIONS)]
+    known = evaluated(data)
+    chosen = [text for text in dict.fromkeys(chosen) if plain(text) not in known]
+    draw.shuffle(chosen)
+    return chosen
+
+
+def installed(package: str) -> Path:
+    """The folder of an installed package."""
+    found = find_spec(package)
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError(f"package {package} is not installed; pip install {package}")
+    return Path(found.origin).parent
+
+
+def asked(path: Path, package: str) -> Iterator[str]:
+    """What one may ask for in a module, for each public function: its name, also with its class, package or module, and its docstring."""
+    for owner in ast.walk(ast.parse(path.read_text(encoding="utf-8", errors="replace"))):
+        if isinstance(owner, ast.Module | ast.ClassDef):
+            subject = words(owner.name) if isinstance(owner, ast.ClassDef) else package or words(path.stem)
+            for node in owner.body:
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+                    name = words(node.name)
+                    summary = one_line((ast.get_docstring(node) or "").split("\n\n")[0]).lower().rstrip(".")
+                    yield f"{name} {subject}"
+                    yield from (text for text in (name, summary) if 1 < len(text.split()) < 25)
+
+
+def words(name: str) -> str:
+    """The words of an identifier, in lower case: `read_csv` and `ReadCSV` are `read csv`."""
+    return " ".join(re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)).lower()
 
 
 def documented(path: Path) -> Iterator[str]:

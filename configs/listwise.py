@@ -9,8 +9,7 @@ minilm-l3   3 layers of all-MiniLM-L6-v2 on a file with the columns text, positi
 margin      MarginMSE (Hofstätter et al., 2020, arXiv 2010.02666): dot products, and scores from the file's columns
             score_positive and score_negative
 mined       a trained student (--config.student.model=FOLDER) on the rows of `mine --num_negatives=2
-            --output_format=n-tuple`: 60 small steps with the miner's scores. It is the last stage of the best student
-            for retrieval in docs/results.md
+            --output_format=n-tuple`: 60 small steps with the miner's scores. docs/results.md has what they gain
 quickstart  the default: on text that comes with the project, offline, in a minute or two
 tiny        a one-minute smoke test from text to export; says nothing about quality
 

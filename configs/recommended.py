@@ -10,13 +10,15 @@ l6, l3, compact   the reference students of gte-small. l6 keeps six of the teach
             --config.data.text=mixture.txt
 l6:documents   for retrieval: l6, then 600 steps of 64 texts, including passages of up to 256 tokens and code:
             --config.stage2.data.text=documents.txt. The student is the mean of both stages
-l6:retrieval   adds a third stage of 60 steps on mined negatives: --config.stage3.data.text=margin.tsv, written by
-            `jaxdistill.mine`. The best student for retrieval in docs/results.md
+l6:retrieval   adds 1,000 steps of 256 short texts: --config.stage3.data.text=queries.txt. The student is the mean of the last two
+            stages, the best for retrieval in docs/results.md
 l6:e5, l6:mpnet   the same from e5-small with its prompt `query: `, or from all-mpnet-base-v2 (another tokenizer and
             width); likewise l3:e5, compact:mpnet, static:e5 and so on
 l6:gte+e5, l6:gte+mpnet, l6:gte+e5+mpnet   from several teachers together; likewise l3 and compact
 l6:index, l3:index, compact:index   for queries that search vectors which the teacher made, whole or cut to their first 64, 128
-            or 256 numbers: `evaluate --index_model=TEACHER --dims=64,128,256`. l3:index has not been trained to the end
+            or 256 numbers: `evaluate --index_model=TEACHER --dims=64,128,256`. A last stage of 2,000 steps of 256 short texts;
+            of l6 (the others have one stage more): --config.stage2.data.text=queries.txt. l3:index and compact:index have not
+            been trained to the end
 l6:labelled, l3:labelled, compact:labelled   adds CoSENT on graded pairs as the last stage. Of l6
             (the others have one stage more): --config.stage2.data.text=pairs.tsv --config.stage2.teacher.file=scores.npy
 l6:tuned, l3:tuned, compact:tuned, static:tuned   gte-small learns the graded pairs first, and then teaches:
@@ -46,7 +48,6 @@ from _presets import Stages, become, chosen, embedded, minilm_l3, options
 from ckd import second_stage
 from congen import minilm_l3 as unlabelled
 from l2 import l2
-from listwise import mined
 from ml_collections import ConfigDict
 from simcse import PLAIN_TRIPLETS
 from simtde import minilm_128_l3 as simtde
@@ -123,10 +124,19 @@ def documents() -> list[ConfigDict]:
     return [l6(), then]
 
 
+def queries(steps: int) -> ConfigDict:
+    """Short texts; each of the student's widths learns the same numbers of the teacher's vectors."""
+    stage = reference(steps, steps // 2, model="previous", dims=(64, 128, 256), dims_targets="truncated")
+    stage.data.batch_size = 256
+    stage.data.max_length = stage.teacher.max_length = 64
+    stage.student.max_length = 256  # of the measured evaluations
+    return stage
+
+
 def retrieval() -> list[ConfigDict]:
-    """`documents`, and mined negatives after it."""
-    last = mined()
-    last.student.model = "previous"
+    """`documents`, and short texts after it."""
+    last = queries(1000)
+    last.evals.average = (0, 1000)
     return [*documents(), last]
 
 
@@ -134,10 +144,10 @@ FOR_RETRIEVAL = {"documents": documents, "retrieval": retrieval}
 
 
 def index(stages: list[ConfigDict]) -> list[ConfigDict]:
-    """Each of the student's widths learns the same numbers of the teacher's vectors, which an index holds whole or cut."""
-    for stage in stages:
-        stage.student.dims, stage.student.dims_targets = (64, 128, 256), "truncated"
-    return stages
+    """Adds short texts alone, because the student of an index encodes nothing else."""
+    last = queries(2000)
+    last.evals.best = "last"  # STS-B dev, which would choose, says little about queries
+    return [*stages, last]
 
 
 def domain() -> ConfigDict:

@@ -222,15 +222,12 @@ def test_models_of_all_stages_are_looked_for_but_no_stages_and_columns(tmp_path,
     looked_for = []
     monkeypatch.setattr(stage_checks, "locate", looked_for.append)
     (tmp_path / "t.txt").write_text("a cat\na dog\n")
-    columns = ["text", "positive", "negative_1", "negative_2", "score_positive", "score_negative_1", "score_negative_2"]
-    (tmp_path / "m.tsv").write_text("\t".join(columns) + "\na\tb\tc\td\t0.9\t0.8\t0.7\n")
-    given = [
-        "--config=configs/recommended.py:l6:retrieval",
-        "--workdir=w",
-        f"--config.all.data.text={tmp_path / 't.txt'}",
-    ]
-    given += [f"--config.stage3.data.text={tmp_path / 'm.tsv'}", "--config.all.teacher.model=A/a,B/b"]
+    (tmp_path / "m.tsv").write_text("sentence1\tsentence2\tscore\na\tb\t0.9\n")
+    given = ["--config=configs/recommended.py:l3:labelled", "--workdir=w"]
+    given += [f"--config.all.data.text={tmp_path / 't.txt'}", "--config.all.teacher.model=A/a,B/b"]
     given += ["--config.stage1.teacher.kind=several", "--config.stage2.teacher.kind=several"]
+    given += [f"--config.stage3.data.text={tmp_path / 'm.tsv'}"]
+    given += ["--config.stage3.teacher.kind=columns", "--config.stage3.teacher.names=score"]
     stages = parse_stages(main.parse_flags(given).stages)
     stage_checks.check_stages(stages, [False] * 3, tmp_path)
     assert looked_for == ["A/a", "B/b"] * 2
