@@ -22,9 +22,8 @@ import os
 import random
 import re
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +31,7 @@ import numpy as np
 from absl import app, flags
 
 from jaxdistill.data import sources
+from jaxdistill.paths import in_package
 
 SCIENCE = ("abstracts", "cord19", "semeval2017", "medical")
 LEFT_OUT = ("pairs-index", "pairs-squad", "books", "us-presidential", "imdb")
@@ -39,6 +39,7 @@ LEFT_OUT = ("pairs-index", "pairs-squad", "books", "us-presidential", "imdb")
 TESTS = ("sts12.test", "sts13.test", "sts14.test", "sts15.test", "sts16.test", "stsb.test", "stsb.dev", "sick.test")
 NO_LIBRARY = {"site-packages", "dist-packages", "test", "tests", "testing", "idle_test", "lib2to3"}
 """Folders left out; lib2to3's tests are programs of Python 2."""
+FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 PACKAGES = ("numpy", "scipy", "pandas", "matplotlib", "jax")
 ASKED = ("python {}", "python {}", "{} in python", "how to {} in python")
 SCALES = {"stsb.train": (0.0, 5.0), "sick.train": (1.0, 5.0)}
@@ -53,22 +54,25 @@ _SEED = flags.DEFINE_integer("seed", 0, "Seed of the choice.")
 def main(_: Sequence[str]) -> None:
     data, folder = Path(os.environ["JAXDISTILL_DATA"]), Path(_FOLDER.value)
     folder.mkdir(parents=True, exist_ok=True)
-    texts, counts = read(data), Counts(_SENTENCES.value, _TITLES.value, _PASSAGES.value)
+    known, counts = evaluated(data), Counts(_SENTENCES.value, _TITLES.value, _PASSAGES.value)
+    texts = read(data, known)
     chosen = mixture(texts, counts, random.Random(_SEED.value))
-    (folder / "mixture.txt").write_text("\n".join(chosen) + "\n", encoding="utf-8")
+    write_lines(folder / "mixture.txt", chosen)
     longer = mixture(texts, OF_DOCUMENTS, random.Random(_SEED.value + 1)) + functions(
         Path(sysconfig.get_path("stdlib")), beginnings(data)
     )
-    (folder / "documents.txt").write_text("\n".join(longer) + "\n", encoding="utf-8")
-    (folder / "queries.txt").write_text(
-        "\n".join(queries(data, texts, random.Random(_SEED.value + 3))) + "\n", encoding="utf-8"
-    )
-    found = titled(texts, random.Random(_SEED.value + 2))
-    (folder / "titles.tsv").write_text("\n".join(["text\tpositive", *found]) + "\n", encoding="utf-8")
+    write_lines(folder / "documents.txt", longer)
+    write_lines(folder / "queries.txt", queries(texts, known, random.Random(_SEED.value + 3)))
+    write_lines(folder / "titles.tsv", ["text\tpositive", *titled(texts, random.Random(_SEED.value + 2))])
     rows, scores = graded(data / "sts")
-    (folder / "pairs.tsv").write_text("\n".join(["sentence1\tsentence2", *rows]) + "\n", encoding="utf-8")
+    write_lines(folder / "pairs.tsv", ["sentence1\tsentence2", *rows])
     np.save(folder / "scores.npy", np.asarray(scores, np.float32)[:, None])
     print(f"{len(chosen):,} texts of {sum(len(text.split()) for text in chosen):,} words, {len(rows):,} pairs")
+
+
+def write_lines(path: Path, lines: Sequence[str]) -> None:
+    """Writes lines, each with its end."""
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 class Counts(NamedTuple):
@@ -89,7 +93,8 @@ PAIRS = 15_000  # of which files that have fewer give all of theirs
 class Texts(NamedTuple):
     """The unlabelled texts of a data folder, file by file."""
 
-    sentences: Sequence[Sequence[str]]
+    sentences: Mapping[str, Sequence[str]]
+    """By the name of their file."""
     titles: Sequence[Sequence[str]]
     passages: Sequence[Sequence[str]]
     pairs: Sequence[Sequence[str]]
@@ -98,13 +103,13 @@ class Texts(NamedTuple):
     """Of each file of titles and passages."""
 
 
-def read(data: Path) -> Texts:
-    """All texts that may be drawn."""
-    sentences = [[row[0] for row in sources.rows(str(path))] for path in sorted(data.glob("text/*.txt.gz"))]
+def read(data: Path, known: AbstractSet[str]) -> Texts:
+    """All texts that may be drawn, without titles that are `known`."""
+    files = sorted(data.glob("text/*.txt.gz"))
+    sentences = {path.name.removesuffix(".txt.gz"): [row[0] for row in sources.rows(str(path))] for path in files}
     files = [path for path in sorted(data.glob("passages/*.tsv.gz")) if not path.name.startswith(LEFT_OUT)]
     weights = [2.0 if any(word in path.name for word in SCIENCE) else 1.0 for path in files]
     rows = [list(sources.rows(str(path), ("title", "text"))) for path in files]
-    known = evaluated(data)
     unknown = [[(title, text) for title, text in found if plain(title) not in known] for found in rows]
     titles = [list(dict.fromkeys(title for title, _ in found)) for found in unknown]
     passages = [[f"{title} {text}".strip() for title, text in found] for found in rows]
@@ -126,7 +131,7 @@ def titled(texts: Texts, draw: random.Random) -> list[str]:
 
 def mixture(texts: Texts, counts: Counts, draw: random.Random) -> list[str]:
     """Some of the texts, in random order."""
-    chosen = drawn(texts.sentences, [1.0] * len(texts.sentences), counts.sentences, draw)
+    chosen = drawn(list(texts.sentences.values()), [1.0] * len(texts.sentences), counts.sentences, draw)
     chosen += drawn(texts.titles, texts.weights, counts.titles, draw)
     chosen += drawn(texts.passages, texts.weights, counts.passages, draw)
     draw.shuffle(chosen)
@@ -147,41 +152,33 @@ def modules(library: Path) -> list[Path]:
     return sorted(path for path in library.rglob("*.py") if NO_LIBRARY.isdisjoint(path.relative_to(library).parts))
 
 
-def queries(data: Path, texts: Texts, draw: random.Random) -> list[str]:
-    """Short texts in random order, each given once, and none of an evaluation set."""
-    chosen = mixture(texts, OF_QUERIES, draw)
-    questions = [row[0] for row in sources.rows(str(data / "text" / "questions.txt.gz"))]
-    chosen += draw.sample(questions, QUESTIONS)
-    libraries = {"": Path(sysconfig.get_path("stdlib"))} | {name: installed(name) for name in PACKAGES}
+def queries(texts: Texts, known: AbstractSet[str], draw: random.Random) -> list[str]:
+    """Short texts in random order, each given once, and none that is `known`."""
+    chosen = mixture(texts, OF_QUERIES, draw) + draw.sample(texts.sentences["questions"], QUESTIONS)
+    libraries = {"": Path(sysconfig.get_path("stdlib"))} | {name: in_package(f"package:{name}") for name in PACKAGES}
     calls = dict.fromkeys(
         text for name, path in libraries.items() for module in modules(path) for text in asked(module, name)
     )
     chosen += [draw.choice(ASKED).format(text) for text in draw.sample(list(calls), FUNCTIONS)]
-    known = evaluated(data)
     chosen = [text for text in dict.fromkeys(chosen) if plain(text) not in known]
     draw.shuffle(chosen)
     return chosen
 
 
-def installed(package: str) -> Path:
-    """The folder of an installed package."""
-    found = find_spec(package)
-    if found is None or found.origin is None:
-        raise ModuleNotFoundError(f"package {package} is not installed; pip install {package}")
-    return Path(found.origin).parent
-
-
 def asked(path: Path, package: str) -> Iterator[str]:
     """What one may ask for in a module, for each public function: its name, also with its class, package or module, and its docstring."""
-    for owner in ast.walk(ast.parse(path.read_text(encoding="utf-8", errors="replace"))):
-        if isinstance(owner, ast.Module | ast.ClassDef):
-            subject = words(owner.name) if isinstance(owner, ast.ClassDef) else package or words(path.stem)
-            for node in owner.body:
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
-                    name = words(node.name)
-                    summary = one_line((ast.get_docstring(node) or "").split("\n\n")[0]).lower().rstrip(".")
-                    yield f"{name} {subject}"
-                    yield from (text for text in (name, summary) if 1 < len(text.split()) < 25)
+    owners = (
+        node
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8", errors="replace")))
+        if isinstance(node, ast.Module | ast.ClassDef)
+    )
+    for owner in owners:
+        subject = words(owner.name) if isinstance(owner, ast.ClassDef) else package or words(path.stem)
+        for node in owner.body:
+            if isinstance(node, FUNCTION) and not node.name.startswith("_"):
+                name, described = words(node.name), one_line(summary(node)).lower().rstrip(".")
+                yield f"{name} {subject}"
+                yield from (text for text in (name, described) if 1 < len(text.split()) < 25)
 
 
 def words(name: str) -> str:
@@ -193,11 +190,14 @@ def documented(path: Path) -> Iterator[str]:
     """The first paragraph of each docstring of a module's functions, and the function."""
     source = path.read_text(encoding="utf-8", errors="replace")
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            summary = (ast.get_docstring(node) or "").split("\n\n")[0]
-            if len(summary.split()) > 2:
-                yield summary
-                yield ast.get_source_segment(source, node) or ""
+        if isinstance(node, FUNCTION) and len(summary(node).split()) > 2:
+            yield summary(node)
+            yield ast.get_source_segment(source, node) or ""
+
+
+def summary(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """The first paragraph of its docstring."""
+    return (ast.get_docstring(function) or "").split("\n\n")[0]
 
 
 def beginnings(data: Path) -> set[str]:
