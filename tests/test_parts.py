@@ -184,10 +184,6 @@ def test_kinds_of_student_and_teacher_of_ones_own(folder):
             {"kind": "static", "layers": "1"},
             "of the kinds cut, cross_encoder, not of static; set .*kind=cut",
         ),
-        ("student", {"static": 8}, "student.static is no option of kind cut; write --config.student.kind=static"),
-        ("student", {"head": "pair"}, "is now written --config.student.kind=cross_encoder"),
-        ("teacher", {"targets": "store"}, "teacher.targets is no option of kind live; write --config.teacher.kind"),
-        ("teacher", {"model": "vectors:v.npy"}, "is now written --config.teacher.kind=vectors --config.teacher.file"),
     ],
 )
 def test_a_kind_or_an_option_that_there_is_not_is_refused_in_one_line(folder, section, given, words):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from jaxdistill.cli import did_you_mean
-from jaxdistill.config.kinds import KINDS, refuse_foreign_options, refuse_old_values
+from jaxdistill.config.kinds import KINDS, refuse_foreign_options
 from jaxdistill.config.ranges import Count, CountOrNone, Fraction, NotNegative, Positive, Range, Rate
 from jaxdistill.config.values import Columns, Sharding, typed
 from jaxdistill.core import InputError, Precision, Split
@@ -288,7 +288,6 @@ def parse_kind(section: str, options: Mapping[str, Any]) -> Any:
     kinds = KINDS[section]
     kind = typed(options.get("kind", kinds.default), str, f"{section}.kind")
     refuse_foreign_options(section, kind, list(options))
-    refuse_old_values(section, options)
     return options_from(kinds.options_class(kind), {**options, "kind": kind}, prefix=section)
 
 

@@ -91,40 +91,18 @@ TEACHERS = Kinds(
 )
 KINDS: Mapping[str, Kinds] = {"student": STUDENTS, "teacher": TEACHERS}
 """The sections that have a `kind`."""
-OLD_NAMES = {
-    "student.static": "--config.student.kind=static --config.student.width=256",
-    "student.vocabulary": "--config.student.trim=TEXT, or --config.student.vocabulary=16000 with --config.student.kind=fresh",
-    "student.head=pair": "--config.student.kind=cross_encoder",
-    "teacher.targets": "--config.teacher.kind=live, stored, several or labels",
-    "teacher.model=vectors:": "--config.teacher.kind=vectors --config.teacher.file=FILE.npy, or kind=scores for scores of pairs",
-    "teacher.model=columns:": "--config.teacher.kind=columns --config.teacher.names=NAME,NAME",
-}
-"""Maps options of earlier versions, or beginnings of their values (`OPTION=VALUE`), to today's form."""
 
 
 def refuse_foreign_options(section: str, kind: str, options: Sequence[str]) -> None:
-    """Raises `InputError` for an option that the kind does not have, with the kinds that have it or the new name."""
+    """Raises `InputError` for an option that the kind does not have, with the kinds that have it."""
     kinds = KINDS[section]
     own = [field.name for field in dataclasses.fields(cast(Any, kinds.options_class(kind)))]
     for option in options:
-        name = f"{section}.{option}"
-        if option in own:
-            continue
-        if name in OLD_NAMES:
-            raise InputError(f"{name} is no option of kind {kind}; write {OLD_NAMES[name]}.")
-        if having := kinds.having(option):
+        if option not in own and (having := kinds.having(option)):
             raise InputError(
-                f"{name} is an option of the {'kinds' if len(having) > 1 else 'kind'} {', '.join(having)}, not of {kind}; "
+                f"{section}.{option} is an option of the {'kinds' if len(having) > 1 else 'kind'} {', '.join(having)}, not of {kind}; "
                 f"set --config.{section}.kind={having[0]}, or leave it out."
             )
-
-
-def refuse_old_values(section: str, options: Mapping[str, Any]) -> None:
-    """Raises `InputError` for a value that another kind replaces."""
-    for option, value in options.items():
-        for old, new in OLD_NAMES.items():
-            if "=" in old and f"{section}.{option}={value}".startswith(old):
-                raise InputError(f"{section}.{option}={value!r} is now written {new}.")
 
 
 def turned(section: str, options: Mapping[str, Any], kind: str) -> dict[str, Any]:
