@@ -11,6 +11,7 @@ from jaxdistill import objectives
 from jaxdistill.cluster.mesh import make_mesh
 from jaxdistill.core import Encoded, Sizes
 from jaxdistill.objectives.congen import ConGen
+from jaxdistill.ops import ring
 from jaxdistill.ops.ring import Ring, push, softmax_over_ring
 from jaxdistill.ops.similarity import unit
 
@@ -140,15 +141,24 @@ def test_losses_equal_the_plain_form_after_the_ring_has_wrapped(keys, queue_size
         np.testing.assert_allclose(losses, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(("platform", "size"), [("cpu", "BLOCK_ROWS"), ("gpu", "BLOCK_ROWS_OF_GPUS")])
 @pytest.mark.parametrize("block_rows", [2, 6])  # of a device's 7 batches of 2 rows, 1 or 3 at a time, which leaves one
-def test_the_size_of_blocks_does_not_matter(mesh, block_rows):
+def test_the_size_of_blocks_does_not_matter(mesh, monkeypatch, platform, size, block_rows):
     random = np.random.default_rng(1)
-    queries, ring = 10 * unit_rows(random, 16, 2, 8), Ring(unit_rows(random, 7, 16, 8), jnp.int32(4))
-    blocks, whole = (
-        jax.jit(partial(softmax_over_ring, expired=(0, 5), starts_full=True, mesh=mesh, block_rows=rows))(queries, ring)
-        for rows in (block_rows, 1024)
+    queries, queue = 10 * unit_rows(random, 16, 2, 8), Ring(unit_rows(random, 7, 16, 8), jnp.int32(4))
+    monkeypatch.setattr(ring, "platform", lambda mesh: platform)
+    traced, found = [], []
+    monkeypatch.setattr(
+        ring, "_absorb", lambda *given, absorb=ring._absorb: traced.append(len(given[2])) or absorb(*given)
     )
-    for one, other in zip(blocks, whole, strict=True):
+    for rows in (getattr(ring, size), block_rows):
+        monkeypatch.setattr(ring, size, rows)
+        call = jax.jit(partial(softmax_over_ring, expired=(0, 5), starts_full=True, mesh=mesh))
+        found.append(call(queries, queue))
+    assert traced == [14, block_rows, *[2] * (block_rows == 6)], (
+        "keys of a device: all at once, or in blocks and a rest"
+    )
+    for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 

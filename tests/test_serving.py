@@ -46,6 +46,17 @@ def test_sentences_of_any_length_alone_need_few_programs_and_have_the_same_vecto
     np.testing.assert_allclose(alone, embedder.encode(sentences), atol=1e-5)
 
 
+def test_gpus_and_tpus_need_fewer_programs_for_the_same_vectors(tmp_path, traced, monkeypatch):
+    model, sentences = tiny_model(tmp_path, max_length=64), ["rain " * count for count in range(1, 60)]
+    expected = Embedder(model, batch_size=2).encode(sentences)
+    on_cpus = len(traced)
+    inference.make_embed.cache_clear()
+    monkeypatch.setattr(inference, "platform", lambda mesh: "gpu")
+    vectors = Embedder(model, batch_size=2).encode(sentences)
+    assert len(traced) - on_cpus == 5 < on_cpus, "of 16, 24, 32, 48 and 64 tokens"
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+
+
 @pytest.mark.parametrize(("folder", "kept"), [(None, [1]), ("/own", [])])
 def test_a_loaded_model_keeps_its_programs_unless_the_caller_does(tmp_path, monkeypatch, folder, kept):
     save(tiny_model(tmp_path / "tokenizer"), tmp_path / "export")

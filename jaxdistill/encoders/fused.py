@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
+from jaxdistill.cluster.mesh import platform
 from jaxdistill.core import BATCH_AXES, Array
 
 LEAST_SLOTS = 256
@@ -27,7 +28,7 @@ def pays(mesh: Mesh | None, slots: int, compute_dtype: DTypeLike) -> bool:
 
     False for float32: the kernel cannot multiply float32 exactly, which takes several bfloat16 passes.
     """
-    on_tpu = mesh is not None and mesh.devices.flat[0].platform == "tpu"
+    on_tpu = mesh is not None and platform(mesh) == "tpu"
     return on_tpu and slots >= LEAST_SLOTS and jnp.dtype(compute_dtype) == jnp.bfloat16
 
 

@@ -19,7 +19,7 @@ from jaxtyping import Float, Integer, Shaped
 
 from jaxdistill.bars import Advance, counted
 from jaxdistill.checkpoints.model import SentenceModel, load_model, model_name
-from jaxdistill.cluster.mesh import batch_devices, batch_sharding, make_mesh, place, place_frozen, replicated
+from jaxdistill.cluster.mesh import batch_devices, batch_sharding, make_mesh, place, place_frozen, platform, replicated
 from jaxdistill.compile_cache import keep_compiled
 from jaxdistill.core import ROLES, Array, Embed, InputError, PairScorer, Params, Precision, Tokens
 from jaxdistill.data.packing import pad
@@ -33,7 +33,9 @@ from jaxdistill.ops.small_vectors import Form, as_ranges, as_stored, checked_dim
 TOKENISED = 4096
 """Number of texts tokenised in one call, on all cores."""
 LENGTHS = (6, 8, *(steps * step for step in (2, 4, 8, 16, 32, 64) for steps in range(5, 9)))
-"""Padded lengths, four per doubling; longer sentences are padded to a multiple of the last one, 512."""
+"""Padded lengths on CPUs, four per doubling; longer sentences are padded to a multiple of the last one, 512."""
+FEWER_LENGTHS = (16, *(steps * step for step in (8, 16, 32, 64, 128) for steps in (3, 4)))
+"""Padded lengths on GPUs and TPUs, two per doubling: to compile a length takes seconds there, to compute its padding milliseconds."""
 FEW = 8
 """Requests of at most this many sentences are padded to the fewer lengths in `SERVED`, because each shape is compiled."""
 SERVED = (16, 32, 64, 128, 256, 512)
@@ -298,7 +300,7 @@ class Embedder:
         """Yields (rows, padded tokens), longest first, so that a lack of memory shows at once."""
         order = np.argsort([-len(sentence) for sentence in ids], kind="stable")
         devices = batch_devices(self.mesh)
-        lengths = SERVED if len(ids) <= FEW else LENGTHS
+        lengths = SERVED if len(ids) <= FEW else LENGTHS if platform(self.mesh) == "cpu" else FEWER_LENGTHS
         start = 0
         while start < len(order):
             length = padded_length(len(ids[order[start]]), self.model.max_length, lengths)

@@ -25,13 +25,16 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Float, Integer
 
+from jaxdistill.cluster.mesh import platform
 from jaxdistill.core import BATCH_AXES, Array
 
 LEAST = -1e15
 """Start of the running maximum: below every product, and finite, so that differences from it are never NaN."""
 MASKED = -1e30
 """Added to products with rows that are not keys. So far below `LEAST` that their weight, exp(MASKED - maximum), is 0."""
-BLOCK_ROWS = 1024
+BLOCK_ROWS, BLOCK_ROWS_OF_GPUS = 1024, 16384
+"""Keys that a device processes at a time, which bounds the memory. For 1,024 keys, a GPU takes longer to start the kernels than to compute them
+(docs/performance.md)."""
 
 
 class Ring(NamedTuple):
@@ -61,7 +64,6 @@ def softmax_over_ring(
     expired: tuple[int, int],
     starts_full: bool,
     mesh: Mesh,
-    block_rows: int = BLOCK_ROWS,
 ) -> tuple[Float[Array, "b q"], Float[Array, "b q e"]]:
     """Log-sum-exp of each query's products with the keys, and the average of the keys under their softmax.
 
@@ -74,8 +76,8 @@ def softmax_over_ring(
       expired: range (start, stop) of rows of the oldest block that are no longer keys.
       starts_full: whether the initial blocks, before anything is written, hold keys.
       mesh: devices; the batch is split over its axes `slice` and `data`.
-      block_rows: keys that a device processes at a time; bounds the memory.
     """
+    block_rows = BLOCK_ROWS_OF_GPUS if platform(mesh) == "gpu" else BLOCK_ROWS
     local = partial(_local, expired=expired, starts_full=starts_full, block_rows=block_rows)
     sharded = jax.shard_map(
         local,

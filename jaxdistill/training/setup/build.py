@@ -225,7 +225,6 @@ def make_batches(
     reserve_rows: int,
 ) -> batches.Batches:
     """Batches of the text in the objective's views, with the teacher's tokens or stored targets."""
-    on_cpu = mesh.devices.flat[0].platform == "cpu"
     live = None if targets.store is None else batches.Viewed(targets.store, objective.teacher_views)
     return batches.Batches(
         batches.Viewed(targets.text, objective.student_views),
@@ -235,7 +234,7 @@ def make_batches(
         weights=config.data.weights,
         groups=groups,
         reserve=batches.Reserve(reserve_rows, QUEUE_SEED),
-        shaping=batches.Shaping(most=config.data.pack_shapes, divided=on_cpu),
+        shaping=batches.Shaping(most=config.data.pack_shapes, divided=meshes.platform(mesh) == "cpu"),
     )
 
 
