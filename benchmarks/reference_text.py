@@ -18,7 +18,6 @@ pairs.tsv, scores.npy SICK's and STS-B's training pairs for CoSENT, with scores 
 import ast
 import glob
 import gzip
-import os
 import random
 import re
 import sysconfig
@@ -28,10 +27,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from absl import app, flags
 
+from jaxdistill.cli import Parser, positive, run
+from jaxdistill.core import InputError
 from jaxdistill.data import sources
-from jaxdistill.paths import in_package
+from jaxdistill.paths import in_package, needed_data_folder
 
 SCIENCE = ("abstracts", "cord19", "semeval2017", "medical")
 LEFT_OUT = ("pairs-index", "pairs-squad", "books", "us-presidential", "imdb")
@@ -44,26 +44,27 @@ PACKAGES = ("numpy", "scipy", "pandas", "matplotlib", "jax")
 ASKED = ("python {}", "python {}", "{} in python", "how to {} in python")
 SCALES = {"stsb.train": (0.0, 5.0), "sick.train": (1.0, 5.0)}
 
-_FOLDER = flags.DEFINE_string("folder", None, "Folder to write to.", required=True)
-_SENTENCES = flags.DEFINE_integer("sentences", 130_000, "Sentences and questions of `text/`.")
-_TITLES = flags.DEFINE_integer("titles", 8_000, "Titles of passages alone, as queries are.")
-_PASSAGES = flags.DEFINE_integer("passages", 12_000, "Passages of `passages/`, behind their titles.")
-_SEED = flags.DEFINE_integer("seed", 0, "Seed of the choice.")
 
-
-def main(_: Sequence[str]) -> None:
-    data, folder = Path(os.environ["JAXDISTILL_DATA"]), Path(_FOLDER.value)
+def main(arguments: Sequence[str]) -> None:
+    parser = Parser(prog="benchmarks/reference_text.py", description=__doc__)
+    parser.add_argument("--folder", type=Path, required=True, help="folder to write to")
+    parser.add_argument("--sentences", type=positive, default=130_000, help="sentences and questions of text/")
+    parser.add_argument("--titles", type=positive, default=8_000, help="titles of passages alone, as queries are")
+    parser.add_argument("--passages", type=positive, default=12_000, help="passages of passages/, behind their titles")
+    parser.add_argument("--seed", type=int, default=0, help="of the choice")
+    given = parser.parse_args(arguments)
+    data, folder, seed = needed_data_folder("the text"), given.folder, given.seed
     folder.mkdir(parents=True, exist_ok=True)
-    known, counts = evaluated(data), Counts(_SENTENCES.value, _TITLES.value, _PASSAGES.value)
+    known, counts = evaluated(data), Counts(given.sentences, given.titles, given.passages)
     texts = read(data, known)
-    chosen = mixture(texts, counts, random.Random(_SEED.value))
+    chosen = mixture(texts, counts, random.Random(seed))
     write_lines(folder / "mixture.txt", chosen)
-    longer = mixture(texts, OF_DOCUMENTS, random.Random(_SEED.value + 1)) + functions(
+    longer = mixture(texts, OF_DOCUMENTS, random.Random(seed + 1)) + functions(
         Path(sysconfig.get_path("stdlib")), beginnings(data)
     )
     write_lines(folder / "documents.txt", longer)
-    write_lines(folder / "queries.txt", queries(texts, known, random.Random(_SEED.value + 3)))
-    write_lines(folder / "titles.tsv", ["text\tpositive", *titled(texts, random.Random(_SEED.value + 2))])
+    write_lines(folder / "queries.txt", queries(texts, known, random.Random(seed + 3)))
+    write_lines(folder / "titles.tsv", ["text\tpositive", *titled(texts, random.Random(seed + 2))])
     rows, scores = graded(data / "sts")
     write_lines(folder / "pairs.tsv", ["sentence1\tsentence2", *rows])
     np.save(folder / "scores.npy", np.asarray(scores, np.float32)[:, None])
@@ -105,6 +106,10 @@ class Texts(NamedTuple):
 
 def read(data: Path, known: AbstractSet[str]) -> Texts:
     """All texts that may be drawn, without titles that are `known`."""
+    if not (data / "text" / "questions.txt.gz").is_file():
+        raise InputError(
+            f"{data} has no text/questions.txt.gz; set JAXDISTILL_DATA to the folder of text and evaluation sets."
+        )
     files = sorted(data.glob("text/*.txt.gz"))
     sentences = {path.name.removesuffix(".txt.gz"): [row[0] for row in sources.rows(str(path))] for path in files}
     files = [path for path in sorted(data.glob("passages/*.tsv.gz")) if not path.name.startswith(LEFT_OUT)]
@@ -255,4 +260,4 @@ def pairs(path: Path) -> Iterator[tuple[float, str, str]]:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run(main)
