@@ -17,8 +17,7 @@ l6:e5, l6:mpnet   the same from e5-small with its prompt `query: `, or from all-
 l6:gte+e5, l6:gte+mpnet, l6:gte+e5+mpnet   from several teachers together; likewise l3 and compact
 l6:index, l3:index, compact:index   for queries that search vectors which the teacher made, whole or cut to their first 64, 128
             or 256 numbers: `evaluate --index_model=TEACHER --dims=64,128,256`. A last stage of 2,000 steps of 256 short texts;
-            of l6 (the others have one stage more): --config.stage2.data.text=queries.txt. l3:index has not been trained to the
-            end
+            of l6 (the others have one stage more): --config.stage2.data.text=queries.txt
 l6:labelled, l3:labelled, compact:labelled   adds CoSENT on graded pairs as the last stage. Of l6
             (the others have one stage more): --config.stage2.data.text=pairs.tsv --config.stage2.teacher.file=scores.npy
 l6:tuned, l3:tuned, compact:tuned, static:tuned   gte-small learns the graded pairs first, and then teaches:
