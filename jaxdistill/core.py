@@ -154,6 +154,11 @@ class Sizes(NamedTuple):
     """Dtype of matrix products, in which queues are stored."""
 
 
+def platform(mesh: jax.sharding.Mesh) -> str:
+    """The kind of the mesh's devices: `cpu`, `gpu` or `tpu`."""
+    return mesh.devices.flat[0].platform
+
+
 def switched_off(options: Any, section: str) -> dict[str, str]:
     """The options of a section that `unread_if` of its class, or of one that it extends, says have no effect, with the reason."""
     rules = {name: rule for owner in type(options).__mro__ for name, rule in vars(owner).get("unread_if", {}).items()}

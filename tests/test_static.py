@@ -246,7 +246,6 @@ def test_a_student_is_trained_resumed_and_exported(tmp_path):
             {"student__kind": "static", "student__layers": None, "student__prompt": "q: "},
             "student.prompt is an option of the kinds cut, fresh",
         ),
-        ({"student__static": 8}, "write --config.student.kind=static --config.student.width=256"),
         ({"student__kind": "static", "student__layers": None, "student__width": 17}, "student.width=17"),
         ({"teacher__whiten": 0.5}, "teacher.whiten is an option of the kinds several, stored, vectors, not of live"),
     ],

@@ -90,11 +90,6 @@ def _slice_of(device: jax.Device) -> int:  # pyright: ignore[reportInvalidTypeFo
     return getattr(device, "slice_index", None) or 0
 
 
-def platform(mesh: Mesh) -> str:
-    """The kind of the mesh's devices: `cpu`, `gpu` or `tpu`."""
-    return mesh.devices.flat[0].platform
-
-
 def batch_devices(mesh: Mesh) -> int:
     """Number of devices, or groups of them along `model`, that split a batch."""
     return math.prod(mesh.shape[axis] for axis in BATCH_AXES)

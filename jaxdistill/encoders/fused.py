@@ -13,8 +13,7 @@ from jax.sharding import PartitionSpec as P
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
-from jaxdistill.cluster.mesh import platform
-from jaxdistill.core import BATCH_AXES, Array
+from jaxdistill.core import BATCH_AXES, Array, platform
 
 LEAST_SLOTS = 256
 """Shorter rows are left to `attention.py`: their scores cost little memory traffic (docs/performance.md)."""

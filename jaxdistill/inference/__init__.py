@@ -19,9 +19,9 @@ from jaxtyping import Float, Integer, Shaped
 
 from jaxdistill.bars import Advance, counted
 from jaxdistill.checkpoints.model import SentenceModel, load_model, model_name
-from jaxdistill.cluster.mesh import batch_devices, batch_sharding, make_mesh, place, place_frozen, platform, replicated
+from jaxdistill.cluster.mesh import batch_devices, batch_sharding, make_mesh, place, place_frozen, replicated
 from jaxdistill.compile_cache import keep_compiled
-from jaxdistill.core import ROLES, Array, Embed, InputError, PairScorer, Params, Precision, Tokens
+from jaxdistill.core import ROLES, Array, Embed, InputError, PairScorer, Params, Precision, Tokens, platform
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.sentence import embed

@@ -25,8 +25,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Float, Integer
 
-from jaxdistill.cluster.mesh import platform
-from jaxdistill.core import BATCH_AXES, Array
+from jaxdistill.core import BATCH_AXES, Array, platform
 
 LEAST = -1e15
 """Start of the running maximum: below every product, and finite, so that differences from it are never NaN."""

@@ -16,7 +16,7 @@ from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import Config
 from jaxdistill.config.ranges import LARGEST_INT32
-from jaxdistill.core import InputError, Objective
+from jaxdistill.core import InputError, Objective, platform
 from jaxdistill.data import batches, sources
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.evals import dev_metric
@@ -234,7 +234,7 @@ def make_batches(
         weights=config.data.weights,
         groups=groups,
         reserve=batches.Reserve(reserve_rows, QUEUE_SEED),
-        shaping=batches.Shaping(most=config.data.pack_shapes, divided=meshes.platform(mesh) == "cpu"),
+        shaping=batches.Shaping(most=config.data.pack_shapes, divided=platform(mesh) == "cpu"),
     )
 
 
