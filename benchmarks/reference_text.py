@@ -42,6 +42,7 @@ NO_LIBRARY = {"site-packages", "dist-packages", "test", "tests", "testing", "idl
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 PACKAGES = ("numpy", "scipy", "pandas", "matplotlib", "jax")
 ASKED = ("python {}", "python {}", "{} in python", "how to {} in python")
+"""Forms of a question, one of which is drawn for each function; the first is drawn half of the time."""
 SCALES = {"stsb.train": (0.0, 5.0), "sick.train": (1.0, 5.0)}
 
 

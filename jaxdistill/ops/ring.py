@@ -32,8 +32,8 @@ LEAST = -1e15
 MASKED = -1e30
 """Added to products with rows that are not keys. So far below `LEAST` that their weight, exp(MASKED - maximum), is 0."""
 BLOCK_ROWS, BLOCK_ROWS_OF_GPUS = 1024, 16384
-"""Keys that a device processes at a time, which bounds the memory. For 1,024 keys, a GPU takes longer to start the kernels than to compute them
-(docs/performance.md)."""
+"""Keys that a device processes at a time, which bounds the memory. A block of 1,024 keys occupies a GPU many times longer
+than its arithmetic takes (docs/performance.md)."""
 
 
 class Ring(NamedTuple):
