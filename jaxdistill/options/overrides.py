@@ -55,10 +55,6 @@ def placed(name: str, count: int, *, flag: str = "") -> tuple[str, Sequence[int]
         if int(named[1]) > count:
             raise InputError(f"{flag}{name}: the config has {count} {'stage' if count == 1 else 'stages'}.")
         return option, [int(named[1]) - 1]
-    if first == "then":
-        later = len(re.match(r"(then\.)+", name)[0]) // len("then.")  # pyright: ignore[reportOptionalSubscript]
-        option = name.replace("then.", "")
-        raise InputError(f"{flag}{name} is now written {flag}stage{later + 1}.{option}; stages have numbers.")
     if count > 1:
         raise InputError(
             f"{flag}{name}: the config has {count} stages; write {flag}all.{name} for every stage that has the option, or "
