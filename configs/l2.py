@@ -1,4 +1,4 @@
-"""L2: the student's vector learns to equal the teacher's, by the mean squared difference of their components.
+"""L2: the student's vector is trained to equal the teacher's, by the mean squared difference of their components.
 
     python -m jaxdistill.main --config=configs/l2.py:PRESET --workdir=runs/NAME
 

@@ -1,4 +1,4 @@
-"""LMX-KD, a baseline of SimTDE: a narrower student's embeddings and layers learn the teacher's through matrices.
+"""LMX-KD, a baseline of SimTDE: matches a narrower student's embeddings and layers to the teacher's, through matrices.
 
     python -m jaxdistill.main --config=configs/lmx_kd.py:PRESET --workdir=runs/NAME
 

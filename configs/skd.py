@@ -1,4 +1,4 @@
-"""SKD: Dual-L2 with a third term, which makes the student's vectors of the two views equal.
+"""SKD: Dual-L2 with a third term, which pulls the student's vectors of the two views together.
 
     python -m jaxdistill.main --config=configs/skd.py:PRESET --workdir=runs/NAME
 

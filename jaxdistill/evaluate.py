@@ -32,7 +32,7 @@ are fitted on the model's vectors of at most 100,000 distinct sentences of --pos
 training. A file that is itself scored is refused.
 
 --dims=64,128,256 and --dtypes=float32,int8,binary,centred score each model's vectors as an index stores them, with one row for each
-width in each dtype, the bytes per vector, and a plot of score against bytes. Queries of documents stay float.
+width in each dtype, the bytes per vector, and a plot of score against bytes. In `documents`, queries stay float.
 
 If --out is a folder, its index.html shows tables and plots, and needs no network.
 

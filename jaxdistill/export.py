@@ -184,10 +184,10 @@ def main(arguments: Sequence[str]) -> None:
     step = "step of a kept checkpoint, or several with commas, whose mean is exported; any other: an error that lists the kept ones"
     add("--step", type=step_numbers, help=step)
     add("--model", help="instead of a run's checkpoint: a folder, package:NAME/PATH or a hub name")
-    document_model = "beside --model: the model of the index; --out then holds both, as a Router"
+    document_model = "encodes documents; --out then holds it and --model, as a Router"
     add("--document_model", default="", help=document_model)
-    add("--to", default="", help=f"forms for other runtimes, of {', '.join(exports.FORMS)}")
-    add("--calibration", default="", help="text that gives the ranges of activations of onnx/model_int8.onnx")
+    add("--to", default="", help=f"forms for other runtimes: {', '.join(exports.FORMS)}")
+    add("--calibration", default="", help="text for the activation ranges of onnx/model_int8.onnx")
     add("--license", default="", help="licence for the card, such as apache-2.0; empty: the licence of its models")
     add("--demo", action="store_true", help="write a page that finds sentences in the browser instead")
     add("--demo_text", default="", help=f"its sentences, at most {page.MOST:,}; empty: the quickstart's")

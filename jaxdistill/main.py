@@ -33,14 +33,13 @@ Trains a student and exports it to DIR/export. Running the same command again re
   --dry_run                build everything, including stored targets and labels; print sizes,
                            memory, steps and estimated time; stop before step 1
   --compile_for=SLICE      with --dry_run: compile the step for absent TPUs (v5e-16, v5p-64, v6e-8),
-                           and print memory, arithmetic, traffic and the minimum time; needs the
-                           TPU compiler (pip install libtpu) but no TPU
+                           and print memory, FLOPs, traffic and the minimum time; needs the TPU
+                           compiler (pip install libtpu) but no TPU
   --check=here|elsewhere   check options, text and models, without loading or reading them, and
-                           stop; elsewhere: for machines that see no files of this one, only buckets
-                           and hubs. The launchers do this first
+                           stop; elsewhere: for machines that see only buckets and hubs, not local
+                           files. The launchers do this first
   --config.all.SECTION.OPTION=VALUE, --config.stage2.SECTION.OPTION=VALUE
-                           of a config with several stages: for every stage that has the option,
-                           or for one
+                           for configs with stages: every stage that has the option, or one
   --profile=FIRST:LAST     trace these steps into DIR/profile, for xprof
   --version                print versions and devices, and stop
   --help                   this text; with --config, the description of that config

@@ -64,7 +64,7 @@ class Data:
     """Keep only the first of duplicate rows. All columns are compared, pairs in either order; case is ignored."""
     max_length: CountOrNone = 0
     """Maximum tokens per sentence in training, including special tokens and the prompt; longer sentences are truncated,
-    and a column of which more than 5 % are truncated is reported. 0: `chunk_tokens` if set; otherwise the 0.99 quantile
+    and columns with more than 5 % truncated are reported. 0: `chunk_tokens` if set; otherwise the 0.99 quantile
     of the lengths of up to 4,096 rows, rounded up to a multiple of 16, and at most 512, the teacher's maximum length and
     the student's positions."""
     batch_size: Count = 128
@@ -207,7 +207,7 @@ class RunOptions:
     (docs/extending.md)."""
     paper: str = ""
     """Row of a paper (docs/methods.md), such as `congen:tinybert-l4`, whose scores are shown beside the run's; empty: none.
-    Presets that repeat a row set it; options in which the run differs from the closest preset are shown too."""
+    Presets that repeat a row set it; options that differ from the closest preset are shown too."""
     keep: Annotated[int, Range(least=2)] = 2
     """Number of latest checkpoints to keep besides the best one; at least 2, so that a damaged one has a predecessor."""
 

@@ -41,7 +41,7 @@ class GIST(Objective):
     temperature: Positive = 0.01
     """Divides the student's cosine similarities."""
     margin: NotNegative = 0.0
-    """Also hides candidates that the guide finds less similar than the positive by at most this much."""
+    """Also hides candidates that the guide scores at most this much below the positive."""
     candidates: Literal["all", "positives"] = "all"
     """Negatives besides hard ones: the other `positives` for each anchor, or also the other anchors, and the other
     positives for each positive (`all`, the paper)."""

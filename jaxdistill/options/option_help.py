@@ -43,7 +43,7 @@ def sections() -> Iterator[tuple[str, str, list[Option]]]:
 def _kinds_line(kinds: Kinds) -> str:
     """A paragraph on the kinds of a section: the default, and a sentence on each."""
     described = [f"`{name}`: {_first_sentence(kinds.options_class(name))}" for name in kinds.available()]
-    return f"The kind, `{kinds.default}` by default, decides which options there are. {' '.join(described)}"
+    return f"The kind, `{kinds.default}` by default, determines the other options. {' '.join(described)}"
 
 
 def _first_sentence(kind: type) -> str:
@@ -60,7 +60,7 @@ def options_of_kinds(kinds: Kinds) -> list[Option]:
             having.setdefault(option, []).append(name)
     everywhere = len(kinds.available())
     return [
-        option if len(names) == everywhere else option._replace(meaning=f"Of {', '.join(names)}. {option.meaning}")
+        option if len(names) == everywhere else option._replace(meaning=f"For {', '.join(names)}. {option.meaning}")
         for option, names in having.items()
     ]
 

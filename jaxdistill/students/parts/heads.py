@@ -40,8 +40,8 @@ class Headed(Student):
     `identity`: for a student that starts aligned with the teacher. `fitted`: least squares from the student's vectors to
     the targets of up to 4,096 sentences of the text, for a linear head on another model than the teacher."""
     head_of: CountOrNone = 0
-    """With several teachers, the number of the one whose part of the head alone is evaluated and exported, such as 2 for
-    the second, so that the student searches that teacher's index. 0: the whole head."""
+    """With several teachers: evaluate and export only this one's part of the head, such as 2 for the second, to search
+    its index. 0: the whole head."""
     keep_head: bool = True
     """Evaluate and export the student with its head, as ConGen does. False: without it."""
     dims: tuple[Count, ...] = ()
@@ -50,10 +50,10 @@ class Headed(Student):
     """Target of a nested width. `truncated`: the teacher's vectors cut to that width. `projected`: the teacher's full
     vectors, reached through one matrix per width that is not exported."""
     vectors: Rounding = "float"
-    """How an index will store the vectors; objective and dev evaluations see them rounded so. `float`: not rounded.
+    """How an index will store the vectors; objective and dev evaluations round them likewise. `float`: not rounded.
     `int8`: one byte per number, 255 steps over each dimension's range. `binary`: one bit per number, its sign. `centred`:
-    the sign after each dimension's mean is subtracted. Each nested width is rounded by itself. The export gives float vectors
-    in any case."""
+    the sign after each dimension's mean is subtracted. Each nested width is rounded separately. The export always gives
+    float vectors."""
 
     unread_if = {"head_init": ("head", "none"), "keep_head": ("head", "none"), "dims_targets": ("dims", ())}
 

@@ -42,8 +42,8 @@ class Trimming(Student):
     """A student whose model's tokenizer can be trimmed."""
 
     trim: str = ""
-    """A text (sources as in `data.text`; all of `data.columns` are read) to whose tokens the tokenizer of `model` is reduced,
-    besides their single characters and special tokens. It tokenises this text as before, and other text into more tokens.
+    """Reduces the tokenizer of `model` to the tokens of this text (sources as in `data.text`; all of `data.columns` are
+    read), their single characters and special tokens. This text is tokenised as before, other text into more tokens.
     Empty: the whole tokenizer."""
 
     def trimmed(self, setting: Setting, model: SentenceModel) -> SentenceModel:
