@@ -69,7 +69,7 @@ def test_divided_rows_hold_the_same_sentences(tmp_path, monkeypatch):
 
 
 def test_a_group_may_hold_a_single_example(store):
-    batch = batches_of(store, student_views=("text",), batch_size=8, groups=8, max_steps=4).batch_at(0)
+    batch = batches_of(store, student_views=("text",), batch_size=8, groups=8).batch_at(0)
     assert batch.student.first.shape == (8, 1)
 
 
@@ -116,7 +116,8 @@ def test_each_process_reads_and_packs_its_own_groups_which_together_are_the_batc
         return gather(store, column, rows)
 
     monkeypatch.setattr(TokenStore, "gather", counted)
-    options = {"student_views": names, "teacher_views": names[-1:], "batch_size": 32, "groups": 8, "max_steps": 5}
+    monkeypatch.setattr("jaxdistill.data.batches.SIMULATED_STEPS", 5)
+    options = {"student_views": names, "teacher_views": names[-1:], "batch_size": 32, "groups": 8}
     for kind in ({"targets": (np.arange(180).reshape(90, 2),)}, {"teacher_store": teacher}):
         for step in (0, 7):
             made = {}
@@ -291,7 +292,7 @@ def real_store(data_folder, tmp_path_factory):
 @pytest.mark.parametrize("groups", [1, 8])
 def test_padding_on_real_text_is_below_15_percent_in_at_most_four_shapes(real_store, groups):
     views = {"student_views": ("text", "delete_words"), "teacher_views": ("text",)}
-    batches = batches_of(real_store, real_store, **views, batch_size=128, groups=groups, max_steps=64)
+    batches = batches_of(real_store, real_store, **views, batch_size=128, groups=groups)
     made = [batches.batch_at(step) for step in range(100, 160)]
     assert len({(batch.student.ids.shape, batch.teacher.ids.shape) for batch in made}) <= len(batches.shapes) <= 4
     slots = [batch.student.ids.size + batch.teacher.ids.size for batch in made]
@@ -300,7 +301,7 @@ def test_padding_on_real_text_is_below_15_percent_in_at_most_four_shapes(real_st
 
 def test_a_batch_of_128_takes_a_few_milliseconds(tmp_path):
     store = store_of(tmp_path, made_up(2000))
-    batches = batches_of(store, store, **VIEWS, batch_size=128, groups=2, max_steps=20)
+    batches = batches_of(store, store, **VIEWS, batch_size=128, groups=2)
     batches.batch_at(0)
     taken = []
     for step in range(20):

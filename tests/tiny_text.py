@@ -133,7 +133,7 @@ def batches_of(
         weights=weights,
         groups=take(Groups, count="groups", own="own"),
         reserve=take(Reserve, rows="reserve_rows", seed="reserve_seed"),
-        shaping=take(Shaping, divided="divides_rows", max_steps="max_steps"),
+        shaping=take(Shaping, divided="divides_rows"),
     )
     assert not grouped
     return batches

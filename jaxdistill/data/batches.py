@@ -97,8 +97,6 @@ class Shaping(NamedTuple):
 
     most: int = 4
     divided: bool = False
-    max_steps: int | None = None
-    """Steps of the run, if known; bounds the number of batches from which shapes are chosen."""
 
 
 ONE_GROUP, NO_RESERVE, SHAPING = Groups(), Reserve(), Shaping()
@@ -174,10 +172,7 @@ class Batches:
     @cached_property
     def shapes(self) -> tuple[packing.Shapes, ...]:
         """Possible shapes of a batch, smallest first: each has one shape per stream."""
-        steps = max(1, min(SIMULATED_STEPS, self._shaping.max_steps or SIMULATED_STEPS))
-        batches = []
-        for step in range(steps):
-            batches.append([sentences.slots for sentences in self._plan(step).sentences])
+        batches = [[sentences.slots for sentences in self._plan(step).sentences] for step in range(SIMULATED_STEPS)]
         longest = [stream.longest for stream in self._streams]
         return choose_shapes(batches, longest, most=self._shaping.most, divided=self._shaping.divided)
 
