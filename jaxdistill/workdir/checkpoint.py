@@ -41,21 +41,6 @@ class Restored(NamedTuple):
     progress: dict[str, Any]
 
 
-class _LatestAndBest(policies.PreservationPolicy):
-    """Keeps the latest checkpoints, the given `steps`, and the best one. The best is known by its step, because Orbax forgets
-    metrics when a program ends."""
-
-    def __init__(self, latest: int, steps: Sequence[int]):
-        self._latest = policies.LatestN(latest)
-        self._steps = frozenset(steps)
-        self.best_step: int | None = None
-
-    def should_preserve(self, checkpoints, *, context) -> list[bool]:
-        latest = self._latest.should_preserve(checkpoints, context=context)
-        kept = self._steps | {self.best_step}
-        return [is_latest or one.step in kept for is_latest, one in zip(latest, checkpoints, strict=True)]
-
-
 class Checkpoints:
     """The checkpoints of a workdir. All processes of a run make the same calls together."""
 
@@ -77,7 +62,8 @@ class Checkpoints:
         """
         self.folder = pathlib.Path(workdir).absolute() / CHECKPOINTS
         self._by_first = count() > 1 and not shared
-        self._policy = _LatestAndBest(keep, keep_steps)
+        self._always_kept = [policies.LatestN(keep), policies.CustomSteps(keep_steps)]
+        self._policy = policies.AnyPreservationPolicy(self._always_kept)
         # Orbax does not create the folder when only some of the processes use it.
         create = not read_only and not self._by_first
         self._own = ocp.options.MultiprocessingOptions(active_processes={0} if self._by_first else None)
@@ -138,7 +124,9 @@ class Checkpoints:
             return
         if self._by_first:
             saved = jax.tree.map(_whole, saved)
-        self._policy.best_step = progress.get("best_step")
+        # By its step, because Orbax forgets metrics when a program ends.
+        best = policies.CustomSteps([progress.get("best_step", step)])
+        self._policy.policies = [*self._always_kept, best]
         with self._sharing_errors():
             self._write(step, saved, progress)
 
