@@ -143,7 +143,6 @@ def tokenised_text(
         roles=sentence_roles(data),
         dedupe=data.dedupe,
         exclude=split_specs(data.exclude),
-        weights=data.weights,
         chunking=chunking,
         line_bytes=data.max_line_bytes,
         progress=progress,

@@ -245,6 +245,7 @@ def test_an_error_while_prefetching_is_raised_where_the_batch_is_used(store, mon
         ({"batch_size": 16, "reserve_rows": 140}, "has 150 sentences, but 140 reserved .* 16 need 156"),
         ({"batch_size": 151}, "the text has 150 sentences"),
         ({"batch_size": 8, "weights": (1.0, 1.0)}, "for 1 source;"),
+        ({"batch_size": 8, "weights": (0.0,)}, "one positive number per source"),
         ({"batch_size": 8, "student_views": ()}, "no view is given"),
         ({"batch_size": 8, "student_views": ("delete_wrods",)}, "Did you mean delete_words"),
         ({"batch_size": 8, "targets": (np.zeros((149, 2)),), "teacher_views": ("text",)}, "149 rows, the text has 150"),

@@ -137,8 +137,6 @@ def test_the_description_is_json_that_a_reader_understands(tmp_path):
         (["", " "], {}, "every row has an empty sentence"),
         (["x"], {"max_length": 2}, "max_length=2 leaves no token for the text; .* is 3"),
         (["x"], {"columns": ["sentence"]}, "one of them must be 'text'"),
-        (["x"], {"weights": [1.0, 2.0]}, r"weights \[1.0, 2.0\] for 1 source;"),
-        (["x"], {"weights": [0.0]}, "one positive number per source"),
     ],
 )
 def test_what_cannot_be_tokenised_is_refused(tmp_path, lines, options, message):

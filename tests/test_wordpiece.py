@@ -163,7 +163,6 @@ def test_two_processes_may_train_the_same_tokenizer(table, tmp_path, monkeypatch
     [
         (["TEXT"], 255, "student.vocabulary=255 is too small.*256 or more"),
         (["TEXT"], -1, "student.vocabulary=-1 is too small"),
-        ([], 300, "none is given; set --config.data.text"),
         (["absent.txt"], 300, "absent.txt does not exist"),
     ],
 )

@@ -161,12 +161,6 @@ def local_files(specs: Sequence[str]) -> list[Path]:
     return [path for spec in specs if not hub.is_hub(spec) for path in source_files(spec)]
 
 
-def check_given(specs: Sequence[str]) -> None:
-    """Raises `InputError` if there is no text to train on."""
-    if not specs:
-        raise InputError("no text is given; set --config.data.text to at least one file, glob or data set.")
-
-
 def refuse_unread(column: str, specs: Sequence[str], option: str) -> None:
     """Raises `InputError` for a column that no source reads: `.txt` files have no columns, and a hub's spec names its own."""
     tables = (path for spec in specs if not hub.is_hub(spec) for path in source_files(spec))

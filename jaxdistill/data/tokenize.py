@@ -52,7 +52,6 @@ def build_store(
     roles: Roles = (),
     dedupe: bool = False,
     exclude: Sequence[str] = (),
-    weights: Sequence[float] = (),
     chunking: Chunking | None = None,
     line_bytes: int = LINE_BYTES,
     progress: bool = False,
@@ -70,7 +69,6 @@ def build_store(
       dedupe: keep only the first of rows whose columns are all equal after stripping and case folding, `text` and
         `second` of pairs in either order. Sentences of different roles differ.
       exclude: further specs with the same columns; leaves out rows with the same `text` (and `second`), compared likewise.
-      weights: only validated here: empty, or one positive number per spec.
       chunking: splits cells into rows of one column `text`; `exclude` is compared with whole cells.
 
     Rows with an empty column are dropped and counted, like excluded ones. The store keeps the order of the text.
@@ -78,7 +76,7 @@ def build_store(
     wanted, tokenizer = sources.column_map(columns), _fresh(tokenizer, max_length)
     roles = roles or (dict.fromkeys(wanted, ""),) * len(specs)
     prompts = {role: prompts[role] for role in sorted({role for source in roles for role in source.values()})}
-    _check(specs, wanted, tokenizer, max_length, prompts=prompts, weights=weights)
+    _check(wanted, tokenizer, max_length, prompts)
     identity = {name: wanted[name] for name in row_keys.identifying(wanted, chunked=chunking is not None)}
     text, others = sources.Watched(specs, wanted), _watched(exclude, identity)
     of_rows = [list(roles)] if prompts.keys() - {""} else []
@@ -240,13 +238,9 @@ class _Files(ExitStack):
         self.shapes[name][2] = zlib.crc32(content, self.shapes[name][2])
 
 
-def _check(
-    specs, wanted: Mapping[str, str], tokenizer: Tokenizer, max_length: int, prompts: Mapping[str, str], weights
-) -> None:
-    sources.check_given(specs)
+def _check(wanted: Mapping[str, str], tokenizer: Tokenizer, max_length: int, prompts: Mapping[str, str]) -> None:
     if "text" not in wanted:
         raise InputError(f"data.columns names {', '.join(wanted) or 'no column'}; one of them must be 'text'.")
-    sources.check_weights(weights, sources=len(specs))
     longest = max(len(tokenizer.encode(prompt, add_special_tokens=False)) for prompt in prompts.values())
     least = tokenizer.num_special_tokens_to_add(False) + longest + 1
     if max_length < least:

@@ -72,8 +72,6 @@ def train_wordpiece(
         raise InputError(
             f"student.vocabulary={entries} is too small; set {LEAST_ENTRIES} or more, or 0 for the model's tokenizer."
         )
-    if not specs:
-        raise InputError(f"student.vocabulary={entries} needs text, but none is given; set --config.data.text.")
     wanted = sources.column_map(columns)
     text = sources.Watched(specs, wanted)
     inputs = [FORMAT, text.digest, wanted, entries]

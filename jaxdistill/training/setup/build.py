@@ -122,7 +122,8 @@ def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int
     if config.student.pooling:
         Pooling.parse(config.student.pooling)
     specs = sources.split_specs(config.data.text)
-    sources.check_given(specs)
+    if not specs:
+        raise InputError("no text is given; set --config.data.text to at least one file, glob or data set.")
     sources.check_weights(config.data.weights, sources=len(specs))
     mesh = absent or meshes.make_mesh(model_axis=config.run.model_axis, slices=config.run.slices)
     if not isinstance(config.run.sharding, str):
