@@ -23,7 +23,7 @@ from tokenizers import Tokenizer
 from jaxdistill.cluster import processes
 from jaxdistill.core import InputError
 from jaxdistill.data import row_keys, sources
-from jaxdistill.data.chunks import Chunking
+from jaxdistill.data.chunks import Chunking, bare, tokens_around
 from jaxdistill.data.part_folder import PartFolder
 from jaxdistill.data.portions import portions
 from jaxdistill.data.roles import Roles
@@ -73,7 +73,8 @@ def build_store(
 
     Rows with an empty column are dropped and counted, like excluded ones. The store keeps the order of the text.
     """
-    wanted, tokenizer = sources.column_map(columns), _fresh(tokenizer, max_length)
+    wanted, tokenizer = sources.column_map(columns), bare(tokenizer)
+    tokenizer.enable_truncation(max_length)
     roles = roles or (dict.fromkeys(wanted, ""),) * len(specs)
     prompts = {role: prompts[role] for role in sorted({role for source in roles for role in source.values()})}
     _check(wanted, tokenizer, max_length, prompts)
@@ -241,19 +242,11 @@ class _Files(ExitStack):
 def _check(wanted: Mapping[str, str], tokenizer: Tokenizer, max_length: int, prompts: Mapping[str, str]) -> None:
     if "text" not in wanted:
         raise InputError(f"data.columns names {', '.join(wanted) or 'no column'}; one of them must be 'text'.")
-    longest = max(len(tokenizer.encode(prompt, add_special_tokens=False)) for prompt in prompts.values())
-    least = tokenizer.num_special_tokens_to_add(False) + longest + 1
+    least = tokens_around(tokenizer, prompts.values()) + 1
     if max_length < least:
         raise InputError(
             f"max_length={max_length} leaves no token for the text; the minimum with special tokens and prompt is {least}."
         )
-
-
-def _fresh(tokenizer: Tokenizer, max_length: int) -> Tokenizer:
-    copy = Tokenizer.from_str(tokenizer.to_str())
-    copy.no_padding()
-    copy.enable_truncation(max_length)
-    return copy
 
 
 def _digest(*parts) -> str:
