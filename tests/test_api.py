@@ -177,7 +177,7 @@ def test_a_wrong_option_of_evaluate_raises_one_line(options, words):
         ({"options": ["run.steps=5"]}, r"options=\['run.steps=5'\] must map names to values, such as"),
         ({"callbacks": print}, "callbacks=<built-in function print> must be a list of functions, such as"),
         ({"callbacks": ["print"]}, r"callbacks=\['print'\] must be a list of functions"),
-        ({"text": ["a", 3.5]}, r"text\[1\] is 3.5, a float; it must be a string"),
+        ({"text": ["a", 3.5]}, r"text\[1\]: column 'text' holds float 3.5, not text"),
         ({"text": None}, "text=None has type NoneType; give strings"),
         ({"text": ""}, r"no text"),
         ({"steps": 5, "options": {"run.steps": 6}}, r"argument steps and options\['run.steps'\] are the same option"),

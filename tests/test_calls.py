@@ -131,7 +131,7 @@ def test_sweep_takes_a_dict_and_lists_its_points(capsys, tmp_path):
         (lambda: jaxdistill.search("x", SENTENCES, np.array([" "])), "^query is empty or missing"),
         (lambda: jaxdistill.search("x", SENTENCES, b"q"), "^query takes a list of sentences, not bytes"),
         (lambda: jaxdistill.search("x", SENTENCES, [5]), "^query: sentence 0 is 5; it must be a text"),
-        (lambda: jaxdistill.search("x", ["a", 3], "q"), r"^corpus\[1\] is 3, a int"),
+        (lambda: jaxdistill.search("x", ["a", 3], "q"), r"^corpus\[1\]: column 'text' holds int 3, not text"),
         (lambda: jaxdistill.search("x", SENTENCES, "q", batch_size=0), "^argument batch_size: 0 must be at least 1.$"),
         (lambda: jaxdistill.search("x", SENTENCES, "q", show_progress_bar="no"), "^show_progress_bar='no' must be True or"),
         (lambda: jaxdistill.encode("package:absent/model", SENTENCES), "package 'absent' is not installed"),

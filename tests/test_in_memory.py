@@ -103,8 +103,8 @@ def test_columns_have_several_short_forms():
 @pytest.mark.parametrize(
     ("text", "columns", "words"),
     [
-        (["a", 3], {}, r"text\[1\] is 3, a int; it must be a string"),
-        (["a", "b\ud800"], {}, r"text\[1\] has half of a surrogate pair"),
+        (["a", 3], {}, r"text\[1\]: column 'text' holds int 3, not text"),
+        (["a", "b\ud800"], {}, r"text\[1\]: column 'text' holds an unpaired surrogate"),
         ([], {}, "text is empty"),
         (iter([]), {}, "text is empty"),
         (b"text", {}, "text=b'text' has type bytes"),
@@ -112,7 +112,7 @@ def test_columns_have_several_short_forms():
         ({"a", "b"}, {}, "text has type set, which has no order or rows; give a list"),
         (np.array("a"), {}, "text has type ndarray, which has no order"),
         (pandas.DataFrame({"a": ["x"], "b": ["y"]}), {}, r"text has no column 'text'; it has 'a', 'b'.*columns=\{'text': NAME\}"),
-        (pandas.DataFrame({"a": ["x", 2.5], "b": "y"}), {"text": "a"}, r"text row 1, column 'a', is 2.5, a float"),
+        (pandas.DataFrame({"a": ["x", 2.5], "b": "y"}), {"text": "a"}, r"text row 1: column 'a' holds float 2.5, not text"),
         ({"a": ["x"], "b": []}, COLUMNS | {"text": "a", "second": "b"}, "the columns a, b differ in length"),
         ([("a", "b")], {}, r"text\[0\] has 2 values, but columns=\['text'\] names 1"),
         ([("a", "b"), ("c",)], COLUMNS, r"text\[1\]=\('c',\) has 1 of 2 values \(q, d\)"),

@@ -137,8 +137,12 @@ def _from_outside(path: Path, kind: str, columns: Mapping[str, str]) -> Iterator
         raise MissingColumn(f"{path}: the reader for {kind} has no column {error}.") from None
 
 
-def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: str) -> list[str]:
-    """The table's column for each of ours: of `sentence1|premise`, the first that exists; a single column serves as `text`."""
+def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: str, *, advice: str = "") -> list[str]:
+    """The table's column for each of ours: of `sentence1|premise`, the first that exists; a single column serves as `text`.
+
+    Args:
+      advice: ends the error about a missing column; a template for our name. Empty: how options name it.
+    """
     chosen = []
     for name, source in columns.items():
         column = next((one for one in _names(source) if one in available), None)
@@ -147,7 +151,7 @@ def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: 
         if column is None:
             raise MissingColumn(
                 f"{place} has no column {source!r}; it has {', '.join(map(repr, available)) or 'none'}. "
-                + _how_to_name(columns, name, place)
+                + (advice.format(name) or _how_to_name(columns, name, place))
             )
         if list(available).count(column) > 1:
             raise InputError(f"{place} has the column {column!r} twice; rename one of them.")

@@ -3,19 +3,19 @@
 Tables are recognised by their members, so pandas, polars, pyarrow and `datasets` need not be imported.
 """
 
-import contextlib
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
 from jaxdistill.core import InputError
-from jaxdistill.data.formats import SUFFIXES
+from jaxdistill.data.formats import SUFFIXES, checked_text, chosen_columns
 from jaxdistill.data.sources import TEXT
-from jaxdistill.files import UNFINISHED_SUFFIX, reading, unwritable
+from jaxdistill.files import UNFINISHED_SUFFIX, reading, writing
 from jaxdistill.paths import cache_folder, other_cache
 
 Text = str | Path | Iterable[Any]
@@ -123,17 +123,9 @@ class _Rows:
 
     def _chosen(self, available: Sequence[Any], place: str) -> list[str]:
         """The columns to write: those asked for, or the only one."""
-        wanted, names = self.columns or {TEXT: TEXT}, []
-        for view, column in wanted.items():
-            known = next((name for name in (column, *column.split("|")) if name in available), None)
-            if known is None and view == TEXT and len(available) == 1:
-                known = available[0]
-            if known is None:
-                raise InputError(
-                    f"{place} has no column {column!r}; it has {', '.join(map(repr, available)) or 'none'}. Name the column: "
-                    f"columns={{{view!r}: NAME}}."
-                )
-            names.append(known)
+        names = chosen_columns(
+            available, self.columns or {TEXT: TEXT}, place, advice="Name the column: columns={{{!r}: NAME}}."
+        )
         if lacking := [name for name in self.numbers if name not in available]:
             raise InputError(f"{place} has no column {lacking[0]!r}; it has {', '.join(map(repr, available))}.")
         return list(dict.fromkeys([*names, *self.numbers]))
@@ -156,16 +148,7 @@ class _Rows:
             return None
         if name in self.numbers and isinstance(cell, Real) and not isinstance(cell, bool):
             return float(cell)
-        shown = place if name == TEXT else f"{place}, column {name!r},"
-        if not isinstance(cell, str):
-            raise InputError(f"{shown} is {cell!r:.{SHOWN}}, a {type(cell).__name__}; it must be a string.")
-        try:
-            cell.encode()
-        except UnicodeEncodeError:
-            raise InputError(
-                f"{shown} has half of a surrogate pair: {cell!r:.{SHOWN}}; correct or remove it."
-            ) from None
-        return str(cell)
+        return checked_text(cell, place, name, sys.maxsize)
 
 
 def _names_of(table: Any) -> list[Any] | None:
@@ -204,21 +187,17 @@ def _written(rows: Iterable[Mapping[str, Any]], argument: str) -> Path:
     """Writes the rows to a cache file, one at a time, so that a generator's rows need not fit in memory."""
     folder, digest, count = cache_folder() / "texts", hashlib.sha256(), 0
     unfinished = folder / f".{os.getpid()}-{id(rows):x}{UNFINISHED_SUFFIX}"
-    try:
+    with writing(folder, other_cache(folder)):
         folder.mkdir(parents=True, exist_ok=True)
-        with unfinished.open("wb") as file:
-            for row in rows:
-                line = json.dumps(row).encode() + b"\n"
-                digest.update(line)
-                file.write(line)
-                count += 1
-        if not count:
-            raise InputError(f"{argument} is empty; give strings, a table, or the path of a file.")
-        path = folder / f"{digest.hexdigest()[:16]}.jsonl"
-        unfinished.replace(path)
-        return path
-    except OSError as error:
-        raise unwritable(folder, error, other_cache(folder)) from error
-    finally:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
+        try:
+            with unfinished.open("wb") as file:
+                for row in rows:
+                    line = json.dumps(row).encode() + b"\n"
+                    digest.update(line)
+                    file.write(line)
+                    count += 1
+            if not count:
+                raise InputError(f"{argument} is empty; give strings, a table, or the path of a file.")
+            return unfinished.replace(folder / f"{digest.hexdigest()[:16]}.jsonl")
+        finally:
+            unfinished.unlink(missing_ok=True)
