@@ -12,7 +12,7 @@ from jaxdistill.data import views
 from tiny_models import tiny_tokenizer
 from tiny_text import SENTENCES, bare, batches_of, sentence_piece, store_of, word_piece
 
-AUGMENTATIONS = ["delete_words", "delete_words:0.9", "delete_one_word", "crop", "crop:0.5", "identity"]
+AUGMENTATIONS = ["delete_words", "delete_words:0.9", "delete_one_word", "crop", "crop:0.5"]
 
 
 def one(name, words, uniform):
@@ -117,16 +117,16 @@ LONG = "a dog and two cats watch the rain"
     ],
 )
 def test_mask_span_puts_a_mask_in_place_of_five_characters(uniform, expected):
-    assert views.span_masked(LONG, "[MASK]", characters=5, uniform=uniform) == expected
+    assert views.span_masked(LONG, uniform, mask="[MASK]", characters=5) == expected
 
 
 def test_mask_span_masks_the_first_place_of_the_drawn_characters_as_mirror_bert_does():
     text = "the cat, the dog, the bird, the fish"
-    assert views.span_masked(text, "<mask>", characters=4, uniform=0.9) == " <mask> cat, the dog, the bird, the fish"
+    assert views.span_masked(text, 0.9, mask="<mask>", characters=4) == " <mask> cat, the dog, the bird, the fish"
 
 
 def test_mask_span_leaves_short_sentences_alone():
-    assert views.span_masked("x" * 29, "[MASK]", characters=5, uniform=0.5) == "x" * 29
+    assert views.span_masked("x" * 29, 0.5, mask="[MASK]", characters=5) == "x" * 29
 
 
 def masked_batches(folder, **options):

@@ -14,6 +14,7 @@ in the other order.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
@@ -112,10 +113,8 @@ def viewed(
     """
     if view.second:
         return _joined(store, view.column, view.second, rows)
-    if view.augmentation == "mask_span":
-        return _masked(view, store, rows, uniform()[:, 0])
-    if view.augmentation in parts.views:
-        return _rewritten(parts.views[view.augmentation], view, store, rows, uniform=uniform()[:, 0])
+    if view.changes_text:
+        return _rewritten(view, store, rows, uniform()[:, 0])
     tokens = store.gather(view.column, rows)
     if not view.is_random:
         return Ragged(tokens.ids, tokens.lengths)
@@ -188,30 +187,21 @@ def _both_cut(one: np.ndarray, other: np.ndarray, room: int) -> tuple[np.ndarray
     return (one[:short], other[:long]) if len(one) <= len(other) else (one[:long], other[:short])
 
 
-def _masked(view: View, store: TokenStore, rows: np.ndarray, uniform: np.ndarray) -> Ragged:
-    """Masks a span of each sentence.
+def _rewritten(view: View, store: TokenStore, rows: np.ndarray, uniform: np.ndarray) -> Ragged:
+    """Masks a span of each sentence, or applies a user's own view to it, and tokenises the result.
 
-    NOTE: a mask inside a word can add tokens, so the result is truncated to the length of the text's longest sentence.
+    NOTE: this can add tokens, as a mask inside a word does, so it is truncated to the length of the text's longest sentence.
     """
-    mask = store.mask_token
-    texts = [
-        span_masked(store.text(view.column, row), mask, characters=view.characters, uniform=draw)
-        for row, draw in zip(rows, uniform, strict=True)
-    ]
-    tokens = store.tokenised(view.column, rows, texts, max_length=store.longest(view.column))
-    return Ragged(tokens.ids, tokens.lengths)
-
-
-def _rewritten(
-    rewrite: Callable[[str, float], str], view: View, store: TokenStore, rows: np.ndarray, uniform: np.ndarray
-) -> Ragged:
-    """Applies a user's own view to the text, tokenises the result, and truncates it to the text's longest sentence."""
+    if view.augmentation in parts.views:
+        rewrite = parts.views[view.augmentation]
+    else:
+        rewrite = partial(span_masked, mask=store.mask_token, characters=view.characters)
     texts = [rewrite(store.text(view.column, row), float(draw)) for row, draw in zip(rows, uniform, strict=True)]
     tokens = store.tokenised(view.column, rows, texts, max_length=store.longest(view.column))
     return Ragged(tokens.ids, tokens.lengths)
 
 
-def span_masked(text: str, mask: str, *, characters: int, uniform: float) -> str:
+def span_masked(text: str, uniform: float, *, mask: str, characters: int) -> str:
     """Replaces a random span of `text` by `mask`; texts below 30 characters are unchanged.
 
     As in Mirror-BERT's code, the first occurrence of the drawn characters is masked, and the last character never is.
@@ -221,9 +211,9 @@ def span_masked(text: str, mask: str, *, characters: int, uniform: float) -> str
 
     Args:
       text: the sentence.
+      uniform: a random number in [0, 1) that sets where the span begins.
       mask: text of the mask token.
       characters: length of the span.
-      uniform: a random number in [0, 1) that sets where the span begins.
     """
     if len(text) < SHORTEST_MASKED:
         return text
@@ -238,7 +228,7 @@ def kept_tokens(
     lengths: Integer[np.ndarray, " b"],
     uniform: Float[np.ndarray, "b draws"],
 ) -> Bool[np.ndarray, " t"]:
-    """Whether a view keeps each token. Special tokens, the prompt and at least one word per sentence are kept.
+    """Whether a random view keeps each token. Special tokens, the prompt and at least one word per sentence are kept.
 
     Args:
       view: the view to apply.
@@ -247,8 +237,6 @@ def kept_tokens(
       lengths: number of tokens of each sentence.
       uniform: random numbers in [0, 1), at least one per word of each sentence; the only source of randomness.
     """
-    if not view.is_random:
-        return np.ones(words.shape, bool)
     sentence = np.repeat(np.arange(len(lengths)), lengths)
     counts = np.zeros(len(lengths), np.int64)
     np.maximum.at(counts, sentence, words + 1)
