@@ -2,7 +2,7 @@
 
 Tokens and text are in parts (`token_parts`), which stores of the same text share. A store is a set of flat arrays with one
 entry per kept row: `row` (its index among the rows of all parts), `input_row` and `keys`; and, for each column, `starts` (index
-of the sentence's first token within its part) and `SENTENCES`.
+of the sentence's first token within its part) and `Counts`.
 """
 
 import json
@@ -21,9 +21,6 @@ from jaxdistill.data.chunks import Chunking
 from jaxdistill.data.token_parts import SUFFIX, TokenPart
 from jaxdistill.data.words import PROTECTED, STARTS, Tokenised, Unknown, tokenised_words
 
-SENTENCES = ("lengths", "words", "tokens")
-"""Counts of a sentence: all tokens, words, and tokens that are neither special nor of the prompt."""
-
 
 class Gathered(NamedTuple):
     """Sentences of a store, concatenated."""
@@ -34,11 +31,13 @@ class Gathered(NamedTuple):
     lengths: Integer[np.ndarray, " b"]
 
 
-class WordCounts(NamedTuple):
-    """Counts of sentences that are known without reading tokens."""
+class Counts(NamedTuple):
+    """Counts of sentences that are known without reading tokens; each is an array of the store."""
 
+    lengths: Integer[np.ndarray, " b"]
+    """Number of all tokens."""
     words: Integer[np.ndarray, " b"]
-    contents: Integer[np.ndarray, " b"]
+    tokens: Integer[np.ndarray, " b"]
     """Number of tokens that are neither special nor of the prompt."""
 
 
@@ -121,13 +120,9 @@ class TokenStore:
         """Number of tokens of each sentence."""
         return self._of(column, "lengths")
 
-    def lengths_of(self, column: str, rows: Integer[np.ndarray, " b"]) -> Integer[np.ndarray, " b"]:
-        """Number of tokens of some sentences."""
-        return self._of(column, "lengths")[rows].astype(np.int64)
-
-    def counts_of(self, column: str, rows: Integer[np.ndarray, " b"]) -> WordCounts:
+    def counts_of(self, column: str, rows: Integer[np.ndarray, " b"]) -> Counts:
         """Word and token counts of some sentences."""
-        return WordCounts(*(self._of(column, kind)[rows].astype(np.int64) for kind in SENTENCES[1:]))
+        return Counts(*(self._of(column, kind)[rows].astype(np.int64) for kind in Counts._fields))
 
     def longest(self, column: str) -> int:
         """Number of tokens of the longest sentence."""
@@ -153,11 +148,8 @@ class TokenStore:
 
     def gather(self, column: str, rows: Integer[np.ndarray, " b"]) -> "Gathered":
         """Ids and words of many sentences at once."""
-        numbers, lengths, starts = (
-            self._parts_of(rows)[0],
-            self.lengths_of(column, rows),
-            self._of(column, "starts")[rows],
-        )
+        numbers, starts = self._parts_of(rows)[0], self._of(column, "starts")[rows]
+        lengths = self._of(column, "lengths")[rows].astype(np.int64)
         tokens = self._tokens[self._place_of(column)]
         places = [*zip(numbers.tolist(), starts.tolist(), (starts + lengths).tolist(), strict=True)]
         none = tokens[0]

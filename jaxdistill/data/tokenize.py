@@ -27,7 +27,7 @@ from jaxdistill.data.chunks import Chunking, bare, tokens_around
 from jaxdistill.data.part_folder import PartFolder
 from jaxdistill.data.portions import portions
 from jaxdistill.data.roles import Roles
-from jaxdistill.data.store import SENTENCES, TokenStore, description_checksum, is_complete
+from jaxdistill.data.store import Counts, TokenStore, description_checksum, is_complete
 from jaxdistill.data.token_parts import COUNTS, PartWriter, TokenPart, still_same
 from jaxdistill.data.words import Unknown
 from jaxdistill.files import make_folder_atomic
@@ -167,7 +167,7 @@ def _write(
                 of_part["lengths"] = np.diff(starts)[rows].astype(np.int32)
                 files.append(f"{place}.starts", starts[rows])
                 of_columns[name].update({kind: int(each.sum(dtype=np.int64)) for kind, each in of_part.items()})
-                for kind in SENTENCES:
+                for kind in Counts._fields:
                     files.append(f"{place}.{kind}", of_part[kind])
             begin += len(part)
     if not per_portion.sum():

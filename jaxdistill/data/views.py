@@ -134,15 +134,15 @@ def most_tokens(
     Exact unless words are deleted, each of which then counts as one token. Not for views that change the text.
     """
     assert not view.changes_text
-    lengths, counts = store.lengths_of(view.column, rows), store.counts_of(view.column, rows)
+    counts = store.counts_of(view.column, rows)
     if view.second:
         room = _room(store)
-        both = counts.contents + store.counts_of(view.second, rows).contents
+        both = counts.tokens + store.counts_of(view.second, rows).tokens
         return np.minimum(both, room) + store.max_length - room
     if not view.is_random:
-        return lengths
+        return counts.lengths
     kept = kept_words(view, counts.words, uniform())
-    return lengths - (counts.words - kept.sum(axis=1))
+    return counts.lengths - (counts.words - kept.sum(axis=1))
 
 
 def _room(store: TokenStore) -> int:
