@@ -260,7 +260,7 @@ def test_whitened_targets_have_equal_variances_in_all_directions_that_vary():
     flat = np.concatenate([cone, cone.sum(axis=1, keepdims=True)], axis=1).astype(np.float32)
     rows = np.arange(4000)
     white, centred = targets.Whitened(flat, power=1.0), targets.Whitened(targets.Selected(flat, rows), power=0.0)
-    assert white.shape == (4000, 4) and len(white) == 4000
+    assert white.shape == (4000, 4)
     np.testing.assert_allclose(np.linalg.norm(white[rows], axis=1), 1.0, atol=1e-6)
     np.testing.assert_allclose(np.cov(white[rows].T), np.diag([1 / 3, 1 / 3, 1 / 3, 0.0]), atol=0.02)
     known = flat - flat.mean(axis=0, dtype=np.float64)

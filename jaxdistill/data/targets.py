@@ -166,9 +166,6 @@ class Selected:
         self._array, self._place = array, place
         self.shape = (len(place), *array.shape[1:])
 
-    def __len__(self) -> int:
-        return len(self._place)
-
     def __getitem__(self, rows) -> Float[np.ndarray, "..."]:
         return self._array[self._place[rows]]
 
@@ -179,9 +176,6 @@ class Joined:
     def __init__(self, arrays: Sequence[Parts], shares: Sequence[float]):
         self._arrays, self._shares = tuple(arrays), tuple(shares)
         self.shape = (len(arrays[0]), sum(array.shape[1] for array in arrays))
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     def __getitem__(self, rows) -> Float[np.ndarray, "..."]:
         return joined([array[rows] for array in self._arrays], self._shares)
@@ -217,17 +211,14 @@ class Whitened:
           power: 0 only centres; 1 gives all components the same variance.
           components: number of components to keep; 0: all.
         """
-        self._array, self.shape = array, (len(array), components or array.shape[1])
-        sample = np.asarray(array[np.unique(np.linspace(0, len(array) - 1, SAMPLE, dtype=np.int64))], np.float64)
+        self._array, self.shape = array, (array.shape[0], components or array.shape[1])
+        sample = np.asarray(array[np.unique(np.linspace(0, self.shape[0] - 1, SAMPLE, dtype=np.int64))], np.float64)
         self._mean = sample.mean(axis=0)
         # float64: `eigh` of float32 would blur the small variances, by which `power` then divides.
         variances, directions = np.linalg.eigh((sample - self._mean).T @ (sample - self._mean) / len(sample))
         varies = variances > LEAST_VARIANCE * variances[-1]
         scale = np.where(varies, np.where(varies, variances, 1.0) ** (-power / 2), 0.0)
         self._kernel = (directions * scale)[:, ::-1][:, : self.shape[1]]
-
-    def __len__(self) -> int:
-        return len(self._array)
 
     def __getitem__(self, rows: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
         mapped = (np.asarray(self._array[rows], np.float64) - self._mean) @ self._kernel
