@@ -53,22 +53,6 @@ def test_targets_are_made_in_parts_and_read_as_one_array(tmp_path):
     assert isinstance(mapped.base, np.memmap) or isinstance(mapped, np.memmap)
 
 
-def test_a_killed_run_goes_on_with_the_parts_that_are_missing(tmp_path):
-    calls = []
-
-    def stops(texts):
-        calls.append(texts)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return embed(texts)
-
-    with pytest.raises(KeyboardInterrupt):
-        made(tmp_path, stops)
-    found = made(tmp_path, stops)
-    assert calls[3:] == [TEXTS[20:]]
-    np.testing.assert_array_equal(found[:], embed(TEXTS))
-
-
 def test_a_signal_says_how_much_is_done(tmp_path):
     def signalled(texts):
         signal.raise_signal(signal.SIGTERM)
@@ -99,17 +83,6 @@ def test_a_signal_stops_within_a_part_after_the_batch(tmp_path):
     assert len(batches) == 1 and 0 < batches[0] < 10
     np.testing.assert_array_equal(asked()[:10], embedder.encode(TEXTS[:10], batch_size=1))
     assert sum(batches[1:]) == 25
-
-
-def test_bytes_that_changed_are_made_again_alone(tmp_path, caplog):
-    made(tmp_path, embed)
-    path, again = next(tmp_path.rglob("part-00001-of-00003.npy")), []
-    content = bytearray(path.read_bytes())
-    content[-9] ^= 0xFF
-    path.write_bytes(content)
-    found = made(tmp_path, lambda texts: again.append(texts) or embed(texts))
-    assert again == [TEXTS[10:20]] and "is damaged; writing it again" in caplog.text
-    np.testing.assert_array_equal(found[:], embed(TEXTS))
 
 
 @pytest.mark.parametrize("hosts", [1, 2])
@@ -235,15 +208,6 @@ def test_a_vector_that_is_not_finite_is_named_by_its_row(tmp_path):
     assert len([*tmp_path.rglob("part-*.npy")]) == 1
     with pytest.raises(InputError, match=r"shape \(3,\), expected \(2,\)"):
         made(tmp_path, lambda texts: np.zeros((len(texts), 3)))
-
-
-def test_a_full_disk_is_one_clear_line(tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np, "save", full)
-    with pytest.raises(InputError, match="part-00000-of-00003.npy could not be written: no space left on the disk"):
-        made(tmp_path, embed)
 
 
 def test_the_users_vectors_are_mapped_not_read(tmp_path):
