@@ -1,11 +1,9 @@
 """A second column of rewritten sentences: by WordNet, by a masked language model, by translation; killed and resumed."""
 
-import errno
 import importlib.util
 import json
 import random
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -16,12 +14,11 @@ from jaxdistill.augmentation.translate import Translator
 from jaxdistill.augmentation.wordnet import WordNet, replaced
 from jaxdistill.cli import BAD_INPUT
 from jaxdistill.core import InputError
-from jaxdistill.data import part_folder
 from jaxdistill.data.part_folder import PartFolder
 from jaxdistill.data.sources import read
 
 from augment_cases import SIZES, augmented, write_masked_lm, write_translator, write_wordnet, write_words
-from program import ended, refused, run, start, start_all
+from program import ended, refused, start_all
 from tiny_text import made_up
 
 
@@ -169,22 +166,6 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(method, wordnet, bert, mar
     assert not (tmp_path / ".stopped.tsv.parts").exists()
 
 
-def test_a_text_that_changes_meanwhile_is_refused_and_its_rows_are_not_written(wordnet, tmp_path, monkeypatch):
-    monkeypatch.setattr(augment, "PART_ROWS", 8)
-    words, write = write_words(tmp_path), PartFolder.write
-
-    def write_and_change(self, part, save, counts):
-        write(self, part, save, counts)
-        with open(words, "a") as file:
-            file.write("more\n")
-
-    monkeypatch.setattr(PartFolder, "write", write_and_change)
-    given = ["--method=synonyms", f"--wordnet={wordnet}", f"--input={words}", f"--output={tmp_path / 'o.tsv'}"]
-    with pytest.raises(InputError, match="changed while it was read"):
-        augment.main([*given, "--quiet"])
-    assert not (tmp_path / "o.tsv").exists() and len([*(tmp_path / ".o.tsv.parts").glob("part-*")]) == 1
-
-
 def test_a_folder_of_parts_is_read_as_text_for_training(wordnet, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(augment, "PART_ROWS", 25)
     (tmp_path / "t.jsonl").write_text("".join(json.dumps({"text": f"dog\t{line}"}) + "\n" for line in made_up(60)))
@@ -218,23 +199,6 @@ def test_processes_share_the_parts_of_a_folder(wordnet, tmp_path):
     assert len(one) == 3 and one == two
     (_, why), _ = ended(start_all([*arguments, f"--output={tmp_path / 'two.tsv'}"], module="augment"), BAD_INPUT)
     assert f"several processes can only write a folder of parts; give --output={tmp_path / 'two'}/" in why
-
-
-def test_the_real_program_killed_and_started_again_writes_the_same_bytes(wordnet, tmp_path):
-    (tmp_path / "text.txt").write_text("\n".join(made_up(60_000)) + "\n")
-    arguments = ["--method=synonyms", f"--wordnet={wordnet}", f"--input={tmp_path / 'text.txt'}"]
-    output, unfinished = tmp_path / "killed.tsv", tmp_path / ".killed.tsv.parts"
-    process = start("augment", [*arguments, f"--output={output}"])
-    while len([*unfinished.glob("part-*")]) < 2:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.005)
-    process.kill()
-    process.communicate()
-    assert not output.exists() and 2 <= len([*unfinished.glob("part-*")]) < 59
-    out, err = run("augment", [*arguments, f"--output={output}"])
-    assert "60,000 rows with the columns text and synonyms" in out and "sentences/s" in err
-    augmented(*arguments, f"--output={tmp_path / 'whole.tsv'}")
-    assert output.read_bytes() == (tmp_path / "whole.tsv").read_bytes()
 
 
 def test_a_finished_table_is_left_alone_and_other_options_are_refused(wordnet, text, tmp_path, capsys):
@@ -277,17 +241,6 @@ def test_the_input_is_not_the_output_and_a_link_or_a_tilde_leads_to_the_file(
     for name in ("table.tsv", "link.tsv"):
         assert "was made from other inputs" in refused(augment, [*again, f"--output={tmp_path}/{name}"], capsys)
     assert (tmp_path / "table.tsv").read_bytes() == before
-
-
-def test_a_full_disk_is_one_clear_line(wordnet, text, tmp_path, capsys, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(part_folder.os, "fsync", full)
-    arguments = ["--method=synonyms", f"--wordnet={wordnet}", f"--input={text}", f"--output={tmp_path / 's.tsv'}"]
-    assert "s.tsv.parts/part-00000-of-00001.parquet could not be written: no space left" in refused(
-        augment, [*arguments, "--quiet"], capsys
-    )
 
 
 @pytest.mark.parametrize(
