@@ -144,20 +144,6 @@ def test_it_is_trained_once_for_the_same_text_columns_and_size(table, tmp_path, 
     assert folder() != first
 
 
-def test_two_processes_may_train_the_same_tokenizer(table, tmp_path, monkeypatch):
-    options = dict(columns=BOTH, entries=300, cache_folder=tmp_path / "c")
-    learnt = wordpiece.learnt
-
-    def overtaken(*arguments):
-        monkeypatch.setattr(wordpiece, "learnt", learnt)
-        wordpiece.train_wordpiece([table], **options)
-        return learnt(*arguments)
-
-    monkeypatch.setattr(wordpiece, "learnt", overtaken)
-    folder = wordpiece.train_wordpiece([table], **options)
-    assert [path.name for path in (tmp_path / "c").iterdir()] == [folder.name]
-
-
 @pytest.mark.parametrize(
     ("specs", "entries", "words"),
     [
@@ -171,12 +157,6 @@ def test_what_cannot_be_trained_is_one_clear_line(table, tmp_path, specs, entrie
     with pytest.raises(InputError, match=words) as error:
         wordpiece.train_wordpiece(specs, columns=BOTH, entries=entries, cache_folder=tmp_path / "c")
     assert "\n" not in str(error.value) and not (tmp_path / "c").exists()
-
-
-def test_a_cache_that_cannot_be_written_is_one_clear_line(table, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="tokenizer cannot be written in .*choose another cache folder"):
-        wordpiece.train_wordpiece([table], columns=BOTH, entries=300, cache_folder=tmp_path / "file")
 
 
 def bilingual(folder, **student) -> configs.Config:
@@ -252,22 +232,6 @@ def test_only_views_that_the_student_reads_are_learnt_from(table, tmp_path):
     for name, chosen in (("both", config), ("english", english)):
         has[name] = read(new_tokenizer(setting_of(chosen, tmp_path / "w"), 300)).token_to_id("mädchen") is not None
     assert has == {"both": True, "english": False}
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (
-            dict(kind="cut", vocabulary=300),
-            "is an option of the kind fresh, not of cut; set --config.student.kind=fresh",
-        ),
-        (dict(kind="fresh", layers="1"), "student.layers is an option of the kinds cut, cross_encoder, not of fresh"),
-    ],
-)
-def test_a_tokenizer_of_its_own_is_refused_for_a_student_that_is_not_fresh(given, words):
-    with pytest.raises(InputError, match=words) as error:
-        configs.parse_config(dict(student=given, objective=dict(name="embedding")))
-    assert "\n" not in str(error.value)
 
 
 def test_a_tokenizer_is_new_or_trimmed(table, tmp_path):
