@@ -13,7 +13,7 @@ from jaxdistill.checkpoints.locate import locate
 from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.cli import BATCH_SIZE
 from jaxdistill.cluster import processes
-from jaxdistill.core import ROLES, Embed, InputError, RoleEmbed, Scorer
+from jaxdistill.core import ROLES, Embed, InputError, RoleEmbed, Scorer, errors_of
 from jaxdistill.data.sources import local_files
 from jaxdistill.data.spread import over_processes
 from jaxdistill.evals import bm25
@@ -198,10 +198,8 @@ def index_model_of(given: argparse.Namespace, precision: str) -> Candidate | Non
     begin = f"--index_model={spec}"
     if _is_no_single_model(spec):
         raise InputError(f"{begin}: an index needs one sentence encoder; give its folder or hub name.")
-    try:
+    with errors_of(begin):
         model = load_model(spec, max_length=given.max_length)
-    except InputError as error:
-        raise type(error)(f"{begin}: {error}") from None
     if model.definition.reads_pairs:
         raise InputError(f"{begin} is a cross-encoder; an index needs one sentence encoder.")
     prompts = {"document": given.document_prompt} if given.document_prompt else {}

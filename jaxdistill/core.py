@@ -9,7 +9,8 @@ Axes in signatures have one meaning per letter; rarer ones have names, and `_` d
 `i` and `o` inputs and outputs of a dense layer.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
@@ -53,6 +54,15 @@ def refuse(rules: Sequence[tuple[object, str]]) -> None:
 def error_line(error: BaseException) -> str:
     """The first line of what an error of another library says, or the name of its class if it says nothing."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+@contextmanager
+def errors_of(what: str) -> Iterator[None]:
+    """Puts the name of an option or a file before the message of an `InputError`."""
+    try:
+        yield
+    except InputError as error:
+        raise type(error)(f"{what}: {error}") from None
 
 
 class TemporaryError(InputError):

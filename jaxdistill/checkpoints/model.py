@@ -23,7 +23,7 @@ from jaxdistill.checkpoints.weights import (
     params_from_tensors,
     read_checkpoint,
 )
-from jaxdistill.core import ROLES, InputError, Params
+from jaxdistill.core import ROLES, InputError, Params, errors_of
 from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling, identity
 from jaxdistill.encoders.families import family
 from jaxdistill.encoders.hugging_face import tensor_names
@@ -269,10 +269,8 @@ def read_architecture(folder: Path) -> Architecture:
         raise InputError(
             f"{folder}/config.json has no model_type, so its family is unknown; add it, for instance 'bert'."
         )
-    try:
+    with errors_of(str(folder)):
         return family(setting(config, "model_type", str, file="config.json")).architecture(config)
-    except InputError as error:
-        raise InputError(f"{folder}: {error}") from None
 
 
 def labels_of(spec: str) -> int:

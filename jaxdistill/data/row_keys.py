@@ -5,13 +5,12 @@ Among 100 million different rows, two share a key with a probability of 0.03 %.
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import contextmanager
 from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, UInt64
 
-from jaxdistill.core import SECOND, InputError
+from jaxdistill.core import SECOND, errors_of
 from jaxdistill.data import sources
 
 IDENTITY = (sources.TEXT, SECOND)
@@ -59,17 +58,8 @@ def identifying(columns: Collection[str], *, chunked: bool) -> list[str]:
 
 def excluded_rows(specs: Sequence[str], identity: Mapping[str, str], line_bytes: int) -> KeySet:
     """The `row_key`s of the rows of `data.exclude`, computed from the columns `identity`."""
-    with errors_of_exclude():
+    with errors_of("data.exclude"):
         return KeySet(row_key(row) for row in sources.read(specs, identity, line_bytes))
-
-
-@contextmanager
-def errors_of_exclude():
-    """Prefixes errors with the option's name."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"data.exclude: {error}") from None
 
 
 def drop_repeats(kept: Bool[np.ndarray, " rows"], keys: Callable[[], Iterable[Keys]]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from jaxdistill import paths
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, errors_of
 from jaxdistill.data import formats, hub
 from jaxdistill.files import buckets, is_remote, reading
 from jaxdistill.paths import in_package
@@ -136,10 +136,8 @@ def source_files(
 
 def files_of(option: str, specs: Sequence[str]) -> list[Path]:
     """The files that the specs of an option name; its errors name the option."""
-    try:
+    with errors_of(option):
         return [path for spec in specs for path in source_files(spec, "a file or a glob")]
-    except InputError as error:
-        raise InputError(f"{option}: {error}") from None
 
 
 def file_of(option: str, spec: str) -> Path:

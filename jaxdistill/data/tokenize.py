@@ -21,7 +21,7 @@ from jaxtyping import Bool
 from tokenizers import Tokenizer
 
 from jaxdistill.cluster import processes
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, errors_of
 from jaxdistill.data import row_keys, sources
 from jaxdistill.data.chunks import Chunking, bare, tokens_around
 from jaxdistill.data.part_folder import PartFolder
@@ -104,7 +104,7 @@ def build_store(
 
 def _watched(exclude: Sequence[str], identity: Mapping[str, str]) -> list[sources.Watched]:
     """The text of `data.exclude`, whose digest is part of the store's; empty without any."""
-    with row_keys.errors_of_exclude():
+    with errors_of("data.exclude"):
         return [sources.Watched(exclude, identity)] if exclude else []
 
 

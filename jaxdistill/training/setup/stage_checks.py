@@ -11,7 +11,7 @@ import jax
 from jaxdistill.checkpoints.locate import locate
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import Config, of_stage
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, errors_of
 from jaxdistill.data import hub, sources
 from jaxdistill.data.sources import split_specs
 from jaxdistill.files import buckets, is_remote, parts
@@ -94,10 +94,8 @@ def _check_here(option: str, spec: str) -> None:
     if option.endswith(".model"):
         locate(spec)
     elif not hub.is_hub(spec):
-        try:
+        with errors_of(option):
             sources.source_files(spec)
-        except InputError as error:
-            raise InputError(f"{option}: {error}") from None
 
 
 def _check_in_bucket(option: str, address: str) -> None:
