@@ -85,11 +85,7 @@ def filled_from_text(
         return made
 
     fill(parts, _taken_from(rows(), text), make_unchanged, unit="sentences", shown=shown)
-    try:
-        text.check_content()
-    except InputError:
-        parts.discard()
-        raise
+    parts.discard_unless(text.check_content)
     return parts
 
 

@@ -229,6 +229,14 @@ class PartFolder:
                 with contextlib.suppress(OSError):  # it holds files of the user
                     folder.rmdir()
 
+    def discard_unless(self, check: Callable[[], None]) -> None:
+        """Removes all parts if `check` raises an `InputError`: they may hold another text than their origin names."""
+        try:
+            check()
+        except InputError:
+            self.discard()
+            raise
+
     def _own(self) -> list[int]:
         """The parts that this process had to write when the folder was opened."""
         return [part for part in range(self._turn, self.count, self._turns) if part not in self._there]
@@ -250,7 +258,8 @@ class PartFolder:
         """Removes parts of another origin and damaged ones; notes the origin."""
         there = self._files.versions()
         noted = read_origin(self._folder)
-        if noted is None and any(not name.startswith(".") for name in there) and not any(map(_is_about, there)):
+        is_described = any(name.startswith(ABOUT) for name in there)
+        if noted is None and any(not name.startswith(".") for name in there) and not is_described:
             raise InputError(f"{self._place('')} holds files that are no parts of this program; name another folder.")
         if noted != self.origin:
             if any(map(PART.fullmatch, there)):
@@ -323,7 +332,3 @@ def checksum(path: Path) -> int:
             crc = zlib.crc32(block, crc)
         os.fsync(file.fileno())
     return crc
-
-
-def _is_about(name: str) -> bool:
-    return name.startswith(ABOUT)

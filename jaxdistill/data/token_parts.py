@@ -5,7 +5,7 @@ columns' tokens and texts, counts, and hashes for finding equal rows. It depends
 are duplicates or excluded, so stores that differ in these share their parts.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain, groupby, islice
@@ -17,7 +17,6 @@ from jaxtyping import Integer
 from tokenizers import Tokenizer
 
 from jaxdistill.bars import progress_bar
-from jaxdistill.core import InputError
 from jaxdistill.data import arrow, row_keys, sources
 from jaxdistill.data.chunks import Chunking
 from jaxdistill.data.part_folder import PartFolder, read_origin
@@ -37,15 +36,6 @@ KEYS = ("keys", "repeat_keys", "exclude_keys")
 """Hashes of: the text; everything that makes two rows duplicates; the whole cells, for comparison with `data.exclude`."""
 COUNTS = ("words", *Unknown._fields, "truncated")
 """Counts for each sentence of a column; `tokens` leaves out special tokens and the prompt."""
-
-
-def still_same(parts: PartFolder, check: Callable[[], None]) -> None:
-    """Removes the parts if `check` finds that the text changed: they may hold other text than their digest names."""
-    try:
-        check()
-    except InputError:
-        parts.discard()
-        raise
 
 
 class Row(NamedTuple):
@@ -127,7 +117,7 @@ class PartWriter:
                 own = parts.rows_of(number)
                 table, empty = self._table(own.start, islice(rows, own.start - done, own.stop - done))
                 done = own.stop
-                still_same(parts, text.check)
+                parts.discard_unless(text.check)
                 parts.write(number, partial(self._save, table), {"empty": empty})
                 bar.update(done - bar.n)
 

@@ -28,7 +28,7 @@ from jaxdistill.data.part_folder import PartFolder
 from jaxdistill.data.portions import portions
 from jaxdistill.data.roles import Roles
 from jaxdistill.data.store import Counts, TokenStore, description_checksum, is_complete
-from jaxdistill.data.token_parts import COUNTS, PartWriter, TokenPart, still_same
+from jaxdistill.data.token_parts import COUNTS, PartWriter, TokenPart
 from jaxdistill.data.words import Unknown
 from jaxdistill.files import make_folder_atomic
 from jaxdistill.files.reading import LINE_BYTES
@@ -129,7 +129,7 @@ def _finish(
     def fill(unfinished: Path) -> None:
         _write(unfinished, writer, parts, info, excluded=excluded() if excluded else None, dedupe=dedupe)
         for one in watched:  # otherwise the digest could name other text
-            still_same(parts, one.check_content)
+            parts.discard_unless(one.check_content)
 
     if parts.is_first and not _is_usable(folder):
         make_folder_atomic(folder, fill, what="the token store", is_complete=is_complete)
