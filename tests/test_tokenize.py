@@ -182,14 +182,6 @@ def test_equal_texts_have_equal_keys(tmp_path):
     assert keys[0] == keys[2] and len(set(keys.tolist())) == 3
 
 
-def test_sources_are_told_apart(tmp_path):
-    (tmp_path / "a.txt").write_text("one\ntwo\n")
-    (tmp_path / "b.txt").write_text("three\n")
-    options = {"tokenizer": word_piece(), "max_length": 16, "cache_folder": tmp_path / "cache"}
-    store = tokenize.build_store([str(tmp_path / "a.txt"), str(tmp_path / "b.txt")], **options)
-    assert store.source_of_row.tolist() == [0, 0, 1] and store.source_rows == (2, 1)
-
-
 def test_chunks_do_not_show(tmp_path, monkeypatch):
     lines = made_up(50)
     store_of(tmp_path, lines, dedupe=True)

@@ -113,7 +113,9 @@ def source_files(
             raise InputError(f"{spec} does not exist in that package.")
         return [path]
     if is_remote(spec):
-        return _in_bucket(spec)
+        if files := buckets.fetched_files(spec, paths.fetched_folder()):
+            return files
+        raise InputError(f"no object matches {spec}; check the address, and quote the glob.")
     path = Path(os.path.expanduser(spec))
     if spec.startswith(IN_DATA):
         folder = paths.needed_data_folder(spec, instead=", or use a file of your own")
@@ -161,8 +163,7 @@ def local_files(specs: Sequence[str]) -> list[Path]:
 
 def refuse_unread(column: str, specs: Sequence[str], option: str) -> None:
     """Raises `InputError` for a column that no source reads: `.txt` files have no columns, and a hub's spec names its own."""
-    tables = (path for spec in specs if not hub.is_hub(spec) for path in source_files(spec))
-    if column != TEXT and all(formats.suffix(path) == ".txt" for path in tables):
+    if column != TEXT and all(formats.suffix(path) == ".txt" for path in local_files(specs)):
         raise InputError(f"{option}={column} has no effect on {', '.join(specs)}, which is not a table; leave it out.")
 
 
@@ -231,13 +232,6 @@ def _state(path: Path) -> tuple[int, ...] | None:
     except OSError:
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _in_bucket(spec: str) -> list[Path]:
-    files = buckets.fetched_files(spec, paths.fetched_folder())
-    if not files:
-        raise InputError(f"no object matches {spec}; check the address, and quote the glob.")
-    return files
 
 
 def split_specs(text: str) -> list[str]:
