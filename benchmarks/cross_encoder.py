@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--steps", type=int, default=20, help="of training, in a round")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args(arguments)
-    pairs = list(islice(sources.rows(given.pairs, COLUMNS), given.rows))
+    pairs = list(islice(sources.read([given.pairs], COLUMNS), given.rows))
     if len(pairs) < 2 * BATCHES["bi"]:
         raise InputError(f"{given.pairs} gives {len(pairs)} pairs; {2 * BATCHES['bi']} are needed at least.")
     with tempfile.TemporaryDirectory() as folder:

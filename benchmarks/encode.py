@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> None:
         raise InputError("--warm_up prepares calls of one sentence; add --one, or drop it.")
     given.device = torch_device(given.device)
     needed = given.sentences * (given.rounds if given.one else 1)
-    texts = list(islice((row[0] for row in sources.rows(given.text) if row[0].strip()), needed))
+    texts = list(islice((row[0] for row in sources.read([given.text]) if row[0].strip()), needed))
     if len(texts) < needed:
         raise InputError(f"{given.text} has {len(texts)} sentences; --sentences and --rounds need {needed}.")
     result = one_by_one(given, texts) if given.one else whole(given, texts)

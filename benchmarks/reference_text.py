@@ -112,10 +112,10 @@ def read(data: Path, known: AbstractSet[str]) -> Texts:
             f"{data} has no text/questions.txt.gz; set JAXDISTILL_DATA to the folder of text and evaluation sets."
         )
     files = sorted(data.glob("text/*.txt.gz"))
-    sentences = {path.name.removesuffix(".txt.gz"): [row[0] for row in sources.rows(str(path))] for path in files}
+    sentences = {path.name.removesuffix(".txt.gz"): [row[0] for row in sources.read([str(path)])] for path in files}
     files = [path for path in sorted(data.glob("passages/*.tsv.gz")) if not path.name.startswith(LEFT_OUT)]
     weights = [2.0 if any(word in path.name for word in SCIENCE) else 1.0 for path in files]
-    rows = [list(sources.rows(str(path), ("title", "text"))) for path in files]
+    rows = [list(sources.read([str(path)], ("title", "text"))) for path in files]
     unknown = [[(title, text) for title, text in found if plain(title) not in known] for found in rows]
     titles = [list(dict.fromkeys(title for title, _ in found)) for found in unknown]
     passages = [[f"{title} {text}".strip() for title, text in found] for found in rows]
@@ -256,7 +256,7 @@ def graded(folder: Path) -> tuple[list[str], list[float]]:
 
 def pairs(path: Path) -> Iterator[tuple[float, str, str]]:
     """Score and sentences of each row of an STS file."""
-    for score, first, second in sources.rows(str(path), ("score", "sentence1", "sentence2")):
+    for score, first, second in sources.read([str(path)], ("score", "sentence1", "sentence2")):
         yield float(score), first, second
 
 

@@ -101,7 +101,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def distinct(text: str, count: int) -> list[str]:
     """The first `count` distinct sentences."""
-    seen = dict.fromkeys(row[0].strip() for row in sources.rows(text) if row[0].strip())
+    seen = dict.fromkeys(row[0].strip() for row in sources.read([text]) if row[0].strip())
     if len(seen) < count:
         raise InputError(f"{text} has {len(seen)} distinct sentences; --rows and --queue need {count}.")
     return list(islice(seen, count))

@@ -234,7 +234,7 @@ def prompted_rows(setting: Setting, model: SentenceModel) -> Iterator[list[str]]
             for place, (name, role) in enumerate(zip(names, portion.roles, strict=True))
             if chunked or name in read
         ]
-        for row in sources.rows(specs[portion.source], portion.columns, data.max_line_bytes):
+        for row in sources.read([specs[portion.source]], portion.columns, data.max_line_bytes):
             if not excluded or row_keys.row_key([row[place] for place in own]) not in excluded:
                 yield [prompt + row[place] for place, prompt in prompts if row[place].strip()]
 

@@ -53,7 +53,7 @@ def portions(
 
 def _has(spec: str, column: Mapping[str, str], line_bytes: int) -> bool:
     try:
-        next(sources.rows(spec, column, line_bytes), None)
+        next(sources.read([spec], column, line_bytes), None)
     except MissingColumn:
         return False
     return True

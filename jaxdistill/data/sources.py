@@ -57,27 +57,16 @@ def read(
     Raises:
       InputError: a spec, a file or a row is unusable; the error names file and line.
     """
-    for spec in specs:
-        yield from rows(spec, columns, line_bytes, cell=cell)
-
-
-def rows(
-    spec: str,
-    columns: Mapping[str, str] | Sequence[str] = (TEXT,),
-    line_bytes: int = reading.LINE_BYTES,
-    *,
-    cell: formats.Cell = formats.checked_text,
-) -> Iterator[Row]:
-    """Yields the rows of one spec."""
     wanted = column_map(columns)
-    if hub.is_hub(spec):
-        yield from hub.rows(spec, wanted, line_bytes, cell=cell)
-        return
-    for path in source_files(spec):
-        if spec.startswith(WHOLE):
-            yield formats.whole_file(path, wanted, ID_NAMES[0], line_bytes)
-        else:
-            yield from formats.rows(path, wanted, line_bytes, cell=cell)
+    for spec in specs:
+        if hub.is_hub(spec):
+            yield from hub.rows(spec, wanted, line_bytes, cell=cell)
+            continue
+        for path in source_files(spec):
+            if spec.startswith(WHOLE):
+                yield formats.whole_file(path, wanted, ID_NAMES[0], line_bytes)
+            else:
+                yield from formats.rows(path, wanted, line_bytes, cell=cell)
 
 
 def is_plain(spec: str) -> bool:
@@ -90,7 +79,7 @@ def is_plain(spec: str) -> bool:
 def has_columns(spec: str, columns: Mapping[str, str], *, cell: formats.Cell = formats.checked_text) -> bool:
     """Whether all files of a source have these columns."""
     if spec.startswith(WHOLE) or hub.is_hub(spec):
-        each = [rows(spec, columns, cell=cell)]
+        each = [read([spec], columns, cell=cell)]
     else:
         each = [formats.rows(path, columns, cell=cell) for path in source_files(spec)]
     try:
@@ -181,7 +170,7 @@ def content_digest(specs: Sequence[str], columns: Mapping[str, str] | Sequence[s
     for spec in specs:
         digest.update(WHOLE.encode() if spec.startswith(WHOLE) else b"source")
         if hub.is_hub(spec):
-            for row in rows(spec, columns):
+            for row in read([spec], columns):
                 digest.update("\0".join(row).encode() + b"\n")
             continue
         for path in source_files(spec):

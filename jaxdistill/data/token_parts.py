@@ -122,7 +122,7 @@ class PartWriter:
                 bar.update(done - bar.n)
 
     def _read(self, portion: Portion) -> Iterator[sources.Row]:
-        return sources.rows(self.specs[portion.source], portion.columns, self.line_bytes)
+        return sources.read([self.specs[portion.source]], portion.columns, self.line_bytes)
 
     def _table(self, first: int, rows: Iterator[tuple[Portion, sources.Row]]) -> tuple["pyarrow.Table", int]:
         """The table of some input rows, and the number of input rows dropped for an empty cell."""

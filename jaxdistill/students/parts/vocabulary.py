@@ -157,7 +157,7 @@ class _Sentences(NamedTuple):
 
     def chunks(self) -> Iterator[tuple[str, list[str]]]:
         """Yields (prompt, sentences without it), every chunk of sentences once for each prompt."""
-        rows = (row for spec in self.specs for row in sources.rows(spec, self.columns_of(spec), self.line_bytes))
+        rows = (row for spec in self.specs for row in sources.read([spec], self.columns_of(spec), self.line_bytes))
         sentences = filter(None, (cell.strip() for row in rows for cell in row))
         while chunk := list(islice(sentences, CHUNK_ROWS)):
             yield from ((prompt, chunk) for prompt in self.prompts)

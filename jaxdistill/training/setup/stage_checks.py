@@ -66,7 +66,7 @@ def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pa
             checked_setup(stage)
             for portion in text_portions(stage.data):
                 spec = split_specs(stage.data.text)[portion.source]
-                next(sources.rows(spec, portion.columns, stage.data.max_line_bytes), None)
+                next(sources.read([spec], portion.columns, stage.data.max_line_bytes), None)
             read_own_sets(stage)
             for option, spec in (*_texts(stage), *_models(stage)):
                 _check_here(option, spec)
