@@ -5,7 +5,7 @@ from functools import cache
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from jaxdistill.data import tokenize
-from jaxdistill.data.batches import Batches, Groups, Reserve, Shaping, Viewed
+from jaxdistill.data.batches import Batches, Groups, Viewed
 
 SENTENCES = [
     "The cat sleeps.",
@@ -120,20 +120,7 @@ def write_pairs(path, pairs):
     return path
 
 
-def batches_of(
-    store, teacher_store=None, *, student_views, teacher_views=(), targets=(), batch_size, seed=0, weights=(), **grouped
-):
-    """Batches with the fields of their groups of options given flat."""
-    take = lambda kind, **names: kind(**{field: grouped.pop(name) for field, name in names.items() if name in grouped})  # noqa: E731
-    batches = Batches(
-        Viewed(store, student_views),
-        targets if teacher_store is None else Viewed(teacher_store, teacher_views),
-        batch_size=batch_size,
-        seed=seed,
-        weights=weights,
-        groups=take(Groups, count="groups", own="own"),
-        reserve=take(Reserve, rows="reserve_rows", seed="reserve_seed"),
-        shaping=take(Shaping, divided="divides_rows"),
-    )
-    assert not grouped
-    return batches
+def batches_of(store, other=None, *, student_views, teacher_views=(), targets=(), groups=1, own=None, **options):
+    """Batches of a store, with stored targets or with a teacher that reads the other store."""
+    teacher = targets if other is None else Viewed(other, teacher_views)
+    return Batches(Viewed(store, student_views), teacher, groups=Groups(groups, own), **options)

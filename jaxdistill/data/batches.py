@@ -23,6 +23,8 @@ SIMULATED_STEPS = 160
 """Number of batches from which the shapes are chosen."""
 BLOCK_ROWS = 1024
 """Sentences whose draws and lengths one thread computes at a time."""
+QUEUE_SEED = 16349
+"""Seed with which ConGen's code draws the sentences of the first queue, regardless of the run's seed; draws reserved rows."""
 MOST_THREADS = 8
 """Threads that plan a large batch; numpy releases the interpreter lock."""
 
@@ -85,13 +87,6 @@ class Groups(NamedTuple):
     """Ascending; None: all."""
 
 
-class Reserve(NamedTuple):
-    """Rows that are held out of training, with all rows of equal text."""
-
-    rows: int = 0
-    seed: int = 0
-
-
 class Shaping(NamedTuple):
     """How the shapes of packed batches are chosen; `most` and `divided` as for `choose_shapes`."""
 
@@ -99,7 +94,7 @@ class Shaping(NamedTuple):
     divided: bool = False
 
 
-ONE_GROUP, NO_RESERVE, SHAPING = Groups(), Reserve(), Shaping()
+ONE_GROUP, SHAPING = Groups(), Shaping()
 
 
 class Batches:
@@ -115,6 +110,7 @@ class Batches:
       batch_size: sentences per step.
       seed: seed of order and augmentation.
       weights: relative sampling weight of each source; empty: all sentences are sampled equally often.
+      reserve_rows: number of rows that are held out of training, with all rows of equal text.
     """
 
     def __init__(
@@ -126,7 +122,7 @@ class Batches:
         seed: int = 0,
         weights: Sequence[float] = (),
         groups: Groups = ONE_GROUP,
-        reserve: Reserve = NO_RESERVE,
+        reserve_rows: int = 0,
         shaping: Shaping = SHAPING,
     ):
         self._check(student.store, teacher, batch_size, groups.count)
@@ -135,7 +131,7 @@ class Batches:
         self._student = _stream(student)
         live = isinstance(teacher, Viewed)
         self._teacher, self._targets = (_stream(teacher), ()) if live else (None, tuple(teacher))
-        self.reserved, self.trained = _split(student.store, reserve, batch_size)
+        self.reserved, self.trained = _split(student.store, reserve_rows, batch_size)
         self._shares = _shares(student.store, self.trained, weights)
         self._draws = max(stream.store.max_length for stream in self._streams)
         self._epoch = lru_cache(maxsize=2)(self._epoch_rows)
@@ -276,20 +272,20 @@ def _stream(viewed: Viewed) -> _Stream:
     return _Stream(store, parsed)
 
 
-def _split(store: TokenStore, reserve: Reserve, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+def _split(store: TokenStore, reserve_rows: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
     """Splits rows into reserved and training rows, both in the order of the text."""
-    if store.rows < reserve.rows + batch_size:
+    if store.rows < reserve_rows + batch_size:
         raise InputError(
-            f"the text has {store.rows} sentences, but {reserve.rows} reserved ones and one batch of {batch_size} need "
-            f"{reserve.rows + batch_size}; add text, or reduce --config.data.batch_size."
+            f"the text has {store.rows} sentences, but {reserve_rows} reserved ones and one batch of {batch_size} need "
+            f"{reserve_rows + batch_size}; add text, or reduce --config.data.batch_size."
         )
     # By key, not by row: a repeat of a reserved sentence must not be trained on either.
-    drawn = np.random.RandomState(reserve.seed).permutation(store.rows)[: reserve.rows]
+    drawn = np.random.RandomState(QUEUE_SEED).permutation(store.rows)[:reserve_rows]
     reserved = np.sort(drawn)
     rows = np.flatnonzero(~np.isin(store.keys, store.keys[reserved]))
     if len(rows) < batch_size:
         raise InputError(
-            f"only {len(rows)} of {store.rows} sentences remain without the {reserve.rows} reserved ones and their "
+            f"only {len(rows)} of {store.rows} sentences remain without the {reserve_rows} reserved ones and their "
             f"repeats; one batch needs {batch_size}: add text, or reduce --config.data.batch_size."
         )
     return reserved, rows

@@ -44,9 +44,6 @@ from jaxdistill.training.setup.sharding import frozen_shardings, sharding_rules
 from jaxdistill.training.setup.student import fitted_student, load_labellers, load_teachers, make_student
 from jaxdistill.training.setup.targets import Targets
 
-QUEUE_SEED = 16349
-"""Seed with which ConGen's code draws the sentences of the first queue, regardless of the run's seed."""
-
 
 def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh | None = None) -> Run:
     """A run that is ready to train; raises `InputError` for anything that cannot work.
@@ -80,7 +77,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     reserved = objective.reserve_rows + held_out_rows(config.evals, store.rows)
     data = make_batches(config, objective, targets, mesh, groups=batches.Groups(groups, own), reserve_rows=reserved)
     student = fitted_student(config, student, targets, data.trained) if absent is None else student
-    drawn = np.random.RandomState(QUEUE_SEED).permutation(data.reserved)
+    drawn = np.random.RandomState(batches.QUEUE_SEED).permutation(data.reserved)
     dev = make_dev(config, targets, own_dev, drawn[objective.reserve_rows :]) if absent is None else NO_DEV
     steps = step_count(config, data.steps_per_epoch)
     live_teacher = teacher if targets.store is not None or objective.reads else None
@@ -234,7 +231,7 @@ def make_batches(
         seed=config.run.seed,
         weights=config.data.weights,
         groups=groups,
-        reserve=batches.Reserve(reserve_rows, QUEUE_SEED),
+        reserve_rows=reserve_rows,
         shaping=batches.Shaping(most=config.data.pack_shapes, divided=platform(mesh) == "cpu"),
     )
 
