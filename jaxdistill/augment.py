@@ -17,7 +17,6 @@ Source: Limkonchotiwat et al., ConGen, Findings of EMNLP 2022, whose Table 6 com
 """
 
 import argparse
-import glob
 import os
 import random
 import shutil
@@ -33,11 +32,11 @@ from jaxdistill.checkpoints.locate import locate
 from jaxdistill.cli import Parser, did_you_mean, local_path, run
 from jaxdistill.cluster import processes
 from jaxdistill.core import InputError
+from jaxdistill.data import vectors
 from jaxdistill.data.fill_parts import Made, filled_from_text
 from jaxdistill.data.part_folder import read_origin
 from jaxdistill.data.sources import TEXT, Watched, local_files, read
 from jaxdistill.data.tables import finished, one_line, refuse_changes, write_table
-from jaxdistill.data.vectors import write_part
 from jaxdistill.files import folder_digest, refuse_overwriting, without_links
 from jaxdistill.versions import source_digest
 
@@ -157,7 +156,7 @@ def _augment(given: argparse.Namespace) -> None:
     def make(rows: range, texts: Sequence[str], advance: Advance) -> Made:
         rngs = [random.Random(f"{given.seed} {given.method} {row} {of}") for row, of in zip(rows, texts, strict=True)]
         rewritten = rewrite(texts, rngs, advance)
-        return partial(write_part, columns={TEXT: texts, column: rewritten}), _changes(texts, rewritten)
+        return partial(vectors.write_part, columns={TEXT: texts, column: rewritten}), _changes(texts, rewritten)
 
     sentences = lambda: (sentence for (sentence,) in text.rows())  # noqa: E731 - said once
     parts = filled_from_text(place, origin, text, sentences, make=make, part_rows=PART_ROWS, shown=not given.quiet)
@@ -166,7 +165,7 @@ def _augment(given: argparse.Namespace) -> None:
         _say_complete(given.output, counts)
         return
     if not is_folder:
-        rows = read([f"{glob.escape(str(place))}/*.parquet"], (TEXT, column))
+        rows = read([vectors.source(place)], (TEXT, column))
         write_table(output, (TEXT, column), rows, origin, counts=counts)
         shutil.rmtree(place)
     if processes.is_first():

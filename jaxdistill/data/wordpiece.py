@@ -15,6 +15,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -77,7 +78,7 @@ def train_wordpiece(
     inputs = [FORMAT, text.digest, wanted, entries]
     folder = Path(cache_folder) / hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
     if not folder.is_dir():
-        tokenizer = learnt(lambda: _texts(specs, wanted, line_bytes), entries)
+        tokenizer = learnt(lambda: chain.from_iterable(sources.read(specs, wanted, line_bytes)), entries)
         text.check_content()
         make_folder_atomic(folder, lambda unfinished: _write(tokenizer, unfinished), what="the tokenizer")
         log.info("a tokenizer of %d entries was trained on the text: %s", tokenizer.get_vocab_size(), folder)
@@ -153,11 +154,6 @@ def _bert_like(model: models.WordPiece, words: pre_tokenizers.PreTokenizer) -> T
     tokenizer.normalizer = _normalizer()
     tokenizer.pre_tokenizer = words
     return tokenizer
-
-
-def _texts(specs: Sequence[str], wanted: Mapping[str, str], line_bytes: int) -> Iterator[str]:
-    for row in sources.read(specs, wanted, line_bytes):
-        yield from row
 
 
 def _settings(tokenizer: Tokenizer) -> Mapping[str, object]:

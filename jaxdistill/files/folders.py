@@ -59,18 +59,13 @@ def replacing(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
         lock.acquire(timeout=0)
         new = working / NEW
         yield new
-        _complete(new, facts)
+        (new / MARK).write_text(json.dumps({**facts, "files": _digests(new)}, indent=2) + "\n", encoding="utf-8")
         if not _holds_the_same(folder, new):
             _keep_users_files(folder, new)
             _swap(working, folder)
     finally:
         lock.release()
         shutil.rmtree(working, ignore_errors=True)
-
-
-def _complete(new: Path, facts: Mapping[str, Any]) -> None:
-    """Writes the marker."""
-    (new / MARK).write_text(json.dumps({**facts, "files": _digests(new)}, indent=2) + "\n", encoding="utf-8")
 
 
 def _holds_the_same(folder: Path, new: Path) -> bool:
