@@ -13,7 +13,7 @@ from jaxdistill import encode, search
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
-from jaxdistill.data.passages import Passage, have_ids, passages
+from jaxdistill.data.passages import have_ids, passages
 from jaxdistill.inference import Embedder
 from jaxdistill.inference.to_file import chunking_for, encode_file
 from jaxdistill.ops import nearest as nearest_rows
@@ -299,8 +299,3 @@ def test_stored_vectors_need_their_text_once(model, documents, capsys):
     )
     found = hits_of([f"--model={model}", "--query=dog", "--vectors=kept.parquet"], "kept.jsonl")
     assert {hit["id"]: hit["text"] for hit in found} == {f"docs/{name}": text for name, text in TEXTS.items()}
-
-
-def test_a_passage_is_a_tuple_of_its_text_and_place(tmp_path):
-    (tmp_path / "t.txt").write_text("rain\n\n")
-    assert list(passages([str(tmp_path / "t.txt")])) == [Passage("rain", "1", 0, 4), Passage("", "2", 0, 0)]
