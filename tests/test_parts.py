@@ -272,16 +272,6 @@ def test_a_finished_point_of_a_sweep_is_compared_as_its_reader_reads_it(folder):
     assert stage_checks.text_digest(text, reader) != noted
 
 
-def test_own_families_views_and_readers_are_found(folder):
-    from jaxdistill.data import formats, views
-    from jaxdistill.encoders import families
-
-    parts.use(str(folder / "others.py"))
-    assert families.family("my-bert").__name__.endswith("bert") and "my-bert" in families.known()
-    assert views.parse_view("shout", ("text",)).augmentation == "shout"
-    assert next(formats.rows(folder / "text.lines", {"text": "text"}))[0] == made_up(200, words=6)[0]
-
-
 @pytest.mark.parametrize("row", ["(line,)", "[{'text': line}[name] for name in columns.values()]"])
 def test_a_reader_without_ids_serves_a_corpus(folder, row):
     """Search asks for ids beside the text, and numbers the rows where there are none."""
