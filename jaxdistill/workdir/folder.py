@@ -96,7 +96,10 @@ def claim_workdir(workdir: pathlib.Path, config: Config, *, write: bool) -> None
     before = read_config(workdir)
     if before is not None:
         refuse_other_training(flat(before), flat(config), workdir=str(workdir))
-        _refuse_other_parts(workdir, part_digests(config))
+        if other := _changed(workdir / PARTS, part_digests(config), "these files"):
+            raise InputError(
+                f"{other[0]} has changed since {workdir} was begun; undo the change or use another --workdir."
+            )
     elif workdir.exists() and any(path.name != LOCK and not is_unfinished(path) for path in workdir.iterdir()):
         raise InputError(f"{workdir} is not empty and not a workdir of this program; use another --workdir.")
     if not write:
@@ -109,10 +112,9 @@ def claim_workdir(workdir: pathlib.Path, config: Config, *, write: bool) -> None
 
 def refuse_other_inputs(workdir: pathlib.Path, now: Mapping[str, str]) -> None:
     """Raises `InputError` if the run in the workdir began with other inputs."""
-    before = _digests_in(workdir / INPUTS, "text and models")
-    other = [name for name in now if before.get(name, now[name]) != now[name]]
+    other = _changed(workdir / INPUTS, now, "text and models")
     if DEV_SCORE in other:
-        refuse_other_dev_score(workdir, before[DEV_SCORE], now[DEV_SCORE])
+        refuse_other_dev_score(workdir, read_note(workdir / INPUTS)[DEV_SCORE], now[DEV_SCORE])
     if other:
         raise InputError(
             f"the {other[0]} has changed since {workdir} was begun; restore it, or give another --workdir."
@@ -146,12 +148,13 @@ def read_note(path: pathlib.Path) -> dict[str, Any]:
         return {}
 
 
-def _digests_in(note: pathlib.Path, what: str) -> dict[str, str]:
-    """The digests in a note; empty without one. Raises `InputError`, in which `what` names the inputs, if it is damaged."""
-    digests = read_note(note)
-    if note.exists() and not digests:
+def _changed(note: pathlib.Path, now: Mapping[str, str], what: str) -> list[str]:
+    """The inputs whose digests differ from those in a note; none without one. Raises `InputError`, in which `what` names the
+    inputs, if the note is damaged."""
+    before = read_note(note)
+    if note.exists() and not before:
         raise InputError(f"{note} is damaged; remove it if {what} are unchanged since the run began.")
-    return digests
+    return [name for name in now if before.get(name, now[name]) != now[name]]
 
 
 def part_digests(config: Config) -> dict[str, str]:
@@ -159,11 +162,3 @@ def part_digests(config: Config) -> dict[str, str]:
     names = (config.objective["name"], config.student.kind, config.teacher.kind)
     own = [name.rpartition(":")[0] for name in names if parts.is_outside(name)]
     return parts.source_digests([*own, *split_specs(config.run.parts)])
-
-
-def _refuse_other_parts(workdir: pathlib.Path, now: dict[str, str]) -> None:
-    """Raises `InputError` if a part from outside has changed since the run began."""
-    before = _digests_in(workdir / PARTS, "these files")
-    for spec in now:
-        if before.get(spec, now[spec]) != now[spec]:
-            raise InputError(f"{spec} has changed since {workdir} was begun; undo the change or use another --workdir.")
