@@ -56,11 +56,6 @@ def test_the_size_of_parts_changes_nothing(embedder, text, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "2.npy"), np.load(tmp_path / "100.npy"), rtol=0, atol=1e-6)
 
 
-def test_the_vectors_can_be_mapped_into_memory(embedder, text, tmp_path):
-    encode_file(embedder, [text], tmp_path / "v.npy", progress=False)
-    assert isinstance(np.load(tmp_path / "v.npy", mmap_mode="r"), np.memmap)
-
-
 def test_a_table_is_read_by_column_and_a_prompt_is_put_before(embedder, tmp_path):
     with gzip.open(tmp_path / "t.tsv.gz", "wt") as file:
         file.write("id\tsentence\n1\train\n2\tdog\n")
