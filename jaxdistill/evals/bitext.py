@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -25,16 +26,13 @@ from jaxdistill.evals.evaluation import (
     ASYMMETRIC,
     Absent,
     Evaluation,
-    Model,
-    Scoring,
     Shown,
     Sources,
     Unit,
     average_heading,
     average_of,
-    index_ways,
     no_folder,
-    task_unit,
+    search_units,
 )
 from jaxdistill.evals.read_table import columns, part_of
 from jaxdistill.evals.similarity import refuse_same_vectors, unit_vectors
@@ -160,14 +158,12 @@ def _units(sources: Sources) -> Iterable[Unit | Absent]:
         yield no_folder("bitext")
         return
     paths = own_files(sources.bitext) if sources.bitext else files(sources.data)
-    for asymmetric in index_ways(sources):
-        for name, path in paths.items():
-            make = partial(_task, path, name, asymmetric)
-            yield task_unit(f"bitext/{name}", PROTOCOL, [path], make, asymmetric=asymmetric)
+    for name, path in paths.items():
+        yield from search_units(sources, f"bitext/{name}", PROTOCOL, path, values=partial(_values, path, name))
 
 
-def _task(path: Path, name: str, asymmetric: bool, model: Model) -> Scoring:
-    return partial(recalls, read_bitext(path, name), index=model.index_embed(asymmetric=asymmetric))
+def _values(path: Path, name: str, embed: Embed, index: Embed | None) -> dict[str, Any]:
+    return {"scores": recalls(read_bitext(path, name), embed, index=index)}
 
 
 def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:

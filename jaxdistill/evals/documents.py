@@ -29,7 +29,6 @@ from jaxdistill.evals.evaluation import (
     Shown,
     Sources,
     Unit,
-    index_ways,
     records_digest,
 )
 from jaxdistill.evals.ranking import DEPTH, NDCG, measures, ordered
@@ -181,7 +180,8 @@ def units_of(
 ) -> Iterator[Unit]:
     """The units of a set, in files or in memory: the model alone, with another model's index, and with a reranker."""
     in_memory = [known.documents, known.queries, known.judged] if isinstance(known, RetrievalSet) else None
-    for asymmetric, is_reranked in product(index_ways(sources), (False, True) if sources.reranked else (False,)):
+    ways = product((False, True) if sources.asymmetric else (False,), (False, True) if sources.reranked else (False,))
+    for asymmetric, is_reranked in ways:
         prefix = RERANKED * is_reranked + ASYMMETRIC * asymmetric
         yield Unit(
             name=f"{prefix}documents/{name}",

@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.evals.evaluation import Absent, Evaluation, Model, Scoring, Shown, Sources, Unit, index_ways, task_unit
+from jaxdistill.evals.evaluation import Absent, Evaluation, Shown, Sources, Unit, search_units
 from jaxdistill.evals.read_table import labelled
 from jaxdistill.evals.similarity import refuse_same_vectors, unit_vectors
 from jaxdistill.ops.nearest import nearest
@@ -94,12 +94,11 @@ def _units(sources: Sources) -> Iterable[Unit | Absent]:
             f"--entities has two files for {twice[0]!r}; the last part of a name before its suffix is the language."
         )
     for path, name in zip(map(Path, sources.entities), languages, strict=True):
-        for asymmetric in index_ways(sources):
-            yield task_unit(f"entity/{name}", PROTOCOL, [path], partial(_task, path, asymmetric), asymmetric=asymmetric)
+        yield from search_units(sources, f"entity/{name}", PROTOCOL, path, values=partial(_values, path))
 
 
-def _task(path: Path, asymmetric: bool, model: Model) -> Scoring:
-    return partial(recalls, read_entities(path), index=model.index_embed(asymmetric=asymmetric))
+def _values(path: Path, embed: Embed, index: Embed | None) -> dict[str, Any]:
+    return {"scores": recalls(read_entities(path), embed, index=index)}
 
 
 def _headings(measured: Collection[str]) -> Mapping[str, str]:

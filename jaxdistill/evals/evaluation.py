@@ -19,6 +19,8 @@ from jaxdistill.core import Embed, Scorer, Split
 
 Scoring = Callable[[Embed], Mapping[str, float]]
 """Maps `embed` to named scores: a `core.Task`, or a task that needs vectors."""
+Searching = Callable[[Embed, Embed | None], dict[str, Any]]
+"""Maps a model and the index model (None: the model makes its own index) to a result of `Unit.run`."""
 SPEARMAN = "Spearman × 100"
 PLAIN = "measure"
 """Heading of scores with their own units, which are not multiplied by 100."""
@@ -62,10 +64,6 @@ class Model:
     """Ranks documents directly, for a model without vectors: (queries, documents, number of documents to return)."""
     reranker: Scorer | None = None
     """A cross-encoder that reorders the first documents of each query."""
-
-    def index_embed(self, *, asymmetric: bool) -> Embed | None:
-        """The model that embeds what is searched; None: this one."""
-        return self.index.embed if asymmetric and self.index else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,28 +195,42 @@ def average_heading(average: str, heading: str) -> Callable[[Collection[str]], M
     return headings
 
 
-def task_unit(
-    name: str, protocol: str, files: Sequence[Path], make: Callable[[Model], Scoring], *, asymmetric: bool = False
-) -> Unit | Absent:
+def task_unit(name: str, protocol: str, files: Sequence[Path], make: Callable[[Model], Scoring]) -> Unit | Absent:
     """A unit that runs one task; `Absent` if a file is missing.
 
     Args:
       make: makes the task, which reads the files; called when the unit runs.
-      asymmetric: whether the task uses the index model; names of its unit and scores then begin with `ASYMMETRIC`.
     """
-    name = prefixed(name, asymmetric=asymmetric)
-    return absent(name, files) or Unit(
-        name=name,
-        protocol=protocol,
-        files=tuple(files),
-        run=partial(_task_values, make, asymmetric),
-        asks=("index",) if asymmetric else (),
-    )
+
+    def run(model: Model) -> dict[str, Any]:
+        return {"scores": dict(make(model)(model.embed))}
+
+    return absent(name, files) or Unit(name=name, protocol=protocol, files=tuple(files), run=run)
 
 
-def _task_values(make: Callable[[Model], Scoring], asymmetric: bool, model: Model) -> dict[str, Any]:
-    scores = make(model)(model.embed)
-    return {"scores": {prefixed(name, asymmetric=asymmetric): value for name, value in scores.items()}}
+def search_units(
+    sources: Sources, name: str, protocol: str, path: Path, *, values: Searching
+) -> Iterator[Unit | Absent]:
+    """The units of a file that is searched: by the model alone and, if there is an index model, in that model's vectors.
+
+    Names of the second unit and its scores begin with `ASYMMETRIC`.
+
+    Args:
+      values: reads the file and searches.
+    """
+    for prefix in ("", ASYMMETRIC) if sources.asymmetric else ("",):
+        yield absent(f"{prefix}{name}", [path]) or Unit(
+            name=f"{prefix}{name}",
+            protocol=protocol,
+            files=(path,),
+            run=partial(_search_values, values, prefix),
+            asks=("index",) if prefix else (),
+        )
+
+
+def _search_values(values: Searching, prefix: str, model: Model) -> dict[str, Any]:
+    result = values(model.embed, model.index.embed if prefix and model.index else None)
+    return result | {"scores": {f"{prefix}{name}": value for name, value in result["scores"].items()}}
 
 
 def set_units(
@@ -243,16 +255,6 @@ def set_units(
             )
         else:
             yield no_folder(f"{prefix}/{name}")
-
-
-def index_ways(sources: Sources) -> tuple[bool, ...]:
-    """Values of `asymmetric` to measure: False, and True if there is an index model."""
-    return (False, True) if sources.asymmetric else (False,)
-
-
-def prefixed(name: str, *, asymmetric: bool) -> str:
-    """The name of a unit or score, with `ASYMMETRIC` before it for asymmetric retrieval."""
-    return f"{ASYMMETRIC}{name}" if asymmetric else name
 
 
 def absent(name: str, files: Sequence[Path]) -> Absent | None:

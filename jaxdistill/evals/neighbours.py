@@ -19,16 +19,14 @@ import numpy as np
 from jaxdistill.core import Embed, InputError
 from jaxdistill.evals import probe
 from jaxdistill.evals.evaluation import (
+    ASYMMETRIC,
     Absent,
     Evaluation,
-    Model,
     Shown,
     Sources,
     Unit,
-    absent,
-    index_ways,
     no_folder,
-    prefixed,
+    search_units,
 )
 from jaxdistill.evals.read_table import part_of, text_lines
 from jaxdistill.evals.similarity import refuse_same_vectors, unit_vectors
@@ -109,27 +107,17 @@ def _units(sources: Sources) -> Iterable[Unit | Absent]:
         yield no_folder("nearest")
         return
     path = file(sources.data)
-    for asymmetric in index_ways(sources):
-        name = prefixed("nearest", asymmetric=asymmetric)
-        yield absent(name, [path]) or Unit(
-            name=name,
-            protocol=PROTOCOL,
-            files=(path,),
-            run=partial(_values, path, asymmetric),
-            asks=("index",) if asymmetric else (),
-        )
+    yield from search_units(sources, "nearest", PROTOCOL, path, values=partial(_values, path))
 
 
-def _values(path: Path, asymmetric: bool, model: Model) -> dict[str, Any]:
-    study = neighbours_study(path, seed=probe.SEED, index=model.index_embed(asymmetric=asymmetric))
-    scores, examples = study(model.embed)
-    named = {prefixed(name, asymmetric=asymmetric): value for name, value in scores.items()}
-    return {"scores": named, "neighbours": list(examples)}
+def _values(path: Path, embed: Embed, index: Embed | None) -> dict[str, Any]:
+    scores, examples = neighbours_study(path, seed=probe.SEED, index=index)(embed)
+    return {"scores": scores, "neighbours": list(examples)}
 
 
 def _headings(measured: Collection[str]) -> Mapping[str, str]:
     """Overlap with the index model's neighbours; cosines alone say nothing about quality."""
-    overlap = f"{prefixed('nearest', asymmetric=True)}/overlap@{RANKS[-1]}"
+    overlap = f"{ASYMMETRIC}nearest/overlap@{RANKS[-1]}"
     return {overlap: f"overlap@{RANKS[-1]} with the index model"} if overlap in measured else {}
 
 
