@@ -113,8 +113,7 @@ def test_the_name_of_a_file_tells_its_language(name):
 
 
 def test_neighbours_by_hand():
-    study = neighbours.NeighboursStudy(captions=tuple(ANGLES), queries=2)
-    scores, examples = study(on_a_circle)
+    scores, examples = neighbours.neighbours(list(ANGLES), on_a_circle, queries=2)
     assert [example["query"] for example in examples] == ["queen", "play queen"]
     assert [text for _, text in examples[0]["found"]] == ["play queen", "king", "kings", "pop", "jazz", "loud", "rock"]
     assert examples[1]["found"][0] == [pytest.approx(np.cos(np.deg2rad(4)), abs=1e-4), "queen"]
@@ -129,7 +128,7 @@ def test_the_overlap_with_the_index_model_is_1_for_itself():
     def teacher(texts):
         return np.stack([vectors[text] for text in texts])
 
-    study = neighbours.NeighboursStudy(captions=captions, queries=10, index=teacher)
+    study = partial(neighbours.neighbours, captions, queries=10, index=teacher)
     same, _ = study(teacher)
     assert [same[f"nearest/overlap@{rank}"] for rank in (1, 5, 10)] == [1.0, 1.0, 1.0]
     other, _ = study(lambda texts: np.random.default_rng(1).normal(size=(len(texts), 16)))
@@ -138,10 +137,10 @@ def test_the_overlap_with_the_index_model_is_1_for_itself():
 
 def test_captions_are_drawn_alike_every_time(tmp_path):
     path = write(tmp_path / "captions.txt.gz", *(f"caption {number % 150}" for number in range(300)))
-    one, again, other = (neighbours.neighbours_study(path, seed=seed).captions for seed in (0, 0, 1))
+    one, again, other = (neighbours.drawn_captions(path, seed=seed) for seed in (0, 0, 1))
     assert one == again != other and sorted(one) == sorted(other) and len(set(one)) == 150
     with pytest.raises(InputError, match="1 different sentences; more than 100 are needed"):
-        neighbours.neighbours_study(write(tmp_path / "one.txt", "a", "a"), seed=0)
+        neighbours.drawn_captions(write(tmp_path / "one.txt", "a", "a"), seed=0)
 
 
 WORDS = tuple(f"word {number}" for number in range(40))
@@ -150,7 +149,7 @@ WORDS = tuple(f"word {number}" for number in range(40))
 @pytest.mark.parametrize(
     "task",
     [
-        neighbours.NeighboursStudy(captions=WORDS, queries=2),
+        partial(neighbours.neighbours, WORDS, queries=2),
         partial(
             entity.recalls,
             entity.EntitySet(

@@ -9,7 +9,6 @@ If another model made the index (asymmetric search, LEAF, arXiv 2509.12539), its
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,42 +41,39 @@ RANKS = (1, 5, 10)
 PROTOCOL = f"{QUERIES} of {CAPTIONS:,} random Flickr30k captions, looked for among the others (ConGen, Table 12)"
 
 
-@dataclass(frozen=True, kw_only=True)
-class NeighboursStudy:
-    """The study on these captions; the first of them are the queries."""
+def neighbours(
+    captions: Sequence[str], embed: Embed, *, queries: int = QUERIES, index: Embed | None = None
+) -> tuple[Mapping[str, float], Examples]:
+    """Scores in [-1, 1], and the captions that are found for the first queries.
 
-    captions: tuple[str, ...]
-    queries: int = QUERIES
-    index: Embed | None = None
-    """Another model that embeds the index; None: the evaluated model."""
+    Scores: `nearest/cosine@k`, the mean cosine of the neighbours up to rank `k`; with another model's index, also
+    `nearest/overlap@k`.
 
-    def __call__(self, embed: Embed) -> tuple[Mapping[str, float], Examples]:
-        """Scores in [-1, 1], and the sentences found for the first queries.
-
-        Scores: `nearest/cosine@k`, the mean cosine of the neighbours up to rank `k`; with another model's index, also
-        `nearest/overlap@k`.
-        """
-        index = unit_vectors(self.index or embed, self.captions)
-        refuse_same_vectors(index, self.captions, f"the model finds all {len(index):,} captions")
-        queries = index[: self.queries] if self.index is None else unit_vectors(embed, self.captions[: self.queries])
-        others, cosines = _others(queries, index)
-        scores = {f"nearest/cosine@{rank}": float(np.mean(cosines[:, :rank])) for rank in RANKS}
-        if self.index is not None:
-            own, _ = _others(index[: self.queries], index)
-            for rank in RANKS:
-                shared = [len(set(a) & set(b)) for a, b in zip(own[:, :rank], others[:, :rank], strict=True)]
-                scores[f"nearest/overlap@{rank}"] = float(np.mean(shared) / min(rank, own.shape[1]))
-        examples = [
-            {
-                "query": self.captions[query],
-                "found": [
-                    [round(float(cosine), 4), self.captions[row]]
-                    for row, cosine in zip(others[query], cosines[query], strict=True)
-                ],
-            }
-            for query in range(min(SHOWN, self.queries))
-        ]
-        return scores, examples
+    Args:
+      queries: number of captions, the first ones, whose neighbours are searched.
+      index: another model that embeds the index; None: the evaluated model.
+    """
+    indexed = unit_vectors(index or embed, captions)
+    refuse_same_vectors(indexed, captions, f"the model finds all {len(indexed):,} captions")
+    asked = unit_vectors(embed, captions[:queries]) if index else indexed[:queries]
+    others, cosines = _others(asked, indexed)
+    scores = {f"nearest/cosine@{rank}": float(np.mean(cosines[:, :rank])) for rank in RANKS}
+    if index:
+        own, _ = _others(indexed[:queries], indexed)
+        for rank in RANKS:
+            shared = [len(set(a) & set(b)) for a, b in zip(own[:, :rank], others[:, :rank], strict=True)]
+            scores[f"nearest/overlap@{rank}"] = float(np.mean(shared) / min(rank, own.shape[1]))
+    examples = [
+        {
+            "query": captions[query],
+            "found": [
+                [round(float(cosine), 4), captions[row]]
+                for row, cosine in zip(others[query], cosines[query], strict=True)
+            ],
+        }
+        for query in range(min(SHOWN, queries))
+    ]
+    return scores, examples
 
 
 def _others(queries: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -93,13 +89,13 @@ def file(folder: str | Path) -> Path:
     return part_of(folder, "text") / "captions_flickr30k.txt.gz"
 
 
-def neighbours_study(path: str | Path, *, seed: int, index: Embed | None = None) -> NeighboursStudy:
-    """The study on random sentences of a text file."""
+def drawn_captions(path: str | Path, *, seed: int) -> list[str]:
+    """Random sentences of a text file, each once."""
     captions = list(dict.fromkeys(text for _, text in text_lines(Path(path)) if text.strip()))
     if len(captions) <= QUERIES:
         raise InputError(f"{path}: {len(captions)} different sentences; more than {QUERIES} are needed.")
     chosen = np.random.default_rng(seed).permutation(len(captions))[:CAPTIONS]
-    return NeighboursStudy(captions=tuple(captions[row] for row in chosen), index=index)
+    return [captions[row] for row in chosen]
 
 
 def _units(sources: Sources) -> Iterable[Unit | Absent]:
@@ -111,7 +107,7 @@ def _units(sources: Sources) -> Iterable[Unit | Absent]:
 
 
 def _values(path: Path, embed: Embed, index: Embed | None) -> dict[str, Any]:
-    scores, examples = neighbours_study(path, seed=probe.SEED, index=index)(embed)
+    scores, examples = neighbours(drawn_captions(path, seed=probe.SEED), embed, index=index)
     return {"scores": scores, "neighbours": list(examples)}
 
 

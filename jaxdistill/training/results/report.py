@@ -126,8 +126,7 @@ def write_report(
 def _neighbours(vectors: Mapping[str, Float[np.ndarray, " e"]]) -> Mapping[str, neighbours.Examples]:
     if len(vectors) <= neighbours.RANKS[-1]:
         return {}
-    study = neighbours.NeighboursStudy(captions=tuple(vectors), queries=neighbours.SHOWN)
-    _, examples = study(_lookup(vectors))
+    _, examples = neighbours.neighbours(list(vectors), _lookup(vectors), queries=neighbours.SHOWN)
     return {f"among {len(vectors)} sentences of the training text": examples}
 
 
