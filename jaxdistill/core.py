@@ -262,10 +262,6 @@ class PairScorer(NamedTuple):
         return self.embed(sentences)
 
 
-@runtime_checkable
-class Task(Protocol):
-    """An evaluation: one file under `evals/`. Tasks on sentence pairs accept cross-encoders too."""
-
-    def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
-        """Scores in [-1, 1] by name; other measures have the units stated in their names or the task's docstring."""
-        ...
+Task = Callable[[Embed | Scorer], Mapping[str, float]]
+"""An evaluation: maps a model to scores in [-1, 1] by name; other measures have the units stated in their names. Tasks on sentence
+pairs accept cross-encoders too."""

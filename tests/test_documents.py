@@ -169,7 +169,7 @@ def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
             [(1.0, 0.1 * text.startswith("They")) if "sleep" in text else (-1.0, "Who" in text) for text in texts]
         )
 
-    assert documents.DocumentsTask(sets=[known])(by_topic) == {"retrieval-test/ndcg@10": 1.0}
+    assert documents.mean_ndcg([known], by_topic) == {"retrieval-test/ndcg@10": 1.0}
     (unit,) = documents.EVALUATION.units(Sources(retrieval=(folder,)))
     model = SimpleNamespace(rank=None, reranker=None, in_roles=InRoles(by_topic, by_topic))
     assert unit.run(model)["scores"]["documents/tiny ndcg@10"] == 1.0
@@ -350,7 +350,7 @@ def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):
     }
     assert asked == ["query", "document"] * 2
     on_test = dev.read_own_sets(Config(objective={}, evals=Evals(retrieval=sets, retrieval_split="test"))).retrieval
-    assert documents.DocumentsTask(sets=on_test)(embed).keys() == {"retrieval-test/ndcg@10"}
+    assert documents.mean_ndcg(on_test, embed).keys() == {"retrieval-test/ndcg@10"}
     assert suite.headings(["retrieval-dev/ndcg@10"]) == {"retrieval-dev/ndcg@10": "retrieval dev, nDCG@10"}
     assert dev.held_out_rows(Evals(retrieval=sets), rows=1000) == 0
     assert chosen.task(Reranker()) == {}

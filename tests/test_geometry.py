@@ -88,10 +88,10 @@ def test_area_under_roc_equals_scikit_learn_with_ties():
 
 
 def test_pairs_that_choose_a_model_are_not_those_that_score_it(data_folder):
-    dev = {metric: auc.dev_task(data_folder, name) for metric, name in auc.DEV_METRICS.items()}
-    assert {metric: len(task.labels) for metric, task in dev.items()} == {"qnli-dev/auc": 1000, "mrpc-dev/auc": 408}
+    dev = {metric: auc.dev_pairs(data_folder, name) for metric, name in auc.DEV_METRICS.items()}
+    assert {metric: len(pairs.scores) for metric, pairs in dev.items()} == {"qnli-dev/auc": 1000, "mrpc-dev/auc": 408}
     for metric, name in auc.DEV_METRICS.items():
-        test = auc.auc_task(data_folder, name)
+        test = auc.test_pairs(data_folder, name)
         assert not set(zip(dev[metric].first, dev[metric].second, strict=True)) & set(
             zip(test.first, test.second, strict=True)
         )
@@ -133,11 +133,11 @@ def test_a_sets_dev_pairs_are_read_where_they_are_asked_for(data_folder):
 
 
 def test_the_first_1000_pairs_of_qnli_are_not_scored(tmp_path, data_folder):
-    sizes = {name: len(auc.auc_task(data_folder, name).labels) for name in auc.SETS}
+    sizes = {name: len(auc.test_pairs(data_folder, name).scores) for name in auc.SETS}
     assert sizes == {"qqp": 1000, "qnli": 4463, "mrpc": 1725}
     (tmp_path / "qnli.dev.tsv.gz").write_bytes(gzip.compress(b"label\tsentence1\tsentence2\n1\ta\tb\n"))
     with pytest.raises(InputError, match="1 pairs; more than 1000 are needed"):
-        auc.auc_task(tmp_path, "qnli")
+        auc.test_pairs(tmp_path, "qnli")
 
 
 def test_speed_is_of_single_sentences_and_of_all():

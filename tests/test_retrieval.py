@@ -10,6 +10,7 @@ import pytest
 from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.evals import auc, bitext, dev_metric, entity, neighbours, transfer
+from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.ops.nearest import nearest
 from jaxdistill.students.cross_encoder import CrossEncoder
 from jaxdistill.training.setup.dev import read_own_sets
@@ -157,7 +158,11 @@ WORDS = tuple(f"word {number}" for number in range(40))
             ),
         ),
         partial(bitext.recalls, bitext.Bitext(name="x.en-de", first=WORDS[:20], second=WORDS[20:])),
-        auc.AucTask(metric="auc/mrpc", first=WORDS[:20], second=WORDS[20:], labels=np.arange(20) % 2),
+        partial(
+            auc.area,
+            GradedPairs(name="mrpc", first=WORDS[:20], second=WORDS[20:], scores=np.arange(20.0) % 2),
+            "auc/mrpc",
+        ),
         partial(
             transfer.SETS["mr"].scores,
             transfer.Rows(

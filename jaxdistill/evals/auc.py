@@ -12,14 +12,14 @@ The sets come from a data folder. Their test and dev (for choosing models) split
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Integer
 
-from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.core import Embed, InputError, Scorer, Task
 from jaxdistill.evals.evaluation import Absent, Evaluation, Shown, Sources, Unit, average_heading, average_of, set_units
-from jaxdistill.evals.pairs import AUC_METRIC, GradedPairs, is_binary
+from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.evals.read_table import labelled, part_of
 from jaxdistill.evals.similarity import area_under_roc, refuse_collapsed, similarities
 
@@ -51,20 +51,11 @@ DEV_METRICS: Mapping[str, str] = {f"{name}-dev/auc": name for name, known in SET
 PROTOCOL = "area under the ROC curve of cosine similarity (Trans-Encoder)"
 
 
-@dataclass(frozen=True, kw_only=True)
-class AucTask:
-    """The evaluation on one set."""
-
-    metric: str
-    first: tuple[str, ...]
-    second: tuple[str, ...]
-    labels: Integer[np.ndarray, " n"]
-
-    def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
-        """The metric, in [0, 1]; 0.5 is chance."""
-        scores = similarities(embed, self.first, self.second)
-        refuse_collapsed(scores, f"{self.metric}: the model finds all {len(scores):,} pairs")
-        return {self.metric: area_under_roc(self.labels, scores)}
+def area(pairs: GradedPairs, metric: str, embed: Embed | Scorer) -> Mapping[str, float]:
+    """The area under the ROC curve, in [0, 1], of pairs with scores of 0 and 1, named `metric`; 0.5 is chance."""
+    scores = similarities(embed, pairs.first, pairs.second)
+    refuse_collapsed(scores, f"{metric}: the model finds all {len(scores):,} pairs")
+    return {metric: area_under_roc(pairs.scores, scores)}
 
 
 def files(folder: str | Path, name: str) -> tuple[Path, ...]:
@@ -78,39 +69,36 @@ def protocol(name: str) -> str:
     return f"{PROTOCOL}; all but the first {skipped:,} pairs, which are dev" if skipped else PROTOCOL
 
 
-def auc_task(folder: str | Path, name: str) -> AucTask:
-    """The evaluation on a set of a data folder; raises `InputError` with file and line for a bad row."""
+def test_pairs(folder: str | Path, name: str) -> GradedPairs:
+    """The scored pairs of a set in a data folder; raises `InputError` with file and line for a bad row."""
     (path,) = files(folder, name)
-    return _task(f"auc/{name}", path, slice(SETS[name].skipped, None))
+    return _read(path, slice(SETS[name].skipped, None))
 
 
-def dev_task(folder: str | Path, name: str) -> AucTask:
-    """The evaluation on a set's dev pairs; the set must have some."""
+def dev_pairs(folder: str | Path, name: str) -> GradedPairs:
+    """A set's dev pairs; the set must have some."""
     known = SETS[name]
-    return _task(f"{name}-dev/auc", part_of(folder, known.part) / known.dev_file, slice(known.dev_rows))
+    return _read(part_of(folder, known.part) / known.dev_file, slice(known.dev_rows))
 
 
-def graded_task(pairs: GradedPairs) -> AucTask:
-    """`pairs/auc` of the user's own pairs; raises `InputError` unless all scores are 0 or 1."""
-    if not is_binary(pairs):
-        raise InputError(f"{pairs.name}: {AUC_METRIC} needs scores of 0 and 1; use pairs/spearman for others.")
-    return AucTask(metric=AUC_METRIC, first=pairs.first, second=pairs.second, labels=pairs.scores.astype(np.int64))
+def _task(folder: str | Path, name: str) -> Task:
+    return partial(area, test_pairs(folder, name), f"auc/{name}")
 
 
-def _task(metric: str, path: Path, chosen: slice) -> AucTask:
+def _read(path: Path, chosen: slice) -> GradedPairs:
     labels, texts = labelled(path, ("sentence1", "sentence2"), ("0", "1"))
     dev = chosen.start or chosen.stop or 0
     if len(texts) <= dev:
         raise InputError(f"{path}: {len(texts)} pairs; more than {dev} are needed, because the first {dev} are dev.")
     first, second = zip(*texts[chosen], strict=True)
-    return AucTask(metric=metric, first=first, second=second, labels=labels[chosen])
+    return GradedPairs(name=path.name, first=first, second=second, scores=labels[chosen].astype(np.float64))
 
 
 def _units(sources: Sources) -> Iterable[Unit | Absent]:
     """The published sets, unless the user gives pairs."""
     if sources.pairs or not sources.data:
         return ()
-    return set_units(sources, "auc", tuple(SETS), files=files, protocol=protocol, task=auc_task)
+    return set_units(sources, "auc", tuple(SETS), files=files, protocol=protocol, task=_task)
 
 
 EVALUATION = Evaluation(

@@ -7,6 +7,7 @@ is made, and its data read, before training. With `evals.best=last`, the evaluat
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from jaxdistill.cli import did_you_mean
@@ -50,23 +51,25 @@ def available_tasks(
     """
     tasks: dict[str, Task] = {}
     if graded is not None:
-        if best == pairs.AUC_METRIC or (not best and pairs.is_binary(graded)):
-            tasks[pairs.AUC_METRIC] = auc.graded_task(graded)
+        is_binary = pairs.is_binary(graded)
+        if best == pairs.AUC_METRIC and not is_binary:
+            raise InputError(f"{graded.name}: {best} needs scores of 0 and 1; use {pairs.METRIC} for others.")
+        if is_binary and best in ("", pairs.AUC_METRIC):
+            tasks[pairs.AUC_METRIC] = partial(auc.area, graded, pairs.AUC_METRIC)
         else:
-            tasks[pairs.METRIC] = pairs.PairsTask(pairs=graded)
+            tasks[pairs.METRIC] = partial(pairs.correlation, graded, pairs.METRIC)
     if retrieval:
-        task = documents.DocumentsTask(sets=retrieval)
-        tasks[task.metric] = task
+        tasks[documents.METRICS[retrieval[0].split]] = partial(documents.mean_ndcg, retrieval)
     if entities:
-        tasks[entity.METRIC] = entity.EntitiesTask(catalogues=entities)
+        tasks[entity.METRIC] = partial(entity.mean_recall, entities)
     if best in auc.DEV_METRICS:
         if not data_folder:
             raise InputError(
                 f"evals.best={best!r} needs a set from the data folder; set JAXDISTILL_DATA to that folder."
             )
-        tasks[best] = auc.dev_task(data_folder, auc.DEV_METRICS[best])
+        tasks[best] = partial(auc.area, auc.dev_pairs(data_folder, auc.DEV_METRICS[best]), best)
     if data_folder:
-        tasks[sts.DEV_METRIC] = pairs.PairsTask(pairs=sts.read_set("sts-b-dev", data_folder), metric=sts.DEV_METRIC)
+        tasks[sts.DEV_METRIC] = partial(pairs.correlation, sts.read_set("sts-b-dev", data_folder), sts.DEV_METRIC)
     if agreement_task is not None:
         tasks[agreement.METRIC] = agreement_task
     return tasks

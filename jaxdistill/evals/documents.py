@@ -7,7 +7,7 @@ reorders the first documents of each query.
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -109,26 +109,15 @@ def scored(ranking: Ranking, known: RetrievalSet) -> dict[str, float]:
     return {f"documents/{known.name} {name}": score for name, score in measures(named, known.judged).items()}
 
 
-@dataclass(frozen=True, kw_only=True)
-class DocumentsTask:
-    """The evaluation of a training on the user's own retrieval sets."""
-
-    sets: Sequence[RetrievalSet]
-
-    def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
-        """`retrieval-dev/ndcg@10`, in [0, 1], the mean over the sets; empty for a cross-encoder. `embed` must be a `RoleEmbed`."""
-        if isinstance(embed, Scorer):
-            return {}
-        query, document = (partial(cast(RoleEmbed, embed), role=role) for role in ("query", "document"))
-        rankings = [without_itself(ranked_by_vectors(query, document, known), known) for known in self.sets]
-        scores = [scored(ranking, known) for ranking, known in zip(rankings, self.sets, strict=True)]
-        mean = np.mean([score for of_set in scores for name, score in of_set.items() if name.endswith(NDCG)])
-        return {self.metric: float(mean)}
-
-    @property
-    def metric(self) -> str:
-        """Name of the score; all sets have the same split."""
-        return METRICS[self.sets[0].split]
+def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer) -> Mapping[str, float]:
+    """`retrieval-dev/ndcg@10`, in [0, 1], the mean over sets of one split; empty for a cross-encoder. `embed` must be a `RoleEmbed`."""
+    if isinstance(embed, Scorer):
+        return {}
+    query, document = (partial(cast(RoleEmbed, embed), role=role) for role in ("query", "document"))
+    rankings = [without_itself(ranked_by_vectors(query, document, known), known) for known in sets]
+    scores = [scored(ranking, known) for ranking, known in zip(rankings, sets, strict=True)]
+    mean = np.mean([score for of_set in scores for name, score in of_set.items() if name.endswith(NDCG)])
+    return {METRICS[sets[0].split]: float(mean)}
 
 
 def specs(sources: Sources) -> Sequence[str]:

@@ -51,16 +51,10 @@ def recalls(known: EntitySet, embed: Embed, *, index: Embed | None = None) -> Ma
     return {f"entity/{known.language} recall@{rank}": float(np.mean(right[:, :rank].any(axis=1))) for rank in RANKS}
 
 
-@dataclass(frozen=True, kw_only=True)
-class EntitiesTask:
-    """The evaluation on files of several languages, which can choose the best checkpoint."""
-
-    catalogues: Sequence[EntitySet]
-
-    def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
-        """`entities/recall@1`, the mean over languages."""
-        shares = [recalls(one, cast(Embed, embed))[f"entity/{one.language} recall@1"] for one in self.catalogues]
-        return {METRIC: float(np.mean(shares))}
+def mean_recall(catalogues: Sequence[EntitySet], embed: Embed | Scorer) -> Mapping[str, float]:
+    """`entities/recall@1`, the mean over languages, which can choose the best checkpoint."""
+    shares = [recalls(one, cast(Embed, embed))[f"entity/{one.language} recall@1"] for one in catalogues]
+    return {METRIC: float(np.mean(shares))}
 
 
 def read_entities(path: str | Path) -> EntitySet:

@@ -7,10 +7,12 @@ reports Pearson's). The sets come from a data folder: `multilingual/sts17.es-en.
 """
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
+from jaxdistill.core import Task
 from jaxdistill.evals.evaluation import Absent, Evaluation, Shown, Sources, Unit, average_heading, average_of, set_units
-from jaxdistill.evals.pairs import PairsTask, read_pairs
+from jaxdistill.evals.pairs import correlation, read_pairs
 from jaxdistill.evals.read_table import part_of
 
 PROTOCOL = "Spearman of cosine similarity and gold score"
@@ -29,14 +31,13 @@ def tracks(folder: str | Path) -> tuple[str, ...]:
     return (*TRACKS, *(track for track in ADDED if folder and files(folder, track)[0].is_file()))
 
 
-def multilingual_task(folder: str | Path, track: str) -> PairsTask:
-    """The evaluation on a track of a data folder, `sts17/TRACK`."""
-    return PairsTask(pairs=read_pairs(*files(folder, track)), metric=f"sts17/{track}")
+def _task(folder: str | Path, track: str) -> Task:
+    return partial(correlation, read_pairs(*files(folder, track)), f"sts17/{track}")
 
 
 def _units(sources: Sources) -> Iterable[Unit | Absent]:
     names = tracks(sources.data)
-    return set_units(sources, "sts17", names, files=files, protocol=lambda track: PROTOCOL, task=multilingual_task)
+    return set_units(sources, "sts17", names, files=files, protocol=lambda track: PROTOCOL, task=_task)
 
 
 EVALUATION = Evaluation(

@@ -48,17 +48,6 @@ class ScoredPairs:
     pairs: Sequence[Sequence[str]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class PairsTask:
-    """The evaluation on graded pairs, the user's own unless `metric` names others."""
-
-    pairs: GradedPairs
-    metric: str = METRIC
-
-    def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
-        return {self.metric: pairs_spearman(embed, self.pairs)}
-
-
 def is_binary(pairs: GradedPairs) -> bool:
     """Whether the scores are binary labels: only 0 and 1, both present."""
     return set(pairs.scores.tolist()) == {0.0, 1.0}
@@ -67,6 +56,11 @@ def is_binary(pairs: GradedPairs) -> bool:
 def pairs_spearman(embed: Embed | Scorer, pairs: GradedPairs) -> float:
     """Spearman's correlation of the model's similarities and the scores, in [-1, 1]."""
     return spearman(pairs.scores, similarities(embed, pairs.first, pairs.second), what=pairs.name)
+
+
+def correlation(pairs: GradedPairs, metric: str, embed: Embed | Scorer) -> Mapping[str, float]:
+    """`pairs_spearman`, named `metric`."""
+    return {metric: pairs_spearman(embed, pairs)}
 
 
 def scored_pairs(pairs: GradedPairs, similarities: Float[np.ndarray, " n"]) -> ScoredPairs:
@@ -155,7 +149,7 @@ def _values(known: Path | GradedPairs, model: Model) -> dict[str, Any]:
     predicted = similarities(model.embed, pairs.first, pairs.second)
     scores = {"pairs": spearman(pairs.scores, predicted, what=pairs.name)}
     if is_binary(pairs):
-        scores[AUC_METRIC] = area_under_roc(pairs.scores.astype(np.int64), predicted)
+        scores[AUC_METRIC] = area_under_roc(pairs.scores, predicted)
     return {"scores": scores, "scored_pairs": asdict(scored_pairs(pairs, predicted))}
 
 

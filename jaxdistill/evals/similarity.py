@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, cast
 
 import numpy as np
-from jaxtyping import Float, Integer, Real
+from jaxtyping import Float, Real
 
 from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer
 
@@ -125,7 +125,7 @@ def spearman(reference: Real[np.ndarray, " n"], similarities: Float[np.ndarray, 
     return float(correlation.statistic)
 
 
-def area_under_roc(labels: Integer[np.ndarray, " n"], scores: Float[np.ndarray, " n"]) -> float:
+def area_under_roc(labels: Real[np.ndarray, " n"], scores: Float[np.ndarray, " n"]) -> float:
     """Probability, in [0, 1], that a pair of label 1 scores above a pair of label 0; ties count half.
 
     Raises:
