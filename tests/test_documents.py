@@ -342,8 +342,8 @@ def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):
         for known in own.retrieval
     ]
     asked.clear()
-    chosen = dev_metric.choose(tasks)
-    assert chosen.task(embed) == {
+    chosen = dev_metric.chosen_metric(tasks)
+    assert tasks[chosen](embed) == {
         "retrieval-dev/ndcg@10": pytest.approx(
             np.mean([score[f"documents/{name} ndcg@10"] for score, name in zip(expected, ("own", "more"), strict=True)])
         )
@@ -353,7 +353,7 @@ def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):
     assert documents.mean_ndcg(on_test, embed).keys() == {"retrieval-test/ndcg@10"}
     assert suite.headings(["retrieval-dev/ndcg@10"]) == {"retrieval-dev/ndcg@10": "retrieval dev, nDCG@10"}
     assert dev.held_out_rows(Evals(retrieval=sets), rows=1000) == 0
-    assert chosen.task(Reranker()) == {}
+    assert tasks[chosen](Reranker()) == {}
     with pytest.raises(InputError, match="student.kind=cross_encoder is a cross-encoder; leave it out"):
         dev.read_own_sets(replace(config, student=CrossEncoder()))
     with pytest.raises(InputError, match="retrieval set x/y/z: x/y/z is no folder"):

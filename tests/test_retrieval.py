@@ -71,12 +71,12 @@ def test_entities_choose_the_best_checkpoint_by_their_mean_over_languages(tmp_pa
     config = parse_config(dict(evals=dict(entities=f"{german},{french}"), objective=dict(name="simcse")))
     entities = read_own_sets(config).entities
     tasks = dev_metric.available_tasks(data_folder=None, graded=None, agreement_task=None, entities=entities)
-    chosen = dev_metric.choose(tasks, "entities/recall@1")
-    assert chosen.task(on_a_circle) == {"entities/recall@1": 0.75}
+    chosen = dev_metric.chosen_metric(tasks, "entities/recall@1")
+    assert tasks[chosen](on_a_circle) == {"entities/recall@1": 0.75}
     with pytest.raises(
         InputError, match=r"evals.best='entities/recall@1' needs your own data; give --config.evals.ent"
     ):
-        dev_metric.choose({}, "entities/recall@1")
+        dev_metric.chosen_metric({}, "entities/recall@1")
     pair = dataclasses.replace(config, student=CrossEncoder())
     with pytest.raises(InputError, match="evals.entities=.* is for students with vectors"):
         read_own_sets(pair)

@@ -259,16 +259,16 @@ def test_the_dev_evaluation_prefers_own_pairs_then_sts_b_then_agreement(sts_data
     assert list(tasks) == ["pairs/spearman", "sts-b-dev/spearman", "agreement/spearman"]
     for metric, task in tasks.items():
         assert list(task(bag_of_words)) == [metric]
-        assert select.choose(tasks, metric).metric == metric
-    assert select.choose(tasks).metric == "pairs/spearman"
-    assert select.choose(select.available_tasks(**sources | {"graded": None})).metric == "sts-b-dev/spearman"
+        assert select.chosen_metric(tasks, metric) == metric
+    assert select.chosen_metric(tasks) == "pairs/spearman"
+    assert select.chosen_metric(select.available_tasks(**sources | {"graded": None})) == "sts-b-dev/spearman"
 
 
 def test_an_unknown_best_metric_names_those_of_the_run(sts_data):
     tasks = select.available_tasks(data_folder=sts_data, graded=None, agreement_task=None)
     with pytest.raises(InputError, match="'pair/spearman' is not measured.*sts-b-dev/spearman"):
-        select.choose(tasks, "pair/spearman")
+        select.chosen_metric(tasks, "pair/spearman")
     with pytest.raises(InputError, match="'pairs/spearman' needs your own data; give --config.evals.pairs=FILE"):
-        select.choose(tasks, "pairs/spearman")
+        select.chosen_metric(tasks, "pairs/spearman")
     with pytest.raises(InputError, match="set JAXDISTILL_DATA to a folder with STS-B"):
-        select.choose({})
+        select.chosen_metric({})

@@ -6,7 +6,6 @@ is made, and its data read, before training. With `evals.best=last`, the evaluat
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -25,14 +24,6 @@ OWN = {
     entity.METRIC: "--config.evals.entities=FILE",
 }
 """Maps metrics to the options that name the user's data for them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DevEvaluation:
-    """The evaluation that chooses a run's best checkpoint, and its metric; higher is better."""
-
-    metric: str
-    task: Task
 
 
 def available_tasks(
@@ -75,8 +66,8 @@ def available_tasks(
     return tasks
 
 
-def choose(tasks: Mapping[str, Task], best_metric: str = "") -> DevEvaluation:
-    """The named evaluation, or the first available one when none is named."""
+def chosen_metric(tasks: Mapping[str, Task], best_metric: str = "") -> str:
+    """The named metric, or the first available one when none is named; higher is better."""
     wanted = "" if best_metric == LAST else best_metric
     if not tasks and not wanted:
         raise InputError(
@@ -94,4 +85,4 @@ def choose(tasks: Mapping[str, Task], best_metric: str = "") -> DevEvaluation:
         raise InputError(
             f"evals.best={metric!r} is not measured in this run; measured: {known}.{did_you_mean(metric, list(tasks))}"
         )
-    return DevEvaluation(metric=metric, task=tasks[metric])
+    return metric

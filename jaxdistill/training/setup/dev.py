@@ -46,7 +46,7 @@ def make_dev(config: Config, targets: Targets, own: OwnSets, held_out: Integer[n
         best=config.evals.best,
     )
     form = None if config.student.vectors == "float" else SmallForm(dims=0, dtype=config.student.vectors)
-    return Dev(tasks=tasks, best=dev_metric.choose(tasks, config.evals.best).metric, form=form)
+    return Dev(tasks=tasks, best=dev_metric.chosen_metric(tasks, config.evals.best), form=form)
 
 
 def dev_agreement(config: Config, targets: Targets, held_out: Integer[np.ndarray, " n"]) -> Task | None:
