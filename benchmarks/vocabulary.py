@@ -22,7 +22,8 @@ from jaxdistill.data import sources, words
 from jaxdistill.data.sources import split_specs
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import init_params
-from jaxdistill.evals.sts import sts_values
+from jaxdistill.evals.pairs import pairs_spearman
+from jaxdistill.evals.sts import read_set
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import needed_data_folder
@@ -58,8 +59,8 @@ def main(arguments):
         for name, one in (("whole", model), ("trimmed", smaller)):
             print(line(name, one, given.trim, given.held_out, columns), flush=True)
             if given.model:
-                scores = sts_values(Embedder(one).as_embed(), needed_data_folder("STS-B dev"), [DEV], subsets=False)
-                print(f"{name}: STS-B dev {100 * scores['scores'][DEV]:.2f}", flush=True)
+                pairs = read_set(DEV, needed_data_folder("STS-B dev"))
+                print(f"{name}: STS-B dev {100 * pairs_spearman(Embedder(one).as_embed(), pairs):.2f}", flush=True)
 
 
 def line(name: str, model: encoders.SentenceModel, text: str, held_out: str, columns) -> str:

@@ -27,7 +27,8 @@ def write(path, lines):
 
 def sts_scores(embed, folder, sets=tuple(sts.SETS), *, subsets=False):
     """Scores of STS sets and their averages."""
-    return sts.sts_values(embed, folder, sets, subsets=subsets)["scores"]
+    graded = {name: sts.read_set(name, folder) for name in sets}
+    return sts.sts_values(embed, graded, subsets=subsets)["scores"]
 
 
 def run(arguments, capsys, *, status=0):

@@ -15,13 +15,14 @@ All on STS-B dev (`sts/stsb.dev.tsv.gz`), with vectors of unit length:
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError
 from jaxdistill.evals import sts
-from jaxdistill.evals.evaluation import PLAIN, Absent, Evaluation, Shown, Sources, Unit
+from jaxdistill.evals.evaluation import PLAIN, Absent, Evaluation, Model, Shown, Sources, Unit
 from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.evals.similarity import spearman, unit_vectors
 
@@ -90,9 +91,11 @@ def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
 
 
 def _units(sources: Sources) -> Iterable[Unit | Absent]:
-    yield sts.sts_b_unit(
-        "geometry", "sts-b-dev", PROTOCOL, sources, values=lambda pairs, model: measures(pairs, model.embed)
-    )
+    yield sts.set_unit("geometry", "sts-b-dev", PROTOCOL, sources, values=_values)
+
+
+def _values(pairs: GradedPairs, model: Model) -> dict[str, Any]:
+    return {"scores": measures(pairs, model.embed)}
 
 
 EVALUATION = Evaluation(

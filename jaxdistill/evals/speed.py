@@ -6,8 +6,9 @@ because a pass covers both sides of all pairs; there is one pass at batch 1, an 
 passes at batch 128. Compilation is not counted. Rates depend on the machine and its load, so they are never cached.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from timeit import timeit
+from typing import Any
 
 from jaxdistill.core import Embed
 from jaxdistill.evals import sts
@@ -37,12 +38,12 @@ def rates(sentences: Sequence[str], embed: Embed) -> dict[str, float]:
 
 
 def _units(sources: Sources) -> Iterable[Unit | Absent]:
-    yield sts.sts_b_unit("speed", "sts-b", PROTOCOL, sources, values=_values, is_repeatable=False)
+    yield sts.set_unit("speed", "sts-b", PROTOCOL, sources, values=_values, is_repeatable=False)
 
 
-def _values(pairs: GradedPairs, model: Model) -> Mapping[str, float]:
+def _values(pairs: GradedPairs, model: Model) -> dict[str, Any]:
     measured = rates((*pairs.first, *pairs.second), model.embed_in_batches(BATCH_SIZE))
-    return measured | {"speed/parameters": model.parameters, "speed/weights (bytes)": model.size_bytes}
+    return {"scores": measured | {"speed/parameters": model.parameters, "speed/weights (bytes)": model.size_bytes}}
 
 
 EVALUATION = Evaluation(

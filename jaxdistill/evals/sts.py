@@ -12,7 +12,7 @@ original file 4,927.
 
 import hashlib
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -68,20 +68,17 @@ DRAWN = ("sts-b-dev", "sts-b")
 TESTS = tuple(name for name in SETS if name != "sts-b-dev")
 
 
-def sts_values(
-    embed: Embed | Scorer, folder: str | Path | None, sets: Sequence[str], *, subsets: bool
-) -> dict[str, Any]:
+def sts_values(embed: Embed | Scorer, graded: Mapping[str, GradedPairs], *, subsets: bool) -> dict[str, Any]:
     """Plain data with `scores` of sets and their `averages`, in [-1, 1], and, if a set of `DRAWN` is scored, `scored_pairs`.
 
     Each distinct sentence is embedded once, even if several sets share it, in one call of `embed`. A cross-encoder scores the
     pairs of each set.
 
     Args:
-      folder: a data folder, or None for the hub.
+      graded: maps names of sets to their pairs.
       subsets: also score `sts12/MSRpar` and so on, `sts12/mean` and `sts12/weighted mean`, for sets in `SUBSETS` whose
         files name their subsets.
     """
-    graded = {name: read_set(name, folder) for name in sets}
     if not isinstance(embed, Scorer):
         embed = EmbeddingCache(embed)
         embed([sentence for pairs in graded.values() for sentence in (*pairs.first, *pairs.second)])
@@ -169,25 +166,26 @@ def _from_hub(name: str) -> GradedPairs:
     return GradedPairs(name=source.hub, first=tuple(first), second=tuple(second), scores=np.array(score, np.float64))
 
 
-def sts_b_unit(
+def set_unit(
     name: str,
     source: str,
     protocol: str,
     sources: Sources,
-    values: Callable[[GradedPairs, Model], Mapping[str, float]],
+    values: Callable[[GradedPairs, Model], dict[str, Any]],
     *,
     is_repeatable: bool = True,
 ) -> Unit | Absent:
-    """A unit on a part of STS-B, from the data folder or the hub; `Absent` if the file is missing.
+    """A unit on a set of `SETS`, from the data folder or the hub; `Absent` if the file is missing.
 
     Args:
-      source: `sts-b` or `sts-b-dev`.
-      values: computes a model's scores on these pairs.
+      source: name of the set.
+      values: result of `Unit.run` for these pairs and a model.
     """
-    folder, files = _files(source, sources)
+    folder = part_of(sources.data, "sts") if sources.data else None
+    files = (folder / SETS[source].file,) if folder else ()
 
     def run(model: Model) -> dict[str, Any]:
-        return {"scores": dict(values(read_set(source, folder), model))}
+        return values(read_set(source, folder), model)
 
     return absent(name, files) or Unit(
         name=name, protocol=protocol, files=files, run=run, is_repeatable=is_repeatable and folder is not None
@@ -197,24 +195,11 @@ def sts_b_unit(
 def _units(sources: Sources) -> Iterable[Unit | Absent]:
     for name in SETS:
         if "sts" in sources.tasks or name in sources.tasks:
-            folder, files = _files(name, sources)
-            yield absent(name, files) or Unit(
-                name=name,
-                protocol=protocol(name),
-                files=files,
-                run=partial(_values, name, folder),
-                is_repeatable=folder is not None,
-            )
+            yield set_unit(name, name, protocol(name), sources, values=partial(_values, name))
 
 
-def _files(name: str, sources: Sources) -> tuple[Path | None, tuple[Path, ...]]:
-    """The folder of STS files, and the file of a set; None and empty if the set comes from the hub."""
-    folder = part_of(sources.data, "sts") if sources.data else None
-    return folder, (folder / SETS[name].file,) if folder else ()
-
-
-def _values(name: str, folder: Path | None, model: Model) -> dict[str, Any]:
-    return sts_values(model.embed, folder, [name], subsets=True)
+def _values(name: str, pairs: GradedPairs, model: Model) -> dict[str, Any]:
+    return sts_values(model.embed, {name: pairs}, subsets=True)
 
 
 def _headings(measured: Collection[str]) -> Mapping[str, str]:

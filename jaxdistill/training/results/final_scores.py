@@ -119,9 +119,8 @@ def _on_sts(run: Run, name: str, model: SentenceModel, reading: run_report.Readi
     def score() -> dict[str, Any]:
         work = _Work.of(model, folder)
         say(f"{name}: {len(sts.TESTS)} STS tests, {work.words}, about {duration(work.seconds(reading))}")
-        return sts.sts_values(
-            _embed(run, model, f"{name}, STS", mesh=run.program.mesh), folder, sts.TESTS, subsets=False
-        )
+        graded = {test: sts.read_set(test, folder) for test in sts.TESTS}
+        return sts.sts_values(_embed(run, model, f"{name}, STS", mesh=run.program.mesh), graded, subsets=False)
 
     return cached_scores(*_sts_cache(run, model, folder), score)
 
