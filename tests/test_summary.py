@@ -89,7 +89,7 @@ def test_a_file_that_was_emptied_is_drawn_without_curves(tmp_path, content):
 
 def test_a_damaged_or_absent_file_is_an_error(tmp_path):
     (tmp_path / "m.jsonl").write_text("{")
-    with pytest.raises(InputError, match="m.jsonl:1: not JSON"):
+    with pytest.raises(InputError, match="m.jsonl:1 is not valid JSON"):
         training_plot(tmp_path / "m.jsonl", tmp_path / "x.png")
     with pytest.raises(InputError, match="no such file"):
         training_plot(tmp_path / "absent.jsonl", tmp_path / "x.png")

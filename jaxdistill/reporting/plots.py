@@ -4,7 +4,6 @@ Every line of that file is a JSON object with `step` and named numbers: `loss` a
 `agreement/spearman`, `pairs/auc` or `retrieval-dev/ndcg@10` at evaluation steps.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxdistill.core import InputError
+from jaxdistill.files.reading import parsed_json
 from jaxdistill.reporting.tables import StageRow
 
 LOSS_COLOR, METRIC_COLORS = "#3b6ea5", ("#c2573a", "#4f8a4c", "#7b5aa6", "#8a6d3b")
@@ -126,13 +126,8 @@ def _smooth(values: Sequence[float], window: int) -> list[float]:
 def _rows(path: Path) -> list[dict]:
     if not path.is_file():
         raise InputError(f"{path}: no such file; a run writes metrics.jsonl into its workdir.")
-    rows = []
-    for line, text in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
-        try:
-            rows.append(json.loads(text))
-        except json.JSONDecodeError as error:
-            raise InputError(f"{path}:{line}: not JSON ({error.msg}).") from error
-    return rows
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    return [parsed_json(text, f"{path}:{line}") for line, text in enumerate(lines, start=1)]
 
 
 def _series(rows: Sequence[dict], name: str) -> list[tuple[int, float]]:
