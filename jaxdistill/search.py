@@ -23,7 +23,7 @@ LEAF (arXiv 2509.12539).
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -276,8 +276,8 @@ def _check_corpus(vectors: Path, rows: int, specs: Sequence[str], column: str) -
     count = sum(1 for _ in sentences(specs, column))
     if rows != count:
         raise InputError(f"{vectors} has {rows:,} rows, the corpus {count:,}; give the vectors of exactly this text.")
-    pairs = zip(_kept_sentences(vectors), sentences(specs, column), strict=False)
-    for row, (kept, text) in enumerate(pairs, start=1):
+    beside = sentences([source(vectors)], TEXT) if TEXT in columns_beside(vectors) else ()
+    for row, (kept, text) in enumerate(zip(beside, sentences(specs, column), strict=False), start=1):
         if kept != text:
             raise InputError(
                 f"{vectors} row {row:,} is {kept!r:.40}, but the corpus has {text!r:.40}; "
@@ -294,12 +294,6 @@ def _note_other_reading(embedder: Embedder, vectors: Path, given, specs: Sequenc
             f"of the first {compared} vectors of {given.vectors}, one has cosine {cosine:.2f} with the vector of "
             f"{given.model} with its prompt for documents; give the model and --max_length of encode, with --role=document."
         )
-
-
-def _kept_sentences(vectors: Path) -> Iterator[str]:
-    """Yields the sentences that a table holds beside its vectors, if any."""
-    if TEXT in columns_beside(vectors):
-        yield from sentences([source(vectors)], TEXT)
 
 
 def _check_width(width: int, embedder: Embedder, given) -> None:

@@ -22,10 +22,10 @@ run), `failure` (a line), `metric`, and, in [-1, 1], the best `score` by that me
 SCORES = ("score", "sts_average")
 LOG_AXIS_FROM = 20
 """An axis of values above 0 is logarithmic if the largest is more than this many times the smallest."""
-IN_LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
+IN_LATEX = str.maketrans({letter: f"\\{letter}" for letter in "&%$#_{}"} | {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "×": r"$\times$",
-}  # fmt: skip
-"""Maps characters that LaTeX reads as commands, or that some fonts lack, to LaTeX code that prints them."""
+})  # fmt: skip
+"""Maps characters that LaTeX reads as commands, or that some fonts lack, to LaTeX code that prints them (`str.translate`)."""
 
 
 def means(rows: Sequence[Row]) -> list[Row]:
@@ -108,15 +108,10 @@ def sweep_tex(rows: Sequence[Row]) -> str:
     for summary, group in zip(means(rows), _groups(rows), strict=True):
         scored = sum(row["score"] is not None for row in group)
         lines.append([*summary["options"].values(), scored, *(mean_text(summary[name]) for name in names)])
-    head, *body = [" & ".join(in_latex(str(cell)) for cell in line) + r" \\" for line in lines]
+    head, *body = [" & ".join(str(cell).translate(IN_LATEX) for cell in line) + r" \\" for line in lines]
     columns = "l" * len(options) + "r" * (1 + len(names))
     begin = rf"\begin{{tabular}}{{{columns}}}"
     return "\n".join([begin, r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
-
-
-def in_latex(text: str) -> str:
-    """The text with special characters escaped."""
-    return "".join(IN_LATEX.get(letter, letter) for letter in text)
 
 
 def hundred(score: float | None) -> str:

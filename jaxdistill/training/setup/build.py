@@ -134,12 +134,6 @@ def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int
     return mesh, groups, objective
 
 
-def check_average(config: Config, steps: int) -> None:
-    """Raises `InputError` if evals.average names a step beyond the run's last one, `steps`."""
-    if (last := max(config.evals.average, default=0)) > steps:
-        raise InputError(f"evals.average={config.evals.average}: step {last} is beyond the run's {steps} steps.")
-
-
 def _refuse_patience(config: Config) -> None:
     evals = config.evals
     if sum(map(bool, (evals.best == dev_metric.LAST, evals.average, evals.patience or evals.patience_epochs))) > 1:
@@ -255,5 +249,6 @@ def step_count(config: Config, steps_per_epoch: int) -> int:
             f"run.steps={run.steps} and run.epochs={run.epochs} give {steps:.0f} steps; set one of them to give 1 to "
             f"{LARGEST_INT32:,} steps."
         )
-    check_average(config, steps)
+    if (last := max(config.evals.average, default=0)) > steps:
+        raise InputError(f"evals.average={config.evals.average}: step {last} is beyond the run's {steps} steps.")
     return steps

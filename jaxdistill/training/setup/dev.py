@@ -84,16 +84,12 @@ def read_own_sets(config: Config) -> OwnSets:
             raise InputError(
                 f"evals.{option}={given} is for students with vectors, but student.kind={config.student.kind} is a cross-encoder; leave it out."
             )
+    entities = sources.files_of("evals.entities", split_specs(config.evals.entities))
     return OwnSets(
         pairs=pairs.read_pairs(sources.file_of("evals.pairs", config.evals.pairs)) if config.evals.pairs else None,
         retrieval=[beir.read_set(files) for files in retrieval_files(config.evals)],
-        entities=[entity.read_entities(path) for path in entity_files(config.evals)],
+        entities=[entity.read_entities(path) for path in entities],
     )
-
-
-def entity_files(evals: Evals) -> list[pathlib.Path]:
-    """The files that `evals.entities` names, one per language."""
-    return sources.files_of("evals.entities", split_specs(evals.entities))
 
 
 def retrieval_files(evals: Evals) -> list[SetFiles]:
