@@ -4,6 +4,7 @@ import gzip
 import json
 from itertools import permutations
 
+import numpy as np
 import pyarrow
 import pytest
 from pyarrow import parquet
@@ -20,9 +21,21 @@ GRADED = ["subset\tscore\tsentence1\tsentence2"] + [
 
 
 def write(path, lines):
+    content = "\n".join(lines).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
     return path
+
+
+def on_a_circle(angles):
+    """An encoder that gives each sentence a vector of some length at its angle, in degrees."""
+
+    def embed(sentences):
+        radians = np.deg2rad([angles[sentence] for sentence in sentences])
+        lengths = 1.0 + np.arange(len(sentences))
+        return (np.stack([np.cos(radians), np.sin(radians)], axis=1) * lengths[:, None]).astype(np.float32)
+
+    return embed
 
 
 def sts_scores(embed, folder, sets=tuple(sts.SETS), *, subsets=False):

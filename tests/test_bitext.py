@@ -1,6 +1,5 @@
 """Bitext retrieval, by hand and on files, with embeddings that need no model."""
 
-import gzip
 from functools import partial
 
 import numpy as np
@@ -10,31 +9,21 @@ from jaxdistill.core import InputError
 from jaxdistill.evals import bitext, suite
 from jaxdistill.evals.evaluation import Model, Sources
 
+from eval_cases import on_a_circle, write
+
 EN, DE = ("one", "two", "three", "four"), ("eins", "zwei", "drei", "vier")
 ANGLES = {"one": 0, "two": 30, "three": 60, "four": 90, "eins": 5, "zwei": 50, "drei": 65, "vier": 70}
-
-
-def on_a_circle(sentences):
-    """A vector of any length at an angle for each sentence."""
-    angles = np.deg2rad([ANGLES[sentence] for sentence in sentences])
-    lengths = 1.0 + np.arange(len(sentences))
-    return (np.stack([np.cos(angles), np.sin(angles)], axis=1) * lengths[:, None]).astype(np.float32)
-
-
-def write(path, content):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content if path.suffix != ".gz" or content[:2] == b"\x1f\x8b" else gzip.compress(content))
-    return path
+EMBED = on_a_circle(ANGLES)
 
 
 def table(first=EN, second=DE, header="en\tde"):
-    return "\n".join([header, *("\t".join(pair) for pair in zip(first, second, strict=True))]).encode()
+    return [header, *("\t".join(pair) for pair in zip(first, second, strict=True))]
 
 
 def test_recall_by_hand():
     """Each English word is nearest to its own; `zwei` (at 50) and `vier` (at 70) are nearest to `three` (at 60)."""
     task = partial(bitext.recalls, bitext.Bitext(name="x.en-de", first=EN, second=DE))
-    assert task(on_a_circle) == {"bitext/x.en-de/en-de recall@1": 1.0, "bitext/x.en-de/de-en recall@1": 0.5}
+    assert task(EMBED) == {"bitext/x.en-de/en-de recall@1": 1.0, "bitext/x.en-de/de-en recall@1": 0.5}
 
 
 def test_equal_sentences_are_one_candidate_and_each_is_embedded_once():
@@ -42,7 +31,7 @@ def test_equal_sentences_are_one_candidate_and_each_is_embedded_once():
 
     def embed(sentences):
         calls.append(list(sentences))
-        return on_a_circle(sentences)
+        return EMBED(sentences)
 
     repeated = bitext.Bitext(name="x.en-de", first=("one", "two"), second=("eins", "eins"))
     scores = bitext.recalls(repeated, embed)
@@ -93,7 +82,7 @@ def test_own_translations_are_scored_in_place_of_the_data_folders(tmp_path):
     plan = suite.planned(["bitext"], Sources(data=str(tmp_path), bitext=(str(tmp_path / "own"),)))
     assert [unit.name for unit in plan.units] == ["bitext/law.en-de", "bitext/news.en-de"] and not plan.absent
     scores = {}
-    model = Model(embed=on_a_circle, embed_in_batches=lambda size: on_a_circle, parameters=0, size_bytes=0)
+    model = Model(embed=EMBED, embed_in_batches=lambda size: EMBED, parameters=0, size_bytes=0)
     for unit in plan.units:
         scores |= unit.run(model)["scores"]
     assert scores["bitext/law.en-de/en-de recall@1"] == 1.0 and len(scores) == 4
@@ -106,16 +95,16 @@ def test_the_index_of_another_model_is_looked_through():
     """It places the German words in reverse, so that no English query finds its own."""
     backwards = dict(zip(DE, ("four", "three", "two", "one"), strict=True))
     pairs = bitext.Bitext(name="x.en-de", first=EN, second=DE)
-    task = partial(bitext.recalls, pairs, index=lambda texts: on_a_circle([backwards.get(t, t) for t in texts]))
-    assert task(on_a_circle) == {"bitext/x.en-de/en-de recall@1": 0.0, "bitext/x.en-de/de-en recall@1": 0.5}
+    task = partial(bitext.recalls, pairs, index=lambda texts: EMBED([backwards.get(t, t) for t in texts]))
+    assert task(EMBED) == {"bitext/x.en-de/en-de recall@1": 0.0, "bitext/x.en-de/de-en recall@1": 0.5}
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (table(header="en\tfr"), "the columns are en, fr; en and de are needed"),
-        (b"", "the columns are none; en and de are needed"),
-        (b"en\tde\none\teins\n", "1 pairs of sentences; retrieval needs at least 2"),
+        ([], "the columns are none; en and de are needed"),
+        (["en\tde", "one\teins"], "1 pairs of sentences; retrieval needs at least 2"),
     ],
 )
 def test_a_malformed_file_of_bitext_is_one_clear_error(tmp_path, content, message):

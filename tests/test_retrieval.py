@@ -1,7 +1,6 @@
 """Nearest rows, entities and captions, by hand, with embeddings that need no model."""
 
 import dataclasses
-import gzip
 from functools import partial
 
 import numpy as np
@@ -15,19 +14,10 @@ from jaxdistill.ops.nearest import nearest
 from jaxdistill.students.cross_encoder import CrossEncoder
 from jaxdistill.training.setup.dev import read_own_sets
 
+from eval_cases import on_a_circle, write
+
 ANGLES = {"queen": 0, "play queen": 4, "kings": 30, "king": 28, "pop": 60, "jazz": 95, "rock": 100, "loud": 97}
-
-
-def on_a_circle(sentences):
-    angles = np.deg2rad([ANGLES[sentence] for sentence in sentences])
-    return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32) * 3.0
-
-
-def write(path, *lines):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    content = "\n".join(lines).encode()
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
-    return path
+EMBED = on_a_circle(ANGLES)
 
 
 def test_an_index_of_another_width_is_an_error():
@@ -44,10 +34,10 @@ def test_entities_by_hand(tmp_path):
     """`play queen` finds queen first. `king` means pop here, behind kings. `loud` means queen, the last of five."""
     path = write(
         tmp_path / "stations.de.tsv",
-        *("query\tentity\tlabel", "play queen\tqueen\t1", "play queen\tkings\t0", "king\tkings\t0"),
-        *("king\tpop\t1", "loud\tjazz\t0", "loud\trock\t0", "loud\tqueen\t1"),
+        ["query\tentity\tlabel", "play queen\tqueen\t1", "play queen\tkings\t0", "king\tkings\t0"]
+        + ["king\tpop\t1", "loud\tjazz\t0", "loud\trock\t0", "loud\tqueen\t1"],
     )
-    scores = entity.recalls(entity.read_entities(path), on_a_circle)
+    scores = entity.recalls(entity.read_entities(path), EMBED)
     assert scores == {"entity/de recall@1": 1 / 3, "entity/de recall@5": 1.0, "entity/de recall@10": 1.0}
     found = entity.read_entities(path)
     assert found.entities == ("queen", "kings", "pop", "jazz", "rock")
@@ -57,22 +47,22 @@ def test_entities_by_hand(tmp_path):
 def test_any_of_several_entities_will_do_and_queries_without_one_are_not_asked(tmp_path):
     path = write(
         tmp_path / "en.csv",
-        *("label,entity,query", "1,pop,play queen", "1,queen,play queen", "0,jazz,king", "0,kings,king"),
+        ["label,entity,query", "1,pop,play queen", "1,queen,play queen", "0,jazz,king", "0,kings,king"],
     )
-    assert entity.recalls(entity.read_entities(path), on_a_circle)["entity/en recall@1"] == 1.0
+    assert entity.recalls(entity.read_entities(path), EMBED)["entity/en recall@1"] == 1.0
     assert entity.read_entities(path).queries == ("play queen",)
 
 
 def test_entities_choose_the_best_checkpoint_by_their_mean_over_languages(tmp_path):
     """One of two queries finds its entity in German, the only one does in French."""
     rows = ("query\tentity\tlabel", "play queen\tqueen\t1", "play queen\tkings\t0")
-    german = write(tmp_path / "dev.de.tsv", *rows, "king\tpop\t1")
-    french = write(tmp_path / "dev.fr.tsv", *rows)
+    german = write(tmp_path / "dev.de.tsv", [*rows, "king\tpop\t1"])
+    french = write(tmp_path / "dev.fr.tsv", rows)
     config = parse_config(dict(evals=dict(entities=f"{german},{french}"), objective=dict(name="simcse")))
     entities = read_own_sets(config).entities
     tasks = dev_metric.available_tasks(data_folder=None, graded=None, agreement_task=None, entities=entities)
     chosen = dev_metric.chosen_metric(tasks, "entities/recall@1")
-    assert tasks[chosen](on_a_circle) == {"entities/recall@1": 0.75}
+    assert tasks[chosen](EMBED) == {"entities/recall@1": 0.75}
     with pytest.raises(
         InputError, match=r"evals.best='entities/recall@1' needs your own data; give --config.evals.ent"
     ):
@@ -84,18 +74,18 @@ def test_entities_choose_the_best_checkpoint_by_their_mean_over_languages(tmp_pa
 
 def test_entities_of_another_models_index(tmp_path):
     """The index has queen and pop changed places, so that `play queen` finds pop."""
-    path = write(tmp_path / "en.tsv", "query\tentity\tlabel", "play queen\tqueen\t1", "play queen\tpop\t0")
+    path = write(tmp_path / "en.tsv", ["query\tentity\tlabel", "play queen\tqueen\t1", "play queen\tpop\t0"])
     places = {"queen": "pop", "pop": "queen"}
 
     def index(texts):
-        return on_a_circle([places[text] for text in texts])
+        return EMBED([places[text] for text in texts])
 
-    assert entity.recalls(entity.read_entities(path), on_a_circle, index=index)["entity/en recall@1"] == 0.0
+    assert entity.recalls(entity.read_entities(path), EMBED, index=index)["entity/en recall@1"] == 0.0
 
 
 def test_entities_to_which_no_query_refers_are_refused(tmp_path):
     with pytest.raises(InputError, match="no row has the label 1; a query needs an entity that it refers to"):
-        entity.read_entities(write(tmp_path / "de.tsv", "query\tentity\tlabel", "king\tkings\t0"))
+        entity.read_entities(write(tmp_path / "de.tsv", ["query\tentity\tlabel", "king\tkings\t0"]))
 
 
 @pytest.mark.parametrize("name", ["de.tsv", "de.csv.gz", "stations.de.tsv.gz"])
@@ -104,7 +94,7 @@ def test_the_name_of_a_file_tells_its_language(name):
 
 
 def test_neighbours_by_hand():
-    scores, examples = neighbours.neighbours(list(ANGLES), on_a_circle, queries=2)
+    scores, examples = neighbours.neighbours(list(ANGLES), EMBED, queries=2)
     assert [example["query"] for example in examples] == ["queen", "play queen"]
     assert [text for _, text in examples[0]["found"]] == ["play queen", "king", "kings", "pop", "jazz", "loud", "rock"]
     assert examples[1]["found"][0] == [pytest.approx(np.cos(np.deg2rad(4)), abs=1e-4), "queen"]
@@ -127,11 +117,11 @@ def test_the_overlap_with_the_index_model_is_1_for_itself():
 
 
 def test_captions_are_drawn_alike_every_time(tmp_path):
-    path = write(tmp_path / "captions.txt.gz", *(f"caption {number % 150}" for number in range(300)))
+    path = write(tmp_path / "captions.txt.gz", [f"caption {number % 150}" for number in range(300)])
     one, again, other = (neighbours.drawn_captions(path, seed=seed) for seed in (0, 0, 1))
     assert one == again != other and sorted(one) == sorted(other) and len(set(one)) == 150
     with pytest.raises(InputError, match="1 different sentences; more than 100 are needed"):
-        neighbours.drawn_captions(write(tmp_path / "one.txt", "a", "a"), seed=0)
+        neighbours.drawn_captions(write(tmp_path / "one.txt", ["a", "a"]), seed=0)
 
 
 WORDS = tuple(f"word {number}" for number in range(40))

@@ -21,7 +21,7 @@ from jaxdistill.paths import public_name
 from jaxdistill.reporting.model_card import Checkpoint, Facts, Origin, write_facts
 from jaxdistill.reporting.tables import as_text, score_table
 
-from eval_cases import GRADED, run, sts_scores, write
+from eval_cases import GRADED, on_a_circle, run, sts_scores, write
 from tiny_models import tiny_model
 
 LABELLED = ["label\tsentence"] + [f"{number % 2}\t{['cat', 'rain'][number % 2]} {number % 7}" for number in range(60)]
@@ -145,10 +145,7 @@ def test_subsets_by_hand(tmp_path):
     angles = {f"s{angle}": angle for angle in (10, 20, 30, 40, 50, 60)} | {"s0": 0}
     rows = ["a\t5\ts0\ts10", "a\t4\ts0\ts20", "a\t3\ts0\ts30", "a\t2\ts0\ts40", "b\t0\ts0\ts50", "b\t1\ts0\ts60"]
     write(tmp_path / "sts" / "sts12.test.tsv.gz", ["subset\tscore\tsentence1\tsentence2", *rows])
-
-    def embed(texts):
-        return np.array([[np.cos(np.deg2rad(angles[text])), np.sin(np.deg2rad(angles[text]))] for text in texts])
-
+    embed = on_a_circle(angles)
     scores = sts_scores(embed, tmp_path, ["sts12"], subsets=True)
     whole = scores.pop("sts12")
     assert scores == pytest.approx(

@@ -1,14 +1,15 @@
 """Transfer and entailment: sets, features and scores by hand, and two real sets against plain scikit-learn."""
 
-import gzip
-import warnings
 import zlib
 
 import numpy as np
 import pytest
+from test_probe import scikit_learn
 
 from jaxdistill.core import InputError
 from jaxdistill.evals import nli, probe, transfer
+
+from eval_cases import write
 
 
 def hashed_words(sentences, width=12):
@@ -18,21 +19,6 @@ def hashed_words(sentences, width=12):
         [table[[zlib.crc32(w.encode()) % 4096 for w in text.split()]].mean(axis=0) for text in sentences]
     )
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-def write(path, *lines):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress("\n".join(lines).encode()))
-
-
-def scikit_learn(features, labels, strength):
-    """Plain scikit-learn with the objective of the probe, in its own default tolerance."""
-    from sklearn.linear_model import LogisticRegression
-
-    penalty = (2 if labels.max() == 1 else 1) / (len(labels) * strength)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scikit-learn announces changes of its own
-        return LogisticRegression(C=penalty, solver="newton-cholesky").fit(features, labels)
 
 
 def test_pair_features_by_hand():
@@ -50,8 +36,8 @@ def test_f1_by_hand():
 def test_a_set_is_learnt_and_each_sentence_embedded_once(tmp_path):
     questions = [("HUM", "who sings"), ("LOC", "where is it"), ("NUM", "how many are there")]
     rows = [f"{label}\t{text} {number % 4}" for number in range(48) for label, text in [questions[number % 3]]]
-    write(tmp_path / "transfer" / "trec.train.tsv.gz", "label\tsentence", *rows)
-    write(tmp_path / "transfer" / "trec.test.tsv.gz", "label\tsentence", *rows[:6])
+    write(tmp_path / "transfer" / "trec.train.tsv.gz", ["label\tsentence", *rows])
+    write(tmp_path / "transfer" / "trec.test.tsv.gz", ["label\tsentence", *rows[:6]])
     calls = []
     read = transfer.SETS["trec"].read(tmp_path)
     scores = transfer.SETS["trec"].scores(read, lambda texts: calls.append(texts) or hashed_words(texts))
@@ -71,7 +57,7 @@ def test_a_set_is_learnt_and_each_sentence_embedded_once(tmp_path):
     ],
 )
 def test_a_malformed_set_is_one_clear_error(tmp_path, lines, message):
-    write(tmp_path / "transfer" / "mr.all.tsv.gz", *lines)
+    write(tmp_path / "transfer" / "mr.all.tsv.gz", lines)
     with pytest.raises(InputError, match=message) as error:
         transfer.SETS["mr"].read(tmp_path)
     assert "\n" not in str(error.value)
@@ -81,7 +67,7 @@ def test_entailment_is_learnt_from_both_sides(tmp_path):
     pairs = [("a cat", "a cat", "entailment"), ("a cat", "the market", "neutral"), ("a cat", "no dog", "contradiction")]
     lines = ["\t".join(pair) for pair in pairs] * 12
     for split in ("sick.train", "sick.trial", "sick.test", "train", "snli.test"):
-        write(tmp_path / "nli" / f"{split}.tsv.gz", "premise\thypothesis\tlabel", *lines)
+        write(tmp_path / "nli" / f"{split}.tsv.gz", ["premise\thypothesis\tlabel", *lines])
     for known in nli.SETS.values():
         assert known.scores(known.read(tmp_path), hashed_words) == {known.metrics[0]: 1.0}
     snli = nli.SETS["snli"]
