@@ -1,7 +1,6 @@
 """The Python API, as a notebook uses it: distill, load, evaluate, export, and errors that are raised."""
 
 import ast
-import json
 import pathlib
 import re
 import subprocess
@@ -133,23 +132,6 @@ def test_home_folders_are_expanded(result, tmp_path, monkeypatch):
     assert jaxdistill.export(f"~/{result.workdir.name}", step=np.int64(2), out="~/at-home") == home / "at-home"
 
 
-def test_evaluate_is_a_function_and_a_program(result, tmp_path):
-    lines = [
-        f"{score}\t{first}\t{second}"
-        for score, first, second in zip(range(30), made_up(30), made_up(30, seed=1), strict=True)
-    ]
-    (tmp_path / "pairs.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *lines]) + "\n")
-    found = jaxdistill.evaluate([result.export_folder], tasks="pairs", pairs=str(tmp_path / "pairs.tsv"))
-    (row,) = found.results["models"]
-    assert json.dumps(row) and not row["failed"] and all(abs(score) <= 1 for score in row["scores"].values())
-    assert row["scores"]
-    with pytest.raises(jaxdistill.InputError, match="out='s3://b/x.json' is an address; give a local path"):
-        jaxdistill.evaluate("x", out="s3://b/x.json")
-    (tmp_path / "own.py").write_text("raise RuntimeError('read')")
-    with pytest.raises(jaxdistill.InputError, match="own.py cannot be imported"):
-        jaxdistill.evaluate("x", parts=str(tmp_path / "own.py"))
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -162,6 +144,8 @@ def test_evaluate_is_a_function_and_a_program(result, tmp_path):
         ({"precision": "fp16"}, "invalid choice: 'fp16'"),
         ({"strict": "no"}, "strict='no' must be True or False"),
         ({"data": True}, "data must be a text, a path or a number; got True"),
+        ({"out": "s3://b/x.json"}, "out='s3://b/x.json' is an address; give a local path"),
+        ({"parts": "absent.py"}, "absent.py does not exist; name a Python file"),
     ],
 )
 def test_a_wrong_option_of_evaluate_raises_one_line(options, words):
