@@ -238,22 +238,6 @@ def test_what_fails_costs_itself_only(tiny, data, tmp_path, capsys):
     assert "mamba" in " ".join(errors) and errors[-1].startswith("error: 3 of the evaluations or models failed")
 
 
-def test_a_bad_set_of_sts_or_bitext_costs_itself_and_the_average(tiny, tmp_path, capsys):
-    data, out = tmp_path / "data", tmp_path / "results.json"
-    for known in sts.SETS.values():
-        write(data / "sts" / known.file, GRADED)
-    write(data / "sts" / sts.SETS["sts13"].file, [*GRADED, "a\tone field too few"])
-    write(data / "multilingual" / "tatoeba.en-de.test.tsv.gz", ["en\tde", "cat\tkatze", "rain\tregen"])
-    write(data / "multilingual" / "tatoeba.en-fr.test.tsv.gz", ["en\tfr", "cat\tchat", "rain"])
-    options = [f"--model={tiny}", "--tasks=sts,bitext", f"--data={data}", f"--out={out}"]
-    printed, errors = run(options, capsys, status=2)
-    (model,) = json.loads(out.read_text())["models"]
-    assert set(model["failed"]) == {"sts13", "bitext/tatoeba.en-fr"} and "sts13.test.tsv.gz:14" in " ".join(errors)
-    assert {*sts.SETS, "sts12/mean", "tatoeba.en-de/en-de recall@1"} - {"sts13"} <= set(model["scores"])
-    assert not any(name.startswith(("average", "sts13")) for name in model["scores"])
-    assert "sick-r" in printed
-
-
 def test_what_is_drawn_of_sts_is_sts_b_dev_where_it_was_scored(tiny, data, capsys):
     write(data / "sts" / "stsb.test.tsv.gz", GRADED[:-1])
     plan = suite.planned(["sts"], Sources(data=str(data)))
