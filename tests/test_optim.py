@@ -17,11 +17,6 @@ from compiled import ADAMW
 from conftest import ROOT
 
 
-def test_the_warm_up_begins_at_zero_and_the_schedule_ends_there():
-    schedule = make_schedule(dataclasses.replace(ADAMW, learning_rate=1.0), 100)
-    assert [round(float(schedule(step)), 6) for step in (0, 5, 10, 55, 100)] == [0.0, 0.5, 1.0, 0.5, 0.0]
-
-
 @pytest.mark.parametrize("steps, warmup", [(15, 2), (30, 3)])  # 1.5 steps are 2; 0.1 * 30 is 3, and more in floats
 def test_a_fraction_of_a_step_warms_up_for_a_whole_one(steps, warmup):
     schedule = make_schedule(dataclasses.replace(ADAMW, learning_rate=1.0), steps)
