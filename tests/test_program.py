@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from jaxdistill import cli, encode, export, main
+from jaxdistill import cli, encode, main
 from jaxdistill.evals import sts
 from jaxdistill.workdir.checkpoint import Checkpoints
 
@@ -249,16 +249,6 @@ def test_a_finished_run_is_not_trained_again(folder, finished, capsys):
     assert_identical(state_of(finished[0], 20), before)
 
 
-def test_any_kept_checkpoint_can_be_exported(folder, finished):
-    export.main([f"--workdir={finished[0]}", f"--step={Checkpoints(finished[0]).steps[-1]}", f"--out={folder / 'out'}"])
-    assert (folder / "out" / "modules.json").exists()
-
-
-def test_a_step_that_was_not_kept_is_refused_with_those_that_were(folder, finished, capsys):
-    line = refused(export, [f"--workdir={finished[0]}", "--step=7", f"--out={folder / 'out7'}"], capsys)
-    assert "step 7" in line and "20" in line
-
-
 def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_taken(folder, finished):
     workdir = folder / "damaged"
     shutil.copytree(finished[0], workdir)
@@ -309,9 +299,3 @@ def test_another_tokenizer_and_a_damaged_note_are_refused_on_resume(folder, fini
     assert "student.keep_head: True there, False now" in refused(
         main, [*given, "--config.student.keep_head=False"], capsys
     )
-
-
-def test_a_workdir_of_another_config_is_refused_with_the_difference(folder, finished, capsys):
-    arguments = tiny_arguments(folder, student__dropout=0.1, optimizer__learning_rate=0.01)
-    line = refused(main, [*arguments, f"--workdir={finished[0]}"], capsys)
-    assert "optimizer.learning_rate: 0.0005 there, 0.01 now" in line
