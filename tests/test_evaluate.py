@@ -191,8 +191,6 @@ def test_translations_have_a_table_of_their_own(tiny, tiny_data, tmp_path, capsy
             ["--tasks=geometry", "--index_model=x"],
             "is read by --tasks=retrieval or bitext or entities or documents, but",
         ),
-        (["--tasks=sts", "--query_prompt=ask:"], "--query_prompt=ask: is read by --tasks=documents"),
-        (["--tasks=retrieval", "--reranker=x"], "--reranker=x is read by --tasks=documents"),
         (["--tasks=sts,retrieval", "--entities=absent.tsv"], "--entities: absent.tsv does not exist"),
         (["--tasks=sts,pairs", "--pairs=absent.tsv"], "--pairs: absent.tsv does not exist"),
         (["--batch_size=0"], "--batch_size: 0 must be at least 1"),
