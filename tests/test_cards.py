@@ -11,10 +11,8 @@ from markdown_it import MarkdownIt
 
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.exports.measuring import MeasuredForm
-from jaxdistill.reporting.figures import Entry, Examples
 from jaxdistill.reporting.model_card import Checkpoint, Facts, Index, Origin, Prompts, Training
 from jaxdistill.reporting.mteb_entry import LANGUAGES
-from jaxdistill.reporting.page import Report, html_page
 from jaxdistill.reporting.templates import filled
 from jaxdistill.training import export as export_module
 from jaxdistill.training.export import card_of, export, export_router
@@ -169,12 +167,7 @@ def test_texts_of_a_card_stay_texts(tmp_path, nasty):
         assert repr(nasty)[1:-1] in block.replace("\\x60", "`") and compile(block, "card", "exec")
 
 
-def test_texts_of_pages_stay_texts():
-    neighbours = {NASTY: [{"query": NASTY, "found": [(0.5, NASTY)]}]}
-    entry = Entry(name=NASTY, scores={NASTY: 0.5}, failed={NASTY: NASTY}, examples=Examples(neighbours=neighbours))
-    report = Report(title=NASTY, entries=[entry], teacher=NASTY, warning=NASTY, facts={NASTY: NASTY},
-                    protocols={NASTY: NASTY}, absent=[NASTY], forms=[{NASTY: NASTY}])  # fmt: skip
-    pages = [html_page(report), filled("demo.html", title=NASTY, parameters=1, width=1, size=1, sentences=1)]
-    for page in pages:
-        assert html.escape(NASTY, quote=False) in page.replace("&#34;", '"').replace("&#39;", "'")
-        assert "alert(1)" not in re.sub(r"&lt;script&gt;alert\(1\)|\\u003cscript\\u003ealert\(1\)", "", page)
+def test_the_title_of_a_demo_stays_a_text():
+    page = filled("demo.html", title=NASTY, parameters=1, width=1, size=1, sentences=1)
+    assert html.escape(NASTY, quote=False) in page.replace("&#34;", '"').replace("&#39;", "'")
+    assert "alert(1)" not in page.replace("&lt;script&gt;alert(1)", "")

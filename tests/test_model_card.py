@@ -132,17 +132,16 @@ def test_how_a_student_was_made_is_handed_down_with_it_alone(model, tmp_path, un
     assert training.command not in (export(other, tmp_path / "third") / "README.md").read_text()
 
 
-@pytest.mark.parametrize("roles", [False, True])
-def test_the_code_runs_as_printed_where_the_training_ran(model, tmp_path, monkeypatch, unchecked, roles):
+def test_the_code_for_roles_runs_as_printed_where_the_training_ran(model, tmp_path, monkeypatch, unchecked):
     monkeypatch.chdir(tmp_path)
     model = dataclasses.replace(model, prompts={"query": "the cat ", "document": "a "})
-    facts = Facts(name="l3", prompts=Prompts(role_prompts={"query": {"student": "the cat "}} if roles else {}))
+    facts = Facts(name="l3", prompts=Prompts(role_prompts={"query": {"student": "the cat "}}))
     text = (export(model, "runs/l3/export", facts=facts) / "README.md").read_text(encoding="utf-8")
     assert text.count('"runs/l3/export"') == 2 and str(tmp_path) not in text
     found = []
     for block in text.split("```python\n")[1:3]:  # the third is for MTEB
         exec(block.partition("```")[0], made := {})
-        found.append([made["queries"], made["documents"]] if roles else [made["vectors"]])
+        found.append([made["queries"], made["documents"]])
     for theirs, ours in zip(*found, strict=True):
         assert theirs.shape == ours.shape and theirs.shape[1] == 16
         np.testing.assert_allclose(theirs, ours, atol=0.05)  # bfloat16 where the processor has it

@@ -65,6 +65,7 @@ ENTRIES = [entry(number) for number in range(len(NAMES))]
 REPORT = report.Report(
     title=HOSTILE,
     entries=ENTRIES,
+    warning=HOSTILE,
     teacher="teacher",
     facts={"Data": HOSTILE},
     protocols={"sts": HOSTILE},
