@@ -132,6 +132,12 @@ def test_only_what_was_measured_is_drawn_and_the_page_says_what_is_lacking():
     assert "Not measured: gold scores" in page and "--tasks=geometry" in page and "score and size;" not in page
 
 
+def test_pairs_of_a_later_model_alone_are_not_said_to_be_lacking():
+    """As where the teacher's scores come from its student's run."""
+    entries = [Entry(name="teacher", scores={}), ENTRIES[1]]
+    assert "Not measured: gold scores" not in report.html_page(report.Report(title="t", entries=entries))
+
+
 def test_the_histogram_counts_every_pair_of_every_model():
     for trace in drawn()["similarities"].data:
         assert len(trace["x"]) == BINS and sum(trace["y"]) == PAIRS

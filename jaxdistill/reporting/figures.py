@@ -83,9 +83,10 @@ def figures(entries: Sequence[Entry], *, teacher: str = "", score: str = "", hea
       heading: the score's readable name.
     """
     colors = _colors(entries, teacher)
+    scored = {entry.name: pairs for entry in entries if (pairs := entry.examples.scored_pairs)}
     drawn = [
-        *_gold_scatters(entries, colors),
-        _histogram(entries, colors),
+        *_gold_scatters(scored, colors),
+        _histogram(scored, colors),
         _loss(entries, colors),
         _dev(entries, colors),
         *_score_against(entries, colors, score, heading),
@@ -101,19 +102,11 @@ def _colors(entries: Sequence[Entry], teacher: str) -> dict[str, str]:
     return colors | {teacher: TEACHER_COLOR}
 
 
-def _gold_scatters(entries: Sequence[Entry], colors: Mapping[str, str]) -> Iterator[Figure]:
+def _gold_scatters(scored: Mapping[str, ScoredPairs], colors: Mapping[str, str]) -> Iterator[Figure]:
     """One figure per model, because the clouds would hide each other; they share their axes."""
-    every = [
-        similarity
-        for entry in entries
-        if entry.examples.scored_pairs is not None
-        for similarity in entry.examples.scored_pairs.similarities
-    ]
+    every = [similarity for pairs in scored.values() for similarity in pairs.similarities]
     axis = {"range": [min(every, default=0.0) - 0.05, max(every, default=1.0) + 0.05]}
-    for number, entry in enumerate(entries):
-        if entry.examples.scored_pairs is None:
-            continue
-        pairs = entry.examples.scored_pairs
+    for number, (name, pairs) in enumerate(scored.items()):
         trace = {
             "type": "scatter",
             "mode": "markers",
@@ -121,28 +114,23 @@ def _gold_scatters(entries: Sequence[Entry], colors: Mapping[str, str]) -> Itera
             "y": list(pairs.similarities),
             "text": [f"{_folded(first)}<br>—<br>{_folded(second)}" for first, second in pairs.pairs],
             "hovertemplate": "gold %{x}, cosine %{y}<br>%{text}<extra></extra>",
-            "marker": {"color": colors[entry.name], "size": 4, "opacity": 0.4},
+            "marker": {"color": colors[name], "size": 4, "opacity": 0.4},
         }
         yield Figure(
             id=f"gold-{number}",
-            title=f"Gold score and similarity: {entry.name}",
+            title=f"Gold score and similarity: {name}",
             note=f"{len(pairs.gold):,} pairs of {pairs.name}. A good model rises from left to right in a narrow band.",
             data=[trace],
             layout=_layout("gold score", "cosine similarity", y_axis=axis) | {"showlegend": False},
         )
 
 
-def _histogram(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | None:
-    known = {
-        entry.name: entry.examples.scored_pairs.similarities
-        for entry in entries
-        if entry.examples.scored_pairs is not None
-    }
-    every = [similarity for similarities in known.values() for similarity in similarities]
+def _histogram(scored: Mapping[str, ScoredPairs], colors: Mapping[str, str]) -> Figure | None:
+    every = [similarity for pairs in scored.values() for similarity in pairs.similarities]
     edges = np.linspace(min(every, default=-1.0), max(every, default=1.0), BINS + 1)
     traces = []
-    for name, similarities in known.items():
-        counts, _ = np.histogram(similarities, edges)
+    for name, pairs in scored.items():
+        counts, _ = np.histogram(pairs.similarities, edges)
         trace = _trace(name, colors, (edges[:-1] + edges[1:]) / 2, counts, mode="lines")
         traces.append(trace | {"fill": "tozeroy", "fillcolor": f"{colors[name]}22"})
         traces[-1]["line"] |= {"shape": "hvh"}
