@@ -26,22 +26,13 @@ LEAST_VARIANCE = 1e-9
 """Directions with less than this fraction of the largest variance count as having none: they are float32 rounding errors."""
 
 
-class Whitening(NamedTuple):
-    """A transform that maps the vectors on which it was fitted to zero mean and identity covariance."""
-
-    mean: Float[np.ndarray, " e"]
-    kernel: Float[np.ndarray, "e o"]
-
-    def __call__(self, vectors: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "n o"]:
-        return ((vectors - self.mean) @ self.kernel).astype(np.float32)
-
-
-def fitted_whitening(vectors: Float[np.ndarray, "n e"]) -> Whitening:
-    """Fits a whitening on these vectors; drops directions without variance."""
+def fitted_whitening(vectors: Float[np.ndarray, "n e"]) -> Transform:
+    """A map of these vectors to zero mean and identity covariance; drops directions without variance."""
     vectors = np.asarray(vectors, np.float64)
     variances, directions = np.linalg.eigh(np.cov(vectors, rowvar=False))
     varies = variances > LEAST_VARIANCE * variances[-1]
-    return Whitening(mean=vectors.mean(axis=0), kernel=directions[:, varies] / np.sqrt(variances[varies]))
+    mean, kernel = vectors.mean(axis=0), directions[:, varies] / np.sqrt(variances[varies])
+    return lambda vectors: ((vectors - mean) @ kernel).astype(np.float32)
 
 
 METHODS: Mapping[str, Callable[[Float[np.ndarray, "n e"]], Transform]] = {
