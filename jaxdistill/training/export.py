@@ -54,13 +54,12 @@ def export(
     folder: str | Path,
     *,
     facts: Facts | None = None,
-    sentences: Sequence[str] = CHECK_SENTENCES,
     to: Sequence[str] = (),
     calibration: Sequence[str] = (),
     spec: str = "",
     licence: str = "",
 ) -> Path:
-    """Saves `model`, loads it again and compares the embeddings of `sentences`; returns the folder.
+    """Saves `model`, loads it again and compares the embeddings of `CHECK_SENTENCES`; returns the folder.
 
     Args:
       facts: how the model was made, for its card; None: as the export says that it was loaded from.
@@ -102,7 +101,7 @@ def export(
         if facts.index.dims:
             _name_widths(new / "config.json", facts.index.dims, model.definition.embedding_width)
         reloaded = load_model(str(new))
-        _refuse_difference(largest_difference(model, reloaded, sentences), folder)
+        _refuse_difference(largest_difference(model, reloaded, CHECK_SENTENCES), folder)
         # A table is written with its head folded in, and without the row that it does not read.
         mark["model_digest"] = reloaded.digest()
         if rows := exports.add(to, model, new, size=weights_bytes(new), calibration=calibration):
