@@ -26,18 +26,13 @@ def files(folder: str | Path, track: str) -> tuple[Path, ...]:
     return (part_of(folder, "multilingual") / f"sts17.{track}.test.tsv.gz",)
 
 
-def tracks(folder: str | Path) -> tuple[str, ...]:
-    """The seven tracks, and the tracks of `ADDED` that the folder has."""
-    return (*TRACKS, *(track for track in ADDED if folder and files(folder, track)[0].is_file()))
-
-
 def _task(folder: str | Path, track: str) -> Task:
     return partial(correlation, read_pairs(*files(folder, track)), f"sts17/{track}")
 
 
 def _units(sources: Sources) -> Iterable[Unit | Absent]:
-    names = tracks(sources.data)
-    return set_units(sources, "sts17", names, files=files, protocol=lambda track: PROTOCOL, task=_task)
+    added = [track for track in ADDED if sources.data and files(sources.data, track)[0].is_file()]
+    return set_units(sources, "sts17", [*TRACKS, *added], files=files, protocol=lambda track: PROTOCOL, task=_task)
 
 
 EVALUATION = Evaluation(

@@ -84,11 +84,6 @@ def _others(queries: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndar
     return np.take_along_axis(rows, order, axis=1), np.take_along_axis(cosines, order, axis=1)
 
 
-def file(folder: str | Path) -> Path:
-    """The captions of a data folder."""
-    return part_of(folder, "text") / "captions_flickr30k.txt.gz"
-
-
 def drawn_captions(path: str | Path, *, seed: int) -> list[str]:
     """Random sentences of a text file, each once."""
     captions = list(dict.fromkeys(text for _, text in text_lines(Path(path)) if text.strip()))
@@ -102,7 +97,7 @@ def _units(sources: Sources) -> Iterable[Unit | Absent]:
     if not sources.data:
         yield no_folder("nearest")
         return
-    path = file(sources.data)
+    path = part_of(sources.data, "text") / "captions_flickr30k.txt.gz"
     yield from search_units(sources, "nearest", PROTOCOL, path, values=partial(_values, path))
 
 
