@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.cluster import processes
-from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.core import Embed, Scorer
 from jaxdistill.files import write_atomic
 from jaxdistill.versions import source_digest, versions
 
@@ -70,9 +70,6 @@ class EmbeddingCache:
 
     A cached vector may differ from a new one by rounding, which depends on the other sentences of a batch. All tasks of
     `evaluate` together keep 300,000 vectors: 0.5 GB for MiniLM, 1.3 GB for vectors of 1,024 numbers.
-
-    Raises:
-      InputError: the model does not return one vector for each sentence.
     """
 
     def __init__(self, embed: Embed):
@@ -81,10 +78,7 @@ class EmbeddingCache:
     def __call__(self, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
         new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in self._vectors]
         if new:
-            vectors = np.asarray(self._embed(new))
-            if len(vectors) != len(new):
-                raise InputError(f"{len(new)} sentences gave {len(vectors)} vectors; one row each is needed.")
-            self._vectors.update(zip(new, vectors, strict=True))
+            self._vectors.update(zip(new, np.asarray(self._embed(new)), strict=True))
         known = [self._vectors[sentence] for sentence in sentences]
         return np.stack(known) if known else np.asarray(self._embed([]))
 
