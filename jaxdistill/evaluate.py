@@ -57,11 +57,11 @@ from jaxdistill.evals.postprocess import METHODS
 from jaxdistill.files import is_remote
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import delivered
-from jaxdistill.reporting import evaluation as evaluation_report
 from jaxdistill.reporting.page import PAGE
 from jaxdistill.reporting.tables import as_text, result_tables, score_table
 from jaxdistill.scoring import Scored, scored
 from jaxdistill.versions import source_digest
+from jaxdistill.workdir.folder import RESULTS
 
 JOINED, REPEATED = (
     ("tasks", "parts", "dims", "dtypes", "bitext", "entities", "retrieval"),
@@ -261,9 +261,8 @@ def _parser() -> Parser:
     for role in ROLES:
         also = ", and for the index model" if role == "document" else ""
         add(f"--{role}_prompt", default="", help=f"the same for each {role} in the task documents{also}")
-    results = evaluation_report.RESULTS
-    out = f"results file, or a folder (ending in /) for {results} and {PAGE}; default: {results}"
-    add("--out", type=any_path, default=results, help=out)
+    out = f"results file, or a folder (ending in /) for {RESULTS} and {PAGE}; default: {RESULTS}"
+    add("--out", type=any_path, default=RESULTS, help=out)
     return parser
 
 

@@ -17,12 +17,9 @@ from jaxdistill.reporting.figures import Entry, Examples
 from jaxdistill.reporting.model_card import FACTS_FILE, read_facts
 from jaxdistill.reporting.plots import read_curves
 from jaxdistill.reporting.tables import Costs
+from jaxdistill.workdir.folder import METRICS, RESULTS
 
 Value = TypeVar("Value")
-RESULTS = "results.json"
-"""Name of the results file in a folder."""
-METRICS = "metrics.jsonl"
-"""File that marks the folder of a training, whose results file has the same name as an evaluation's."""
 
 
 def write_evaluation(
@@ -130,7 +127,7 @@ def results_path(out: str) -> Path | None:
     if not out:
         return None
     path = Path(out) / RESULTS if is_folder(out) else Path(out)
-    if path.name == RESULTS and (path.parent / METRICS).is_file():
+    if path.name == RESULTS and (path.parent / METRICS).is_file():  # a training has metrics beside its results
         raise InputError(f"--out={out}: {path} holds the results of a training; name another file or folder.")
     try:
         try_writing(path)
