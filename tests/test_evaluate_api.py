@@ -95,19 +95,16 @@ def test_the_signature_names_every_option():
         ({"queries": QUERY_TEXTS}, "corpus is missing; queries, corpus, relevant_docs belong together"),
         (SETS | {"corpus": ["a"]}, "corpus has type list; queries, corpus, relevant_docs belong together"),
         (SETS | {"queries": {"q1": None}}, r"queries\['q1'\] is None; it must be a text"),
-        (SETS | {"queries": {"q1": " "}}, r"queries\['q1'\]: the query 'q1' has no text"),
         (SETS | {"corpus": {"d1": {"title": "a"}}}, r"corpus\['d1'\] has no 'text'"),
         (
             SETS | {"relevant_docs": {"q9": ["d1"]}},
             r"relevant_docs\['q9'\] judges the query 'q9', which queries does not",
         ),
-        (SETS | {"relevant_docs": {"q1": ["d9"]}}, "judges the document 'd9', which corpus does not have"),
         (SETS | {"relevant_docs": {"q1": "d1"}}, r"relevant_docs\['q1'\] is 'd1'; it must be a set of ids"),
         (
             SETS | {"relevant_docs": {"q1": {"d1": 0.5}}},
             r"relevant_docs\['q1'\] judges 'd1' as 0.5; it must be a whole",
         ),
-        (SETS | {"relevant_docs": {"q1": {"d1": 0}}}, "relevant_docs: no query has a relevant document"),
     ],
 )
 def test_a_wrong_set_in_memory_is_one_line(options, words):
