@@ -103,10 +103,7 @@ def read_set(files: SetFiles) -> RetrievalSet:
         files.split,
         queries=_records(files.queries, ("text",)),
         corpus=_records(files.corpus, ("title", "text")),
-        judgements=(
-            (f"{files.qrels}:{line}", query, document, relevance)
-            for line, query, document, relevance in _judgements(files.qrels)
-        ),
+        judgements=_judgements(files.qrels),
         places=(_shown(files.queries), _shown(files.corpus), str(files.qrels)),
         asked_corpus=_records(files.asked_corpus, ("title", "text")),
     )
@@ -274,10 +271,10 @@ def _cell(value: object, place: str, column: str, limit_bytes: int = LINE_BYTES)
     return checked_text(str(value), place, column, limit_bytes)
 
 
-def _judgements(path: Path) -> Iterator[tuple[int, str, str, int]]:
-    """Yields (line, query, document, relevance) of each row; a first row that does not end in a number is a header."""
+def _judgements(path: Path) -> Iterator[Judgement]:
+    """Yields the judgement of each row; a first row that does not end in a number is a header."""
     order = [0, 1, 2]
-    for number, (place, line, text) in enumerate(_lines(path)):
+    for number, (place, _, text) in enumerate(_lines(path)):
         fields = text.split("\t")
         if number == 0 and len(fields) == 3 and not _is_number(fields[2]):
             order = _judgement_order(fields)
@@ -289,7 +286,7 @@ def _judgements(path: Path) -> Iterator[tuple[int, str, str, int]]:
                 f"{place}: a judgement is query, document and a whole number of at most nine digits, "
                 f"separated by tabs; got {text!r:.60}."
             )
-        yield line, fields[0], fields[1], int(relevance[1])
+        yield place, fields[0], fields[1], int(relevance[1])
 
 
 def _judgement_order(header: Sequence[str]) -> list[int]:
