@@ -40,7 +40,6 @@ def tiny(tmp_path):
 
 @pytest.fixture
 def tiny_data(tmp_path):
-    (tmp_path / "data" / "sts").mkdir(parents=True)
     for entry in sts.SETS.values():
         write_tsv(tmp_path / "data" / "sts" / entry.file, ROWS)
     write_tsv(tmp_path / "own.tsv.gz", ROWS)

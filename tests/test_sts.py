@@ -1,7 +1,6 @@
 """STS, graded pairs, agreement and the choice among them, with embeddings that need no model."""
 
 import csv
-import gzip
 import sys
 import types
 
@@ -14,7 +13,7 @@ from jaxdistill.evals import agreement, pairs, sts
 from jaxdistill.evals import dev_metric as select
 from jaxdistill.evals.similarity import cosines, spearman, unit_vectors
 
-from eval_cases import sts_scores
+from eval_cases import sts_scores, write
 
 ROWS = [
     ("4.5", "a cat sleeps on the mat", "a cat naps on the mat"),
@@ -34,15 +33,12 @@ def bag_of_words(sentences):
     return np.stack(vectors).astype(np.float32)
 
 
-def write_tsv(path, rows, header=("subset", "score", "sentence1", "sentence2")):
-    lines = ["\t".join(header), *("\t".join(("x", *row)) for row in rows)]
-    with gzip.open(path, "wt", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
+def write_tsv(path, rows):
+    write(path, ["subset\tscore\tsentence1\tsentence2", *("\t".join(("x", *row)) for row in rows)])
 
 
 @pytest.fixture
 def sts_data(tmp_path):
-    (tmp_path / "sts").mkdir()
     for offset, entry in enumerate(sts.SETS.values()):
         write_tsv(tmp_path / "sts" / entry.file, ROWS[offset % 3 :])  # STS-B test and dev have different rows
     return tmp_path
