@@ -206,7 +206,6 @@ def test_options_reach_one_stage_or_all():
     for name, words in {
         "run.steps": r"the config has 2 stages; write all.run.steps .* or stage1.run.steps",
         "stage3.run.steps": "the config has 2 stages",
-        "then.run.steps": "is now written stage2.run.steps",
         "all.run.step": "unknown option 'all.run.step'. Did you mean all.run.steps",
     }.items():
         with pytest.raises(jaxdistill.InputError, match=words):
