@@ -144,7 +144,7 @@ class Shown:
     measure: str = SPEARMAN
     """Heading of the printed table; `PLAIN` if the scores have units of their own."""
     headings: Callable[[Collection[str]], Mapping[str, str]] = own_names
-    """Columns of a report's first table: maps measured scores to headings, the most informative first."""
+    """Columns of a report's first table: maps scores to headings, the most informative first; scores that were not measured have none."""
     dev_headings: Mapping[str, str] = field(default_factory=dict)
     """The same for scores that choose checkpoints; their columns come last."""
     drawn: tuple[str, ...] = ()

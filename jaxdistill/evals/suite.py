@@ -145,7 +145,7 @@ def headings(measured: Sequence[str]) -> dict[str, str]:
     shown: dict[str, str] = {}
     for evaluation in evaluations():
         own = [name for name in measured if evaluation.owns(name) and name not in evaluation.shown.dev_headings]
-        # A part's own function may name a score that no model has.
+        # The function may name a score that no model has.
         shown |= {name: heading for name, heading in evaluation.shown.headings(own).items() if name in own}
     for evaluation in evaluations():
         shown |= {name: heading for name, heading in evaluation.shown.dev_headings.items() if name in measured}
