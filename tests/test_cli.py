@@ -6,12 +6,13 @@ import re
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import jax
 import pytest
 
 from jaxdistill import encode, export, main, sweep
-from jaxdistill.cli import AGAIN, INTERRUPTED, Interrupts
+from jaxdistill.cli import AGAIN, INTERRUPTED, Interrupts, run
 from jaxdistill.core import InputError
 from jaxdistill.files import is_remote, local
 from jaxdistill.paths import public_name
@@ -128,6 +129,17 @@ def test_ctrl_c_in_a_callback_of_the_garbage_collector_is_not_lost():
     )
     ended = python("-c", code, capture_output=True)
     assert (ended.returncode, ended.stdout, ended.stderr) == (INTERRUPTED, "cleaned up\n", "interrupted\n")
+
+
+def test_a_read_that_ends_after_a_damaged_checkpoint_prints_nothing(monkeypatch):
+    """TensorStore calls Orbax's closed event loop; errors of other libraries are still told."""
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    late, other = (
+        SimpleNamespace(exc_type=RuntimeError, exc_value=RuntimeError(text)) for text in ("Event loop is closed", "x")
+    )
+    run(lambda _: list(map(sys.unraisablehook, (late, other))), [])
+    assert told == [other]
 
 
 def test_the_second_signal_ends_a_process_at_once():

@@ -304,3 +304,11 @@ def test_a_text_that_a_tokenizer_does_not_know_is_refused_unless_it_is_allowed(t
     assert f"column text, tokenizer of tiny: {shares} unknown" in caplog.text
     with pytest.raises(InputError, match=f"{shares}.*max_unknown"):
         check_reads(data, model, ("delete_words",), store)
+
+
+def test_one_line_of_encoded_data_does_not_outweigh_a_text(tmp_path):
+    model = tiny_model(tmp_path / "model")
+    texts = [*["the cat sleeps in the garden"] * 200, "QUJD" * 10_000]
+    found = words.tokenised_words(model.tokenizer, texts, "", 16, unknown=unknown_id(model.tokenizer))
+    assert found.unknown.unknown_tokens == 1
+    assert found.unknown.share < configs.Data().max_unknown

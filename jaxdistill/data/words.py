@@ -26,7 +26,7 @@ class Unknown(NamedTuple):
     tokens: int = 0
     """Number of tokens, without special and prompt tokens."""
     unknown_characters: int = 0
-    """Counted as well, because a long word or a sentence without spaces can be one unknown token of many characters."""
+    """Counted as well, at most 100 a token: a sentence without spaces can be one unknown token."""
     characters: int = 0
 
     def __add__(self, other: "Unknown") -> "Unknown":
@@ -90,7 +90,8 @@ def tokenised_words(
     prompt_lengths = np.fromiter(map(len, prompts), np.int64, len(prompts))
     marks = word_marks(sentences, prompt_lengths, lengths, special, offsets=offsets)
     of_text = marks != PROTECTED
-    characters, are_unknown = np.where(of_text, offsets[:, 1] - offsets[:, 0], 0), (ids == unknown) & of_text
+    characters = np.where(of_text, np.minimum(offsets[:, 1] - offsets[:, 0], 100), 0)
+    are_unknown = (ids == unknown) & of_text
     of_tokens = (are_unknown, of_text, np.where(are_unknown, characters, 0), characters)
     counts = np.stack([sums(each, lengths) for each in of_tokens], axis=1)
     return Tokenised(ids, marks, lengths, truncated, counts=counts)
