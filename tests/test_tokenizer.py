@@ -178,3 +178,14 @@ def test_an_export_is_read_from_tokenizer_json_alone(tmp_path):
     assert theirs(tmp_path / "a") != theirs(tmp_path / "b")
     written = json.loads((tmp_path / "b" / "tokenizer_config.json").read_text())
     assert written["tokenizer_class"] == "PreTrainedTokenizerFast" and "do_lower_case" not in written
+
+
+def test_an_export_pads_although_the_checkpoint_names_no_special_tokens(tmp_path):
+    """As bert-base-uncased does, whose class knows them; an export's generic class does not."""
+    from transformers import AutoTokenizer
+
+    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "a")
+    (tmp_path / "a" / "tokenizer_config.json").write_text('{"do_lower_case": true, "model_max_length": 512}')
+    save(load_model(str(tmp_path / "a")), tmp_path / "b")
+    padded = AutoTokenizer.from_pretrained(tmp_path / "b")(TEXTS, padding=True)["attention_mask"]
+    assert {len(mask) for mask in padded} == {max(map(sum, padded))}

@@ -328,7 +328,7 @@ def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
         if origin.exists() and origin.resolve() != (folder / name).resolve():
             shutil.copyfile(origin, folder / name)
     origin = model.provenance.tokenizer_folder / "tokenizer_config.json"
-    config = read_settings(origin) if origin.exists() else _tokenizer_config(model.tokenizer)
+    config = _tokenizer_config(model.tokenizer) | (read_settings(origin) if origin.exists() else {})
     config = {key: value for key, value in without_paths(config).items() if key not in UNWANTED_SETTINGS}
     typed = model.definition.architecture.token_types > 1
     if kept := wordpiece_settings(model.tokenizer, config.get("tokenizer_class")):
