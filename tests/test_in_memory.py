@@ -113,6 +113,8 @@ def test_columns_have_several_short_forms():
         (np.array("a"), {}, "text has type ndarray, which has no order"),
         (pandas.DataFrame({"a": ["x"], "b": ["y"]}), {}, r"text has no column 'text'; it has 'a', 'b'.*columns=\{'text': NAME\}"),
         (pandas.DataFrame({"a": ["x", 2.5], "b": "y"}), {"text": "a"}, r"text row 1: column 'a' holds float 2.5, not text"),
+        (pandas.DataFrame([["x", "y"]], columns=["a", "a"]), {"text": "a"}, "text has the column 'a' twice; rename"),
+        (pyarrow.table([["x"], ["y"]], ["a", "a"]), {"text": "a"}, "text has the column 'a' twice; rename"),
         ({"a": ["x"], "b": []}, COLUMNS | {"text": "a", "second": "b"}, "the columns a, b differ in length"),
         ([("a", "b")], {}, r"text\[0\] has 2 values, but columns=\['text'\] names 1"),
         ([("a", "b"), ("c",)], COLUMNS, r"text\[1\]=\('c',\) has 1 of 2 values \(q, d\)"),
