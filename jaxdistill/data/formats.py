@@ -212,8 +212,8 @@ def _cells(path: Path, table: Iterator[tuple[int, list[str]]], columns: Mapping[
     names = chosen_columns(header, columns, f"{path}:1 (header)")
     if len(header) == 1 and names[0] not in _asked(columns) and not NAME.fullmatch(header[0]):
         raise InputError(
-            f"{path}:1 is the header of the table, but {header[0]!r:.60} does not look like the name of a column; add a first "
-            "line such as text, or use .txt for one sentence per line."
+            f"{path}:1 is the header of the table, but {header[0]!r:.60} does not look like the name of a column; check the "
+            "separator, add a first line such as text, or use .txt for one sentence per line."
         )
     places = [header.index(name) for name in names]
     for line, cells in table:
