@@ -218,7 +218,7 @@ def _folder(option: str, spec: str) -> Path:
     if option == "wordnet":
         return wordnet.found_folder(spec)
     if not spec.startswith("package:") and not Path(os.path.expanduser(spec)).is_dir():
-        raise InputError(f"--{option}={spec} is no local folder; give one, or package:NAME/PATH.")
+        raise InputError(f"--{option}={spec} is not a local folder; give one, or package:NAME/PATH.")
     return locate(spec)
 
 

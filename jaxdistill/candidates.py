@@ -164,7 +164,7 @@ def candidate_of(
     prompts = {role: prompt for role, prompt in roles.items() if prompt}
     names = [spec] if Path(spec).exists() else spec.split("+")
     if not all(names):
-        raise InputError(f"{spec!r} has an empty name beside a +; write an ensemble as A+B.")
+        raise InputError(f"{spec!r} has an empty name next to a +; write an ensemble as A+B.")
     reading = {"pooling": given.pooling, "max_length": given.max_length, "prompt": given.prompt}
     models = [loaded[spec].model] if spec in loaded else [load_model(name, **reading) for name in names]
     members = tuple(model.with_role_prompts(prompts) for model in models)
@@ -212,7 +212,7 @@ def reranker_of(spec: str, precision: str) -> Candidate | None:
         return None
     model = None if _is_no_single_model(spec) else load_model(spec)
     if model is None or not model.definition.reads_pairs:
-        raise InputError(f"--reranker={spec} is no cross-encoder; give one model that scores pairs.")
+        raise InputError(f"--reranker={spec} is not a cross-encoder; give one model that scores pairs.")
     return Candidate(spec, (model,), precision)
 
 

@@ -105,9 +105,9 @@ def export_checkpoint(
         ({workdir is None, step is None} != {model is not None}, "give --workdir and --step of a run, or --model alone."),
         (document_model and (model is None or forms), ROUTER_ALONE),
         (demo and (forms or document_model or calibration or license or push_to_hub), PAGE_ALONE),
-        ((demo_text or transformers_js) and not demo, "--demo_text and --transformers_js are of a page; give --demo too."),
-        (calibration and "onnx" not in forms, "--calibration is for 8 bits in ONNX; give --to=onnx too."),
-        (public and not push_to_hub, "--public is of a repository; give --push_to_hub=OWNER/NAME too."),
+        ((demo_text or transformers_js) and not demo, "--demo_text and --transformers_js apply to a page; give --demo too."),
+        (calibration and "onnx" not in forms, "--calibration applies to 8-bit ONNX; give --to=onnx too."),
+        (public and not push_to_hub, "--public applies to a repository; give --push_to_hub=OWNER/NAME too."),
     ])  # fmt: skip
     check_licence(license, "--license")
     if push_to_hub:

@@ -296,7 +296,7 @@ def _scorer(given: argparse.Namespace) -> Embedder | None:
         return None
     scorer = load(given.cross_encoder, batch_size=given.batch_size, precision=given.precision)
     if not scorer.model.definition.reads_pairs:
-        raise InputError(f"--cross_encoder={given.cross_encoder} is no cross-encoder; give it as --model.")
+        raise InputError(f"--cross_encoder={given.cross_encoder} is not a cross-encoder; give it as --model.")
     return scorer
 
 

@@ -91,7 +91,7 @@ def delivered(spec: str, *, upload: bool = True) -> Iterator[str]:
         yield str(path)
         return
     if not spec.endswith("/") and bucket.versions() and bucket.read(MARK) is None:
-        raise InputError(f"{spec} holds objects that are no export of this program; give another address.")
+        raise InputError(f"{spec} holds objects that are not an export of this program; give another address.")
     (path if spec.endswith("/") else place).mkdir(parents=True, exist_ok=True)
     yield str(path)
     if path.is_dir():

@@ -172,7 +172,7 @@ def _scored_in(
     """The results of `score` for each form of a model's vectors, which are computed only once; raises `InputError` if it has
     none."""
     if not candidate.vector_bytes and any(forms):
-        raise InputError(f"--dims and --dtypes: {candidate.spec} has no vectors of its own to store; leave them out.")
+        raise InputError(f"--dims and --dtypes: {candidate.spec} has no vectors to store; leave them out.")
     known = model_of(candidate, others, batch_size=batch_size)
     models = {form: form.of(known, candidate.width) if form else known for form in forms}
     return [score(candidate._replace(form=form), model, units, others) for form, model in models.items()]

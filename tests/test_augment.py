@@ -75,7 +75,7 @@ def test_an_incomplete_or_mixed_database_is_refused_by_name(tmp_path, missing):
     with pytest.raises(InputError, match="data.noun and index.noun do not belong together"):
         WordNet(folder).synonyms("dog")
     (folder / "index.adv").write_text("word\n")
-    with pytest.raises(InputError, match="index.adv:1 is no entry"):
+    with pytest.raises(InputError, match="index.adv:1 is not an entry"):
         WordNet(folder)
     (folder / missing).unlink()
     with pytest.raises(InputError, match=rf"{missing} cannot be read|index.adv:1"):
@@ -254,8 +254,8 @@ def test_the_input_is_not_the_output_and_a_link_or_a_tilde_leads_to_the_file(
         (["--method=mlm", "--model=.", "--rate=many"], "invalid float value: 'many'"),
         (["--method=mlm", "--model=.", "--top_k=0"], "--top_k=0 must be at least 1"),
         (["--method=mlm"], "--method=mlm needs --model"),
-        (["--method=mlm", "--model=absent"], "--model=absent is no local folder"),
-        (["--method=translate", "--model=.", "--back_model=org/name"], "--back_model=org/name is no local folder"),
+        (["--method=mlm", "--model=absent"], "--model=absent is not a local folder"),
+        (["--method=translate", "--model=.", "--back_model=org/name"], "--back_model=org/name is not a local folder"),
         (
             ["--method=synonyms", "--wordnet=absent"],
             "no folder absent; run apt-get install wordnet-base, or unzip nltk",

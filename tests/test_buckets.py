@@ -127,7 +127,7 @@ def test_outputs_are_uploaded_at_the_end_and_others_objects_are_kept():
         pathlib.Path(path).write_text("vectors")
         assert names("out") == set()
     assert names("out") == {"vectors.npy"} and not pathlib.Path(path).exists()
-    with pytest.raises(InputError, match="no export of this program"), paths.delivered(f"s3://{bucket.NAME}/out"):
+    with pytest.raises(InputError, match="not an export of this program"), paths.delivered(f"s3://{bucket.NAME}/out"):
         raise AssertionError("the body is run")
     with paths.delivered(f"s3://{bucket.NAME}/out/") as folder:
         written(pathlib.Path(folder), **{"results.json": "{}"})
@@ -318,7 +318,7 @@ def test_what_a_run_published_that_was_taken_for_dead_too_early_is_kept(monkeypa
 
 def test_an_address_with_other_objects_is_no_workdir(tmp_path):
     bucket.put("runs/mine/notes.txt", "mine")
-    with pytest.raises(InputError, match="notes.txt and is no workdir"):
+    with pytest.raises(InputError, match="notes.txt and is not a workdir"):
         mirror.Mirror(Bucket(f"s3://{bucket.NAME}/runs/mine"), tmp_path / "mine").fetch()
     assert names("runs/mine") == {"notes.txt"}
 

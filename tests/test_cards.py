@@ -159,7 +159,7 @@ def test_texts_of_a_card_stay_texts(tmp_path, nasty):
         f"chosen by {line} ",
     ):
         assert part in text
-    assert f"Command {code} Software" in text and f"Prompt of a query {code} (student)" in text
+    assert f"Command {code} Software" in text and f"Prompt for a query {code} (student)" in text
     assert page.count("<table>") == 3 and page.count("<h1>") == 1 and "<script" not in page and "<em>" not in page
     blocks = re.findall(r"```python\n(.*?)```", card, re.S)
     assert len(blocks) == 3

@@ -129,7 +129,7 @@ def test_what_no_page_can_be_made_of_is_refused_in_one_line(student, npm, tmp_pa
         ([*page, "--transformers_js=elsewhere"], "--transformers_js=elsewhere is not the npm package"),
         ([*page, js, "--to=onnx"], "--demo goes without --to"),
         ([*page, js, "--document_model=x"], "--demo goes without --to"),
-        ([*given, js], "--demo_text and --transformers_js are of a page; give --demo too"),
+        ([*given, js], "--demo_text and --transformers_js apply to a page; give --demo too"),
         ([*page, js, f"--demo_text={tmp_path / 'empty.txt'}"], "empty.txt has no sentence"),
         ([f"--out={tmp_path / 'out'}", "--demo"], "give --workdir and --step of a run, or --model"),
     ):  # fmt: skip

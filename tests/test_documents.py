@@ -144,7 +144,7 @@ def test_a_model_that_gives_all_documents_one_vector_is_refused_unless_they_are_
         return np.ones((len(texts), 2), np.float32)
 
     known = read_test(write_set(tmp_path / "tiny"))
-    with pytest.raises(InputError, match="tiny: the model finds all 3 documents equally alike .1.: it has collapsed"):
+    with pytest.raises(InputError, match="tiny: the model finds all 3 documents equally similar .1.: it has collapsed"):
         documents.ranked_by_vectors(embed, one_vector, known)
     same = replace(known, documents=dict.fromkeys(map(str, range(1001)), "one text"))
     assert documents.ranked_by_vectors(embed, one_vector, same)[0].shape == (3, 1000)
@@ -261,13 +261,13 @@ def test_evaluate_scores_documents_beside_bm25_and_in_anothers_index(tmp_path):
     (row,) = failed.value.result.results["models"]
     assert list(row["failed"]) == [f"documents/{path.name}" for path in bad] and "documents/tiny map" in row["scores"]
     assert "only of train (train.tsv); add them, or give --split=train" in row["failed"]["documents/train"]
-    assert "is no folder" in row["failed"]["documents/missing"]
+    assert "is neither a folder" in row["failed"]["documents/missing"]
     with pytest.raises(EvaluationFailed, match="9 more failed") as failed:
         evaluate(["bm25", tmp_path / "model"], tasks="documents", retrieval=f"{sets},{write_set(tmp_path / 'other')}")
     both = failed.value.result.scores.values()
     assert len(both) == 2 and not any("documents/average ndcg@10" in scores for scores in both)
     assert not any("\n" in line for line in row["failed"].values())
-    with pytest.raises(InputError, match="is no cross-encoder"):
+    with pytest.raises(InputError, match="is not a cross-encoder"):
         evaluate(tmp_path / "model", tasks="documents", retrieval=sets, reranker=str(tmp_path / "model"))
 
 
@@ -356,5 +356,5 @@ def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):
     assert tasks[chosen](Reranker()) == {}
     with pytest.raises(InputError, match="student.kind=cross_encoder is a cross-encoder; leave it out"):
         dev.read_own_sets(replace(config, student=CrossEncoder()))
-    with pytest.raises(InputError, match="retrieval set x/y/z: x/y/z is no folder"):
+    with pytest.raises(InputError, match="retrieval set x/y/z: x/y/z is neither a folder"):
         dev.read_own_sets(Config(objective={}, evals=Evals(retrieval="x/y/z")))

@@ -243,7 +243,7 @@ def test_a_folder_that_holds_the_input_or_something_else_is_refused(embedder, te
     (tmp_path / "other" / "part-0.parquet").write_text("mine")
     for specs, output, said in (
         ([f"{tmp_path}/parts/*.parquet"], "parts/", "parts is the folder of an input file; choose another output"),
-        ([text], "other/", "other holds files that are no parts of this program; name another folder"),
+        ([text], "other/", "other holds files that are not parts of this program; name another folder"),
         ([text], "other", f"other is a folder; name a file, or --output={tmp_path}/other/ for a folder of parts"),
     ):
         with pytest.raises(InputError, match=said):
@@ -280,7 +280,7 @@ def test_control_c_says_how_to_go_on_and_only_the_rest_is_computed(embedder, tex
     sizes, output = stopped_after(embedder, monkeypatch, 2), tmp_path / "v.npy"
     with pytest.raises(SystemExit) as ended:
         cli.run(lambda _: encode_file(embedder, [text], output, progress=False, part_rows=2), [])
-    line = "interrupted: 4 of 7 sentences are done; give the same command again to go on\n"
+    line = "interrupted: 4 of 7 sentences are done; give the same command again to continue\n"
     assert (ended.value.code, capsys.readouterr().err) == (cli.INTERRUPTED, line)
     assert not output.exists()
     assert encode_file(embedder, [text], output, progress=False, part_rows=2)[:2] == (7, 2)
@@ -333,7 +333,7 @@ def test_a_text_that_changes_without_a_trace_is_refused(embedder, text, tmp_path
 def test_a_folder_of_the_user_under_the_name_for_unfinished_parts_is_left_alone(embedder, text, tmp_path):
     (tmp_path / ".v.npy.parts").mkdir()
     (tmp_path / ".v.npy.parts" / "mine.txt").write_text("mine")
-    with pytest.raises(InputError, match=".v.npy.parts holds files that are no parts of this program"):
+    with pytest.raises(InputError, match=".v.npy.parts holds files that are not parts of this program"):
         encode_file(embedder, [text], tmp_path / "v.npy", progress=False)
     assert (tmp_path / ".v.npy.parts" / "mine.txt").read_text() == "mine"
 

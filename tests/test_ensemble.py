@@ -101,7 +101,7 @@ def test_an_ensemble_of_both_forms_costs_itself_only(two, tmp_path, capsys):
     assert len(json.loads((tmp_path / "results.json").read_text())["models"]) == 1
 
 
-@pytest.mark.parametrize(("spec", "message"), [("a+", "has an empty name beside a"), ("absent+b", "absent")])
+@pytest.mark.parametrize(("spec", "message"), [("a+", "has an empty name next to a"), ("absent+b", "absent")])
 def test_a_member_that_is_not_there_is_named(spec, message, tmp_path, monkeypatch, two):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "data" / "sts" / "stsb.dev.tsv.gz", GRADED)

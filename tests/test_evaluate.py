@@ -116,9 +116,9 @@ def test_results_say_how_each_model_reads(tmp_path, capsys):
         ("--index_model=TINY+TINY", "an index needs one sentence encoder"),
         ("--index_model=CROSS", "is a cross-encoder; an index needs one sentence encoder"),
         ("--index_model=TINY --max_length=33", "--index_model=.*: max_length=33 is not possible; .* 32 tokens"),
-        ("--reranker=bm25", "--reranker=bm25 is no cross-encoder; give one model that scores pairs"),
-        ("--reranker=CROSS+CROSS", "is no cross-encoder"),
-        ("--reranker=TINY", "is no cross-encoder"),
+        ("--reranker=bm25", "--reranker=bm25 is not a cross-encoder; give one model that scores pairs"),
+        ("--reranker=CROSS+CROSS", "is not a cross-encoder"),
+        ("--reranker=TINY", "is not a cross-encoder"),
     ],
 )
 def test_an_index_needs_one_encoder_and_a_reranker_is_one_cross_encoder(tiny, tmp_path, option, words):

@@ -254,7 +254,7 @@ def test_the_card_tells_how_the_model_was_made(model, tmp_path, unchecked):
         "abc123",
         "| Checkpoint chosen by | agreement/spearman |",
         "| Nested widths | the first 64, 128 numbers",
-        "| Trained for an index of | binary vectors; the model itself gives float |",
+        "| Trained for an index of | binary vectors; the model itself returns float |",
         "| agreement/spearman | 96.34 | 100.00 |",
         model.digest(),
     ):

@@ -216,7 +216,7 @@ def test_texts_that_a_form_reads_as_other_tokens_are_counted_and_not_compared(tm
     folder = export(model, tmp_path / "out", to=["stablehlo"])
     rows = json.loads((folder / "jaxdistill.json").read_text())["forms"]
     assert [row[measuring.OTHER_TOKENS] for row in rows] == ["", "1"] and float(rows[1]["least cosine"]) > 0.9999
-    assert "reads some scripts otherwise" in (folder / "README.md").read_text()
+    assert "reads some scripts differently" in (folder / "README.md").read_text()
     differing |= set(measuring.OTHER_SCRIPTS)
     with pytest.raises(InputError, match="its own tokenizer gives 10 of the texts other tokens"):
         export(model, folder, to=["stablehlo"])
@@ -242,7 +242,7 @@ def test_what_a_form_cannot_hold_is_refused_before_anything_is_written(tmp_path,
         line = program.refused(export_command, named, capsys)
         assert "give --workdir and --step of a run, or --model alone" in line
     line = program.refused(export_command, [*given, "--to=stablehlo", "--calibration=text.txt"], capsys)
-    assert "--calibration is for 8 bits in ONNX; give --to=onnx too" in line
+    assert "--calibration applies to 8-bit ONNX; give --to=onnx too" in line
     assert not (tmp_path / "out").exists()
 
 

@@ -115,8 +115,8 @@ def test_an_older_tokenizer_names_no_file_elsewhere(model, tmp_path):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("num_hidden_layers", 10**9, r"layers=1,000,000,000, but the weights beside it have \d+ tensors"),
-        ("vocab_size", 10**12, "vocab_size=1,000,000,000,000, but the weights beside it have no axis longer than"),
+        ("num_hidden_layers", 10**9, r"layers=1,000,000,000, but the weights next to it have \d+ tensors"),
+        ("vocab_size", 10**12, "vocab_size=1,000,000,000,000, but the weights next to it have no axis longer than"),
         ("intermediate_size", 10**12, "intermediate_size=1,000,000,000,000"),
         ("max_position_embeddings", 10**12, "max_positions=1,000,000,000,000"),
     ],
@@ -245,7 +245,7 @@ def test_pickles_of_anything_but_tensors_are_refused(tmp_path, content):
     (tmp_path / "legacy.bin").write_bytes(pickle.dumps(0x1950A86A20F9469CFC6C, 2) + content)
     for name in ("archive.bin", "legacy.bin"):
         with pytest.raises(
-            InputError, match="truncated or damaged, or no state dict|asks for posix.system, which is no tensor"
+            InputError, match="truncated or damaged, or no state dict|asks for posix.system, which is not a tensor"
         ):
             read_torch_file(tmp_path / name)
 

@@ -286,7 +286,7 @@ def test_a_column_of_a_corpus_without_columns_is_refused(tmp_path, capsys):
         (["--retrieval=x"], "either --pairs"),
         (["--split=dev"], "--split=dev is for --retrieval"),
         (["--column=nothing"], "has no column 'nothing'"),
-        (["--cross_encoder=MODEL"], "is no cross-encoder"),
+        (["--cross_encoder=MODEL"], "is not a cross-encoder"),
         (["--logits"], "--logits is for --cross_encoder"),
         (["--logits", "--cross_encoder=MODEL", "--relative_margin=0.1"], "use --absolute_margin"),
         (["--output=a.txt"], "must end in .tsv"),

@@ -111,9 +111,11 @@ def test_a_licence_that_contradicts_the_one_handed_down_is_said(model, tmp_path,
 
 @pytest.mark.parametrize("given", ["MIT", "apache2", "other", "other:name", "other:my terms:https://x.org", "mit, isc"])
 def test_what_is_no_licence_of_the_hub_is_refused_before_anything_is_read(tmp_path, given):
-    with pytest.raises(InputError, match="is no licence of the Hugging Face hub.* or other:NAME:LINK with the name"):
+    with pytest.raises(
+        InputError, match="is not a licence that the Hugging Face hub knows.* or other:NAME:LINK with the name"
+    ):
         export_command(model=tmp_path / "absent", out=tmp_path / "out", license=given)
-    with pytest.raises(InputError, match="run.license='MIT' is no licence .* Did you mean mit"):
+    with pytest.raises(InputError, match="run.license='MIT' is not a licence .* Did you mean mit"):
         checked_setup(parse_config({"objective": {"name": "congen"}, "run": {"license": "MIT"}}))
 
 

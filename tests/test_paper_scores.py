@@ -107,7 +107,9 @@ def test_a_run_names_the_options_in_which_it_differs_from_the_row():
 def test_an_unknown_row_is_one_clear_error():
     (raw,) = config_file.read_config_file("congen.py:tiny")
     raw["run"]["paper"] = "congen:tinybert-l5"
-    with pytest.raises(InputError, match=r"run.paper=congen:tinybert-l5 is no row .* Did you mean congen:tinybert-l"):
+    with pytest.raises(
+        InputError, match=r"run.paper=congen:tinybert-l5 is not a row .* Did you mean congen:tinybert-l"
+    ):
         paper.repeated(parse_config(raw))
 
 

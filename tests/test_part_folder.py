@@ -113,7 +113,7 @@ def test_a_run_that_is_killed_while_it_removes_other_parts_is_no_obstacle(tmp_pa
 
 def test_a_folder_of_something_else_is_refused_and_left_as_it_is(tmp_path):
     (tmp_path / "part-00000-of-00001.npy").write_text("mine")
-    with pytest.raises(InputError, match="holds files that are no parts of this program; name another folder"):
+    with pytest.raises(InputError, match="holds files that are not parts of this program; name another folder"):
         opened(tmp_path)
     assert names(tmp_path) == ["part-00000-of-00001.npy"] and read_origin(tmp_path) is None
 
@@ -181,5 +181,5 @@ def test_a_bucket_works_as_a_disk_does():
         filled(opened(place), made=made)
         assert made == [1, 2, 2]
         bucket.put("other/text.txt", "mine")
-        with pytest.raises(InputError, match="s3://bucket/other holds files that are no parts of this program"):
+        with pytest.raises(InputError, match="s3://bucket/other holds files that are not parts of this program"):
             opened(Bucket(f"s3://{bucket.NAME}/other"))

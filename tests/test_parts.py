@@ -141,7 +141,7 @@ def test_a_training_of_own_parts_runs_and_knows_their_sources(folder):
     assert result.results["config"]["objective.weight"] == 0.25 and result.export_folder.is_dir()
     parsed = config.parse_config(given)
     (folder / "loss.py").write_text(OBJECTIVE.replace("0.5", "0.6"))
-    with pytest.raises(InputError, match="loss.py has changed since .*run was begun"):
+    with pytest.raises(InputError, match="loss.py has changed since .*run was started"):
         claim_workdir(folder / "run", parsed, write=False)
 
 
@@ -166,7 +166,7 @@ def test_kinds_of_student_and_teacher_of_ones_own(folder):
     np.testing.assert_allclose(run.text.batches._targets[0][rows], -Embedder(whole).encode(texts), atol=1e-5)
     claim_workdir(folder / "w", parsed, write=True)
     (folder / "kinds.py").write_text(KINDS + "\n")
-    with pytest.raises(InputError, match="kinds.py has changed since .* was begun"):
+    with pytest.raises(InputError, match="kinds.py has changed since .* was started"):
         claim_workdir(folder / "w", parsed, write=False)
 
 
@@ -198,7 +198,7 @@ def test_a_changed_source_is_refused(folder):
     claim_workdir(folder / "run", parsed, write=True)
     claim_workdir(folder / "run", parsed, write=False)
     (folder / "others.py").write_text(OTHERS + "\n")
-    with pytest.raises(InputError, match="others.py has changed since .*run was begun"):
+    with pytest.raises(InputError, match="others.py has changed since .*run was started"):
         claim_workdir(folder / "run", parsed, write=False)
 
 
@@ -324,7 +324,7 @@ def test_what_is_wrong_with_an_own_evaluation_is_one_line(folder):
     [
         ("absent.py:Loss", "absent.py does not exist"),
         ("{folder}/loss.py:Absent", "has no 'Absent'"),
-        ("{folder}/loss.py:jnp", "is no frozen dataclass"),
+        ("{folder}/loss.py:jnp", "is not a frozen dataclass"),
         ("no_such_module:Loss", "cannot be imported .ModuleNotFoundError"),
     ],
 )

@@ -159,8 +159,8 @@ def test_a_hub_that_is_not_there_is_one_line(hub, model, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"push_to_hub": "student"}, "'student' is no name of a repository; give OWNER/NAME"),
-        ({"push_to_hub": "me/../you"}, "is no name of a repository"),
+        ({"push_to_hub": "student"}, "'student' is not a repository name; give OWNER/NAME"),
+        ({"push_to_hub": "me/../you"}, "is not a repository name"),
         ({"public": True}, "give --push_to_hub=OWNER/NAME too"),
         ({"push_to_hub": "me/student", "demo": True}, "--demo goes without .*--push_to_hub"),
     ],
@@ -174,7 +174,7 @@ def test_what_cannot_be_pushed_is_refused_before_anything_is_written(hub, model,
 def test_nothing_is_pushed_offline_or_without_a_token(hub, model, tmp_path, monkeypatch):
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
-    with pytest.raises(InputError, match="no token of the hub; sign in"):
+    with pytest.raises(InputError, match="no hub token; sign in"):
         export(model=model, out=tmp_path / "out", push_to_hub="me/student")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(InputError, match="HF_HUB_OFFLINE is set"):

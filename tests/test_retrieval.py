@@ -158,5 +158,5 @@ def test_a_collapsed_model_has_no_score(task):
     """Its nearest captions would have a cosine of 1, and its classes the share of the largest."""
     one = np.random.default_rng(0).normal(size=(1, 32))
     rounding = 1 + 1e-6 * np.random.default_rng(1).normal(size=(len(WORDS), 32))
-    with pytest.raises(InputError, match="equally alike .1.: it has collapsed"):
+    with pytest.raises(InputError, match="equally similar .1.: it has collapsed"):
         task(lambda sentences: np.float32(one * rounding[: len(sentences)]))

@@ -219,8 +219,8 @@ def test_the_export_has_the_students_prompts_and_sentence_transformers_reads_ali
 def test_the_card_names_roles_and_prompts_and_shows_how_to_use_them(exported):
     card = (exported[0] / "README.md").read_text()
     assert "| Roles of the text | query,document |" in card
-    assert r"| Prompt of a query | `Instruct: sleeps?\nQuery: ` (student), `the cat ` (teacher) |" in card
-    assert "| Prompt of a document | `rain. ` (student), `rain. ` (teacher) |" in card
+    assert r"| Prompt for a query | `Instruct: sleeps?\nQuery: ` (student), `the cat ` (teacher) |" in card
+    assert "| Prompt for a document | `rain. ` (student), `rain. ` (teacher) |" in card
     assert card.count("model.encode_query(") == card.count("model.encode_document(") == 2
 
 

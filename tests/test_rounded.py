@@ -142,7 +142,7 @@ def test_dev_evaluations_score_the_vectors_as_they_are_stored(monkeypatch, form)
 def test_bits_and_widths_that_no_vector_has_are_refused_with_the_student():
     model = SimpleNamespace(definition=SimpleNamespace(embedding_width=12))
     with pytest.raises(
-        InputError, match="student.vectors=binary packs 8 numbers .* 12 is no multiple of 8; set --config"
+        InputError, match="student.vectors=binary packs 8 numbers .* 12 is not a multiple of 8; set --config"
     ):
         Cut(head="none", vectors="binary").with_head(None, model)
     with pytest.raises(InputError, match=r"student.dims=\(8, 16\) goes beyond the student's vectors of 12"):

@@ -117,7 +117,7 @@ def test_another_dev_score_is_refused_and_names_the_variable(folder, finished, c
     (workdir / "inputs.json").write_text(json.dumps(note | {"dev score": "sts-b-dev/spearman"}))
     given = [*program.tiny_arguments(folder, run__steps=12, evals__every=4)[1:], f"--workdir={workdir}"]
     line = program.refused(main, ["--config=configs/ckd.py:tiny", *given], capsys)
-    assert "was begun with sts-b-dev/spearman as its dev score, which is agreement/spearman now" in line
+    assert "was started with sts-b-dev/spearman as its dev score, which is agreement/spearman now" in line
     assert "JAXDISTILL_DATA" in line
 
 
@@ -129,7 +129,7 @@ def test_another_dev_score_is_refused_of_a_run_without_notes(
     (workdir / "inputs.json").unlink()  # as an earlier version left it
     given = [*program.tiny_arguments(folder, run__steps=12, evals__every=4)[1:], f"--workdir={workdir}"]
     line = program.refused(main, ["--config=configs/ckd.py:tiny", *given], capsys)
-    assert "was begun with agreement/spearman as its dev score, which is sts-b-dev/spearman now" in line
+    assert "was started with agreement/spearman as its dev score, which is sts-b-dev/spearman now" in line
 
 
 def test_previous_without_a_stage_before_is_refused(folder, capsys, tmp_path):

@@ -53,7 +53,7 @@ def test_scores_that_differ_are_ranked_however_small_they_are():
     assert spearman(logits, np.exp(logits), what="pairs") == pytest.approx(1.0)
     for constant in (np.full(4, 1e-20), np.full(4, 0.5) + 1e-9 * logits):
         with pytest.raises(
-            InputError, match="all 4 pairs equally alike .*: it has collapsed to one vector or one score"
+            InputError, match="all 4 pairs equally similar .*: it has collapsed to one vector or one score"
         ):
             spearman(logits, constant, what="pairs")
 

@@ -232,7 +232,7 @@ def test_what_fails_costs_itself_only(tiny, data, tmp_path, capsys):
     (model,) = report["models"]
     assert set(model["failed"]) == {"transfer/mr", "transfer/subj"} and list(report["failed"]) == [str(unknown)]
     assert "mr.all.tsv.gz:62: 3 fields, 2 are expected" in model["failed"]["transfer/mr"]
-    assert "label 'positive' is none of 0, 1" in model["failed"]["transfer/subj"]
+    assert "label 'positive' is not one of 0, 1" in model["failed"]["transfer/subj"]
     assert {"transfer/cr", "geometry/anisotropy"} <= set(model["scores"])
     assert len([line for line in errors if line.startswith("failed: ")]) == 3
     assert "mamba" in " ".join(errors) and errors[-1].startswith("error: 3 of the evaluations or models failed")

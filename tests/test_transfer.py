@@ -49,7 +49,7 @@ def test_a_set_is_learnt_and_each_sentence_embedded_once(tmp_path):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["label\tsentence", "1\tfine", "2\tbad"], r"mr.all.tsv.gz:3: label '2' is none of 0, 1"),
+        (["label\tsentence", "1\tfine", "2\tbad"], r"mr.all.tsv.gz:3: label '2' is not one of 0, 1"),
         (["label\ttext", "1\tfine"], "the columns are label, text; label and sentence are needed"),
         (["label\tsentence", "1\tfine\tmore"], r":2: 3 fields, 2 are expected \(label, sentence\)"),
         (["label\tsentence", "1\t "], ":2: column sentence is empty"),

@@ -91,13 +91,13 @@ def test_shards_are_read_through_their_index(original, copy, form):
     (copy / index).write_text(json.dumps({"weight_map": {n: file for file, part in files.items() for n in part}}))
     assert_same_weights(copy, original)
     (copy / ("b." + form)).unlink()
-    with pytest.raises(InputError, match=f"names the shard 'b.{form}', which is not beside it"):
+    with pytest.raises(InputError, match=f"names the shard 'b.{form}', which is not next to it"):
         load_model(str(copy), pooling="mean")
 
 
 def test_an_index_cannot_name_files_elsewhere(copy):
     (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": "../../secret"}}))
-    with pytest.raises(InputError, match="not beside it"):
+    with pytest.raises(InputError, match="not next to it"):
         load_model(str(copy), pooling="mean")
 
 
@@ -212,7 +212,7 @@ def test_a_pickle_that_asks_for_anything_else_is_refused_by_name(copy, zipped, p
     trace = copy / "executed"
     arguments = [a.format(trace) if isinstance(a, str) else a for a in arguments]
     torch.save({"x": Hostile(function, *arguments)}, copy / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
-    with pytest.raises(InputError, match=f"it asks for {name}, which is no tensor"):
+    with pytest.raises(InputError, match=f"it asks for {name}, which is not a tensor"):
         load_model(str(copy), pooling="mean")
     assert not trace.exists()
 
@@ -246,7 +246,7 @@ def test_a_truncated_file_is_said_to_be_damaged(original, copy, name, share):
     else:
         torch.save(original[1], path, _use_new_zipfile_serialization=name != "legacy")
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-    with pytest.raises(InputError, match="truncated or damaged|which is no tensor"):
+    with pytest.raises(InputError, match="truncated or damaged|which is not a tensor"):
         load_model(str(copy), pooling="mean")
 
 

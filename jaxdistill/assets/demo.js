@@ -80,7 +80,7 @@ async function search(text) {
   results.dataset.query = text;
   const ms = (time) => `${time.toFixed(time < 10 ? 1 : 0)} ms`;
   if (vector) say(`${ms(between - start)} for the vector, ${ms(end - between)} for ${scores.length.toLocaleString("en")} cosines`);
-  else say(text.trim() ? "The model knows no word of this." : "");
+  else say(text.trim() ? "The model knows none of these words." : "");
 }
 
 let running = false;

@@ -81,7 +81,9 @@ class WordNet:
                 fields = line.split()
                 count = int(fields[2]) if len(fields) > 6 and fields[2].isdigit() else len(fields)
                 if not all(map(str.isdigit, fields[-count:])):
-                    raise InputError(f"{path}:{number} is no entry of a WordNet index; download the database again.")
+                    raise InputError(
+                        f"{path}:{number} is not an entry of a WordNet index; download the database again."
+                    )
                 yield fields[0], fields[-count:]
 
     def _exceptions(self, pos: str) -> Iterator[tuple[str, list[str]]]:

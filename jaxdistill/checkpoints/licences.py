@@ -40,7 +40,7 @@ def check_licence(given: str, option: str) -> None:
     """Raises `InputError` unless `given` is empty, a licence that the hub lists, or `other:NAME:LINK`."""
     if given and given not in LISTED and not OTHER.fullmatch(given):
         raise InputError(
-            f"{option}={given!r:.80} is no licence of the Hugging Face hub.{did_you_mean(given.lower(), sorted(LISTED))} Give one such"
+            f"{option}={given!r:.80} is not a licence that the Hugging Face hub knows.{did_you_mean(given.lower(), sorted(LISTED))} Give one such"
             " as apache-2.0 or mit, or other:NAME:LINK with the name and the https address of another."
         )
 

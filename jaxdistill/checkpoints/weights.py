@@ -97,7 +97,7 @@ def _torch_tensors(path: Path) -> dict[str, Any]:
             # PyTorch's own message is not shown: it advises loading the file without protection.
             asked = re.search(r"GLOBAL ([\w.]+)", str(error))
             what = (
-                f"it asks for {asked[1]}, which is no tensor"
+                f"it asks for {asked[1]}, which is not a tensor"
                 if asked
                 else "it is truncated or damaged, or no state dict"
             )
@@ -122,7 +122,7 @@ def check_sizes(architecture: Architecture, shapes: Mapping[str, tuple[int, ...]
         size, most = getattr(architecture, name), len(shapes) if name == "layers" else longest
         if size > most:
             has = f"{most:,} tensors" if name == "layers" else f"no axis longer than {most:,}"
-            raise InputError(f"{source}: config.json describes {name}={size:,}, but the weights beside it have {has}.")
+            raise InputError(f"{source}: config.json describes {name}={size:,}, but the weights next to it have {has}.")
     if architecture.longest < SHORTEST:
         raise InputError(
             f"{source}: config.json leaves {architecture.longest:,} positions to a sentence (max_position_embeddings "
@@ -157,8 +157,8 @@ def params_from_tensors(
     unknown = sorted(name for name in tensors.keys() - set(_tensor_names(names)) if not KNOWN_EXTRAS.search(name))
     if unknown:
         raise InputError(
-            f"{source}: config.json leaves no place for tensor {unknown[0]} ({len(unknown)} such);"
-            " it must describe the weights beside it."
+            f"{source}: config.json has no place for tensor {unknown[0]} ({len(unknown)} such);"
+            " it must describe the weights next to it."
         )
     return params
 
@@ -243,6 +243,6 @@ def _shards(index: Path) -> list[Path]:
         beside = isinstance(name, str) and Path(name).name == name
         if not beside or not reading.inside(index.parent, index.parent / name).exists():
             raise InputError(
-                f"{index} names the shard {name!r:.80}, which is not beside it; download all files of the model."
+                f"{index} names the shard {name!r:.80}, which is not next to it; download all files of the model."
             )
     return [index.parent / name for name in names]

@@ -39,7 +39,7 @@ class Kinds:
         if parts.is_outside(name):
             outside = parts.load_attribute(name)
             if not dataclasses.is_dataclass(outside) or not hasattr(outside, self.member):
-                raise InputError(f"{given} is no frozen dataclass that extends {self.base}.")
+                raise InputError(f"{given} is not a frozen dataclass that extends {self.base}.")
             return cast(type, outside)
         if name not in self.available():
             close = did_you_mean(name, self.available())

@@ -44,7 +44,7 @@ def fill(
                 bar.update(rows)
                 if interrupts.status:
                     line = f"{parts.counts()['rows']:,} of {parts.rows:,} {unit} are done"
-                    raise Interrupted(interrupts.status, f": {line}; give the same command again to go on")
+                    raise Interrupted(interrupts.status, f": {line}; give the same command again to continue")
 
             advance(parts.rows_there)
             for part in parts.missing():

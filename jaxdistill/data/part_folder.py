@@ -260,7 +260,7 @@ class PartFolder:
         noted = read_origin(self._folder)
         is_described = any(name.startswith(ABOUT) for name in there)
         if noted is None and any(not name.startswith(".") for name in there) and not is_described:
-            raise InputError(f"{self._place('')} holds files that are no parts of this program; name another folder.")
+            raise InputError(f"{self._place('')} holds files that are not parts of this program; name another folder.")
         if noted != self.origin:
             if any(map(PART.fullmatch, there)):
                 other = noted and f"was made from other inputs ({changes(noted, self.origin)})"

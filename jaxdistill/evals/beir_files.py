@@ -106,7 +106,7 @@ def _found(folder: Path, patterns: Sequence[str]) -> list[Path]:
 def _files(folder: Path, patterns: Sequence[str]) -> list[Path]:
     files = _found(folder, patterns)
     if not files:
-        raise InputError(f"{folder} is no retrieval set in BEIR's form: it has none of {', '.join(patterns)}.")
+        raise InputError(f"{folder} is not a retrieval set in BEIR's format: it has none of {', '.join(patterns)}.")
     return files
 
 
@@ -120,7 +120,7 @@ def _qrels(name: str, folder: Path, spec: str, split: Split, option: str) -> Pat
     splits = _splits(beside, "") | splits
     if not splits:
         raise InputError(
-            f"{folder} is no retrieval set in BEIR's form: it has no judgements ({wanted}), and neither has {beside}."
+            f"{folder} is not a retrieval set in BEIR's format: it has no judgements ({wanted}), and neither has {beside}."
         )
     if split not in splits:
         others = ", ".join(f"{other} ({path.name})" for other, path in splits.items())
@@ -146,7 +146,9 @@ def _folder(name: str, spec: str) -> Path:
     if Path(name).is_dir():
         return Path(name)
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise InputError(f"retrieval set {spec}: {name or 'nothing'} is no folder, and no name ORG/SET of the hub.")
+        raise InputError(
+            f"retrieval set {spec}: {name or 'nothing'} is neither a folder nor a name ORG/SET on the hub."
+        )
     return _fetched(name, (*CORPUS, *QUERIES, *WITHOUT_SPLIT, "qrels/*"), f"retrieval set {spec}:")
 
 

@@ -50,7 +50,7 @@ def rank(queries: Sequence[str], documents: Sequence[str], count: int) -> Rankin
     if not any(read):
         raise InputError(
             f"{NAME} finds no word in any of {len(documents):,} documents; one needs a word of two letters or more "
-            "that is no English stop word."
+            "that is not an English stop word."
         )
     ranker = bm25s.BM25(k1=K1, b=B)
     ranker.index(read, show_progress=False)

@@ -65,7 +65,7 @@ def labelled(
     labels, texts = [], []
     for line, (name, *row) in columns(path, ("label", *sentences)):
         if name not in number:
-            raise InputError(f"{path}:{line}: label {name!r:.40} is none of {', '.join(classes)}.")
+            raise InputError(f"{path}:{line}: label {name!r:.40} is not one of {', '.join(classes)}.")
         labels.append(number[name])
         texts.append(tuple(row))
     return np.array(labels), texts

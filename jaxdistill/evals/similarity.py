@@ -144,7 +144,7 @@ def refuse_collapsed(similarities: Float[np.ndarray, " n"], begin: str) -> None:
     """Raises `InputError` if all similarities are the same; `begin` is the start of the message."""
     if _is_constant(similarities):
         raise InputError(
-            f"{begin} equally alike ({similarities[0]:.4g}): "
+            f"{begin} equally similar ({similarities[0]:.4g}): "
             "it has collapsed to one vector or one score for everything."
         )
 

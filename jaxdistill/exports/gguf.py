@@ -71,7 +71,7 @@ def refusal(model: SentenceModel) -> str:
     if pooling.tokens not in POOLINGS or pooling.several_layers:
         return f"llama.cpp has no pooling {pooling}; use {', '.join(POOLINGS)}"
     if not _vocabulary(model):
-        return f"its tokenizer is {type(model.tokenizer.model).__name__} with rules of its own, and only BERT's WordPiece is written"
+        return f"its tokenizer is {type(model.tokenizer.model).__name__} with its own rules, and only BERT's WordPiece is written"
     return ""
 
 

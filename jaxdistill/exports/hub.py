@@ -28,11 +28,11 @@ def check(name: str) -> None:
     except errors.HFValidationError:
         valid = False
     if not valid:
-        raise InputError(f"--push_to_hub={name!r} is no name of a repository; give OWNER/NAME, such as me/student.")
+        raise InputError(f"--push_to_hub={name!r} is not a repository name; give OWNER/NAME, such as me/student.")
     if constants.HF_HUB_OFFLINE:
         raise InputError(f"--push_to_hub={name}: HF_HUB_OFFLINE is set, so nothing can be pushed; unset it.")
     if not huggingface_hub.get_token():
-        raise InputError(f"--push_to_hub={name}: there is no token of the hub; {SIGN_IN}.")
+        raise InputError(f"--push_to_hub={name}: there is no hub token; {SIGN_IN}.")
 
 
 def pushed(folder: Path, name: str, *, public: bool) -> Path:

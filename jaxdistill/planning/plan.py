@@ -69,7 +69,7 @@ def slice_named(name: str) -> Slice:
     if not match or match[1] not in CHIPS:
         meant = did_you_mean(name.partition("-")[0], list(CHIPS))
         raise InputError(
-            f"--compile_for={name} is no TPU slice.{meant} Allowed: {', '.join(CHIPS)} with a number, v5e-16."
+            f"--compile_for={name} is not a TPU slice.{meant} Allowed: {', '.join(CHIPS)} with a number, v5e-16."
         )
     chip = CHIPS[match[1]]
     chips = int(match[2]) // chip.cores

@@ -119,7 +119,7 @@ def _gold_scatters(scored: Mapping[str, ScoredPairs], colors: Mapping[str, str])
         yield Figure(
             id=f"gold-{number}",
             title=f"Gold score and similarity: {name}",
-            note=f"{len(pairs.gold):,} pairs of {pairs.name}. A good model rises from left to right in a narrow band.",
+            note=f"{len(pairs.gold):,} pairs of {pairs.name}. A good model's points rise from left to right in a narrow band.",
             data=[trace],
             layout=_layout("gold score", "cosine similarity", y_axis=axis) | {"showlegend": False},
         )
@@ -137,7 +137,7 @@ def _histogram(scored: Mapping[str, ScoredPairs], colors: Mapping[str, str]) -> 
     return _figure(
         "similarities",
         "Histogram of similarities",
-        "Of the same pairs. A student that follows its teacher has its shape; a narrow peak near 1 is a collapse.",
+        "The same pairs. A good student has its teacher's shape; a narrow peak near 1 means collapse.",
         traces,
         layout=_layout("cosine similarity", "pairs"),
     )
@@ -152,7 +152,7 @@ def _loss(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | None:
     return _figure(
         "loss",
         "Learning curve: loss",
-        "As logged, a mean over the steps since the last point. Lower is better; losses of different objectives are not comparable.",
+        "The mean over the steps since the previous point. Lower is better; losses of different objectives are not comparable.",
         [_trace(name, colors, *zip(*points, strict=True), mode="lines+markers") for name, points in curves.items()],
         layout=_layout("step", "loss"),
     )

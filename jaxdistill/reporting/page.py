@@ -20,7 +20,7 @@ PAGE = "index.html"
 SHOWN_NEIGHBOURS = 5
 NOT_SHOWN: Mapping[str, str] = {
     "gold-0": "gold scores and similarities (--tasks=sts)",
-    "loss": "learning curves (of an export that lies in the folder of its run)",
+    "loss": "learning curves (of an export in the folder of its run)",
     "size": "score and size",
     "speed": "score and speed (--tasks=sts,speed)",
     "bytes": "score and bytes of a vector (--dims, --dtypes)",

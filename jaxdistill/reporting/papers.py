@@ -87,7 +87,7 @@ def cited(reference: str, option: str) -> Cited:
     known = rows()
     if reference not in known:
         raise InputError(
-            f"{option}={reference} is no row of {', '.join(papers())}; give PAPER:ROW, such as congen:tinybert-l4 "
+            f"{option}={reference} is not a row of {', '.join(papers())}; give PAPER:ROW, such as congen:tinybert-l4 "
             f"(docs/methods.md lists all).{did_you_mean(reference, list(known))}"
         )
     return known[reference]

@@ -156,7 +156,7 @@ def fresh(
         architecture = plain_architecture(old, "electra", layers=depth, **sizes)
         if architecture.pooler:
             raise InputError(
-                "pooling pooler does not go with an embedding width of its own: ELECTRA has no pooler; use cls."
+                "pooling pooler does not work with a separate embedding width: ELECTRA has no pooler; use cls."
             )
     else:
         # Layers take the template's first kinds; head widths are new, and there are as many key heads as query heads.

@@ -98,7 +98,7 @@ def claim_workdir(workdir: pathlib.Path, config: Config, *, write: bool) -> None
         refuse_other_training(flat(before), flat(config), workdir=str(workdir))
         if other := _changed(workdir / PARTS, part_digests(config), "these files"):
             raise InputError(
-                f"{other[0]} has changed since {workdir} was begun; undo the change or use another --workdir."
+                f"{other[0]} has changed since {workdir} was started; undo the change or use another --workdir."
             )
     elif workdir.exists() and any(path.name != LOCK and not is_unfinished(path) for path in workdir.iterdir()):
         raise InputError(f"{workdir} is not empty and not a workdir of this program; use another --workdir.")
@@ -117,14 +117,14 @@ def refuse_other_inputs(workdir: pathlib.Path, now: Mapping[str, str]) -> None:
         refuse_other_dev_score(workdir, read_note(workdir / INPUTS)[DEV_SCORE], now[DEV_SCORE])
     if other:
         raise InputError(
-            f"the {other[0]} has changed since {workdir} was begun; restore it, or give another --workdir."
+            f"the {other[0]} has changed since {workdir} was started; restore it, or give another --workdir."
         )
 
 
 def refuse_other_dev_score(workdir: pathlib.Path, before: str, now: str) -> NoReturn:
     """Raises `InputError`: the best checkpoint so far was chosen by a score that is no longer measured."""
     raise InputError(
-        f"{workdir} was begun with {before} as its dev score, which is {now} now; set or unset JAXDISTILL_DATA as it was then, "
+        f"{workdir} was started with {before} as its dev score, which is {now} now; set or unset JAXDISTILL_DATA as it was then, "
         "or give another --workdir. `python -m jaxdistill.evaluate` scores the export."
     )
 

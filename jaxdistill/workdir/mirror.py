@@ -104,7 +104,7 @@ def fetched_copy(workdir: str | Path) -> Path:
     bucket = Bucket(workdir)
     mirror = Mirror(bucket, _copy(bucket, fetched_folder()))
     if not mirror.fetch():
-        raise InputError(f"{bucket.address} is no workdir of a training: no run has published there.")
+        raise InputError(f"{bucket.address} is not the workdir of a training: no run has published there.")
     return mirror.folder
 
 
@@ -239,7 +239,7 @@ class Mirror:
         records = sorted(filter(NAME.fullmatch, names), reverse=True)
         if names and not records:
             raise InputError(
-                f"{self.bucket.address} holds {next(iter(names))} and is no workdir of this program; use another --workdir."
+                f"{self.bucket.address} holds {next(iter(names))} and is not a workdir of this program; use another --workdir."
             )
         return records
 
@@ -270,7 +270,7 @@ class Mirror:
             if not self._warned and isinstance(error, InUseError):
                 os.kill(os.getpid(), signal.SIGINT)  # the run saves and ends, and its last publication says why
             elif not self._warned:
-                log.warning("not published yet, the run goes on: %s", error)
+                log.warning("not published yet; the run continues: %s", error)
             self._warned = True
 
     def _fetch_file(self, name: str, state: str) -> None:

@@ -167,7 +167,7 @@ CASES = [
     Case(
         "a pickle that calls `os.system`",
         _model(_pickle(b"\x80\x02cos\nsystem\nU\x02ls\x85R.")),
-        says="asks for os.system, which is no tensor",
+        says="asks for os.system, which is not a tensor",
     ),
     Case(
         "a pickle with the memo index 2**31 - 1",

@@ -116,6 +116,6 @@ CASES = [
     Case("vectors in a damaged archive", _vectors(b"PK\x03\x04" + bytes(40)), says="is not a complete .npy file of numbers"),
     Case("`search --parts=own.py` again, after the reader in `own.py` has changed", _changed_reader, says=r" 1\.0000 +1 +rain *$", status=0),
     Case("old Mac line ends (CR)", _text("a.txt", b"".join(b"sentence %d\r" % n for n in range(400))), says="report:", status=0, left=("run/*",)),
-    Case("Thai without spaces, with a vocabulary of its own", _unknown_vocabulary, says="report:", status=0, left=("run/*",)),
+    Case("Thai without spaces, with its own vocabulary", _unknown_vocabulary, says="report:", status=0, left=("run/*",)),
     Case("a language that the tokenizer does not know", _unknown, says="does not know the text.*--config.data.max_unknown="),
 ]  # fmt: skip

@@ -173,13 +173,13 @@ CASES = [
     Case(
         "`encode` where the hidden folder for parts is the user's",
         _partial_is_the_users,
-        says="holds files that are no parts of this program",
+        says="holds files that are not parts of this program",
         quick=True,
     ),
     Case(
         "`encode --output=DIR/` where `DIR` holds files of the user",
         _output_is_the_users,
-        says="holds files that are no parts of this program",
+        says="holds files that are not parts of this program",
         quick=True,
     ),
     Case(

@@ -85,7 +85,7 @@ class Headed(Student):
             (max(self.dims, default=0) > width,
              f"student.dims={self.dims} goes beyond the student's vectors of {width} numbers."),
             (odd and self.vectors != "float" and is_packed(self.vectors),
-             f"student.vectors={self.vectors} packs 8 numbers into a byte, but {odd and odd[0]} is no multiple of 8; set "
+             f"student.vectors={self.vectors} packs 8 numbers into a byte, but {odd and odd[0]} is not a multiple of 8; set "
              "--config.student.vectors=int8, or, if it is one of student.dims, another width."),
         ])  # fmt: skip
 

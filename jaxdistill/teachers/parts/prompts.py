@@ -70,6 +70,6 @@ def check_roles(data: Data, models: Sequence[SentenceModel]) -> None:
     used = roles.used_roles(sentence_roles(data))
     if used and all(model.role_prompts[role] == model.prompt for role in used for model in models):
         raise InputError(
-            f"data.roles={data.roles} has no effect: neither teacher nor student has a prompt of its own for the role "
+            f"data.roles={data.roles} has no effect: neither teacher nor student has its own prompt for the role "
             f"{' or '.join(used)}; set --config.teacher.{used[0]}_prompt or --config.student.{used[0]}_prompt."
         )
