@@ -151,7 +151,7 @@ def test_the_command_writes_onnx_in_four_forms_and_a_table_of_what_they_cost(tmp
     card = (tmp_path / "out" / "README.md").read_text()
     assert "## Other runtimes" in card and "| sentence-transformers (torch) |" in card
     assert all(f"| onnx/{name} |" in card for name in files)
-    assert "take the mean of `last_hidden_state`" in card  # the head has an activation
+    assert "average `last_hidden_state`" in card  # the head has an activation
     marked = json.loads((tmp_path / "out" / "jaxdistill.json").read_text())["files"]
     assert {f"onnx/{name}" for name in files} <= marked.keys()
     small = exports.load_form(tmp_path / "out", "onnx/model.onnx")
