@@ -104,8 +104,8 @@ def _reported(given: argparse.Namespace, *, said: bool) -> int:
     for table in result_tables(measured | {paper["label"]: paper["scores"] for paper in outcome.content["papers"]}):
         print(as_text(table, width=160))
     if given.dims or given.dtypes:
-        sizes = {row["model"]: {"bytes a vector": row["vector_bytes"]} for row in outcome.content["models"]}
-        print(as_text(score_table(sizes, ["bytes a vector"], what="model", shown="{:,}".format), width=160))
+        sizes = {row["model"]: {"bytes per vector": row["vector_bytes"]} for row in outcome.content["models"]}
+        print(as_text(score_table(sizes, ["bytes per vector"], what="model", shown="{:,}".format), width=160))
     if given.postprocess:
         print(f"vectors transformed by {outcome.content['postprocess']}")
     if outcome.file and said:

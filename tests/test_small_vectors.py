@@ -313,7 +313,7 @@ def test_evaluate_scores_stored_vectors_against_their_bytes(model, text, tmp_pat
     rows = {row["model"]: row["vector_bytes"] for row in found.results["models"]}
     assert rows[f"{name} (16 float32)"] == 64 and rows[f"{name} (8 centred)"] == rows[f"{name} (8 binary)"] == 1
     assert len(rows) == len({tuple(scores.values()) for scores in found.scores.values()}) == 8
-    assert found.report is not None and "bytes a vector" in found.report.read_text(encoding="utf-8")
+    assert found.report is not None and "bytes per vector" in found.report.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "binary", "centred"])

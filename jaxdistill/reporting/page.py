@@ -181,7 +181,7 @@ def _cost_columns(entries: Sequence[Entry]) -> list[_Column]:
     columns = (
         _Column("parameters", "parameters", attrgetter("costs.parameters"), "{:,}".format, best=min),
         _Column("size", "weights (MB)", attrgetter("costs.size_bytes"), lambda size: f"{size / 1e6:.1f}", best=min),
-        _Column("vector", "bytes a vector", attrgetter("vector_bytes"), "{:,}".format, best=min),
+        _Column("vector", "bytes per vector", attrgetter("vector_bytes"), "{:,}".format, best=min),
         _Column("speed", "sentences/s", attrgetter("costs.sentences_per_s"), "{:,.0f}".format),
     )
     several = len({entry.vector_bytes for entry in entries} - {None}) > 1

@@ -83,7 +83,7 @@ def static_student(width: int, setting: Setting, model: SentenceModel) -> Senten
         dense=(),
         normalize=True,
     )
-    source = f"a table of {width} numbers a token of {model.source}"
+    source = f"a table of {width} numbers per token of {model.source}"
     return dataclasses.replace(
         bare,
         definition=definition,

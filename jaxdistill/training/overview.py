@@ -52,22 +52,22 @@ def print_overview(run: Run) -> dict[str, float]:
             f"run.sharding: a device holds {trained:.1%} of the trained parameters, {teacher:.1%} of the live teacher's"
         )
     reserved = (
-        f", {len(run.text.batches.reserved):,} kept out for queue and evaluation"
+        f", {len(run.text.batches.reserved):,} held out for the queue and evaluation"
         if len(run.text.batches.reserved)
         else ""
     )
     say(
-        f"training: {run.text.batches.training_rows:,} sentences{reserved}, {run.text.batches.steps_per_epoch:,} steps an epoch"
+        f"training: {run.text.batches.training_rows:,} sentences{reserved}, {run.text.batches.steps_per_epoch:,} steps per epoch"
     )
     shapes = "; ".join(" + ".join(map(str, shapes)) for shapes in run.text.batches.shapes)
     batches = [run.text.batches.batch_at(step) for step in range(PADDING_STEPS)]
     padding = np.mean([padding_share(batch) for batch in batches])
-    say(f"shapes a group: {shapes}; {padding:.1%} of token slots are padding")
+    say(f"rows x tokens per group: {shapes}; {padding:.1%} of token slots are padding")
     scores = teacher_scores(run)
     if scores:
         say("teacher's own dev scores: " + ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items()))
     memory, seconds = probe(run, batches[0])
-    say(f"memory: {memory / 2**20:,.0f} MiB a device (arguments and temporaries of a step)")
+    say(f"memory: {memory / 2**20:,.0f} MiB per device (arguments and temporaries of a step)")
     total = seconds * run.program.steps
     rate = run.text.batches.batch_size / seconds
     say(
