@@ -177,7 +177,7 @@ def test_kinds_of_student_and_teacher_of_ones_own(folder):
         (
             "teacher",
             {"kind": "FOLDER/loss.py:Halfway"},
-            "no frozen dataclass that extends teachers.parts.teacher.Teacher",
+            "not a frozen dataclass that extends teachers.parts.teacher.Teacher",
         ),
         (
             "student",

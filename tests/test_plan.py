@@ -127,7 +127,7 @@ def test_products_inside_a_shard_map_count_on_every_device(mesh):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("v5e", "no TPU slice. Did you mean v5e"),
+        ("v5e", "not a TPU slice. Did you mean v5e"),
         ("v7-8", "Allowed: v5e, v5p, v6e with a number"),
         ("v5e-7", "allowed: v5e-1, v5e-4, v5e-8"),
         ("v5p-4", "allowed: v5p-2, v5p-8, v5p-16"),
