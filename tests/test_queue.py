@@ -142,9 +142,8 @@ def test_losses_equal_the_plain_form_after_the_ring_has_wrapped(keys, queue_size
 
 
 @pytest.mark.parametrize(("platform", "size"), [("cpu", "BLOCK_ROWS"), ("gpu", "BLOCK_ROWS_OF_GPUS")])
-@pytest.mark.parametrize(
-    "blocks", [[2], [6, 2]]
-)  # of a device's 7 batches of 2 rows, 1 or 3 at a time, which leaves one
+# Of a device's 7 batches of 2 rows, 1 or 3 at a time, which leaves one.
+@pytest.mark.parametrize("blocks", [[2], [6, 2]])
 def test_the_size_of_blocks_does_not_matter(mesh, monkeypatch, platform, size, blocks):
     random = np.random.default_rng(1)
     queries, queue = 10 * unit_rows(random, 16, 2, 8), Ring(unit_rows(random, 7, 16, 8), jnp.int32(4))
