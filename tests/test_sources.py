@@ -8,13 +8,14 @@ import os
 import sys
 import tracemalloc
 
+import datasets
 import pyarrow
 import pyarrow.parquet
 import pytest
 
 from jaxdistill.checkpoints.locate import locate
 from jaxdistill.core import InputError
-from jaxdistill.data import hub, sources
+from jaxdistill.data import sources
 from jaxdistill.files import parts, reading
 
 ROWS = [("The cat sleeps.", "Die Katze schläft."), ('He said "no", twice', "Er sagte nein"), ("a\u2028b", "c\x0bd")]
@@ -302,8 +303,29 @@ def test_hub_sets_are_read_through_datasets(tmp_path):
     assert list(sources.read([f"hf:{tmp_path}:train[:1]:premise"])) == [("x",)]
 
 
+def test_only_the_columns_that_are_read_are_decoded_and_in_batches(monkeypatch):
+    images = [b"no image", b"neither"]
+    table = datasets.Dataset.from_dict({"a": ["x", "y"], "b": ["1", "2"], "image": images})
+    table = table.cast_column("image", datasets.Image())
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, split: table)
+    monkeypatch.setattr(datasets.Dataset, "__iter__", None)
+    assert list(sources.read(["hf:o/s:train:a"], {"text": "", "second": "b", "third": "a"})) == [
+        ("x", "1", "x"),
+        ("y", "2", "y"),
+    ]
+
+
+def test_no_other_column_of_a_hub_set_is_decoded(monkeypatch):
+    table = datasets.Dataset.from_dict({"a": ["x", "y"], "b": ["1", "2"], "image": [b"not one", b"nor this"]})
+    table = table.cast_column("image", datasets.Image())
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, split: table)
+    rows = list(sources.read(["hf:o/s:train:a"], {"text": "", "second": "b", "third": "a"}))
+    assert rows == [("x", "1", "x"), ("y", "2", "y")]
+
+
 def test_bytes_of_a_hub_set_are_text_or_one_clear_line(monkeypatch):
-    monkeypatch.setattr(hub, "_hf", lambda *_: ([{"a": "caf\u00e9".encode()}, {"a": b"\xff"}], ["a"]))
+    table = datasets.Dataset.from_dict({"a": ["caf\u00e9".encode(), b"\xff"]})
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, split: table)
     rows = sources.read(["hf:o/s:train:a"])
     assert next(rows) == ("caf\u00e9",)
     with pytest.raises(InputError, match="row 2: column 'a' has bytes that are not UTF-8"):
