@@ -32,6 +32,10 @@ DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPER
 """OS errors caused by the user's disk, reported as one line wherever they occur; other OS errors are bugs."""
 LOOKALIKES = {"\u2500": "-", "\u00d7": "x", "\u2026": "...", "\u2013": "-"}
 """ASCII substitutes for characters of tables and bars that a terminal's encoding lacks."""
+STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+"""Signals that ask a program to stop. Windows has no SIGHUP."""
+INTERRUPT_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGALRM") if hasattr(signal, name)]
+"""Ctrl-C, and the alarm that raises it again. Windows has no SIGALRM."""
 AFTER_CALLBACK_S = 0.05
 """Seconds after which an interrupt is raised again that Python has dropped."""
 BATCH_SIZE = 128
@@ -212,8 +216,8 @@ class Interrupts:
         """Exit status after the signal; 0 before one."""
         self._before: dict[int, Any] = {}
         if _is_main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+            for number in STOP_SIGNALS:
+                if number.name == "SIGHUP" and signal.getsignal(number) == signal.SIG_IGN:
                     continue  # nohup
                 self._before[number] = signal.signal(number, self._ask)
         return self
@@ -234,8 +238,8 @@ class Interrupts:
 def _one_interrupt() -> Iterator[None]:
     """Raises KeyboardInterrupt on the first Ctrl-C even if a library converts it, and again if Python drops it, as in JAX's
     garbage collector callback. Exits at once on the second."""
-    first, alarm, dropped = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGALRM), sys.unraisablehook
-    if first == signal.SIG_IGN or not _is_main_thread():
+    before, dropped = {number: signal.getsignal(number) for number in INTERRUPT_SIGNALS}, sys.unraisablehook
+    if before[signal.SIGINT] == signal.SIG_IGN or not _is_main_thread():
         yield
         return
     came = False
@@ -248,13 +252,13 @@ def _one_interrupt() -> Iterator[None]:
 
     def raise_again_or_tell(told: Any) -> None:
         if issubclass(told.exc_type, KeyboardInterrupt):
-            signal.setitimer(signal.ITIMER_REAL, AFTER_CALLBACK_S)
+            _set_alarm(AFTER_CALLBACK_S)
         # TensorStore ends some reads of a damaged checkpoint late.
         elif "Event loop is closed" not in str(told.exc_value):
             dropped(told)
 
-    signal.signal(signal.SIGINT, interrupt)
-    signal.signal(signal.SIGALRM, interrupt)
+    for number in before:
+        signal.signal(number, interrupt)
     sys.unraisablehook = raise_again_or_tell
     try:
         yield
@@ -263,10 +267,16 @@ def _one_interrupt() -> Iterator[None]:
             raise KeyboardInterrupt from error
         raise
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGINT, first)
-        signal.signal(signal.SIGALRM, alarm)
+        _set_alarm(0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         sys.unraisablehook = dropped
+
+
+def _set_alarm(seconds: float) -> None:
+    """Raises SIGALRM after so many seconds, or never after 0; does nothing on Windows."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def _is_main_thread() -> bool:

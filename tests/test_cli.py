@@ -164,6 +164,19 @@ def test_nohup_is_respected():
         signal.signal(signal.SIGHUP, before)
 
 
+def test_programs_run_and_stop_without_the_signals_that_windows_lacks():
+    code = (
+        "import signal\ndel signal.SIGHUP, signal.SIGALRM, signal.setitimer\n"
+        "from jaxdistill.cli import Interrupts, run\n"
+        "def main(_):\n"
+        "    with Interrupts() as interrupts: signal.raise_signal(signal.SIGTERM)\n"
+        "    print(interrupts.status)\n"
+        "run(main)\n"
+    )
+    ended = python("-c", code, capture_output=True)
+    assert (ended.stdout, ended.stderr) == (f"{AGAIN}\n", "")
+
+
 def test_what_a_terminal_cannot_show_has_lookalikes(tmp_path):
     code = "from jaxdistill import cli; cli.run(lambda _: print('──── 3 × 4… 日'))"
     done = python("-c", code, capture_output=True, path="", cwd=tmp_path)
