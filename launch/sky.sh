@@ -40,4 +40,4 @@ case $gpus in
 esac
 checked elsewhere "$@"
 needs sky "run pip install 'skypilot[gcp]>=0.11.2'."
-run sky jobs launch launch/sky.yaml --gpus="$gpus" "${options[@]}" --env EXTRA="$extra" --env ARGUMENTS="$(quoted "$@")"
+run sky jobs launch launch/sky.yaml --gpus="$gpus" ${options[@]+"${options[@]}"} --env EXTRA="$extra" --env ARGUMENTS="$(quoted "$@")"

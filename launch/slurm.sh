@@ -72,4 +72,4 @@ esac
 [ "$gpus" = 0 ] || options+=(--gpus-per-node="$gpus") # not --gpus-per-task: JAX takes each task's GPU from all of the node's
 checked here "$@"
 needs sbatch "start this on a login node of the cluster."
-run sbatch --nodes="$nodes" --ntasks-per-node="$tasks" "${options[@]}" launch/slurm.sh --job_with_restarts="$restarts" "$@"
+run sbatch --nodes="$nodes" --ntasks-per-node="$tasks" ${options[@]+"${options[@]}"} launch/slurm.sh --job_with_restarts="$restarts" "$@"

@@ -31,6 +31,18 @@ TRAINING = ["--config=configs/congen.py:minilm-l3", "--config.data.text=my texts
 IN_BUCKET = [TRAINING[0], "--config.data.text=gs://mine/my texts/*.gz", "--workdir=gs://mine/runs/l3"]
 
 
+SINCE_BASH_4 = r"mapfile|readarray|(declare|local) -[An]|coproc|wait -n|&>>|\|&|\$\{\w+(,|\^|@)|\[-\d"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "launch").glob("*.sh")), ids=lambda path: path.name)
+def test_a_script_keeps_to_the_bash_3_2_of_macos(path):
+    code = path.read_text()
+    assert not re.search(SINCE_BASH_4, code)
+    may_be_empty = set(re.findall(r"\b(\w+)=\(\)", code))
+    unguarded = set(re.findall(r'(?<!\+)"\$\{(\w+)\[@\]\}"', code))
+    assert not may_be_empty & unguarded, 'under `set -u`, it fails on an empty array: ${a[@]+"${a[@]}"}'
+
+
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     """A folder with stand-ins in PATH, which note their arguments in `commands`; `status` is a training's exit status."""
