@@ -5,6 +5,7 @@ import codecs
 import contextlib
 import difflib
 import errno
+import glob
 import io
 import os
 import pathlib
@@ -38,6 +39,13 @@ INTERRUPT_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGALRM") if 
 """Ctrl-C, and the alarm that raises it again. Windows has no SIGALRM."""
 AFTER_CALLBACK_S = 0.05
 """Seconds after which an interrupt is raised again that Python has dropped."""
+LIBTPU_WITHOUT_TPU = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-8",  # any will do: `--compile_for` names the slice
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
+"""Environment variables without which libtpu, where it is installed, looks for a TPU, warns, and allows one process at a time."""
 BATCH_SIZE = 128
 """Default batch size of programs that run a model, in sentences of 32 tokens."""
 
@@ -366,6 +374,8 @@ def _run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> Non
     """Calls `main` and translates its exceptions."""
     try:
         with _one_interrupt():
+            if not (glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*")):  # no TPU
+                os.environ.update(LIBTPU_WITHOUT_TPU | os.environ)
             keep_compiled()
             memory.keep_freed()
             _refuse_undecodable(arguments)

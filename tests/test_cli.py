@@ -1,5 +1,6 @@
 """What all programs do alike: addresses refused, closed pipes outlived, signals answered, useless folders refused."""
 
+import importlib.util
 import os
 import pathlib
 import re
@@ -175,6 +176,14 @@ def test_programs_run_and_stop_without_the_signals_that_windows_lacks():
     )
     ended = python("-c", code, capture_output=True)
     assert (ended.stdout, ended.stderr) == (f"{AGAIN}\n", "")
+
+
+def test_libtpu_prints_nothing_where_there_is_no_tpu():
+    """It is installed for `--compile_for`, and JAX tries it first unless JAX_PLATFORMS is set."""
+    variables = {name: value for name, value in environment().items() if not name.startswith(("JAX_PLATFORMS", "TPU_"))}
+    command = [sys.executable, "-m", "jaxdistill.main", "--version"]
+    ended = subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert importlib.util.find_spec("libtpu") and "TPU" not in ended.stderr
 
 
 def test_what_a_terminal_cannot_show_has_lookalikes(tmp_path):

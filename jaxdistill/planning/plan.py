@@ -15,7 +15,7 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
-from jaxdistill.cli import did_you_mean
+from jaxdistill.cli import LIBTPU_WITHOUT_TPU, did_you_mean
 from jaxdistill.cluster.chips import CHIPS, Chip
 from jaxdistill.cluster.mesh import make_mesh
 from jaxdistill.config import Config, RunOptions
@@ -49,14 +49,7 @@ class Slice:
         """A mesh of the slice's devices, for compiling only; raises `InputError` without the TPU compiler."""
         if not importlib.util.find_spec("libtpu"):
             raise InputError(f"--compile_for={self.name} needs the TPU compiler: pip install libtpu. It needs no TPU.")
-        # Without these variables, libtpu looks for a TPU, warns, and allows one process at a time.
-        for name, value in (
-            ("TPU_SKIP_MDS_QUERY", "1"),
-            ("TPU_WORKER_HOSTNAMES", "localhost"),
-            ("TPU_ACCELERATOR_TYPE", "v5litepod-8"),  # any will do: the topology below counts
-            ("ALLOW_MULTIPLE_LIBTPU_LOAD", "1"),
-        ):
-            os.environ.setdefault(name, value)
+        os.environ.update(LIBTPU_WITHOUT_TPU | os.environ)
         from jax.experimental import topologies
 
         devices = topologies.get_topology_desc(platform="tpu", topology_name=self.topology).devices
