@@ -303,18 +303,6 @@ def test_hub_sets_are_read_through_datasets(tmp_path):
     assert list(sources.read([f"hf:{tmp_path}:train[:1]:premise"])) == [("x",)]
 
 
-def test_only_the_columns_that_are_read_are_decoded_and_in_batches(monkeypatch):
-    images = [b"no image", b"neither"]
-    table = datasets.Dataset.from_dict({"a": ["x", "y"], "b": ["1", "2"], "image": images})
-    table = table.cast_column("image", datasets.Image())
-    monkeypatch.setattr(datasets, "load_dataset", lambda *_, split: table)
-    monkeypatch.setattr(datasets.Dataset, "__iter__", None)
-    assert list(sources.read(["hf:o/s:train:a"], {"text": "", "second": "b", "third": "a"})) == [
-        ("x", "1", "x"),
-        ("y", "2", "y"),
-    ]
-
-
 def test_no_other_column_of_a_hub_set_is_decoded(monkeypatch):
     table = datasets.Dataset.from_dict({"a": ["x", "y"], "b": ["1", "2"], "image": [b"not one", b"nor this"]})
     table = table.cast_column("image", datasets.Image())
