@@ -145,9 +145,7 @@ def _swept(options: argparse.Namespace, given: Sequence[str], grid: Any = None) 
 
 def _parser() -> Parser:
     lines = [f"  {name}: {first_line(load_config_module(path))}" for name, path in studies().items()]
-    parser = Parser(
-        prog="python -m jaxdistill.sweep", description=__doc__, epilog="\n".join(["studies:", *lines] if lines else [])
-    )
+    parser = Parser(prog="python -m jaxdistill.sweep", description=__doc__, epilog="\n".join(["studies:", *lines]))
     add = parser.add_argument
     add("--config", default="", help="FILE[:PRESET], or several separated by commas; default: the study's")
     add("--grid", default="", help="study file, name of a study, or 'option=value,value;option=...'")

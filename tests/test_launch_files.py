@@ -10,6 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 
 import pytest
 import yaml
@@ -91,6 +92,7 @@ def test_the_container_takes_what_exists_and_ends_as_a_plain_user():
     copied = [rest.split()[:-1] for word, rest in steps if word == "COPY" and "--from" not in rest]
     sources = set(itertools.chain.from_iterable(copied))
     assert all((ROOT / source).exists() for source in sources)
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["readme"] in sources
     sent = (ROOT / "launch" / "Dockerfile.dockerignore").read_text().splitlines()
     assert {line[1:] for line in sent if line.startswith("!")} == sources
     assert [rest for word, rest in steps if word == "USER"][-1] not in ("root", "0")
