@@ -167,19 +167,14 @@ def test_nohup_is_respected():
 
 def test_programs_run_and_stop_without_the_signals_that_windows_lacks():
     code = (
-        "import signal\ndel signal.SIGHUP, signal.SIGALRM, signal.setitimer\n"
-        "from jaxdistill.cli import Interrupts, run\n"
-        "def main(_):\n"
-        "    with Interrupts() as interrupts: signal.raise_signal(signal.SIGTERM)\n"
-        "    print(interrupts.status)\n"
-        "run(main)\n"
+        "import signal; del signal.SIGHUP, signal.SIGALRM, signal.setitimer; from jaxdistill.cli import Interrupts, run\n"
+        "with Interrupts() as interrupts: run(lambda _: signal.raise_signal(signal.SIGTERM)); print(interrupts.status)\n"
     )
     ended = python("-c", code, capture_output=True)
     assert (ended.stdout, ended.stderr) == (f"{AGAIN}\n", "")
 
 
 def test_libtpu_prints_nothing_where_there_is_no_tpu():
-    """It is installed for `--compile_for`, and JAX tries it first unless JAX_PLATFORMS is set."""
     variables = {name: value for name, value in environment().items() if not name.startswith(("JAX_PLATFORMS", "TPU_"))}
     command = [sys.executable, "-m", "jaxdistill.main", "--version"]
     ended = subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
