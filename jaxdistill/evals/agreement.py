@@ -5,15 +5,19 @@ teacher's k nearest sentences that are among the student's k nearest, where each
 Neither needs labels, and the models may differ in width and tokenizer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.evals.evaluation import Evaluation, Shown
-from jaxdistill.evals.similarity import similarities, spearman, unit_rows, vectors_of_pairs
+from jaxdistill.data.sources import read
+from jaxdistill.evals.evaluation import Absent, Evaluation, Model, Shown, Sources, Unit
+from jaxdistill.evals.similarity import similarities, spearman, unit_rows, unit_vectors, vectors_of_pairs
 from jaxdistill.ops.nearest import nearest_others, overlap
 
 METRIC = "agreement/spearman"
@@ -25,6 +29,12 @@ METRICS = {
     RECALLS[10]: "teacher's ten nearest found",
 }
 """Maps metrics to the headings of reports."""
+SEED = 0
+"""Seed of the random pairs of a text in `evaluate`."""
+PROTOCOL = (
+    "each distinct sentence compared with all others by cosine: share of the teacher's nearest 1 and 10 that the model finds; "
+    "Spearman of the two models' cosines over pairs of a sentence with the teacher's nearest and with a random one"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,4 +121,21 @@ def neighbouring_pairs(sentences: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(sentences[::2]), list(sentences[1::2])
 
 
-EVALUATION = Evaluation(scores=("agreement",), shown=Shown(dev_headings=METRICS))
+def _units(sources: Sources) -> Iterable[Unit | Absent]:
+    run = partial(_values, sources.text)
+    if sources.text:
+        yield Unit(name="agreement", protocol=PROTOCOL, files=sources.text, run=run, asks=("teacher",))
+    else:
+        yield Absent("task agreement needs --text=FILE with sentences and --teacher=MODEL; give both.")
+
+
+def _values(files: Sequence[Path], model: Model) -> dict[str, Any]:
+    assert model.teacher is not None  # the unit asks for it
+    sentences = list(dict.fromkeys(text for (text,) in read(list(map(str, files))) if text.strip()))
+    vectors = dict(zip(sentences, unit_vectors(model.teacher, sentences), strict=True))
+    return {"scores": dict(held_out_task(vectors, seed=SEED)(model.embed))}
+
+
+EVALUATION = Evaluation(
+    group="agreement", scores=("agreement",), units=_units, shown=Shown(measure="agreement × 100", dev_headings=METRICS)
+)
