@@ -210,16 +210,16 @@ def train_all(planned: Sequence[Point], folder: pathlib.Path, report: Mapping[st
     folder.mkdir(parents=True, exist_ok=True)
     comparison.write_sweep(report, rows, folder)
     for number, (point, row) in enumerate(zip(planned, rows, strict=True), start=1):
-        print(f"point {number} of {len(planned)}: {point.shown}", end=" ... ", flush=True)
         reuse_stages(point, planned[: number - 1], folder)
-        begun, before = time.monotonic(), scores(point, folder)
+        begun, before, log = time.monotonic(), scores(point, folder), folder / f"{point.name}.log"
+        log_note = "" if before else f", log {log}"
+        print(f"point {number} of {len(planned)}: {point.shown}{log_note}", end=" ... ", flush=True)
         row["status"] = 0 if before else train_point(point, folder)
         if result := before or scores(point, folder):
             row |= result
             for stage in stage_folders(point, folder):
                 drop_checkpoints(stage)
         if row["status"]:
-            log = folder / f"{point.name}.log"
             row["failure"] = f"failed with status {row['status']}: {last_line(log)} (see {log})"
         took = "done before" if before else f"{(time.monotonic() - begun) / 60:.1f} minutes"
         print(row["failure"] or f"{hundred(row['score'])} ({took})")

@@ -302,11 +302,9 @@ def test_a_sweep_that_was_stopped_ends_with_table_plot_and_numbers(finished):
         assert row["metric"] == "agreement/spearman"
         assert row["score"] == results["scores"]["student after"]["agreement/spearman"]
         shown = f"{100 * row['score']:.2f}"
-        assert (
-            f"point {number} of 2: objective.alpha={row['options']['objective.alpha']} run.seed=0 ... {shown} (" in out
-        )
-        assert f" {shown} |" in tabulated
-        assert f"step {STEPS}:" in (folder / "sweep" / f"{row['point']}.log").read_text()
+        alpha, log = row["options"]["objective.alpha"], folder / "sweep" / f"{row['point']}.log"
+        assert f"point {number} of 2: objective.alpha={alpha} run.seed=0, log {log} ... {shown} (" in out
+        assert f" {shown} |" in tabulated and f"step {STEPS}:" in log.read_text()
     assert (folder / "sweep" / "sweep.png").read_bytes()[:4] == b"\x89PNG"
 
 
@@ -372,7 +370,8 @@ def test_a_point_that_fails_is_told_and_the_others_stay(finished):
     out, status = swept(arguments(folder, f"--grid={study}"))
     assert status == sweep.POINT_FAILED
     said = "failed with status 2: error: student.dims=(999,) goes beyond the student's vectors"
-    assert f"point 1 of 3: objective.alpha=1.0 student.dims=[999] run.seed=0 ... {said}" in out
+    assert f"point 1 of 3: objective.alpha=1.0 student.dims=[999] run.seed=0, log {folder / 'sweep'}" in out
+    assert f".log ... {said}" in out
     assert out.count("(done before)") == 2
     failed, *others = report_of(folder)["points"]
     assert (failed["status"], failed["score"]) == (2, None) and all(row["score"] for row in others)
