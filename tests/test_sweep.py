@@ -158,14 +158,26 @@ def test_csv_has_scores_and_means_and_latex_a_line_for_each_choice_of_options():
     )
 
 
+def test_differences_are_paired_by_seed_with_an_interval_by_hand():
+    """Differences of 10, 7 and 13 points have the mean 10 and the deviation 3; Student's t of two degrees is 4.3027."""
+    scores = {(0, "x"): (0.8, 0.84, 0.82), (1, "x"): (0.9, 0.91, 0.95), (0, "y"): (0.9,), (1, "y"): (0.9, 0.91, None)}
+    rows = [row({"a": a, "b": b}, *seed) for (a, b), values in scores.items() for seed in enumerate(values)]
+    begin, half = "pairs/spearman × 100, a=1", 4.3027 * 3 / 3**0.5
+    assert comparison.difference_lines(rows) == [
+        f"{begin}, b=x against a=0: +10.00, 95 % interval {10 - half:+.2f} to {10 + half:+.2f} (paired by seed: 0, 1, 2)",
+        f"{begin}, b=y against b=x: +0.00, 95 % interval +0.00 to +0.00 (paired by seed: 0, 1)",
+    ]
+    assert comparison.difference_lines([*rows, rows[0] | {"metric": "pairs/auc"}]) == []
+
+
 def test_lines_of_the_plot_are_the_choices_of_the_other_options():
     several = [row({"a": a, "b": b}, 0, 0.1 * a + (b == "y")) for b in "xy" for a in (1, 2)]
     assert comparison.score_lines(several) == {
-        "b=x": [(1, 0.1, 0.0), (2, 0.2, 0.0)],
-        "b=y": [(1, 1.1, 0.0), (2, 1.2, 0.0)],
+        "b=x": [(1, {0: 0.1}), (2, {0: 0.2})],
+        "b=y": [(1, {0: 1.1}), (2, {0: 1.2})],
     }
     decided = [row({"model": "big", "pooling": "cls"}, 0, 0.5), row({"model": "small", "pooling": "mean"}, 0, 0.4)]
-    assert comparison.score_lines(decided) == {"": [("big", 0.5, 0.0), ("small", 0.4, 0.0)]}
+    assert comparison.score_lines(decided) == {"": [("big", {0: 0.5}), ("small", {0: 0.4})]}
 
 
 @pytest.mark.parametrize(
