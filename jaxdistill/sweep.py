@@ -6,7 +6,7 @@
     --grid='objective.queue_size=64,2048;optimizer.learning_rate=1e-4,5e-4'
 
 --config.SECTION.OPTION=VALUE applies to every point. Running the same command again resumes the sweep; points and seeds
-may be added. The workdir gets a table (sweep.md, sweep.csv, sweep.tex), the numbers (sweep.json) and a plot
+may be added. The workdir gets a table (sweep.md, sweep.csv), the numbers (sweep.json) and a plot
 (sweep.png). Each point has its own log and workdir. Stages with the same options as an earlier point's, after the same stages, are
 not trained again: the workdir links to them. The checkpoints of a finished point are removed; its export holds the best
 student.

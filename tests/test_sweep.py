@@ -139,23 +139,12 @@ def test_the_table_has_a_line_for_each_point_and_means_once():
     ]
 
 
-def test_csv_has_scores_and_means_and_latex_a_line_for_each_choice_of_options():
+def test_csv_has_scores_and_means():
     first, *_, failed, unborn = csv.DictReader(comparison.sweep_csv(ROWS).splitlines())
     assert (first["a"], first["seed"], first["metric"], first["score"]) == ("0", "0", "pairs/spearman", "0.8")
     assert float(first["score_mean"]) == pytest.approx(0.82) and first["sts_average_sd"] == "0.0"
     assert (failed["status"], failed["score"], failed["score_mean"]) == ("2", "", "0.9")
     assert (unborn["status"], unborn["score_mean"]) == ("", "")
-    seeds = [row({"config": "x_y:50%"}, seed, score) for seed, score in enumerate((0.8, 0.81, None))]
-    assert comparison.sweep_tex(seeds) == (
-        "\\begin{tabular}{lrr}\n\\toprule\n"
-        "config & seeds & pairs/spearman $\\times$ 100 \\\\\n\\midrule\n"
-        "x\\_y:50\\% & 2 & 80.50 $\\pm$ 0.71 \\\\\n"
-        "\\bottomrule\n\\end{tabular}\n"
-    )
-    assert (
-        "a\\b~{}^&#$".translate(comparison.IN_LATEX)
-        == r"a\textbackslash{}b\textasciitilde{}\{\}\textasciicircum{}\&\#\$"
-    )
 
 
 def test_differences_are_paired_by_seed_with_an_interval_by_hand():

@@ -1,4 +1,4 @@
-"""Summarises a sweep: means over seeds, and its points as a table, CSV, LaTeX and a plot."""
+"""Summarises a sweep: means over seeds, and its points as a table, CSV and a plot."""
 
 import csv
 import io
@@ -25,10 +25,6 @@ run), `failure` (a line), `metric`, and, in [-1, 1], the best `score` by that me
 SCORES = ("score", "sts_average")
 LOG_AXIS_FROM = 20
 """An axis of values above 0 is logarithmic if the largest is more than this many times the smallest."""
-IN_LATEX = str.maketrans({letter: f"\\{letter}" for letter in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "×": r"$\times$",
-})  # fmt: skip
-"""Maps characters that LaTeX reads as commands, or that some fonts lack, to LaTeX code that prints them (`str.translate`)."""
 
 
 def means(rows: Sequence[Row]) -> list[Row]:
@@ -142,20 +138,6 @@ def sweep_csv(rows: Sequence[Row]) -> str:
     return text.getvalue()
 
 
-def sweep_tex(rows: Sequence[Row]) -> str:
-    """A LaTeX table for the package booktabs: one line per choice of options, with means and deviations over the seeds
-    that did not fail."""
-    names, options = shown_scores(rows), list(rows[0]["options"])
-    lines = [[*options, "seeds", *(heading(name, rows) for name in names)]]
-    for summary, group in zip(means(rows), _groups(rows), strict=True):
-        scored = sum(row["score"] is not None for row in group)
-        lines.append([*summary["options"].values(), scored, *(mean_text(summary[name]) for name in names)])
-    head, *body = [" & ".join(str(cell).translate(IN_LATEX) for cell in line) + r" \\" for line in lines]
-    columns = "l" * len(options) + "r" * (1 + len(names))
-    begin = rf"\begin{{tabular}}{{{columns}}}"
-    return "\n".join([begin, r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
-
-
 def hundred(score: float | None) -> str:
     """A score × 100 as text; `-` for a missing one."""
     return "-" if score is None else hundredfold(score)
@@ -245,15 +227,14 @@ def write_sweep(report: Mapping[str, Any], rows: Sequence[Row], folder: pathlib.
 
 
 def show_sweep(report: Mapping[str, Any], rows: Sequence[Row], folder: pathlib.Path) -> None:
-    """Prints the table, differences and failures, writes `sweep.md`, `.csv` and `.tex`, and draws the plot if there is a score."""
+    """Prints the table, differences and failures, writes `sweep.md` and `.csv`, and draws the plot if there is a score."""
     failures = [f"{row['point']} {row['failure']}" for row in rows if row["failure"]]
     tabulated, differences = as_text(sweep_table(rows, box=MARKDOWN), width=1000).strip(), difference_lines(rows)
     parts = [f"`{report['command']}`", tabulated, "s.d.: over seeds, n - 1.", *differences, *failures]
     write_atomic(folder / "sweep.md", "\n\n".join(parts) + "\n")
     write_atomic(folder / "sweep.csv", sweep_csv(rows))
-    write_atomic(folder / "sweep.tex", sweep_tex(rows))
     print("\n".join([as_text(sweep_table(rows), width=160), *differences, *failures]))
-    print(f"table: {folder / 'sweep.md'}, sweep.csv and sweep.tex; numbers: {folder / 'sweep.json'}")
+    print(f"table: {folder / 'sweep.md'} and sweep.csv; numbers: {folder / 'sweep.json'}")
     if any(row["score"] is not None for row in rows):
         sweep_plot(rows, folder / "sweep.png", title=folder.resolve().name)
         print(f"plot: {folder / 'sweep.png'}")
