@@ -12,10 +12,9 @@ from jaxdistill.candidates import (
     Candidate,
     Others,
     candidate_of,
-    index_model_of,
     model_of,
+    others_of,
     postprocessing_of,
-    reranker_of,
 )
 from jaxdistill.cluster import processes
 from jaxdistill.core import InputError
@@ -119,13 +118,14 @@ def scored(given: argparse.Namespace, own: InMemory, loaded: Mapping[str, Embedd
     postprocessing = postprocessing_of(given, plan.units)
     cited = [papers.cited(reference, "--paper") for reference in given.paper]
     precision = dtype_of(given.precision).name
-    others = Others(index_model_of(given, precision), reranker_of(given.reranker, precision))
+    others = others_of(given, postprocessing, loaded, plan.units)
     specs = list(dict.fromkeys([*filter(None, [given.teacher]), *given.model]))
     evaluated, unloaded = [], {}
     for spec in specs:
         try:
             with processes.agreed() as facts:
-                candidate = candidate_of(spec, given, postprocessing, loaded)
+                teacher = others.teacher if spec == given.teacher else None
+                candidate = teacher or candidate_of(spec, given, postprocessing, loaded)
                 facts[spec] = candidate.digest() if processes.count() > 1 else ""
             asked = forms if spec in given.model else [None]
             evaluated += _scored_in(asked, candidate, plan.units, others, batch_size=given.batch_size)
@@ -141,9 +141,8 @@ def scored(given: argparse.Namespace, own: InMemory, loaded: Mapping[str, Embedd
         "seed": probe.SEED,
         "data": given.data or ("Hugging Face hub" if any(map(_is_of_hub, plan.units)) else ""),
         "sets": {option: spec for option in options.TASK_OF if (spec := getattr(given, option))} | own.described(),
-        "index_model": given.index_model,
+        **{name: getattr(given, name) for name in ("index_model", "reranker", "teacher")},
         "index_model_reading": others.index.reading()[0] if others.index else {},
-        "reranker": given.reranker,
         "reranker_reading": others.reranker.reading()[0] if others.reranker else {},
         "precision": precision,
         "postprocess": str(postprocessing),

@@ -353,6 +353,7 @@ def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):
     assert documents.mean_ndcg(on_test, embed).keys() == {"retrieval-test/ndcg@10"}
     assert suite.headings(["retrieval-dev/ndcg@10"]) == {"retrieval-dev/ndcg@10": "retrieval dev, nDCG@10"}
     assert dev.held_out_rows(Evals(retrieval=sets), rows=1000) == 0
+    assert dev.held_out_rows(Evals(retrieval=sets, best="agreement/recall@10"), rows=1000) == 100
     assert tasks[chosen](Reranker()) == {}
     with pytest.raises(InputError, match="student.kind=cross_encoder is a cross-encoder; leave it out"):
         dev.read_own_sets(replace(config, student=CrossEncoder()))

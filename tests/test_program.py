@@ -70,6 +70,9 @@ def test_a_run_ends_with_an_export_a_table_and_a_plot(finished):
     results = json.loads((workdir / "results.json").read_text())
     assert results["last_step"] == 20 and results["best_metric"] == "agreement/spearman"
     assert re.search(r"student after +paper +\n", out) and "agreement with the teacher" in out
+    for metric, row in (("agreement/recall@1", "nearest sentence found"), ("agreement/recall@10", "ten nearest found")):
+        shown = " +".join(f"{100 * scores[metric]:.2f}" for scores in results["scores"].values())
+        assert re.search(rf"{row} \(%\) +{shown} ", out) and row in (workdir / "report.html").read_text()
     assert set(series(workdir, "vectors/rank")) == {0, 5, 10, 15, 20} and "collapse" not in out + err
     assert "estimated time" in out and "teacher's own dev scores" in out
     assert "sentences/s" in err  # the progress bar
@@ -87,7 +90,7 @@ def test_a_run_ends_with_a_report_of_what_it_has_evaluated(finished):
     page = (workdir / "report.html").read_text()
     drawn = drawn_in(workdir / "report.html")
     assert set(drawn) == {"gold-0", "gold-1", "gold-2", "similarities", "loss", "dev", "size", "speed"}
-    assert drawn["loss"] == [20] and drawn["dev"] == [5] and len(drawn["size"]) == 3
+    assert drawn["loss"] == [20] and drawn["dev"] == [5, 5, 5] and len(drawn["size"]) == 3
     assert drawn["gold-2"] == [512] and "among 256 sentences of the training text" in page
     assert f"report: {workdir / 'report.html'}" in out and "chosen by agreement/spearman</dd>" in page
     assert "paper, congen:bert-mini" in page

@@ -10,7 +10,7 @@ from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.evals import auc, bitext, dev_metric, entity, neighbours, transfer
 from jaxdistill.evals.pairs import GradedPairs
-from jaxdistill.ops.nearest import nearest
+from jaxdistill.ops.nearest import nearest, nearest_others
 from jaxdistill.students.cross_encoder import CrossEncoder
 from jaxdistill.training.setup.dev import read_own_sets
 
@@ -100,6 +100,11 @@ def test_neighbours_by_hand():
     assert examples[1]["found"][0] == [pytest.approx(np.cos(np.deg2rad(4)), abs=1e-4), "queen"]
     assert scores["nearest/cosine@1"] == pytest.approx(np.cos(np.deg2rad(4)), abs=1e-6)
     assert list(scores) == ["nearest/cosine@1", "nearest/cosine@5", "nearest/cosine@10"]
+
+
+def test_equal_vectors_are_neighbours_in_their_order():
+    cosines, rows = nearest_others(same := np.float32([[1, 0], [2, 0], [3, 0], [0, 1]]), same, count=2)
+    assert rows.tolist() == [[1, 2], [0, 2], [0, 1], [0, 1]] and cosines.tolist() == [[1, 1], [1, 1], [1, 1], [0, 0]]
 
 
 def test_the_overlap_with_the_index_model_is_1_for_itself():

@@ -13,7 +13,7 @@ from jaxdistill.evals import agreement, pairs, sts
 from jaxdistill.evals import dev_metric as select
 from jaxdistill.evals.similarity import cosines, spearman, unit_vectors
 
-from eval_cases import sts_scores, write
+from eval_cases import on_a_circle, sts_scores, write
 
 ROWS = [
     ("4.5", "a cat sleeps on the mat", "a cat naps on the mat"),
@@ -201,7 +201,7 @@ def test_the_teacher_agrees_with_itself_and_a_rotated_teacher_too():
     _, first, second = zip(*ROWS, strict=True)
     task = agreement.agreement_task(bag_of_words, first, second)
     rotation = np.linalg.qr(np.random.default_rng(1).normal(size=(32, 32)))[0]
-    assert task(bag_of_words) == pytest.approx({"agreement/spearman": 1.0})
+    assert task(bag_of_words) == pytest.approx({"agreement/spearman": 1.0, "agreement/recall@1": 1.0})
     assert task(lambda s: bag_of_words(s) @ rotation)["agreement/spearman"] == pytest.approx(1.0)
     assert task(lambda s: bag_of_words(s)[:, :2])["agreement/spearman"] < 0.999
 
@@ -231,6 +231,24 @@ def test_agreement_with_held_out_vectors_equals_agreement_with_the_live_teacher(
         agreement.held_out_task({"alone": np.ones(3)}, seed=0)
 
 
+def test_recall_of_the_teachers_neighbours_by_hand():
+    """Twelve sentences at 0, 1, 3, 6 and so on to 66 degrees; the student swaps the last two, at 55 and 66."""
+    names = [f"s{number}" for number in range(12)]
+    angles = [number * (number + 1) / 2 for number in range(12)]
+    teacher = on_a_circle(dict(zip(names, angles, strict=True)))
+    student = on_a_circle(dict(zip(names, [*angles[:10], 66, 55], strict=True)))
+    # The nearest of s10 is s9 and becomes s11, that of s11 is s10 and becomes s9. Ten of eleven others are all but the
+    # farthest, which is s11 for s0 to s7 and becomes s10; for the others it stays s0.
+    by_hand = {"agreement/recall@1": 10 / 12, "agreement/recall@10": 1 - 8 * 0.1 / 12}
+    tasks = (
+        agreement.held_out_task(dict(zip(names, teacher(names), strict=True)), seed=0),
+        agreement.agreement_task(teacher, [*names, *names], [*names[1:], *names, "s0"]),  # each sentence four times
+    )
+    for task in tasks:
+        assert {name: task(student)[name] for name in by_hand} == pytest.approx(by_hand)
+        assert task(teacher) == pytest.approx(dict.fromkeys(agreement.METRICS, 1.0))
+
+
 def test_neighbouring_sentences_are_pairs_and_an_odd_one_is_an_error():
     assert agreement.neighbouring_pairs(["a", "b", "c", "d"]) == (["a", "c"], ["b", "d"])
     with pytest.raises(InputError, match="3 sentences.*even number"):
@@ -248,8 +266,11 @@ def test_the_dev_evaluation_prefers_own_pairs_then_sts_b_then_agreement(sts_data
     tasks = select.available_tasks(**sources)
     assert list(tasks) == ["pairs/spearman", "sts-b-dev/spearman", "agreement/spearman"]
     for metric, task in tasks.items():
-        assert list(task(bag_of_words)) == [metric]
+        assert next(iter(task(bag_of_words))) == metric
         assert select.chosen_metric(tasks, metric) == metric
+    assert select.chosen_metric(tasks, "agreement/recall@1") == "agreement/recall@1"
+    with pytest.raises(InputError, match="'agreement/recall@10' is not measured.*agreement/recall@1, last"):
+        select.chosen_metric(tasks, "agreement/recall@10")  # of nine sentences
     assert select.chosen_metric(tasks) == "pairs/spearman"
     assert select.chosen_metric(select.available_tasks(**sources | {"graded": None})) == "sts-b-dev/spearman"
 

@@ -75,14 +75,15 @@ def chosen_metric(tasks: Mapping[str, Task], best_metric: str = "") -> str:
             "--config.evals.pairs=FILE, --config.evals.retrieval=FOLDER, --config.evals.entities=FILE or "
             "--config.teacher.model=MODEL."
         )
-    metric = wanted or next(iter(tasks))
-    if metric not in tasks and metric in OWN:
+    metric, agreeing = wanted or next(iter(tasks)), tasks.get(agreement.METRIC)
+    measured = [*tasks, *(agreeing.metrics[1:] if isinstance(agreeing, agreement.AgreementTask) else ())]
+    if metric not in measured and metric in OWN:
         raise InputError(
             f"evals.best={metric!r} needs your own data; give {OWN[metric]}, or another --config.evals.best."
         )
-    if metric not in tasks:
-        known = ", ".join([*tasks, LAST])
+    if metric not in measured:
         raise InputError(
-            f"evals.best={metric!r} is not measured in this run; measured: {known}.{did_you_mean(metric, list(tasks))}"
+            f"evals.best={metric!r} is not measured in this run; measured: {', '.join([*measured, LAST])}."
+            f"{did_you_mean(metric, measured)}"
         )
     return metric

@@ -64,6 +64,8 @@ class Model:
     """Ranks documents directly, for a model without vectors: (queries, documents, number of documents to return)."""
     reranker: Scorer | None = None
     """A cross-encoder that reorders the first documents of each query."""
+    teacher: Embed | None = None
+    """The model whose neighbours are compared with this model's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +81,7 @@ class Unit:
     `neighbours` (sentences to show) and `scored_pairs` (graded pairs to plot)."""
     is_repeatable: bool = True
     """Whether the same model always gets the same result, so that it can be cached."""
-    asks: tuple[Literal["index", "reranker"], ...] = ()
+    asks: tuple[Literal["index", "reranker", "teacher"], ...] = ()
     """Other models that the result depends on."""
     is_averaged: bool = True
     """Whether averages include its scores."""
@@ -119,6 +121,8 @@ class Sources:
     """Sets of documents in BEIR's form; empty: the data folder's."""
     split: Split = "test"
     """Split of these sets' judgements."""
+    text: tuple[Path, ...] = ()
+    """Files of sentences on which models are compared with a teacher; empty without a teacher."""
     asymmetric: bool = False
     """Whether to measure retrieval also in another model's index."""
     reranked: bool = False

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, cast
 
 import numpy as np
-from jaxtyping import Float, Real
+from jaxtyping import Float, Integer, Real
 
 from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer
 
@@ -75,10 +75,16 @@ def all_cosines(first: Any, second: Any) -> Float[np.ndarray, "n k"]:
     return np.clip(sides[0] @ sides[1].T, -1.0, 1.0).astype(np.float32)
 
 
-def cosines(
+def cosines(embed: Embed, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
+    """Cosine similarity of each pair, in [-1, 1]. Each distinct sentence is embedded once, all in one call."""
+    vectors, left, right = vectors_of_pairs(embed, first, second)
+    return np.einsum("ne,ne->n", vectors[left], vectors[right])
+
+
+def vectors_of_pairs(
     embed: Embed, first: Sequence[str], second: Sequence[str], *, roles: Sequence[str] = ()
-) -> Float[np.ndarray, " n"]:
-    """Cosine similarity of each pair, in [-1, 1]. Each distinct sentence is embedded once, all in one call.
+) -> tuple[Float[np.ndarray, "rows e"], Integer[np.ndarray, " n"], Integer[np.ndarray, " n"]]:
+    """Unit vectors of the distinct sentences in order of appearance, first sentences first, and the two rows of each pair.
 
     Args:
       roles: roles of all first sentences, then of all second ones, for which `embed` must be a `RoleEmbed`; a sentence in two
@@ -89,7 +95,7 @@ def cosines(
     read = partial(cast(RoleEmbed, embed), role=[role for _, role in row]) if roles else embed
     vectors = unit_vectors(read, [sentence for sentence, _ in row])
     left, right = np.split(np.array([row[place] for place in places], np.int64), [len(first)])
-    return np.einsum("ne,ne->n", vectors[left], vectors[right])
+    return vectors, left, right
 
 
 def similarities(model: Embed | Scorer, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:

@@ -14,6 +14,8 @@ from jaxdistill.ops.similarity import unit
 
 QUERY_ROWS = 1024
 """Number of queries compared with a block at a time."""
+BLOCK_ROWS = 50_000
+"""Number of rows of an array in memory compared at a time."""
 PAIRS = 8192
 """Number of pairs compared at a time."""
 ROWS_PER_GROUP = 4
@@ -64,6 +66,22 @@ def nearest(
         cosines, rows = np.take_along_axis(cosines, order, axis=1), np.take_along_axis(rows, order, axis=1)
         start += len(block)
     return cosines, rows
+
+
+def nearest_others(
+    queries: Float[np.ndarray, "q e"], rows: Float[np.ndarray, "n e"], *, count: int
+) -> tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]:
+    """Like `nearest`, but without the query's own row, which has the query's index."""
+    blocks = (rows[at : at + BLOCK_ROWS] for at in range(0, len(rows), BLOCK_ROWS))
+    cosines, nearest_rows = nearest(queries, blocks, count=count + 1)
+    # The stable sort moves the query's own row to the end, which is dropped; without it, the last row is dropped.
+    order = np.argsort(nearest_rows == np.arange(len(queries))[:, None], axis=1, kind="stable")[:, :-1]
+    return np.take_along_axis(cosines, order, axis=1), np.take_along_axis(nearest_rows, order, axis=1)
+
+
+def overlap(first: Integer[np.ndarray, "q best"], second: Integer[np.ndarray, "q best"]) -> float:
+    """Share of the rows found for each query in `first` that are also in `second`, in [0, 1]; the mean over queries."""
+    return float((first[:, :, None] == second[:, None, :]).any(axis=2).mean())
 
 
 def nearest_groups(

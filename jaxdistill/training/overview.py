@@ -112,7 +112,7 @@ def teacher_scores(run: Run) -> dict[str, float]:
     for task in run.dev.tasks.values():
         # On the sentences of a file, the task compares with the teacher's own vectors; held-out targets may be whitened.
         with_itself = isinstance(task, agreement.AgreementTask) and bool(run.config.evals.agreement)
-        scores |= {agreement.METRIC: 1.0} if with_itself else task(embed)
+        scores |= dict.fromkeys(task.metrics, 1.0) if with_itself else task(embed)
     return scores
 
 

@@ -212,6 +212,8 @@ def _measured(
     same_size = model is not run.models.teacher
     return Measured(
         agreement=scores.get(agreement.METRIC),
+        teacher_recall_1=scores.get(agreement.RECALLS[1]),
+        teacher_recall_10=scores.get(agreement.RECALLS[10]),
         pairs=scores.get(pairs.METRIC),
         retrieval=scores.get(documents.METRICS[run.config.evals.retrieval_split or "dev"]),
         recall=scores.get(entity.METRIC),

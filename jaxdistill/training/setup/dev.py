@@ -103,7 +103,7 @@ def retrieval_files(evals: Evals) -> list[SetFiles]:
 def held_out_rows(evals: Evals, rows: int) -> int:
     """Number of sentences to hold out of training for agreement with the teacher; 0 if another metric judges the run."""
     judged_otherwise = evals.pairs or evals.retrieval or evals.entities or sts_data_folder() is not None
-    if evals.agreement or (judged_otherwise and evals.best != agreement.METRIC):
+    if evals.agreement or (judged_otherwise and evals.best not in agreement.METRICS):
         return 0
     return min(HELD_OUT, rows // 20 * 2)
 
