@@ -326,8 +326,9 @@ def _definition(architecture: Architecture, modules: Modules, pooling: str, fold
     if chosen.tokens == "pooler":
         architecture = dataclasses.replace(architecture, pooler=True)
     return EncoderDefinition(
-        architecture=architecture, pooling=chosen, dense=modules.layers, normalize=modules.normalize
-    )
+        architecture=architecture, pooling=chosen, dense=modules.layers, normalize=modules.normalize,
+        similarity=modules.similarity,
+    )  # fmt: skip
 
 
 def _params(
