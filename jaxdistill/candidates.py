@@ -52,6 +52,12 @@ class Candidate(NamedTuple):
         return 0 if several else self.members[0].definition.embedding_width
 
     @property
+    def similarity(self) -> str:
+        """How documents are ranked by its vectors; an ensemble and a transform have lost their lengths."""
+        is_own = len(self.members) == 1 and not self.postprocessing.method
+        return self.members[0].definition.similarity if is_own else "cosine"
+
+    @property
     def vector_bytes(self) -> int:
         """Bytes per stored vector; 0 if it has no vectors, or a transform changes their width."""
         dims, dtype = (self.form.dims, self.form.dtype) if self.form else (0, "float32")
@@ -153,7 +159,9 @@ def model_of(candidate: Candidate, others: Others, *, batch_size: int) -> Model:
         parameters=sum(member.parameter_count for member in candidate.members),
         size_bytes=sum(weights_bytes(locate(member.source)) for member in candidate.members),
         in_roles=InRoles(*(EmbeddingCache(after(_in_role(embed, role))) for role in ("query", "document"))),
+        similarity=candidate.similarity,
         index=others.searched,
+        index_similarity=others.index.similarity if others.index else "cosine",
         reranker=others.scorer,
         teacher=others.teacher_embed,
     )

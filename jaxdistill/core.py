@@ -208,6 +208,8 @@ class Objective:
     """Columns whose pairs a teacher scores: the first one with each of the others."""
     logits: bool = False
     """Whether a cross-encoder labels with logits instead of their sigmoids."""
+    similarity: str = "cosine"
+    """How it compares the student's vectors: by `cosine` or `dot`; empty: with the teacher's, whose lengths they learn."""
     largest_label: float = float(np.inf)
     """Largest allowed magnitude of the user's own scores."""
 

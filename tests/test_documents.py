@@ -171,7 +171,7 @@ def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
 
     assert documents.mean_ndcg([known], by_topic) == {"retrieval-test/ndcg@10": 1.0}
     (unit,) = documents.EVALUATION.units(Sources(retrieval=(folder,)))
-    model = SimpleNamespace(rank=None, reranker=None, in_roles=InRoles(by_topic, by_topic))
+    model = SimpleNamespace(rank=None, reranker=None, in_roles=InRoles(by_topic, by_topic), similarity="cosine")
     assert unit.run(model)["scores"]["documents/tiny ndcg@10"] == 1.0
 
 

@@ -121,7 +121,7 @@ def test_dev_evaluations_score_the_vectors_as_they_are_stored(monkeypatch, form)
     monkeypatch.setattr(dev, "dev_agreement", lambda *_: None)
     monkeypatch.setattr(dev, "sts_data_folder", lambda: None)
     options = SimpleNamespace(evals=SimpleNamespace(best=""), student=SimpleNamespace(vectors=form))
-    judge = dev.make_dev(options, None, own, np.empty(0, np.int64))
+    judge = dev.make_dev(options, None, own, np.empty(0, np.int64), similarity="cosine")
     dtype = "float32" if form == "float" else form
     sample = embed(calibration()) if dtype in STEPS else np.empty((0, 16))
     stored = Form(dims=16, dtype=dtype, ranges=ranges_of(sample, 16, dtype))

@@ -161,7 +161,7 @@ def save_router(query: SentenceModel, document: SentenceModel, folder: Path, *, 
     write_json(folder / "router_config.json", {"types": types, "structure": structure, "parameters": parameters})
     write_json(folder / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": ROUTER}])
     prompts = {"query": query.role_prompts["query"], "document": document.role_prompts["document"]}
-    write_general(folder, prompts, None)
+    write_general(folder, prompts, None, document.definition.similarity)
     (folder / "README.md").write_text(card, "utf-8")
 
 
@@ -215,7 +215,7 @@ def _write_sentence_encoder(model: SentenceModel, folder: Path) -> None:
     _write_modules(definition, params, folder)
     # Lower-casing that the original's sentence_bert_config.json asked for is now part of tokenizer.json.
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
-    write_general(folder, model.prompts, model.default_prompt)
+    write_general(folder, model.prompts, model.default_prompt, definition.similarity)
 
 
 def _write_static(model: SentenceModel, folder: Path) -> None:
@@ -227,7 +227,7 @@ def _write_static(model: SentenceModel, folder: Path) -> None:
     if of_model2vec:
         write_json(folder / "config.json", static.model2vec_config(definition, max_length=model.max_length))
     _write_module_list(["StaticEmbedding", *["Normalize"] * definition.normalize], folder)
-    write_general(folder, model.prompts, model.default_prompt)
+    write_general(folder, model.prompts, model.default_prompt, definition.similarity)
 
 
 def _write_cross_encoder(model: SentenceModel, folder: Path) -> None:
@@ -350,11 +350,11 @@ def _tokenizer_config(tokenizer: tokenizers.Tokenizer) -> dict[str, Any]:
     return {role: text for role, text in special.items() if text}
 
 
-def write_general(folder: Path, prompts: Mapping[str, str], default_prompt: str | None) -> None:
+def write_general(folder: Path, prompts: Mapping[str, str], default_prompt: str | None, similarity: str) -> None:
     """Writes sentence-transformers' settings of the whole folder: prompts, and how vectors are compared."""
     write_json(
         folder / "config_sentence_transformers.json",
-        {"prompts": prompts, "default_prompt_name": default_prompt, "similarity_fn_name": "cosine"},
+        {"prompts": prompts, "default_prompt_name": default_prompt, "similarity_fn_name": similarity},
     )
 
 

@@ -26,7 +26,7 @@ from jaxdistill.checkpoints.weights import (
 from jaxdistill.core import ROLES, InputError, Params, errors_of
 from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling, identity
 from jaxdistill.encoders.families import family
-from jaxdistill.encoders.hugging_face import tensor_names
+from jaxdistill.encoders.hugging_face import QUANTISED, refuse, tensor_names
 from jaxdistill.encoders.pair_head import classifier_labels, cross_definition, head_names
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.encoders.settings import read_settings, setting
@@ -270,6 +270,7 @@ def read_architecture(folder: Path) -> Architecture:
             f"{folder}/config.json has no model_type, so its family is unknown; add it, for instance 'bert'."
         )
     with errors_of(str(folder)):
+        refuse(config, QUANTISED, advice=": dequantize() the model in transformers and save it again")
         return family(setting(config, "model_type", str, file="config.json")).architecture(config)
 
 
@@ -325,8 +326,9 @@ def _definition(architecture: Architecture, modules: Modules, pooling: str, fold
     if chosen.tokens == "pooler":
         architecture = dataclasses.replace(architecture, pooler=True)
     return EncoderDefinition(
-        architecture=architecture, pooling=chosen, dense=modules.layers, normalize=modules.normalize
-    )
+        architecture=architecture, pooling=chosen, dense=modules.layers, normalize=modules.normalize,
+        similarity=modules.similarity,
+    )  # fmt: skip
 
 
 def _params(

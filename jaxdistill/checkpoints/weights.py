@@ -207,6 +207,11 @@ def _parameter(tensors, where: str | Part, path: str, shape: tuple[int, ...], so
         raise InputError(
             f"{source}: tensor {name} has shape {list(tensor.shape)}, expected {list(expected)} by config.json."
         )
+    if tensor.dtype.kind in "iub":
+        raise InputError(
+            f"{source}: tensor {name} has {tensor.dtype} numbers; only weights of floats can be read: dequantize() the model in "
+            "transformers and save it again."
+        )
     rows = np.split(tensor, count)[index]
     if frozen and rows.dtype in (np.float32, ml_dtypes.bfloat16):
         array = rows.T if path.endswith("/kernel") else rows

@@ -34,11 +34,12 @@ def available_tasks(
     retrieval: Sequence[RetrievalSet] = (),
     entities: Sequence[EntitySet] = (),
     best: str = "",
+    similarity: str = "cosine",
 ) -> dict[str, Task]:
     """Maps metrics to evaluations, the preferred one first. Reads the sets, so that errors appear before training.
 
     Graded pairs are scored by AUC if `best` names that metric, or if `best` is empty and all scores are 0 or 1. A set of
-    `auc.DEV_METRICS` is only used if `best` names it.
+    `auc.DEV_METRICS` is only used if `best` names it. Retrieval ranks by `similarity`.
     """
     tasks: dict[str, Task] = {}
     if graded is not None:
@@ -50,7 +51,7 @@ def available_tasks(
         else:
             tasks[pairs.METRIC] = partial(pairs.correlation, graded, pairs.METRIC)
     if retrieval:
-        tasks[documents.METRICS[retrieval[0].split]] = partial(documents.mean_ndcg, retrieval)
+        tasks[documents.METRICS[retrieval[0].split]] = partial(documents.mean_ndcg, retrieval, similarity=similarity)
     if entities:
         tasks[entity.METRIC] = partial(entity.mean_recall, entities)
     if best in auc.DEV_METRICS:

@@ -58,8 +58,11 @@ class Model:
     """Size of the weights files."""
     in_roles: InRoles | None = None
     """The model with its prompts; None: it has no vectors."""
+    similarity: str = "cosine"
+    """How documents are ranked: by `cosine` or `dot`."""
     index: IndexModel | None = None
     """The model that makes the index of asymmetric retrieval."""
+    index_similarity: str = "cosine"
     rank: Callable[[Sequence[str], Sequence[str], int], Ranking] | None = None
     """Ranks documents directly, for a model without vectors: (queries, documents, number of documents to return)."""
     reranker: Scorer | None = None

@@ -40,7 +40,7 @@ def nearest(
       queries: vectors of any length; a zero vector has cosine 0 to all rows.
       blocks: the rows in blocks, read once; one block and its similarities are in memory at a time.
       count: rows per query; fewer are returned if there are fewer.
-      dot: compare by dot product instead, which is exact for +1 and -1.
+      dot: compare by dot product instead.
 
     Returns:
       Cosines in [-1, 1] or dot products, and indices of rows; ties are ordered by index.
@@ -111,20 +111,25 @@ def nearest_groups(
             return np.take_along_axis(cosines, places, axis=1), np.take_along_axis(rows, places, axis=1)
 
 
-def cosines_of_pairs(
+def scores_of_pairs(
     queries: VectorRows,
     rows: VectorRows,
     asked: Integer[np.ndarray, " pairs"],
     answers: Integer[np.ndarray, " pairs"],
+    *,
+    dot: bool = False,
 ) -> Float[np.ndarray, " pairs"]:
-    """Cosine of each pair of a query and a row, given by indices; 0 for a zero vector."""
-    cosines = np.zeros(len(asked), np.float32)
+    """Cosine or dot product of each pair of a query and a row, given by indices; 0 for a zero vector."""
+    scores = np.zeros(len(asked), np.float32)
     for at in range(0, len(asked), PAIRS):
         block = slice(at, at + PAIRS)
-        sides = queries[asked[block]], rows[answers[block]]
-        left, right = (side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12) for side in sides)
-        cosines[block] = np.einsum("ne,ne->n", left, right)
-    return cosines
+        left, right = queries[asked[block]], rows[answers[block]]
+        if not dot:
+            left, right = (
+                side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12) for side in (left, right)
+            )
+        scores[block] = np.einsum("ne,ne->n", left, right)
+    return scores
 
 
 @partial(jax.jit, static_argnames=("count", "dot"))

@@ -61,7 +61,7 @@ def mteb_entry(model: SentenceModel, facts: Facts, *, hub_name: str, forms: Iter
             *(FRAMEWORKS[one] for one in FRAMEWORKS if one in forms),
         ],
         "reference": f"https://huggingface.co/{name}",
-        "similarity_fn_name": None if definition.reads_pairs else "cosine",
+        "similarity_fn_name": None if definition.reads_pairs else definition.similarity,
         "use_instructions": any(model.role_prompts.values()),
         "training_datasets": None,
         "adapted_from": next((one for one in bases if one in origin.student), bases[0] if bases else None),

@@ -34,7 +34,7 @@ WORD_HEAD = WordHead(
 
 def architecture(config: Mapping[str, Any], **variations: Any) -> Architecture:
     """Reads a `config.json`; `variations` are the fields in which a related family differs."""
-    hugging_face.refuse_variants(config)
+    hugging_face.refuse(config, hugging_face.ENCODER)
     value = hugging_face.value
     fields: dict[str, Any] = dict(
         family="bert",

@@ -32,7 +32,7 @@ OWN_NAMES = GENERAL_NAMES | {"intermediate_size": "hidden_dim"}
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
     config = hugging_face.with_own_names(config, GENERAL_NAMES)
-    hugging_face.refuse_variants(config)
+    hugging_face.refuse(config, hugging_face.ENCODER)
     value = hugging_face.value
     return Architecture(
         family="distilbert",

@@ -78,7 +78,8 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     data = make_batches(config, objective, targets, mesh, groups=batches.Groups(groups, own), reserve_rows=reserved)
     student = fitted_student(config, student, targets, data.trained) if absent is None else student
     drawn = np.random.RandomState(batches.QUEUE_SEED).permutation(data.reserved)
-    dev = make_dev(config, targets, own_dev, drawn[objective.reserve_rows :]) if absent is None else NO_DEV
+    held_out, similarity = drawn[objective.reserve_rows :], student.definition.similarity
+    dev = make_dev(config, targets, own_dev, held_out, similarity=similarity) if absent is None else NO_DEV
     steps = step_count(config, data.steps_per_epoch)
     live_teacher = teacher if targets.store is not None or objective.reads else None
     made = make_step(config, objective, student, teacher, mesh=mesh, live=live_teacher is not None, steps=steps)

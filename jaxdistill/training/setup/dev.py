@@ -35,8 +35,10 @@ class OwnSets(NamedTuple):
     entities: Sequence[EntitySet]
 
 
-def make_dev(config: Config, targets: Targets, own: OwnSets, held_out: Integer[np.ndarray, " n"]) -> Dev:
-    """The dev evaluations of a run; raises `InputError` if none can choose the best checkpoint."""
+def make_dev(
+    config: Config, targets: Targets, own: OwnSets, held_out: Integer[np.ndarray, " n"], *, similarity: str
+) -> Dev:
+    """The dev evaluations of a run, for a student of this similarity; raises `InputError` if none can choose the best checkpoint."""
     tasks = dev_metric.available_tasks(
         data_folder=sts_data_folder(),
         graded=own.pairs,
@@ -44,6 +46,7 @@ def make_dev(config: Config, targets: Targets, own: OwnSets, held_out: Integer[n
         entities=own.entities,
         agreement_task=dev_agreement(config, targets, held_out),
         best=config.evals.best,
+        similarity=similarity,
     )
     form = None if config.student.vectors == "float" else SmallForm(dims=0, dtype=config.student.vectors)
     return Dev(tasks=tasks, best=dev_metric.chosen_metric(tasks, config.evals.best), form=form)
