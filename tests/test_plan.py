@@ -128,6 +128,8 @@ def test_products_inside_a_shard_map_count_on_every_device(mesh):
     ("name", "words"),
     [
         ("v5e", "not a TPU slice. Did you mean v5e"),
+        ("v5litepod-7", "v5litepod-7 does not exist; allowed: v5e-1, v5e-4"),
+        ("tpu-", "Allowed: v5e"),
         ("v7-8", "Allowed: v5e, v5p, v6e with a number"),
         ("v5e-7", "allowed: v5e-1, v5e-4, v5e-8"),
         ("v5p-4", "allowed: v5p-2, v5p-8, v5p-16"),
@@ -136,6 +138,19 @@ def test_products_inside_a_shard_map_count_on_every_device(mesh):
 def test_an_unknown_slice_is_refused_with_the_known_ones(name, words):
     with pytest.raises(InputError, match=words):
         slice_named(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [
+        ("v5e-16", ("v5litepod-16", "tpu-v5litepod-16", "tpu-v5e-16")),
+        ("v5p-8", ("tpu-v5p-8",)),
+        ("v6e-8", ("tpu-v6e-8",)),
+    ],
+)
+def test_a_slice_is_known_by_the_names_of_google_and_skypilot(name, names):
+    assert slice_named(name).name == name
+    assert all(slice_named(other) == slice_named(name) for other in names)
 
 
 def test_slices_of_v5p_are_named_by_cores():

@@ -57,22 +57,25 @@ class Slice:
 
 
 def slice_named(name: str) -> Slice:
-    """The slice of this name, such as `v5e-16`. An unknown name raises `InputError`, which lists the known ones."""
-    match = re.fullmatch(r"(v\w+)-(\d+)", name)
-    if not match or match[1] not in CHIPS:
+    """The slice of this name: `v5e-16`, Google's `v5litepod-16` or SkyPilot's `tpu-v5litepod-16`.
+
+    An unknown name raises `InputError`, which lists the known ones.
+    """
+    kinds = {kind: kind for kind in CHIPS} | {chip.accelerator_type: kind for kind, chip in CHIPS.items()}
+    match = re.fullmatch(r"(?:tpu-)?(v\w+)-(\d+)", name)
+    kind = kinds.get(match[1]) if match else None
+    if not match or not kind:
         meant = did_you_mean(name.partition("-")[0], list(CHIPS))
         raise InputError(
             f"--compile_for={name} is not a TPU slice.{meant} Allowed: {', '.join(CHIPS)} with a number, v5e-16."
         )
-    chip = CHIPS[match[1]]
+    chip = CHIPS[kind]
     chips = int(match[2]) // chip.cores
     if chips * chip.cores != int(match[2]) or chips not in (1, *chip.topologies):
         sizes = [chips * chip.cores for chips in (1, *chip.topologies)]
-        raise InputError(
-            f"--compile_for={name} does not exist; allowed: {', '.join(f'{match[1]}-{n}' for n in sizes)}."
-        )
+        raise InputError(f"--compile_for={name} does not exist; allowed: {', '.join(f'{kind}-{n}' for n in sizes)}.")
     shape = chip.topologies[max(chips, min(chip.topologies))]  # a single chip is part of the smallest slice
-    return Slice(name=name, chip=chip, chips=chips, topology=f"{match[1]}:{shape}")
+    return Slice(name=f"{kind}-{match[2]}", chip=chip, chips=chips, topology=f"{kind}:{shape}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,7 +126,7 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str, say: Callable[[
     run = build(config, workdir, progress=True, absent=mesh)
     batch = run.text.batches.batch_at(0)
     axes = ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
-    say(f"{name}: {target.chips} chips, {axes}, {run.config.run.precision}")
+    say(f"{target.name}: {target.chips} chips, {axes}, {run.config.run.precision}")
     tokens = {"student": batch.student, "teacher": batch.teacher}
     slots = ", ".join(f"{part} {' x '.join(map(str, one.ids.shape))}" for part, one in tokens.items() if one)
     say(f"first batch: {run.text.batches.batch_size:,} sentences in groups x rows x token slots: {slots}")
