@@ -77,7 +77,7 @@ def main(arguments: Sequence[str]) -> None:
     begun = time.monotonic()
     plan = compiled_plan(target, made.train_step, made.layout.like, frozen, batch, config.run)
     print(f"{' '.join(arguments)}: {time.monotonic() - begun:.0f} s")
-    for line in report(plan, batch_size=config.data.batch_size, steps=1000):
+    for line in report(plan, batch_size=config.data.batch_size):
         print(line)
     share = held_share(frozen, made.teacher_shardings)
     queue = held_bytes(made.layout.like.objective, made.layout.shardings.objective)

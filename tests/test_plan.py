@@ -1,6 +1,7 @@
 """Plans for TPUs that are not there: slices, counted arithmetic and collectives, and the program's `--compile_for`."""
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from jaxdistill.config import RunOptions, parse_config
 from jaxdistill.core import InputError
 from jaxdistill.inference import Embedder
 from jaxdistill.planning.compiled import collectives_of, estimated_cycles
-from jaxdistill.planning.plan import GIB, _fits, argument_bytes, compiled_plan, shapes_of, slice_named
+from jaxdistill.planning.plan import GIB, _fits, argument_bytes, compiled_plan, shapes_of, slice_named, target_flops
 from jaxdistill.surgery import pruning
 from jaxdistill.training.hooks.arithmetic import Products, products_by_part
 from jaxdistill.training.setup.build import build
@@ -225,11 +226,25 @@ def test_the_program_plans_its_step_without_computing_or_writing(targets, tmp_pa
         "memory traffic by XLA's count",
         "collectives:",
         "a step takes at least",
-        "steps take at least",
     ):
         assert words in out
+    compiled_s, shapes, minutes, hours = map(
+        float, re.search(r"step in (\d+) s.*compiling (\d).* ([\d.]+) minutes, ([\d.]+) chip-hours", out, re.S).groups()
+    )
+    assert minutes == pytest.approx(shapes * compiled_s / 60, abs=0.1)  # steps and targets take less than a second
+    assert hours == pytest.approx(8 * minutes / 60, abs=0.02)
     assert ("teacher" in out.partition("TFLOP")[2].splitlines()[0]) == (targets == "live")
     assert not (tmp_path / "w").exists() and not (cache / "targets").exists()
+
+
+def test_stored_targets_cost_the_teachers_products_of_each_row(tmp_path):
+    given = tiny_arguments(tmp_path, data__text=write_text(tmp_path), teacher__kind="stored", run__precision="bfloat16")
+    config = parse_config(main.parse_flags([*given, f"--workdir={tmp_path / 'w'}"]).config)
+    run = build(config, tmp_path / "w", progress=False, absent=slice_named("v5e-8").mesh())
+    store, (teacher,) = run.text.store, run.models.teachers
+    tokens = store.rows * int(store.lengths("text").mean())
+    matrices = sum(array.size for path, array in teacher.params.items() if path.endswith("/kernel"))
+    assert 1 < target_flops(run) / (2 * tokens * matrices) < 1.5  # and attention
 
 
 @pytest.mark.parametrize(

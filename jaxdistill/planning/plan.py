@@ -3,26 +3,32 @@
 import contextlib
 import dataclasses
 import importlib.util
+import itertools
 import math
 import os
 import pathlib
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import jax
+import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
+from jaxdistill.bars import duration
 from jaxdistill.cli import LIBTPU_WITHOUT_TPU, did_you_mean
 from jaxdistill.cluster.chips import CHIPS, Chip
 from jaxdistill.cluster.mesh import make_mesh
 from jaxdistill.config import Config, RunOptions
-from jaxdistill.core import Batch, InputError, TrainState
+from jaxdistill.core import Batch, InputError, Tokens, TrainState
+from jaxdistill.encoders.sentence import embed
 from jaxdistill.files import parts
 from jaxdistill.planning.compiled import Collective, Memory, accessed_bytes, collectives_of, estimated_cycles, memory_of
 from jaxdistill.training.hooks.arithmetic import Products, products_by_part
+from jaxdistill.training.run import Run
 from jaxdistill.training.setup.build import build
 
 GIB = 2**30
@@ -57,18 +63,15 @@ class Slice:
 
 
 def slice_named(name: str) -> Slice:
-    """The slice of this name: `v5e-16`, Google's `v5litepod-16` or SkyPilot's `tpu-v5litepod-16`.
-
-    An unknown name raises `InputError`, which lists the known ones.
-    """
+    """The slice of this name: `v5e-16`, Google's `v5litepod-16` or SkyPilot's `tpu-v5litepod-16`; raises `InputError`."""
     kinds = {kind: kind for kind in CHIPS} | {chip.accelerator_type: kind for kind, chip in CHIPS.items()}
     match = re.fullmatch(r"(?:tpu-)?(v\w+)-(\d+)", name)
-    kind = kinds.get(match[1]) if match else None
-    if not match or not kind:
+    if not match or match[1] not in kinds:
         meant = did_you_mean(name.partition("-")[0], list(CHIPS))
         raise InputError(
             f"--compile_for={name} is not a TPU slice.{meant} Allowed: {', '.join(CHIPS)} with a number, v5e-16."
         )
+    kind = kinds[match[1]]
     chip = CHIPS[kind]
     chips = int(match[2]) // chip.cores
     if chips * chip.cores != int(match[2]) or chips not in (1, *chip.topologies):
@@ -139,11 +142,34 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str, say: Callable[[
         batch=shapes_of(batch),
         options=config.run,
     )
-    say(f"compiled its step in {time.monotonic() - begun:.0f} s")
-    for line in report(plan, batch_size=run.text.batches.batch_size, steps=run.program.steps):
+    compile_s, shapes = time.monotonic() - begun, len(run.text.batches.shapes)
+    say(f"compiled its step in {compile_s:.0f} s")
+    for line in report(plan, batch_size=run.text.batches.batch_size):
         say(line)
     state = held_bytes(run.layout.like.objective, run.layout.shardings.objective)
     say(f"state of the objective (queue): {state / 2**20:,.1f} MiB of a chip's memory, in the arguments above")
+    flops = target_flops(run) if batch.targets is not None else 0.0
+    seconds = {
+        f"{run.program.steps:,} steps at least": run.program.steps * plan.least_seconds,
+        "stored targets at least": flops / (target.chips * target.chip.flops_per_s),
+        f"compiling {shapes} shapes of a batch, as fast as here,": shapes * compile_s,
+    }
+    say("time: " + ", ".join(f"{what} {duration(each)}" for what, each in seconds.items()))
+    minutes = sum(seconds.values()) / 60
+    cost = f"{minutes:,.1f} minutes, {minutes * target.chips / 60:,.2f} chip-hours"
+    say(f"the run takes at least {cost}; evaluations and scores of pairs by teachers are not counted")
+
+
+def target_flops(run: Run) -> float:
+    """Least operations of computing the stored targets: all sentences have the mean length, by the student's tokenizer."""
+    store, dtype, flops = run.text.store, run.program.compute_dtype, 0.0
+    for teacher, view in itertools.product(run.models.teachers, run.objective.teacher_views):
+        length = max(int(np.minimum(store.lengths(view), teacher.max_length).mean()), 1)
+        slots = np.zeros((1, 1, length), np.int32)
+        encode = partial(embed, teacher.definition, compute_dtype=dtype)
+        traced = jax.make_jaxpr(encode)(shapes_of(teacher.params), Tokens(slots, slots, slots, slots[..., 0]))
+        flops += store.rows * sum(products.bfloat16_flops for products in products_by_part(traced.jaxpr).values())
+    return flops
 
 
 def compiled_plan(
@@ -221,7 +247,7 @@ def argument_bytes(train_step: Any, *arguments: Any) -> int:
     return held_bytes(leaves, known)
 
 
-def report(plan: Plan, *, batch_size: int, steps: int) -> list[str]:
+def report(plan: Plan, *, batch_size: int) -> list[str]:
     """The lines that describe a plan."""
     memory, seconds, least = plan.memory, plan.seconds, plan.least_seconds
     slowest = max(seconds, key=lambda name: seconds[name])
@@ -239,7 +265,6 @@ def report(plan: Plan, *, batch_size: int, steps: int) -> list[str]:
         f"a step takes at least {1000 * least:,.2f} ms, bound by {slowest}: at most {batch_size / least:,.0f} sentences/s "
         f"and {plan.utilisation:.0%} of the chips' arithmetic",
         f"the compiler's own estimates of all operations add up to {plan.cycles / 1e6:,.1f} million cycles",
-        f"{steps:,} steps take at least {steps * least / 3600:,.2f} hours, evaluations not counted",
     ]
 
 
