@@ -154,7 +154,7 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str, say: Callable[[
         "stored targets at least": flops / (target.chips * target.chip.flops_per_s),
         f"compiling {shapes} shapes of a batch, as fast as here,": shapes * compile_s,
     }
-    say("time: " + ", ".join(f"{what} {duration(each)}" for what, each in seconds.items()))
+    say("time: " + "; ".join(f"{what} {duration(each)}" for what, each in seconds.items()))
     minutes = sum(seconds.values()) / 60
     cost = f"{minutes:,.1f} minutes, {minutes * target.chips / 60:,.2f} chip-hours"
     say(f"the run takes at least {cost}; evaluations and scores of pairs by teachers are not counted")
