@@ -4,6 +4,7 @@ import json
 
 import pytest
 import tokenizers
+from test_trim import MAKERS
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from jaxdistill.checkpoints.folder import save
@@ -12,6 +13,7 @@ from jaxdistill.checkpoints.tokenizer import read_tokenizer
 from jaxdistill.core import InputError
 
 import encoder_cases as cases
+import tiny_text
 from tiny_models import SPECIAL, tiny_model, tiny_tokenizer
 
 TEXTS = ["The Cat sleeps", "THE dog, rain", "thé câT 中文", "cat <x> dog"]
@@ -71,6 +73,55 @@ def test_a_token_that_the_settings_name_is_not_split(tmp_path, kind, stated):
     if not named:
         (tmp_path / "added_tokens.json").write_text(json.dumps({"[MASK]": 4}))
     assert ours(tmp_path, ["the [MASK] cat"]) == theirs(tmp_path, ["the [MASK] cat"])
+
+
+def saved(made, folder):
+    tokenizer, config = made if isinstance(made, tuple) else (made, {})
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+
+
+MADE = (tiny_text.word_piece, tiny_text.byte_level, tiny_text.sentence_piece, tiny_text.untrimmed, *MAKERS.values())
+FORMS = {make.__name__: make for make in (tiny_tokenizer, cases.write_tokenizer, cases.write_letters)}
+FORMS |= {make.__name__: lambda folder, make=make: saved(make(), folder) for make in MADE}
+"""Writes every form of a tokenizer that the tests have."""
+QUERY = {"content": "[QRY] ", "lstrip": True, "rstrip": False, "normalized": False, "single_word": False}
+NAMING = {
+    "additional_special_tokens": ["[DOC]", "[QRY] "],
+    "extra_special_tokens": [{"__type": "AddedToken"} | QUERY],
+    "extra_special_tokens by name": {"extra_special_tokens": {"query_token": "[QRY] "}},
+    "query_token": "[QRY] ",
+    "mask_token": "[QRY] ",
+    "special_tokens_map.json": {"additional_special_tokens": ["[QRY] "], "mask_token": QUERY},
+    "none": {},
+}
+"""Ways to name a special token that `tokenizer.json` lacks."""
+
+
+@pytest.mark.parametrize("naming", NAMING)
+@pytest.mark.parametrize("form", FORMS)
+def test_special_tokens_have_the_ids_that_transformers_gives_them(tmp_path, form, naming):
+    FORMS[form](tmp_path)
+    path, named = tmp_path / "tokenizer_config.json", NAMING[naming]
+    config = json.loads(path.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}
+    if naming == "special_tokens_map.json":
+        (tmp_path / naming).write_text(json.dumps(named))
+    else:
+        config |= named if isinstance(named, dict) else {naming: named}
+    path.write_text(json.dumps(config))
+    whole = json.loads((tmp_path / "tokenizer.json").read_text())["added_tokens"]
+    specials = {"[DOC]", "[QRY] ", "[MASK]", *(token["content"] for token in whole)}
+    texts = [text for token in specials for text in (f"{token}the cat", f"a {token} the", f"a{token}{token}  cat")]
+    assert ours(tmp_path, texts) == theirs(tmp_path, texts)
+
+
+def test_a_named_token_beyond_the_word_embeddings_is_an_error(tmp_path):
+    tokenizer = tiny_tokenizer(tmp_path)
+    cases.edit_json(tmp_path / "tokenizer_config.json", additional_special_tokens=["[QRY] "])
+    size = tokenizer.get_vocab_size()
+    assert read_tokenizer(tmp_path, vocab_size=size + 1, lower_case=False).token_to_id("[QRY] ") == size
+    with pytest.raises(InputError, match=rf"ids up to {size}, but .* have {size} rows; remove '\[QRY\] ' from token"):
+        read_tokenizer(tmp_path, vocab_size=size, lower_case=False)
 
 
 @pytest.mark.parametrize("kind", ["RobertaTokenizerFast", "GPT2Tokenizer", "PreTrainedTokenizerFast"])
@@ -159,8 +210,8 @@ def test_texts_end_as_a_tokenizers_own_code_ends_them(tmp_path):
     tokenizer.post_processor = processors.ByteLevel()
     tokenizer.save(str(path))
     assert ours(tmp_path) == [ids[1:] for ids in whole]
-    cases.edit_json(tmp_path / "tokenizer_config.json", eos_token="<absent>")
-    with pytest.raises(InputError, match="add_eos_token=true and eos_token='<absent>', which the tokenizer lacks"):
+    cases.edit_json(tmp_path / "tokenizer_config.json", eos_token="removed")
+    with pytest.raises(InputError, match="add_eos_token=true and eos_token=None, which the tokenizer lacks"):
         ours(tmp_path)
 
 

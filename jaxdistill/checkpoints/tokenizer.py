@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,9 @@ from jaxdistill.files import reading
 VOCABULARIES = ("vocab.txt", "vocab.json", "sentencepiece.bpe.model")
 ADDED_TOKENS = "added_tokens.json"
 """Older checkpoints' file of tokens beyond the vocabulary, with their ids."""
-TOKENIZER_FILES = ("special_tokens_map.json", ADDED_TOKENS, "merges.txt", *VOCABULARIES)
-"""Files of a tokenizer besides `tokenizer.json` and `tokenizer_config.json`."""
+CONFIG, SPECIAL_TOKENS = "tokenizer_config.json", "special_tokens_map.json"
+TOKENIZER_FILES = (SPECIAL_TOKENS, ADDED_TOKENS, "merges.txt", *VOCABULARIES)
+"""Files of a tokenizer besides `tokenizer.json` and `CONFIG`."""
 UNLIMITED = 10**6
 """A `model_max_length` above this means no limit; transformers writes 1e30."""
 GENERIC = "PreTrainedTokenizerFast"
@@ -74,11 +76,12 @@ def read_tokenizer(
         _apply_own_code(tokenizer, folder)
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+    last, largest = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=itemgetter(1), default=("", -1))
     if vocab_size is not None and largest >= vocab_size:
+        is_named = last in named_tokens(folder)
+        advice = f"remove {last!r} from {CONFIG} if no text needs it" if is_named else "they do not belong together"
         raise InputError(
-            f"{folder}: the tokenizer has ids up to {largest}, but the word embeddings have {vocab_size} rows;"
-            " they do not belong together."
+            f"{folder}: the tokenizer has ids up to {largest}, but the word embeddings have {vocab_size} rows; {advice}."
         )
     if lower_case:
         before = [tokenizers.normalizers.Lowercase()] + ([tokenizer.normalizer] if tokenizer.normalizer else [])
@@ -111,7 +114,7 @@ def gives_types(folder: Path) -> bool:
 
 def _config(folder: Path) -> tuple[dict[str, Any], Path]:
     """Content of `tokenizer_config.json`, empty if it does not exist, and its path."""
-    path = folder / "tokenizer_config.json"
+    path = folder / CONFIG
     return (read_settings(path) if path.exists() else {}), path
 
 
@@ -132,8 +135,7 @@ def _is_complete(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
             f"{file} has split_special_tokens=true; only tokenizers that keep special tokens whole are supported."
         )
     whole = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    named = {text for text in _special_tokens(config) if tokenizer.token_to_id(text) is not None}
-    if not whole.issuperset(named.union(_added_tokens(config, file))):
+    if not whole.issuperset(named_tokens(folder).union(_added_tokens(config, file))):
         return False
     model = folder / "config.json"
     if model.exists() and read_settings(model).get("model_type") in OWN_CLASS:
@@ -154,14 +156,16 @@ def _added_tokens(config: Mapping[str, Any], file: Path) -> list[str]:
     return [setting(setting(added, number, dict, file=file), "content", str, file=file) for number in added]
 
 
-def _special_tokens(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the special tokens that `tokenizer_config.json` names, which transformers never splits."""
-    lists = (config.get(key) for key in ("additional_special_tokens", "extra_special_tokens"))
-    more = (token for tokens in lists if isinstance(tokens, list) for token in tokens)
-    for token in (*(config[key] for key in config if key.endswith("_token")), *more):
-        text = token.get("content") if isinstance(token, dict) else token
-        if isinstance(text, str):
-            yield text
+def named_tokens(folder: Path) -> set[str]:
+    """Tokens that the files beside `tokenizer.json` name, such as for padding and prompts; transformers never splits them."""
+    values: list[Any] = []
+    for name in (CONFIG, SPECIAL_TOKENS):
+        settings = read_settings(folder / name) if (folder / name).exists() else {}
+        values += [value for key, value in settings.items() if key.endswith("_token")]
+        for more in (settings.get(key) for key in ("additional_special_tokens", "extra_special_tokens")):
+            values += more.values() if isinstance(more, dict) else more if isinstance(more, list) else []
+    texts = (token.get("content") if isinstance(token, dict) else token for token in values)
+    return {text for text in texts if isinstance(text, str)}
 
 
 def wordpiece_settings(tokenizer: tokenizers.Tokenizer, name: str | None) -> dict[str, Any]:
@@ -259,7 +263,7 @@ def _from_transformers(folder: Path) -> tokenizers.Tokenizer:
                 with reading.open_regular(folder / name) as source, open(Path(temporary) / name, "wb") as copy:
                     shutil.copyfileobj(source, copy)
         config = json.dumps(without_paths(_config(folder)[0]))
-        (Path(temporary) / "tokenizer_config.json").write_text(config, encoding="utf-8")
+        (Path(temporary) / CONFIG).write_text(config, encoding="utf-8")
         loaded = AutoTokenizer.from_pretrained(temporary, local_files_only=True, trust_remote_code=False)
     return loaded.backend_tokenizer
 
