@@ -1,11 +1,13 @@
 """Tokenizers are read as transformers reads them: `tokenizer_config.json` may say otherwise than `tokenizer.json`."""
 
 import json
+import struct
 
 import pytest
 import tokenizers
 from test_trim import MAKERS
 from tokenizers import models, normalizers, pre_tokenizers, processors
+from transformers import convert_slow_tokenizer
 
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
@@ -197,6 +199,53 @@ def test_spaces_and_letters_are_those_of_a_sentencepiece_class(tmp_path, family,
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     texts = ["a  Test ", " ", " a<s> an\nant", "thé ``a'' nest"]
     assert ours(tmp_path, texts) == theirs(tmp_path, texts)
+
+
+def write_sentencepiece(folder):
+    """A model whose map of characters lowers T, the only one that it changes: a trie of 256 units, then what T becomes."""
+    units = [0] * 256
+    units[ord("T")] = ord("T") | 1 << 8 | (ord("T") ^ 255) << 10
+    model = convert_slow_tokenizer.import_protobuf().ModelProto()
+    for number, piece in enumerate(["<unk>", "<s>", "</s>", "\u2581", "\u2581the", "cat", *"abcdehinost"]):
+        model.pieces.add(piece=piece, score=-number / 3, type=1 if number > 2 else 3 if number else 2)
+    model.trainer_spec.model_type = 1
+    model.normalizer_spec.precompiled_charsmap = struct.pack("<257I", 1024, *units) + b"t\0"
+    (folder / "sentencepiece.bpe.model").write_bytes(model.SerializeToString())
+    (folder / "config.json").write_text('{"model_type": "bert"}')
+
+
+@pytest.mark.parametrize("kind", ["XLMRobertaTokenizer", "BertTokenizer", None])
+def test_a_sentencepiece_model_is_read_as_xlm_rs_class_reads_it(tmp_path, monkeypatch, kind):
+    """Without the package sentencepiece, which transformers asks for and does not need."""
+    write_sentencepiece(tmp_path)
+    texts = ["The cat  sat", "then\na hat <mask>", "zzz", "[QRY] cat"]
+    config = {"additional_special_tokens": ["[QRY] "]}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | ({"tokenizer_class": kind} if kind else {})))
+    found = ours(tmp_path, texts)
+    monkeypatch.setattr(convert_slow_tokenizer, "requires_backends", lambda *_: None)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | {"tokenizer_class": "XLMRobertaTokenizer"}))
+    assert found == theirs(tmp_path, texts)
+    assert found[0][:3] == [0, 5, 4]
+
+
+def test_a_sentencepiece_model_of_another_class_needs_its_package(tmp_path, monkeypatch):
+    write_sentencepiece(tmp_path)
+    monkeypatch.setattr("jaxdistill.checkpoints.tokenizer.find_spec", lambda name: None)
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "CamembertTokenizer"}')
+    with pytest.raises(InputError, match=r"bpe.model needs the package sentencepiece: pip install sentencepiece.$"):
+        ours(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "known"),
+    [("vocab.json", '{"the": 0, "cat": 1}', "0 of 0"), ("vocab.txt", "[UNK]\n\u2581the\n\u2581cat\na\n", "1 of 3")],
+)
+def test_a_tokenizer_that_knows_no_words_is_refused(tmp_path, file, content, known):
+    """The first would have BERT's five special tokens alone."""
+    (tmp_path / file).write_text(content)
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(InputError, match=f"the tokenizer knows {known} words of its own vocabulary, so most texts"):
+        ours(tmp_path)
 
 
 def test_texts_end_as_a_tokenizers_own_code_ends_them(tmp_path):
