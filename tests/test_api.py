@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import jaxdistill
-from jaxdistill import memory
 from jaxdistill.options.config_file import read_config_file
 from jaxdistill.options.overrides import with_options
 from jaxdistill.training.setup import lengths
@@ -30,11 +29,9 @@ def result(tmp_path_factory):
     text = ({"body": line, "other": 1} for line in [*made_up(200, words=6), None, float("nan")])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAXDISTILL_CACHE", str(folder / "cache"))
-        asked = []
-        patch.setattr(memory, "keep_freed", lambda: asked.append("keep"))
         teacher = write_teacher(folder)
         patch.chdir(folder)
-        found = jaxdistill.distill(
+        return jaxdistill.distill(
             teacher,
             text,
             columns="body",
@@ -45,8 +42,39 @@ def result(tmp_path_factory):
             options=options,
             callbacks=[lambda step, metrics: CALLED.append((step, set(metrics)))],
         )
-        assert asked == ["keep"]
-        return found
+
+
+OWN = """
+import resource, signal, threading
+
+def state():
+    "What a library may not change: whether large freed blocks go back to the system, signal handlers, threads."
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(3):
+        bytes(b"x") * (64 << 20)
+    goes_back = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults > 1000
+    return goes_back, [signal.getsignal(number) for number in signal.valid_signals()], threading.enumerate()
+
+before = state()
+import jaxdistill
+"""
+OWN_MAIN = """
+import sys
+from own import before, jaxdistill, state
+text = [f"{row} the cat sleeps" for row in range(1300)]
+options = {"evals.sts": False, "data.cache_folder": "cache"}
+jaxdistill.distill(sys.argv[1], text, layers=1, steps=1, batch_size=1100, workdir="run", options=options)
+assert state() == before, (before, state())
+"""
+
+
+def test_a_process_is_as_before_after_distill(tmp_path):
+    """Also one that is started with -m, as the programs are."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "__init__.py").write_text(OWN)
+    (tmp_path / "own" / "__main__.py").write_text(OWN_MAIN)
+    command = [sys.executable, "-m", "own", write_teacher(tmp_path)]
+    subprocess.run(command, cwd=tmp_path, env=environment() | {"JAXDISTILL_CACHE": str(tmp_path)}, check=True)
 
 
 def test_distill_returns_model_scores_and_export(result):

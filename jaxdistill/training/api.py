@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from jaxdistill import memory, objectives
+from jaxdistill import objectives
 from jaxdistill.calls import by_name, in_python_words
 from jaxdistill.config import EXTENSIONS, Config, flat_stages, parse_stages
 from jaxdistill.config.kinds import STUDENTS, TEACHERS, Kinds
@@ -219,7 +219,6 @@ def _trained(
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise InputError(f"callbacks={callbacks!r:.60} must be a list of functions, such as [print].")
     folder = local_folder(workdir)
-    memory.keep_freed()  # as the program does: steps on CPUs are faster
     run_stages(parsed, workdir, dry_run=dry_run, command=command, callbacks=callbacks)
     return None if dry_run else result_of(folder, parsed)
 
