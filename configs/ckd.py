@@ -39,7 +39,7 @@ STUDENTS = {
 
 def ckd(**changed) -> dict:
     """The objective with its options."""
-    defaults = dict(name="ckd", temperature=0.05, learned_scale="none", queue_size=65536, view="text")
+    defaults = dict(kind="ckd", temperature=0.05, learned_scale="none", queue_size=65536, view="text")
     return defaults | changed
 
 

@@ -47,7 +47,7 @@ STUDENTS = tuple(row for row in PAPER if row not in MULTILINGUAL)
 def congen(**changed) -> dict:
     """The objective with its options as the released code has them."""
     defaults = dict(
-        name="congen",
+        kind="congen",
         alpha=0.5,
         student_temperature=0.05,
         teacher_temperature=0.05,

@@ -54,7 +54,7 @@ TINYBERTS = {"l6": "nreimers/TinyBERT_L-6_H-768_v2", "l4": "nreimers/TinyBERT_L-
 def simcse(**changed) -> dict:
     """The objective with its options."""
     defaults = dict(
-        name="simcse",
+        kind="simcse",
         temperature=0.05,
         learned_scale="none",
         views=("text", "text"),

@@ -42,7 +42,7 @@ BERT_TINY = "nreimers/BERT-Tiny_L-2_H-128_A-2"
 def simtde(**changed) -> dict:
     """The objective with its options."""
     defaults = dict(
-        name="simtde",
+        kind="simtde",
         alpha=0.5,
         token_loss="batch",
         sentence_loss="mse",

@@ -80,7 +80,7 @@ def test_a_process_is_as_before_after_distill(tmp_path):
 def test_distill_returns_model_scores_and_export(result):
     assert result.export_folder.is_dir() and result.results["config"]["run.steps"] == 4
     assert result.results["max_length"] == result.model.model.max_length == 32  # chosen from the text
-    asked = {"student.layers": "even:1", "data.batch_size": 16, "objective.name": "congen", "objective.alpha": 1.0}
+    asked = {"student.layers": "even:1", "data.batch_size": 16, "objective.kind": "congen", "objective.alpha": 1.0}
     assert asked.items() <= result.results["config"].items()
     assert result.workdir.parent.name == "runs" and result.workdir.name.startswith("l2-cosine-")
     assert set(result.teacher_scores) == set(result.scores) and all(abs(score) <= 1 for score in result.scores.values())

@@ -58,7 +58,7 @@ def test_entities_choose_the_best_checkpoint_by_their_mean_over_languages(tmp_pa
     rows = ("query\tentity\tlabel", "play queen\tqueen\t1", "play queen\tkings\t0")
     german = write(tmp_path / "dev.de.tsv", [*rows, "king\tpop\t1"])
     french = write(tmp_path / "dev.fr.tsv", rows)
-    config = parse_config(dict(evals=dict(entities=f"{german},{french}"), objective=dict(name="simcse")))
+    config = parse_config(dict(evals=dict(entities=f"{german},{french}"), objective=dict(kind="simcse")))
     entities = read_own_sets(config).entities
     tasks = dev_metric.available_tasks(data_folder=None, graded=None, agreement_task=None, entities=entities)
     chosen = dev_metric.chosen_metric(tasks, "entities/recall@1")

@@ -181,7 +181,7 @@ def test_stages_are_complete_and_in_the_order_of_the_run():
         "--config.stage2.run.seed=8",
     ]
     stages = parse_stages(main.parse_flags(given).stages)
-    assert [stage.objective["name"] for stage in stages] == ["ckd", "simcse"]
+    assert [stage.objective["kind"] for stage in stages] == ["ckd", "simcse"]
     assert [stage.run.seed for stage in stages] == [7, 8]
     assert stages[1].student.model == "previous" and stages[1].data.batch_size == 128
 
@@ -195,8 +195,8 @@ def test_a_list_of_stages_of_ones_own(tmp_path):
     (tmp_path / "mine.py").write_text(
         "from ml_collections import ConfigDict\n"
         "def get_config():\n"
-        "    first = ConfigDict(dict(objective=dict(name='simcse'), student=dict(model='m')))\n"
-        "    return [first, ConfigDict(dict(objective=dict(name='ckd'), student=dict(kind='static', model='previous')))]\n"
+        "    first = ConfigDict(dict(objective=dict(kind='simcse'), student=dict(model='m')))\n"
+        "    return [first, ConfigDict(dict(objective=dict(kind='ckd'), student=dict(kind='static', model='previous')))]\n"
     )
     given = [
         f"--config={tmp_path / 'mine.py'}",

@@ -254,8 +254,8 @@ def parse_config(raw: Mapping[str, Any]) -> Config:
                 f"config section {name} has type {type(value).__name__}; it must be a mapping of options to values."
             )
     built = {name: _parse_section(name, value) for name, value in raw.items()}
-    if "name" not in built.get("objective", {}):
-        raise InputError("objective.name is missing.")
+    if "kind" not in (objective := built.get("objective", {})):
+        raise InputError(f"objective.kind is missing{'; objective.name is its former name' * ('name' in objective)}.")
     return Config(**built)
 
 

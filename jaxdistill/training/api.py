@@ -166,8 +166,8 @@ def _of_value(section: str, value: Any) -> dict[str, Any]:
     if isinstance(value, type) or not dataclasses.is_dataclass(value) or not hasattr(value, kinds.member):
         raise InputError(f"{section}={value!r:.60} is no {section} with its options; give one such as {example}.")
     options = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    options.pop(kinds.option, None)  # the class determines it
-    named = {kinds.option: kinds.name_of(type(value)), **options}
+    options.pop("kind", None)  # the class determines it
+    named = {"kind": kinds.name_of(type(value)), **options}
     return {f"{section}.{name}": option for name, option in named.items()}
 
 
@@ -177,7 +177,7 @@ def _default(name: str, raw: Mapping[str, Any]) -> Any:
     if section not in VALUES:
         return ...
     kinds, _ = VALUES[section]
-    return kinds.default_options(raw[section].get(kinds.option, kinds.default)).get(option, ...)
+    return kinds.default_options(raw[section].get("kind", kinds.default)).get(option, ...)
 
 
 def whole_config(config: str, text: Text, chosen: Mapping[str, Any], options: Mapping[str, Any]) -> list[Config]:

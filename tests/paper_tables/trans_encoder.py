@@ -47,7 +47,7 @@ COMMON = (
         teacher__dropout=False,
         evals__untrained=False,
         run__seed=2021,
-        objective__name="trans_encoder",
+        objective__kind="trans_encoder",
     )
     | cited(
         LIBRARIES,
