@@ -13,7 +13,7 @@ from jaxdistill.core import InputError
 from jaxdistill.files import write_atomic
 from jaxdistill.options import config_file
 from jaxdistill.training.hooks.hook import patience_of
-from jaxdistill.training.setup.dev import read_own_sets
+from jaxdistill.training.setup.dev import read_dev_sets
 from jaxdistill.workdir.folder import read_config
 
 from program import ROOT, refused, run, tiny_arguments
@@ -147,4 +147,4 @@ def test_graded_pairs_of_two_files_are_refused(tmp_path):
     config = configs.parse_config(*config_file.read_config_file("configs/congen.py:tiny"))
     config = dataclasses.replace(config, evals=dataclasses.replace(config.evals, pairs=f"{tmp_path}/g*.tsv"))
     with pytest.raises(InputError, match=r"g\*.tsv is 2 files \(g1.tsv, g2.tsv\); name one of them"):
-        read_own_sets(config)
+        read_dev_sets(config)

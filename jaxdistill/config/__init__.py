@@ -124,8 +124,9 @@ class Evals:
     """Steps between evaluations. Each evaluation saves a checkpoint; the last step is always evaluated."""
     best: str = ""
     """Metric that selects the best checkpoint. Empty: the first available of pairs/spearman (pairs/auc if all scores
-    are 0 or 1), retrieval-dev/ndcg@10, entities/recall@1, sts-b-dev/spearman and agreement/spearman. With a data folder,
-    qnli-dev/auc and mrpc-dev/auc are also available. `last`: exports the last checkpoint regardless of its score."""
+    are 0 or 1), retrieval-dev/ndcg@10, entities/recall@1, sts-b-dev/spearman (if JAXDISTILL_DATA names a data folder) and
+    agreement/spearman. If named, sts-b-dev/spearman is read from the data folder or the hub, and qnli-dev/auc and
+    mrpc-dev/auc from the data folder. `last`: exports the last checkpoint regardless of its score; it needs no dev set."""
     pairs: str = ""
     """Your own graded pairs: a .tsv or .csv file with the columns score, sentence1 and sentence2; empty: none."""
     retrieval: str = ""

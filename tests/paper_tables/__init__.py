@@ -21,7 +21,7 @@ REQUIRED = (
     "optimizer.learning_rate", "optimizer.schedule", "optimizer.weight_decay", "optimizer.decay",
     "optimizer.b1", "optimizer.b2", "optimizer.eps", "optimizer.bias_correction",
     "optimizer.eps_before_correction", "optimizer.clip_norm",
-    "evals.every", "evals.patience", "evals.patience_epochs", "evals.untrained", "run.epochs", "run.steps", "run.seed",
+    "evals.best", "evals.every", "evals.patience", "evals.patience_epochs", "evals.untrained", "run.epochs", "run.steps", "run.seed",
     "derived.sequences_per_step", "derived.steps", "derived.warmup_steps",
 )  # fmt: skip
 """Options, and numbers that follow from them, of which every stage states a fact; all options of its objective too."""

@@ -181,6 +181,8 @@ def _scored(
 
 
 def _lost(run: Run, outcome: Outcome) -> str:
+    if not run.dev.best:
+        return ""
     return no_gain(
         run.dev.best,
         outcome.before[run.dev.best],
