@@ -194,10 +194,9 @@ def _error_of_devices(error: BaseException) -> InputError | None:
     import jax
 
     jax.config.update("jax_platforms", "")
-    said = re.split(r"\.? \((?:set|you may)", " ".join(str(error).split()))[0]  # without JAX's own advice
-    reason = "JAX finds no such device" if absent else f"{said:.300}"
+    reason = re.split(r"\.? \((?:set|you may)", " ".join(str(error).split()))[0]  # without JAX's own advice
     return InputError(
-        f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: {reason}; there is {versions.devices()}."
+        f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: {reason or 'JAX finds no such device':.300}; there is {versions.devices()}."
         " Set JAX_PLATFORMS to a platform that is free, such as cpu."
     )
 

@@ -85,11 +85,13 @@ def read_tokenizer(
     last, largest = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=itemgetter(1), default=("", -1))
     if vocab_size is not None and largest >= vocab_size:
         is_named = last in named_tokens(folder)
-        advice = f"remove {last!r} from {CONFIG} if no text needs it" if is_named else "they do not belong together"
+        removed = f"remove {last!r} from {CONFIG} and {SPECIAL_TOKENS} if no text needs it"
+        advice = removed if is_named else "they do not belong together"
         raise InputError(
             f"{folder}: the tokenizer has ids up to {largest}, but the word embeddings have {vocab_size} rows; {advice}."
         )
-    _refuse_unknowing(tokenizer, folder)
+    with reading.foreign_errors(f"{path} is not a tokenizer that can be read"):
+        _refuse_unknowing(tokenizer, folder)
     if lower_case:
         before = [tokenizers.normalizers.Lowercase()] + ([tokenizer.normalizer] if tokenizer.normalizer else [])
         tokenizer.normalizer = tokenizers.normalizers.Sequence(before)
@@ -231,11 +233,11 @@ def _refuse_unknowing(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
     size = tokenizer.get_vocab_size(with_added_tokens=True)
     entries = (tokenizer.id_to_token(number) or "" for number in range(0, size, max(1, size // CHECK_WORDS)))
     words = [word for entry in entries if (word := entry.removeprefix("##").strip("\u2581\u0120")).isalnum()]
-    unread = {unknown_id(tokenizer), tokenizer.token_to_id("\u2581")}
-    known = sum(not unread.issuperset(each.ids) for each in tokenizer.encode_batch(words, add_special_tokens=False))
-    if 2 * known <= len(words):
+    empty = {unknown_id(tokenizer), tokenizer.token_to_id("\u2581")}
+    read = sum(not empty.issuperset(each.ids) for each in tokenizer.encode_batch(words, add_special_tokens=False))
+    if 2 * read <= len(words):
         raise InputError(
-            f"{folder}: the tokenizer knows {known} of {len(words)} words of its own vocabulary, so most texts would be alike;"
+            f"{folder}: the tokenizer knows {read} of {len(words)} words of its own vocabulary, so most texts would be alike;"
             f" correct tokenizer_class in {CONFIG}, or add tokenizer.json."
         )
 
