@@ -54,9 +54,9 @@ MODELS: dict[str, tuple[Any, str, Any, Mapping]] = {
 }  # fmt: skip
 """Name to family, pooling, dtype of the checkpoint's file, and config.json."""
 OBJECTIVES = {
-    "l2": {"name": "embedding"},
+    "l2": {"kind": "embedding"},
     "congen": dict(
-        name="congen", alpha=0.5, student_temperature=0.05, teacher_temperature=0.05, key_set="queue+batch",
+        kind="congen", alpha=0.5, student_temperature=0.05, teacher_temperature=0.05, key_set="queue+batch",
         queue_init="sentences", control_view="text", generalize_view="delete_words"),
 }  # fmt: skip
 

@@ -26,7 +26,7 @@ from ml_collections import ConfigDict
 def l2(**changed) -> dict:
     """The objective with its options."""
     defaults = dict(
-        name="embedding",
+        kind="embedding",
         distance="squared",
         normalize=True,
         view="text",

@@ -9,18 +9,19 @@ import glob
 import io
 import os
 import pathlib
+import re
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any, get_args
 
-from jaxdistill import memory
+from jaxdistill import memory, versions
 from jaxdistill.compile_cache import keep_compiled
 from jaxdistill.core import InputError, InUseError, Precision, TemporaryError
 from jaxdistill.files import buckets, is_remote, parts
-from jaxdistill.versions import version_text
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -59,7 +60,7 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
 
 class _PrintVersion(argparse.Action):
     def __call__(self, parser, namespace, values, option_string=None):
-        print(version_text())
+        print(versions.version_text())
         parser.exit()
 
 
@@ -188,11 +189,28 @@ def error_status(error: InputError) -> int:
 
 
 def error_of_input(error: BaseException) -> InputError | None:
-    """The error as an `InputError`, if it is bad input or a fault of the user's disk; None for any other, which is a bug."""
+    """The error as an `InputError`, if it is bad input, a fault of the user's disk, or devices that JAX cannot use; None for
+    any other, which is a bug."""
     if isinstance(error, OSError) and error.errno in DISK_FAULTS:
         place = f"{error.filename}: " if error.filename else ""
         return InputError(f"{place}{error.strerror}; fix that and run the same command again.")
-    return error if isinstance(error, InputError) else None
+    return error if isinstance(error, InputError) else _error_of_devices(error)
+
+
+def _error_of_devices(error: BaseException) -> InputError | None:
+    """What JAX raises if it lacks a platform that JAX_PLATFORMS names, or another process holds the chip; else None."""
+    frames = traceback.extract_tb(error.__traceback__)
+    absent = isinstance(error, AssertionError) and bool(frames) and frames[-1].name == "backends"  # no GPU for `cuda`
+    if not absent and not str(error).startswith("Unable to initialize backend"):
+        return None
+    import jax
+
+    jax.config.update("jax_platforms", "")
+    reason = re.split(r"\.? \((?:set|you may)", " ".join(str(error).split()))[0]  # without JAX's own advice
+    return InputError(
+        f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: {reason or 'JAX finds no such device':.300}; there is {versions.devices()}."
+        " Set JAX_PLATFORMS to a platform that is free, such as cpu."
+    )
 
 
 class Interrupted(KeyboardInterrupt):
@@ -383,7 +401,7 @@ def _run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> Non
         sys.stdout.flush()
     except BrokenPipeError:
         _to_devnull(sys.stdout)
-    except (InputError, OSError) as error:
+    except Exception as error:
         known = error_of_input(error)
         if known is None:
             raise

@@ -19,7 +19,7 @@ from jaxdistill.files import is_remote, local
 from jaxdistill.paths import public_name
 from jaxdistill.reporting.model_card import public_command
 
-from program import ROOT, environment, refused, tiny_arguments
+from program import ROOT, environment, refused, start, tiny_arguments
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +30,15 @@ def folder(tmp_path_factory):
 def python(*arguments, path="", **options) -> subprocess.CompletedProcess:
     variables = environment() | {"PYTHONPATH": os.pathsep.join(filter(None, [str(path), str(ROOT)]))}
     return subprocess.run([sys.executable, *arguments], env=variables, text=True, timeout=60, **options)
+
+
+@pytest.mark.parametrize("platform", ["tpu", "cuda"])
+def test_a_platform_that_is_not_there_is_one_line(folder, platform):
+    process = start("main", tiny_arguments(folder), variables={"JAX_PLATFORMS": platform})
+    _, said = process.communicate(timeout=200)
+    assert process.returncode == 2 and "Traceback" not in said
+    last = said.splitlines()[-1]
+    assert re.match(rf"error: JAX_PLATFORMS={platform}: .*\w; there is 1 x cpu. Set JAX_PLATFORMS to a platform", last)
 
 
 def test_addresses_are_told_from_paths(monkeypatch):
@@ -228,10 +237,10 @@ def test_a_public_command_keeps_its_options():
     command = (
         "python -m jaxdistill.main --config=/opt/x/configs/congen.py:tiny '--config.data.text=/a b/t.txt,hf:org/set:train:text' "
         '--config.stage2.student.model=/m/mini \'--config.run.sharding=(("/kernel",("","model")),)\' --workdir=DIR '
-        "--config.student.trim=/home/a/t.txt --config.run.parts=a/b/p.py --config.objective.name=/home/a/my.py:Loss"
+        "--config.student.trim=/home/a/t.txt --config.run.parts=a/b/p.py --config.objective.kind=/home/a/my.py:Loss"
     )
     assert public_command(command) == (
         "python -m jaxdistill.main --config=configs/congen.py:tiny --config.data.text=t.txt,hf:org/set:train:text "
         '--config.stage2.student.model=mini \'--config.run.sharding=(("/kernel",("","model")),)\' --workdir=DIR '
-        "--config.student.trim=t.txt --config.run.parts=p.py --config.objective.name=my.py:Loss"
+        "--config.student.trim=t.txt --config.run.parts=p.py --config.objective.kind=my.py:Loss"
     )

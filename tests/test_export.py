@@ -84,7 +84,7 @@ def stage_student(folder, source, *, trained_on, teacher_reads=0, asked=0):
             data=dict(max_length=trained_on),
             teacher=dict(model=str(folder / "teacher"), max_length=teacher_reads),
             student=dict(model=source, pooling="", head="none", max_length=asked),
-            objective=dict(name="embedding"),
+            objective=dict(kind="embedding"),
         )
     )
     teachers = load_teachers(config, folder)

@@ -76,7 +76,7 @@ def test_the_sky_task_joins_its_nodes_and_goes_on_after_a_preemption(tmp_path):
             command, cwd=tmp_path, env=environment, capture_output=True, text=True
         ).stdout.splitlines()
 
-    arguments = ["--config.data.text=gs://mine/my texts/*.gz", "--config.objective.name=it's.py:Mine"]
+    arguments = ["--config.data.text=gs://mine/my texts/*.gz", "--config.objective.kind=it's.py:Mine"]
     assert started("cuda") == ["10.0.0.1:8476 2 1", "-m", "jaxdistill.main", *arguments]
     assert started("tpu") == ["  ", "-m", "jaxdistill.main", *arguments]  # JAX finds the hosts of a slice
 

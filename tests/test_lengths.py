@@ -28,7 +28,7 @@ def student(tmp_path_factory):
 
 
 def config_of(path, **data) -> configs.Config:
-    return configs.parse_config(dict(objective=dict(name="simcse"), data=dict(text=str(path)) | data))
+    return configs.parse_config(dict(objective=dict(kind="simcse"), data=dict(text=str(path)) | data))
 
 
 def text_of(folder, *, long: int, rows: int = 200):
@@ -65,9 +65,9 @@ def test_rows_are_sampled_whole_so_that_no_column_is_left_out(student, tmp_path,
     lines = ["\t".join(pair) for pair in [("sentence1", "sentence2"), *[(SHORT, LONG)] * 64]]
     (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
     config = config_of(tmp_path / "pairs.tsv", columns=PAIRS)
-    views = dict(name="simcse", views=("text", "second"))
+    views = dict(kind="simcse", views=("text", "second"))
     assert lengths.training_length(dataclasses.replace(config, objective=views), student, (), tmp_path) == 32
-    alone = dict(name="simcse", views=("text", "text"))
+    alone = dict(kind="simcse", views=("text", "text"))
     assert lengths.training_length(dataclasses.replace(config, objective=alone), student, (), tmp_path) == 16
 
 
@@ -76,7 +76,7 @@ def test_the_length_of_a_cross_encoder_is_of_both_sentences(student, tmp_path):
     (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
     config = dataclasses.replace(
         config_of(tmp_path / "pairs.tsv", columns=PAIRS),
-        objective=dict(name="trans_encoder", form="cross"),
+        objective=dict(kind="trans_encoder", form="cross"),
         teacher=Labels(model="any"),
     )
     cross = resizing.cross_encoder(student, key=jax.random.key(0))

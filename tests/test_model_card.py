@@ -116,7 +116,7 @@ def test_what_is_no_licence_of_the_hub_is_refused_before_anything_is_read(tmp_pa
     ):
         export_command(model=tmp_path / "absent", out=tmp_path / "out", license=given)
     with pytest.raises(InputError, match="run.license='MIT' is not a licence .* Did you mean mit"):
-        checked_setup(parse_config({"objective": {"name": "congen"}, "run": {"license": "MIT"}}))
+        checked_setup(parse_config({"objective": {"kind": "congen"}, "run": {"license": "MIT"}}))
 
 
 @pytest.mark.parametrize("kind", ["encoder", "table"])

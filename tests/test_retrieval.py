@@ -12,7 +12,7 @@ from jaxdistill.evals import auc, bitext, dev_metric, entity, neighbours, transf
 from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.ops.nearest import nearest, nearest_others
 from jaxdistill.students.cross_encoder import CrossEncoder
-from jaxdistill.training.setup.dev import read_own_sets
+from jaxdistill.training.setup.dev import read_dev_sets
 
 from eval_cases import on_a_circle, write
 
@@ -58,9 +58,9 @@ def test_entities_choose_the_best_checkpoint_by_their_mean_over_languages(tmp_pa
     rows = ("query\tentity\tlabel", "play queen\tqueen\t1", "play queen\tkings\t0")
     german = write(tmp_path / "dev.de.tsv", [*rows, "king\tpop\t1"])
     french = write(tmp_path / "dev.fr.tsv", rows)
-    config = parse_config(dict(evals=dict(entities=f"{german},{french}"), objective=dict(name="simcse")))
-    entities = read_own_sets(config).entities
-    tasks = dev_metric.available_tasks(data_folder=None, graded=None, agreement_task=None, entities=entities)
+    config = parse_config(dict(evals=dict(entities=f"{german},{french}"), objective=dict(kind="simcse")))
+    entities = read_dev_sets(config).entities
+    tasks = dev_metric.available_tasks(named={}, graded=None, agreement_task=None, entities=entities)
     chosen = dev_metric.chosen_metric(tasks, "entities/recall@1")
     assert tasks[chosen](EMBED) == {"entities/recall@1": 0.75}
     with pytest.raises(
@@ -69,7 +69,7 @@ def test_entities_choose_the_best_checkpoint_by_their_mean_over_languages(tmp_pa
         dev_metric.chosen_metric({}, "entities/recall@1")
     pair = dataclasses.replace(config, student=CrossEncoder())
     with pytest.raises(InputError, match="evals.entities=.* is for students with vectors"):
-        read_own_sets(pair)
+        read_dev_sets(pair)
 
 
 def test_entities_of_another_models_index(tmp_path):

@@ -122,7 +122,7 @@ def test_hub_sets_are_read_by_their_own_columns(monkeypatch):
         asked.append((name, split, revision))
         return {"relatedness_score": [1, 4.5], "sentence_A": ["a", "b"], "sentence_B": ["c", "d"]}
 
-    monkeypatch.setitem(sys.modules, "datasets", _fake_datasets(load_dataset))
+    monkeypatch.setitem(sys.modules, "datasets", fake_datasets(load_dataset))
     read = sts.read_set("sick-r", None)
     assert (read.first, read.second, read.scores.tolist()) == (("a", "b"), ("c", "d"), [1.0, 4.5])
     assert asked == [("RobZamp/sick", "test", "refs/convert/parquet")]
@@ -132,12 +132,12 @@ def test_no_network_for_a_hub_set_says_what_to_do(monkeypatch):
     def load_dataset(*_, **__):
         raise ConnectionError("Couldn't reach the Hub\nlong trace")
 
-    monkeypatch.setitem(sys.modules, "datasets", _fake_datasets(load_dataset))
+    monkeypatch.setitem(sys.modules, "datasets", fake_datasets(load_dataset))
     with pytest.raises(InputError, match="mteb/sts12-sts.*data folder.*HF_HOME"):
         sts.read_set("sts12", None)
 
 
-def _fake_datasets(load_dataset):
+def fake_datasets(load_dataset):
     errors = types.SimpleNamespace(DatasetsError=RuntimeError)
     return types.SimpleNamespace(load_dataset=load_dataset, exceptions=errors)
 
@@ -259,7 +259,7 @@ def test_the_dev_evaluation_prefers_own_pairs_then_sts_b_then_agreement(sts_data
     _, first, second = zip(*ROWS, strict=True)
     write_tsv(sts_data / "own.tsv.gz", ROWS)
     sources = {
-        "data_folder": sts_data,
+        "named": select.named_sets("", sts_data),
         "graded": pairs.read_pairs(sts_data / "own.tsv.gz"),
         "agreement_task": agreement.agreement_task(bag_of_words, first, second),
     }
@@ -276,10 +276,10 @@ def test_the_dev_evaluation_prefers_own_pairs_then_sts_b_then_agreement(sts_data
 
 
 def test_an_unknown_best_metric_names_those_of_the_run(sts_data):
-    tasks = select.available_tasks(data_folder=sts_data, graded=None, agreement_task=None)
+    tasks = select.available_tasks(named=select.named_sets("", sts_data), graded=None, agreement_task=None)
     with pytest.raises(InputError, match="'pair/spearman' is not measured.*sts-b-dev/spearman"):
         select.chosen_metric(tasks, "pair/spearman")
     with pytest.raises(InputError, match="'pairs/spearman' needs your own data; give --config.evals.pairs=FILE"):
         select.chosen_metric(tasks, "pairs/spearman")
-    with pytest.raises(InputError, match="set JAXDISTILL_DATA to a folder with STS-B"):
+    with pytest.raises(InputError, match="sts-b-dev/spearman .from JAXDISTILL_DATA or the hub. or last"):
         select.chosen_metric({})

@@ -82,7 +82,7 @@ def test_several_configs_are_a_column_of_the_grid():
     assert [point.shown for point in planned] == [
         f"config={name} run.seed={seed}" for name in ("congen:tiny", "l2:tiny") for seed in (0, 1)
     ]
-    assert [point.stages[0].objective["name"] for point in planned] == ["congen", "congen", "embedding", "embedding"]
+    assert [point.stages[0].objective["kind"] for point in planned] == ["congen", "congen", "embedding", "embedding"]
     assert [*sweep.base_options([TINY, "l2.py:tiny"], [])] == ["congen:tiny", "l2:tiny"]
     assert grid.config_names(["a/x.py", "b/x.py"]) == {"a/x.py": "a/x.py", "b/x.py": "b/x.py"}
     with pytest.raises(InputError, match=r"^configs/congen.py:tiny: unknown option --config.objective.alhpa"):

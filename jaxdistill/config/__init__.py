@@ -124,9 +124,10 @@ class Evals:
     """Steps between evaluations. Each evaluation saves a checkpoint; the last step is always evaluated."""
     best: str = ""
     """Metric that selects the best checkpoint. Empty: the first available of pairs/spearman (pairs/auc if all scores
-    are 0 or 1), retrieval-dev/ndcg@10, entities/recall@1, sts-b-dev/spearman and agreement/spearman. Also available:
-    agreement/recall@1 and agreement/recall@10; with a data folder, qnli-dev/auc and mrpc-dev/auc. `last`: exports the
-    last checkpoint regardless of its score."""
+    are 0 or 1), retrieval-dev/ndcg@10, entities/recall@1, sts-b-dev/spearman (if JAXDISTILL_DATA names a data folder) and
+    agreement/spearman. Also available: agreement/recall@1 and agreement/recall@10. If named, sts-b-dev/spearman is read from
+    the data folder or the hub, and qnli-dev/auc and mrpc-dev/auc from the data folder. `last`: exports the last checkpoint
+    regardless of its score; it needs no dev set."""
     pairs: str = ""
     """Your own graded pairs: a .tsv or .csv file with the columns score, sentence1 and sentence2; empty: none."""
     retrieval: str = ""
@@ -255,8 +256,8 @@ def parse_config(raw: Mapping[str, Any]) -> Config:
                 f"config section {name} has type {type(value).__name__}; it must be a mapping of options to values."
             )
     built = {name: _parse_section(name, value) for name, value in raw.items()}
-    if "name" not in built.get("objective", {}):
-        raise InputError("objective.name is missing.")
+    if "kind" not in (objective := built.get("objective", {})):
+        raise InputError(f"objective.kind is missing{'; objective.name is its former name' * ('name' in objective)}.")
     return Config(**built)
 
 

@@ -112,7 +112,7 @@ def _run_chain(stages: Sequence[Config], place: mirror.Opened, run: Callable[...
             if finished[number - 1]:
                 say(f"stage {number} of {len(stages)} is finished: {folder / EXPORT}")
                 continue
-            say(f"stage {number} of {len(stages)}: {stage.objective['name']} in {folder}")
+            say(f"stage {number} of {len(stages)}: {stage.objective['kind']} in {folder}")
             run(stage, folder, shared=shared)
             if dry_run:
                 return  # the next stage's student does not exist yet

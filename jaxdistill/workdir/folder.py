@@ -159,6 +159,6 @@ def _changed(note: pathlib.Path, now: Mapping[str, str], what: str) -> list[str]
 
 def part_digests(config: Config) -> dict[str, str]:
     """Maps every part from outside that the config names to the SHA-256 of its source code."""
-    names = (config.objective["name"], config.student.kind, config.teacher.kind)
+    names = (config.objective["kind"], config.student.kind, config.teacher.kind)
     own = [name.rpartition(":")[0] for name in names if parts.is_outside(name)]
     return parts.source_digests([*own, *split_specs(config.run.parts)])

@@ -168,7 +168,7 @@ def checked_scores(
         place = tuple(beyond[0])
         raise InputError(
             f"{named}: row {store.input_row[place[0]] + 1:,} of data.text has the score {scores[place]:g}, and this objective's "
-            f"labels are similarities from {-largest:g} to {largest:g}; divide scores of 0 to 5 by 5, or use objective.name=cosent, "
+            f"labels are similarities from {-largest:g} to {largest:g}; divide scores of 0 to 5 by 5, or use objective.kind=cosent, "
             "which reads their order alone."
         )
     if scores.size > 1 and np.ptp(scores) == 0.0:

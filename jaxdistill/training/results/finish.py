@@ -94,7 +94,7 @@ def finish(
 def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], command: str) -> Facts:
     """What the model card says of the training."""
     objective = dict(run.config.objective)
-    name = objective.pop("name")
+    name = objective.pop("kind")
     if "queue_size" in objective:
         objective["queue_size"] = run.objective.queue_size  # a small text has a smaller one
     teachers = [model.source for model in run.models.teachers] or run.config.teacher.shown
@@ -181,6 +181,8 @@ def _scored(
 
 
 def _lost(run: Run, outcome: Outcome) -> str:
+    if not run.dev.best:
+        return ""
     return no_gain(
         run.dev.best,
         outcome.before[run.dev.best],
@@ -230,4 +232,4 @@ def _measured(
 def _title(run: Run, facts: Facts) -> str:
     """The title of the report: method, student, and the name of the user's folder."""
     student = facts.origin.student.removeprefix("package:")
-    return f"{public_name(run.config.objective['name'])}: student {student} ({facts.name})"
+    return f"{public_name(run.config.objective['kind'])}: student {student} ({facts.name})"

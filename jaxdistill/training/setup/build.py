@@ -29,7 +29,7 @@ from jaxdistill.training import step
 from jaxdistill.training.hooks.profile import profiled_steps
 from jaxdistill.training.run import NO_DEV, Layout, Models, Program, Run, Text
 from jaxdistill.training.setup import optim
-from jaxdistill.training.setup.dev import held_out_rows, make_dev, read_own_sets
+from jaxdistill.training.setup.dev import held_out_rows, make_dev, read_dev_sets
 from jaxdistill.training.setup.lengths import training_length
 from jaxdistill.training.setup.objective import (
     check_accumulation,
@@ -61,7 +61,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     student = config.student.with_length(student, length)
     exports.check(sources.split_specs(config.run.export_to), student)
     check_roles(config.data, [*labellers, *teachers, student])
-    own_dev = read_own_sets(config)  # before labels and targets are computed, which takes long
+    dev_sets = read_dev_sets(config) if absent is None else None  # before labels and targets, which take long
     store = student_text(config, objective, student, length, progress=progress)
     objective = sized_to_text(objective, store.rows)
     check_form(objective, student)
@@ -79,7 +79,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     student = fitted_student(config, student, targets, data.trained) if absent is None else student
     drawn = np.random.RandomState(batches.QUEUE_SEED).permutation(data.reserved)
     held_out, similarity = drawn[objective.reserve_rows :], student.definition.similarity
-    dev = make_dev(config, targets, own_dev, held_out, similarity=similarity) if absent is None else NO_DEV
+    dev = make_dev(config, targets, dev_sets, held_out, similarity=similarity) if dev_sets else NO_DEV
     steps = step_count(config, data.steps_per_epoch)
     live_teacher = teacher if targets.store is not None or objective.reads else None
     made = make_step(config, objective, student, teacher, mesh=mesh, live=live_teacher is not None, steps=steps)

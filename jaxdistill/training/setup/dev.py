@@ -2,7 +2,7 @@
 
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -27,23 +27,25 @@ HELD_OUT = 2000
 """Sentences held out of training to measure agreement with the teacher, unless a file of sentences is given."""
 
 
-class OwnSets(NamedTuple):
-    """The user's own data for choosing the best checkpoint."""
+class DevSets(NamedTuple):
+    """The data for choosing the best checkpoint: the user's own, and the sets that others made."""
 
+    named: Mapping[str, pairs.GradedPairs]
+    """Of `dev_metric.named_sets`."""
     pairs: pairs.GradedPairs | None
     retrieval: Sequence[RetrievalSet]
     entities: Sequence[EntitySet]
 
 
 def make_dev(
-    config: Config, targets: Targets, own: OwnSets, held_out: Integer[np.ndarray, " n"], *, similarity: str
+    config: Config, targets: Targets, sets: DevSets, held_out: Integer[np.ndarray, " n"], *, similarity: str
 ) -> Dev:
     """The dev evaluations of a run, for a student of this similarity; raises `InputError` if none can choose the best checkpoint."""
     tasks = dev_metric.available_tasks(
-        data_folder=sts_data_folder(),
-        graded=own.pairs,
-        retrieval=own.retrieval,
-        entities=own.entities,
+        named=sets.named,
+        graded=sets.pairs,
+        retrieval=sets.retrieval,
+        entities=sets.entities,
         agreement_task=dev_agreement(config, targets, held_out),
         best=config.evals.best,
         similarity=similarity,
@@ -80,19 +82,23 @@ def dev_agreement(config: Config, targets: Targets, held_out: Integer[np.ndarray
     return agreement.held_out_task(vectors, seed=config.run.seed, roles=roles)
 
 
-def read_own_sets(config: Config) -> OwnSets:
-    """Reads the user's own dev sets; raises `InputError` if one cannot be used."""
+def read_dev_sets(config: Config) -> DevSets:
+    """Reads the dev sets; raises `InputError` if one cannot be used, or none can choose the best checkpoint."""
     for option in ("retrieval", "entities"):
         if (given := getattr(config.evals, option)) and config.student.reads_pairs:
             raise InputError(
                 f"evals.{option}={given} is for students with vectors, but student.kind={config.student.kind} is a cross-encoder; leave it out."
             )
     entities = sources.files_of("evals.entities", split_specs(config.evals.entities))
-    return OwnSets(
+    sets = DevSets(
         pairs=pairs.read_pairs(sources.file_of("evals.pairs", config.evals.pairs)) if config.evals.pairs else None,
         retrieval=[beir.read_set(files) for files in retrieval_files(config.evals)],
         entities=[entity.read_entities(path) for path in entities],
+        named=dev_metric.named_sets(config.evals.best, sts_data_folder()),
     )
+    if not any(sets) and not config.teacher.is_given:  # no agreement either
+        dev_metric.chosen_metric({}, config.evals.best)
+    return sets
 
 
 def retrieval_files(evals: Evals) -> list[SetFiles]:
@@ -105,7 +111,8 @@ def retrieval_files(evals: Evals) -> list[SetFiles]:
 
 def held_out_rows(evals: Evals, rows: int) -> int:
     """Number of sentences to hold out of training for agreement with the teacher; 0 if another metric judges the run."""
-    judged_otherwise = evals.pairs or evals.retrieval or evals.entities or sts_data_folder() is not None
+    by_sts_b = evals.best == sts.DEV_METRIC or sts_data_folder() is not None
+    judged_otherwise = evals.pairs or evals.retrieval or evals.entities or by_sts_b
     if evals.agreement or (judged_otherwise and evals.best not in agreement.METRICS):
         return 0
     return min(HELD_OUT, rows // 20 * 2)

@@ -26,13 +26,13 @@ log = logging.getLogger(__name__)
 
 def plain_objective(config: Config) -> Objective:
     """The objective with its options, not wrapped."""
-    options = {key: value for key, value in config.objective.items() if key != "name"}
-    return objectives.make(config.objective["name"], options)
+    options = {key: value for key, value in config.objective.items() if key != "kind"}
+    return objectives.make(config.objective["kind"], options)
 
 
 def make_objective(config: Config) -> Objective:
     """The objective, wrapped for nested widths, rounding or several teachers; checks that it fits the other options."""
-    objective, teacher, name = plain_objective(config), config.teacher, config.objective["name"]
+    objective, teacher, name = plain_objective(config), config.teacher, config.objective["kind"]
     columns = [view for view in dict.fromkeys(objective.teacher_views) if view in dict(config.data.columns)]
     refuse([
         (teacher.scores_pairs != (tuple(objective.teacher_views) == (LABELS,)),
@@ -76,7 +76,7 @@ def check_accumulation(config: Config, objective: Objective, groups: int, mesh: 
     parts, most = config.run.accumulate, groups // batch_devices(mesh)
     refuse([
         (parts > 1 and objective.couples_examples and objective.reads,
-         f"run.accumulate={parts}: {config.objective['name']} compares the examples of a batch by more than their vectors, so its "
+         f"run.accumulate={parts}: {config.objective['kind']} compares the examples of a batch by more than their vectors, so its "
          "gradient cannot be cached; use --config.run.remat=True for less memory."),
         (most % parts, f"run.accumulate={parts} does not divide the {most} groups of a device; raise data.pack_groups."),
     ])  # fmt: skip

@@ -17,7 +17,7 @@ from jaxdistill.data.sources import split_specs
 from jaxdistill.files import buckets, is_remote, parts
 from jaxdistill.reading import text_portions
 from jaxdistill.training.setup.build import checked_setup
-from jaxdistill.training.setup.dev import read_own_sets
+from jaxdistill.training.setup.dev import read_dev_sets
 from jaxdistill.workdir.folder import INPUTS, STAGE_NAME, TEXT_FILES, made_of, read_note, stage_folder
 
 HERE, ELSEWHERE = "here", "elsewhere"
@@ -67,7 +67,7 @@ def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pa
             for portion in text_portions(stage.data):
                 spec = split_specs(stage.data.text)[portion.source]
                 next(sources.read([spec], portion.columns, stage.data.max_line_bytes), None)
-            read_own_sets(stage)
+            read_dev_sets(stage)
             for option, spec in (*_texts(stage), *_models(stage)):
                 _check_here(option, spec)
             _refuse_descendants(workdir, number)

@@ -40,7 +40,7 @@ def unread(config: Config) -> dict[str, str]:
             reasons[option] = f"{steps} is {number}"
     if not objective.teacher_views:
         names = ("teacher.dropout", "teacher.normalize", "teacher.whiten", "teacher.components", "student.dims_targets")
-        reasons |= dict.fromkeys(names, f"objective {config.objective['name']} has no teacher")
+        reasons |= dict.fromkeys(names, f"objective {config.objective['kind']} has no teacher")
     return reasons
 
 
