@@ -168,7 +168,7 @@ def test_pairs_are_the_same_from_tsv_csv_with_and_without_header(tmp_path):
         ("a.tsv", b"1\ta\tb\nnan\tc\td\n", r"a.tsv:2: 'nan' is not a score"),
         ("a.tsv", b"1\ta\tb\n2\t \td\n", r"a.tsv:2: an empty sentence"),
         ("a.tsv", b"1\ta\tb\n2\tc\xff\td\n", r"a.tsv:2 is not UTF-8"),
-        ("a.csv", b'1,a,b\n2,"c,d\n', r"a.csv:2: "),
+        ("a.csv", b'1,a,b\n2,"c,d\n', r"a.csv:2 is not valid CSV: "),
         ("a.csv.gz", b"\x1f\x8bnot gzip", r"not a complete gzip file"),
         ("a.tsv", b"", r"0 graded pairs"),
         (

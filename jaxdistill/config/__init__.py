@@ -40,7 +40,8 @@ class Data:
     text: str = ""
     """Sources, separated by commas: paths or globs (local, `s3://` or `gs://`), `hf:NAME[:CONFIG]:SPLIT:COLUMN`,
     `tfds:NAME:SPLIT:COLUMN`, `package:NAME/PATH`, or `data:PATH`, a file or glob in the folder that JAXDISTILL_DATA
-    names. `files:` before a file, glob or folder makes each file one text."""
+    names. `files:` before a file, glob or folder makes each file one text. `raw:` or `quoted:` before a `.tsv` says how
+    its quotes are read; otherwise its first rows decide."""
     exclude: str = ""
     """Sources, as for `text`, whose sentences or pairs (in either order) are not trained on; case is ignored."""
     weights: tuple[Positive, ...] = ()

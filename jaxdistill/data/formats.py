@@ -2,9 +2,11 @@
 
 import csv
 import io
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,12 @@ PARQUET_BYTES = 64 << 20
 """Maximum text decoded at a time, estimated from the file's metadata."""
 UNPACKED_BYTES = 1 << 30
 """Maximum decompressed size of a compressed `.parquet`, which is read into memory."""
+SAMPLE_LINES = 200
+"""Lines of a `.tsv`, from its first quote on, that show whether its cells are quoted."""
+CELL = re.compile(r'(?:"((?:[^"]|"")*+)"|([^"\t\r\n]*+))(?:[\t\r\n]|\Z)')
+"""A cell of a tab-separated table, quoted or not, and the character behind it."""
+
+log = logging.getLogger(__name__)
 
 
 class MissingColumn(InputError):
@@ -54,20 +62,28 @@ def number_or_text(value: object, place: str, column: str, limit_bytes: int = re
 
 
 def rows(
-    path: Path, columns: Mapping[str, str], line_bytes: int = reading.LINE_BYTES, *, cell: Cell = checked_text
+    path: Path,
+    columns: Mapping[str, str],
+    line_bytes: int = reading.LINE_BYTES,
+    *,
+    cell: Cell = checked_text,
+    quoted: bool | None = None,
 ) -> Iterator[tuple[str, ...]]:
     """Yields the rows of one file in order; `columns` maps our names to the file's.
 
     Args:
       line_bytes: longest line or cell.
       cell: converts a cell of a typed format (`.jsonl`, `.parquet`) to text.
+      quoted: as in `tsv_rows`.
 
     Raises:
       InputError: unknown format, not a regular file, no rows, bytes that are not UTF-8, a line above the limit, a row
         without the column or with more fields than the header, a duplicate column, a damaged file.
     """
-    readers = {".txt": _txt, ".tsv": _tsv, ".csv": _csv, ".jsonl": partial(_jsonl, cell=cell)}
+    readers = {".txt": _txt, ".tsv": partial(_tsv, quoted=quoted), ".csv": _csv, ".jsonl": partial(_jsonl, cell=cell)}
     kind, count = suffix(path), 0
+    if quoted is not None and kind != ".tsv":
+        raise InputError(f"{path} is not a .tsv file; leave out {'quoted:' if quoted else 'raw:'} before its name.")
     if kind in parts.readers:
         yield from _from_outside(path, kind, columns)
         return
@@ -188,20 +204,66 @@ def _txt(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple
         yield (line.rstrip("\r\n"),)
 
 
-def _tsv(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """Tab-separated, with a header line, without quoting."""
-    yield from _cells(path, ((number, line.rstrip("\r\n").split("\t")) for number, line in lines), columns)
+def _tsv(path: Path, lines: Lines, columns: Mapping[str, str], *, quoted: bool | None) -> Iterator[tuple[str, ...]]:
+    yield from _cells(path, tsv_rows(path, lines, quoted=quoted), columns)
 
 
 def _csv(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """Comma-separated, with a header line and standard quoting."""
-    reader = csv.reader((line for _, line in lines), strict=True)
+    yield from _cells(path, quoted_rows(path, lines), columns)
+
+
+def tsv_rows(path: Path, lines: Lines, *, quoted: bool | None = None) -> Iterator[tuple[int, list[str]]]:
+    """Yields (line, cells) of a tab-separated table.
+
+    Args:
+      quoted: whether cells are quoted as by `csv.excel_tab`; False: a quote is an ordinary character; None: as the first lines
+        with a quote are. Lines before them read the same either way.
+    """
+    sample: list[tuple[int, str]] = []
+    if quoted is None:
+        for number, line in lines:
+            if '"' in line:
+                sample = [(number, line), *islice(lines, SAMPLE_LINES)]
+                quoted = _is_quoted("".join(line for _, line in sample), with_header=number == 1)
+                if quoted:
+                    _say_quoted(path)
+                break
+            yield number, line.rstrip("\r\n").split("\t")
+    if quoted:
+        yield from quoted_rows(path, chain(sample, lines), delimiter="\t", before=sample[0][0] - 1 if sample else 0)
+    else:
+        yield from ((number, line.rstrip("\r\n").split("\t")) for number, line in chain(sample, lines))
+
+
+def _is_quoted(sample: str, *, with_header: bool) -> bool:
+    """Whether all quotes in these lines surround cells or are doubled inside, and a program had a reason to quote those cells:
+    pandas quotes cells with a quote, a tab or a line end, Excel also those with a comma, others all cells and the header."""
+    cells, place = [], 0
+    while place < len(sample) and (cell := CELL.match(sample, place)):
+        cells.append(cell)
+        place = cell.end()
+    if '"' in sample[place + 1 :].replace('""', ""):  # the last cell may end behind the sample, but not within it
+        return False
+    quoted = [cell[1] for cell in cells if cell[1] is not None]
+    of_commas = all("," in cell for cell in quoted) and not any("," in (cell[2] or "") for cell in cells)
+    return bool(quoted) and (with_header or of_commas or any(re.search(r'["\t\r\n]', cell) for cell in quoted))
+
+
+@cache
+def _say_quoted(path: Path) -> None:
+    log.warning("%s: its cells are quoted; to keep quotes as they are, write raw:%s", path, path)
+
+
+def quoted_rows(path: Path, lines: Lines, *, delimiter: str = ",", before: int = 0) -> Iterator[tuple[int, list[str]]]:
+    """Yields (line, cells) of a table with standard quoting; `before` is the number of lines already read."""
+    reader, line = csv.reader((line for _, line in lines), strict=True, delimiter=delimiter), before
     try:
-        yield from _cells(path, ((reader.line_num, cells) for cells in reader), columns)
+        for cells in reader:
+            line = before + reader.line_num
+            yield line, cells
     except csv.Error as error:
-        raise InputError(
-            f"{path}:{reader.line_num} is not valid CSV: {error}; check the quotes, or use .tsv."
-        ) from None
+        other = "use .tsv" if delimiter == "," else f"write raw:{path} if they are text"
+        raise InputError(f"{path}:{line + 1} is not valid CSV: {error}; check the quotes, or {other}.") from None
 
 
 def _cells(path: Path, table: Iterator[tuple[int, list[str]]], columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:

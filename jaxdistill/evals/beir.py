@@ -25,7 +25,7 @@ from jaxdistill.data.formats import checked_text, rows
 from jaxdistill.data.questions import Questions, questions
 from jaxdistill.data.sources import column_map
 from jaxdistill.evals.beir_files import SetFiles, set_files
-from jaxdistill.evals.read_table import table_suffix, text_lines
+from jaxdistill.evals.read_table import table_rows, table_suffix, text_lines
 from jaxdistill.files.reading import LINE_BYTES, foreign_errors, parsed_json, regular
 
 SCORE_NAMES = ("score", "relevance", "rel", "label")
@@ -208,8 +208,8 @@ def _records(paths: Sequence[Path], fields: Sequence[str]) -> Iterator[Record]:
 
 def _tsv_records(path: Path, fields: Sequence[str]) -> Iterator[Record]:
     order = range(1 + len(fields))
-    for place, line, text in _lines(path):
-        cells = text.split("\t")
+    for line, cells in table_rows(path):
+        place = f"{path}:{line}"
         if len(cells) != len(order):
             raise InputError(f"{place}: {len(cells)} fields; id, {', '.join(fields)} are expected.")
         if line == 1 and (named := _named_order(cells, fields)):
