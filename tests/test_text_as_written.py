@@ -1,13 +1,20 @@
 """Text and numbers are read as they were written, or refused in one line: nothing is left out or made up without a word."""
 
 import csv
+import errno
+import os
 
 import pandas
 import pytest
 
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.evals.pairs import read_pairs
+
+from eval_cases import read_test, write_set
+from tiny_models import tiny_model
 
 CELLS = ['He said "no".', "two\nlines", "a\ttab", "plain", 'one, "two"', "", "last"]
 RAW = ['"Yes," she said, "I know."', '"Yes."', 'a 5" pipe', '"half quoted', "no quotes, but a comma"]
@@ -65,3 +72,85 @@ def test_quoted_cells_of_graded_pairs_are_read_without_their_quotes(tmp_path):
     table = {"score": [1, 2, 3], "sentence1": CELLS[:3], "sentence2": CELLS[3:5] + ["b"]}
     pandas.DataFrame(table).to_csv(tmp_path / "p.tsv", sep="\t", index=False)
     assert read_pairs(tmp_path / "p.tsv").first == tuple(CELLS[:3])
+
+
+def test_a_link_to_an_ancestor_repeats_no_text(tmp_path):
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "a.txt").write_text("a")
+    (tmp_path / "in" / "deep" / "b.txt").write_text("b")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "c.txt").write_text("c")
+    (tmp_path / "in" / "other").symlink_to(tmp_path / "elsewhere")
+    for name in ("up", "here"):
+        (tmp_path / "in" / "deep" / name).symlink_to(tmp_path / ("in" if name == "up" else "in/deep"))
+    assert texts(f"files:{tmp_path}/in") == texts(f"{tmp_path}/in/**/*.txt") == ["a", "b", "c"]
+    assert texts(f"{tmp_path}/in/**/[ac].txt") == ["a", "c"] and texts(f"{tmp_path}/*/deep/*.txt") == ["b"]
+
+
+@pytest.mark.parametrize("spec", ["files:{}", "files:{}/**", "{}/*.txt", "{}/**/*.txt", "{}/*/b.txt"])
+def test_a_file_that_was_not_fetched_is_named_and_not_left_out(tmp_path, spec):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("a\n")
+    (tmp_path / "b.txt").symlink_to(tmp_path / ".git" / "annex" / "b")
+    (tmp_path / "in" / "b.txt").symlink_to(tmp_path / ".git" / "annex" / "b")
+    with pytest.raises(InputError, match="b.txt cannot be read: No such file or directory; fetch it, or leave it out"):
+        texts(spec.format(tmp_path))
+
+
+def test_a_folder_that_may_not_be_read_is_named_and_not_left_out(tmp_path, monkeypatch):
+    (tmp_path / "shut").mkdir()
+    (tmp_path / "a.txt").write_text("a\n")
+
+    def refuse(path=".", listed=(os.listdir, os.scandir)):
+        if str(path).rstrip("/") == str(tmp_path / "shut"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return listed[0](path)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    monkeypatch.setattr(os, "scandir", lambda path=".", scan=os.scandir: refuse(path, (scan,)))
+    for spec in (f"files:{tmp_path}", f"{tmp_path}/**/*.txt", f"{tmp_path}/*/*.txt"):
+        with pytest.raises(InputError, match="shut cannot be read: Permission denied"):
+            texts(spec)
+
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0a\nsize 9\n"
+
+
+@pytest.mark.parametrize("suffix", ["txt", "tsv", "jsonl", "parquet", "md"])
+@pytest.mark.parametrize(
+    ("content", "command"), [(POINTER, "git lfs pull"), ("/annex/objects/MD5E-s3--0a\n", "git annex get")]
+)
+def test_a_pointer_to_a_file_is_no_text(tmp_path, suffix, content, command):
+    (tmp_path / f"a.{suffix}").write_text(content)
+    with pytest.raises(
+        InputError, match=f"a.{suffix} only points to a file that is not here; fetch it with {command}."
+    ):
+        texts(f"files:{tmp_path}" if suffix == "md" else tmp_path / f"a.{suffix}")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json", "vocab.txt"])
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_file_of_a_model_that_was_not_fetched_is_named(tmp_path, name, linked):
+    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "model")
+    (tmp_path / "model" / "pytorch_model.bin").write_text(POINTER)  # of no use beside model.safetensors
+    load_model(str(tmp_path / "model"))
+    (tmp_path / "model" / name).unlink()
+    if linked:
+        (tmp_path / "model" / name).symlink_to(tmp_path / "model" / "blob")
+    else:
+        (tmp_path / "model" / name).write_text(POINTER)
+    with pytest.raises(InputError, match=f"{name}.*(cannot be read: No such file|only points to a file)"):
+        load_model(str(tmp_path / "model"))
+
+
+@pytest.mark.parametrize("name", ["corpus/corpus-00001-of-00002.parquet", "queries/queries-00000-of-00002.parquet"])
+def test_a_part_of_a_retrieval_set_that_was_not_fetched_is_named(tmp_path, name):
+    path = write_set(tmp_path / "set", "parquet") / name
+    path.unlink()
+    path.symlink_to(tmp_path / "blob")
+    with pytest.raises(InputError, match=f"{name} cannot be read: No such file"):
+        read_test(tmp_path / "set")
+    path.unlink()
+    path.write_text(POINTER)
+    with pytest.raises(InputError, match=f"{name} only points to a file"):
+        read_test(tmp_path / "set")

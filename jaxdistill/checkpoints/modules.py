@@ -212,10 +212,14 @@ def _kind(name: str, path: Path) -> str:
 
 
 def _check_links(root: Path, folder: Path) -> None:
-    """Raises `InputError` if a module's file links to a place outside the model: exports would copy that file."""
+    """Raises `InputError` if a module's file was not fetched, or links to a place outside the model: exports would copy it."""
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.suffix in READ_SUFFIXES:
             reading.inside(root, path)
+            if (
+                path.suffix not in (".safetensors", ".bin") and not path.is_dir()
+            ):  # a folder may lack weights that are not read
+                reading.regular(path)
 
 
 def _check_order(kinds: Sequence[str], folder: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from jaxdistill import paths
 from jaxdistill.core import InputError, errors_of
 from jaxdistill.data import formats, hub
-from jaxdistill.files import buckets, is_remote, reading
+from jaxdistill.files import buckets, is_remote, matching, reading
 from jaxdistill.paths import in_package
 
 Row = tuple[str, ...]
@@ -121,8 +121,7 @@ def source_files(
         )
     if path.exists():
         return [path]
-    files = sorted(Path(name) for name in glob.glob(str(path), recursive=True) if Path(name).is_file())
-    if files:
+    if files := matching(Path(path.anchor), path.relative_to(path.anchor)):
         return files
     if glob.has_magic(str(path)):
         raise InputError(f"no file matches {spec}; check the folder, and quote the glob.")

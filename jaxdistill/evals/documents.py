@@ -33,6 +33,7 @@ from jaxdistill.evals.evaluation import (
 )
 from jaxdistill.evals.ranking import DEPTH, NDCG, measures, ordered
 from jaxdistill.evals.similarity import refuse_same_vectors, unit_or_zero_vectors
+from jaxdistill.files import matching
 from jaxdistill.ops.nearest import nearest
 
 PROTOCOL = (
@@ -129,6 +130,7 @@ def specs(sources: Sources) -> Sequence[str]:
     if sources.retrieval or not sources.data:
         return sources.retrieval
     inside = Path(sources.data) / "retrieval"
+    matching(inside, "*")  # raises for a link to a set that was not fetched
     folders = sorted(folder for folder in inside.glob("*/") if beir_files.is_set(folder))
     english = {
         folder.name.removesuffix(f"-{ENGLISH}"): folder for folder in folders if folder.name.endswith(f"-{ENGLISH}")
