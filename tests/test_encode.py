@@ -176,7 +176,7 @@ def test_a_tilde_is_the_home_folder(text, model, tmp_path, monkeypatch):
 
 def test_a_vector_that_is_not_finite_is_named_by_its_row(embedder, text, tmp_path, monkeypatch):
     monkeypatch.setattr(embedder, "encode_ids", lambda ids, **_: np.full((len(ids), 16), np.nan))
-    with pytest.raises(InputError, match="row 0 is not finite; check its weights"):
+    with pytest.raises(InputError, match=r"row 0 is not finite \(nan in column 0\); check its weights"):
         encode_file(embedder, [text], tmp_path / "v.npy", progress=False)
 
 

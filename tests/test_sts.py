@@ -128,6 +128,14 @@ def test_hub_sets_are_read_by_their_own_columns(monkeypatch):
     assert asked == [("RobZamp/sick", "test", "refs/convert/parquet")]
 
 
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_a_hub_set_that_lacks_a_score_is_refused_with_its_row(monkeypatch, missing):
+    rows = {"score": [1, missing], "sentence1": ["a", "b"], "sentence2": ["c", "d"]}
+    monkeypatch.setitem(sys.modules, "datasets", _fake_datasets(lambda *_, **__: rows))
+    with pytest.raises(InputError, match="mteb/sts12-sts row 2 has no finite number in the column 'score'"):
+        sts.read_set("sts12", None)
+
+
 def test_no_network_for_a_hub_set_says_what_to_do(monkeypatch):
     def load_dataset(*_, **__):
         raise ConnectionError("Couldn't reach the Hub\nlong trace")

@@ -5,12 +5,14 @@ import errno
 import os
 
 import pandas
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
-from jaxdistill.data import sources
+from jaxdistill.data import sources, vectors
 from jaxdistill.evals.pairs import read_pairs
 
 from eval_cases import read_test, write_set
@@ -154,3 +156,12 @@ def test_a_part_of_a_retrieval_set_that_was_not_fetched_is_named(tmp_path, name)
     path.write_text(POINTER)
     with pytest.raises(InputError, match=f"{name} only points to a file"):
         read_test(tmp_path / "set")
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "int8", "uint8"])
+def test_a_null_inside_a_vector_is_refused_with_its_row_and_column(tmp_path, kind):
+    values = pyarrow.array([1, 2, 3, 4, None, 6] if "int" in kind else [1.0, 2.0, 3.0, 4.0, None, 6.0]).cast(kind)
+    table = pyarrow.table({"embedding": pyarrow.FixedSizeListArray.from_arrays(values, 2)})
+    parquet.write_table(table.replace_schema_metadata({"int8_ranges": "[[0, 0], [1, 1]]"}), tmp_path / "v.parquet")
+    with pytest.raises(InputError, match="v.parquet: row 2 is null in column 0; compute that vector again"):
+        list(vectors.blocks(tmp_path / "v.parquet"))

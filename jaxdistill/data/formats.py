@@ -56,7 +56,9 @@ def checked_text(value: object, place: str, column: str, limit_bytes: int = read
 
 
 def number_or_text(value: object, place: str, column: str, limit_bytes: int = reading.LINE_BYTES) -> str:
-    """Like `checked_text`, but converts a number to text."""
+    """Like `checked_text`, but converts a number to text; NaN, as pandas writes a missing one, becomes an empty text."""
+    if isinstance(value, float) and value != value:
+        return ""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return str(value) if is_number else checked_text(value, place, column, limit_bytes)
 

@@ -241,13 +241,19 @@ def _npy_blocks(path: Path) -> Iterator[np.ndarray]:
 
 
 def _parquet_blocks(path: Path) -> Iterator[np.ndarray]:
-    table = _table(path)
+    table, start = _table(path), 0
     with reading.foreign_errors(f"{path} is not a complete Parquet file"):
         for batch in table.iter_batches(BLOCK_ROWS, columns=[EMBEDDING]):
             lists = batch.column(EMBEDDING)
             if lists.null_count:
-                raise InputError(f"{path}: a row has no vector; write the table again with encode.")
-            yield arrow.numbers_of(lists.flatten()).reshape(len(lists), lists.type.list_size)
+                row = start + lists.is_null().index(True).as_py()
+                raise InputError(f"{path}: row {row} has no vector; write the table again with encode.")
+            numbers, width = lists.flatten(), lists.type.list_size
+            if numbers.null_count:
+                row, place = divmod(numbers.is_null().index(True).as_py(), width)
+                raise InputError(f"{path}: row {start + row} is null in column {place}; compute that vector again.")
+            yield arrow.numbers_of(numbers).reshape(len(lists), width)
+            start += len(lists)
 
 
 def _table(path: Path):
@@ -268,6 +274,7 @@ def _table(path: Path):
 
 
 def _check_finite(block: np.ndarray, rows: Sequence[int] | np.ndarray, whose: str, advice: str) -> None:
-    bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
+    bad = np.argwhere(~np.isfinite(block))
     if len(bad):
-        raise InputError(f"{whose} row {rows[bad[0]]} is not finite; {advice}.")
+        row, place = bad[0]
+        raise InputError(f"{whose} row {rows[row]} is not finite ({block[row, place]} in column {place}); {advice}.")
