@@ -9,6 +9,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from jaxdistill import encode
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
@@ -16,6 +17,7 @@ from jaxdistill.data import sources, vectors
 from jaxdistill.evals.pairs import read_pairs
 
 from eval_cases import read_test, write_set
+from program import refused
 from tiny_models import tiny_model
 
 CELLS = ['He said "no".', "two\nlines", "a\ttab", "plain", 'one, "two"', "", "last"]
@@ -165,3 +167,22 @@ def test_a_null_inside_a_vector_is_refused_with_its_row_and_column(tmp_path, kin
     parquet.write_table(table.replace_schema_metadata({"int8_ranges": "[[0, 0], [1, 1]]"}), tmp_path / "v.parquet")
     with pytest.raises(InputError, match="v.parquet: row 2 is null in column 0; compute that vector again"):
         list(vectors.blocks(tmp_path / "v.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        (["a", "b", "b", "c"], "rows 2 and 3 of a.parquet have the same id; each text that is split needs its own"),
+        ([1, 2, 3, 1], "rows 1 and 4 of a.parquet have the same id"),
+        (["a", " ", "", "c"], "row 2 of a.parquet has no id"),
+        (["a", "b", None, None], "row 3 of a.parquet has no id"),
+        ([1.0, 2.0, 3.0, float("nan")], "row 4 of a.parquet has no id"),
+    ],
+)
+def test_texts_that_share_an_id_are_not_split_as_one(tmp_path, monkeypatch, capsys, ids, said):
+    monkeypatch.chdir(tmp_path)
+    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "model")
+    parquet.write_table(pyarrow.table({"id": ids, "text": ["the cat sleeps."] * 4}), "a.parquet")
+    arguments = ["--model=model", "--input=a.parquet", "--output=v.parquet", "--quiet"]
+    assert said in refused(encode, [*arguments, "--chunk_tokens=9"], capsys)
+    encode.main(arguments)  # whole texts need no ids
