@@ -2,9 +2,12 @@
 
 import csv
 import errno
+import json
 import os
 
+import datasets
 import pandas
+import polars
 import pyarrow
 import pytest
 from pyarrow import parquet
@@ -14,6 +17,7 @@ from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
 from jaxdistill.data import sources, vectors
+from jaxdistill.data.in_memory import sources_of
 from jaxdistill.evals.pairs import read_pairs
 
 from eval_cases import read_test, write_set
@@ -186,3 +190,47 @@ def test_texts_that_share_an_id_are_not_split_as_one(tmp_path, monkeypatch, caps
     arguments = ["--model=model", "--input=a.parquet", "--output=v.parquet", "--quiet"]
     assert said in refused(encode, [*arguments, "--chunk_tokens=9"], capsys)
     encode.main(arguments)  # whole texts need no ids
+
+
+PAIRS = {"id": [1, 2], "translation": [{"en": "a", "x": {"de": "b"}}, {"en": "c", "x": {"de": None}}]}
+PAIRS |= {"plain.name": ["own", "own"], "x.y": ["own", "own"], "x": [{"y": "field"}, {"y": "field"}]}
+FIELDS = {"text": "no.column|translation.en", "second": "translation.x.de", "third": "plain.name", "fourth": "x.y"}
+TABLES = [pyarrow.table, polars.DataFrame, polars.LazyFrame, pandas.DataFrame, datasets.Dataset.from_dict, dict]
+
+
+def write_pairs(folder, kind, pairs):
+    """The pairs in a file; as `hub` in a folder that `datasets` loads. Gives the source without a column."""
+    table = pyarrow.table(pairs)
+    if kind == "jsonl":
+        (folder / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    else:
+        parquet.write_table(table, folder / "train.parquet")
+    return f"hf:{folder}:train" if kind == "hub" else str(folder / ("t.jsonl" if kind == "jsonl" else "train.parquet"))
+
+
+@pytest.mark.parametrize("make", [*TABLES, lambda pairs: pyarrow.table(pairs).to_pylist()], ids=str)
+def test_fields_of_structs_in_memory_are_columns_with_a_dot(tmp_path, monkeypatch, make):
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path))
+    assert list(sources.read(sources_of(make(PAIRS), FIELDS), FIELDS)) == [
+        ("a", "b", "own", "own"),
+        ("c", "", "own", "own"),
+    ]
+    if make in TABLES:
+        gap = {"translation": [{"en": "a"}, None]}
+        assert list(sources.read(sources_of(make(gap), {"text": "translation.en"}))) == [("a",), ("",)]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "hub"])
+def test_fields_of_structs_in_files_are_columns_with_a_dot(tmp_path, kind):
+    spec = write_pairs(tmp_path, kind, PAIRS)
+    given = f"{spec}:translation.en" if kind == "hub" else spec
+    assert list(sources.read([given], FIELDS)) == [("a", "b", "own", "own"), ("c", "", "own", "own")]
+    for column, said in {
+        "translation": "column 'translation' holds dict .*, not text; name a field of it, such as translation.en",
+        "translation.fr": "has no column 'translation.fr'; it has .*'translation.en'",
+    }.items():
+        with pytest.raises(InputError, match=said):
+            list(sources.read([f"{spec}:{column}" if kind == "hub" else spec], {"text": column}))
+    if kind != "jsonl":  # whose objects may lack any field
+        write_pairs(tmp_path, kind, {"translation": [{"en": "a"}, None]})
+        assert list(sources.read([given], {"text": "translation.en"})) == [("a",), ("",)]

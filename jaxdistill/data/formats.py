@@ -4,7 +4,7 @@ import csv
 import io
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import chain, islice
 from pathlib import Path
@@ -43,7 +43,9 @@ def checked_text(value: object, place: str, column: str, limit_bytes: int = read
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise InputError(f"{place}: column {column!r} holds {type(value).__name__} {value!r:.40}, not text.")
+        field = next(iter(value), "") if isinstance(value, Mapping) else ""
+        advice = f"; name a field of it, such as {column}.{field}" if field else ""
+        raise InputError(f"{place}: column {column!r} holds {type(value).__name__} {value!r:.40}, not text{advice}.")
     if len(value) > limit_bytes:
         raise reading.too_long(place, limit_bytes)
     try:
@@ -177,6 +179,24 @@ def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: 
     return chosen
 
 
+def with_fields(row: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The row, with the fields of structs as `translation.en` and so on; a column of that name itself comes first."""
+    structs = [(name, with_fields(cell)) for name, cell in row.items() if isinstance(cell, Mapping)]
+    return {**{f"{name}.{field}": value for name, cells in structs for field, value in cells.items()}, **row}
+
+
+def cells_of(name: Any, own: Collection[Any], column: Callable[[Any], Iterable[Any]]) -> Iterable[Any]:
+    """The cells of a table's column, or of a field of a struct; None where the struct is missing.
+
+    Args:
+      own: the table's columns; `column` maps one to its cells.
+    """
+    if name in own:
+        return column(name)
+    struct = max((one for one in own if name.startswith(f"{one}.")), key=len)
+    return (with_fields({struct: cell}).get(name) for cell in column(struct))
+
+
 def _how_to_name(columns: Mapping[str, str], name: str, place: str) -> str:
     """Says where the user names the column that a table lacks."""
     if place.startswith(("hf:", "tfds:")) and name == "text":
@@ -303,6 +323,7 @@ def _jsonl(path: Path, lines: Lines, columns: Mapping[str, str], *, cell: Cell) 
         row = reading.parsed_json(line.strip(), place)
         if not isinstance(row, dict):
             raise InputError(f'{place} is {type(row).__name__}, not an object such as {{"text": "..."}}.')
+        row = with_fields(row)
         names = chosen_columns(list(row), columns, place)
         allowed = allowed or _asked(columns).union(names)
         if not allowed.issuperset(names):
@@ -320,14 +341,15 @@ def _parquet(
     whole, number = _unpacked(path, file) if path.suffix.lower() in reading.PACKED else file, 0
     with reading.foreign_errors(f"{path} is not a complete Parquet file"):
         schema = parquet.read_schema(whole)
-        names = chosen_columns(schema.names, columns, str(path))
+        fields = [name for name in _field_names(schema) if name not in schema.names]
+        names = chosen_columns([*schema.names, *fields], columns, str(path))
         wanted = list(dict.fromkeys(names))
         # Dictionary-encoded columns stay encoded: decoded, 4,096 rows of one long text would take 4,096 times its memory.
-        plain = [name for name in wanted if not schema.field(name).type.num_fields]
+        plain = [name for name in wanted if name in schema.names and not schema.field(name).type.num_fields]
         table = parquet.ParquetFile(whole, read_dictionary=plain)
         for batch in table.iter_batches(_rows_at_a_time(table), columns=wanted):
-            cells = {name: _column(batch.column(name)) for name in wanted}
-            for values in zip(*(cells[name] for name in names), strict=True):
+            own = {name: _column(batch.column(name)) for name in batch.schema.names}
+            for values in zip(*(cells_of(name, own, own.__getitem__) for name in names), strict=True):
                 number += 1
                 place = f"{path} row {number}"
                 cells_of_row = zip(values, names, strict=True)
@@ -347,6 +369,14 @@ def _rows_at_a_time(table: Any) -> int:
     groups = [table.metadata.row_group(place) for place in range(table.metadata.num_row_groups)]
     row_bytes = max((group.total_byte_size / max(group.num_rows, 1) for group in groups), default=0)
     return max(1, min(PARQUET_ROWS, int(PARQUET_BYTES / max(row_bytes, 1))))
+
+
+def _field_names(fields: Iterable[Any]) -> list[str]:
+    """Names of the columns of a schema, structs replaced by their fields."""
+    of_structs = (
+        (each.name, _field_names(each.type) if str(each.type).startswith("struct<") else []) for each in fields
+    )
+    return [f"{name}.{inner}" if inner else name for name, inners in of_structs for inner in inners or [""]]
 
 
 def _column(column: Any) -> list[Any]:
