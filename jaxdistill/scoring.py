@@ -93,6 +93,7 @@ def score(
         "seconds_of_task": seconds,
         "scores": suite.with_averages(scores, failed, apart),
         "failed": failed,
+        "notes": [values["note"] for values in of_units.values() if "note" in values],
         "neighbours": {name: values["neighbours"] for name, values in of_units.items() if "neighbours" in values},
     }
     drawn = [ScoredPairs(**of_units[name]["scored_pairs"]) for name in suite.drawn_units() if name in of_units]
@@ -134,6 +135,8 @@ def scored(given: argparse.Namespace, own: InMemory, loaded: Mapping[str, Embedd
                 raise
             unloaded[spec] = str(error)
             _complain(f"failed: model {spec}: {error}")
+    for note in dict.fromkeys(note for row, _ in evaluated for note in row["notes"]):
+        _complain(f"note: {note}")
     measured = dict.fromkeys(name for row, _ in evaluated for name in row["scores"])
     content = {
         "protocol": {unit.name: unit.protocol for unit in plan.units},

@@ -4,8 +4,10 @@ import csv
 import errno
 import json
 import os
+import re
 
 import datasets
+import numpy as np
 import pandas
 import polars
 import pyarrow
@@ -18,9 +20,10 @@ from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
 from jaxdistill.data import sources, vectors
 from jaxdistill.data.in_memory import sources_of
+from jaxdistill.evals.beir import questions_of
 from jaxdistill.evals.pairs import read_pairs
 
-from eval_cases import read_test, write_set
+from eval_cases import read_test, run, write_set
 from program import refused
 from tiny_models import tiny_model
 
@@ -234,3 +237,19 @@ def test_fields_of_structs_in_files_are_columns_with_a_dot(tmp_path, kind):
     if kind != "jsonl":  # whose objects may lack any field
         write_pairs(tmp_path, kind, {"translation": [{"en": "a"}, None]})
         assert list(sources.read([given], {"text": "translation.en"})) == [("a",), ("",)]
+
+
+def test_relevant_documents_that_the_corpus_lacks_count_as_never_found(tmp_path, monkeypatch, capsys, caplog):
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
+    judged = [("q1", "d1", 1), ("q1", "lost", 1), ("q2", "lost", 1), ("q2", "gone", 1), ("q2", "d9", 0)]
+    folder = write_set(tmp_path / "set", qrels=judged)
+    said = "set: [^ ]*corpus.tsv.gz lacks 2 of the relevant documents; they count as never found"
+    for _ in ("computed", "from the cache"):
+        out, errors = run(["--model=bm25", f"--retrieval={folder}", f"--out={tmp_path}/found.json"], capsys)
+        assert re.fullmatch(f"note: {said}", *errors) and "ndcg@10" in out
+    (row,) = json.loads((tmp_path / "found.json").read_text())["models"]
+    best = 1 / (1 + 1 / np.log2(3))  # of q1: its one document first; of q2: nothing
+    assert row["scores"]["documents/set ndcg@10"] == pytest.approx(best / 2)
+    assert row["scores"]["documents/set recall@10"] == pytest.approx(1 / 4)
+    assert questions_of(str(folder), "test").positives == [[0]]
+    assert re.fullmatch(said, caplog.records[-1].message)

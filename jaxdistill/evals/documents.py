@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -193,7 +193,7 @@ def _files(spec: str, name: str, split: Split) -> SetFiles | InputError:
         return error
 
 
-def _values(known: SetFiles | RetrievalSet | InputError, prefix: str, model: Model) -> dict[str, dict[str, float]]:
+def _values(known: SetFiles | RetrievalSet | InputError, prefix: str, model: Model) -> dict[str, Any]:
     if isinstance(known, InputError):
         raise known
     known = beir.read_set(known) if isinstance(known, SetFiles) else known
@@ -209,7 +209,8 @@ def _values(known: SetFiles | RetrievalSet | InputError, prefix: str, model: Mod
     ranking = without_itself(ranking, known)
     if RERANKED in prefix and model.reranker is not None:
         ranking = reranked(ranking, model.reranker, known)
-    return {"scores": {f"{prefix}{name}": value for name, value in scored(ranking, known).items()}}
+    scores = {f"{prefix}{name}": value for name, value in scored(ranking, known).items()}
+    return {"scores": scores, **({"note": known.note} if known.note else {})}
 
 
 def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:
