@@ -14,6 +14,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+import jaxdistill
 from jaxdistill import encode
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
@@ -253,3 +254,13 @@ def test_relevant_documents_that_the_corpus_lacks_count_as_never_found(tmp_path,
     assert row["scores"]["documents/set recall@10"] == pytest.approx(1 / 4)
     assert questions_of(str(folder), "test").positives == [[0]]
     assert re.fullmatch(said, caplog.records[-1].message)
+
+
+def test_a_text_in_memory_is_refused_by_its_own_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "model")
+    with pytest.raises(InputError, match="^the list given as text:1 is longer than 16,777,216 bytes"):
+        jaxdistill.encode("model", ["x" * (17 << 20)])
+    with pytest.raises(InputError, match="^the DataFrame given as text: every row has an empty sentence"):
+        jaxdistill.distill("model", pandas.DataFrame({"text": [" ", ""]}), layers=1, options={"evals.best": "last"})

@@ -12,6 +12,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, cast
 
+from jaxdistill.calls import OWN_FILES
 from jaxdistill.core import InputError
 from jaxdistill.data.formats import SUFFIXES, cells_of, checked_text, chosen_columns, with_fields
 from jaxdistill.data.sources import TEXT
@@ -77,7 +78,9 @@ def sources_of(
         raise InputError(
             f"{argument} is a list of file names, which would be read as sentences; give [pathlib.Path({text[0]!r}), ...]."
         )
-    return [str(_written(_Rows(argument, dict(columns), tuple(numbers)).of(text), argument))]
+    source = str(_written(_Rows(argument, dict(columns), tuple(numbers)).of(text), argument))
+    OWN_FILES[source] = f"the {type(text).__name__} given as {argument}"
+    return [source]
 
 
 class _Rows:
