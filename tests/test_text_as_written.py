@@ -4,7 +4,6 @@ import csv
 import errno
 import json
 import os
-import re
 
 import datasets
 import numpy as np
@@ -15,7 +14,7 @@ import pytest
 from pyarrow import parquet
 
 import jaxdistill
-from jaxdistill import encode
+from jaxdistill import encode, evaluate
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
@@ -24,7 +23,7 @@ from jaxdistill.data.in_memory import sources_of
 from jaxdistill.evals.beir import questions_of
 from jaxdistill.evals.pairs import read_pairs
 
-from eval_cases import read_test, run, write_set
+from eval_cases import read_test, write_set
 from program import refused
 from tiny_models import tiny_model
 
@@ -180,8 +179,11 @@ def test_a_null_inside_a_vector_is_refused_with_its_row_and_column(tmp_path, kin
 @pytest.mark.parametrize(
     ("ids", "said"),
     [
-        (["a", "b", "b", "c"], "rows 2 and 3 of a.parquet have the same id; each text that is split needs its own"),
-        ([1, 2, 3, 1], "rows 1 and 4 of a.parquet have the same id"),
+        (
+            ["a", "b", "b", "c"],
+            "row 3 of a.parquet has the id 'b' of an earlier row; each text that is split needs its own",
+        ),
+        ([1, 2, 3, 1], "row 4 of a.parquet has the id '1' of an earlier row"),
         (["a", " ", "", "c"], "row 2 of a.parquet has no id"),
         (["a", "b", None, None], "row 3 of a.parquet has no id"),
         ([1.0, 2.0, 3.0, float("nan")], "row 4 of a.parquet has no id"),
@@ -240,20 +242,18 @@ def test_fields_of_structs_in_files_are_columns_with_a_dot(tmp_path, kind):
         assert list(sources.read([given], {"text": "translation.en"})) == [("a",), ("",)]
 
 
-def test_relevant_documents_that_the_corpus_lacks_count_as_never_found(tmp_path, monkeypatch, capsys, caplog):
+def test_relevant_documents_that_the_corpus_lacks_count_as_never_found(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
     judged = [("q1", "d1", 1), ("q1", "lost", 1), ("q2", "lost", 1), ("q2", "gone", 1), ("q2", "d9", 0)]
     folder = write_set(tmp_path / "set", qrels=judged)
-    said = "set: [^ ]*corpus.tsv.gz lacks 2 of the relevant documents; they count as never found"
+    said = f"set: {folder}/corpus.tsv.gz lacks 2 of the relevant documents; they count as never found"
     for _ in ("computed", "from the cache"):
-        out, errors = run(["--model=bm25", f"--retrieval={folder}", f"--out={tmp_path}/found.json"], capsys)
-        assert re.fullmatch(f"note: {said}", *errors) and "ndcg@10" in out
-    (row,) = json.loads((tmp_path / "found.json").read_text())["models"]
+        (row,) = jaxdistill.evaluate("bm25", retrieval=folder).results["models"]
+        assert row["notes"] == [said] == [record.message for record in caplog.records if record.levelname == "WARNING"]
     best = 1 / (1 + 1 / np.log2(3))  # of q1: its one document first; of q2: nothing
     assert row["scores"]["documents/set ndcg@10"] == pytest.approx(best / 2)
     assert row["scores"]["documents/set recall@10"] == pytest.approx(1 / 4)
     assert questions_of(str(folder), "test").positives == [[0]]
-    assert re.fullmatch(said, caplog.records[-1].message)
 
 
 def test_a_text_in_memory_is_refused_by_its_own_name(tmp_path, monkeypatch):
@@ -264,3 +264,62 @@ def test_a_text_in_memory_is_refused_by_its_own_name(tmp_path, monkeypatch):
         jaxdistill.encode("model", ["x" * (17 << 20)])
     with pytest.raises(InputError, match="^the DataFrame given as text: every row has an empty sentence"):
         jaxdistill.distill("model", pandas.DataFrame({"text": [" ", ""]}), layers=1, options={"evals.best": "last"})
+
+
+@pytest.fixture
+def models(tmp_path, monkeypatch):
+    """Two models, a text and graded pairs in the working directory."""
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate(("one", "two")):
+        save(tiny_model(tmp_path / "tokenizer", seed=seed), tmp_path / name)
+    (tmp_path / "a.txt").write_text("the cat sleeps\nrain\n")
+    (tmp_path / "p.tsv").write_text("1\tthe cat\train\n2\tthe dog\ta dog\n3\ta\tb\n")
+    return tmp_path
+
+
+def test_evaluate_replaces_no_file_of_others_and_no_results_of_other_inputs(models, capsys):
+    arguments, out = ["--model=one", "--pairs=p.tsv"], models / "results.json"
+    (models / "report").mkdir()
+    for page, more in (out, []), (models / "report" / "index.html", ["--out=report/"]):
+        page.write_text('{"accuracy": 1.0}')
+        assert f"{page.name} is not of evaluate; move it, or give another" in refused(
+            evaluate, [*arguments, *more], capsys
+        )
+        assert page.read_text() == '{"accuracy": 1.0}'
+    out.unlink()
+    evaluate.main(arguments)
+    evaluate.main(arguments)  # the same again
+    before = out.read_text()
+    for other in (["--model=two"], ["--model=one", "--prompt=rain "], ["--model=one", "--tasks=geometry,pairs"]):
+        said = refused(evaluate, [*other, arguments[1]], capsys)
+        assert f"results.json was made from other inputs ({other[-1][2:].partition('=')[0]} was " in said
+    with pytest.raises(InputError, match="results.json was made from other inputs"):
+        jaxdistill.evaluate("two", pairs="p.tsv", out="results.json")
+    pairs = (models / "p.tsv").read_text()
+    (models / "p.tsv").write_text(pairs.replace("3\ta", "0\ta"))
+    assert "results.json was made from other inputs (pairs was" in refused(evaluate, arguments, capsys)
+    (models / "p.tsv").write_text(pairs)
+    (models / "one").rename(models / "old")
+    (models / "two").rename(models / "one")  # trained again
+    assert "results.json has results of another state of one; move it" in refused(evaluate, arguments, capsys)
+    assert out.read_text() == before
+
+
+@pytest.mark.parametrize("output", ["v.npy", "v.parquet", "v/"])
+def test_encode_replaces_no_file_of_others_and_no_vectors_of_other_inputs(models, capsys, output):
+    arguments = ["--input=a.txt", f"--output={output}", "--quiet"]
+    if output != "v/":
+        (models / output).write_text("mine")
+        assert "exists without a valid v." in refused(encode, ["--model=one", *arguments], capsys)
+        assert (models / output).read_text() == "mine"
+        (models / output).unlink()
+    encode.main(["--model=one", *arguments])
+    before = {path: path.read_bytes() for path in [*models.glob("v*"), *models.glob("v/*")] if path.is_file()}
+    encode.main(["--model=one", *arguments])  # the same again
+    for other in (["--model=two"], ["--model=one", "--dims=8"], ["--model=one", "--dtype=float16"]):
+        said = refused(encode, [*other, *arguments], capsys)
+        assert f"{output} was made from other inputs (" in said and "move it, or choose another file" in said
+    with pytest.raises(InputError, match="was made from other inputs"):
+        jaxdistill.encode("two", "a.txt", output=output)
+    assert {path: path.read_bytes() for path in before} == before

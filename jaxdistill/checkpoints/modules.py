@@ -216,9 +216,8 @@ def _check_links(root: Path, folder: Path) -> None:
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.suffix in READ_SUFFIXES:
             reading.inside(root, path)
-            if (
-                path.suffix not in (".safetensors", ".bin") and not path.is_dir()
-            ):  # a folder may lack weights that are not read
+            # Weights may lie there in a form that is not read.
+            if path.suffix not in (".safetensors", ".bin") and not path.is_dir():
                 reading.regular(path)
 
 

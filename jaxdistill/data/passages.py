@@ -1,6 +1,5 @@
 """Reads a corpus's texts with their ids, whole or split into passages short enough for a model."""
 
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, tee
 from pathlib import Path
@@ -38,7 +37,7 @@ def passages(specs: Sequence[str], column: str = TEXT, chunking: Chunking | None
       chunking: splits each text; a text without words then yields nothing. None: texts stay whole.
 
     Raises:
-      InputError: after the last text, if one to split has no id or shares it, because passages of an id are one text's.
+      InputError: a text to split has no id, or an earlier one's; passages of an id are of one text.
     """
     if chunking is None:
         yield from (Passage(text, name, 0, len(text)) for name, text in _texts(specs, column))
@@ -104,19 +103,13 @@ def _texts(specs: Sequence[str], column: str) -> Iterator[tuple[str, str]]:
 
 
 def _with_own_ids(texts: Iterable[tuple[str, str]], where: str) -> Iterator[tuple[str, str]]:
-    keys = array("Q")  # 8 bytes for each of millions of texts
-    for name, text in texts:
-        if not name.strip():
-            raise InputError(f"row {len(keys) + 1:,} of {where} has no id; each text that is split needs its own.")
-        keys.append(text_key(name))
+    keys: set[int] = set()
+    for row, (name, text) in enumerate(texts, start=1):
+        if not name.strip() or (key := text_key(name)) in keys:
+            what = f"the id {name!r:.60} of an earlier row" if name.strip() else "no id"
+            raise InputError(f"row {row:,} of {where} has {what}; each text that is split needs its own.")
+        keys.add(key)
         yield name, text
-    order = np.argsort(keys, kind="stable")
-    repeated = np.flatnonzero(np.diff(np.asarray(keys)[order]) == 0)
-    if len(repeated):
-        first, second = order[repeated[0] : repeated[0] + 2] + 1
-        raise InputError(
-            f"rows {first:,} and {second:,} of {where} have the same id; each text that is split needs its own."
-        )
 
 
 def _columns(column: str) -> dict[str, str]:

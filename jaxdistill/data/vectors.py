@@ -9,7 +9,7 @@ ranges are `binary`.
 
 import glob
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -178,12 +178,15 @@ def write_part(
     parquet.write_table(table, path, use_dictionary=False)
 
 
-def write_whole(folder: Path, output: Path) -> None:
-    """Writes the parts of a folder as one `.npy` or `.parquet` file; raises `InputError` if it cannot be written."""
+def write_whole(folder: Path, output: Path, note: Callable[[Path], None] = lambda draft: None) -> None:
+    """Writes the parts of a folder as one `.npy` or `.parquet` file; raises `InputError` if it cannot be written.
+
+    Args:
+      note: called with the complete file before it replaces `output`.
+    """
     with writing(output):
         if output.suffix == ".npy" and (form := form_of(folder)).dtype in (*STEPS, "binary"):
-            # First: old vectors must never lie beside new ranges, nor new bits beside old ones.
-            output.unlink(missing_ok=True)
+            # First: new bits must never lie beside the ranges of old ones.
             ranges_file(output).unlink(missing_ok=True)
             if form.ranges:
                 with drafted(ranges_file(output)) as draft, open(draft, "wb") as file:
@@ -193,6 +196,7 @@ def write_whole(folder: Path, output: Path) -> None:
                 _write_parquet(folder, draft)
             else:
                 _write_npy(folder, draft)
+            note(draft)
 
 
 def _write_npy(folder: Path, path: Path) -> None:

@@ -76,8 +76,6 @@ class RetrievalSet:
 def questions_of(spec: str, split: Split, more: Iterable[str] = ()) -> Questions:
     """For mining hard negatives: the judged queries of a split, and all documents of a set together with `more` documents."""
     known = read_set(set_files(spec, split=split))
-    if known.note:
-        log.warning(known.note)
     pairs = (
         (text, known.documents[document])
         for query, text in known.queries.items()
@@ -157,15 +155,19 @@ def set_of(
         raise InputError(
             f"{places[2]}: no query has a relevant document that {places[1]} has; at least one judgement must be above 0."
         )
+    note = (
+        f"{name}: {places[1]} lacks {absent:,} of the relevant documents; they count as never found" if absent else ""
+    )
+    if note:
+        log.warning(note)
     return RetrievalSet(
         name=name,
         split=split,
         documents=documents,
         queries={query: text for query, text in texts.items() if query in judged},
         judged={query: judged[query] for query in texts if query in judged},
-        note=f"{name}: {places[1]} lacks {absent:,} of the relevant documents; they count as never found"
-        * (absent > 0),
         also_documents=also_documents,
+        note=note,
     )
 
 

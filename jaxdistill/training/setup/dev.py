@@ -1,6 +1,5 @@
 """The dev evaluations, which judge the student while it trains."""
 
-import logging
 import os
 import pathlib
 from collections.abc import Sequence
@@ -23,8 +22,6 @@ from jaxdistill.evals.small_forms import SmallForm
 from jaxdistill.students.parts.student import numbers_of
 from jaxdistill.training.run import Dev
 from jaxdistill.training.setup.targets import Targets
-
-log = logging.getLogger(__name__)
 
 HELD_OUT = 2000
 """Sentences held out of training to measure agreement with the teacher, unless a file of sentences is given."""
@@ -87,13 +84,10 @@ def read_own_sets(config: Config) -> OwnSets:
             raise InputError(
                 f"evals.{option}={given} is for students with vectors, but student.kind={config.student.kind} is a cross-encoder; leave it out."
             )
-    retrieval = [beir.read_set(files) for files in retrieval_files(config.evals)]
-    for note in filter(None, (known.note for known in retrieval)):
-        log.warning(note)
     entities = sources.files_of("evals.entities", split_specs(config.evals.entities))
     return OwnSets(
         pairs=pairs.read_pairs(sources.file_of("evals.pairs", config.evals.pairs)) if config.evals.pairs else None,
-        retrieval=retrieval,
+        retrieval=[beir.read_set(files) for files in retrieval_files(config.evals)],
         entities=[entity.read_entities(path) for path in entities],
     )
 
