@@ -36,6 +36,8 @@ training. A file that is itself scored is refused.
 --dims=64,128,256 and --dtypes=float32,int8,binary,centred score each model's vectors as an index stores them, with one row for each
 width in each dtype, the bytes per vector, and a plot of score against bytes. In `documents`, queries stay float.
 
+Results of other models, sets or options, and files of other programs, are never replaced: move them, or give another --out.
+
 If --out is a folder, its index.html shows tables and plots, and needs no network.
 
 Several processes, started as for training, each encode a part; the first one prints and writes. All must see the same sets

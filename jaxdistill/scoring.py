@@ -18,12 +18,13 @@ from jaxdistill.candidates import (
 )
 from jaxdistill.cluster import processes
 from jaxdistill.core import InputError
+from jaxdistill.data.tables import refuse_changes
 from jaxdistill.evals import options, probe, suite
 from jaxdistill.evals.evaluation import Model, Unit
 from jaxdistill.evals.in_memory import InMemory
 from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.evals.small_forms import SmallForm, small_forms
-from jaxdistill.files import refuse_overwriting, write_atomic
+from jaxdistill.files import is_special, refuse_overwriting, write_atomic
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.paths import cache_folder
@@ -31,6 +32,13 @@ from jaxdistill.reporting import evaluation as evaluation_report
 from jaxdistill.reporting import papers
 from jaxdistill.reporting.page import PAGE
 from jaxdistill.versions import versions
+
+ASIDE = ("out", "strict", "batch_size")
+"""Options that change no result."""
+
+
+class OtherResults(InputError):
+    """The results file has results of another state of a model."""
 
 
 class Scored(NamedTuple):
@@ -56,6 +64,26 @@ class Scored(NamedTuple):
             return None
         path = self.file.with_name(PAGE)
         return evaluation_report.write_evaluation(self.content, self.scored_pairs, path, teacher=given.teacher)
+
+
+def _replaced_digests(out: Path, page: Path | None, inputs: Mapping[str, Any]) -> dict[str, str]:
+    """Digests of the models in the results file that will be replaced; raises `InputError` unless it has the same inputs.
+
+    Args:
+      page: the report to replace, if one will be written.
+      inputs: everything besides the scored models that determines the results.
+    """
+    if is_special(out) or not (out.exists() or (page and page.exists())):
+        return {}
+    try:
+        earlier = json.loads(out.read_bytes())
+        made_from, digests = dict(earlier["inputs"]), {of["model"]: of["digest"] for of in earlier["models"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError(
+            f"{out if out.exists() else page} is not of evaluate; move it, or give another --out."
+        ) from None
+    refuse_changes(out, made_from, inputs)
+    return digests
 
 
 def score(
@@ -92,6 +120,7 @@ def score(
         "seconds_of_task": seconds,
         "scores": suite.with_averages(scores, failed, apart),
         "failed": failed,
+        "notes": [values["note"] for values in of_units.values() if "note" in values],
         "neighbours": {name: values["neighbours"] for name, values in of_units.items() if "neighbours" in values},
     }
     drawn = [ScoredPairs(**of_units[name]["scored_pairs"]) for name in suite.drawn_units() if name in of_units]
@@ -119,6 +148,18 @@ def scored(given: argparse.Namespace, own: InMemory, loaded: Mapping[str, Embedd
     cited = [papers.cited(reference, "--paper") for reference in given.paper]
     precision = dtype_of(given.precision).name
     others = others_of(given, postprocessing, loaded, plan.units)
+    files = {unit.name: unit.digest() for unit in plan.units}
+    helpers = {
+        "state of index_model": others.index,
+        "state of reranker": others.reranker,
+        "state of teacher": others.teacher,
+    }
+    inputs = {name: value for name, value in vars(given).items() if name not in ASIDE}
+    inputs |= files | {name: model.digest() for name, model in helpers.items() if model}
+    earlier = {}
+    if out:
+        page = out.with_name(PAGE) if evaluation_report.is_folder(given.out) else None
+        earlier = _replaced_digests(out, page, inputs)
     specs = list(dict.fromkeys([*filter(None, [given.teacher]), *given.model]))
     evaluated, unloaded = [], {}
     for spec in specs:
@@ -128,16 +169,20 @@ def scored(given: argparse.Namespace, own: InMemory, loaded: Mapping[str, Embedd
                 candidate = teacher or candidate_of(spec, given, postprocessing, loaded)
                 facts[spec] = candidate.digest() if processes.count() > 1 else ""
             asked = forms if spec in given.model else [None]
+            for one in (candidate._replace(form=form) for form in asked):
+                if one.label in earlier and one.digest() != earlier[one.label]:
+                    raise OtherResults(f"{out} has results of another state of {spec}; move it, or give another --out.")
             evaluated += _scored_in(asked, candidate, plan.units, others, batch_size=given.batch_size)
         except InputError as error:
-            if len(specs) == 1:
+            if len(specs) == 1 or isinstance(error, OtherResults):
                 raise
             unloaded[spec] = str(error)
             _complain(f"failed: model {spec}: {error}")
     measured = dict.fromkeys(name for row, _ in evaluated for name in row["scores"])
     content = {
         "protocol": {unit.name: unit.protocol for unit in plan.units},
-        "files": {unit.name: unit.digest() for unit in plan.units},
+        "files": files,
+        "inputs": inputs,
         "seed": probe.SEED,
         "data": given.data or ("Hugging Face hub" if any(map(_is_of_hub, plan.units)) else ""),
         "sets": {option: spec for option in options.TASK_OF if (spec := getattr(given, option))} | own.described(),

@@ -128,6 +128,14 @@ def test_hub_sets_are_read_by_their_own_columns(monkeypatch):
     assert asked == [("RobZamp/sick", "test", "refs/convert/parquet")]
 
 
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_a_hub_set_that_lacks_a_score_is_refused_with_its_row(monkeypatch, missing):
+    rows = {"score": [1, missing], "sentence1": ["a", "b"], "sentence2": ["c", "d"]}
+    monkeypatch.setitem(sys.modules, "datasets", _fake_datasets(lambda *_, **__: rows))
+    with pytest.raises(InputError, match="mteb/sts12-sts row 2 has no finite number in the column 'score'"):
+        sts.read_set("sts12", None)
+
+
 def test_no_network_for_a_hub_set_says_what_to_do(monkeypatch):
     def load_dataset(*_, **__):
         raise ConnectionError("Couldn't reach the Hub\nlong trace")
@@ -168,7 +176,7 @@ def test_pairs_are_the_same_from_tsv_csv_with_and_without_header(tmp_path):
         ("a.tsv", b"1\ta\tb\nnan\tc\td\n", r"a.tsv:2: 'nan' is not a score"),
         ("a.tsv", b"1\ta\tb\n2\t \td\n", r"a.tsv:2: an empty sentence"),
         ("a.tsv", b"1\ta\tb\n2\tc\xff\td\n", r"a.tsv:2 is not UTF-8"),
-        ("a.csv", b'1,a,b\n2,"c,d\n', r"a.csv:2: "),
+        ("a.csv", b'1,a,b\n2,"c,d\n', r"a.csv:2 is not valid CSV: "),
         ("a.csv.gz", b"\x1f\x8bnot gzip", r"not a complete gzip file"),
         ("a.tsv", b"", r"0 graded pairs"),
         (

@@ -214,10 +214,13 @@ def _kind(name: str, path: Path) -> str:
 
 
 def _check_links(root: Path, folder: Path) -> None:
-    """Raises `InputError` if a module's file links to a place outside the model: exports would copy that file."""
+    """Raises `InputError` if a module's file was not fetched, or links to a place outside the model: exports would copy it."""
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.suffix in READ_SUFFIXES:
             reading.inside(root, path)
+            # Weights may lie there in a form that is not read.
+            if path.suffix not in (".safetensors", ".bin") and not path.is_dir():
+                reading.regular(path)
 
 
 def _check_order(kinds: Sequence[str], folder: Path) -> None:

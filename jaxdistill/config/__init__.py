@@ -40,7 +40,8 @@ class Data:
     text: str = ""
     """Sources, separated by commas: paths or globs (local, `s3://` or `gs://`), `hf:NAME[:CONFIG]:SPLIT:COLUMN`,
     `tfds:NAME:SPLIT:COLUMN`, `package:NAME/PATH`, or `data:PATH`, a file or glob in the folder that JAXDISTILL_DATA
-    names. `files:` before a file, glob or folder makes each file one text."""
+    names. `files:` before a file, glob or folder makes each file one text. `raw:` or `quoted:` before a `.tsv` says how
+    its quotes are read; otherwise its first rows decide."""
     exclude: str = ""
     """Sources, as for `text`, whose sentences or pairs (in either order) are not trained on; case is ignored."""
     weights: tuple[Positive, ...] = ()
@@ -48,7 +49,7 @@ class Data:
     columns: Columns = ()
     """For tables: pairs of a view and the file's column, such as `(("text", "en"), ("translation", "de"))`. A single
     word, such as `body`, names the column of the sentences. `sentence1|premise` reads the first of these columns that
-    the file has. Empty: files have one column."""
+    the file has, `translation.en` the field `en` of a column of structs. Empty: files have one column."""
     roles: str = ""
     """Which sentences are queries and which are documents; teacher and student each prepend their own prompt for the
     role. Values: `query` or `document` for the whole text, one role per source (`query,document`) or per column

@@ -2,9 +2,11 @@
 
 import csv
 import io
+import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,12 @@ PARQUET_BYTES = 64 << 20
 """Maximum text decoded at a time, estimated from the file's metadata."""
 UNPACKED_BYTES = 1 << 30
 """Maximum decompressed size of a compressed `.parquet`, which is read into memory."""
+SAMPLE_LINES = 200
+"""Lines of a `.tsv`, from its first quote on, that show whether its cells are quoted."""
+CELL = re.compile(r'(?:"((?:[^"]|"")*+)"|([^"\t\r\n]*+))(?:[\t\r\n]|\Z)')
+"""A cell of a tab-separated table, quoted or not, and the character behind it."""
+
+log = logging.getLogger(__name__)
 
 
 class MissingColumn(InputError):
@@ -35,7 +43,9 @@ def checked_text(value: object, place: str, column: str, limit_bytes: int = read
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise InputError(f"{place}: column {column!r} holds {type(value).__name__} {value!r:.40}, not text.")
+        field = next(iter(value), "") if isinstance(value, Mapping) else ""
+        advice = f"; name a field of it, such as {column}.{field}" if field else ""
+        raise InputError(f"{place}: column {column!r} holds {type(value).__name__} {value!r:.40}, not text{advice}.")
     if len(value) > limit_bytes:
         raise reading.too_long(place, limit_bytes)
     try:
@@ -48,26 +58,36 @@ def checked_text(value: object, place: str, column: str, limit_bytes: int = read
 
 
 def number_or_text(value: object, place: str, column: str, limit_bytes: int = reading.LINE_BYTES) -> str:
-    """Like `checked_text`, but converts a number to text."""
+    """Like `checked_text`, but converts a number to text; NaN, as pandas writes a missing one, becomes an empty text."""
+    if isinstance(value, float) and value != value:
+        return ""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return str(value) if is_number else checked_text(value, place, column, limit_bytes)
 
 
 def rows(
-    path: Path, columns: Mapping[str, str], line_bytes: int = reading.LINE_BYTES, *, cell: Cell = checked_text
+    path: Path,
+    columns: Mapping[str, str],
+    line_bytes: int = reading.LINE_BYTES,
+    *,
+    cell: Cell = checked_text,
+    quoted: bool | None = None,
 ) -> Iterator[tuple[str, ...]]:
     """Yields the rows of one file in order; `columns` maps our names to the file's.
 
     Args:
       line_bytes: longest line or cell.
       cell: converts a cell of a typed format (`.jsonl`, `.parquet`) to text.
+      quoted: as in `tsv_rows`.
 
     Raises:
       InputError: unknown format, not a regular file, no rows, bytes that are not UTF-8, a line above the limit, a row
         without the column or with more fields than the header, a duplicate column, a damaged file.
     """
-    readers = {".txt": _txt, ".tsv": _tsv, ".csv": _csv, ".jsonl": partial(_jsonl, cell=cell)}
+    readers = {".txt": _txt, ".tsv": partial(_tsv, quoted=quoted), ".csv": _csv, ".jsonl": partial(_jsonl, cell=cell)}
     kind, count = suffix(path), 0
+    if quoted is not None and kind != ".tsv":
+        raise InputError(f"{path} is not a .tsv file; leave out {'quoted:' if quoted else 'raw:'} before its name.")
     if kind in parts.readers:
         yield from _from_outside(path, kind, columns)
         return
@@ -97,7 +117,7 @@ def whole_file(
     Line ends become `\\n`, as in Python's text mode, so that offsets match other programs that open the file as text.
     """
     cells = dict.fromkeys(columns, str(path))
-    for name in (name for name, source in columns.items() if name != "text" and id_name not in _names(source)):
+    for name in (name for name, source in columns.items() if name != "text" and id_name not in alternatives(source)):
         raise MissingColumn(f"{path} has no column {name!r}: a whole file is one text; use a table, such as .jsonl.")
     lines, size = [], 0
     with reading.opened_text(path) as file:
@@ -145,7 +165,7 @@ def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: 
     """
     chosen = []
     for name, source in columns.items():
-        column = next((one for one in _names(source) if one in available), None)
+        column = next((one for one in alternatives(source) if one in available), None)
         if column is None and name == "text" and len(available) == 1:
             column = available[0]
         if column is None:
@@ -159,6 +179,24 @@ def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: 
     return chosen
 
 
+def with_fields(row: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The row, with the fields of structs as `translation.en` and so on; a column of that name itself comes first."""
+    structs = [(name, with_fields(cell)) for name, cell in row.items() if isinstance(cell, Mapping)]
+    return {**{f"{name}.{field}": value for name, cells in structs for field, value in cells.items()}, **row}
+
+
+def cells_of(name: Any, own: Collection[Any], column: Callable[[Any], Iterable[Any]]) -> Iterable[Any]:
+    """The cells of a table's column, or of a field of a struct; None where the struct is missing.
+
+    Args:
+      own: the table's columns; `column` maps one to its cells.
+    """
+    if name in own:
+        return column(name)
+    struct = max((one for one in own if name.startswith(f"{one}.")), key=len)
+    return (with_fields({struct: cell}).get(name) for cell in column(struct))
+
+
 def _how_to_name(columns: Mapping[str, str], name: str, place: str) -> str:
     """Says where the user names the column that a table lacks."""
     if place.startswith(("hf:", "tfds:")) and name == "text":
@@ -168,14 +206,14 @@ def _how_to_name(columns: Mapping[str, str], name: str, place: str) -> str:
     return f"Name the column: data.columns={given} in a training, or another program's option that ends in column."
 
 
-def _names(source: str) -> tuple[str, ...]:
+def alternatives(source: str) -> tuple[str, ...]:
     """The names that a column `sentence1|premise` may have in a file, including the whole string."""
     return (source, *source.split("|"))
 
 
 def _asked(columns: Mapping[str, str]) -> set[str]:
     """All names that the requested columns may have in a file."""
-    return {name for source in columns.values() for name in _names(source)}
+    return {name for source in columns.values() for name in alternatives(source)}
 
 
 def _txt(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
@@ -188,20 +226,66 @@ def _txt(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple
         yield (line.rstrip("\r\n"),)
 
 
-def _tsv(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """Tab-separated, with a header line, without quoting."""
-    yield from _cells(path, ((number, line.rstrip("\r\n").split("\t")) for number, line in lines), columns)
+def _tsv(path: Path, lines: Lines, columns: Mapping[str, str], *, quoted: bool | None) -> Iterator[tuple[str, ...]]:
+    yield from _cells(path, tsv_rows(path, lines, quoted=quoted), columns)
 
 
 def _csv(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """Comma-separated, with a header line and standard quoting."""
-    reader = csv.reader((line for _, line in lines), strict=True)
+    yield from _cells(path, quoted_rows(path, lines), columns)
+
+
+def tsv_rows(path: Path, lines: Lines, *, quoted: bool | None = None) -> Iterator[tuple[int, list[str]]]:
+    """Yields (line, cells) of a tab-separated table.
+
+    Args:
+      quoted: whether cells are quoted as by `csv.excel_tab`; False: a quote is an ordinary character; None: as the first lines
+        with a quote are. Lines before them read the same either way.
+    """
+    sample: list[tuple[int, str]] = []
+    if quoted is None:
+        for number, line in lines:
+            if '"' in line:
+                sample = [(number, line), *islice(lines, SAMPLE_LINES)]
+                quoted = _is_quoted("".join(line for _, line in sample), with_header=number == 1)
+                if quoted:
+                    _say_quoted(path)
+                break
+            yield number, line.rstrip("\r\n").split("\t")
+    if quoted:
+        yield from quoted_rows(path, chain(sample, lines), delimiter="\t", before=sample[0][0] - 1 if sample else 0)
+    else:
+        yield from ((number, line.rstrip("\r\n").split("\t")) for number, line in chain(sample, lines))
+
+
+def _is_quoted(sample: str, *, with_header: bool) -> bool:
+    """Whether all quotes in these lines surround cells or are doubled inside, and a program had a reason to quote those cells:
+    pandas quotes cells with a quote, a tab or a line end, Excel also those with a comma, others all cells and the header."""
+    cells, place = [], 0
+    while place < len(sample) and (cell := CELL.match(sample, place)):
+        cells.append(cell)
+        place = cell.end()
+    if '"' in sample[place + 1 :].replace('""', ""):  # the last cell may end behind the sample, but not within it
+        return False
+    quoted = [cell[1] for cell in cells if cell[1] is not None]
+    of_commas = all("," in cell for cell in quoted) and not any("," in (cell[2] or "") for cell in cells)
+    return bool(quoted) and (with_header or of_commas or any(re.search(r'["\t\r\n]', cell) for cell in quoted))
+
+
+@cache
+def _say_quoted(path: Path) -> None:
+    log.warning("%s: its cells are quoted; to keep quotes as they are, write raw:%s", path, path)
+
+
+def quoted_rows(path: Path, lines: Lines, *, delimiter: str = ",", before: int = 0) -> Iterator[tuple[int, list[str]]]:
+    """Yields (line, cells) of a table with standard quoting; `before` is the number of lines already read."""
+    reader, line = csv.reader((line for _, line in lines), strict=True, delimiter=delimiter), before
     try:
-        yield from _cells(path, ((reader.line_num, cells) for cells in reader), columns)
+        for cells in reader:
+            line = before + reader.line_num
+            yield line, cells
     except csv.Error as error:
-        raise InputError(
-            f"{path}:{reader.line_num} is not valid CSV: {error}; check the quotes, or use .tsv."
-        ) from None
+        other = "use .tsv" if delimiter == "," else f"write raw:{path} if they are text"
+        raise InputError(f"{path}:{line + 1} is not valid CSV: {error}; check the quotes, or {other}.") from None
 
 
 def _cells(path: Path, table: Iterator[tuple[int, list[str]]], columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
@@ -239,6 +323,7 @@ def _jsonl(path: Path, lines: Lines, columns: Mapping[str, str], *, cell: Cell) 
         row = reading.parsed_json(line.strip(), place)
         if not isinstance(row, dict):
             raise InputError(f'{place} is {type(row).__name__}, not an object such as {{"text": "..."}}.')
+        row = with_fields(row)
         names = chosen_columns(list(row), columns, place)
         allowed = allowed or _asked(columns).union(names)
         if not allowed.issuperset(names):
@@ -256,14 +341,15 @@ def _parquet(
     whole, number = _unpacked(path, file) if path.suffix.lower() in reading.PACKED else file, 0
     with reading.foreign_errors(f"{path} is not a complete Parquet file"):
         schema = parquet.read_schema(whole)
-        names = chosen_columns(schema.names, columns, str(path))
+        fields = [name for name in _field_names(schema) if name not in schema.names]
+        names = chosen_columns([*schema.names, *fields], columns, str(path))
         wanted = list(dict.fromkeys(names))
         # Dictionary-encoded columns stay encoded: decoded, 4,096 rows of one long text would take 4,096 times its memory.
-        plain = [name for name in wanted if not schema.field(name).type.num_fields]
+        plain = [name for name in wanted if name in schema.names and not schema.field(name).type.num_fields]
         table = parquet.ParquetFile(whole, read_dictionary=plain)
         for batch in table.iter_batches(_rows_at_a_time(table), columns=wanted):
-            cells = {name: _column(batch.column(name)) for name in wanted}
-            for values in zip(*(cells[name] for name in names), strict=True):
+            own = {name: _column(batch.column(name)) for name in batch.schema.names}
+            for values in zip(*(cells_of(name, own, own.__getitem__) for name in names), strict=True):
                 number += 1
                 place = f"{path} row {number}"
                 cells_of_row = zip(values, names, strict=True)
@@ -283,6 +369,14 @@ def _rows_at_a_time(table: Any) -> int:
     groups = [table.metadata.row_group(place) for place in range(table.metadata.num_row_groups)]
     row_bytes = max((group.total_byte_size / max(group.num_rows, 1) for group in groups), default=0)
     return max(1, min(PARQUET_ROWS, int(PARQUET_BYTES / max(row_bytes, 1))))
+
+
+def _field_names(fields: Iterable[Any]) -> list[str]:
+    """Names of the columns of a schema, structs replaced by their fields."""
+    of_structs = (
+        (each.name, _field_names(each.type) if str(each.type).startswith("struct<") else []) for each in fields
+    )
+    return [f"{name}.{inner}" if inner else name for name, inners in of_structs for inner in inners or [""]]
 
 
 def _column(column: Any) -> list[Any]:

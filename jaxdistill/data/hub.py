@@ -28,14 +28,16 @@ def rows(spec: str, columns: Mapping[str, str], line_bytes: int, *, cell: format
     *options, column = options
     wanted = {ours: column if ours == "text" else theirs for ours, theirs in columns.items()}
     table, available = (_hf if spec.startswith(HF) else _tfds)(spec, name, *options)
-    names = formats.chosen_columns(available, wanted, spec)
     if spec.startswith(HF):  # row by row, `datasets` would decode every column
-        batches = table.select_columns(list(dict.fromkeys(names))).iter(HF_ROWS)
-        table = ({name: batch[name][row] for name in names} for batch in batches for row in range(len(batch[names[0]])))
-    count = 0
-    for count, row in enumerate(table, start=1):
+        asked = [one for source in wanted.values() for one in formats.alternatives(source)]
+        read = [one for one in available if any(f"{name}.".startswith(f"{one}.") for name in asked)] or available
+        batches = table.select_columns(read).iter(HF_ROWS)
+        table = ({name: batch[name][row] for name in read} for batch in batches for row in range(len(batch[read[0]])))
+    rows, names, count = map(formats.with_fields, table), [], 0
+    for count, row in enumerate(rows, start=1):
         place = f"{spec} row {count}"
-        values = (_decoded(row[name], name, place) for name in names)
+        names = names or formats.chosen_columns(list(dict.fromkeys([*available, *row])), wanted, spec)
+        values = (_decoded(row.get(name), name, place) for name in names)
         yield tuple(cell(value, place, name, line_bytes) for value, name in zip(values, names, strict=True))
     if not count:
         raise InputError(f"{spec} is empty: it has no rows of text.")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from jaxdistill.evals.evaluation import (
 )
 from jaxdistill.evals.ranking import DEPTH, NDCG, measures, ordered
 from jaxdistill.evals.similarity import nonzero_vectors, refuse_same_vectors, unit_or_zero_vectors
+from jaxdistill.files import matching
 from jaxdistill.ops.nearest import nearest
 
 PROTOCOL = (
@@ -132,6 +133,7 @@ def specs(sources: Sources) -> Sequence[str]:
     if sources.retrieval or not sources.data:
         return sources.retrieval
     inside = Path(sources.data) / "retrieval"
+    matching(inside, "*")  # raises for a link to a set that was not fetched
     folders = sorted(folder for folder in inside.glob("*/") if beir_files.is_set(folder))
     english = {
         folder.name.removesuffix(f"-{ENGLISH}"): folder for folder in folders if folder.name.endswith(f"-{ENGLISH}")
@@ -194,7 +196,7 @@ def _files(spec: str, name: str, split: Split) -> SetFiles | InputError:
         return error
 
 
-def _values(known: SetFiles | RetrievalSet | InputError, prefix: str, model: Model) -> dict[str, dict[str, float]]:
+def _values(known: SetFiles | RetrievalSet | InputError, prefix: str, model: Model) -> dict[str, Any]:
     if isinstance(known, InputError):
         raise known
     known = beir.read_set(known) if isinstance(known, SetFiles) else known
@@ -211,7 +213,8 @@ def _values(known: SetFiles | RetrievalSet | InputError, prefix: str, model: Mod
     ranking = without_itself(ranking, known)
     if RERANKED in prefix and model.reranker is not None:
         ranking = reranked(ranking, model.reranker, known)
-    return {"scores": {f"{prefix}{name}": value for name, value in scored(ranking, known).items()}}
+    scores = {f"{prefix}{name}": value for name, value in scored(ranking, known).items()}
+    return {"scores": scores, **({"note": known.note} if known.note else {})}
 
 
 def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:

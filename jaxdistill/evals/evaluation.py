@@ -81,7 +81,7 @@ class Unit:
     """All files that it reads; empty if its set comes from the hub."""
     run: Callable[[Model], dict[str, Any]]
     """Reads the files and evaluates a model. Returns plain data, which is cached as JSON: `scores` by name and, optionally,
-    `neighbours` (sentences to show) and `scored_pairs` (graded pairs to plot)."""
+    `neighbours` (sentences to show), `scored_pairs` (graded pairs to plot) and `note` (a line to print)."""
     is_repeatable: bool = True
     """Whether the same model always gets the same result, so that it can be cached."""
     asks: tuple[Literal["index", "reranker", "teacher"], ...] = ()
