@@ -75,7 +75,7 @@ def test_a_mistyped_option_is_one_clear_line(folder, changed, words, capsys):
         (dict(data__text="nowhere.txt"), "nowhere.txt"),
         (dict(teacher__model="nowhere/at all/here"), "does not exist"),
         (dict(teacher__model="no/such-model"), "HF_HOME"),
-        (dict(data__batch_size=600), "has 600 sentences, but 100 reserved ones and one batch of 600 need 700"),
+        (dict(data__batch_size=600), "has 600 sentences, but 60 reserved ones and one batch of 600 need 660"),
         (dict(objective__name="congenn"), "Did you mean congen?"),
         (dict(evals__best="sts-b/spearman"), "agreement/spearman"),
         (dict(teacher__pooling="middle"), "middle"),

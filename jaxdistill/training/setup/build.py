@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.typing import DTypeLike
+from jaxtyping import Integer
 
 from jaxdistill import exports
 from jaxdistill.checkpoints.licences import check_licence
@@ -44,6 +45,9 @@ from jaxdistill.training.setup.sharding import frozen_shardings, sharding_rules
 from jaxdistill.training.setup.student import fitted_student, load_labellers, load_teachers, make_student
 from jaxdistill.training.setup.targets import Targets
 
+SMALL = 100_000
+"""Fewest rows of a text of which more than a tenth may be held out."""
+
 
 def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh | None = None) -> Run:
     """A run that is ready to train; raises `InputError` for anything that cannot work.
@@ -74,11 +78,12 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     if objective.reads and teacher is not None:
         check_same_tokens(objective, student, teacher, store)
     own = meshes.own_groups(mesh, groups) if absent is None else np.arange(groups)
-    reserved = objective.reserve_rows + held_out_rows(config.evals, store.rows)
-    data = make_batches(config, objective, targets, mesh, groups=batches.Groups(groups, own), reserve_rows=reserved)
+    held_out = held_out_rows(config.evals, store.rows)
+    reserve = reserved_rows(store.rows, objective.reserve_rows, held_out)
+    data = make_batches(config, objective, targets, mesh, groups=batches.Groups(groups, own), reserve_rows=reserve)
     student = fitted_student(config, student, targets, data.trained) if absent is None else student
-    drawn = np.random.RandomState(batches.QUEUE_SEED).permutation(data.reserved)
-    dev = make_dev(config, targets, own_dev, drawn[objective.reserve_rows :]) if absent is None else NO_DEV
+    seeds, held_out = drawn_rows(data, objective.reserve_rows, held_out)
+    dev = make_dev(config, targets, own_dev, held_out) if absent is None else NO_DEV
     steps = step_count(config, data.steps_per_epoch)
     live_teacher = teacher if targets.store is not None or objective.reads else None
     made = make_step(config, objective, student, teacher, mesh=mesh, live=live_teacher is not None, steps=steps)
@@ -92,7 +97,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         text=Text(
             store=store,
             batches=data,
-            seeds=lambda: targets.rows(drawn[: objective.reserve_rows]) if objective.reserve_rows else None,
+            seeds=lambda: targets.rows(seeds) if len(seeds) else None,
         ),
         dev=dev,
         layout=made.layout,
@@ -105,6 +110,23 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
             schedule=optim.make_schedule(config.optimizer, steps),
         ),
     )
+
+
+def reserved_rows(rows: int, seeds: int, held_out: int) -> int:
+    """Rows of the text to reserve for the first queue and for evaluation: of a small text at most a tenth."""
+    return seeds + held_out if rows >= SMALL else min(seeds + held_out, max(held_out, rows // 10))
+
+
+def drawn_rows(
+    data: batches.Batches, seeds: int, held_out: int
+) -> tuple[Integer[np.ndarray, " seeds"], Integer[np.ndarray, " held_out"]]:
+    """The rows whose targets fill the first queue, and the held-out rows. Of a small text, the queue also takes rows that are
+    trained on, because too few are reserved."""
+    reserved, trained = (
+        np.random.RandomState(batches.QUEUE_SEED).permutation(rows) for rows in (data.reserved, data.trained)
+    )
+    own = len(reserved) - held_out
+    return np.concatenate([reserved[:own], np.resize(trained, seeds - own)]), reserved[own:]
 
 
 def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int, Objective]:

@@ -18,8 +18,7 @@ from jaxdistill.data import tokenize, views
 from jaxdistill.objectives.parts.wrapped import Wrapped
 
 QUEUE_SHARE = 0.25
-"""Largest queue, as a fraction of the text's rows. A queue's initial sentences are not trained on, and a longer queue would
-hold the same sentences many times."""
+"""Largest queue, as a fraction of the text's rows: a longer queue would hold the same sentences many times."""
 
 log = logging.getLogger(__name__)
 
