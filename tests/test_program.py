@@ -237,7 +237,7 @@ def test_with_a_data_folder_sts_is_scored_and_the_vectors_geometry_drawn(folder,
 def test_dry_run_prints_the_same_lines_and_writes_nothing(folder, finished, capsys):
     main.main([*tiny_arguments(folder), f"--workdir={folder / 'dry'}", "--dry_run"])
     out = capsys.readouterr().out
-    for words in ("parameters", "memory:", "steps: 20", "estimated time:", "dry run: stopped before step 1"):
+    for words in ("columns read: text\n", "memory:", "steps: 20", "estimated time:", "dry run: stopped before step 1"):
         assert words in out
     assert not (folder / "dry").exists()
 

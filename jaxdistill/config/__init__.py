@@ -48,7 +48,7 @@ class Data:
     columns: Columns = ()
     """For tables: pairs of a view and the file's column, such as `(("text", "en"), ("translation", "de"))`. A single
     word, such as `body`, names the column of the sentences. `sentence1|premise` reads the first of these columns that
-    the file has. Empty: files have one column."""
+    the file has. `subject+body` joins two columns with a space, and leaves out empty ones. Empty: files have one column."""
     roles: str = ""
     """Which sentences are queries and which are documents; teacher and student each prepend their own prompt for the
     role. Values: `query` or `document` for the whole text, one role per source (`query,document`) or per column

@@ -26,12 +26,11 @@ def rows(spec: str, columns: Mapping[str, str], line_bytes: int, *, cell: format
     *options, column = options
     wanted = {ours: column if ours == "text" else theirs for ours, theirs in columns.items()}
     table, available = (_hf if spec.startswith(HF) else _tfds)(spec, name, *options)
-    names = formats.chosen_columns(available, wanted, spec)
+    found = formats.chosen_columns(available, wanted, spec)
     count = 0
     for count, row in enumerate(table, start=1):
         place = f"{spec} row {count}"
-        values = (_decoded(row[name], name, place) for name in names)
-        yield tuple(cell(value, place, name, line_bytes) for value, name in zip(values, names, strict=True))
+        yield found.row(cell(_decoded(row[name], name, place), place, name, line_bytes) for name in found.names)
     if not count:
         raise InputError(f"{spec} is empty: it has no rows of text.")
 

@@ -13,6 +13,7 @@ from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import config_digest
 from jaxdistill.data.batches import padding_share
+from jaxdistill.data.sources import TEXT
 from jaxdistill.encoders.architecture import Dense
 from jaxdistill.evals import agreement
 from jaxdistill.training.results import final_scores
@@ -38,8 +39,10 @@ def print_overview(run: Run) -> dict[str, float]:
         say(f"teacher: {model_line(teacher)}")
     say(f"student: {model_line(run.models.student)}")
     note(parameter_table(run))
+    columns = [f"{name} ({source})" for name, source in run.config.data.columns]
     for line in [
         *run.text.store.report(),
+        f"columns read: {', '.join(columns) or TEXT}",
         *truncation_warnings(run.objective, run.models.student, run.models.teachers, run.text.store),
     ]:
         say(line)

@@ -163,11 +163,6 @@ class StoredVectors(VectorModel, WhiteningOptions):
         return tuple(self.whitened(self._of_view(making, view)) for view in views)
 
     def _of_view(self, making: Making, view: str) -> targets.Parts | targets.Joined:
-        if view not in making.text.columns:
-            raise InputError(
-                f"teacher.kind={self.kind} needs a teacher view that is a column of the text "
-                f"({', '.join(making.text.columns)}); {view!r} differs at every step: use teacher.kind=live."
-            )
         of_view = f"{making.text.content_digest} {view} {np.dtype(making.compute_dtype).name}"
         arrays = [_of_model(embedder, making, view, of_view) for embedder in making.embedders]
         return arrays[0] if len(arrays) == 1 else targets.Joined(arrays, self.shares())

@@ -34,6 +34,7 @@ from jaxdistill.training.setup.dev import held_out_rows, make_dev, read_own_sets
 from jaxdistill.training.setup.lengths import training_length
 from jaxdistill.training.setup.objective import (
     check_accumulation,
+    check_columns,
     check_form,
     check_same_tokens,
     check_views_differ,
@@ -149,6 +150,7 @@ def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int
         meshes.check_rules(config.run.sharding, mesh)
     groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
     objective = make_objective(config)
+    check_columns(config, objective)
     check_accumulation(config, objective, groups, mesh)
     if config.run.steps or not config.run.epochs:  # otherwise the number of steps depends on the text
         step_count(config, steps_per_epoch=0)

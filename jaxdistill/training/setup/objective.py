@@ -15,7 +15,9 @@ from jaxdistill.cluster.mesh import batch_devices
 from jaxdistill.config import Config
 from jaxdistill.core import LABELS, InputError, Objective, Sizes, refuse
 from jaxdistill.data import tokenize, views
+from jaxdistill.data.sources import TEXT
 from jaxdistill.objectives.parts.wrapped import Wrapped
+from jaxdistill.teachers.parts.encoder import StoredVectors
 
 QUEUE_SHARE = 0.25
 """Largest queue, as a fraction of the text's rows: a longer queue would hold the same sentences many times."""
@@ -68,6 +70,28 @@ def sized_to_text(objective: Objective, rows: int) -> Objective:
         *map("{:,}".format, (most, size, rows)),
     )
     return dataclasses.replace(cast(Any, objective), queue_size=most)
+
+
+def check_columns(config: Config, objective: Objective) -> None:
+    """Raises `InputError` for an unknown view, a view of a column that the text lacks, or a column that nothing reads."""
+    columns, named = dict(config.data.columns) or {TEXT: TEXT}, config.objective["name"]
+    names = [name for name in (*objective.student_views, *objective.teacher_views) if name != LABELS]
+    read = {column for name in names for column in views.parse_view(name, list(columns)).columns}
+    read |= {*objective.scored} if LABELS in objective.teacher_views else set()
+    lacking, unread = sorted(read - {*columns}), [name for name in columns if name not in (TEXT, *read)]
+    # Every column of a text in chunks is read, and a trimmed vocabulary may be for more languages than the views.
+    unread = [] if config.data.chunk_tokens or getattr(config.student, "trim", "") else unread
+    stored = objective.teacher_views if isinstance(config.teacher, StoredVectors) else ()
+    changing = [name for name in stored if name not in columns]
+    refuse([
+        (lacking, f"the text has no column {lacking and lacking[0]!r}; it has {', '.join(columns)}. Set --config.data.columns."),
+        (unread,
+         f"data.columns names {' and '.join(unread)}, but objective {named} reads only {', '.join(sorted(read))}; leave out the rest, or "
+         f"join it to the text: --config.data.columns={'+'.join(columns.get(name, name) for name in (TEXT, *unread))}"),
+        (changing,
+         f"teacher.kind={config.teacher.kind} needs a teacher view that is a column of the text ({', '.join(columns)}); "
+         f"{changing and changing[0]!r} differs at every step: use teacher.kind=live."),
+    ])  # fmt: skip
 
 
 def check_accumulation(config: Config, objective: Objective, groups: int, mesh: Mesh) -> None:
