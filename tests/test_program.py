@@ -264,7 +264,8 @@ def test_a_run_that_is_asked_to_end_where_it_was_killed_scores_that_step(folder)
     workdir = folder / "ended"
 
     def given(steps):
-        return [*tiny_arguments(folder, evals__every=100, run__save_every=2, run__steps=steps), f"--workdir={workdir}"]
+        saved = dict(run__save_every=2, run__keep=3)  # step 0 too, which may be the best
+        return [*tiny_arguments(folder, evals__every=100, run__steps=steps, **saved), f"--workdir={workdir}"]
 
     main.main(given(4))
     scored = series(workdir, "agreement/spearman")

@@ -233,8 +233,9 @@ def test_agreement_with_held_out_vectors_equals_agreement_with_the_live_teacher(
 
 def test_neighbouring_sentences_are_pairs_and_an_odd_one_is_an_error():
     assert agreement.neighbouring_pairs(["a", "b", "c", "d"]) == (["a", "c"], ["b", "d"])
-    with pytest.raises(InputError, match="3 sentences.*even number"):
-        agreement.neighbouring_pairs(["a", "b", "c"])
+    for few in (["a", "b", "c"], ["a", "b"]):
+        with pytest.raises(InputError, match=f"{len(few)} sentences.*even number, at least 4"):
+            agreement.neighbouring_pairs(few)
 
 
 def test_the_dev_evaluation_prefers_own_pairs_then_sts_b_then_agreement(sts_data):

@@ -39,8 +39,6 @@ class AgreementTask:
 
 def agreement_task(teacher: Embed, first: Sequence[str], second: Sequence[str]) -> AgreementTask:
     """The evaluation on these pairs; computes the teacher's similarities."""
-    if len(first) < 2:
-        raise InputError(f"agreement needs at least 2 sentence pairs; got {len(first)}.")
     return AgreementTask(first=tuple(first), second=tuple(second), teacher=cosines(teacher, first, second))
 
 
@@ -75,9 +73,9 @@ def held_out_task(
 
 def neighbouring_pairs(sentences: Sequence[str]) -> tuple[list[str], list[str]]:
     """Pairs the first sentence with the second, the third with the fourth, and so on."""
-    if len(sentences) % 2:
+    if len(sentences) % 2 or len(sentences) < 4:
         raise InputError(
-            f"{len(sentences)} sentences do not make pairs of neighbouring lines; an even number is needed."
+            f"{len(sentences)} sentences do not make pairs of neighbouring lines; an even number, at least 4, is needed."
         )
     return list(sentences[::2]), list(sentences[1::2])
 

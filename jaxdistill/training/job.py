@@ -53,9 +53,9 @@ def run_training(
             claim_workdir(workdir, config, write=False)
             config.student.refuse_other_text(config.data, workdir)
             refuse_foreign(workdir / EXPORT, advice="Move it, or give another --workdir.")
+            paper = repeated(config)
             run = build(config, workdir, progress=leads)
             read = digests(run)
-            paper = repeated(config)
             inputs = inputs_of(run, read)
             refuse_other_inputs(workdir, inputs)
             # Compared between the processes as this block ends, before the first step.

@@ -74,6 +74,14 @@ class Cutting(Layered):
 
     unread_if = {"prune_by": ("heads", "intermediate", 0)}
 
+    @property
+    def computes(self) -> bool:
+        return self.layers.startswith(layer_choice.GREEDY) or self._prunes_by_activation
+
+    @property
+    def _prunes_by_activation(self) -> bool:
+        return bool(self.heads or self.intermediate) and self.prune_by == "activation"
+
     def cut(self, setting: Setting, model: SentenceModel) -> SentenceModel:
         """The model with only the layers, heads and units to keep."""
         if self.layers:
@@ -82,8 +90,7 @@ class Cutting(Layered):
             model = model.with_params(model.params)  # float32, which the teacher's file need not have
         if not (self.heads or self.intermediate):
             return model
-        reads = self.prune_by == "activation" and setting.computed
-        moments = activation_moments(setting, model) if reads else None
+        moments = activation_moments(setting, model) if self._prunes_by_activation and setting.computed else None
         return pruning.pruned(model, heads=self.heads, intermediate=self.intermediate, moments=moments)
 
     def keep(self, student: SentenceModel, workdir: pathlib.Path) -> None:

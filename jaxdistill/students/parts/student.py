@@ -58,6 +58,8 @@ class Student:
     """Maximum tokens per sentence that the student reads after training, in evaluations and as exported, up to its
     number of positions. 0: as many as in training; a static student reads all."""
 
+    computes = True
+    """Whether `make` runs a model if `Setting.computed` is set."""
     reads_pairs = False
     """Whether it is a cross-encoder, which has no vectors and no prompts."""
     export_prompt = False

@@ -151,11 +151,11 @@ class StoredVectors(VectorModel, WhiteningOptions):
     """Models whose vectors are computed once and cached on disk."""
 
     def width(self, widths: Sequence[int]) -> int:
+        self.check_components(sum(widths))
         return self.components or sum(widths)
 
     def stored(self, making: Making) -> tuple[targets.Stored, ...]:
         views, width = making.objective.teacher_views, sum(embedder.width for embedder in making.embedders)
-        self.check_components(width)  # now, not after hours of computing targets
         for embedder in making.embedders:
             check_reads(making.data, embedder.model, views, making.text)
         if not making.computed:

@@ -1,7 +1,8 @@
 """Builds a run from its config: models, text, targets, objective and step, each made once and checked before step 1."""
 
+import importlib.util
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from jaxdistill.config import Config
 from jaxdistill.config.ranges import LARGEST_INT32
 from jaxdistill.core import InputError, Objective, platform
 from jaxdistill.data import batches, sources
+from jaxdistill.data.sources import TEXT
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.evals import dev_metric
 from jaxdistill.files import parts
@@ -30,7 +32,7 @@ from jaxdistill.training import step
 from jaxdistill.training.hooks.profile import profiled_steps
 from jaxdistill.training.run import NO_DEV, Layout, Models, Program, Run, Text
 from jaxdistill.training.setup import optim
-from jaxdistill.training.setup.dev import held_out_rows, make_dev, read_own_sets
+from jaxdistill.training.setup.dev import OwnSets, check_dev, held_out_rows, make_dev, read_own_sets
 from jaxdistill.training.setup.lengths import training_length
 from jaxdistill.training.setup.objective import (
     check_accumulation,
@@ -50,44 +52,87 @@ SMALL = 100_000
 """Fewest rows of a text of which more than a tenth may be held out."""
 
 
+class Prepared(NamedTuple):
+    """What a run has before it reads its text."""
+
+    mesh: Mesh
+    groups: int
+    objective: Objective
+    labellers: Sequence[SentenceModel]
+    teachers: Sequence[SentenceModel]
+    student: SentenceModel
+    """Of the right shape; no model has read the text for it."""
+    own_sets: OwnSets
+
+
+def prepared(config: Config, workdir: pathlib.Path, absent: Mesh | None = None) -> Prepared:
+    """The parts of a run that need no text; raises `InputError` for those that do not go together.
+
+    Args:
+      absent: as in `build`.
+    """
+    mesh, groups, objective = checked_setup(config, absent)
+    labellers, teachers = load_labellers(config, workdir), load_teachers(config, workdir)
+    objective = config.teacher.wrapped(objective, widths_of(teachers))
+    student = make_student(config, teachers, workdir, computed=False)
+    exports.check(sources.split_specs(config.run.export_to), student)
+    if config.run.wandb and not importlib.util.find_spec("wandb"):
+        raise InputError("run.wandb needs the package wandb: pip install wandb, or --config.run.wandb=False.")
+    check_roles(config.data, [*labellers, *teachers, student])
+    check_form(objective, student)
+    check_views_differ(objective, config.student.in_training(student), list(dict(config.data.columns) or (TEXT,)))
+    check_width(objective, config.teacher.width(widths_of(teachers)) if objective.teacher_views else 0, student)
+    if objective.reads and len(teachers) == 1:
+        check_same_tokens(config.data, objective, student, teachers[0])
+    return Prepared(mesh, groups, objective, labellers, teachers, student, read_own_sets(config))
+
+
 def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh | None = None) -> Run:
     """A run that is ready to train; raises `InputError` for anything that cannot work.
 
     Args:
       absent: mesh of absent devices for which to compile the step; no model then runs, and the run cannot train.
     """
-    mesh, groups, objective = checked_setup(config, absent)
-    dtype = dtype_of(config.run.precision)
-    labellers, teachers = load_labellers(config, workdir), load_teachers(config, workdir)
-    objective = config.teacher.wrapped(objective, widths_of(teachers))
+    mesh, groups, objective, labellers, teachers, student, own_sets = prepared(config, workdir, absent)
+    dtype, computed = dtype_of(config.run.precision), absent is None
     teacher = teachers[0] if len(teachers) == 1 else None
-    student = make_student(config, teachers, workdir, computed=absent is None)
     length = training_length(config, student, teachers, workdir)
     student = config.student.with_length(student, length)
-    exports.check(sources.split_specs(config.run.export_to), student)
-    check_roles(config.data, [*labellers, *teachers, student])
-    own_dev = read_own_sets(config)  # before labels and targets are computed, which takes long
     store = student_text(config, objective, student, length, progress=progress)
     objective = sized_to_text(objective, store.rows)
-    check_form(objective, student)
-    check_views_differ(objective, config.student.in_training(student), store.columns)
+    held_out = held_out_rows(config.evals, store.rows)
+    if computed:
+        check_dev(config, own_sets, teachers, objective, held_out=held_out)
+    own = meshes.own_groups(mesh, groups) if computed else np.arange(groups)
+    batches_with = partial(
+        batches.Batches,
+        batches.Viewed(store, objective.student_views),
+        batch_size=config.data.batch_size,
+        seed=config.run.seed,
+        weights=config.data.weights,
+        groups=batches.Groups(groups, own),
+        reserve_rows=reserved_rows(store.rows, objective.reserve_rows, held_out),
+        shaping=batches.Shaping(most=config.data.pack_shapes, divided=platform(mesh) == "cpu"),
+    )
+    steps = step_count(config, batches_with().steps_per_epoch)
+    live_teacher = teacher if objective.teacher_views and config.teacher.is_live else None
+    step_of = partial(
+        make_step, config, objective, teacher=teacher, mesh=mesh, live=live_teacher is not None, steps=steps
+    )
+    made = step_of(student)
+    # By now, all is checked that can be known before a model reads the text.
+    if computed and config.student.computes:
+        student = config.student.with_length(make_student(config, teachers, workdir), length)
+        made = step_of(student)
     targets = Targets(
         config, objective, teachers=teachers, labellers=labellers, store=store, compute_dtype=dtype, progress=progress,
-        computed=absent is None,
+        computed=computed,
     )  # fmt: skip
-    check_width(objective, targets, student)
-    if objective.reads and teacher is not None:
-        check_same_tokens(objective, student, teacher, store)
-    own = meshes.own_groups(mesh, groups) if absent is None else np.arange(groups)
-    held_out = held_out_rows(config.evals, store.rows)
-    reserve = reserved_rows(store.rows, objective.reserve_rows, held_out)
-    data = make_batches(config, objective, targets, mesh, groups=batches.Groups(groups, own), reserve_rows=reserve)
-    student = fitted_student(config, student, targets, data.trained) if absent is None else student
+    live = None if targets.store is None else batches.Viewed(targets.store, objective.teacher_views)
+    data = batches_with(live or targets.arrays)
+    student = fitted_student(config, student, targets, data.trained) if computed else student
     seeds, held_out = drawn_rows(data, objective.reserve_rows, held_out)
-    dev = make_dev(config, targets, own_dev, held_out) if absent is None else NO_DEV
-    steps = step_count(config, data.steps_per_epoch)
-    live_teacher = teacher if targets.store is not None or objective.reads else None
-    made = make_step(config, objective, student, teacher, mesh=mesh, live=live_teacher is not None, steps=steps)
+    dev = make_dev(config, targets, own_sets, held_out) if computed else NO_DEV
     return Run(
         config=config,
         workdir=workdir,
@@ -231,35 +276,13 @@ def placed_teacher(
     return meshes.place_frozen(teacher.params, placed, dtype)
 
 
-def make_batches(
-    config: Config,
-    objective: Objective,
-    targets: Targets,
-    mesh: Mesh,
-    *,
-    groups: batches.Groups,
-    reserve_rows: int,
-) -> batches.Batches:
-    """Batches of the text in the objective's views, with the teacher's tokens or stored targets."""
-    live = None if targets.store is None else batches.Viewed(targets.store, objective.teacher_views)
-    return batches.Batches(
-        batches.Viewed(targets.text, objective.student_views),
-        live or targets.arrays,
-        batch_size=config.data.batch_size,
-        seed=config.run.seed,
-        weights=config.data.weights,
-        groups=groups,
-        reserve_rows=reserve_rows,
-        shaping=batches.Shaping(most=config.data.pack_shapes, divided=platform(mesh) == "cpu"),
-    )
-
-
-def check_width(objective: Objective, targets: Targets, student: SentenceModel) -> None:
-    """Raises `InputError` if student and teacher give vectors of different widths, which the objective cannot compare."""
+def check_width(objective: Objective, teacher: int, student: SentenceModel) -> None:
+    """Raises `InputError` if the student's vectors and the targets, of `teacher` numbers, have different widths, which the
+    objective cannot compare. Without targets that are vectors, `teacher` is 0."""
     width = student.definition.embedding_width
-    if targets.width not in (0, width) and not objective.any_width:
+    if teacher not in (0, width) and not objective.any_width:
         raise InputError(
-            f"the student's vectors have {width} numbers, the teacher's {targets.width}; "
+            f"the student's vectors have {width} numbers, the teacher's {teacher}; "
             f"set student.head to tanh or linear, which maps to the teacher's width."
         )
 

@@ -10,8 +10,9 @@ import numpy as np
 from jaxtyping import Integer
 
 from jaxdistill import paths
+from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import Config, Evals
-from jaxdistill.core import LABELS, InputError, Task
+from jaxdistill.core import LABELS, InputError, Objective, Task
 from jaxdistill.data import sources
 from jaxdistill.data.sources import split_specs
 from jaxdistill.evals import agreement, beir, beir_files, dev_metric, entity, pairs, sts
@@ -25,6 +26,8 @@ from jaxdistill.training.setup.targets import Targets
 
 HELD_OUT = 2000
 """Sentences held out of training to measure agreement with the teacher, unless a file of sentences is given."""
+LEAST_HELD_OUT = 4
+"""Fewest sentences on which agreement is measured."""
 
 
 class OwnSets(NamedTuple):
@@ -33,38 +36,49 @@ class OwnSets(NamedTuple):
     pairs: pairs.GradedPairs | None
     retrieval: Sequence[RetrievalSet]
     entities: Sequence[EntitySet]
+    agreement: tuple[Sequence[str], Sequence[str]] = ((), ())
+    """The first and second sentences of `evals.agreement`."""
 
 
-def make_dev(config: Config, targets: Targets, own: OwnSets, held_out: Integer[np.ndarray, " n"]) -> Dev:
-    """The dev evaluations of a run; raises `InputError` if none can choose the best checkpoint."""
-    tasks = dev_metric.available_tasks(
+def check_dev(
+    config: Config, own: OwnSets, teachers: Sequence[SentenceModel], objective: Objective, *, held_out: int
+) -> None:
+    """Raises `InputError` if no evaluation can choose the best checkpoint, before any targets are computed."""
+    if config.evals.agreement and not teachers:
+        raise InputError("evals.agreement needs a teacher model; your own vectors only cover the training text.")
+    measured = (config.evals.agreement or held_out >= LEAST_HELD_OUT) and (teachers or objective.teacher_views)
+    dev_metric.chosen_metric(_tasks(config, own, (lambda embed: {}) if measured else None), config.evals.best)
+
+
+def _tasks(config: Config, own: OwnSets, agreement_task: Task | None) -> dict[str, Task]:
+    return dev_metric.available_tasks(
         data_folder=sts_data_folder(),
         graded=own.pairs,
         retrieval=own.retrieval,
         entities=own.entities,
-        agreement_task=dev_agreement(config, targets, held_out),
+        agreement_task=agreement_task,
         best=config.evals.best,
     )
+
+
+def make_dev(config: Config, targets: Targets, own: OwnSets, held_out: Integer[np.ndarray, " n"]) -> Dev:
+    """The dev evaluations of a run, which `check_dev` allows."""
+    tasks = _tasks(config, own, dev_agreement(config, targets, own, held_out))
     form = None if config.student.vectors == "float" else SmallForm(dims=0, dtype=config.student.vectors)
     return Dev(tasks=tasks, best=dev_metric.chosen_metric(tasks, config.evals.best), form=form)
 
 
-def dev_agreement(config: Config, targets: Targets, held_out: Integer[np.ndarray, " n"]) -> Task | None:
+def dev_agreement(config: Config, targets: Targets, own: OwnSets, held_out: Integer[np.ndarray, " n"]) -> Task | None:
     """Agreement with the teacher on the pairs of a file, or on held-out sentences, each paired with its neighbour and a random
     one. A student evaluated by its segment for one of several teachers (`student.head_of`) is compared with that teacher."""
     compared, head_of = slice(None), config.student.head_of
     if head_of:
         compared = numbers_of(head_of, [embedder.width for embedder in targets.embedders])
     if config.evals.agreement:
-        if targets.embed is None:
-            raise InputError("evals.agreement needs a teacher model; your own vectors only cover the training text.")
-        read = sources.read(split_specs(config.evals.agreement), line_bytes=config.data.max_line_bytes)
-        sentences = [text for (text,) in read if text.strip()]
         embed = targets.embed
-        return agreement.agreement_task(
-            lambda texts: embed(texts)[:, compared], *agreement.neighbouring_pairs(sentences)
-        )
-    if len(held_out) < 4 or (targets.embed is None and not targets.arrays):
+        assert embed is not None  # `check_dev` has found a teacher
+        return agreement.agreement_task(lambda texts: embed(texts)[:, compared], *own.agreement)
+    if len(held_out) < LEAST_HELD_OUT or (targets.embed is None and not targets.arrays):
         return None
     if targets.views == (LABELS,):
         pair = targets.scored[:2]
@@ -85,10 +99,13 @@ def read_own_sets(config: Config) -> OwnSets:
                 f"evals.{option}={given} is for students with vectors, but student.kind={config.student.kind} is a cross-encoder; leave it out."
             )
     entities = sources.files_of("evals.entities", split_specs(config.evals.entities))
+    read = sources.read(split_specs(config.evals.agreement), line_bytes=config.data.max_line_bytes)
+    sentences = [text for (text,) in read if text.strip()]
     return OwnSets(
         pairs=pairs.read_pairs(sources.file_of("evals.pairs", config.evals.pairs)) if config.evals.pairs else None,
         retrieval=[beir.read_set(files) for files in retrieval_files(config.evals)],
         entities=[entity.read_entities(path) for path in entities],
+        agreement=agreement.neighbouring_pairs(sentences) if config.evals.agreement else ((), ()),
     )
 
 

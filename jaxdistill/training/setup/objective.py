@@ -12,11 +12,12 @@ from jax.typing import DTypeLike
 from jaxdistill import objectives
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster.mesh import batch_devices
-from jaxdistill.config import Config
+from jaxdistill.config import Config, Data
 from jaxdistill.core import LABELS, InputError, Objective, Sizes, refuse
-from jaxdistill.data import tokenize, views
+from jaxdistill.data import views
 from jaxdistill.data.sources import TEXT
 from jaxdistill.objectives.parts.wrapped import Wrapped
+from jaxdistill.reading import sentence_roles
 from jaxdistill.teachers.parts.encoder import StoredVectors
 
 QUEUE_SHARE = 0.25
@@ -133,24 +134,24 @@ def check_views_differ(objective: Objective, student: SentenceModel, columns: Se
         )
 
 
-def check_same_tokens(
-    objective: Objective, student: SentenceModel, teacher: SentenceModel, store: tokenize.TokenStore
-) -> None:
+def check_same_tokens(data: Data, objective: Objective, student: SentenceModel, teacher: SentenceModel) -> None:
     """Raises `InputError` if an objective compares token by token and the teacher cannot read the student's tokens."""
     if tuple(objective.student_views) != tuple(objective.teacher_views):
         raise InputError(
             f"to compare token by token, both must read the same views, not {objective.student_views} and "
             f"{objective.teacher_views}."
         )
-    of_teacher = {role: teacher.role_prompts[role] for role in store.prompts}
-    if student.tokenizer.get_vocab() != teacher.tokenizer.get_vocab() or store.prompts != of_teacher:
+    roles = {role for source in sentence_roles(data) for role in source.values()}
+    prompts_differ = any(student.role_prompts[role] != teacher.role_prompts[role] for role in roles)
+    if student.tokenizer.get_vocab() != teacher.tokenizer.get_vocab() or prompts_differ:
         raise InputError(
             "to compare token by token, student and teacher must share tokenizer and prompts; cut the student from the "
             "teacher, or choose an objective of whole sentences."
         )
     longest = teacher.definition.architecture.longest
-    if store.max_length > longest:
-        raise InputError(f"data.max_length={store.max_length} is more than the teacher reads; at most {longest}.")
+    length = min(data.max_length or data.chunk_tokens, student.definition.architecture.longest)
+    if length > longest:
+        raise InputError(f"data.max_length={length} is more than the teacher reads; at most {longest}.")
 
 
 def sizes_of(student: SentenceModel, teacher: SentenceModel | None, *, batch_size: int, precision: DTypeLike) -> Sizes:
