@@ -12,6 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from jaxdistill import cli, encode, main
 from jaxdistill.evals import sts
+from jaxdistill.training import overview
 from jaxdistill.workdir.checkpoint import Checkpoints
 
 import eval_cases
@@ -247,6 +248,24 @@ def test_a_finished_run_is_not_trained_again(folder, finished, capsys):
     main.main([*tiny_arguments(folder, student__dropout=0.1), f"--workdir={finished[0]}"])
     assert "student after" in capsys.readouterr().out
     assert_identical(state_of(finished[0], 20), before)
+
+
+def test_minutes_choose_the_steps_that_a_resumed_run_keeps(folder, monkeypatch, capsys):
+    workdir = folder / "timed"
+    given = [*tiny_arguments(folder, run__steps=None, run__minutes=0.1, run__save_every=2), f"--workdir={workdir}"]
+
+    def trained_at(seconds):
+        monkeypatch.setattr(overview, "probe", lambda run, batch: (0, seconds, 0.5))
+        main.main(given)
+        return state_of(workdir, 6)
+
+    whole = trained_at(1.0)
+    assert "run.minutes=0.1: 6 steps; a resumed run has as many" in capsys.readouterr().out
+    for lost in ("checkpoints/6", "export"):
+        shutil.rmtree(workdir / lost)
+    assert_identical(trained_at(0.1), whole)
+    assert steps_of(workdir)[-1] == 6
+    assert "exclude each other" in refused(main, [*given, "--config.run.steps=9"], capsys)
 
 
 def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_taken(folder, finished):

@@ -27,14 +27,14 @@ def with_options(
     a value for all. If there is only one stage, names need no prefix.
 
     A `student.kind`, `teacher.kind` or `objective.name` applies first, because it determines the section's options. Options
-    that both kinds have keep their values; all others get their defaults.
+    that both kinds have keep their values; all others get their defaults. `run.minutes` replaces a config's `run.steps`.
 
     Args:
       text: the values are strings from the command line.
     """
     changed: list[dict[str, Any]] = json.loads(json.dumps(stages))
     for name in sorted(
-        given, key=lambda name: (name.rpartition(".")[2] not in ("kind", "name"), not name.startswith(ALL))
+        given, key=lambda name: (name.rpartition(".")[2] not in ("kind", "name", "minutes"), not name.startswith(ALL))
     ):
         shown = f"--config.{name}" if text else repr(name)
         option, numbers = placed(name, len(changed), flag="--config." if text else "")
@@ -71,6 +71,8 @@ def _replace(stage: dict[str, Any], name: str, value: Any, *, text: bool) -> Non
         stage[section] = turned(section, place, value)
     elif name == "objective.name" and value != place[option]:
         stage[section] = objectives.default_options(value)
+    elif name == "run.minutes" and value:
+        place["steps"] = 0
     stage[section][option] = value
 
 

@@ -144,7 +144,8 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str, say: Callable[[
         options=config.run,
     )
     say(f"compiled its step in {time.monotonic() - begun:.0f} s")
-    for line in report(plan, batch_size=run.text.batches.batch_size, steps=run.program.steps):
+    steps = int(60 * config.run.minutes / plan.least_seconds) or run.program.steps
+    for line in report(plan, batch_size=run.text.batches.batch_size, steps=steps):
         say(line)
     state = held_bytes(run.layout.like.objective, run.layout.shardings.objective)
     say(f"state of the objective (queue): {state / 2**20:,.1f} MiB of a chip's memory, in the arguments above")

@@ -9,7 +9,7 @@ from jaxdistill.data import hub, sources
 from jaxdistill.files import parts
 from jaxdistill.files.folders import refuse_foreign
 from jaxdistill.training.hooks.metrics import Callback
-from jaxdistill.training.overview import print_overview
+from jaxdistill.training.overview import print_overview, timed
 from jaxdistill.training.results.final_scores import final_models, final_scores_of
 from jaxdistill.training.results.finish import finish
 from jaxdistill.training.results.paper import repeated
@@ -23,6 +23,7 @@ from jaxdistill.workdir.folder import (
     DEV_SCORE,
     EXPORT,
     LENGTH,
+    STEPS,
     TEXT_FILES,
     claim_workdir,
     note_inputs,
@@ -60,6 +61,9 @@ def run_training(
             refuse_other_inputs(workdir, inputs)
             # Compared between the processes as this block ends, before the first step.
             facts.update(read)
+        run = timed(run)
+        if config.run.minutes:
+            inputs |= {STEPS: str(run.program.steps)}
         teacher_scores = print_overview(run)
         if dry_run:
             say("dry run: stopped before step 1")

@@ -11,14 +11,17 @@ import jaxdistill
 from jaxdistill.bars import duration
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster import mesh as meshes
+from jaxdistill.cluster import processes
 from jaxdistill.config import config_digest
 from jaxdistill.data.batches import padding_share
 from jaxdistill.data.sources import TEXT
 from jaxdistill.encoders.architecture import Dense
 from jaxdistill.evals import agreement
+from jaxdistill.training.hooks.arithmetic import products_by_part
 from jaxdistill.training.results import final_scores
 from jaxdistill.training.run import Run
 from jaxdistill.training.said import note, say
+from jaxdistill.training.setup.build import UNTIMED, with_steps
 from jaxdistill.training.setup.lengths import truncation_warnings
 from jaxdistill.training.setup.sharding import held_share, sharded_embedder
 from jaxdistill.training.setup.targets import joint_embed
@@ -69,13 +72,16 @@ def print_overview(run: Run) -> dict[str, float]:
     scores = teacher_scores(run)
     if scores:
         say("teacher's own dev scores: " + ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items()))
-    memory, seconds = probe(run, batches[0])
+    memory, seconds, share = probe(run, batches[0])
     say(f"memory: {memory / 2**20:,.0f} MiB per device (arguments and temporaries of a step)")
     total = seconds * run.program.steps
     rate = run.text.batches.batch_size / seconds
     say(
         f"steps: {run.program.steps:,} of {run.text.batches.batch_size} sentences; a step takes {seconds:.3f} s, {rate:,.0f} sentences/s"
     )
+    if run.config.run.minutes:
+        again = f"a resumed run has as many, and elsewhere --config.run.steps={run.program.steps} gives as many"
+        say(f"run.minutes={run.config.run.minutes:g}: {run.program.steps:,} steps; {again}")
     evaluations = -(-run.program.steps // run.config.evals.every) + 1
     say(f"estimated time: {duration(total)} for all steps; {evaluations} evaluations are not counted")
     say(final_scores.planned(run))
@@ -119,8 +125,17 @@ def teacher_scores(run: Run) -> dict[str, float]:
     return scores
 
 
-def probe(run: Run, batch) -> tuple[float, float]:
-    """(bytes per device, seconds per step), measured on steps whose results are discarded."""
+def timed(run: Run) -> Run:
+    """The run with as many steps as take `run.minutes` at the speed measured now, unless the workdir has a number already."""
+    if run.program.steps != UNTIMED:
+        return run
+    _, seconds, _ = probe(run, run.text.batches.batch_at(0))
+    return with_steps(run, processes.gathered(max(1, int(60 * run.config.run.minutes / seconds)))[0])
+
+
+def probe(run: Run, batch) -> tuple[float, float, float]:
+    """(bytes per device, seconds per step, the student's share of its arithmetic), measured on steps whose results are
+    discarded."""
     seeds = (
         np.ones((run.objective.reserve_rows, run.layout.sizes.width), np.float32)
         if run.objective.reserve_rows
@@ -128,7 +143,9 @@ def probe(run: Run, batch) -> tuple[float, float]:
     )
     state = run.first_state(seeds)
     batch = meshes.place_batch(batch, run.program.mesh, run.text.batches.groups)
-    memory = run.program.train_step.lower(state, run.program.teacher_params, batch).compile().memory_analysis()
+    traced = run.program.train_step.trace(state, run.program.teacher_params, batch)
+    flops = {part: products.flops for part, products in products_by_part(traced.jaxpr.jaxpr).items()}
+    memory = traced.lower().compile().memory_analysis()
     used = (
         memory.argument_size_in_bytes
         + memory.temp_size_in_bytes
@@ -141,7 +158,7 @@ def probe(run: Run, batch) -> tuple[float, float]:
         state, metrics = run.program.train_step(state, run.program.teacher_params, batch)
         jax.block_until_ready((state, metrics))
         seconds.append(time.monotonic() - begun)
-    return used, min(seconds)
+    return used, min(seconds), flops.get("student", 0.0) / max(sum(flops.values()), 1.0)
 
 
 def _axes(mesh: Mesh) -> str:

@@ -1,5 +1,6 @@
 """Builds a run from its config: models, text, targets, objective and step, each made once and checked before step 1."""
 
+import dataclasses
 import importlib.util
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from jaxdistill import exports
 from jaxdistill.checkpoints.licences import check_licence
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster import mesh as meshes
+from jaxdistill.cluster import processes
 from jaxdistill.config import Config
 from jaxdistill.config.ranges import LARGEST_INT32
 from jaxdistill.core import InputError, Objective, platform
@@ -47,9 +49,12 @@ from jaxdistill.training.setup.objective import (
 from jaxdistill.training.setup.sharding import frozen_shardings, sharding_rules
 from jaxdistill.training.setup.student import fitted_student, load_labellers, load_teachers, make_student
 from jaxdistill.training.setup.targets import Targets
+from jaxdistill.workdir.folder import INPUTS, STEPS, read_note
 
 SMALL = 100_000
 """Fewest rows of a text of which more than a tenth may be held out."""
+UNTIMED = LARGEST_INT32
+"""Number of steps of a run whose speed is still to be measured for `run.minutes`."""
 
 
 class Prepared(NamedTuple):
@@ -114,7 +119,8 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         reserve_rows=reserved_rows(store.rows, objective.reserve_rows, held_out),
         shaping=batches.Shaping(most=config.data.pack_shapes, divided=platform(mesh) == "cpu"),
     )
-    steps = step_count(config, batches_with().steps_per_epoch)
+    noted = processes.gathered(read_note(workdir / INPUTS).get(STEPS, UNTIMED))[0] if config.run.minutes else 0
+    steps = step_count(config, batches_with().steps_per_epoch, timed=int(noted))
     live_teacher = teacher if objective.teacher_views and config.teacher.is_live else None
     step_of = partial(
         make_step, config, objective, teacher=teacher, mesh=mesh, live=live_teacher is not None, steps=steps
@@ -197,7 +203,11 @@ def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int
     objective = make_objective(config)
     check_columns(config, objective)
     check_accumulation(config, objective, groups, mesh)
-    if config.run.steps or not config.run.epochs:  # otherwise the number of steps depends on the text
+    if config.run.steps and config.run.minutes:
+        raise InputError(
+            f"run.steps={config.run.steps} and run.minutes={config.run.minutes:g} exclude each other; set one of them to 0."
+        )
+    if config.run.steps or not (config.run.epochs or config.run.minutes):  # otherwise text or speed determine the steps
         step_count(config, steps_per_epoch=0)
     _refuse_patience(config)
     return mesh, groups, objective
@@ -287,10 +297,24 @@ def check_width(objective: Objective, teacher: int, student: SentenceModel) -> N
         )
 
 
-def step_count(config: Config, steps_per_epoch: int) -> int:
-    """Updates of the run; raises `InputError` if there are none, or if evals.average names a step beyond them."""
+def with_steps(run: Run, steps: int) -> Run:
+    """The run with another number of steps."""
+    program, models, config = run.program, run.models, run.config
+    live = bool(program.teacher_params)
+    made = make_step(config, run.objective, models.student, models.teacher, program.mesh, live=live, steps=steps)
+    schedule = optim.make_schedule(config.optimizer, step_count(config, 0, timed=steps))
+    program = dataclasses.replace(program, train_step=made.train_step, steps=steps, schedule=schedule)
+    return dataclasses.replace(run, layout=made.layout, program=program)
+
+
+def step_count(config: Config, steps_per_epoch: int, timed: int = 0) -> int:
+    """Updates of the run; raises `InputError` if there are none, or if evals.average names a step beyond them.
+
+    Args:
+      timed: the number that takes `run.minutes`, or `UNTIMED`.
+    """
     run = config.run
-    steps = run.steps or int(round(run.epochs * steps_per_epoch))
+    steps = run.steps or timed or int(round(run.epochs * steps_per_epoch))
     if not 1 <= steps <= LARGEST_INT32:
         raise InputError(
             f"run.steps={run.steps} and run.epochs={run.epochs} give {steps:.0f} steps; set one of them to give 1 to "
