@@ -235,12 +235,18 @@ def test_with_a_data_folder_sts_is_scored_and_the_vectors_geometry_drawn(folder,
     assert drawn["geometry"] == [1, 1, 1] and drawn["gold-2"] == [15]
 
 
-def test_dry_run_prints_the_same_lines_and_writes_nothing(folder, finished, capsys):
+def test_dry_run_prints_the_same_lines_and_writes_nothing(folder, finished, monkeypatch, capsys):
     main.main([*tiny_arguments(folder), f"--workdir={folder / 'dry'}", "--dry_run"])
     out = capsys.readouterr().out
     for words in ("columns read: text\n", "memory:", "steps: 20", "estimated time:", "dry run: stopped before step 1"):
         assert words in out
-    assert not (folder / "dry").exists()
+    assert not (folder / "dry").exists() and "to train for less time" not in out
+    monkeypatch.setattr(
+        overview, "probe", lambda run, batch: (0, 200.0, 0.5)
+    )  # a step takes 200 s, half of it in the student
+    main.main([*tiny_arguments(folder), f"--workdir={folder / 'dry'}", "--dry_run"])
+    out = capsys.readouterr().out
+    assert "--config.run.minutes=30 takes 9 of the 20 steps; --config.data.max_length=16 takes about 64.0 minutes (28%" in out
 
 
 def test_a_finished_run_is_not_trained_again(folder, finished, capsys):

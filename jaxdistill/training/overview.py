@@ -17,15 +17,18 @@ from jaxdistill.data.batches import padding_share
 from jaxdistill.data.sources import TEXT
 from jaxdistill.encoders.architecture import Dense
 from jaxdistill.evals import agreement
+from jaxdistill.reading import columns_of_views
 from jaxdistill.training.hooks.arithmetic import products_by_part
 from jaxdistill.training.results import final_scores
 from jaxdistill.training.run import Run
 from jaxdistill.training.said import note, say
 from jaxdistill.training.setup.build import UNTIMED, with_steps
-from jaxdistill.training.setup.lengths import truncation_warnings
+from jaxdistill.training.setup.lengths import STEP, truncation_warnings
 from jaxdistill.training.setup.sharding import held_share, sharded_embedder
 from jaxdistill.training.setup.targets import joint_embed
 
+LONG = 3600
+"""Seconds above which options that shorten a training are named."""
 PADDING_STEPS = 8
 """Number of batches in which padding is measured."""
 
@@ -42,13 +45,10 @@ def print_overview(run: Run) -> dict[str, float]:
         say(f"teacher: {model_line(teacher)}")
     say(f"student: {model_line(run.models.student)}")
     note(parameter_table(run))
-    columns = [f"{name} ({source})" for name, source in run.config.data.columns]
-    for line in [
-        *run.text.store.report(),
-        f"columns read: {', '.join(columns) or TEXT}",
-        *truncation_warnings(run.objective, run.models.student, run.models.teachers, run.text.store),
-    ]:
+    for line in run.text.store.report():
         say(line)
+    columns = [f"{name} ({source})" for name, source in run.config.data.columns]
+    say(f"columns read: {', '.join(columns) or TEXT}")
     if run.config.run.sharding:
         trained = held_share(run.layout.like.params, run.layout.shardings.params)
         teacher = held_share(
@@ -84,8 +84,33 @@ def print_overview(run: Run) -> dict[str, float]:
         say(f"run.minutes={run.config.run.minutes:g}: {run.program.steps:,} steps; {again}")
     evaluations = -(-run.program.steps // run.config.evals.every) + 1
     say(f"estimated time: {duration(total)} for all steps; {evaluations} evaluations are not counted")
+    is_long = total > LONG and not run.config.run.minutes
+    if is_long:
+        say(shorter_ways(run, seconds, share))
+    models = (run.models.student, run.models.teachers)
+    for line in truncation_warnings(run.objective, *models, run.text.store, advise=not is_long):
+        say(line)
     say(final_scores.planned(run))
     return scores
+
+
+def shorter_ways(run: Run, seconds: float, share: float) -> str:
+    """A line with two options that shorten a training, and what each brings.
+
+    Args:
+      seconds, share: see `probe`.
+    """
+    store, steps = run.text.store, run.program.steps
+    lengths = np.concatenate([store.lengths(column) for column in columns_of_views(store, run.objective.student_views)])
+    half = max(STEP, store.max_length // 2 // STEP * STEP)
+    whole = seconds * steps
+    less = whole * share * (1 - float(np.minimum(lengths, half).sum() / lengths.sum()))
+    option = "chunk_tokens" if run.config.data.chunk_tokens else "max_length"
+    return (
+        f"to train for less time: --config.run.minutes=30 takes {min(1800 / seconds, steps):,.0f} of the {steps:,} steps; "
+        f"--config.data.{option}={half} takes about {duration(whole - less)} ({np.mean(lengths > half):.0%} of the sentences are "
+        f"longer), and --config.student.max_length={run.models.student.max_length} lets the student read more after training"
+    )
 
 
 def parameter_table(run: Run) -> str:
