@@ -246,7 +246,10 @@ def test_dry_run_prints_the_same_lines_and_writes_nothing(folder, finished, monk
     )  # a step takes 200 s, half of it in the student
     main.main([*tiny_arguments(folder), f"--workdir={folder / 'dry'}", "--dry_run"])
     out = capsys.readouterr().out
-    assert "--config.run.minutes=30 takes 9 of the 20 steps; --config.data.max_length=16 takes about 64.0 minutes (28%" in out
+    assert (
+        "--config.run.minutes=30 takes 9 of the 20 steps; --config.data.max_length=16 takes about 64.0 minutes (28%"
+        in out
+    )
 
 
 def test_a_finished_run_is_not_trained_again(folder, finished, capsys):

@@ -144,6 +144,14 @@ class SentenceModel:
         """The same model without its Normalize module."""
         return dataclasses.replace(self, definition=dataclasses.replace(self.definition, normalize=False))
 
+    def with_length(self, length: int) -> "SentenceModel":
+        """The same model with another maximum length."""
+        if length == self.max_length:
+            return self
+        tokenizer = tokenizers.Tokenizer.from_str(self.tokenizer.to_str())  # other models may share it
+        tokenizer.enable_truncation(length)
+        return dataclasses.replace(self, tokenizer=tokenizer, max_length=length)
+
     def with_params(self, params: Params) -> "SentenceModel":
         """The same model with other weights, such as trained ones."""
         return dataclasses.replace(self, params={path: np.asarray(params[path], np.float32) for path in self.params})

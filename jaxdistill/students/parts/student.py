@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-import tokenizers
 from jaxtyping import Float
 
 from jaxdistill.checkpoints.model import SentenceModel, load_model
@@ -137,12 +136,7 @@ class Student:
         """
         architecture = student.definition.architecture
         length = self.max_length or (student.max_length if architecture.is_static else trained)
-        length = min(length, architecture.longest)
-        if length == student.max_length:
-            return student
-        tokenizer = tokenizers.Tokenizer.from_str(student.tokenizer.to_str())  # the teacher keeps its own
-        tokenizer.enable_truncation(length)
-        return dataclasses.replace(student, tokenizer=tokenizer, max_length=length)
+        return student.with_length(min(length, architecture.longest))
 
     def keep(self, student: SentenceModel, workdir: pathlib.Path) -> None:
         """Keeps in the workdir what the student takes from the text, such as a tokenizer, so that an export needs no text."""
