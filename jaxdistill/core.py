@@ -211,6 +211,8 @@ class Objective:
     """Whether a cross-encoder labels with logits instead of their sigmoids."""
     largest_label: float = float(np.inf)
     """Largest allowed magnitude of the user's own scores."""
+    variant: str = ""
+    """What the loss is under the current options, for titles, if its name says too much."""
 
     @property
     def unread(self) -> Mapping[str, str]:

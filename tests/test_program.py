@@ -93,7 +93,7 @@ def test_a_run_ends_with_a_report_of_what_it_has_evaluated(finished):
     assert f"report: {workdir / 'report.html'}" in out and "chosen by agreement/spearman</dd>" in page
     assert "paper, congen:bert-mini" in page
     title = re.search(r"<title>(.*)</title>", page)[1]
-    assert re.fullmatch(r"congen: student .*model, layers 1 \(finished\)", title) and title in out
+    assert re.fullmatch(r"congen, control term alone: student .*model, layers 1 \(finished\)", title) and title in out
 
 
 def test_secrets_of_the_environment_are_neither_printed_nor_written(folder, finished):
@@ -235,21 +235,21 @@ def test_with_a_data_folder_sts_is_scored_and_the_vectors_geometry_drawn(folder,
     assert drawn["geometry"] == [1, 1, 1] and drawn["gold-2"] == [15]
 
 
-def test_dry_run_prints_the_same_lines_and_writes_nothing(folder, finished, monkeypatch, capsys):
+def test_dry_run_prints_the_same_lines_and_writes_nothing(folder, finished, capsys):
     main.main([*tiny_arguments(folder), f"--workdir={folder / 'dry'}", "--dry_run"])
     out = capsys.readouterr().out
     for words in ("columns read: text\n", "memory:", "steps: 20", "estimated time:", "dry run: stopped before step 1"):
         assert words in out
     assert not (folder / "dry").exists() and "to train for less time" not in out
-    monkeypatch.setattr(
-        overview, "probe", lambda run, batch: (0, 200.0, 0.5)
-    )  # a step takes 200 s, half of it in the student
-    main.main([*tiny_arguments(folder), f"--workdir={folder / 'dry'}", "--dry_run"])
+
+
+def test_a_long_training_is_told_what_shortens_it_and_where_its_pooling_is_from(folder, monkeypatch, capsys, caplog):
+    # A step takes 200 s, half of it in the student.
+    monkeypatch.setattr(overview, "probe", lambda run, batch: (0, 200.0, 0.5))
+    main.main([*tiny_arguments(folder, teacher__pooling="cls"), f"--workdir={folder / 'dry'}", "--dry_run"])
     out = capsys.readouterr().out
-    assert (
-        "--config.run.minutes=30 takes 9 of the 20 steps; --config.data.max_length=16 takes about 64.0 minutes (28%"
-        in out
-    )
+    assert "--config.run.minutes=30 takes 9 of the 20 steps; --config.data.max_length=16 takes about 64.0 min" in out
+    assert "model: teacher.pooling=cls instead of the checkpoint's own mean" in caplog.text
 
 
 def test_a_finished_run_is_not_trained_again(folder, finished, capsys):

@@ -174,6 +174,7 @@ def load_model(
     prompt: str = "",
     frozen: bool = False,
     own_parts: str = "",
+    option: str = "pooling",
 ) -> SentenceModel:
     """Loads a sentence encoder, or a cross-encoder, which is a classifier of one label.
 
@@ -187,6 +188,7 @@ def load_model(
       frozen: for a model that is not trained: weights stay in their files, in the stored dtype, until they are placed on
         a device.
       own_parts: modules or files with the user's own encoder families, see `files/parts.py`.
+      option: where `pooling` comes from, such as `teacher.pooling`, for the log.
 
     Raises:
       InputError: something is missing, damaged or unknown.
@@ -194,6 +196,7 @@ def load_model(
     parts.use(own_parts)
     folder = locate(str(spec))
     modules = read_modules(folder)
+    _log_pooling(folder, modules, pooling, option)
     if modules.static:
         return _load_static(spec, modules, folder, pooling=pooling, max_length=max_length, prompt=prompt)
     architecture = read_architecture(modules.transformer)
@@ -309,16 +312,20 @@ def _with_positions(architecture: Architecture, stated: int, folder: Path) -> Ar
 def _is_cross_encoder(modules: Modules, pooling: str, folder: Path) -> bool:
     """Whether to read the checkpoint as a cross-encoder; never if the caller or the checkpoint states a pooling."""
     labels = _labels(modules)
-    if pooling and labels:
-        logger.warning(
-            "%s: pooling %s instead of the checkpoint's own head of %d label(s), as asked", folder, pooling, labels
-        )
-    elif labels > 1:
+    if labels > 1 and not pooling:
         raise InputError(
             f"{folder} is a classifier with {labels} labels; a cross-encoder has one. To read its body as a sentence "
             "encoder, name a pooling."
         )
     return labels == 1 and not pooling
+
+
+def _log_pooling(folder: Path, modules: Modules, pooling: str, option: str) -> None:
+    """Logs a warning if the option's pooling replaces the checkpoint's own pooling or head."""
+    labels = 0 if modules.static or not pooling else _labels(modules)
+    own = f"head of {labels} label(s)" if labels else modules.pooling
+    if pooling and own not in (None, Pooling.parse(pooling)):
+        logger.warning("%s: %s=%s instead of the checkpoint's own %s", folder, option, pooling, own)
 
 
 def _definition(architecture: Architecture, modules: Modules, pooling: str, folder: Path) -> EncoderDefinition:
@@ -328,8 +335,6 @@ def _definition(architecture: Architecture, modules: Modules, pooling: str, fold
             f"{folder} does not say how to pool token vectors; give one of {POOLING_HELP}, as --config.student.pooling or "
             "--config.teacher.pooling in training, --pooling elsewhere."
         )
-    if modules.pooling is not None and chosen != modules.pooling:
-        logger.warning("%s: pooling %s instead of the checkpoint's own %s, as asked", folder, chosen, modules.pooling)
     if chosen.tokens == "pooler":
         architecture = dataclasses.replace(architecture, pooler=True)
     return EncoderDefinition(

@@ -66,6 +66,10 @@ class ConGen(Objective):
         return (self.control_view,)
 
     @property
+    def variant(self) -> str:
+        return {1.0: "control term alone", 0.0: "generalization term alone"}.get(self.alpha, "")
+
+    @property
     def reserve_rows(self) -> int:
         return self.queue_size if self.queue_init == "sentences" else 0
 

@@ -93,7 +93,7 @@ class Student:
         if self.model == "teacher":
             model = resizing.with_pooling(ground.teachers[0], pooling) if pooling else ground.teachers[0]
         else:
-            model = load_model(ground.setting.located(self.model), pooling=pooling)
+            model = load_model(ground.setting.located(self.model), pooling=pooling, option="student.pooling")
         return model if ground.teacher.normalize else model.as_pooled()
 
     def check(self, teacher: Teacher) -> None:

@@ -69,7 +69,10 @@ class Encoder(Prompting, Teacher):
     def read(self, setting: Setting, *, frozen: bool) -> SentenceModel:
         """The one model that `model` names, with its prompts."""
         source = setting.located(self.model)
-        model = load_model(source, pooling=self.pooling, max_length=self.max_length, prompt=self.prompt, frozen=frozen)
+        model = load_model(
+            source, pooling=self.pooling, max_length=self.max_length, prompt=self.prompt, frozen=frozen,
+            option="teacher.pooling",
+        )  # fmt: skip
         return self.prompted(setting.data, model, "teacher")
 
 

@@ -17,6 +17,7 @@ from jaxdistill.core import LABELS, InputError, Objective, Sizes, refuse
 from jaxdistill.data import views
 from jaxdistill.data.sources import TEXT
 from jaxdistill.objectives.parts.wrapped import Wrapped
+from jaxdistill.paths import public_name
 from jaxdistill.reading import sentence_roles
 from jaxdistill.teachers.parts.encoder import StoredVectors
 
@@ -30,6 +31,11 @@ def plain_objective(config: Config) -> Objective:
     """The objective with its options, not wrapped."""
     options = {key: value for key, value in config.objective.items() if key != "name"}
     return objectives.make(config.objective["name"], options)
+
+
+def objective_title(config: Config) -> str:
+    """The objective's name, and its variant, such as `congen, control term alone`."""
+    return ", ".join(filter(None, [public_name(config.objective["name"]), plain_objective(config).variant]))
 
 
 def make_objective(config: Config) -> Objective:
