@@ -5,7 +5,6 @@ import time
 import jax
 import numpy as np
 from clu import parameter_overview
-from jax.sharding import Mesh
 
 import jaxdistill
 from jaxdistill.bars import duration
@@ -35,10 +34,11 @@ PADDING_STEPS = 8
 
 def print_overview(run: Run) -> dict[str, float]:
     """Prints the overview; returns the teacher's dev scores."""
-    device = jax.devices()[0]
+    device, shape = jax.devices()[0], run.program.mesh.shape
+    axes = ", ".join(f"{axis} {size}" for axis, size in shape.items() if axis != "slice" or size > 1)
     say(f"jaxdistill {jaxdistill.__version__}, JAX {jax.__version__}, config {config_digest(run.config)}")
     say(
-        f"devices: {run.program.mesh.size} x {device.device_kind} ({_axes(run.program.mesh)}), "
+        f"devices: {run.program.mesh.size} x {device.device_kind} ({axes}), "
         f"matrix products in {np.dtype(run.program.compute_dtype).name}"
     )
     for teacher in run.models.teachers:
@@ -57,16 +57,11 @@ def print_overview(run: Run) -> dict[str, float]:
         say(
             f"run.sharding: a device holds {trained:.1%} of the trained parameters, {teacher:.1%} of the live teacher's"
         )
-    reserved = (
-        f", {len(run.text.batches.reserved):,} held out for the queue and evaluation"
-        if len(run.text.batches.reserved)
-        else ""
-    )
-    say(
-        f"training: {run.text.batches.training_rows:,} sentences{reserved}, {run.text.batches.steps_per_epoch:,} steps per epoch"
-    )
-    shapes = "; ".join(" + ".join(map(str, shapes)) for shapes in run.text.batches.shapes)
-    batches = [run.text.batches.batch_at(step) for step in range(PADDING_STEPS)]
+    data = run.text.batches
+    reserved = f"{len(data.reserved):,} held out for the queue and evaluation"
+    say(f"training: {data.training_rows:,} sentences, {reserved}, {data.steps_per_epoch:,} steps per epoch")
+    shapes = "; ".join(" + ".join(map(str, shapes)) for shapes in data.shapes)
+    batches = [data.batch_at(step) for step in range(PADDING_STEPS)]
     padding = np.mean([padding_share(batch) for batch in batches])
     say(f"rows x tokens per group: {shapes}; {padding:.1%} of token slots are padding")
     scores = teacher_scores(run)
@@ -74,17 +69,15 @@ def print_overview(run: Run) -> dict[str, float]:
         say("teacher's own dev scores: " + ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items()))
     memory, seconds, share = probe(run, batches[0])
     say(f"memory: {memory / 2**20:,.0f} MiB per device (arguments and temporaries of a step)")
-    total = seconds * run.program.steps
-    rate = run.text.batches.batch_size / seconds
-    say(
-        f"steps: {run.program.steps:,} of {run.text.batches.batch_size} sentences; a step takes {seconds:.3f} s, {rate:,.0f} sentences/s"
-    )
-    if run.config.run.minutes:
-        again = f"a resumed run has as many, and elsewhere --config.run.steps={run.program.steps} gives as many"
-        say(f"run.minutes={run.config.run.minutes:g}: {run.program.steps:,} steps; {again}")
-    evaluations = -(-run.program.steps // run.config.evals.every) + 1
-    say(f"estimated time: {duration(total)} for all steps; {evaluations} evaluations are not counted")
-    is_long = total > LONG and not run.config.run.minutes
+    steps, minutes = run.program.steps, run.config.run.minutes
+    rate = data.batch_size / seconds
+    say(f"steps: {steps:,} of {data.batch_size} sentences; a step takes {seconds:.3f} s, {rate:,.0f} sentences/s")
+    if minutes:
+        again = f"a resumed run has as many, and elsewhere --config.run.steps={steps} gives as many"
+        say(f"run.minutes={minutes:g}: {steps:,} steps; {again}")
+    evaluations = -(-steps // run.config.evals.every) + 1
+    say(f"estimated time: {duration(seconds * steps)} for all steps; {evaluations} evaluations are not counted")
+    is_long = seconds * steps > LONG and not minutes
     if is_long:
         say(shorter_ways(run, seconds, share))
     models = (run.models.student, run.models.teachers)
@@ -95,20 +88,15 @@ def print_overview(run: Run) -> dict[str, float]:
 
 
 def shorter_ways(run: Run, seconds: float, share: float) -> str:
-    """A line with two options that shorten a training, and what each brings.
-
-    Args:
-      seconds, share: see `probe`.
-    """
+    """A line with two options that shorten a training, and what each brings at the speed and the share that `probe` measured."""
     store, steps = run.text.store, run.program.steps
     lengths = np.concatenate([store.lengths(column) for column in columns_of_views(store, run.objective.student_views)])
     half = max(STEP, store.max_length // 2 // STEP * STEP)
-    whole = seconds * steps
-    less = whole * share * (1 - float(np.minimum(lengths, half).sum() / lengths.sum()))
+    less = share * (1 - float(np.minimum(lengths, half).sum() / lengths.sum()))
     option = "chunk_tokens" if run.config.data.chunk_tokens else "max_length"
     return (
         f"to train for less time: --config.run.minutes=30 takes {min(1800 / seconds, steps):,.0f} of the {steps:,} steps; "
-        f"--config.data.{option}={half} takes about {duration(whole - less)} ({np.mean(lengths > half):.0%} of the sentences are "
+        f"--config.data.{option}={half} takes about {duration(seconds * steps * (1 - less))} ({np.mean(lengths > half):.0%} of the sentences are "
         f"longer), and --config.student.max_length={run.models.student.max_length} lets the student read more after training"
     )
 
@@ -184,8 +172,3 @@ def probe(run: Run, batch) -> tuple[float, float, float]:
         jax.block_until_ready((state, metrics))
         seconds.append(time.monotonic() - begun)
     return used, min(seconds), flops.get("student", 0.0) / max(sum(flops.values()), 1.0)
-
-
-def _axes(mesh: Mesh) -> str:
-    """Sizes of the mesh's axes; `slice` is left out if its size is 1."""
-    return ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items() if axis != "slice" or size > 1)

@@ -76,11 +76,7 @@ class Cutting(Layered):
 
     @property
     def computes(self) -> bool:
-        return self.layers.startswith(layer_choice.GREEDY) or self._prunes_by_activation
-
-    @property
-    def _prunes_by_activation(self) -> bool:
-        return bool(self.heads or self.intermediate) and self.prune_by == "activation"
+        return self.layers.startswith(layer_choice.GREEDY) or bool(self.heads or self.intermediate)
 
     def cut(self, setting: Setting, model: SentenceModel) -> SentenceModel:
         """The model with only the layers, heads and units to keep."""
@@ -90,7 +86,8 @@ class Cutting(Layered):
             model = model.with_params(model.params)  # float32, which the teacher's file need not have
         if not (self.heads or self.intermediate):
             return model
-        moments = activation_moments(setting, model) if self._prunes_by_activation and setting.computed else None
+        reads = self.prune_by == "activation" and setting.computed
+        moments = activation_moments(setting, model) if reads else None
         return pruning.pruned(model, heads=self.heads, intermediate=self.intermediate, moments=moments)
 
     def keep(self, student: SentenceModel, workdir: pathlib.Path) -> None:

@@ -3,14 +3,12 @@
 import dataclasses
 import importlib.util
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
-from jax.typing import DTypeLike
+from jax.sharding import Mesh
 from jaxtyping import Integer
 
 from jaxdistill import exports
@@ -34,7 +32,7 @@ from jaxdistill.training import step
 from jaxdistill.training.hooks.profile import profiled_steps
 from jaxdistill.training.run import NO_DEV, Layout, Models, Program, Run, Text
 from jaxdistill.training.setup import optim
-from jaxdistill.training.setup.dev import OwnSets, check_dev, held_out_rows, make_dev, read_own_sets
+from jaxdistill.training.setup.dev import OwnSets, check_dev, dev_agreement, held_out_rows, make_dev, read_own_sets
 from jaxdistill.training.setup.lengths import training_length
 from jaxdistill.training.setup.objective import (
     check_accumulation,
@@ -56,27 +54,16 @@ SMALL = 100_000
 UNTIMED = LARGEST_INT32
 """Number of steps of a run whose speed is still to be measured for `run.minutes`."""
 
-
-class Prepared(NamedTuple):
-    """What a run has before it reads its text."""
-
-    mesh: Mesh
-    groups: int
-    objective: Objective
-    labellers: Sequence[SentenceModel]
-    teachers: Sequence[SentenceModel]
-    student: SentenceModel
-    """Of the right shape; no model has read the text for it."""
-    own_sets: OwnSets
+Prepared = tuple[Objective, Sequence[SentenceModel], Sequence[SentenceModel], SentenceModel, OwnSets]
 
 
-def prepared(config: Config, workdir: pathlib.Path, absent: Mesh | None = None) -> Prepared:
-    """The parts of a run that need no text; raises `InputError` for those that do not go together.
+def prepared(config: Config, workdir: pathlib.Path, objective: Objective) -> Prepared:
+    """Objective, labellers, teachers, student and the user's dev sets of a run; raises `InputError` if they do not go together.
+    Needs no text: the student has its shape, but no model has read the text for it.
 
     Args:
-      absent: as in `build`.
+      objective: of `checked_setup`.
     """
-    mesh, groups, objective = checked_setup(config, absent)
     labellers, teachers = load_labellers(config, workdir), load_teachers(config, workdir)
     objective = config.teacher.wrapped(objective, widths_of(teachers))
     student = make_student(config, teachers, workdir, computed=False)
@@ -89,7 +76,7 @@ def prepared(config: Config, workdir: pathlib.Path, absent: Mesh | None = None) 
     check_width(objective, config.teacher.width(widths_of(teachers)) if objective.teacher_views else 0, student)
     if objective.reads and len(teachers) == 1:
         check_same_tokens(config.data, objective, student, teachers[0])
-    return Prepared(mesh, groups, objective, labellers, teachers, student, read_own_sets(config))
+    return objective, labellers, teachers, student, read_own_sets(config)
 
 
 def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh | None = None) -> Run:
@@ -98,7 +85,8 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     Args:
       absent: mesh of absent devices for which to compile the step; no model then runs, and the run cannot train.
     """
-    mesh, groups, objective, labellers, teachers, student, own_sets = prepared(config, workdir, absent)
+    mesh, groups, objective = checked_setup(config, absent)
+    objective, labellers, teachers, student, own_sets = prepared(config, workdir, objective)
     dtype, computed = dtype_of(config.run.precision), absent is None
     teacher = teachers[0] if len(teachers) == 1 else None
     length = training_length(config, student, teachers, workdir)
@@ -108,14 +96,14 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     held_out = held_out_rows(config.evals, store.rows)
     if computed:
         check_dev(config, own_sets, teachers, objective, held_out=held_out)
-    own = meshes.own_groups(mesh, groups) if computed else np.arange(groups)
+    own_groups = meshes.own_groups(mesh, groups) if computed else np.arange(groups)
     batches_with = partial(
         batches.Batches,
         batches.Viewed(store, objective.student_views),
         batch_size=config.data.batch_size,
         seed=config.run.seed,
         weights=config.data.weights,
-        groups=batches.Groups(groups, own),
+        groups=batches.Groups(groups, own_groups),
         reserve_rows=reserved_rows(store.rows, objective.reserve_rows, held_out),
         shaping=batches.Shaping(most=config.data.pack_shapes, divided=platform(mesh) == "cpu"),
     )
@@ -125,11 +113,11 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     step_of = partial(
         make_step, config, objective, teacher=teacher, mesh=mesh, live=live_teacher is not None, steps=steps
     )
-    made = step_of(student)
+    layout, train_step = step_of(student)
     # By now, all is checked that can be known before a model reads the text.
     if computed and config.student.computes:
         student = config.student.with_length(make_student(config, teachers, workdir), length)
-        made = step_of(student)
+        layout, train_step = step_of(student)
     targets = Targets(
         config, objective, teachers=teachers, labellers=labellers, store=store, compute_dtype=dtype, progress=progress,
         computed=computed,
@@ -138,7 +126,12 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     data = batches_with(live or targets.arrays)
     student = fitted_student(config, student, targets, data.trained) if computed else student
     seeds, held_out = drawn_rows(data, objective.reserve_rows, held_out)
-    dev = make_dev(config, targets, own_sets, held_out) if computed else NO_DEV
+    dev = make_dev(config, own_sets, dev_agreement(config, targets, own_sets, held_out)) if computed else NO_DEV
+    frozen = {}
+    if live_teacher is not None:
+        placed = frozen_shardings(live_teacher, mesh, config.run.sharding)
+        params = live_teacher.params
+        frozen = meshes.place_frozen(params, placed, dtype) if computed else meshes.frozen_shapes(params, dtype)
     return Run(
         config=config,
         workdir=workdir,
@@ -146,18 +139,14 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         models=Models(
             teachers=teachers, labeller_digests=[labeller.digest() for labeller in labellers], student=student
         ),
-        text=Text(
-            store=store,
-            batches=data,
-            seeds=lambda: targets.rows(seeds) if len(seeds) else None,
-        ),
+        text=Text(store=store, batches=data, seeds=lambda: targets.rows(seeds) if len(seeds) else None),
         dev=dev,
-        layout=made.layout,
+        layout=layout,
         program=Program(
             mesh=mesh,
             compute_dtype=dtype,
-            train_step=made.train_step,
-            teacher_params=placed_teacher(live_teacher, made.teacher_shardings, dtype, absent=absent is not None),
+            train_step=train_step,
+            teacher_params=frozen,
             steps=steps,
             schedule=optim.make_schedule(config.optimizer, steps),
         ),
@@ -209,26 +198,13 @@ def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int
         )
     if config.run.steps or not (config.run.epochs or config.run.minutes):  # otherwise text or speed determine the steps
         step_count(config, steps_per_epoch=0)
-    _refuse_patience(config)
-    return mesh, groups, objective
-
-
-def _refuse_patience(config: Config) -> None:
     evals = config.evals
     if sum(map(bool, (evals.best == dev_metric.LAST, evals.average, evals.patience or evals.patience_epochs))) > 1:
         raise InputError(
             f"evals.best={evals.best}, evals.average={evals.average} and evals.patience choose the checkpoint in different ways; give only "
             "one of best=last, average and patience (or patience_epochs), and lower run.steps to end earlier."
         )
-
-
-class MadeStep(NamedTuple):
-    """The training step of a run, with the layout of the state that it takes."""
-
-    layout: Layout
-    teacher_shardings: dict[str, NamedSharding]
-    """Shardings of the live teacher's parameters; empty without one."""
-    train_step: step.TrainStep
+    return mesh, groups, objective
 
 
 def make_step(
@@ -240,8 +216,9 @@ def make_step(
     *,
     live: bool,
     steps: int,
-) -> MadeStep:
-    """The jitted training step for these models, whose parameters may be mere shapes; `live`: the step runs the teacher."""
+) -> tuple[Layout, step.TrainStep]:
+    """The layout of the state and the jitted training step for these models, whose parameters may be mere shapes; `live`: the
+    step runs the teacher."""
     optimizer = optim.make_optimizer(config.optimizer, steps)
     compute_dtype = dtype_of(config.run.precision)
     sizes = sizes_of(student, teacher, batch_size=config.data.batch_size, precision=compute_dtype)
@@ -271,19 +248,7 @@ def make_step(
         teacher_dropout=config.teacher.dropout,
         accumulate=config.run.accumulate,
     )
-    layout = Layout(optimizer=optimizer, sizes=sizes, like=like, shardings=shardings)
-    return MadeStep(layout, of_teacher, train_step)
-
-
-def placed_teacher(
-    teacher: SentenceModel | None, placed: Mapping[str, NamedSharding], dtype: DTypeLike, *, absent: bool
-) -> Mapping[str, jax.Array] | Mapping[str, jax.ShapeDtypeStruct]:
-    """The live teacher's parameters on the mesh, or as shapes if its devices are absent; empty without one."""
-    if teacher is None:
-        return {}
-    if absent:
-        return meshes.frozen_shapes(teacher.params, dtype)
-    return meshes.place_frozen(teacher.params, placed, dtype)
+    return Layout(optimizer=optimizer, sizes=sizes, like=like, shardings=shardings), train_step
 
 
 def check_width(objective: Objective, teacher: int, student: SentenceModel) -> None:
@@ -301,10 +266,12 @@ def with_steps(run: Run, steps: int) -> Run:
     """The run with another number of steps."""
     program, models, config = run.program, run.models, run.config
     live = bool(program.teacher_params)
-    made = make_step(config, run.objective, models.student, models.teacher, program.mesh, live=live, steps=steps)
+    layout, train_step = make_step(
+        config, run.objective, models.student, models.teacher, program.mesh, live=live, steps=steps
+    )
     schedule = optim.make_schedule(config.optimizer, step_count(config, 0, timed=steps))
-    program = dataclasses.replace(program, train_step=made.train_step, steps=steps, schedule=schedule)
-    return dataclasses.replace(run, layout=made.layout, program=program)
+    program = dataclasses.replace(program, train_step=train_step, steps=steps, schedule=schedule)
+    return dataclasses.replace(run, layout=layout, program=program)
 
 
 def step_count(config: Config, steps_per_epoch: int, timed: int = 0) -> int:

@@ -43,15 +43,16 @@ class OwnSets(NamedTuple):
 def check_dev(
     config: Config, own: OwnSets, teachers: Sequence[SentenceModel], objective: Objective, *, held_out: int
 ) -> None:
-    """Raises `InputError` if no evaluation can choose the best checkpoint, before any targets are computed."""
+    """Raises `InputError` if no evaluation will be able to choose the best checkpoint; needs no targets."""
     if config.evals.agreement and not teachers:
         raise InputError("evals.agreement needs a teacher model; your own vectors only cover the training text.")
     measured = (config.evals.agreement or held_out >= LEAST_HELD_OUT) and (teachers or objective.teacher_views)
-    dev_metric.chosen_metric(_tasks(config, own, (lambda embed: {}) if measured else None), config.evals.best)
+    make_dev(config, own, (lambda embed: {}) if measured else None)
 
 
-def _tasks(config: Config, own: OwnSets, agreement_task: Task | None) -> dict[str, Task]:
-    return dev_metric.available_tasks(
+def make_dev(config: Config, own: OwnSets, agreement_task: Task | None) -> Dev:
+    """The dev evaluations of a run; raises `InputError` if none can choose the best checkpoint."""
+    tasks = dev_metric.available_tasks(
         data_folder=sts_data_folder(),
         graded=own.pairs,
         retrieval=own.retrieval,
@@ -59,11 +60,6 @@ def _tasks(config: Config, own: OwnSets, agreement_task: Task | None) -> dict[st
         agreement_task=agreement_task,
         best=config.evals.best,
     )
-
-
-def make_dev(config: Config, targets: Targets, own: OwnSets, held_out: Integer[np.ndarray, " n"]) -> Dev:
-    """The dev evaluations of a run, which `check_dev` allows."""
-    tasks = _tasks(config, own, dev_agreement(config, targets, own, held_out))
     form = None if config.student.vectors == "float" else SmallForm(dims=0, dtype=config.student.vectors)
     return Dev(tasks=tasks, best=dev_metric.chosen_metric(tasks, config.evals.best), form=form)
 

@@ -42,7 +42,7 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
     mesh = meshes.make_mesh(devices=jax.devices()[:1])  # the training's own devices are not known here
     for number, stage in enumerate(stages, start=1):
         with of_stage(number, stages):
-            checked_setup(stage, mesh)
+            _, _, objective = checked_setup(stage, mesh)
             is_here = where == HERE and not any(map(STAGE_NAME.fullmatch, (*stage.teacher.models, stage.student.model)))
             for option, spec in (*_texts(stage), *_models(stage)):
                 on_hub = hub.is_hub(spec) or (option.endswith(".model") and _may_be_on_hub(spec))
@@ -54,8 +54,8 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
                 elif where == HERE and not on_hub:
                     _check_here(option, spec)
             if is_here:
-                ready = prepared(stage, pathlib.Path(workdir), mesh)
-                check_dev(stage, ready.own_sets, ready.teachers, ready.objective, held_out=HELD_OUT)
+                objective, _, teachers, _, own_sets = prepared(stage, pathlib.Path(workdir), objective)
+                check_dev(stage, own_sets, teachers, objective, held_out=HELD_OUT)
 
 
 def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pathlib.Path) -> None:
