@@ -36,7 +36,6 @@ from jaxdistill.training.setup.dev import OwnSets, check_dev, dev_agreement, hel
 from jaxdistill.training.setup.lengths import training_length
 from jaxdistill.training.setup.objective import (
     check_accumulation,
-    check_columns,
     check_form,
     check_same_tokens,
     check_views_differ,
@@ -94,8 +93,6 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     store = student_text(config, objective, student, length, progress=progress)
     objective = sized_to_text(objective, store.rows)
     held_out = held_out_rows(config.evals, store.rows)
-    if computed:
-        check_dev(config, own_sets, teachers, objective, held_out=held_out)
     own_groups = meshes.own_groups(mesh, groups) if computed else np.arange(groups)
     batches_with = partial(
         batches.Batches,
@@ -109,6 +106,8 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     )
     noted = processes.gathered(read_note(workdir / INPUTS).get(STEPS, UNTIMED))[0] if config.run.minutes else 0
     steps = step_count(config, batches_with().steps_per_epoch, timed=int(noted))
+    if computed:
+        check_dev(config, own_sets, teachers, objective, held_out=held_out)
     live_teacher = teacher if objective.teacher_views and config.teacher.is_live else None
     step_of = partial(
         make_step, config, objective, teacher=teacher, mesh=mesh, live=live_teacher is not None, steps=steps
@@ -190,7 +189,6 @@ def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int
         meshes.check_rules(config.run.sharding, mesh)
     groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
     objective = make_objective(config)
-    check_columns(config, objective)
     check_accumulation(config, objective, groups, mesh)
     if config.run.steps and config.run.minutes:
         raise InputError(

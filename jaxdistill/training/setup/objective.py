@@ -59,6 +59,7 @@ def make_objective(config: Config) -> Objective:
          f"teacher.kind={teacher.kind} has one vector for each row, but the teacher of objective {name} reads {', '.join(columns)}; "
          "name a teacher model."),
     ])  # fmt: skip
+    _check_columns(config, objective)
     if objective.teacher_views:
         teacher.check()
     config.student.check(teacher)
@@ -79,7 +80,7 @@ def sized_to_text(objective: Objective, rows: int) -> Objective:
     return dataclasses.replace(cast(Any, objective), queue_size=most)
 
 
-def check_columns(config: Config, objective: Objective) -> None:
+def _check_columns(config: Config, objective: Objective) -> None:
     """Raises `InputError` for an unknown view, a view of a column that the text lacks, or a column that nothing reads."""
     columns, named = dict(config.data.columns) or {TEXT: TEXT}, config.objective["name"]
     names = [name for name in (*objective.student_views, *objective.teacher_views) if name != LABELS]
