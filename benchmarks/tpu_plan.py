@@ -30,7 +30,7 @@ from jaxdistill.teachers.live import Live
 from jaxdistill.teachers.stored import Stored
 from jaxdistill.training.setup.build import make_step
 from jaxdistill.training.setup.objective import make_objective
-from jaxdistill.training.setup.sharding import held_share
+from jaxdistill.training.setup.sharding import frozen_shardings, held_share
 
 QWEN3 = {"head_dim": 128, "num_key_value_heads": 8, "rope_theta": 1e6, "rms_norm_eps": 1e-6}
 BERT = {"vocab_size": 30522, "max_position_embeddings": 512, "type_vocab_size": 2}
@@ -71,16 +71,16 @@ def main(arguments: Sequence[str]) -> None:
     teacher = model(given.teacher, layers=layers[0])
     width = teacher.definition.embedding_width
     student = model(given.student, layers=layers[1], width=width)
-    made = make_step(config, objective, student, teacher, mesh, live=not given.stored, steps=1000)
+    layout, train_step = make_step(config, objective, student, teacher, mesh, live=not given.stored, steps=1000)
     frozen = {} if given.stored else meshes.frozen_shapes(teacher.params, jnp.bfloat16)
     batch = batch_of(given, objective, meshes.batch_devices(mesh), width)
     begun = time.monotonic()
-    plan = compiled_plan(target, made.train_step, made.layout.like, frozen, batch, config.run)
+    plan = compiled_plan(target, train_step, layout.like, frozen, batch, config.run)
     print(f"{' '.join(arguments)}: {time.monotonic() - begun:.0f} s")
     for line in report(plan, batch_size=config.data.batch_size):
         print(line)
-    share = held_share(frozen, made.teacher_shardings)
-    queue = held_bytes(made.layout.like.objective, made.layout.shardings.objective)
+    share = held_share(frozen, {} if given.stored else frozen_shardings(teacher, mesh, config.run.sharding))
+    queue = held_bytes(layout.like.objective, layout.shardings.objective)
     print(f"a chip holds {share:.1%} of the live teacher's parameters and {queue / GIB:.2f} GiB of queue")
 
 

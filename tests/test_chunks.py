@@ -146,7 +146,7 @@ def test_a_run_trains_on_chunks_and_refuses_what_needs_rows(passages, tmp_path):
     refused = {
         "data.max_length": {"data__chunk_tokens": 64},
         "chunk_least": {"data__chunk_least": 33},
-        "chunk_tokens too": {"data__chunk_tokens": 0, "data__chunk_least": 8, "data__text": passages[0]},
+        "chunk_tokens too": {"data__chunk_tokens": 0, "data__chunk_least": 8, "objective__second_view": "title"},
         "whole rows": {
             "teacher__kind": "vectors",
             "teacher__file": f"{tmp_path}/v.npy",

@@ -274,10 +274,10 @@ def on_random_models(raw: dict, checkpoints) -> dict:
             else write_checkpoint(checkpoints, family_of(name), layers=layers)
             for name in names
         )
-    others = [view for view in raw["objective"].get("views", ()) if view in ("a", "b")]
+    named = tuple((view, view if view in COLUMNS else "negative") for view, _ in raw["data"]["columns"])
     raw["data"] |= dict(
         text=str(checkpoints / "text.tsv"), max_length=32, cache_folder=str(checkpoints / "cache"), batch_size=16,
-        columns=(*((name, name) for name in COLUMNS), *((name, "negative") for name in others)), exclude="", pack_shapes=2, weights=(),
+        columns=named, exclude="", pack_shapes=2, weights=(),
         chunk_tokens=min(raw["data"]["chunk_tokens"], 32),
     )  # fmt: skip
     if "model" in teacher:

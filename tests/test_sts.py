@@ -131,7 +131,7 @@ def test_hub_sets_are_read_by_their_own_columns(monkeypatch):
 @pytest.mark.parametrize("missing", [None, float("nan")])
 def test_a_hub_set_that_lacks_a_score_is_refused_with_its_row(monkeypatch, missing):
     rows = {"score": [1, missing], "sentence1": ["a", "b"], "sentence2": ["c", "d"]}
-    monkeypatch.setitem(sys.modules, "datasets", _fake_datasets(lambda *_, **__: rows))
+    monkeypatch.setitem(sys.modules, "datasets", fake_datasets(lambda *_, **__: rows))
     with pytest.raises(InputError, match="mteb/sts12-sts row 2 has no finite number in the column 'score'"):
         sts.read_set("sts12", None)
 
@@ -259,8 +259,9 @@ def test_recall_of_the_teachers_neighbours_by_hand():
 
 def test_neighbouring_sentences_are_pairs_and_an_odd_one_is_an_error():
     assert agreement.neighbouring_pairs(["a", "b", "c", "d"]) == (["a", "c"], ["b", "d"])
-    with pytest.raises(InputError, match="3 sentences.*even number"):
-        agreement.neighbouring_pairs(["a", "b", "c"])
+    for few in (["a", "b", "c"], ["a", "b"]):
+        with pytest.raises(InputError, match=f"{len(few)} sentences.*even number, at least 4"):
+            agreement.neighbouring_pairs(few)
 
 
 def test_the_dev_evaluation_prefers_own_pairs_then_sts_b_then_agreement(sts_data):

@@ -144,6 +144,14 @@ class SentenceModel:
         """The same model without its Normalize module."""
         return dataclasses.replace(self, definition=dataclasses.replace(self.definition, normalize=False))
 
+    def with_length(self, length: int) -> "SentenceModel":
+        """The same model with another maximum length."""
+        if length == self.max_length:
+            return self
+        tokenizer = tokenizers.Tokenizer.from_str(self.tokenizer.to_str())  # other models may share it
+        tokenizer.enable_truncation(length)
+        return dataclasses.replace(self, tokenizer=tokenizer, max_length=length)
+
     def with_params(self, params: Params) -> "SentenceModel":
         """The same model with other weights, such as trained ones."""
         return dataclasses.replace(self, params={path: np.asarray(params[path], np.float32) for path in self.params})
@@ -166,6 +174,7 @@ def load_model(
     prompt: str = "",
     frozen: bool = False,
     own_parts: str = "",
+    option: str = "pooling",
 ) -> SentenceModel:
     """Loads a sentence encoder, or a cross-encoder, which is a classifier of one label.
 
@@ -179,6 +188,7 @@ def load_model(
       frozen: for a model that is not trained: weights stay in their files, in the stored dtype, until they are placed on
         a device.
       own_parts: modules or files with the user's own encoder families, see `files/parts.py`.
+      option: where `pooling` comes from, such as `teacher.pooling`, for the log.
 
     Raises:
       InputError: something is missing, damaged or unknown.
@@ -186,6 +196,7 @@ def load_model(
     parts.use(own_parts)
     folder = locate(str(spec))
     modules = read_modules(folder)
+    _log_pooling(folder, modules, pooling, option)
     if modules.static:
         return _load_static(spec, modules, folder, pooling=pooling, max_length=max_length, prompt=prompt)
     architecture = read_architecture(modules.transformer)
@@ -302,16 +313,20 @@ def _with_positions(architecture: Architecture, stated: int, folder: Path) -> Ar
 def _is_cross_encoder(modules: Modules, pooling: str, folder: Path) -> bool:
     """Whether to read the checkpoint as a cross-encoder; never if the caller or the checkpoint states a pooling."""
     labels = _labels(modules)
-    if pooling and labels:
-        logger.warning(
-            "%s: pooling %s instead of the checkpoint's own head of %d label(s), as asked", folder, pooling, labels
-        )
-    elif labels > 1:
+    if labels > 1 and not pooling:
         raise InputError(
             f"{folder} is a classifier with {labels} labels; a cross-encoder has one. To read its body as a sentence "
             "encoder, name a pooling."
         )
     return labels == 1 and not pooling
+
+
+def _log_pooling(folder: Path, modules: Modules, pooling: str, option: str) -> None:
+    """Logs a warning if the option's pooling replaces the checkpoint's own pooling or head."""
+    labels = 0 if modules.static or not pooling else _labels(modules)
+    own = f"head of {labels} label(s)" if labels else modules.pooling
+    if pooling and own not in (None, Pooling.parse(pooling)):
+        logger.warning("%s: %s=%s instead of the checkpoint's own %s", folder, option, pooling, own)
 
 
 def _definition(architecture: Architecture, modules: Modules, pooling: str, folder: Path) -> EncoderDefinition:
@@ -321,8 +336,6 @@ def _definition(architecture: Architecture, modules: Modules, pooling: str, fold
             f"{folder} does not say how to pool token vectors; give one of {POOLING_HELP}, as --config.student.pooling or "
             "--config.teacher.pooling in training, --pooling elsewhere."
         )
-    if modules.pooling is not None and chosen != modules.pooling:
-        logger.warning("%s: pooling %s instead of the checkpoint's own %s, as asked", folder, chosen, modules.pooling)
     if chosen.tokens == "pooler":
         architecture = dataclasses.replace(architecture, pooler=True)
     return EncoderDefinition(

@@ -49,7 +49,8 @@ class Data:
     columns: Columns = ()
     """For tables: pairs of a view and the file's column, such as `(("text", "en"), ("translation", "de"))`. A single
     word, such as `body`, names the column of the sentences. `sentence1|premise` reads the first of these columns that
-    the file has, `translation.en` the field `en` of a column of structs. Empty: files have one column."""
+    the file has, `translation.en` the field `en` of a column of structs. `subject+body` joins two columns with a space, and
+    leaves out empty ones. Empty: files have one column."""
     roles: str = ""
     """Which sentences are queries and which are documents; teacher and student each prepend their own prompt for the
     role. Values: `query` or `document` for the whole text, one role per source (`query,document`) or per column
@@ -167,9 +168,12 @@ class RunOptions:
     """Length, seed, precision, devices and checkpoints of a run."""
 
     steps: CountOrNone = 0
-    """Number of updates; 0: determined by `epochs`."""
+    """Number of updates; 0: determined by `minutes` or `epochs`. A preset's number gives way to `minutes`."""
+    minutes: NotNegative = 0.0
+    """Above 0: as many updates as take this long, without evaluations, at the speed measured before step 1. The number is
+    printed, and kept in the workdir for resumed runs."""
     epochs: NotNegative = 1.0
-    """Passes over the text, used if `steps` is 0."""
+    """Passes over the text, used if `steps` and `minutes` are 0."""
     seed: Annotated[int, Range(least=0, most=2**32 - 1)] = 0
     """Seed of all random choices, except which sentences are reserved for the first queue and for evaluation."""
     precision: Precision = "auto"

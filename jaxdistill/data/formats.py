@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import cache, partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxdistill.core import InputError
 from jaxdistill.files import parts, reading
@@ -117,7 +117,7 @@ def whole_file(
     Line ends become `\\n`, as in Python's text mode, so that offsets match other programs that open the file as text.
     """
     cells = dict.fromkeys(columns, str(path))
-    for name in (name for name, source in columns.items() if name != "text" and id_name not in alternatives(source)):
+    for name in (name for name, source in columns.items() if name != "text" and (id_name,) not in _choices(source)):
         raise MissingColumn(f"{path} has no column {name!r}: a whole file is one text; use a table, such as .jsonl.")
     lines, size = [], 0
     with reading.opened_text(path) as file:
@@ -157,26 +157,44 @@ def _from_outside(path: Path, kind: str, columns: Mapping[str, str]) -> Iterator
         raise MissingColumn(f"{path}: the reader for {kind} has no column {error}.") from None
 
 
-def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: str, *, advice: str = "") -> list[str]:
-    """The table's column for each of ours: of `sentence1|premise`, the first that exists; a single column serves as `text`.
+class Found(NamedTuple):
+    """The columns of a table from which ours are read."""
+
+    names: list[str]
+    counts: list[int]
+    """How many of `names`, in order, each of our columns joins."""
+
+    def row(self, cells: Iterable[str]) -> tuple[str, ...]:
+        """The texts of our columns from the cells of `names`; joins cells with a space and leaves out empty ones."""
+        rest = iter(cells)
+        return tuple(
+            next(rest) if count == 1 else " ".join(filter(None, map(str.strip, islice(rest, count))))
+            for count in self.counts
+        )
+
+
+def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: str, *, advice: str = "") -> Found:
+    """The table's columns for ours: of `sentence1|premise`, the first that exists; of `subject+body`, both; a single column
+    serves as `text`.
 
     Args:
       advice: ends the error about a missing column; a template for our name. Empty: how options name it.
     """
-    chosen = []
+    found = Found([], [])
     for name, source in columns.items():
-        column = next((one for one in alternatives(source) if one in available), None)
-        if column is None and name == "text" and len(available) == 1:
-            column = available[0]
-        if column is None:
+        chosen = next((choice for choice in _choices(source) if {*choice} <= {*available}), ())
+        if not chosen and name == "text" and len(available) == 1:
+            chosen = (available[0],)
+        if not chosen:
             raise MissingColumn(
                 f"{place} has no column {source!r}; it has {', '.join(map(repr, available)) or 'none'}. "
                 + (advice.format(name) or _how_to_name(columns, name, place))
             )
-        if list(available).count(column) > 1:
-            raise InputError(f"{place} has the column {column!r} twice; rename one of them.")
-        chosen.append(column)
-    return chosen
+        if twice := [column for column in chosen if list(available).count(column) > 1]:
+            raise InputError(f"{place} has the column {twice[0]!r} twice; rename one of them.")
+        found.names.extend(chosen)
+        found.counts.append(len(chosen))
+    return found
 
 
 def with_fields(row: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -206,14 +224,14 @@ def _how_to_name(columns: Mapping[str, str], name: str, place: str) -> str:
     return f"Name the column: data.columns={given} in a training, or another program's option that ends in column."
 
 
-def alternatives(source: str) -> tuple[str, ...]:
-    """The names that a column `sentence1|premise` may have in a file, including the whole string."""
-    return (source, *source.split("|"))
+def _choices(source: str) -> list[tuple[str, ...]]:
+    """The columns that may serve as `subject+body|text`, the preferred ones first; any string may be a column's whole name."""
+    return [(source,), *(one for name in source.split("|") for one in ((name,), tuple(name.split("+"))))]
 
 
-def _asked(columns: Mapping[str, str]) -> set[str]:
+def requested_names(columns: Mapping[str, str]) -> set[str]:
     """All names that the requested columns may have in a file."""
-    return {name for source in columns.values() for name in alternatives(source)}
+    return {name for source in columns.values() for choice in _choices(source) for name in choice}
 
 
 def _txt(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
@@ -293,8 +311,9 @@ def _cells(path: Path, table: Iterator[tuple[int, list[str]]], columns: Mapping[
     _, header = next(table, (0, None))
     if header is None:
         return
-    names = chosen_columns(header, columns, f"{path}:1 (header)")
-    if len(header) == 1 and names[0] not in _asked(columns) and not NAME.fullmatch(header[0]):
+    found = chosen_columns(header, columns, f"{path}:1 (header)")
+    names = found.names
+    if len(header) == 1 and names[0] not in requested_names(columns) and not NAME.fullmatch(header[0]):
         raise InputError(
             f"{path}:1 is the header of the table, but {header[0]!r:.60} does not look like the name of a column; check the "
             "separator, add a first line such as text, or use .txt for one sentence per line."
@@ -310,7 +329,7 @@ def _cells(path: Path, table: Iterator[tuple[int, list[str]]], columns: Mapping[
             raise InputError(
                 f"{path}:{line} has {len(cells)} fields, but the header has {len(header)}; correct or remove the row."
             )
-        yield tuple(cells[place] if place < len(cells) else "" for place in places)
+        yield found.row(cells[place] if place < len(cells) else "" for place in places)
 
 
 def _jsonl(path: Path, lines: Lines, columns: Mapping[str, str], *, cell: Cell) -> Iterator[tuple[str, ...]]:
@@ -324,13 +343,13 @@ def _jsonl(path: Path, lines: Lines, columns: Mapping[str, str], *, cell: Cell) 
         if not isinstance(row, dict):
             raise InputError(f'{place} is {type(row).__name__}, not an object such as {{"text": "..."}}.')
         row = with_fields(row)
-        names = chosen_columns(list(row), columns, place)
-        allowed = allowed or _asked(columns).union(names)
-        if not allowed.issuperset(names):
+        found = chosen_columns(list(row), columns, place)
+        allowed = allowed or requested_names(columns).union(found.names)
+        if not allowed.issuperset(found.names):
             raise MissingColumn(
-                f"{place} has no column {columns['text']!r}, unlike the first row; it has {names[0]!r}."
+                f"{place} has no column {columns['text']!r}, unlike the first row; it has {found.names[0]!r}."
             )
-        yield tuple(cell(row[name], place, name) for name in names)
+        yield found.row(cell(row[name], place, name) for name in found.names)
 
 
 def _parquet(
@@ -342,18 +361,18 @@ def _parquet(
     with reading.foreign_errors(f"{path} is not a complete Parquet file"):
         schema = parquet.read_schema(whole)
         fields = [name for name in _field_names(schema) if name not in schema.names]
-        names = chosen_columns([*schema.names, *fields], columns, str(path))
-        wanted = list(dict.fromkeys(names))
+        found = chosen_columns([*schema.names, *fields], columns, str(path))
+        wanted = list(dict.fromkeys(found.names))
         # Dictionary-encoded columns stay encoded: decoded, 4,096 rows of one long text would take 4,096 times its memory.
         plain = [name for name in wanted if name in schema.names and not schema.field(name).type.num_fields]
         table = parquet.ParquetFile(whole, read_dictionary=plain)
         for batch in table.iter_batches(_rows_at_a_time(table), columns=wanted):
             own = {name: _column(batch.column(name)) for name in batch.schema.names}
-            for values in zip(*(cells_of(name, own, own.__getitem__) for name in names), strict=True):
+            for values in zip(*(cells_of(name, own, own.__getitem__) for name in found.names), strict=True):
                 number += 1
                 place = f"{path} row {number}"
-                cells_of_row = zip(values, names, strict=True)
-                yield tuple(cell(value, place, name, line_bytes) for value, name in cells_of_row)
+                cells_of_row = zip(values, found.names, strict=True)
+                yield found.row(cell(value, place, name, line_bytes) for value, name in cells_of_row)
 
 
 def _unpacked(path: Path, file: reading.Readable) -> io.BytesIO:

@@ -29,16 +29,15 @@ def rows(spec: str, columns: Mapping[str, str], line_bytes: int, *, cell: format
     wanted = {ours: column if ours == "text" else theirs for ours, theirs in columns.items()}
     table, available = (_hf if spec.startswith(HF) else _tfds)(spec, name, *options)
     if spec.startswith(HF):  # row by row, `datasets` would decode every column
-        asked = [one for source in wanted.values() for one in formats.alternatives(source)]
+        asked = formats.requested_names(wanted)
         read = [one for one in available if any(f"{name}.".startswith(f"{one}.") for name in asked)] or available
         batches = table.select_columns(read).iter(HF_ROWS)
         table = ({name: batch[name][row] for name in read} for batch in batches for row in range(len(batch[read[0]])))
-    rows, names, count = map(formats.with_fields, table), [], 0
-    for count, row in enumerate(rows, start=1):
+    found, count = None, 0
+    for count, row in enumerate(map(formats.with_fields, table), start=1):
         place = f"{spec} row {count}"
-        names = names or formats.chosen_columns(list(dict.fromkeys([*available, *row])), wanted, spec)
-        values = (_decoded(row.get(name), name, place) for name in names)
-        yield tuple(cell(value, place, name, line_bytes) for value, name in zip(values, names, strict=True))
+        found = found or formats.chosen_columns(list(dict.fromkeys([*available, *row])), wanted, spec)
+        yield found.row(cell(_decoded(row.get(name), name, place), place, name, line_bytes) for name in found.names)
     if not count:
         raise InputError(f"{spec} is empty: it has no rows of text.")
 

@@ -137,12 +137,12 @@ class _Rows:
 
     def _chosen(self, available: Sequence[Any], place: str) -> list[str]:
         """The columns to write: those asked for, or the only one."""
-        names = chosen_columns(
+        found = chosen_columns(
             available, self.columns or {TEXT: TEXT}, place, advice="Name the column: columns={{{!r}: NAME}}."
         )
         if lacking := [name for name in self.numbers if name not in available]:
             raise InputError(f"{place} has no column {lacking[0]!r}; it has {', '.join(map(repr, available))}.")
-        return list(dict.fromkeys([*names, *self.numbers]))
+        return list(dict.fromkeys([*found.names, *self.numbers]))
 
     def _by_place(self, cells: list[Any], place: str) -> list[str]:
         """Column names for the values of a tuple, or for a single string."""

@@ -52,7 +52,7 @@ def read(
       specs: see the module's docstring; the files of a glob are sorted by name.
       columns: names, or a mapping from our names to the file's columns, such as
         `{"text": "sentence", "translation": "de"}`. A table with one column needs no mapping for `text`.
-        `"sentence1|premise"` reads the first of these columns that a file has.
+        `"sentence1|premise"` reads the first of these columns that a file has, `"subject+body"` both, joined with a space.
       line_bytes: maximum bytes of a line or cell.
       cell: `formats.number_or_text` for columns that hold numbers.
 

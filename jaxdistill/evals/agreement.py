@@ -114,9 +114,9 @@ def held_out_task(
 
 def neighbouring_pairs(sentences: Sequence[str]) -> tuple[list[str], list[str]]:
     """Pairs the first sentence with the second, the third with the fourth, and so on."""
-    if len(sentences) % 2:
+    if len(sentences) % 2 or len(sentences) < 4:
         raise InputError(
-            f"{len(sentences)} sentences do not make pairs of neighbouring lines; an even number is needed."
+            f"{len(sentences)} sentences do not make pairs of neighbouring lines; an even number, at least 4, is needed."
         )
     return list(sentences[::2]), list(sentences[1::2])
 

@@ -27,13 +27,15 @@ def with_options(
     a value for all. If there is only one stage, names need no prefix.
 
     A `student.kind`, `teacher.kind` or `objective.kind` applies first, because it determines the section's options. Options
-    that both kinds have keep their values; all others get their defaults.
+    that both kinds have keep their values; all others get their defaults. `run.minutes` replaces a config's `run.steps`.
 
     Args:
       text: the values are strings from the command line.
     """
     changed: list[dict[str, Any]] = json.loads(json.dumps(stages))
-    for name in sorted(given, key=lambda name: (name.rpartition(".")[2] != "kind", not name.startswith(ALL))):
+    for name in sorted(
+        given, key=lambda name: (name.rpartition(".")[2] not in ("kind", "minutes"), not name.startswith(ALL))
+    ):
         shown = f"--config.{name}" if text else repr(name)
         option, numbers = placed(name, len(changed), flag="--config." if text else "")
         having = [changed[number] for number in numbers if option in option_names(changed[number])]
@@ -67,6 +69,8 @@ def _replace(stage: dict[str, Any], name: str, value: Any, *, text: bool) -> Non
     value = typed_text(place[option], value, name) if text else value
     if option == "kind" and value != place[option]:
         stage[section] = turned(section, place, value) if section in KINDS else objectives.default_options(value)
+    elif name == "run.minutes" and value:
+        place["steps"] = 0
     stage[section][option] = value
 
 

@@ -144,13 +144,14 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str, say: Callable[[
     )
     compile_s, shapes = time.monotonic() - begun, len(run.text.batches.shapes)
     say(f"compiled its step in {compile_s:.0f} s")
+    steps = int(60 * config.run.minutes / plan.least_seconds) or run.program.steps
     for line in report(plan, batch_size=run.text.batches.batch_size):
         say(line)
     state = held_bytes(run.layout.like.objective, run.layout.shardings.objective)
     say(f"state of the objective (queue): {state / 2**20:,.1f} MiB of a chip's memory, in the arguments above")
     flops = target_flops(run) if batch.targets is not None else 0.0
     seconds = {
-        f"{run.program.steps:,} steps at least": run.program.steps * plan.least_seconds,
+        f"{steps:,} steps at least": steps * plan.least_seconds,
         "stored targets at least": flops / (target.chips * target.chip.flops_per_s),
         f"compiling {shapes} shapes of a batch, as fast as here,": shapes * compile_s,
     }

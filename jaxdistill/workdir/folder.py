@@ -31,6 +31,8 @@ TEXT_FILES, DEV_SCORE = "content of the files of data.text", "dev score"
 """Names of two of the inputs."""
 LENGTH = "data.max_length"
 """Name of a third input: the maximum number of tokens, given or chosen from the text."""
+STEPS = "run.steps"
+"""Name of the note of the number of steps that `run.minutes` chose."""
 STUDENTS = "students.json"
 """In a workdir of several stages: for each stage that has begun, the digests of the earlier exports that it uses."""
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxdistill.bars import Bar, seconds_between
-from jaxdistill.core import InputError
 from jaxdistill.files import write_atomic, writing
 from jaxdistill.workdir.folder import STAGE_NAME
 
@@ -105,10 +104,7 @@ def _step_of(line: str) -> float:
 
 def _wandb_run(folder: pathlib.Path, config: Mapping[str, Any]):
     """The run in Weights & Biases, which continues for the same folder."""
-    try:
-        import wandb  # pyright: ignore[reportMissingImports] - optional
-    except ImportError:
-        raise InputError("run.wandb needs the package wandb: pip install wandb, or --config.run.wandb=False.") from None
+    import wandb  # pyright: ignore[reportMissingImports] - optional
 
     whole = folder.absolute()
     name = f"{whole.parent.name}-{whole.name}" if STAGE_NAME.fullmatch(whole.name) else whole.name

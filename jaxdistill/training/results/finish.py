@@ -33,6 +33,7 @@ from jaxdistill.training.results.outcome import Outcome
 from jaxdistill.training.results.paper import Repeated
 from jaxdistill.training.run import Run, teachers_by_name
 from jaxdistill.training.said import say
+from jaxdistill.training.setup.objective import objective_title
 from jaxdistill.versions import versions
 from jaxdistill.workdir.folder import EXPORT, METRICS, RESULTS, read_note, stage_export
 
@@ -94,7 +95,7 @@ def finish(
 def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], command: str) -> Facts:
     """What the model card says of the training."""
     objective = dict(run.config.objective)
-    name = objective.pop("kind")
+    del objective["kind"]
     if "queue_size" in objective:
         objective["queue_size"] = run.objective.queue_size  # a small text has a smaller one
     teachers = [model.source for model in run.models.teachers] or run.config.teacher.shown
@@ -116,7 +117,7 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
         licence=run.config.run.license or inherited.licence,
     )
     training = Training(
-        objective=f"{public_name(name)} ({', '.join(f'{key} {value}' for key, value in objective.items())})",
+        objective=f"{objective_title(run.config)} ({', '.join(f'{key} {value}' for key, value in objective.items())})",
         data=", ".join(map(public_name, sources.split_specs(run.config.data.text))),
         data_digest=run.text.store.content_digest,
         sentences=run.text.batches.training_rows,
@@ -232,4 +233,4 @@ def _measured(
 def _title(run: Run, facts: Facts) -> str:
     """The title of the report: method, student, and the name of the user's folder."""
     student = facts.origin.student.removeprefix("package:")
-    return f"{public_name(run.config.objective['kind'])}: student {student} ({facts.name})"
+    return f"{objective_title(run.config)}: student {student} ({facts.name})"
