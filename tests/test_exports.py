@@ -237,6 +237,10 @@ def test_what_a_form_cannot_hold_is_refused_before_anything_is_written(tmp_path,
     monkeypatch.setattr(exports.form("litert"), "NEEDS", ("no_such_package",))
     line = program.refused(export_command, [*given, "--to=stablehlo,litert"], capsys)
     assert "--to=litert needs the package no_such_package; run: pip install 'jaxdistill[litert]'" in line
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    line = program.refused(export_command, [*given, "--to=onnx"], capsys)
+    assert "needs the package torch; install PyTorch's CPU build first, see pytorch.org, then run: pip install" in line
+    monkeypatch.undo()
     checkpoint = ["--workdir=run", "--step=5"]
     for named in ([given[1]], *([*given, *others] for others in (checkpoint, checkpoint[:1], checkpoint[1:]))):
         line = program.refused(export_command, named, capsys)

@@ -23,7 +23,7 @@ from jaxdistill.checkpoints.static import folded
 from jaxdistill.exports.running import Run, batches, imported, inputs, outputs
 
 EXTRA = "onnx"
-NEEDS = ("onnx", "onnxruntime", "onnxscript", "torch", "sentence_transformers")
+NEEDS = ("torch", "onnx", "onnxruntime", "onnxscript", "sentence_transformers")
 FOLDER = "onnx"
 FLOAT, HALF, DYNAMIC, STATIC = "model.onnx", "model_fp16.onnx", "model_quantized.onnx", "model_int8.onnx"
 FOUR_BITS = "model_q4.onnx"
