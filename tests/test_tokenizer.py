@@ -203,8 +203,8 @@ def test_tokenizer_json_alone_truncates_where_the_model_does_and_libraries_may_s
     for texts in ((long,), (long, "a dog")):
         assert alone.encode(*texts).ids == model.tokenizer.encode(*texts).ids == auto(*texts, truncation=True).input_ids
     auto.save_pretrained(tmp_path / "again")
-    for auto in (auto, AutoTokenizer.from_pretrained(tmp_path / "again")):
-        assert len(auto(long).input_ids) == 29 and len(auto(["a", "a dog"]).input_ids[0]) == 3
+    for whole in (auto, AutoTokenizer.from_pretrained(tmp_path / "again")):
+        assert len(whole(long).input_ids) == 29 and len(whole(["a", "a dog"]).input_ids[0]) == 3
     longer = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     longer.max_seq_length = 24
     assert longer.tokenize([long])["input_ids"].shape == (1, 24)
