@@ -90,7 +90,12 @@ def write_float(model: SentenceModel, folder: Path) -> list[Path]:
     trace(model, folder, place / FLOAT)
     with _quiet():
         half = imported("onnxruntime.transformers.float16", EXTRA)
-        onnx.save(half.convert_float_to_float16(onnx.load(place / FLOAT), keep_io_types=True), place / HALF)
+        graph = half.convert_float_to_float16(onnx.load(place / FLOAT), keep_io_types=True)
+    # A number that an operator reads twice, as start and step of a range, is cast twice, by nodes of one name.
+    nodes = {tuple(node.output): node for node in graph.graph.node}
+    del graph.graph.node[:]
+    graph.graph.node.extend(nodes.values())
+    onnx.save(graph, place / HALF)
     return [place / name for name in FILES[:2]]
 
 
