@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import itertools
 import json
+import re
 import sys
 
 import jax
@@ -226,6 +227,15 @@ def test_the_command_writes_onnx_in_four_forms_and_a_table_of_what_they_cost(tmp
     (tmp_path / "out" / "onnx" / "model.onnx").write_bytes(b"{")
     with pytest.raises(InputError, match="model.onnx is damaged; export the model again"):
         exports.load_form(tmp_path / "out", "onnx/model.onnx")
+
+
+def test_half_precision_is_left_out_where_numbers_inside_the_model_pass_its_range(tmp_path, quick, caplog):
+    needs("onnx")
+    model, kernel = tiny_model(tmp_path / "tokenizer"), "transformer/layers/0/intermediate/kernel"
+    model = dataclasses.replace(model, params=model.params | {kernel: model.params[kernel] * 3e4})
+    folder = export(model, tmp_path / "out", to=["onnx"])
+    assert {path.name for path in (folder / "onnx").iterdir()} == {onnx.FLOAT, onnx.DYNAMIC}
+    assert re.search("onnx/model_fp16.onnx is left out: numbers inside the model reach .* ends at 65,504", caplog.text)
 
 
 def test_a_training_ends_with_forms_that_its_report_shows(tmp_path, quick):
