@@ -1,8 +1,10 @@
 """Lines of cards and docs that run an export without this package, as printed."""
 
+import csv
 import json
 import re
 import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +25,7 @@ from conftest import ROOT
 from tiny_models import tiny_model, word_table
 
 FOLDER = "runs/l3/export"
+SERVING = (ROOT / "docs" / "guide" / "serving.md").read_text(encoding="utf-8")
 LONG = ["the cat sleeps. " * 30, "rain", ""]
 
 
@@ -111,3 +114,44 @@ def test_lines_of_a_card_in_node(tmp_path, node, kind):  # noqa: F811
         own.encode(["A cat sleeps.", "A cat naps."]),
         atol=1e-5,
     )
+
+
+@pytest.fixture(scope="module")
+def tickets(tmp_path_factory):
+    """(a folder with a student in ONNX and three tickets twice, the second time in capitals; the student)"""
+    folder = tmp_path_factory.mktemp("tickets")
+    model, card = in_onnx(tiny_model(folder / "in"), folder / "runs/tickets/export")
+    subjects = ["the cat", "rain", "a dog sleeps"]
+    rows = [(subject, f'"{subject}", it says') for subject in subjects]
+    rows += [(subject.upper(), body) for subject, body in rows]
+    with open(folder / "tickets.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("id", "subject", "body"), *((number, *row) for number, row in enumerate(rows))])
+    (folder / "encoder.py").write_text(lines_with("onnxruntime", card).replace(FOLDER, "runs/tickets/export"))
+    return folder, model
+
+
+def test_lines_for_duplicates_and_clusters(tickets, monkeypatch, capsys):
+    monkeypatch.chdir(tickets[0])
+    exec(lines_with("paraphrase_mining", SERVING), names := {})
+    assert {tuple(pair[1:]) for pair in names["pairs"][:3]} == {(0, 3), (1, 4), (2, 5)}
+    assert names["clusters"] and '1.000  rain "rain", it says  |  RAIN' in capsys.readouterr().out
+
+
+def test_lines_of_a_server(tickets, monkeypatch):
+    pytest.importorskip("fastapi", reason="FastAPI is not installed")
+    from fastapi.testclient import TestClient
+
+    folder, model = tickets
+    texts = ["the cat sleeps", "rain", "a dog", "x", "y", "z"]
+    np.save(folder / "vectors.npy", Embedder(model).encode(texts, normalize_embeddings=True))
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    exec(lines_with("fastapi", SERVING), names := {})
+    del sys.modules["encoder"]
+    client = TestClient(names["app"])
+    first, second = client.get("/duplicates", params={"text": "Rain", "top": 2}).json()
+    assert (first["id"], first["subject"]) == ("1", "rain") and first["cosine"] == pytest.approx(1, abs=1e-5)
+    cosines = names["vectors"] @ names["vectors"][1]
+    assert second["cosine"] == pytest.approx(np.sort(cosines)[-2], abs=1e-5)
+    assert len(client.get("/duplicates", params={"text": "Rain", "least": 0.9999}).json()) == 1
+    assert client.get("/duplicates").status_code == 422
