@@ -1,7 +1,10 @@
 """Forms for other runtimes: the same vectors as the model, of every family, and nothing written that differs."""
 
+import dataclasses
 import importlib
+import itertools
 import json
+import re
 import sys
 
 import jax
@@ -13,12 +16,15 @@ import test_linear_heads
 from jaxdistill import export as export_command
 from jaxdistill import exports
 from jaxdistill import main as train_command
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import load_model
+from jaxdistill.checkpoints.folder import check_exportable, save
+from jaxdistill.checkpoints.model import load_model, read_architecture
 from jaxdistill.core import InputError
+from jaxdistill.encoders import families
+from jaxdistill.encoders.architecture import ACTIVATIONS, COMBINATIONS, LAYER_CHOICES, TOKEN_POOLINGS, SentenceNorm
 from jaxdistill.exports import measuring, onnx
 from jaxdistill.exports.running import Runtime, TextRun, outputs
 from jaxdistill.inference import Embedder
+from jaxdistill.surgery import resizing
 from jaxdistill.training.export import export
 
 import encoder_cases as cases
@@ -64,28 +70,79 @@ SEVERAL_LAYERS = {
 """Families whose layers differ, or share their weights, and what keeps one of each kind among two; others have one."""
 
 
-@pytest.fixture(scope="module")
-def exported(request, tmp_path_factory):
-    """(a model of a family, its export, the vectors of `TEXTS`)"""
-    family, folder = request.param, tmp_path_factory.mktemp("family")
-    layers = 2 if family in SEVERAL_LAYERS else 1
-    cases.write_encoder(folder / "in", family, num_hidden_layers=layers, **SEVERAL_LAYERS.get(family, {}))
-    model = load_model(str(folder / "in"), pooling="mean")
-    save(model, folder / "out")
-    return model, folder / "out", Embedder(model).encode(TEXTS)
+def write_family(folder, family, *, layers=1):
+    """A small encoder of the family, with at least so many layers."""
+    layers = max(layers, 2 if family in SEVERAL_LAYERS else 1)
+    cases.write_encoder(folder, family, num_hidden_layers=layers, **SEVERAL_LAYERS.get(family, {}))
 
 
-@pytest.mark.parametrize("exported", cases.CONFIGS, indirect=True)
-@pytest.mark.parametrize("name", ["onnx", "stablehlo"])
-def test_every_family_gives_the_same_vectors(tmp_path, exported, name):
-    needs(name)
-    model, folder, want = exported
-    if name == "onnx":
-        onnx.trace(model, folder, file := tmp_path / "model.onnx")
-    else:
-        (file,) = exports.form(name).write(model, folder)
-    found = Runtime(model, exports.form(name).runner(model, file)).encode(TEXTS, batch_size=2)
-    np.testing.assert_allclose(found, want, rtol=0, atol=2e-5)
+@pytest.mark.parametrize("family", cases.CONFIGS)
+def test_every_family_gives_the_same_vectors_in_stablehlo(tmp_path, family):
+    write_family(tmp_path / "in", family)
+    model = load_model(str(tmp_path / "in"), pooling="mean")
+    (file,) = exports.form("stablehlo").write(model, tmp_path)
+    found = Runtime(model, exports.form("stablehlo").runner(model, file)).encode(TEXTS, batch_size=2)
+    np.testing.assert_allclose(found, Embedder(model).encode(TEXTS), rtol=0, atol=2e-5)
+
+
+POOLINGS = [*TOKEN_POOLINGS, *(f"mean:{layers}" for layers in LAYER_CHOICES if layers != "last")]
+POOLINGS += [f"mean:last2:{combination}" for combination in COMBINATIONS if combination != "mean"]
+HEADS = ["", "norm", *ACTIVATIONS]
+ROWS = [
+    (family, POOLINGS[row % len(POOLINGS)], HEADS[row % len(HEADS)], row // len(HEADS) % 2 == 0)
+    for row, family in zip(range(max(map(len, (cases.CONFIGS, POOLINGS, HEADS)))), itertools.cycle(cases.CONFIGS))
+]
+"""Every family, pooling, head and norm, each with several of the others."""
+
+
+def with_head(model, head):
+    if head != "norm":
+        return resizing.add_head(model, 24, key=jax.random.key(0), activation=head) if head else model
+    width = model.definition.embedding_width
+    scale = {f"dense/0/{part}": np.linspace(0.5, 1.5, width, dtype=np.float32) for part in ("scale", "bias")}
+    definition = dataclasses.replace(model.definition, dense=(SentenceNorm(width=width),))
+    return dataclasses.replace(model, definition=definition, params=model.params | scale)
+
+
+def refusal(architecture, pooling, head):
+    """Words of the line for what no export holds."""
+    if pooling == "pooler" and "pooler" not in families.family(architecture.family).NAMES:
+        return "pooling pooler needs a pooler"
+    if pooling == "mean:second_to_last" and architecture.norm_place != "post":
+        return "pooling mean:second_to_last cannot be exported: .* has a norm after its last layer"
+    if head == "gelu_tanh":
+        return "dense activation 'gelu_tanh' cannot be exported"
+    return f"onnx cannot hold this model: .* none for pooling {pooling}" if pooling in POOLINGS[-2:] else ""
+
+
+@pytest.mark.parametrize(("family", "pooling", "head", "normalize"), ROWS)
+def test_every_family_pooling_head_and_norm_is_in_onnx_or_refused(tmp_path, family, pooling, head, normalize):
+    needs("onnx")
+    write_family(tmp_path / "in", family, layers=3 if ":" in pooling else 1)
+
+    def written(pooling):
+        model = with_head(load_model(str(tmp_path / "in"), pooling=pooling), head)
+        model = dataclasses.replace(model, definition=dataclasses.replace(model.definition, normalize=normalize))
+        check_exportable(model.definition)
+        exports.check(["onnx"], model)
+        save(model, tmp_path / "out")
+        return model, onnx.write(model, tmp_path / "out")
+
+    if words := refusal(read_architecture(tmp_path / "in"), pooling, head):
+        with pytest.raises(InputError, match=words):
+            written(pooling)
+        return
+    model, files = written(pooling)
+    want = Embedder(model).encode(TEXTS)
+    for file in files:
+        found = Runtime(model, onnx.runner(model, file)).encode(TEXTS, batch_size=2)
+        if file.name == onnx.FLOAT:
+            np.testing.assert_allclose(found, want, rtol=0, atol=2e-5)
+        assert cosines(found, want).min() > (0.9 if file.name in onnx.ROUNDED else 0.999), file.name
+
+
+def test_the_rows_have_every_family():
+    assert {*families.known()} - {name.partition(":")[0] for name in cases.CONFIGS} == {"new"}  # read like gte
 
 
 @pytest.mark.parametrize("name", OF_ALL)
@@ -172,6 +229,15 @@ def test_the_command_writes_onnx_in_four_forms_and_a_table_of_what_they_cost(tmp
         exports.load_form(tmp_path / "out", "onnx/model.onnx")
 
 
+def test_half_precision_is_left_out_where_numbers_inside_the_model_pass_its_range(tmp_path, quick, caplog):
+    needs("onnx")
+    model, kernel = tiny_model(tmp_path / "tokenizer"), "transformer/layers/0/intermediate/kernel"
+    model = dataclasses.replace(model, params=model.params | {kernel: model.params[kernel] * 3e4})
+    folder = export(model, tmp_path / "out", to=["onnx"])
+    assert {path.name for path in (folder / "onnx").iterdir()} == {onnx.FLOAT, onnx.DYNAMIC}
+    assert re.search("onnx/model_fp16.onnx is left out: numbers inside the model reach .* ends at 65,504", caplog.text)
+
+
 def test_a_training_ends_with_forms_that_its_report_shows(tmp_path, quick):
     given = program.tiny_arguments(
         tmp_path, run__steps=2, evals__every=2, run__export_to="stablehlo", run__license="isc"
@@ -237,6 +303,10 @@ def test_what_a_form_cannot_hold_is_refused_before_anything_is_written(tmp_path,
     monkeypatch.setattr(exports.form("litert"), "NEEDS", ("no_such_package",))
     line = program.refused(export_command, [*given, "--to=stablehlo,litert"], capsys)
     assert "--to=litert needs the package no_such_package; run: pip install 'jaxdistill[litert]'" in line
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    line = program.refused(export_command, [*given, "--to=onnx"], capsys)
+    assert "needs the package torch; install PyTorch's CPU build first, see pytorch.org, then run: pip install" in line
+    monkeypatch.undo()
     checkpoint = ["--workdir=run", "--step=5"]
     for named in ([given[1]], *([*given, *others] for others in (checkpoint, checkpoint[:1], checkpoint[1:]))):
         line = program.refused(export_command, named, capsys)

@@ -313,10 +313,10 @@ def _sentence_module_config(part: Dense | SentenceNorm) -> dict[str, Any]:
 
 
 def _write_tokenizer(model: SentenceModel, folder: Path) -> None:
-    truncation = None
-    if model.definition.architecture.is_static and model.max_length < static.LONGEST:
-        # Packages that read a static table take its maximum length only from tokenizer.json.
-        truncation = {"direction": "Right", "max_length": model.max_length, "strategy": "LongestFirst", "stride": 0}
+    """Writes `tokenizer.json`, which truncates like the model; packages that read a table take its maximum length only from here."""
+    truncation = {"direction": "Right", "max_length": model.max_length, "strategy": "LongestFirst", "stride": 0}
+    if model.definition.architecture.is_static and model.max_length >= static.LONGEST:
+        truncation = None
     content = json.loads(model.tokenizer.to_str()) | {"truncation": truncation, "padding": None}
     (folder / "tokenizer.json").write_text(tokenizer_json(content, indent=2), "utf-8")
 

@@ -42,8 +42,9 @@ def check(names: Sequence[str], model: SentenceModel | None = None) -> None:
         chosen = form(name)
         for package in chosen.NEEDS:
             if importlib.util.find_spec(package) is None:
+                first = "install PyTorch's CPU build first, see pytorch.org, then " if package == "torch" else ""
                 raise InputError(
-                    f"--to={name} needs the package {package}; run: pip install 'jaxdistill[{chosen.EXTRA}]'"
+                    f"--to={name} needs the package {package}; {first}run: pip install 'jaxdistill[{chosen.EXTRA}]'"
                 )
         if model is not None and (reason := chosen.refusal(model)):
             raise InputError(f"{name} cannot hold this model: {reason}.")

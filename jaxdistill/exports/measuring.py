@@ -102,7 +102,7 @@ class Reference:
 
     def __init__(self, model: SentenceModel):
         self.model, self._pairs = model, model.definition.reads_pairs
-        self.sentences = [*sentences(HELDOUT, COMPARED), *OTHER_SCRIPTS]
+        self.sentences = compared_texts()
         self._own = self._results(Embedder(model), self.sentences)
         folder = paths.data_folder()
         self._dev = None if folder is None else read_set("sts-b-dev", sts_folder(folder))
@@ -174,6 +174,11 @@ class Reference:
     def _alike(self, results: np.ndarray) -> np.ndarray:
         """Similarities of neighbouring sentences."""
         return results if self._pairs else np.sum(results * np.roll(results, -1, axis=0), axis=1)
+
+
+def compared_texts() -> list[str]:
+    """The texts on which forms are compared with the model."""
+    return [*sentences(HELDOUT, COMPARED), *OTHER_SCRIPTS]
 
 
 def sentences(text: str, most: int) -> list[str]:

@@ -20,10 +20,13 @@ import numpy as np
 
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.checkpoints.static import folded
+from jaxdistill.exports.measuring import compared_texts
 from jaxdistill.exports.running import Run, batches, imported, inputs, outputs
 
+log = logging.getLogger(__name__)
+
 EXTRA = "onnx"
-NEEDS = ("onnx", "onnxruntime", "onnxscript", "torch", "sentence_transformers")
+NEEDS = ("torch", "onnx", "onnxruntime", "onnxscript", "sentence_transformers")
 FOLDER = "onnx"
 FLOAT, HALF, DYNAMIC, STATIC = "model.onnx", "model_fp16.onnx", "model_quantized.onnx", "model_int8.onnx"
 FOUR_BITS = "model_q4.onnx"
@@ -35,6 +38,12 @@ BLOCK = 32
 OPSET = 18
 LARGEST = 2_000_000_000
 """Most bytes of weights in a graph."""
+LARGEST_HALF = 65_504
+"""Largest number in half precision."""
+MASK = 1e30
+"""Numbers from here on only mask tokens; half precision has its own."""
+LONG = 512
+"""Words of the longest text on which numbers inside the graph are measured."""
 
 
 def refusal(model: SentenceModel) -> str:
@@ -84,14 +93,41 @@ def _write_four_bits(place: Path) -> None:
 
 
 def write_float(model: SentenceModel, folder: Path) -> list[Path]:
-    """Writes the files in single and half precision alone; returns their paths."""
+    """Writes the files in single and half precision alone, the latter if it holds the model's numbers; returns their paths."""
     onnx, place = imported("onnx", EXTRA), folder / FOLDER
     place.mkdir(exist_ok=True)
     trace(model, folder, place / FLOAT)
+    if (largest := _largest(model, place / FLOAT)) > LARGEST_HALF:
+        reason = f"numbers inside the model reach {largest:.3g}, and half precision ends at {LARGEST_HALF:,}"
+        log.warning("%s/%s is left out: %s", FOLDER, HALF, reason)
+        return [place / FLOAT]
     with _quiet():
         half = imported("onnxruntime.transformers.float16", EXTRA)
-        onnx.save(half.convert_float_to_float16(onnx.load(place / FLOAT), keep_io_types=True), place / HALF)
-    return [place / name for name in FILES[:2]]
+        graph = half.convert_float_to_float16(onnx.load(place / FLOAT), keep_io_types=True)
+    # A number that an operator reads twice, as start and step of a range, is cast twice, by nodes of one name.
+    nodes = {tuple(node.output): node for node in graph.graph.node}
+    del graph.graph.node[:]
+    graph.graph.node.extend(nodes.values())
+    onnx.save(graph, place / HALF)
+    return [place / FLOAT, place / HALF]
+
+
+def _largest(model: SentenceModel, file: Path) -> float:
+    """The largest number that the graph computes for the compared sentences and a long one.
+
+    ONNX Runtime computes half precision in single precision on CPUs, so that comparing vectors shows no overflow.
+    """
+    graph, runtime = imported("onnx", EXTRA).load(file), imported("onnxruntime", EXTRA)
+    names = {name for node in graph.graph.node for name in node.output if name}
+    inner = names - {output.name for output in graph.graph.output}
+    graph.graph.output.extend(imported("onnx", EXTRA).ValueInfoProto(name=name) for name in sorted(inner))
+    session = runtime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
+    largest = 0.0
+    for _, batch in batches(model, [*compared_texts(), "word " * LONG], batch_size=1):
+        found = [np.abs(array) for array in session.run(None, {name: batch[name] for name in inputs(model)})]
+        floats = [array[array < MASK] for array in found if array.dtype == np.float32]
+        largest = max(largest, *(float(array.max(initial=0.0)) for array in floats))
+    return largest
 
 
 def runner(model: SentenceModel, file: Path) -> Run:

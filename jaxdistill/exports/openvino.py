@@ -17,7 +17,7 @@ from jaxdistill.core import error_line
 from jaxdistill.exports import onnx
 from jaxdistill.exports.running import Run, imported, inputs, outputs
 
-EXTRA, NEEDS = "onnx,openvino", ("openvino", *onnx.NEEDS)
+EXTRA, NEEDS = "onnx,openvino", (*onnx.NEEDS, "openvino")
 FOLDER, FILE = "openvino", "openvino_model.xml"
 ROUNDED = ()
 refusal = onnx.refusal
