@@ -74,7 +74,7 @@ from simcse import mirror, papers, simcse
 STS_PAIRS = "data:sts/sts1*.tsv.gz,data:sts/stsb.*.tsv.gz,data:sts/sick.*.tsv.gz"
 SICK_PAIRS = "data:sts/sick.*.tsv.gz"
 QQP_PAIRS = "hf:nyu-mll/glue:qqp:train[:10000]:question1,hf:nyu-mll/glue:qqp:validation[:11000]:question1"
-QQP_STAND_IN = "raw:data:pairs/qqp.duplicates.tsv.gz,qqp-negatives.tsv"
+QQP_STAND_IN = "raw:data:pairs/qqp.duplicates.tsv.gz,raw:qqp-negatives.tsv"
 QQP_RATIO = (37.0, 63.0)
 """Duplicates and other pairs, as in a random sample of QQP (`pairs/qqp.sample.tsv.gz` of a data folder)."""
 QNLI_DEV_PAIRS = "data:pairs/qnli.dev.tsv.gz"

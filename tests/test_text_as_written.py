@@ -92,8 +92,7 @@ def test_a_link_to_an_ancestor_repeats_no_text(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "c.txt").write_text("c")
     (tmp_path / "in" / "other").symlink_to(tmp_path / "elsewhere")
-    for name in ("up", "here"):
-        (tmp_path / "in" / "deep" / name).symlink_to(tmp_path / ("in" if name == "up" else "in/deep"))
+    (tmp_path / "in" / "deep" / "up").symlink_to(tmp_path / "in")
     assert texts(f"files:{tmp_path}/in") == texts(f"{tmp_path}/in/**/*.txt") == ["a", "b", "c"]
     assert texts(f"{tmp_path}/in/**/[ac].txt") == ["a", "c"] and texts(f"{tmp_path}/*/deep/*.txt") == ["b"]
 
@@ -214,7 +213,7 @@ def write_pairs(folder, kind, pairs):
     return f"hf:{folder}:train" if kind == "hub" else str(folder / ("t.jsonl" if kind == "jsonl" else "train.parquet"))
 
 
-@pytest.mark.parametrize("make", [*TABLES, lambda pairs: pyarrow.table(pairs).to_pylist()], ids=str)
+@pytest.mark.parametrize("make", [*TABLES, lambda pairs: pyarrow.table(pairs).to_pylist()])
 def test_fields_of_structs_in_memory_are_columns_with_a_dot(tmp_path, monkeypatch, make):
     monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path))
     assert list(sources.read(sources_of(make(PAIRS), FIELDS), FIELDS)) == [

@@ -121,10 +121,8 @@ class _Rows:
         def column(name: Any) -> Iterable[Any]:
             return values_of(table[name], f"{self.argument}[{name!r}]")
 
-        structs = [
-            name for name in available if any(f"{name}." in one for one in (*self.columns.values(), *self.numbers))
-        ]
-        first = with_fields({name: next(iter(column(name)), None) for name in structs})
+        asked = " ".join((*self.columns.values(), *self.numbers))
+        first = with_fields({name: next(iter(column(name)), None) for name in available if f"{name}." in asked})
         names = self._chosen([*available, *(first.keys() - {*available})], self.argument)
         columns = [cells_of(name, available, column) for name in names]
         try:
