@@ -37,6 +37,8 @@ BERT = {"vocab_size": 30522, "max_position_embeddings": 512, "type_vocab_size": 
 MODELS: dict[str, tuple[Any, str, Any, Mapping]] = {
     "minilm-l6": (bert, "mean", jnp.float32, BERT
         | dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)),
+    "gte-small": (bert, "mean", jnp.float32, BERT
+        | dict(hidden_size=384, num_hidden_layers=12, num_attention_heads=12, intermediate_size=1536)),
     "bert-base": (bert, "mean", jnp.float32, BERT
         | dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072)),
     "roberta-large": (roberta, "mean", jnp.float32, dict(
