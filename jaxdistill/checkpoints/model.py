@@ -11,7 +11,7 @@ import numpy as np
 import tokenizers
 
 from jaxdistill.checkpoints import static
-from jaxdistill.checkpoints.licences import languages_of, licence_of, licences_of
+from jaxdistill.checkpoints.card import CardFacts, read_card
 from jaxdistill.checkpoints.locate import locate
 from jaxdistill.checkpoints.modules import Modules, read_modules, sentence_tensors
 from jaxdistill.checkpoints.prompts import prompt_text, prompts_of, with_asked
@@ -48,12 +48,8 @@ class Provenance:
     """The tokenizer's folder, from which an export copies `tokenizer_config.json` and similar files."""
     default_prompt: str | None = None
     """Name of the checkpoint's own default prompt; the model's is another if one was requested."""
-    licences: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Maps the models that it was made from (itself, for an original) to the licences that their cards state."""
-    licence: str = ""
-    """Its own licence: stated, or common to these models; empty if unknown."""
-    languages: tuple[str, ...] = ()
-    """Languages that its card states, such as `en`."""
+    card: CardFacts = CardFacts()
+    """What its model card says."""
     kept_layers: tuple[int, ...] = ()
     """Indices of the layers of its checkpoint that it keeps; empty: all."""
 
@@ -250,17 +246,14 @@ def _read_model(
     tokenizer: tokenizers.Tokenizer,
     max_length: int,
 ) -> SentenceModel:
-    """A model of these parts, with the prompts, licences and languages that its folder states."""
+    """A model of these parts, with the prompts and the card of its folder."""
     texts, default_prompt = prompts_of(modules, prompt, folder)
     tokenizer.enable_truncation(max_length)
-    licences = licences_of(folder, str(spec))
     provenance = Provenance(
         source=str(spec),
         tokenizer_folder=modules.transformer,
         default_prompt=modules.prompts.default,
-        licences=licences,
-        licence=licence_of(folder, licences),
-        languages=tuple(languages_of(folder)),
+        card=read_card(folder, str(spec)),
     )
     return SentenceModel(
         definition=definition,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 WITHOUT_EFFECT = (
     "run.log_every", "run.save_every", "run.keep", "run.remat", "run.model_axis", "run.sharding", "run.slices", "run.profile",
-    "run.export_to", "run.license", "run.wandb", "run.paper", "data.cache_folder", "data.max_line_bytes", "data.max_unknown",
+    "run.export_to", "run.wandb", "run.paper", "data.cache_folder", "data.max_line_bytes", "data.max_unknown",
 )  # fmt: skip
 """Options that do not change the student, except for rounding."""
 EXTENSIONS = (
@@ -201,12 +201,8 @@ class RunOptions:
     profile: str = ""
     """`10:20`: the first process traces steps 10 to 20 into `profile/` in the workdir, for xprof; empty: no trace.
     `--profile=10:20` is the short form."""
-    export_to: str = ""
-    """Forms for other runtimes to add to the export, separated by commas: onnx, openvino, litert, stablehlo,
-    gguf (docs/deployment.md)."""
-    license: str = ""
-    """Licence of the student, such as `apache-2.0`, or `other:NAME:LINK` for one that the Hugging Face hub does not list;
-    empty: the one that the cards of teacher and student have in common."""
+    export_to: Literal["", "onnx"] = ""
+    """`onnx`: add ONNX files to the export (docs/deployment.md); empty: none."""
     wandb: bool = False
     """Also log to Weights & Biases, with the account configured for it."""
     parts: str = ""

@@ -39,19 +39,6 @@ class PairHead:
     drops_input: bool = True
 
 
-@dataclasses.dataclass(frozen=True)
-class WordHead:
-    """Names of the tensors of a family's head for masked language modelling."""
-
-    dense: str
-    norm: str
-    bias: str
-    output: str
-    """The output layer, if stored; otherwise the word embeddings are its weight and `bias` is its bias."""
-    activation: str = ""
-    """Empty: the body's activation."""
-
-
 value = partial(setting, file="config.json")
 """A value of a `config.json`, see `setting`."""
 size = partial(value, kind=int, least=1)

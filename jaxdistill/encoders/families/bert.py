@@ -5,7 +5,7 @@ from typing import Any
 
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
-from jaxdistill.encoders.hugging_face import PairHead, WordHead
+from jaxdistill.encoders.hugging_face import PairHead
 
 PREFIXES = ("bert.",)
 NAMES = {
@@ -24,12 +24,6 @@ NAMES = {
     "pooler": "pooler.dense",
 }
 PAIR_HEAD = PairHead("classifier")
-WORD_HEAD = WordHead(
-    "cls.predictions.transform.dense",
-    "cls.predictions.transform.LayerNorm",
-    "cls.predictions.bias",
-    "cls.predictions.decoder",
-)
 
 
 def architecture(config: Mapping[str, Any], **variations: Any) -> Architecture:

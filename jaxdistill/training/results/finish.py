@@ -114,7 +114,6 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
         inherited,
         teacher=", ".join(map(public_name, teachers)),
         student=without_folders(run.models.student.source, origins),
-        licence=run.config.run.license or inherited.licence,
     )
     training = Training(
         objective=f"{objective_title(run.config)} ({', '.join(f'{key} {value}' for key, value in objective.items())})",
@@ -150,8 +149,8 @@ def _exported(run: Run, outcome: Outcome, facts: Facts) -> pathlib.Path:
     """Exports the student; returns the folder."""
     write_facts(run.workdir, facts)
     say("writing the export; reloading and comparing it")
-    forms = sources.split_specs(run.config.run.export_to)
-    return export(run.config.student.exported(outcome.student), run.workdir / EXPORT, facts=facts, to=forms)
+    student = run.config.student.exported(outcome.student)
+    return export(student, run.workdir / EXPORT, facts=facts, to=run.config.run.export_to)
 
 
 def _results(run: Run, outcome: Outcome, lost: str) -> dict[str, Any]:

@@ -11,8 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Integer
 
-from jaxdistill import exports
-from jaxdistill.checkpoints.licences import check_licence
+from jaxdistill.checkpoints import onnx
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.cluster import processes
@@ -67,7 +66,8 @@ def prepared(config: Config, workdir: pathlib.Path, objective: Objective, *, nam
     labellers, teachers = load_labellers(config, workdir), load_teachers(config, workdir)
     objective = config.teacher.wrapped(objective, widths_of(teachers))
     student = make_student(config, teachers, workdir, computed=False)
-    exports.check(sources.split_specs(config.run.export_to), student)
+    if config.run.export_to:
+        onnx.check(student)
     if config.run.wandb and not importlib.util.find_spec("wandb"):
         raise InputError("run.wandb needs the package wandb: pip install wandb, or --config.run.wandb=False.")
     check_roles(config.data, [*labellers, *teachers, student])
@@ -181,7 +181,6 @@ def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int
     """
     parts.use(config.run.parts)
     profiled_steps(config.run.profile)
-    check_licence(config.run.license, "run.license")
     if config.student.pooling:
         Pooling.parse(config.student.pooling)
     specs = sources.split_specs(config.data.text)
