@@ -103,6 +103,7 @@ class Training:
         from jaxdistill.training import step
         from jaxdistill.training.setup.build import make_step
         from jaxdistill.training.setup.objective import make_objective
+        from jaxdistill.training.setup.sharding import frozen_shardings
 
         mesh = meshes.make_mesh()
         given = argparse.Namespace(
@@ -117,16 +118,17 @@ class Training:
         teacher = random_model(size.teacher, size.layers)
         width = teacher.definition.embedding_width
         student = random_model(size.student, size.layers, width=width)
-        made = make_step(config, objective, student, teacher, mesh, live=not stored, steps=1000)
+        layout, self.step = make_step(config, objective, student, teacher, mesh, live=not stored, steps=1000)
         dtype = jax.numpy.dtype(precision)
-        self.teacher = {} if stored else meshes.place_frozen(teacher.params, made.teacher_shardings, dtype)
+        placed = frozen_shardings(teacher, mesh, config.run.sharding)
+        self.teacher = {} if stored else meshes.place_frozen(teacher.params, placed, dtype)
         draw = np.random.default_rng(0)
         seeds = unit(draw, (objective.reserve_rows, width)) if objective.reserve_rows else None
         make_state = jax.jit(
             lambda params, seeds, key: step.make_state(
-                params, seeds, key, objective=objective, optimizer=made.layout.optimizer, sizes=made.layout.sizes
+                params, seeds, key, objective=objective, optimizer=layout.optimizer, sizes=layout.sizes
             ),
-            out_shardings=made.layout.shardings,
+            out_shardings=layout.shardings,
         )
         self.state = make_state(student.params, seeds, jax.random.key(0))
         views = len(objective.student_views), len(objective.teacher_views)
@@ -136,7 +138,6 @@ class Training:
             unit(draw, (size.batch, views[1], width)) if stored else None,
         )
         self.batch = meshes.place_batch(batch, mesh, 1)
-        self.step = made.train_step
 
     def run(self, size: Size) -> dict[str, Any]:
         """Seconds of tracing and compiling, and the time and the share of the peak of a step."""
