@@ -124,8 +124,8 @@ def _largest(model: SentenceModel, file: Path) -> float:
     session = runtime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
     largest = 0.0
     for _, batch in batches(model, [*compared_texts(), "word " * LONG], batch_size=1):
-        found = [np.abs(array) for array in session.run(None, {name: batch[name] for name in inputs(model)})]
-        floats = [array[array < MASK] for array in found if array.dtype == np.float32]
+        arrays = [np.abs(array) for array in session.run(None, {name: batch[name] for name in inputs(model)})]
+        floats = [array[array < MASK] for array in arrays if array.dtype == np.float32]
         largest = max(largest, *(float(array.max(initial=0.0)) for array in floats))
     return largest
 
