@@ -47,9 +47,11 @@ def write_masked_lm(folder, family="bert", *, tokenizer=None, **changes) -> torc
         for name, parameter in model.named_parameters():
             parameter.normal_(1.0 if re.search(r"[nN]orm\.weight", name) else 0.0, 0.2)
     model.save_pretrained(folder)
-    cases.write_tokenizer(folder)
-    if tokenizer is not None:
+    if tokenizer is None:
+        cases.write_tokenizer(folder)
+    else:
         tokenizer.save(str(folder / "tokenizer.json"))
+        (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     return model
 
 
