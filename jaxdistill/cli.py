@@ -5,23 +5,21 @@ import codecs
 import contextlib
 import difflib
 import errno
-import glob
 import io
 import os
 import pathlib
-import re
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any, get_args
 
-from jaxdistill import memory, versions
+from jaxdistill import devices, memory
 from jaxdistill.compile_cache import keep_compiled
 from jaxdistill.core import InputError, InUseError, Precision, TemporaryError
 from jaxdistill.files import buckets, is_remote, parts
+from jaxdistill.versions import version_text
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -40,13 +38,6 @@ INTERRUPT_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGALRM") if 
 """Ctrl-C, and the alarm that raises it again. Windows has no SIGALRM."""
 AFTER_CALLBACK_S = 0.05
 """Seconds after which an interrupt is raised again that Python has dropped."""
-LIBTPU_WITHOUT_TPU = {
-    "TPU_SKIP_MDS_QUERY": "1",
-    "TPU_WORKER_HOSTNAMES": "localhost",
-    "TPU_ACCELERATOR_TYPE": "v5litepod-8",  # any will do: `--compile_for` names the slice
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-}
-"""Environment variables without which libtpu, where it is installed, looks for a TPU, warns, and allows one process at a time."""
 BATCH_SIZE = 128
 """Default batch size of programs that run a model, in sentences of 32 tokens."""
 
@@ -60,7 +51,7 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
 
 class _PrintVersion(argparse.Action):
     def __call__(self, parser, namespace, values, option_string=None):
-        print(versions.version_text())
+        print(version_text())
         parser.exit()
 
 
@@ -194,23 +185,7 @@ def error_of_input(error: BaseException) -> InputError | None:
     if isinstance(error, OSError) and error.errno in DISK_FAULTS:
         place = f"{error.filename}: " if error.filename else ""
         return InputError(f"{place}{error.strerror}; fix that and run the same command again.")
-    return error if isinstance(error, InputError) else _error_of_devices(error)
-
-
-def _error_of_devices(error: BaseException) -> InputError | None:
-    """What JAX raises if it lacks a platform that JAX_PLATFORMS names, or another process holds the chip; else None."""
-    frames = traceback.extract_tb(error.__traceback__)
-    absent = isinstance(error, AssertionError) and bool(frames) and frames[-1].name == "backends"  # no GPU for `cuda`
-    if not absent and not str(error).startswith("Unable to initialize backend"):
-        return None
-    import jax
-
-    jax.config.update("jax_platforms", "")
-    reason = re.split(r"\.? \((?:set|you may)", " ".join(str(error).split()))[0]  # without JAX's own advice
-    return InputError(
-        f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: {reason or 'JAX finds no such device':.300}; there is {versions.devices()}."
-        " Set JAX_PLATFORMS to a platform that is free, such as cpu."
-    )
+    return error if isinstance(error, InputError) else devices.error_of_devices(error)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -392,8 +367,7 @@ def _run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> Non
     """Calls `main` and translates its exceptions."""
     try:
         with _one_interrupt():
-            if not (glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*")):  # no TPU
-                os.environ.update(LIBTPU_WITHOUT_TPU | os.environ)
+            devices.prepare_libtpu()
             keep_compiled()
             memory.keep_freed()
             _refuse_undecodable(arguments)

@@ -4,7 +4,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,13 +67,14 @@ class Scored(NamedTuple):
         return evaluation_report.write_evaluation(self.content, self.scored_pairs, path, teacher=given.teacher)
 
 
-def _replaced_digests(out: Path, page: Path | None, inputs: Mapping[str, Any]) -> dict[str, str]:
+def _replaced_digests(out: Path, option: str, inputs: Mapping[str, Any]) -> dict[str, str]:
     """Digests of the models in the results file that will be replaced; raises `InputError` unless it has the same inputs.
 
     Args:
-      page: the report to replace, if one will be written.
-      inputs: everything besides the scored models that determines the results.
+      option: `--out`, which may be a folder that also holds the report.
+      inputs: of `_inputs_of`.
     """
+    page = out.with_name(PAGE) if evaluation_report.is_folder(option) else None
     if is_special(out) or not (out.exists() or (page and page.exists())):
         return {}
     try:
@@ -149,35 +151,10 @@ def scored(given: argparse.Namespace, own: InMemory, loaded: Mapping[str, Embedd
     precision = dtype_of(given.precision).name
     others = others_of(given, postprocessing, loaded, plan.units)
     files = {unit.name: unit.digest() for unit in plan.units}
-    helpers = {
-        "state of index_model": others.index,
-        "state of reranker": others.reranker,
-        "state of teacher": others.teacher,
-    }
-    inputs = {name: value for name, value in vars(given).items() if name not in ASIDE}
-    inputs |= files | {name: model.digest() for name, model in helpers.items() if model}
-    earlier = {}
-    if out:
-        page = out.with_name(PAGE) if evaluation_report.is_folder(given.out) else None
-        earlier = _replaced_digests(out, page, inputs)
-    specs = list(dict.fromkeys([*filter(None, [given.teacher]), *given.model]))
-    evaluated, unloaded = [], {}
-    for spec in specs:
-        try:
-            with processes.agreed() as facts:
-                teacher = others.teacher if spec == given.teacher else None
-                candidate = teacher or candidate_of(spec, given, postprocessing, loaded)
-                facts[spec] = candidate.digest() if processes.count() > 1 else ""
-            asked = forms if spec in given.model else [None]
-            for one in (candidate._replace(form=form) for form in asked):
-                if one.label in earlier and one.digest() != earlier[one.label]:
-                    raise OtherResults(f"{out} has results of another state of {spec}; move it, or give another --out.")
-            evaluated += _scored_in(asked, candidate, plan.units, others, batch_size=given.batch_size)
-        except InputError as error:
-            if len(specs) == 1 or isinstance(error, OtherResults):
-                raise
-            unloaded[spec] = str(error)
-            _complain(f"failed: model {spec}: {error}")
+    inputs = _inputs_of(given, files, others)
+    earlier = _replaced_digests(out, given.out, inputs) if out else {}
+    load = partial(candidate_of, given=given, postprocessing=postprocessing, loaded=loaded)
+    evaluated, unloaded = _evaluated(given, load, forms, plan.units, others=others, earlier=earlier)
     measured = dict.fromkeys(name for row, _ in evaluated for name in row["scores"])
     content = {
         "protocol": {unit.name: unit.protocol for unit in plan.units},
@@ -203,6 +180,57 @@ def scored(given: argparse.Namespace, own: InMemory, loaded: Mapping[str, Embedd
     if out:
         write_atomic(out, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     return Scored(content, {row["model"]: pairs for row, pairs in evaluated}, out)
+
+
+def _inputs_of(given: argparse.Namespace, files: Mapping[str, str], others: Others) -> dict[str, Any]:
+    """Everything besides the scored models that determines the results: options, digests of sets, and of other models."""
+    helpers = {
+        "state of index_model": others.index,
+        "state of reranker": others.reranker,
+        "state of teacher": others.teacher,
+    }
+    chosen = {name: value for name, value in vars(given).items() if name not in ASIDE}
+    return {**chosen, **files, **{name: model.digest() for name, model in helpers.items() if model}}
+
+
+def _evaluated(
+    given: argparse.Namespace,
+    load: Callable[[str], Candidate],
+    forms: Sequence[SmallForm | None],
+    units: Sequence[Unit],
+    *,
+    others: Others,
+    earlier: Mapping[str, str],
+) -> tuple[list[tuple[dict[str, Any], ScoredPairs | None]], dict[str, str]]:
+    """The results of `score` for all models, and the reasons of those that could not be loaded.
+
+    Args:
+      earlier: of `_replaced_digests`.
+
+    Raises:
+      InputError: the only model cannot be loaded, or the results file has results of another state of a model.
+    """
+    specs = list(dict.fromkeys([*filter(None, [given.teacher]), *given.model]))
+    evaluated, unloaded = [], {}
+    for spec in specs:
+        try:
+            with processes.agreed() as facts:
+                teacher = others.teacher if spec == given.teacher else None
+                candidate = teacher or load(spec)
+                facts[spec] = candidate.digest() if processes.count() > 1 else ""
+            asked = forms if spec in given.model else [None]
+            for one in (candidate._replace(form=form) for form in asked):
+                if one.label in earlier and one.digest() != earlier[one.label]:
+                    raise OtherResults(
+                        f"{given.out} has results of another state of {spec}; move it, or give another --out."
+                    )
+            evaluated += _scored_in(asked, candidate, units, others, batch_size=given.batch_size)
+        except InputError as error:
+            if len(specs) == 1 or isinstance(error, OtherResults):
+                raise
+            unloaded[spec] = str(error)
+            _complain(f"failed: model {spec}: {error}")
+    return evaluated, unloaded
 
 
 def _scored_in(

@@ -1,11 +1,11 @@
 """benchmarks/accelerator.py: each figure of this project is measured on small sizes, and one that fails costs no other."""
 
 import json
-import os
 import subprocess
 import sys
 
 from conftest import ROOT
+from program import environment
 
 OURS = ("device", "peak", "step-live", "step-stored", "step-minilm", "queue", "attention", "parity")
 """Without PyTorch's figures and `encode`, whose compilation takes minutes here."""
@@ -13,7 +13,7 @@ OURS = ("device", "peak", "step-live", "step-stored", "step-minilm", "queue", "a
 
 def lines(*arguments, **variables):
     command = [sys.executable, ROOT / "benchmarks" / "accelerator.py", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | variables, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment() | variables, check=True)
     return {line.pop("figure"): line for line in map(json.loads, done.stdout.splitlines())}
 
 

@@ -202,7 +202,8 @@ def test_a_margin_of_dot_products_is_a_cross_encoders_margin_of_logits(model, tm
     cross, store = dataclasses.replace(cross, params=cross.params | head), store_of(path, model)
     config = Config(
         objective=dict(kind="listwise", loss=loss, similarity=similarity),
-        teacher=Labels(model="cross"), data=Data(text=str(path), cache_folder=str(tmp_path / "c")),
+        teacher=Labels(model="cross"),
+        data=Data(text=str(path), columns=tuple(zip(COLUMNS, COLUMNS, strict=True)), cache_folder=str(tmp_path / "c")),
     )  # fmt: skip
     options = dict(teachers=(), labellers=[cross], store=store, compute_dtype=jnp.float32, progress=False)
     found = Targets(config, make_objective(config), **options).rows(np.arange(store.rows))
@@ -219,7 +220,8 @@ def test_targets_of_candidates_reach_the_batch_and_a_pair_judges_the_student(mod
     path = table(tmp_path, "tsv.gz")
     np.save(tmp_path / "scores.npy", np.float32([[1, 2], [3, 4], [5, 6], [7, 8]]))
     teacher = Scores(file=str(tmp_path / "scores.npy"))
-    config = Config(objective={"kind": "listwise"}, teacher=teacher, data=Data(text=str(path)))
+    data = Data(text=str(path), columns=tuple(zip(COLUMNS, COLUMNS, strict=True)))
+    config = Config(objective={"kind": "listwise"}, teacher=teacher, data=data)
     objective, store = make_objective(config), store_of(path, model)
     options = dict(teachers=(), labellers=load_labellers(config, tmp_path), store=store, compute_dtype=jnp.float32)
     found = Targets(config, objective, **options, progress=False)

@@ -57,7 +57,7 @@ def test_documents_and_negatives_are_ranked_by_the_checkpoints_similarity(dot, t
     vectors = model.encode(list(ROWS))
     np.testing.assert_allclose(model.similarity(vectors, vectors), theirs.similarity(vectors, vectors), atol=1e-6)
     for similarity, ndcg in (("dot", 1.0), ("cosine", second)):
-        sources = {"data_folder": None, "graded": None, "agreement_task": None, "retrieval": [retrieval_set(*SET)]}
+        sources = {"named": {}, "graded": None, "agreement_task": None, "retrieval": [retrieval_set(*SET)]}
         (task,) = dev_metric.available_tasks(**sources, similarity=similarity).values()
         assert list(task(model.encode).values()) == [ndcg]
 
@@ -67,7 +67,7 @@ def test_an_unchanged_model_hands_its_similarity_on_and_unit_vectors_have_the_co
     assert json.loads((again / "config_sentence_transformers.json").read_text())["similarity_fn_name"] == "dot"
     assert load_model(str(again)).digest() == load_model(dot).digest()
     modules = json.loads((again / "modules.json").read_text())
-    modules.append({"name": "1", "path": "1_Normalize", "type": "sentence_transformers.models.Normalize"})
+    modules.append({"kind": "1", "path": "1_Normalize", "type": "sentence_transformers.models.Normalize"})
     (again / "modules.json").write_text(json.dumps(modules))
     normalized = load_model(str(again))
     assert normalized.definition.similarity == normalized.as_pooled().definition.similarity == "cosine"
@@ -76,13 +76,13 @@ def test_an_unchanged_model_hands_its_similarity_on_and_unit_vectors_have_the_co
 @pytest.mark.parametrize(
     ("objective", "student", "similarity"),
     [
-        ({"name": "embedding"}, {}, "cosine"),
-        ({"name": "congen"}, {}, "cosine"),
-        ({"name": "embedding", "normalize": False}, {}, "dot"),
-        ({"name": "embedding", "normalize": False}, {"vectors": "binary"}, "cosine"),
-        ({"name": "simtde"}, {}, "dot"),
-        ({"name": "simtde", "sentence_loss": "cosine_mse"}, {}, "cosine"),
-        ({"name": "listwise", "similarity": "dot"}, {}, "dot"),
+        ({"kind": "embedding"}, {}, "cosine"),
+        ({"kind": "congen"}, {}, "cosine"),
+        ({"kind": "embedding", "normalize": False}, {}, "dot"),
+        ({"kind": "embedding", "normalize": False}, {"vectors": "binary"}, "cosine"),
+        ({"kind": "simtde"}, {}, "dot"),
+        ({"kind": "simtde", "sentence_loss": "cosine_mse"}, {}, "cosine"),
+        ({"kind": "listwise", "similarity": "dot"}, {}, "dot"),
     ],
 )
 def test_a_student_is_compared_as_in_its_training(tmp_path, caplog, objective, student, similarity):

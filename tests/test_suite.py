@@ -270,6 +270,7 @@ def test_an_index_of_the_model_itself_gives_the_same_scores_and_one_of_another_w
     for rank in (1, 5, 10):
         assert scores[f"entity/de recall@{rank}"] == scores[f"asymmetric entity/de recall@{rank}"]
     save(tiny_model(tmp_path / "tokenizer", head=8), tmp_path / "narrow")
+    options[-1] = f"--out={tmp_path / 'narrow.json'}"
     _, errors = run([*options, f"--index_model={tmp_path / 'narrow'}"], capsys, status=2)
     assert any("the queries have 16 numbers and the index 8" in line for line in errors)
 
@@ -306,6 +307,7 @@ def test_a_folder_has_a_report_that_compares_an_export_with_the_teacher_of_its_r
     (score, _) = (
         row["scores"]["sts-b-dev"] for row in json.loads((tmp_path / "report/results.json").read_text())["models"]
     )
+    (tmp_path / "report").rename(tmp_path / "of_both")
     out, _ = run([f"--model={workdir / 'export'}", *options], capsys)
     page = (tmp_path / "report" / "index.html").read_text()
     assert f"<small>{score / 0.5:.1%}</small>" in page and ">tiny (by its student" in page

@@ -27,7 +27,7 @@ from jaxdistill.core import ROLES, InputError, Params, errors_of
 from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling, identity
 from jaxdistill.encoders.families import family
 from jaxdistill.encoders.hugging_face import QUANTISED, refuse, tensor_names
-from jaxdistill.encoders.pair_head import classifier_labels, cross_definition, head_names
+from jaxdistill.encoders.pair_head import cross_definition, head_names
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.encoders.settings import read_settings, setting
 from jaxdistill.files import parts, reading
@@ -280,15 +280,7 @@ def read_architecture(folder: Path) -> Architecture:
 
 def labels_of(spec: str) -> int:
     """Number of labels of the classification head of the checkpoint `spec`: 1 for a cross-encoder, 0 without a head."""
-    return _labels(read_modules(locate(spec)))
-
-
-def _labels(modules: Modules) -> int:
-    """Like `labels_of`; a checkpoint with a pooling module is a sentence encoder, as in sentence-transformers."""
-    if modules.pooling is not None:
-        return 0
-    file = modules.transformer / "config.json"
-    return classifier_labels(read_settings(file), file)
+    return read_modules(locate(spec)).labels
 
 
 def _with_positions(architecture: Architecture, stated: int, folder: Path) -> Architecture:
@@ -305,7 +297,7 @@ def _with_positions(architecture: Architecture, stated: int, folder: Path) -> Ar
 
 def _is_cross_encoder(modules: Modules, pooling: str, folder: Path) -> bool:
     """Whether to read the checkpoint as a cross-encoder; never if the caller or the checkpoint states a pooling."""
-    labels = _labels(modules)
+    labels = modules.labels
     if labels > 1 and not pooling:
         raise InputError(
             f"{folder} is a classifier with {labels} labels; a cross-encoder has one. To read its body as a sentence "
@@ -316,7 +308,7 @@ def _is_cross_encoder(modules: Modules, pooling: str, folder: Path) -> bool:
 
 def _log_pooling(folder: Path, modules: Modules, pooling: str, option: str) -> None:
     """Logs a warning if the option's pooling replaces the checkpoint's own pooling or head."""
-    labels = 0 if modules.static or not pooling else _labels(modules)
+    labels = 0 if modules.static or not pooling else modules.labels
     own = f"head of {labels} label(s)" if labels else modules.pooling
     if pooling and own not in (None, Pooling.parse(pooling)):
         logger.warning("%s: %s=%s instead of the checkpoint's own %s", folder, option, pooling, own)

@@ -12,6 +12,7 @@ from jaxdistill.checkpoints import static
 from jaxdistill.checkpoints.weights import read_checkpoint
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import LAYER_CHOICES, MEANS, SHORTEST, Dense, Pooling, SentenceNorm
+from jaxdistill.encoders.pair_head import classifier_labels
 from jaxdistill.encoders.settings import read_settings, refuse_others, setting
 from jaxdistill.files import reading
 
@@ -111,6 +112,12 @@ class Modules:
     def layers(self) -> tuple[Dense | SentenceNorm, ...]:
         """The layers on the pooled sentence."""
         return tuple(layer for layer, _ in self.dense)
+
+    @property
+    def labels(self) -> int:
+        """Number of labels of the classification head; 0 without one, or with a pooling, as in sentence-transformers."""
+        file = self.transformer / "config.json"
+        return classifier_labels(read_settings(file), file) if self.pooling is None else 0
 
 
 def read_modules(folder: Path) -> Modules:

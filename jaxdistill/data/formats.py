@@ -4,13 +4,14 @@ import csv
 import io
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxdistill.core import InputError
+from jaxdistill.data.structs import cells_of, field_names, with_fields
 from jaxdistill.files import parts, reading
 
 SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl", ".parquet")
@@ -180,7 +181,7 @@ def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: 
     Args:
       advice: ends the error about a missing column; a template for our name. Empty: how options name it.
     """
-    found = Found([], [])
+    selected = Found([], [])
     for name, source in columns.items():
         chosen = next((choice for choice in _choices(source) if {*choice} <= {*available}), ())
         if not chosen and name == "text" and len(available) == 1:
@@ -192,27 +193,9 @@ def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: 
             )
         if twice := [column for column in chosen if list(available).count(column) > 1]:
             raise InputError(f"{place} has the column {twice[0]!r} twice; rename one of them.")
-        found.names.extend(chosen)
-        found.counts.append(len(chosen))
-    return found
-
-
-def with_fields(row: Mapping[Any, Any]) -> dict[Any, Any]:
-    """The row, with the fields of structs as `translation.en` and so on; a column of that name itself comes first."""
-    structs = [(name, with_fields(cell)) for name, cell in row.items() if isinstance(cell, Mapping)]
-    return {**{f"{name}.{field}": value for name, cells in structs for field, value in cells.items()}, **row}
-
-
-def cells_of(name: Any, own: Collection[Any], column: Callable[[Any], Iterable[Any]]) -> Iterable[Any]:
-    """The cells of a table's column, or of a field of a struct; None where the struct is missing.
-
-    Args:
-      own: the table's columns; `column` maps one to its cells.
-    """
-    if name in own:
-        return column(name)
-    struct = max((one for one in own if name.startswith(f"{one}.")), key=len)
-    return (with_fields({struct: cell}).get(name) for cell in column(struct))
+        selected.names.extend(chosen)
+        selected.counts.append(len(chosen))
+    return selected
 
 
 def _how_to_name(columns: Mapping[str, str], name: str, place: str) -> str:
@@ -311,8 +294,8 @@ def _cells(path: Path, table: Iterator[tuple[int, list[str]]], columns: Mapping[
     _, header = next(table, (0, None))
     if header is None:
         return
-    found = chosen_columns(header, columns, f"{path}:1 (header)")
-    names = found.names
+    selected = chosen_columns(header, columns, f"{path}:1 (header)")
+    names = selected.names
     if len(header) == 1 and names[0] not in requested_names(columns) and not NAME.fullmatch(header[0]):
         raise InputError(
             f"{path}:1 is the header of the table, but {header[0]!r:.60} does not look like the name of a column; check the "
@@ -329,7 +312,7 @@ def _cells(path: Path, table: Iterator[tuple[int, list[str]]], columns: Mapping[
             raise InputError(
                 f"{path}:{line} has {len(cells)} fields, but the header has {len(header)}; correct or remove the row."
             )
-        yield found.row(cells[place] if place < len(cells) else "" for place in places)
+        yield selected.row(cells[place] if place < len(cells) else "" for place in places)
 
 
 def _jsonl(path: Path, lines: Lines, columns: Mapping[str, str], *, cell: Cell) -> Iterator[tuple[str, ...]]:
@@ -343,13 +326,13 @@ def _jsonl(path: Path, lines: Lines, columns: Mapping[str, str], *, cell: Cell) 
         if not isinstance(row, dict):
             raise InputError(f'{place} is {type(row).__name__}, not an object such as {{"text": "..."}}.')
         row = with_fields(row)
-        found = chosen_columns(list(row), columns, place)
-        allowed = allowed or requested_names(columns).union(found.names)
-        if not allowed.issuperset(found.names):
+        selected = chosen_columns(list(row), columns, place)
+        allowed = allowed or requested_names(columns).union(selected.names)
+        if not allowed.issuperset(selected.names):
             raise MissingColumn(
-                f"{place} has no column {columns['text']!r}, unlike the first row; it has {found.names[0]!r}."
+                f"{place} has no column {columns['text']!r}, unlike the first row; it has {selected.names[0]!r}."
             )
-        yield found.row(cell(row[name], place, name) for name in found.names)
+        yield selected.row(cell(row[name], place, name) for name in selected.names)
 
 
 def _parquet(
@@ -360,19 +343,19 @@ def _parquet(
     whole, number = _unpacked(path, file) if path.suffix.lower() in reading.PACKED else file, 0
     with reading.foreign_errors(f"{path} is not a complete Parquet file"):
         schema = parquet.read_schema(whole)
-        fields = [name for name in _field_names(schema) if name not in schema.names]
-        found = chosen_columns([*schema.names, *fields], columns, str(path))
-        wanted = list(dict.fromkeys(found.names))
+        fields = [name for name in field_names(schema) if name not in schema.names]
+        selected = chosen_columns([*schema.names, *fields], columns, str(path))
+        wanted = list(dict.fromkeys(selected.names))
         # Dictionary-encoded columns stay encoded: decoded, 4,096 rows of one long text would take 4,096 times its memory.
         plain = [name for name in wanted if name in schema.names and not schema.field(name).type.num_fields]
         table = parquet.ParquetFile(whole, read_dictionary=plain)
         for batch in table.iter_batches(_rows_at_a_time(table), columns=wanted):
             own = {name: _column(batch.column(name)) for name in batch.schema.names}
-            for values in zip(*(cells_of(name, own, own.__getitem__) for name in found.names), strict=True):
+            for values in zip(*(cells_of(name, own, own.__getitem__) for name in selected.names), strict=True):
                 number += 1
                 place = f"{path} row {number}"
-                cells_of_row = zip(values, found.names, strict=True)
-                yield found.row(cell(value, place, name, line_bytes) for value, name in cells_of_row)
+                cells_of_row = zip(values, selected.names, strict=True)
+                yield selected.row(cell(value, place, name, line_bytes) for value, name in cells_of_row)
 
 
 def _unpacked(path: Path, file: reading.Readable) -> io.BytesIO:
@@ -388,14 +371,6 @@ def _rows_at_a_time(table: Any) -> int:
     groups = [table.metadata.row_group(place) for place in range(table.metadata.num_row_groups)]
     row_bytes = max((group.total_byte_size / max(group.num_rows, 1) for group in groups), default=0)
     return max(1, min(PARQUET_ROWS, int(PARQUET_BYTES / max(row_bytes, 1))))
-
-
-def _field_names(fields: Iterable[Any]) -> list[str]:
-    """Names of the columns of a schema, structs replaced by their fields."""
-    of_structs = (
-        (each.name, _field_names(each.type) if str(each.type).startswith("struct<") else []) for each in fields
-    )
-    return [f"{name}.{inner}" if inner else name for name, inners in of_structs for inner in inners or [""]]
 
 
 def _column(column: Any) -> list[Any]:

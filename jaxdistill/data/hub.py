@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxdistill.core import InputError, error_line
-from jaxdistill.data import formats
+from jaxdistill.data import formats, structs
 
 HF, TFDS = "hf:", "tfds:"
 HF_ROWS = 256
@@ -33,11 +33,13 @@ def rows(spec: str, columns: Mapping[str, str], line_bytes: int, *, cell: format
         read = [one for one in available if any(f"{name}.".startswith(f"{one}.") for name in asked)] or available
         batches = table.select_columns(read).iter(HF_ROWS)
         table = ({name: batch[name][row] for name in read} for batch in batches for row in range(len(batch[read[0]])))
-    found, count = None, 0
-    for count, row in enumerate(map(formats.with_fields, table), start=1):
+    selected, count = None, 0
+    for count, row in enumerate(map(structs.with_fields, table), start=1):
         place = f"{spec} row {count}"
-        found = found or formats.chosen_columns(list(dict.fromkeys([*available, *row])), wanted, spec)
-        yield found.row(cell(_decoded(row.get(name), name, place), place, name, line_bytes) for name in found.names)
+        selected = selected or formats.chosen_columns(list(dict.fromkeys([*available, *row])), wanted, spec)
+        yield selected.row(
+            cell(_decoded(row.get(name), name, place), place, name, line_bytes) for name in selected.names
+        )
     if not count:
         raise InputError(f"{spec} is empty: it has no rows of text.")
 

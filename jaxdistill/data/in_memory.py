@@ -14,8 +14,9 @@ from typing import Any, cast
 
 from jaxdistill.calls import OWN_FILES
 from jaxdistill.core import InputError
-from jaxdistill.data.formats import SUFFIXES, cells_of, checked_text, chosen_columns, with_fields
+from jaxdistill.data.formats import SUFFIXES, checked_text, chosen_columns
 from jaxdistill.data.sources import TEXT
+from jaxdistill.data.structs import cells_of, with_fields
 from jaxdistill.files import UNFINISHED_SUFFIX, reading, writing
 from jaxdistill.paths import cache_folder, other_cache
 
@@ -135,12 +136,12 @@ class _Rows:
 
     def _chosen(self, available: Sequence[Any], place: str) -> list[str]:
         """The columns to write: those asked for, or the only one."""
-        found = chosen_columns(
+        selected = chosen_columns(
             available, self.columns or {TEXT: TEXT}, place, advice="Name the column: columns={{{!r}: NAME}}."
         )
         if lacking := [name for name in self.numbers if name not in available]:
             raise InputError(f"{place} has no column {lacking[0]!r}; it has {', '.join(map(repr, available))}.")
-        return list(dict.fromkeys([*found.names, *self.numbers]))
+        return list(dict.fromkeys([*selected.names, *self.numbers]))
 
     def _by_place(self, cells: list[Any], place: str) -> list[str]:
         """Column names for the values of a tuple, or for a single string."""

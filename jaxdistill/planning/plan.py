@@ -19,11 +19,12 @@ from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
 from jaxdistill.bars import duration
-from jaxdistill.cli import LIBTPU_WITHOUT_TPU, did_you_mean
+from jaxdistill.cli import did_you_mean
 from jaxdistill.cluster.chips import CHIPS, Chip
 from jaxdistill.cluster.mesh import make_mesh
 from jaxdistill.config import Config, RunOptions
 from jaxdistill.core import Batch, InputError, Tokens, TrainState
+from jaxdistill.devices import LIBTPU_WITHOUT_TPU
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.files import parts
 from jaxdistill.planning.compiled import Collective, Memory, accessed_bytes, collectives_of, estimated_cycles, memory_of

@@ -3,8 +3,9 @@
 import dataclasses
 import importlib.util
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,6 +21,7 @@ from jaxdistill.config.ranges import LARGEST_INT32
 from jaxdistill.core import InputError, Objective, platform
 from jaxdistill.data import batches, sources
 from jaxdistill.data.sources import TEXT
+from jaxdistill.data.tokenize import TokenStore
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.evals import dev_metric
 from jaxdistill.files import parts
@@ -88,31 +90,18 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     mesh, groups, objective = checked_setup(config, absent)
     objective, labellers, teachers, student, dev_sets = prepared(config, workdir, objective, named=absent is None)
     dtype, computed = dtype_of(config.run.precision), absent is None
-    teacher = teachers[0] if len(teachers) == 1 else None
     length = training_length(config, student, teachers, workdir)
     student = config.student.with_length(student, length)
     store = student_text(config, objective, student, length, progress=progress)
     objective = sized_to_text(objective, store.rows)
     held_out = held_out_rows(config.evals, store.rows)
-    own_groups = meshes.own_groups(mesh, groups) if computed else np.arange(groups)
-    batches_with = partial(
-        batches.Batches,
-        batches.Viewed(store, objective.student_views),
-        batch_size=config.data.batch_size,
-        seed=config.run.seed,
-        weights=config.data.weights,
-        groups=batches.Groups(groups, own_groups),
-        reserve_rows=reserved_rows(store.rows, objective.reserve_rows, held_out),
-        shaping=batches.Shaping(most=config.data.pack_shapes, divided=platform(mesh) == "cpu"),
-    )
-    noted = processes.gathered(read_note(workdir / INPUTS).get(STEPS, UNTIMED))[0] if config.run.minutes else 0
-    steps = step_count(config, batches_with().steps_per_epoch, timed=int(noted))
+    batches_with = batches_of(config, objective, store, mesh, groups=groups, held_out=held_out, computed=computed)
+    steps = step_count(config, batches_with().steps_per_epoch, timed=timed_steps(config, workdir))
     if computed:
         check_dev(config, dev_sets, teachers, objective, held_out=held_out)
+    teacher = teachers[0] if len(teachers) == 1 else None
     live_teacher = teacher if objective.teacher_views and config.teacher.is_live else None
-    step_of = partial(
-        make_step, config, objective, teacher=teacher, mesh=mesh, live=live_teacher is not None, steps=steps
-    )
+    step_of = partial(make_step, config, objective, teacher=teacher, mesh=mesh, live=bool(live_teacher), steps=steps)
     layout, train_step = step_of(student)
     # By now, all is checked that can be known before a model reads the text.
     if computed and config.student.computes:
@@ -130,11 +119,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     if computed:
         agreement = dev_agreement(config, targets, dev_sets, held_out)
         dev = make_dev(config, dev_sets, agreement, similarity=student.definition.similarity)
-    frozen = {}
-    if live_teacher is not None:
-        placed = frozen_shardings(live_teacher, mesh, config.run.sharding)
-        params = live_teacher.params
-        frozen = meshes.place_frozen(params, placed, dtype) if computed else meshes.frozen_shapes(params, dtype)
+    frozen = frozen_teacher(config, live_teacher, mesh, dtype, computed=computed)
     return Run(
         config=config,
         workdir=workdir,
@@ -154,6 +139,48 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
             schedule=optim.make_schedule(config.optimizer, steps),
         ),
     )
+
+
+def batches_of(
+    config: Config,
+    objective: Objective,
+    store: TokenStore,
+    mesh: Mesh,
+    *,
+    groups: int,
+    held_out: int,
+    computed: bool,
+) -> Callable[..., batches.Batches]:
+    """Makes the run's batches from the teacher's tokens or its stored vectors, or from neither."""
+    local = meshes.own_groups(mesh, groups) if computed else np.arange(groups)
+    return partial(
+        batches.Batches,
+        batches.Viewed(store, objective.student_views),
+        batch_size=config.data.batch_size,
+        seed=config.run.seed,
+        weights=config.data.weights,
+        groups=batches.Groups(groups, local),
+        reserve_rows=reserved_rows(store.rows, objective.reserve_rows, held_out),
+        shaping=batches.Shaping(most=config.data.pack_shapes, divided=platform(mesh) == "cpu"),
+    )
+
+
+def timed_steps(config: Config, workdir: pathlib.Path) -> int:
+    """The steps that an earlier start measured for `run.minutes`; `UNTIMED` before that, 0 without `run.minutes`."""
+    if not config.run.minutes:
+        return 0
+    return int(processes.gathered(read_note(workdir / INPUTS).get(STEPS, UNTIMED))[0])
+
+
+def frozen_teacher(
+    config: Config, teacher: SentenceModel | None, mesh: Mesh, dtype: np.dtype, *, computed: bool
+) -> Mapping[str, Any]:
+    """The parameters of the teacher in the step, on its devices or as shapes; none if the step runs no teacher."""
+    if teacher is None:
+        return {}
+    if not computed:
+        return meshes.frozen_shapes(teacher.params, dtype)
+    return meshes.place_frozen(teacher.params, frozen_shardings(teacher, mesh, config.run.sharding), dtype)
 
 
 def reserved_rows(rows: int, seeds: int, held_out: int) -> int:
@@ -268,7 +295,7 @@ def with_steps(run: Run, steps: int) -> Run:
     program, models, config = run.program, run.models, run.config
     live = bool(program.teacher_params)
     layout, train_step = make_step(
-        config, run.objective, models.student, models.teacher, program.mesh, live=live, steps=steps
+        config, run.objective, models.student, teacher=models.teacher, mesh=program.mesh, live=live, steps=steps
     )
     schedule = optim.make_schedule(config.optimizer, step_count(config, 0, timed=steps))
     program = dataclasses.replace(program, train_step=train_step, steps=steps, schedule=schedule)
