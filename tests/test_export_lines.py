@@ -9,16 +9,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_exports import needs, unchecked_shapes  # noqa: F401 - a fixture
+from test_onnx import unchecked_shapes  # noqa: F401 - a fixture
 from test_runtimes import node  # noqa: F401 - a fixture
 
+from jaxdistill.checkpoints import onnx
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
-from jaxdistill.exports import onnx
-from jaxdistill.exports.measuring import MeasuredForm
 from jaxdistill.inference import Embedder
-from jaxdistill.reporting.model_card import Facts, Prompts
-from jaxdistill.training.export import card_of
+from jaxdistill.reporting.model_card import Facts, Prompts, model_card
 
 import encoder_cases as cases
 from conftest import ROOT
@@ -38,16 +36,12 @@ def lines_with(name: str, page: str) -> str:
 
 def in_onnx(model, folder):
     """Writes an export with ONNX; returns the model that it holds, and its card."""
-    needs("onnx")
     save(model, folder)
     (folder / "onnx").mkdir()
     onnx.trace(model, folder, folder / "onnx" / "model.onnx")
-    row = MeasuredForm(
-        name="onnx/model.onnx", size_bytes=1, difference=0.0, cosine=None, agreement=1.0, sts=None, rates=(1.0, 1.0)
-    )
     roles = {"query": {"student": model.prompts["query"]}} if "document" in model.prompts else {}
     facts = Facts(name="l3", prompts=Prompts(role_prompts=roles))
-    return load_model(str(folder)), card_of(model, facts, spec=FOLDER, forms=[row])
+    return load_model(str(folder)), model_card(model, facts, spec=FOLDER, forms=[{"form": "onnx/model.onnx"}])
 
 
 def model_of(kind, folder):

@@ -1,7 +1,10 @@
 """ONNX files of an export: the model's vectors of every family, in float32 and with 8-bit weights."""
 
+import dataclasses
+import itertools
 import json
 
+import jax
 import jaxtyping
 import numpy as np
 import pytest
@@ -11,10 +14,14 @@ from test_static import table_model
 from jaxdistill import export as export_command
 from jaxdistill import main as train_command
 from jaxdistill.checkpoints import onnx
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import load_model
+from jaxdistill.checkpoints.folder import check_exportable, save
+from jaxdistill.checkpoints.model import load_model, read_architecture
 from jaxdistill.core import InputError
+from jaxdistill.encoders import families
+from jaxdistill.encoders.architecture import ACTIVATIONS, COMBINATIONS, LAYER_CHOICES, TOKEN_POOLINGS, SentenceNorm
+from jaxdistill.evals.similarity import unit_rows
 from jaxdistill.inference import Embedder
+from jaxdistill.surgery import resizing
 from jaxdistill.training import export as export_module
 from jaxdistill.training.export import export
 
@@ -50,13 +57,68 @@ def in_float(model, folder, texts=TEXTS):
     return onnx.encoder(model, file)(texts)
 
 
-@pytest.mark.parametrize("family", cases.CONFIGS)
-def test_every_family_gives_the_same_vectors(tmp_path, family):
-    layers = 2 if family in SEVERAL_LAYERS else 1
-    cases.write_encoder(tmp_path / "in", family, num_hidden_layers=layers, **SEVERAL_LAYERS.get(family, {}))
-    model = load_model(str(tmp_path / "in"), pooling="mean")
-    save(model, tmp_path / "out")
-    np.testing.assert_allclose(in_float(model, tmp_path / "out"), Embedder(model).encode(TEXTS), rtol=0, atol=2e-5)
+def write_family(folder, family, *, layers=1):
+    """A small encoder of the family, with at least so many layers."""
+    layers = max(layers, 2 if family in SEVERAL_LAYERS else 1)
+    cases.write_encoder(folder, family, num_hidden_layers=layers, **SEVERAL_LAYERS.get(family, {}))
+
+
+POOLINGS = [*TOKEN_POOLINGS, *(f"mean:{layers}" for layers in LAYER_CHOICES if layers != "last")]
+POOLINGS += [f"mean:last2:{combination}" for combination in COMBINATIONS if combination != "mean"]
+HEADS = ["", "norm", *ACTIVATIONS]
+ROWS = [
+    (family, POOLINGS[row % len(POOLINGS)], HEADS[row % len(HEADS)], row // len(HEADS) % 2 == 0)
+    for row, family in zip(range(max(map(len, (cases.CONFIGS, POOLINGS, HEADS)))), itertools.cycle(cases.CONFIGS))
+]
+"""Every family, pooling, head and norm, each with several of the others."""
+
+
+def with_head(model, head):
+    if head != "norm":
+        return resizing.add_head(model, 24, key=jax.random.key(0), activation=head) if head else model
+    width = model.definition.embedding_width
+    scale = {f"dense/0/{part}": np.linspace(0.5, 1.5, width, dtype=np.float32) for part in ("scale", "bias")}
+    definition = dataclasses.replace(model.definition, dense=(SentenceNorm(width=width),))
+    return dataclasses.replace(model, definition=definition, params=model.params | scale)
+
+
+def refusal(architecture, pooling, head):
+    """Words of the line for what no export holds."""
+    if pooling == "pooler" and "pooler" not in families.family(architecture.family).NAMES:
+        return "pooling pooler needs a pooler"
+    if pooling == "mean:second_to_last" and architecture.norm_place != "post":
+        return "pooling mean:second_to_last cannot be exported: .* has a norm after its last layer"
+    if head == "gelu_tanh":
+        return "dense activation 'gelu_tanh' cannot be exported"
+    return f"onnx cannot hold this model: .* none for pooling {pooling}" if pooling in POOLINGS[-2:] else ""
+
+
+@pytest.mark.parametrize(("family", "pooling", "head", "normalize"), ROWS)
+def test_every_family_pooling_head_and_norm_is_in_onnx_or_refused(tmp_path, family, pooling, head, normalize):
+    write_family(tmp_path / "in", family, layers=3 if ":" in pooling else 1)
+
+    def written(pooling):
+        model = with_head(load_model(str(tmp_path / "in"), pooling=pooling), head)
+        model = dataclasses.replace(model, definition=dataclasses.replace(model.definition, normalize=normalize))
+        check_exportable(model.definition)
+        onnx.check(model)
+        save(model, tmp_path / "out")
+        return model, onnx.write(model, tmp_path / "out")
+
+    if words := refusal(read_architecture(tmp_path / "in"), pooling, head):
+        with pytest.raises(InputError, match=words):
+            written(pooling)
+        return
+    model, (exact, rounded) = written(pooling)
+    expected = Embedder(model).encode(TEXTS)
+    np.testing.assert_allclose(onnx.encoder(model, exact)(TEXTS), expected, rtol=0, atol=2e-5)
+    vectors = onnx.encoder(model, rounded)(TEXTS)
+    cosines = np.sum(unit_rows(vectors) * unit_rows(expected), axis=1)
+    assert cosines.min() > 0.9
+
+
+def test_the_rows_have_every_family():
+    assert {*families.known()} - {name.partition(":")[0] for name in cases.CONFIGS} == {"new"}  # read like gte
 
 
 def test_a_cross_encoder_gives_the_same_logits(tmp_path):

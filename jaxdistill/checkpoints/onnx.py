@@ -41,7 +41,8 @@ def check(model: SentenceModel | None = None) -> None:
     """Raises `InputError` if a package is missing, or if ONNX cannot hold `model`."""
     for package in NEEDS:
         if importlib.util.find_spec(package) is None:
-            raise InputError(f"--to=onnx needs the package {package}; run: pip install 'jaxdistill[onnx]'")
+            first = "install PyTorch's CPU build first, see pytorch.org, then " if package == "torch" else ""
+            raise InputError(f"--to=onnx needs the package {package}; {first}run: pip install 'jaxdistill[onnx]'")
     if model is None:
         return
     pooling, size = model.definition.pooling, 4 * model.parameter_count
@@ -86,7 +87,8 @@ def encoder(model: SentenceModel, file: Path) -> Encode:
             # A table has no token for an empty text.
             ids, types = one.ids or [model.definition.architecture.pad_id], one.type_ids or [0]
             values = {"input_ids": ids, "attention_mask": [int(bool(one.ids))] * len(ids), "token_type_ids": types}
-            rows.append(session.run(_outputs(model)[-1:], {name: np.array([values[name]]) for name in names})[0][0])
+            row, *_ = session.run(_outputs(model)[-1:], {name: np.array([values[name]]) for name in names})
+            rows.append(np.asarray(row)[0])
         return np.stack(rows)
 
     return encode
@@ -120,6 +122,7 @@ def trace(model: SentenceModel, folder: Path, file: Path) -> None:
             dynamo=True,
             verbose=False,
         )
+    assert program is not None  # `dynamo=True` returns the program
     graph = program.model_proto
     del graph.graph.value_info[:]  # shapes of weights that were transposed later would be wrong
     onnx.save(graph, file)
