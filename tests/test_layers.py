@@ -10,7 +10,7 @@ LAYERS = (
     ("__init__", "bars", "core", "memory", "versions"),
     ("files",),
     ("ops", "assets", "paths"),
-    ("compile_cache", "configs"),
+    ("compile_cache", "configs", "devices"),
     ("cli",),
     ("calls", "cluster", "config"),
     ("data", "encoders"),
