@@ -66,7 +66,7 @@ def translated(batch: Sequence[str], models) -> list[str]:
     """Translates with each model in turn: there and back."""
     for model, tokenizer in models:
         encoded = tokenizer(batch, padding=True, truncation=True, max_length=MAX_TOKENS, return_tensors="pt")
-        batch = tokenizer.batch_decode(model.generate(**encoded), skip_special_tokens=True)
+        batch = tokenizer.batch_decode(model.generate(**encoded, max_new_tokens=MAX_TOKENS), skip_special_tokens=True)
     return list(batch)
 
 
