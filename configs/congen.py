@@ -3,7 +3,7 @@
     python -m jaxdistill.main --config=configs/congen.py:PRESET --workdir=runs/NAME
 
 quickstart   the default: 3 layers of all-MiniLM-L6-v2 on text that comes with the project, offline, in
-             a minute or two
+             a minute or two. Like minilm-l3, it has the control term alone (alpha 1), which the paper calls SEED
 tiny         a one-minute smoke test from text to export; says nothing about quality
 minilm-l3    3 layers of all-MiniLM-L6-v2 (17M parameters) on your text: --config.data.text=PATH_OR_GLOB
 paper:STUDENT   the rows of the paper's Tables 1 and 7; teacher unsup-SimCSE-RoBERTa-large from the hub; `paper` alone
