@@ -24,7 +24,6 @@ LAYERS = (
     ("candidates", "planning"),
     ("scoring",),
     ("encode", "evaluate", "export", "main"),
-    ("grid",),
     ("mine", "search", "sweep"),
     ("__main__",),
 )
