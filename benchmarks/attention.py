@@ -23,8 +23,7 @@ from jaxdistill.core import Tokens
 from jaxdistill.encoders import fused
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.attention import Attention, reach_of
-from jaxdistill.planning.compiled import accessed_bytes, memory_of
-from jaxdistill.planning.plan import slice_named
+from jaxdistill.training.plan import accessed_bytes, memory_of, slice_named
 
 SLOTS = 16384
 BERT_BASE = Architecture(

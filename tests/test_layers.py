@@ -21,7 +21,7 @@ LAYERS = (
     ("teachers",),
     ("students",),
     ("training",),
-    ("candidates", "planning"),
+    ("candidates",),
     ("scoring",),
     ("encode", "evaluate", "export", "main"),
     ("mine", "search", "sweep"),
