@@ -37,12 +37,12 @@ from jaxdistill.main import parse_flags
 from jaxdistill.options.config_file import first_line, load_config_module, shipped_configs
 from jaxdistill.reporting.tables import as_text, hundredfold
 from jaxdistill.training.stages import is_finished
-from jaxdistill.workdir.folder import RESULTS, drop_checkpoints, read_note, stage_folder
+from jaxdistill.workdir.folder import INPUTS, RESULTS, TEXT_FILES, drop_checkpoints, read_note, stage_folder
 from jaxdistill.workdir.lock import locked
 
 Row = dict[str, Any]
 """A point: its folder `point`, swept `options`, `seed`, `stages`, `arguments` of `jaxdistill.main`, exit `status`, a line on its
-`failure`, and in [-1, 1] the best `score` by `metric` and the `sts_average`."""
+`failure`, digest of its `text`, and in [-1, 1] the best `score` by `metric` and the `sts_average`."""
 SCORES = ("score", "sts_average")
 POINT_FAILED = 1
 
@@ -92,6 +92,12 @@ def sweep_options(
                 row["failure"] = f"failed with status {row['status']}: {line}"
             print(row["failure"] or hundred(row["score"]) + " (done before)" * bool(done))
             write_csv(rows, folder / "sweep.csv")
+    texts = {(row["stages"][-1].data.text, row["text"]) for row in rows if row["text"]}
+    if len(texts) > len(dict(texts)):
+        raise InputError(
+            "the files of data.text have changed between points, whose scores are not comparable; remove the folders of the points "
+            "that were trained before, or give another --workdir."
+        )
     print(f"{as_text(table(rows), width=160)}\ntable: {folder / 'sweep.csv'}")
     return rows
 
@@ -183,7 +189,7 @@ def plan(
         name = re.sub(r"[^A-Za-z0-9_.=,+-]", "-", plain)[:150]
         name += "" if name == plain else f"-{hashlib.sha256(plain.encode()).hexdigest()[:8]}"
         row = {"point": name, "options": own, "seed": seed, "stages": stages, "arguments": arguments}
-        points[name] = row | {"status": None, "failure": "", "metric": None, **dict.fromkeys(SCORES)}
+        points[name] = row | {"status": None, "failure": "", "text": None, "metric": None, **dict.fromkeys(SCORES)}
     names = dict.fromkeys(name for row in points.values() for name in row["options"])
     for row in points.values():
         row["options"] = {name: row["options"].get(name, "-") for name in names}
@@ -217,7 +223,8 @@ def finished(row: Row, folder: pathlib.Path) -> Row | None:
         drop_checkpoints(each)
     results = read_note(workdirs[-1] / RESULTS)
     metric, scores = results["best_metric"], results["scores"]["student after"]
-    return {"metric": metric, "score": scores.get(metric), "sts_average": scores.get("average")}
+    text = read_note(workdirs[-1] / INPUTS).get(TEXT_FILES)
+    return {"metric": metric, "score": scores.get(metric), "sts_average": scores.get("average"), "text": text}
 
 
 def write_csv(rows: Sequence[Row], path: pathlib.Path) -> None:

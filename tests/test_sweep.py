@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import io
+import json
 import re
 import signal
 import subprocess
@@ -181,6 +182,16 @@ def test_a_finished_sweep_trains_nothing_again(finished, capsys, monkeypatch):
     sweep.main(arguments(folder, "--config.objective.alpha=0.25,0.75"))
     assert capsys.readouterr().out.count("(done before)") == 2
     assert (folder / "sweep" / "sweep.csv").read_text() == before
+
+
+def test_points_of_another_text_are_not_compared(finished, capsys):
+    folder, _ = finished
+    inputs = folder / "sweep" / "objective.alpha=0.25,run.seed=0" / "inputs.json"
+    before = inputs.read_text()
+    inputs.write_text(json.dumps(sweep.read_note(inputs) | {sweep.TEXT_FILES: "of another text"}))
+    line = refused(sweep, arguments(folder, "--config.objective.alpha=0.25,0.75"), capsys)
+    inputs.write_text(before)
+    assert "have changed between points" in line and "--workdir" in line
 
 
 def test_a_finished_point_has_an_export_and_no_checkpoints(finished, capsys):

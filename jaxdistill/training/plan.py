@@ -105,15 +105,6 @@ def slice_named(name: str) -> Slice:
     return Slice(f"{kind}-{number}", chip, chips, f"{kind}:{shapes[chips]}")
 
 
-class Memory(NamedTuple):
-    """Bytes of a compiled program on a device, by the compiler."""
-
-    arguments: int
-    outputs: int
-    """Size of results that do not reuse an argument's memory."""
-    temporaries: int
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
     """The cost of one compiled step on one chip."""
@@ -121,8 +112,10 @@ class Plan:
     chip: Chip
     products: Mapping[str, Products]
     """Operations of each part of the step."""
-    memory: Memory
+    memory: Mapping[str, int]
+    """Bytes of arguments, of results that do not reuse an argument's memory, and of temporaries, by the compiler."""
     accessed_bytes: float
+    """XLA's count of bytes read and written, with the memory on the chip; it counts each loop once."""
     collectives: Mapping[str, int]
     """Bytes of the results of each kind of collective; one in a loop counts once."""
 
@@ -201,14 +194,20 @@ def compiled_plan(target: Slice, train_step: Any, state: TrainState, teacher_par
     }
     with _uncached(), refusing(target):
         compiled = traced.lower().compile()
-    memory = memory_of(compiled)
-    if sum(memory) > target.chip.memory_gib * GIB:
-        raise too_large(target, f"it needs {sum(memory) / GIB:.1f} of {target.chip.memory_gib:g} GiB")
+    analysis = compiled.memory_analysis()
+    new = analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+    memory = {
+        "arguments": analysis.argument_size_in_bytes,
+        "new results": new,
+        "temporaries": analysis.temp_size_in_bytes,
+    }
+    if (needed := sum(memory.values())) > target.chip.memory_gib * GIB:
+        raise too_large(target, f"it needs {needed / GIB:.1f} of {target.chip.memory_gib:g} GiB")
     return Plan(
         chip=target.chip,
         products=products,
         memory=memory,
-        accessed_bytes=accessed_bytes(compiled),
+        accessed_bytes=(compiled.cost_analysis() or {}).get("bytes accessed", 0.0),
         collectives=collective_bytes(compiled.as_text()),
     )
 
@@ -245,18 +244,6 @@ def too_large(target: Slice, reason: str) -> InputError:
     )
 
 
-def memory_of(compiled: Any) -> Memory:
-    """The compiler's memory figures for a compiled program."""
-    analysis = compiled.memory_analysis()
-    new = analysis.output_size_in_bytes - analysis.alias_size_in_bytes
-    return Memory(analysis.argument_size_in_bytes, new, analysis.temp_size_in_bytes)
-
-
-def accessed_bytes(compiled: Any) -> float:
-    """XLA's count of bytes that a program reads and writes; includes on-chip memory, and counts each loop once."""
-    return (compiled.cost_analysis() or {}).get("bytes accessed", 0.0)
-
-
 def collective_bytes(text: str) -> dict[str, int]:
     """Bytes of the results of each kind of collective in a compiled program's text."""
     channels: dict[str, tuple[str, str]] = {}
@@ -276,14 +263,14 @@ def collective_bytes(text: str) -> dict[str, int]:
 
 def report(plan: Plan, *, batch_size: int) -> list[str]:
     """The lines that describe a plan."""
-    memory, seconds, least = plan.memory, plan.seconds, plan.least_seconds
+    seconds, least = plan.seconds, plan.least_seconds
+    held = ", ".join(f"{what} {size / GIB:.2f}" for what, size in plan.memory.items())
     parts = sorted(plan.products.items(), key=lambda item: -item[1].flops)
     shares = ", ".join(f"{part or 'other'} {products.flops / max(plan.flops, 1):.0%}" for part, products in parts)
     moved = ", ".join(f"{kind} {size / 1e6:,.1f} MB" for kind, size in plan.collectives.items())
     accessed_ms = 1000 * plan.accessed_bytes / plan.chip.memory_bytes_per_s
     return [
-        f"memory of a chip: {sum(memory) / GIB:.2f} of {plan.chip.memory_gib:g} GiB (arguments {memory.arguments / GIB:.2f}, "
-        f"new results {memory.outputs / GIB:.2f}, temporaries {memory.temporaries / GIB:.2f})",
+        f"memory of a chip: {sum(plan.memory.values()) / GIB:.2f} of {plan.chip.memory_gib:g} GiB ({held})",
         f"products of a chip and step: {plan.flops / 1e12:,.3f} TFLOP ({shares})",
         f"memory traffic by XLA's count, with the memory on the chip: {plan.accessed_bytes / 1e9:,.2f} GB, {accessed_ms:,.2f} ms",
         f"collectives: {moved or 'none'}",
