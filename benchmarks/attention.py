@@ -23,8 +23,7 @@ from jaxdistill.core import Tokens
 from jaxdistill.encoders import fused
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.attention import Attention, reach_of
-from jaxdistill.planning.compiled import accessed_bytes, memory_of
-from jaxdistill.planning.plan import slice_named
+from jaxdistill.training.plan import slice_named
 
 SLOTS = 16384
 BERT_BASE = Architecture(
@@ -72,10 +71,9 @@ def cost(mesh: Mesh, slots: int, window: int, *, backward: bool, known: Mesh | N
     program = jax.grad(total, argnums=(0, 1)) if backward else forward
     placed = (replicated(mesh), batch_sharding(mesh), batch_sharding(mesh))
     compiled = jax.jit(program, in_shardings=placed).lower(weights, x, tokens).compile()
-    memory = memory_of(compiled)
     return {
-        "gb": round(accessed_bytes(compiled) / 1e9, 2),
-        "temporaries_mib": memory.temporaries >> 20,
+        "gb": round((compiled.cost_analysis() or {}).get("bytes accessed", 0.0) / 1e9, 2),
+        "temporaries_mib": compiled.memory_analysis().temp_size_in_bytes >> 20,
     }
 
 

@@ -25,9 +25,9 @@ from jaxdistill.core import Batch, Objective, Tokens
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import bert, mistral, qwen3, roberta
 from jaxdistill.encoders.sentence import param_shapes
-from jaxdistill.planning.plan import GIB, compiled_plan, held_bytes, report, slice_named
 from jaxdistill.teachers.live import Live
 from jaxdistill.teachers.stored import Stored
+from jaxdistill.training.plan import GIB, compiled_plan, held_bytes, report, slice_named
 from jaxdistill.training.setup.build import make_step
 from jaxdistill.training.setup.objective import make_objective
 from jaxdistill.training.setup.sharding import frozen_shardings, held_share
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str]) -> None:
     frozen = {} if given.stored else meshes.frozen_shapes(teacher.params, jnp.bfloat16)
     batch = batch_of(given, objective, meshes.batch_devices(mesh), width)
     begun = time.monotonic()
-    plan = compiled_plan(target, train_step, layout.like, frozen, batch, config.run)
+    plan = compiled_plan(target, train_step, layout.like, frozen, batch)
     print(f"{' '.join(arguments)}: {time.monotonic() - begun:.0f} s")
     for line in report(plan, batch_size=config.data.batch_size):
         print(line)

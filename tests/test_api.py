@@ -72,32 +72,6 @@ def test_a_process_is_as_before_after_distill(tmp_path):
     subprocess.run(command, cwd=tmp_path, env=environment() | {"JAXDISTILL_CACHE": str(tmp_path)}, check=True)
 
 
-FORKS = """
-import multiprocessing, sys
-import jaxdistill
-
-def work():
-    for use in (lambda: used.encode("a cat"), lambda: unused.encode("a cat"), lambda: jaxdistill.load(sys.argv[1])):
-        try:
-            use()
-        except jaxdistill.InputError as error:
-            print(error, flush=True)
-
-used, unused = (jaxdistill.load(sys.argv[1]) for _ in range(2))
-used.encode("a cat")
-process = multiprocessing.get_context("fork").Process(target=work)
-process.start()
-process.join(60)
-process.kill()
-"""
-
-
-def test_a_forked_process_raises_instead_of_waiting(tmp_path):
-    command = [sys.executable, "-c", FORKS, write_teacher(tmp_path)]
-    said = subprocess.run(command, env=environment(), check=True, capture_output=True, text=True).stdout
-    assert [line.partition(" of ")[0] for line in said.splitlines()] == ["this process is a fork"] * 3
-
-
 def test_distill_returns_model_scores_and_export(result):
     assert result.export_folder.is_dir() and result.results["config"]["run.steps"] == 4
     assert result.results["max_length"] == result.model.model.max_length == 32  # chosen from the text

@@ -65,7 +65,7 @@ def test_addresses_are_refused_by_every_program_and_nothing_is_made(folder, tmp_
         (encode, [f"--model={model}", f"--input={text}", "--output=ftp://host/x.npy"]),
         (encode, ["--model=ftp://host/model", f"--input={text}", "--output=x.npy"]),
         (export, ["--workdir=ftp://host/run", "--step=1", "--out=x"]),
-        (sweep, [*arguments, "--grid=optimizer.learning_rate=1e-3", "--workdir=ftp://host/sweep"]),
+        (sweep, [*arguments, "--seeds=0", "--workdir=ftp://host/sweep"]),
     ]
     for program, given in cases:
         line = refused(program, given, capsys)
@@ -78,7 +78,7 @@ def test_a_workdir_that_is_a_file_or_below_one_is_refused(folder, tmp_path, caps
     file.write_text("mine")
     for workdir in (file, file / "run"):
         assert f"{file} is not a directory" in refused(main, [*tiny_arguments(folder), f"--workdir={workdir}"], capsys)
-    line = refused(sweep, [*tiny_arguments(folder), "--grid=run.seed=1,2", f"--workdir={file}"], capsys)
+    line = refused(sweep, [*tiny_arguments(folder), "--seeds=1,2", f"--workdir={file}"], capsys)
     assert f"{file} is not a directory" in line and file.read_text() == "mine"
 
 

@@ -21,10 +21,9 @@ LAYERS = (
     ("teachers",),
     ("students",),
     ("training",),
-    ("candidates", "planning"),
+    ("candidates",),
     ("scoring",),
     ("encode", "evaluate", "export", "main"),
-    ("grid",),
     ("mine", "search", "sweep"),
     ("__main__",),
 )

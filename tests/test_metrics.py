@@ -2,8 +2,10 @@
 
 import contextlib
 import json
+import logging
 import math
 import pathlib
+import sys
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -37,6 +39,17 @@ def test_what_a_killed_run_wrote_after_its_checkpoint_is_written_again(tmp_path)
         {"step": 4, "loss": None},
     ]
     assert events[:3] == [(1, 1.0), (2, 2.0), (3, 30.0)] and len(events) == 4 and math.isnan(events[3][1])
+
+
+def test_without_tensorboard_a_line_says_what_to_install(tmp_path, monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "tensorboard.summary.writer.record_writer", None)
+    with (
+        caplog.at_level(logging.INFO, "jaxdistill"),
+        contextlib.closing(Writers(tmp_path, last_step=0, config={})) as writers,
+    ):
+        writers.write(1, {"loss": 1.0})
+    assert "pip install 'jaxdistill[tensorboard]'" in caplog.text and not (tmp_path / "tensorboard").exists()
+    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"step": 1, "loss": 1.0}
 
 
 @pytest.mark.parametrize("full", ["metrics.jsonl", "tensorboard"])

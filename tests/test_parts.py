@@ -20,7 +20,6 @@ from jaxdistill.evals.evaluation import Sources
 from jaxdistill.files import parts
 from jaxdistill.inference import Embedder
 from jaxdistill.options.config_file import load_config_module
-from jaxdistill.training.setup import stage_checks
 from jaxdistill.training.setup.build import build
 from jaxdistill.workdir.folder import claim_workdir
 
@@ -265,17 +264,6 @@ def test_tokens_and_vectors_of_a_changed_reader_are_made_anew(folder, monkeypatc
         found.append((list(store.texts()), capsys.readouterr().out.split()))
     assert [texts for texts, _ in found] == [["the cat", "dog"], ["rain", "sleeps"]]
     assert "1.0000" not in found[0][1] and found[1][1][found[1][1].index("1.0000") :][:3] == ["1.0000", "rain", "rain"]
-
-
-def test_a_finished_point_of_a_sweep_is_compared_as_its_reader_reads_it(folder):
-    """A sweep itself loads no parts before it looks at finished points."""
-    use_reader(folder, "line")
-    text, reader = str(folder / "text.lines"), str(folder / "reader.py")
-    noted = sources.content_digest([text])
-    parts.readers.clear(), parts.reader_sources.clear()
-    assert stage_checks.text_digest(text, reader) == noted
-    (folder / "reader.py").write_text(READING.replace("MADE", "line[1:]"))
-    assert stage_checks.text_digest(text, reader) != noted
 
 
 @pytest.mark.parametrize("row", ["(line,)", "[{'text': line}[name] for name in columns.values()]"])

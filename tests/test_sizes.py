@@ -9,7 +9,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 FOLDERS = ("jaxdistill", "tests", "benchmarks", "configs")
-DATA = {"tests/quickstart_text", "tests/paper_tables"}
+DATA = {"tests/paper_tables"}
 """Tables, not code."""
 FILES = [
     path

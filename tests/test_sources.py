@@ -357,6 +357,12 @@ def test_an_unknown_tfds_set_says_what_to_do():
     assert "\n" not in str(raised.value)
 
 
+def test_without_the_extra_a_line_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(InputError, match=r"run: pip install 'jaxdistill\[tfds\]'"):
+        list(sources.read(["tfds:name:train:text"]))
+
+
 def test_tfds_sets_in_another_form_say_how_to_convert(tmp_path):
     path = tfds_set(tmp_path, "array_record")
     info = path / "dataset_info.json"

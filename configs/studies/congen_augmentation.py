@@ -18,8 +18,9 @@ STS averages (x 100) in the paper:
 The grid has the last three, which are computed during training, with both terms of the loss (alpha 0.5); `minilm-l3`
 alone has only the control term. The others are read from a column of your file:
 
-    --grid='objective.alpha=0.5;objective.generalize_view=translation,delete_words' --config.data.text=FILE.tsv
+    --config=configs/congen.py:minilm-l3 --config.objective.alpha=0.5 --config.data.text=FILE.tsv
     --config.data.columns='(("text", "FIRST"), ("translation", "SECOND"))'
+    --config.objective.generalize_view=translation,delete_words
 """
 
 CONFIG = "configs/congen.py:minilm-l3"

@@ -20,7 +20,7 @@ not mention; the grid has both. The other two teachers are not on the hub: ConSE
 `unsup-consert-large` from their repository (mean of the last two layers), and BSL's repository has only the code
 (mean). With your own folders:
 
-    --config=configs/congen.py:paper:bert-tiny --config.teacher.pooling=mean:last2 --grid='teacher.model=FOLDER'
+    --config=configs/congen.py:paper:bert-tiny --config.teacher.pooling=mean:last2 --config.teacher.model=FOLDER --seeds=0,1,2
 """
 
 CONFIG = "configs/congen.py:paper:bert-tiny"

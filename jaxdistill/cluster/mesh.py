@@ -6,10 +6,9 @@ fast links, such as a TPU slice or a GPU host, and `slice` over these groups. `r
 """
 
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,7 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
 from jaxtyping import Integer
 
-from jaxdistill.core import BATCH_AXES, Array, InputError, Params
+from jaxdistill.core import BATCH_AXES, Array, InputError, Params, error_line
 
 Rules = Sequence[tuple[str, Sequence[str]]]
 
@@ -63,21 +62,6 @@ def all_gathered(array: np.ndarray) -> np.ndarray:
     return multihost_utils.process_allgather(content, tiled=True).view(array.dtype)
 
 
-@cache
-def _first_user() -> int:
-    """The process that used the devices first, which its forks inherit."""
-    return os.getpid()
-
-
-def refuse_fork() -> None:
-    """Raises `InputError` after a fork, which copies none of JAX's threads: a computation would wait for them for ever."""
-    if _first_user() != os.getpid():
-        raise InputError(
-            "this process is a fork of one that has used JAX, which cannot compute here; start it with multiprocessing's spawn, "
-            "or load models only in the forked processes."
-        )
-
-
 def make_mesh(
     *,
     model_axis: int = 1,
@@ -85,7 +69,6 @@ def make_mesh(
     devices: Sequence[jax.Device] | None = None,  # pyright: ignore[reportInvalidTypeForm] - an alias that jax makes at run time
 ) -> Mesh:
     """Arranges the devices as `[slice, data, model]`; with `slices=0`, devices report their slice."""
-    refuse_fork()
     devices = sorted(devices if devices is not None else jax.devices(), key=_slice_of)  # stable
     slices = slices or len({_slice_of(device) for device in devices})
     if len(devices) % slices:
@@ -181,38 +164,20 @@ def _moved_backward(split: NamedSharding, whole: NamedSharding, sent: str, saved
 _moved.defvjp(_moved_forward, _moved_backward)
 
 
-def check_rules(rules: Rules, mesh: Mesh) -> None:
-    """Raises `InputError` for a rule of run.sharding with an unknown axis or an invalid regular expression."""
-    for pattern, axes in rules:
-        named = [axis for axis in axes if axis]
-        if set(named) - set(mesh.axis_names) or len(named) != len(set(named)):
-            raise InputError(
-                f"{_shown(pattern, axes)} may name each of model, data and slice once; use '' for an axis that is not split."
-            )
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise InputError(f"{_shown(pattern, axes)} has an invalid regular expression ({error}).") from None
-
-
-def check_matches(rules: Rules, tree: Any, mesh: Mesh) -> None:
-    """Raises `InputError` for a rule of run.sharding that matches no array of `tree`, or an array that it cannot split."""
+def check_rules(rules: Rules, tree: Any, mesh: Mesh) -> None:
+    """Raises `InputError` for a rule of run.sharding that matches no array of `tree`, or by which one cannot be split."""
     shapes = {path_name(path): np.shape(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
     for pattern, axes in rules:
-        rule = _shown(pattern, axes)
-        matching = [name for name in shapes if re.search(pattern, name) and len(shapes[name]) == len(axes)]
+        rule = f"run.sharding: the rule {(pattern, tuple(axes))}"
+        try:
+            matching = [name for name in shapes if re.search(pattern, name) and len(shapes[name]) == len(axes)]
+            sharding = NamedSharding(mesh, PartitionSpec(*(axis or None for axis in axes)))
+            for name in matching:
+                sharding.shard_shape(shapes[name])
+        except (ValueError, re.error) as error:
+            raise InputError(f"{rule} is impossible ({error_line(error)}); the axes are {', '.join(AXES)}.") from None
         if not matching:
-            ranks = {len(shape) for name, shape in shapes.items() if re.search(pattern, name)}
-            has = f"matches arrays of {', '.join(map(str, sorted(ranks)))} axes" if ranks else "matches no parameter"
-            raise InputError(f"{rule} {has}, such as {next(iter(shapes))} {next(iter(shapes.values()))}; correct it.")
-        for name in matching:
-            for size, axis in zip(shapes[name], axes, strict=True):
-                if axis and size % mesh.shape[axis]:
-                    raise InputError(f"{rule}: {mesh.shape[axis]} devices do not divide {name} {shapes[name]}.")
-
-
-def _shown(pattern: str, axes: Sequence[str]) -> str:
-    return f"run.sharding: the rule {(pattern, tuple(axes))}"
+            raise InputError(f"{rule} matches no parameter, such as {next(iter(shapes.items()))}; correct it.")
 
 
 def path_name(path: tuple) -> str:
@@ -222,7 +187,6 @@ def path_name(path: tuple) -> str:
 
 def place(tree: Any, sharding: Any) -> Any:
     """Places host arrays on devices; every process must hold the whole host array."""
-    refuse_fork()
     if isinstance(sharding, NamedSharding):
         sharding = jax.tree.map(lambda _: sharding, tree)
     return jax.tree.map(_place_one, tree, sharding)

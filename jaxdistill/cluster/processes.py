@@ -39,19 +39,9 @@ FAILED = 1
 LEAST_BYTES = 1 << 12
 """Smallest message; sizes are powers of two, so that few shapes are compiled."""
 
-TASKS = {
-    "SLURM": "SLURM_STEP_NUM_TASKS",
-    "Open MPI": "OMPI_COMM_WORLD_SIZE",
-    "MPI": "PMI_SIZE",
-}
-"""Maps launchers to the environment variable with the number of tasks they have started."""
-POD = "JOB_COMPLETION_INDEX"
-"""Environment variable with a pod's number in an indexed Kubernetes job."""
+LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
+"""Variables with the number of processes that SLURM or Open MPI has started."""
 TPU_DEVICES = ("/dev/accel0", "/dev/vfio/0")
-WHAT_TO_SET = (
-    "set JAX_COORDINATOR_ADDRESS=FIRST_HOST:PORT and JAX_NUM_PROCESSES, the same for all, and for each its own JAX_PROCESS_ID "
-    "from 0; or JAX_NUM_PROCESSES=1 for tasks that train on their own"
-)
 
 
 class OutOfStepError(RuntimeError):
@@ -87,36 +77,27 @@ def _initialize() -> None:
     """Connects to the others. JAX finds them on TPU hosts, or by its own, SLURM's, Open MPI's or Kubernetes' variables."""
     # JAX's preemption service would take SIGTERM away from the program's own handler, and handles no other signal.
     jax.config.update("jax_enable_preemption_service", False)
-    launcher, tasks = launched()
-    seconds = _number("JAXDISTILL_JOIN_SECONDS") or JOIN_SECONDS
-    # If a process never joins, JAX aborts with a stack trace; this line says what it was waiting for.
-    print(f"joining the other processes, for at most {seconds} s (JAXDISTILL_JOIN_SECONDS)", flush=True)
     try:
+        count, own, seconds = (
+            int(os.environ[name]) if name in os.environ else None
+            for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAXDISTILL_JOIN_SECONDS")
+        )
+        seconds = seconds or JOIN_SECONDS
+        # If a process never joins, JAX aborts with a stack trace; this line says what it was waiting for.
+        print(f"joining the other processes, for at most {seconds} s (JAXDISTILL_JOIN_SECONDS)", flush=True)
         jax.distributed.initialize(
-            num_processes=_number("JAX_NUM_PROCESSES"),
-            process_id=_number("JAX_PROCESS_ID"),
+            num_processes=count,
+            process_id=own,
             initialization_timeout=seconds,
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
             shutdown_timeout_seconds=SHUTDOWN_SECONDS,
         )
-    except InputError:
-        raise
     except Exception as error:  # JAX asks servers, and those packages' errors have no common base
-        started = f"{launcher} has started {tasks} tasks, but " if tasks > 1 else ""
         raise InputError(
-            f"{started}JAX cannot join the processes of this run ({error_line(error)}); {WHAT_TO_SET}."
+            f"JAX cannot join the processes of this run ({error_line(error)}); set JAX_COORDINATOR_ADDRESS=FIRST_HOST:PORT and "
+            "JAX_NUM_PROCESSES, the same for all, and for each its own JAX_PROCESS_ID from 0; or JAX_NUM_PROCESSES=1 for "
+            "processes that train on their own."
         ) from error
-    if tasks > 1 and tasks != jax.process_count():
-        raise InputError(
-            f"{launcher} has started {tasks} tasks, but JAX sees {jax.process_count()} processes; {WHAT_TO_SET}."
-        )
-
-
-def _number(variable: str) -> int | None:
-    text = os.environ.get(variable)
-    if text and not text.isdigit():
-        raise InputError(f"{variable}={text} is not a number; {WHAT_TO_SET}.")
-    return int(text) if text else None
 
 
 def may_have_others() -> bool:
@@ -124,24 +105,8 @@ def may_have_others() -> bool:
     if os.environ.get("JAX_NUM_PROCESSES") == "1":
         return False
     on_tpus = os.environ.get("JAX_PLATFORMS", "").lower() != "cpu" and any(map(os.path.exists, TPU_DEVICES))
-    return bool(os.environ.get("JAX_COORDINATOR_ADDRESS") or launched()[1] > 1 or POD in os.environ or on_tpus)
-
-
-def launched() -> tuple[str, int]:
-    """The launcher's name and the number of tasks that it has started; 1 without a launcher."""
-    for launcher, variable in TASKS.items():
-        if os.environ.get(variable, "").isdigit():
-            return launcher, int(os.environ[variable])
-    return "", 1
-
-
-def refuse_several_tasks(what: str) -> None:
-    """Raises `InputError` if a launcher has started several tasks of `what`, which runs in a single process."""
-    launcher, tasks = launched()
-    if tasks > 1 and os.environ.get("JAX_NUM_PROCESSES") != "1":
-        raise InputError(
-            f"{launcher} has started {tasks} tasks of {what}, which needs one; start it with --ntasks=1 or -n 1."
-        )
+    several = any(os.environ.get(name, "1") != "1" for name in LAUNCHERS)
+    return several or on_tpus or bool({"JAX_COORDINATOR_ADDRESS", "JOB_COMPLETION_INDEX"} & os.environ.keys())
 
 
 def _end(error: BaseException) -> NoReturn:

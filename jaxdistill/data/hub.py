@@ -67,8 +67,10 @@ def _hf(spec: str, name: str, *options: str) -> tuple[Any, list[str]]:
 
 
 def _tfds(spec: str, name: str, split: str) -> tuple[Any, list[str]]:
-    import tensorflow_datasets as tfds
-
+    try:
+        import tensorflow_datasets as tfds
+    except ImportError:
+        raise InputError(f"{spec} needs tensorflow-datasets; run: pip install 'jaxdistill[tfds]'") from None
     try:
         builder: Any = tfds.builder_from_directory(name) if Path(name).is_dir() else tfds.builder(name)
     except Exception as error:  # the library raises many kinds

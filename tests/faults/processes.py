@@ -150,7 +150,7 @@ PAIRS: list[tuple[str, Callable[[Room], list[Ended]], str]] = [
 ]
 CASES = [
     Case("`JAX_COORDINATOR_ADDRESS=nonsense`", _no_coordinator, says="JAX_COORDINATOR_ADDRESS=FIRST_HOST:PORT"),
-    Case("four tasks of SLURM that JAX cannot find", _slurm_without_its_nodes, says="SLURM has started 4 tasks"),
+    Case("four tasks of SLURM that JAX cannot find", _slurm_without_its_nodes, says="JAX cannot join the processes"),
     Case(
         "a workdir in which another run trains", _in_use, says=r"in use by another run \(pid", status=IN_USE, left=RUN
     ),

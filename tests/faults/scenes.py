@@ -57,7 +57,7 @@ def _encode(shared: pathlib.Path, folder: pathlib.Path, *, name: str) -> Command
 
 def _sweep(shared: pathlib.Path, folder: pathlib.Path) -> Commands:
     given = program.tiny_arguments(shared, data__cache_folder=folder / "cache", evals__every=4, run__steps=8)
-    return [("sweep", [*given, "--grid=run.seed=1,2", f"--workdir={folder / 'run'}"])]
+    return [("sweep", [*given, "--seeds=1,2", f"--workdir={folder / 'run'}"])]
 
 
 def _evaluate(shared: pathlib.Path, folder: pathlib.Path) -> Commands:

@@ -188,7 +188,7 @@ def mined(folder: pathlib.Path) -> Arrays:
 def swept(folder: pathlib.Path) -> Arrays:
     given = {"data.batch_size": 8, "run.precision": "float32", "run.steps": 2, "data.cache_folder": folder / "cache"}
     program(
-        "sweep", "--config=configs/congen.py:tiny", "--grid=objective.alpha=0.5,1.0", "--seeds=0,1",
+        "sweep", "--config=configs/congen.py:tiny", "--config.objective.alpha=0.5,1.0", "--seeds=0,1",
         f"--workdir={folder / 'sweep'}", *(f"--config.{name}={value}" for name, value in given.items()),
     )  # fmt: skip
     return table(folder / "sweep" / "sweep.csv")

@@ -1,8 +1,9 @@
-"""Records the metrics of a run: progress bar, `metrics.jsonl`, TensorBoard, and, optionally, Weights & Biases."""
+"""Records the metrics of a run: progress bar, `metrics.jsonl`, and, where they are installed, TensorBoard and Weights & Biases."""
 
 import contextlib
 import hashlib
 import json
+import logging
 import math
 import os
 import pathlib
@@ -15,6 +16,8 @@ from typing import Any
 from jaxdistill.bars import Bar, seconds_between
 from jaxdistill.files import write_atomic, writing
 from jaxdistill.workdir.folder import STAGE_NAME
+
+log = logging.getLogger(__name__)
 
 Callback = Callable[[int, Mapping[str, float]], object]
 """A caller's function of a step and its metrics."""
@@ -40,20 +43,23 @@ class Writers:
         Raises:
           InputError: a full disk, here and while writing and closing.
         """
-        # Imported here: it takes half a second, which other commands need not wait for.
-        from tensorboard.summary.writer.record_writer import RecordWriter
-
         folder = pathlib.Path(workdir)
         self._path = folder / "metrics.jsonl"
         name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
         with writing(self._path), contextlib.ExitStack() as files:
             _drop_later_lines(self._path, last_step)
-            (folder / "tensorboard").mkdir(exist_ok=True)
             self._jsonl = files.enter_context(self._path.open("a", encoding="utf-8"))
-            self._tensorboard = RecordWriter(files.enter_context((folder / "tensorboard" / name).open("ab")))
-            self._record(0, file_version="brain.Event:2")
-            # This record makes TensorBoard ignore what earlier files hold of this step and later ones.
-            self._record(last_step + 1, session_log={"status": "START"})
+            self._tensorboard = None
+            try:  # imported here: it takes half a second, which other commands need not wait for
+                from tensorboard.summary.writer.record_writer import RecordWriter
+            except ImportError:
+                log.info("no files for TensorBoard; to get them: pip install 'jaxdistill[tensorboard]'")
+            else:
+                (folder / "tensorboard").mkdir(exist_ok=True)
+                self._tensorboard = RecordWriter(files.enter_context((folder / "tensorboard" / name).open("ab")))
+                self._record(0, file_version="brain.Event:2")
+                # This record makes TensorBoard ignore what earlier files hold of this step and later ones.
+                self._record(last_step + 1, session_log={"status": "START"})
             self._files = files.pop_all()
         self._wandb = _wandb_run(folder, config) if config.get("run.wandb") else None
         self._callbacks = tuple(callbacks)
@@ -72,7 +78,9 @@ class Writers:
             callback(step, dict(scalars))
 
     def _record(self, step: int, **content: Any) -> None:
-        """Writes a record of TensorBoard."""
+        """Writes a record of TensorBoard, if it is installed."""
+        if self._tensorboard is None:
+            return
         from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue] - protobuf makes it on import
 
         self._tensorboard.write(Event(wall_time=time.time(), step=step, **content).SerializeToString())

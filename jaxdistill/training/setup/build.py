@@ -215,8 +215,6 @@ def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int
         raise InputError("no text is given; set --config.data.text to at least one file, glob or data set.")
     sources.check_weights(config.data.weights, sources=len(specs))
     mesh = absent or meshes.make_mesh(model_axis=config.run.model_axis, slices=config.run.slices)
-    if not isinstance(config.run.sharding, str):
-        meshes.check_rules(config.run.sharding, mesh)
     groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
     objective = make_objective(config)
     check_accumulation(config, objective, groups, mesh)
@@ -260,7 +258,7 @@ def make_step(
     rules = sharding_rules(config.run.sharding, like.params, student.definition.architecture, mesh)
     # The user's own rules, where a pattern that matches nothing is a slip; ours are for all families.
     if rules is config.run.sharding:
-        meshes.check_matches(rules, like.params, mesh)
+        meshes.check_rules(rules, like.params, mesh)
     shardings = meshes.shardings(like, mesh, rules)
     of_teacher = frozen_shardings(teacher, mesh, config.run.sharding) if live and teacher else {}
     train_step = step.make_train_step(

@@ -5,13 +5,12 @@ import dataclasses
 import importlib.util
 import itertools
 import math
-import os
 import pathlib
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -19,31 +18,60 @@ from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
 from jaxdistill.bars import duration
-from jaxdistill.cli import did_you_mean
-from jaxdistill.cluster.chips import CHIPS, Chip
+from jaxdistill.cluster.chips import PEAK_FLOPS_PER_S
 from jaxdistill.cluster.mesh import make_mesh
-from jaxdistill.config import Config, RunOptions
+from jaxdistill.config import Config
 from jaxdistill.core import Batch, InputError, Tokens, TrainState
-from jaxdistill.devices import LIBTPU_WITHOUT_TPU
+from jaxdistill.devices import prepare_libtpu
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.files import parts
-from jaxdistill.planning.compiled import Collective, Memory, accessed_bytes, collectives_of, estimated_cycles, memory_of
 from jaxdistill.training.hooks.arithmetic import Products, products_by_part
 from jaxdistill.training.run import Run
 from jaxdistill.training.setup.build import build
 
 GIB = 2**30
-UNITS = {"M": 2.0**-10, "G": 1.0, "T": 2.0**10}
-"""Units of the compiler's sizes, in GiB."""
-REFUSALS = (
-    r"required for [\w ]+ \(([\d.]+)([MGT])\) exceeds available HBM",
-    r"Used ([\d.]+)([MGT]) of [\d.]+[MGT] hbm",
+COLLECTIVE = re.compile(
+    r"= (.+?) (all-gather|all-reduce|reduce-scatter|collective-permute|(?:ragged-)?all-to-all)(?:-done)?\("
 )
-"""How libtpu 0.0.42.1 and TPUs report the memory that a program needs, arguments included."""
+BITS = {"pred": 8, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "bf16": 16, "f16": 16, "f64": 64, "s64": 64, "u64": 64}
+"""Bits per element, by type in a compiled program's text; 32 for types that are not listed."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Slice:
+class Chip(NamedTuple):
+    """Rates and memory of a TPU chip. Source: cloud.google.com/tpu/docs/v5e, /v5p and /v6e, read on 22 November 2026."""
+
+    flops_per_s: float
+    """Peak rate of bfloat16 products."""
+    memory_bytes_per_s: float
+    link_bytes_per_s: float
+    """Rate of sending to other chips over all links: half of the documented bidirectional bandwidth."""
+    memory_gib: float
+    """Memory available to a program, by the TPU compiler; documented are 16, 95 and 32."""
+    cores: int
+    """Cores per chip that names of slices count: `v5p-8` has 4 chips; names of other kinds count chips (1)."""
+    topologies: Mapping[int, str]
+    """Maps a slice's number of chips to its shape."""
+
+
+FLAT = {4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
+SOLID = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4", 128: "4x4x8", 256: "4x8x8", 512: "8x8x8"}
+CHIPS = {
+    "v5e": Chip(
+        flops_per_s=PEAK_FLOPS_PER_S["TPU v5 lite"], memory_bytes_per_s=819e9, link_bytes_per_s=200e9,
+        memory_gib=15.75, cores=1, topologies=FLAT,
+    ),
+    "v5p": Chip(
+        flops_per_s=PEAK_FLOPS_PER_S["TPU v5"], memory_bytes_per_s=2765e9, link_bytes_per_s=600e9,
+        memory_gib=95.74, cores=2, topologies=SOLID,
+    ),
+    "v6e": Chip(
+        flops_per_s=PEAK_FLOPS_PER_S["TPU v6 lite"], memory_bytes_per_s=1640e9, link_bytes_per_s=400e9,
+        memory_gib=31.25, cores=1, topologies=FLAT,
+    ),
+}  # fmt: skip
+
+
+class Slice(NamedTuple):
     """Connected chips of one kind."""
 
     name: str
@@ -56,7 +84,7 @@ class Slice:
         """A mesh of the slice's devices, for compiling only; raises `InputError` without the TPU compiler."""
         if not importlib.util.find_spec("libtpu"):
             raise InputError(f"--compile_for={self.name} needs the TPU compiler: pip install libtpu. It needs no TPU.")
-        os.environ.update(LIBTPU_WITHOUT_TPU | os.environ)
+        prepare_libtpu()
         from jax.experimental import topologies
 
         devices = topologies.get_topology_desc(platform="tpu", topology_name=self.topology).devices
@@ -65,21 +93,16 @@ class Slice:
 
 def slice_named(name: str) -> Slice:
     """The slice of this name: `v5e-16`, Google's `v5litepod-16` or SkyPilot's `tpu-v5litepod-16`; raises `InputError`."""
-    kinds = {kind: kind for kind in CHIPS} | {chip.accelerator_type: kind for kind, chip in CHIPS.items()}
-    match = re.fullmatch(r"(?:tpu-)?(v\w+)-(\d+)", name)
-    if not match or match[1] not in kinds:
-        meant = did_you_mean(name.partition("-")[0], list(CHIPS))
-        raise InputError(
-            f"--compile_for={name} is not a TPU slice.{meant} Allowed: {', '.join(CHIPS)} with a number, v5e-16."
-        )
-    kind = kinds[match[1]]
+    kind, _, number = name.removeprefix("tpu-").replace("v5litepod", "v5e").partition("-")
+    if kind not in CHIPS:
+        raise InputError(f"--compile_for={name} is not a TPU slice; allowed: {', '.join(CHIPS)} with a number, v5e-16.")
     chip = CHIPS[kind]
-    chips = int(match[2]) // chip.cores
-    if chips * chip.cores != int(match[2]) or chips not in (1, *chip.topologies):
-        sizes = [chips * chip.cores for chips in (1, *chip.topologies)]
-        raise InputError(f"--compile_for={name} does not exist; allowed: {', '.join(f'{kind}-{n}' for n in sizes)}.")
-    shape = chip.topologies[max(chips, min(chip.topologies))]  # a single chip is part of the smallest slice
-    return Slice(name=f"{kind}-{match[2]}", chip=chip, chips=chips, topology=f"{kind}:{shape}")
+    shapes = {1: chip.topologies[4]} | dict(chip.topologies)  # a single chip is part of the smallest slice
+    slices = {f"{kind}-{chips * chip.cores}": chips for chips in shapes}
+    if f"{kind}-{number}" not in slices:
+        raise InputError(f"--compile_for={name} does not exist; allowed: {', '.join(slices)}.")
+    chips = slices[f"{kind}-{number}"]
+    return Slice(f"{kind}-{number}", chip, chips, f"{kind}:{shapes[chips]}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,35 +112,28 @@ class Plan:
     chip: Chip
     products: Mapping[str, Products]
     """Operations of each part of the step."""
-    memory: Memory
+    memory: Mapping[str, int]
+    """Bytes of arguments, of results that do not reuse an argument's memory, and of temporaries, by the compiler."""
     accessed_bytes: float
-    """XLA's own count, which includes on-chip memory and counts each loop once."""
-    collectives: Mapping[str, Collective]
-    cycles: int
-    """The compiler's own estimate."""
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        """Time of a step at the chip's peak rates for each resource, as if only that resource took time."""
-        flops = sum(products.bfloat16_flops for products in self.products.values())
-        return {
-            "arithmetic": flops / self.chip.flops_per_s,
-            "links": sum(each.sent_bytes for each in self.collectives.values()) / self.chip.link_bytes_per_s,
-        }
-
-    @property
-    def least_seconds(self) -> float:
-        """Lower bound of a step's time: the slowest resource, if all overlap fully."""
-        return max(self.seconds.values())
+    """XLA's count of bytes read and written, with the memory on the chip; it counts each loop once."""
+    collectives: Mapping[str, int]
+    """Bytes of the results of each kind of collective; one in a loop counts once."""
 
     @property
     def flops(self) -> float:
         return sum(products.flops for products in self.products.values())
 
     @property
-    def utilisation(self) -> float:
-        """Upper bound of the fraction of the chip's peak that the step's arithmetic uses."""
-        return self.flops / self.chip.flops_per_s / self.least_seconds
+    def seconds(self) -> dict[str, float]:
+        """Time of a step at the chip's peak rates for each resource, as if only that resource took time."""
+        flops = sum(products.bfloat16_flops for products in self.products.values())
+        links = sum(self.collectives.values()) / self.chip.link_bytes_per_s
+        return {"arithmetic": flops / self.chip.flops_per_s, "links": links}
+
+    @property
+    def least_seconds(self) -> float:
+        """Lower bound of a step's time: the slowest resource, if all overlap fully."""
+        return max(self.seconds.values())
 
 
 def print_plan(config: Config, workdir: pathlib.Path, name: str, say: Callable[[str], None]) -> None:
@@ -128,28 +144,23 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str, say: Callable[[
     if config.run.precision == "auto":  # as on that slice, not on this machine
         config = dataclasses.replace(config, run=dataclasses.replace(config.run, precision="bfloat16"))
     run = build(config, workdir, progress=True, absent=mesh)
-    batch = run.text.batches.batch_at(0)
+    batches, batch = run.text.batches, run.text.batches.batch_at(0)
     axes = ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
     say(f"{target.name}: {target.chips} chips, {axes}, {run.config.run.precision}")
     tokens = {"student": batch.student, "teacher": batch.teacher}
     slots = ", ".join(f"{part} {' x '.join(map(str, one.ids.shape))}" for part, one in tokens.items() if one)
-    say(f"first batch: {run.text.batches.batch_size:,} sentences in groups x rows x token slots: {slots}")
+    say(f"first batch: {batches.batch_size:,} sentences in groups x rows x token slots: {slots}")
     begun = time.monotonic()
     plan = compiled_plan(
-        target,
-        run.program.train_step,
-        run.layout.like,
-        run.program.teacher_params,
-        batch=shapes_of(batch),
-        options=config.run,
+        target, run.program.train_step, run.layout.like, run.program.teacher_params, batch=shapes_of(batch)
     )
-    compile_s, shapes = time.monotonic() - begun, len(run.text.batches.shapes)
+    compile_s, shapes = time.monotonic() - begun, len(batches.shapes)
     say(f"compiled its step in {compile_s:.0f} s")
-    steps = int(60 * config.run.minutes / plan.least_seconds) or run.program.steps
-    for line in report(plan, batch_size=run.text.batches.batch_size):
+    for line in report(plan, batch_size=batches.batch_size):
         say(line)
     state = held_bytes(run.layout.like.objective, run.layout.shardings.objective)
     say(f"state of the objective (queue): {state / 2**20:,.1f} MiB of a chip's memory, in the arguments above")
+    steps = int(60 * config.run.minutes / plan.least_seconds) or run.program.steps
     flops = target_flops(run) if batch.targets is not None else 0.0
     seconds = {
         f"{steps:,} steps at least": steps * plan.least_seconds,
@@ -174,28 +185,30 @@ def target_flops(run: Run) -> float:
     return flops
 
 
-def compiled_plan(
-    target: Slice, train_step: Any, state: TrainState, teacher_params: Any, batch: Batch, options: RunOptions
-) -> Plan:
-    """Compiles a step whose arguments are shapes, and returns its plan."""
+def compiled_plan(target: Slice, train_step: Any, state: TrainState, teacher_params: Any, batch: Batch) -> Plan:
+    """Compiles a step whose arguments are shapes; raises `InputError` if a chip's memory is too small."""
     traced = train_step.trace(state, teacher_params, batch)
     products = {
         part: Products(counted.flops / target.chips, counted.bfloat16_flops / target.chips)
         for part, counted in products_by_part(traced.jaxpr.jaxpr).items()
     }
-    with _uncached(), _fits(target, options, argument_bytes(train_step, state, teacher_params, batch)):
+    with _uncached(), refusing(target):
         compiled = traced.lower().compile()
-    memory = memory_of(compiled)
-    if memory.peak > target.chip.memory_gib * GIB:
-        raise too_little(target, options, needed_gib=memory.peak / GIB, held_gib=memory.arguments / GIB)
-    text = compiled.as_text()
+    analysis = compiled.memory_analysis()
+    new = analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+    memory = {
+        "arguments": analysis.argument_size_in_bytes,
+        "new results": new,
+        "temporaries": analysis.temp_size_in_bytes,
+    }
+    if (needed := sum(memory.values())) > target.chip.memory_gib * GIB:
+        raise too_large(target, f"it needs {needed / GIB:.1f} of {target.chip.memory_gib:g} GiB")
     return Plan(
         chip=target.chip,
         products=products,
         memory=memory,
-        accessed_bytes=accessed_bytes(compiled),
-        collectives=collectives_of(text),
-        cycles=estimated_cycles(text),
+        accessed_bytes=(compiled.cost_analysis() or {}).get("bytes accessed", 0.0),
+        collectives=collective_bytes(compiled.as_text()),
     )
 
 
@@ -213,60 +226,57 @@ def _uncached() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _fits(target: Slice, options: RunOptions, held: int) -> Iterator[None]:
-    """Turns the compiler's out-of-memory error into an `InputError`; `held`: bytes of the step's arguments."""
+def refusing(target: Slice) -> Iterator[None]:
+    """Turns the compiler's error about a chip's memory into an `InputError`."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        match = next(filter(None, (re.search(pattern, str(error)) for pattern in REFUSALS)), None)
-        if not match:
+        reason = str(error).splitlines()[0]
+        if not re.search(r"\bhbm\b", reason, re.IGNORECASE):
             raise
-        needed = float(match[1]) * UNITS[match[2]]
-        raise too_little(target, options, needed_gib=needed, held_gib=held / GIB) from error
+        raise too_large(target, reason) from error
 
 
-def too_little(target: Slice, options: RunOptions, *, needed_gib: float, held_gib: float) -> InputError:
-    """The error for a step that does not fit; `held_gib`: parameters, state and batch, which remat does not change."""
-    split = (
-        "--config.run.sharding=fsdp"
-        if options.sharding not in ("zero", "fsdp") and target.chips > 1
-        else "a larger slice"
-    )
-    remat = f"--config.run.accumulate={2 * options.accumulate}" if options.remat else "--config.run.remat=True"
-    resident = held_gib > min(target.chip.memory_gib, needed_gib / 2)
+def too_large(target: Slice, reason: str) -> InputError:
     return InputError(
-        f"a step needs {needed_gib:.1f} GiB on each chip of {target.name}, which has {target.chip.memory_gib:g}; parameters, "
-        f"state and batch take {held_gib:.1f}, activations the rest: use {split if resident else remat}, "
-        "or a smaller --config.data.batch_size."
+        f"the step does not fit into a chip of {target.name} ({reason}); use --config.run.remat=True (activations), "
+        "--config.run.sharding=fsdp (parameters), a larger slice or a smaller --config.data.batch_size."
     )
 
 
-def argument_bytes(train_step: Any, *arguments: Any) -> int:
-    """Bytes of a step's arguments that one device holds."""
-    (call,) = jax.make_jaxpr(train_step)(*arguments).jaxpr.eqns
-    leaves, everywhere = jax.tree.leaves(arguments), jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    known = [each if isinstance(each, jax.sharding.Sharding) else everywhere for each in call.params["in_shardings"]]
-    return held_bytes(leaves, known)
+def collective_bytes(text: str) -> dict[str, int]:
+    """Bytes of the results of each kind of collective in a compiled program's text."""
+    channels: dict[str, tuple[str, str]] = {}
+    for line in text.splitlines():
+        if match := COLLECTIVE.search(line):
+            channel = re.search(r"channel_id=\d+", line)  # one that overlaps with fusions appears in each of them
+            channels[channel[0] if channel else line] = match[1], match[2]
+    total: dict[str, int] = {}
+    for shapes, kind in channels.values():
+        arrays = re.findall(r"(\w+)\[([\d,]*)\]", shapes)
+        sizes = (
+            math.prod(map(int, filter(None, dims.split(",")))) * BITS.get(dtype, 32) // 8 for dtype, dims in arrays
+        )
+        total[kind] = total.get(kind, 0) + sum(sizes)
+    return total
 
 
 def report(plan: Plan, *, batch_size: int) -> list[str]:
     """The lines that describe a plan."""
-    memory, seconds, least = plan.memory, plan.seconds, plan.least_seconds
-    slowest = max(seconds, key=lambda name: seconds[name])
+    seconds, least = plan.seconds, plan.least_seconds
+    held = ", ".join(f"{what} {size / GIB:.2f}" for what, size in plan.memory.items())
     parts = sorted(plan.products.items(), key=lambda item: -item[1].flops)
     shares = ", ".join(f"{part or 'other'} {products.flops / max(plan.flops, 1):.0%}" for part, products in parts)
-    moved = [f"{moving.count} {kind} {moving.size_bytes / 1e6:,.1f} MB" for kind, moving in plan.collectives.items()]
+    moved = ", ".join(f"{kind} {size / 1e6:,.1f} MB" for kind, size in plan.collectives.items())
     accessed_ms = 1000 * plan.accessed_bytes / plan.chip.memory_bytes_per_s
     return [
-        f"memory of a chip: {memory.peak / GIB:.2f} of {plan.chip.memory_gib:g} GiB (arguments {memory.arguments / GIB:.2f}, "
-        f"new results {memory.outputs / GIB:.2f}, temporaries {memory.temporaries / GIB:.2f})",
+        f"memory of a chip: {sum(plan.memory.values()) / GIB:.2f} of {plan.chip.memory_gib:g} GiB ({held})",
         f"products of a chip and step: {plan.flops / 1e12:,.3f} TFLOP ({shares})",
         f"memory traffic by XLA's count, with the memory on the chip: {plan.accessed_bytes / 1e9:,.2f} GB, {accessed_ms:,.2f} ms",
-        f"collectives: {', '.join(moved) or 'none'}",
+        f"collectives: {moved or 'none'}",
         "a step at peak rates: " + ", ".join(f"{name} {1000 * value:,.2f} ms" for name, value in seconds.items()),
-        f"a step takes at least {1000 * least:,.2f} ms, bound by {slowest}: at most {batch_size / least:,.0f} sentences/s "
-        f"and {plan.utilisation:.0%} of the chips' arithmetic",
-        f"the compiler's own estimates of all operations add up to {plan.cycles / 1e6:,.1f} million cycles",
+        f"a step takes at least {1000 * least:,.2f} ms, bound by {max(seconds, key=lambda name: seconds[name])}: at most "
+        f"{batch_size / least:,.0f} sentences/s and {plan.flops / plan.chip.flops_per_s / least:.0%} of the chips' arithmetic",
     ]
 
 

@@ -1,1 +1,0 @@
-"""Plans a run for TPUs without having them."""
