@@ -25,7 +25,7 @@ LAYERS = (
     ("scoring",),
     ("encode", "evaluate", "export", "main"),
     ("grid",),
-    ("mine", "search", "sweep"),
+    ("mine", "sweep"),
     ("__main__",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -39,7 +39,6 @@ ALLOWED = {
         "inference",
         "mine",
         "objectives",
-        "search",
         "students",
         "sweep",
         "teachers",
