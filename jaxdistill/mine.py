@@ -310,14 +310,15 @@ def _vectors(embedder: Embedder, texts: Sequence[str], prompt: str, *, what: str
 def _rescorer(scorer: Embedder, pairs: Questions, options: argparse.Namespace) -> Scores:
     """A cross-encoder's scores; cached."""
 
-    def score(block: Sequence[tuple[str, str]], advance: Advance) -> np.ndarray:
-        return scorer.score(*zip(*block, strict=True), logits=options.logits, show_progress_bar=advance)[:, None]
+    def score(block: np.ndarray, advance: Advance) -> np.ndarray:
+        texts = [pairs.queries[query] for query in block[:, 0]], [pairs.documents[row] for row in block[:, 1]]
+        return scorer.score(*texts, logits=options.logits, show_progress_bar=advance)[:, None]
 
     def scores(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
-        texts = [(pairs.queries[query], pairs.documents[row]) for query, row in zip(queries, documents, strict=True)]
-        of = _digest(scorer.model.digest(), scorer.compute_dtype.name, options.logits, json.dumps(texts))
+        indices: Any = np.stack([queries, documents], axis=1)
+        of = _digest(scorer.model.digest(), scorer.compute_dtype.name, options.logits, json.dumps(pairs), indices.tobytes())
         progress = not options.quiet
-        return cached_vectors(_folder(), of, score, texts, width=1, what="scoring pairs", progress=progress)[:][:, 0]
+        return cached_vectors(_folder(), of, score, indices, width=1, what="scoring pairs", progress=progress)[:][:, 0]
 
     return scores
 
