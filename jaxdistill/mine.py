@@ -272,9 +272,9 @@ def _write(options: argparse.Namespace, say: Callable[[str], object]) -> None:
     counts = finished(output, origin)
     if counts is None:
         try_writing(output)
-        shown = not options.quiet
-        queries = _vectors(embedder, pairs.queries, prompts["query"], what="queries" if shown else "")
-        documents = _vectors(embedder, pairs.documents, prompts["document"], what="documents" if shown else "")
+        progress = not options.quiet
+        queries = _vectors(embedder, pairs.queries, prompts["query"], "queries", progress=progress)
+        documents = _vectors(embedder, pairs.documents, prompts["document"], "documents", progress=progress)
         mined = mine(
             pairs, queries, documents, limits=limits, count=count, sampling=options.sampling_strategy, seed=options.seed,
             rescore=_rescorer(scorer, pairs, options) if scorer else None, dot=embedder.model.definition.similarity == "dot",
@@ -297,14 +297,14 @@ def _write(options: argparse.Namespace, say: Callable[[str], object]) -> None:
     say(f"{output}: {counts['rows']:,} rows; {len(pairs.queries):,} queries, {len(pairs.documents):,} documents")
 
 
-def _vectors(embedder: Embedder, texts: Sequence[str], prompt: str, *, what: str) -> Parts:
+def _vectors(embedder: Embedder, texts: Sequence[str], prompt: str, what: str, *, progress: bool) -> Parts:
     """The texts' vectors; cached."""
 
     def embed(block: Sequence[str], advance: Advance) -> np.ndarray:
         return embedder.encode([prompt + text for text in block], prompt="", show_progress_bar=advance)
 
     of = _digest(embedder.model.digest(), embedder.compute_dtype.name, prompt, embedder.model.max_length, *texts)
-    return cached_vectors(_folder(), of, embed, texts, width=embedder.width, what=what, progress=bool(what))
+    return cached_vectors(_folder(), of, embed, texts, width=embedder.width, what=what, progress=progress)
 
 
 def _rescorer(scorer: Embedder, pairs: Questions, options: argparse.Namespace) -> Scores:
@@ -316,7 +316,8 @@ def _rescorer(scorer: Embedder, pairs: Questions, options: argparse.Namespace) -
 
     def scores(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
         indices: Any = np.stack([queries, documents], axis=1)
-        of = _digest(scorer.model.digest(), scorer.compute_dtype.name, options.logits, json.dumps(pairs), indices.tobytes())
+        chosen = hashlib.sha256(indices.tobytes()).hexdigest()
+        of = _digest(scorer.model.digest(), scorer.compute_dtype.name, options.logits, json.dumps(pairs), chosen)
         progress = not options.quiet
         return cached_vectors(_folder(), of, score, indices, width=1, what="scoring pairs", progress=progress)[:][:, 0]
 
