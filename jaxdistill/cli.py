@@ -328,31 +328,24 @@ def _to_devnull(stream: Any) -> None:
 
 
 @contextlib.contextmanager
-def _streams(*, outlives_reader: bool) -> Iterator[None]:
-    """Sets up standard streams: closed ones drop output; with `outlives_reader`, so do broken pipes."""
+def _streams() -> Iterator[None]:
+    """Sets up standard streams: closed ones and broken pipes drop output, because a program's results are files."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in before)  # noqa: SIM115 - open to the end
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="lookalikes")
-    if outlives_reader:
-        sys.stdout, sys.stderr = _Outliving(sys.stdout), _Outliving(sys.stderr)
+    sys.stdout, sys.stderr = _Outliving(sys.stdout), _Outliving(sys.stderr)
     try:
         yield
     finally:
         sys.stdout, sys.stderr = before
 
 
-def run(
-    main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None, *, outlives_reader: bool = True
-) -> None:
+def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
     """Runs a program's `main`. Bad input and disk errors print one line and exit with status 2, Ctrl-C with 130,
-    SIGTERM and SIGHUP during a loop that saves with 75.
-
-    Args:
-      outlives_reader: whether the program continues after its output pipe closes, because its results are files.
-    """
-    with _streams(outlives_reader=outlives_reader):
+    SIGTERM and SIGHUP during a loop that saves with 75."""
+    with _streams():
         _run(main, sys.argv[1:] if arguments is None else arguments)
 
 
@@ -373,8 +366,6 @@ def _run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> Non
             _refuse_undecodable(arguments)
             main(arguments)
         sys.stdout.flush()
-    except BrokenPipeError:
-        _to_devnull(sys.stdout)
     except Exception as error:
         known = error_of_input(error)
         if known is None:

@@ -1,64 +1,57 @@
-"""Encodes the sentences of a text, or passages of long texts, to one vector each, in bounded memory.
+"""Encodes the sentences of a text to one vector each, in bounded memory.
 
   python -m jaxdistill.encode --model=runs/l3/export --input=sentences.txt --output=vectors.npy
-  python -m jaxdistill.encode --model=runs/l3/export --input='texts/*.gz' --output=vectors/ --keep_text
-  python -m jaxdistill.encode --model=runs/l3/export --input=files:docs --chunk_tokens=256 --output=index.parquet
+  python -m jaxdistill.encode --model=runs/l3/export --input='texts/*.gz' --output=vectors.parquet --keep_text
 
-OUTPUT is a folder of parts, with a `/` at its end, or one `.npy` or `.parquet` file. Text, model and output may be in a
-bucket (`s3://...`, `gs://...`).
+OUTPUT is a `.npy` or `.parquet` file. Text, model and output may be in a bucket (`s3://...`, `gs://...`). A table has the vectors in
+the column `embedding`. `np.load(FILE, mmap_mode="r")` opens a `.npy` file of any size.
 
-A folder holds `.parquet` files of 8,192 rows, which DuckDB, Polars, pyarrow, `datasets` and Ray Data read as one table. The
-vectors are in the column `embedding`. `np.load(FILE, mmap_mode="r")` opens a `.npy` file of any size. If the program is
-killed, the same command computes the missing parts and gives the same bytes as an uninterrupted run (on other devices, up to
-rounding), and a finished output stays as it is. One of another model, text or option is never replaced: move it first. The parts of
-a single file are in a hidden folder beside it until all are done; then its note, FILE.json, says what it was made from.
+Until all vectors are there, they are in parts of 8,192 rows, in a hidden folder beside the output. If the program is killed, the
+same command computes the missing parts and gives the same bytes as an uninterrupted run (on other devices, up to rounding). A
+finished output stays as it is; its note, FILE.json, says what it was made from. One of another model, text or option is never
+replaced: move it first.
 
-Several processes, started as for training, share the parts of a folder, which must be in a bucket or on a file system that
-all of them see.
+Several processes, started as for training, share the parts if all of them see the output's folder; the first writes the file.
 
 An empty line keeps its row and is encoded as an empty sentence. Texts that are too long for the model are truncated, and the
-program prints how much is cut off. `--chunk_tokens=N` splits them instead, as training does: a row is then a passage of whole
-sentences and at most N tokens, with the columns `id` of its text, `start` and `end` in characters, and `text`.
+program prints how many.
 
-`--dims=N` keeps the first N dimensions, normalised to unit length, of a model trained with nested widths. `--dtype=float16`,
-`int8` or `binary` stores fewer bits per number, as sentence-transformers' `quantize_embeddings` does (`int8`, `ubinary`).
-`centred` subtracts each dimension's mean before it keeps the sign, which binary vectors of models such as GTE and E5 need.
-int8 and centred take the range of each dimension from the first 8,192 sentences of the text, or of `--calibrate`, and store the
-ranges in the table's metadata, or in NAME.ranges.npy beside NAME.npy. `jaxdistill.search` reads all forms.
+`--dims=N` keeps the first N dimensions, normalised to unit length, of a model trained with nested widths.
 """
 
 import argparse
-import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Float
 
+from jaxdistill.bars import Advance
 from jaxdistill.calls import in_python_words, make_callable, options_of_call
-from jaxdistill.cli import (
-    BATCH_SIZE,
-    Parser,
-    add_reading_options,
-    any_path,
-    positive,
-    reading_options,
-    run,
-)
+from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, any_path, positive, reading_options, run
 from jaxdistill.cluster import processes
 from jaxdistill.core import ROLES, InputError, Precision
+from jaxdistill.data import arrow
+from jaxdistill.data.fill_parts import Made, fill
 from jaxdistill.data.in_memory import Text, sources_of
-from jaxdistill.data.sources import TEXT, refuse_unread
-from jaxdistill.data.vectors import stored_blocks
-from jaxdistill.files import is_remote, local
+from jaxdistill.data.part_folder import PartFolder
+from jaxdistill.data.sources import TEXT, Row, Watched, local_files, refuse_unread
+from jaxdistill.data.tables import finished, write_note
+from jaxdistill.data.vectors import checked_block
+from jaxdistill.evals.similarity import unit_rows
+from jaxdistill.files import drafted, local, refuse_overwriting, try_writing, without_links, writing
 from jaxdistill.inference import Embedder, load
-from jaxdistill.inference.to_file import Written, encode_file, is_folder
-from jaxdistill.ops.small_vectors import STEPS, STORED_AS, row_bytes
 from jaxdistill.paths import delivered
 from jaxdistill.versions import source_digest
 
-CHUNK_HELP = "split texts at sentence ends into passages of at most this many tokens, special ones and prompt included"
+PART_ROWS = 8192
+"""Sentences in memory together: enough for grouping by length to leave little padding. A killed run repeats at most this many."""
+EMBEDDING = "embedding"
+"""Column of the vectors in a Parquet table."""
+FORMATS = (".npy", ".parquet")
 
 
 @in_python_words()
@@ -68,10 +61,7 @@ def encode_text(
     *,
     output: str | Path = "",
     keep_text: bool = False,
-    chunk_tokens: int = 0,
     dims: int = 0,
-    dtype: str = "float32",
-    calibrate: str | Path | Sequence[str | Path] = (),
     column: str = TEXT,
     prompt_name: str = "",
     role: str = "",
@@ -81,7 +71,7 @@ def encode_text(
     precision: Precision = "auto",
     parts: str | Path | Sequence[str | Path] = "",
     show_progress_bar: bool = False,
-) -> Shaped[np.ndarray, "n e"]:
+) -> Float[np.ndarray, "n e"]:
     """The vectors of a text, one row per sentence, empty ones included. `jaxdistill.encode` is this function.
 
     >>> jaxdistill.encode(TEACHER, ["A cat sleeps.", "It rains."]).shape
@@ -90,92 +80,148 @@ def encode_text(
     Args:
       model: folder, `package:NAME/PATH` or hub name.
       text: strings, a column or a table, or a source of text as for training.
-      output: a folder of `.parquet` parts to write, whose name ends in `/`, or a `.npy` or `.parquet` file; written in bounded
-        memory and resumable. Empty: none. The vectors of a `.npy` file are returned memory-mapped, others are read.
-      keep_text: write the sentences beside their vectors; not for `.npy`.
-      chunk_tokens: above 0: encode passages of at most this many tokens, with the id of their text and their start and end in
-        it; not for `.npy`.
+      output: a `.npy` or `.parquet` file to write, in bounded memory and resumable. Empty: none. The vectors of a `.npy` file
+        are returned memory-mapped.
+      keep_text: write the sentences beside their vectors, as the column `text`; only for `.parquet`.
       dims: number of leading dimensions to keep, normalised to unit length; 0: all.
-      dtype: `float32`, `float16`, `int8`, or `binary` or `centred` (eight numbers in a uint8).
-      calibrate: sources of a text whose first 8,192 sentences determine the ranges of int8 and centred; empty: `text`.
       column: column of the sentences in a table.
       prompt_name, role: name of a prompt, or `query` or `document`; empty: the model's default prompt.
       pooling, max_length, batch_size, precision, parts: as for `jaxdistill.load`.
       show_progress_bar: show a bar.
     """
     arguments = locals()
-    if dtype in STEPS and not output:
-        raise InputError(
-            f"{dtype} vectors are useless without their ranges, which only a file stores; give output=FILE."
-        )
     specs = sources_of(text, {TEXT: column})
     with tempfile.TemporaryDirectory() as folder:
         path = local(output, "output") if output else Path(folder, "vectors.npy")
-        given = options_of_call(
-            _parser(), arguments | {"text": specs, "output": output or path}, repeated=["input", "calibrate"]
-        )
-        _written(load(given.model, **reading_options(given)), given, given.output)
-        if path.suffix == ".npy" and path.is_file():
-            return np.load(path, mmap_mode="r" if output else None)
-        return np.concatenate(list(stored_blocks(path)))
+        options = options_of_call(_parser(), arguments | {"text": specs, "output": path}, repeated=["input"])
+        _encode(load(options.model, **reading_options(options)), options, path)
+        return _vectors_of(path, mapped=bool(output))
 
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.encode`."""
-    given = _parser().parse_args(arguments)
-    with processes.connected(lambda: _facts(given)):
-        _encode(given)
+    options = _parser().parse_args(arguments)
+    with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **vars(options)}):
+        refuse_unread(options.column, options.input, "--column")
+        embedder = load(options.model, **reading_options(options))
+        with delivered(options.output, upload=processes.is_first()) as output:
+            counts = _encode(embedder, options, Path(output))
+        if not processes.is_first():
+            return
+        rows, longer, longest = counts["rows"], counts["truncated"], embedder.model.max_length
+        width = options.dims or embedder.width
+        print(f"{options.output}: {rows:,} vectors of {width} numbers, multiplied in {embedder.compute_dtype.name}")
+        if longer:
+            print(
+                f"{longer:,} of {rows:,} texts ({longer / rows:.1%}) are longer than {longest:,} tokens; their ends are cut"
+            )
 
 
-def _facts(given: argparse.Namespace) -> Mapping[str, object]:
-    """Facts that must be the same in all processes at the start."""
-    asked = {name: value for name, value in vars(given).items() if name != "quiet"}
-    output = given.output if is_remote(given.output) else os.path.abspath(given.output)
-    return {"jaxdistill": source_digest()[:12]} | asked | {"output": output}
+def _encode(embedder: Embedder, options: argparse.Namespace, output: Path) -> Mapping[str, int]:
+    """Writes the vectors unless they are there; returns the numbers of rows and of truncated texts."""
+    output = without_links(output)
+    if output.suffix not in FORMATS:
+        raise InputError(f"--output={output} must end in .npy or .parquet.")
+    if options.keep_text and output.suffix != ".parquet":
+        raise InputError(f"--keep_text needs a table: --output={output.with_suffix('.parquet')}.")
+    prompt = embedder.prefix(options.prompt or None, options.role)
+    width = options.dims or embedder.width
+    if width > embedder.width:
+        raise InputError(f"--dims={width} must be from 1 to {embedder.width}, the width of the model's vectors.")
+    text = Watched(options.input, {TEXT: options.column})
+    origin = {
+        "model": embedder.model.digest(),
+        "max_length": embedder.model.max_length,
+        "prompt": prompt,
+        "input": text.digest,
+        "precision": embedder.compute_dtype.name,
+        **{name: getattr(options, name) for name in ("column", "batch_size", "dims", "keep_text")},
+    }
+    with processes.agreed() as facts:
+        facts |= origin
+    refuse_overwriting(output, local_files(options.input))
+    if counts := finished(output, origin):
+        return counts
+    with writing(output):
+        try_writing(output)
+    folder, rows = output.with_name(f".{output.name[:200]}.parts"), sum(1 for _ in text.rows())
+    parts = PartFolder(folder, origin, rows=rows, part_rows=PART_ROWS, suffix=".npy")
+    if not parts.is_shared:
+        raise InputError(f"--output={output} must be on a file system that all processes share.")
+    make = partial(_part, embedder, text, prompt, width)
+    counts = fill(parts, _reader(text), make, unit="sentences", shown=not options.quiet)
+    parts.discard_unless(text.check_content)
+    if processes.is_first():
+        with writing(output), drafted(output) as draft:
+            if output.suffix == ".npy":
+                _write_npy(draft, parts, width)
+            else:
+                _write_table(draft, parts, width, text if options.keep_text else None)
+            write_note(output, origin, counts)
+        parts.discard()
+    processes.wait("the file is written")
+    return counts
 
 
-def _encode(given: argparse.Namespace) -> None:
-    """Writes the vectors, and prints a summary."""
-    refuse_unread(given.column, given.input, "--column")
-    if given.dtype in STEPS and is_remote(given.output) and given.output.endswith(".npy"):
-        raise InputError(
-            f"--output={given.output} cannot store the ranges of {given.dtype}; give a .parquet file or DIR/."
-        )
-    embedder = load(given.model, **reading_options(given))
-    if is_folder(given.output):
-        counts = _written(embedder, given, given.output)
-    else:
-        with delivered(given.output) as output:
-            counts = _written(embedder, given, output)
-    if not processes.is_first():
-        return
-    dims = given.dims or embedder.width
-    print(
-        f"{given.output}: {counts.sentences:,} vectors of {dims} numbers, {given.dtype}, {row_bytes(dims, given.dtype):,} bytes "
-        f"each, multiplied in {embedder.compute_dtype.name}"
-    )
-    print(f"{counts.unknown / max(counts.tokens, 1):.2%} of {counts.tokens:,} tokens are unknown to the tokenizer")
-    if advice := counts.advice(dims):
-        print(advice)
-    if loss := counts.loss(embedder.model.max_length, chunk_tokens=given.chunk_tokens):
-        print(loss)
+def _reader(text: Watched) -> Callable[[range], list[Row]]:
+    """Returns a function that takes ranges of rows, in rising order, from one pass over the text."""
+    rest, position = text.rows(), 0
+
+    def take(rows: range) -> list[Row]:
+        nonlocal position
+        taken, position = list(islice(rest, rows.start - position, rows.stop - position)), rows.stop
+        return taken
+
+    return take
 
 
-def _written(embedder: Embedder, given: argparse.Namespace, output: str) -> Written:
-    return encode_file(
-        embedder,
-        given.input,
-        output,
-        column=given.column,
-        prompt_name=given.prompt or None,
-        role=given.role,
-        keep_text=given.keep_text,
-        chunk_tokens=given.chunk_tokens,
-        dims=given.dims,
-        dtype=given.dtype,
-        calibrate=given.calibrate,
-        progress=not given.quiet,
-    )
+def _part(
+    embedder: Embedder, text: Watched, prompt: str, width: int, rows: range, taken: Sequence[Row], advance: Advance
+) -> Made:
+    """Encodes the rows of a part; returns the function that writes them, and counts."""
+    encodings = embedder.model.encodings([prompt + sentence for (sentence,) in taken])
+    vectors = embedder.encode_ids([np.asarray(encoding.ids, np.int32) for encoding in encodings], advance=advance)
+    if width < embedder.width:
+        vectors = unit_rows(vectors[:, :width])
+    block = checked_block(vectors, rows.start, width)
+    text.check()
+    return partial(np.save, arr=block), {"truncated": sum(bool(encoding.overflowing) for encoding in encodings)}
+
+
+def _write_npy(path: Path, parts: PartFolder, width: int) -> None:
+    with open(path, "wb") as file:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (parts.rows, width)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for part in range(parts.count):
+            file.write(np.load(parts.path(part)).tobytes())
+
+
+def _write_table(path: Path, parts: PartFolder, width: int, text: Watched | None) -> None:
+    """Writes a table of the vectors, and of the sentences of `text` beside them if it is given."""
+    import pyarrow
+    from pyarrow import parquet
+
+    fields = [(EMBEDDING, pyarrow.list_(pyarrow.float32(), width))]
+    schema = pyarrow.schema([(TEXT, pyarrow.string()), *fields] if text else fields)
+    take = _reader(text) if text else None
+    # Neither numbers nor sentences repeat much, so dictionary encoding would only cost time.
+    with parquet.ParquetWriter(path, schema, use_dictionary=False) as writer:
+        for part in range(parts.count):
+            numbers = arrow.of_numbers(np.load(parts.path(part)))
+            columns = [pyarrow.FixedSizeListArray.from_arrays(numbers, width)]
+            if take:
+                sentences = [sentence for (sentence,) in take(parts.rows_of(part))]
+                columns.insert(0, pyarrow.array(sentences, pyarrow.string()))
+            writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
+
+
+def _vectors_of(path: Path, *, mapped: bool) -> Float[np.ndarray, "n e"]:
+    if path.suffix == ".npy":
+        return np.load(path, mmap_mode="r" if mapped else None)
+    from pyarrow import parquet
+
+    lists = parquet.read_table(path, columns=[EMBEDDING])[EMBEDDING].combine_chunks()
+    return arrow.numbers_of(lists.flatten()).reshape(len(lists), -1)
 
 
 def _parser() -> Parser:
@@ -184,17 +230,9 @@ def _parser() -> Parser:
     add("--model", required=True, help="folder, package:NAME/PATH or hub name")
     text = "text as for training: file, glob, files:FOLDER, hf:...; repeatable"
     add("--input", required=True, action="append", help=text)
-    add("--output", type=any_path, required=True, help="folder of .parquet parts, DIR/, or .npy or .parquet file")
-    add("--keep_text", action="store_true", help="also write the sentences, as the column text; not for .npy")
-    add("--chunk_tokens", type=positive, default=0, help=CHUNK_HELP + "; not for .npy")
+    add("--output", type=any_path, required=True, help=".npy or .parquet file")
+    add("--keep_text", action="store_true", help="also write the sentences, as the column text; only for .parquet")
     add("--dims", type=positive, default=0, help="dimensions to keep, normalised; default: all")
-    add("--dtype", choices=list(STORED_AS), default="float32", help="dtype of the stored vectors; default: float32")
-    add(
-        "--calibrate",
-        action="append",
-        default=[],
-        help="text for the ranges of int8 and centred; repeatable; default: --input",
-    )
     add("--column", default=TEXT, help="column of the sentences in a table; default: text")
     add("--prompt", default="", help="name of a prompt of the checkpoint, or none; default: the checkpoint's default")
     add("--role", default="", choices=list(ROLES), help="prepend the checkpoint's prompt for this role")

@@ -2,9 +2,7 @@
 
   python -m jaxdistill.mine --model=TEACHER --pairs=pairs.tsv --output=negatives.tsv --relative_margin=0.05
   python -m jaxdistill.mine --model=TEACHER --pairs='passages/*.tsv.gz' --column=title --positive_column=text \\
-      --output=negatives.tsv --relative_margin=0.05 --num_negatives=5
-  python -m jaxdistill.mine --model=TEACHER --retrieval=sets/nfcorpus --split=train --output=negatives.tsv \\
-      --max_score=0.9 --range_min=10 --sampling_strategy=random
+      --corpus='passages/*.tsv.gz' --corpus_column=text --output=negatives.tsv --max_score=0.9 --num_negatives=5
 
 Writes a table with one row per query, positive and negative: `text`, `positive`, `negative`, `score_positive`,
 `score_negative`. `--output_format=n-tuple` writes one row per query and positive, with all negatives (`negative_1`,
@@ -12,122 +10,172 @@ Writes a table with one row per query, positive and negative: `text`, `positive`
 its checkpoint compares by these (`similarity_fn_name`), or scores in (0, 1) of `--cross_encoder`. With `--logits`
 they are the cross-encoder's logits, which still differ where sigmoids round to 1; MarginMSE learns from such differences.
 
-Documents are all distinct positives, or all documents of `--retrieval`, together with the texts of `--corpus`. A query may
-have several positives. A document with the text of the query or of one of its positives, ignoring case and white space, is
+Documents are all distinct positives and the texts of `--corpus`. A query may have several positives. A document with the text of the query or of one of its positives, ignoring case and white space, is
 never a negative. The search is exact and runs on the devices. Vectors are cached by model, prompt and text. If the program is
-killed, the same command resumes it. The limits have the names and meaning of sentence-transformers' `mine_hard_negatives`.
+killed, the same command resumes it.
+
+The limits have the names, meaning and order of sentence-transformers' `mine_hard_negatives`; the negatives are equal if no scores
+tie and both see the same candidates. `relative_margin=0.05` is NV-Retriever's TopK-PercPos of 95 % (arXiv 2407.15831).
 """
 
 import argparse
+import hashlib
 import json
 import logging
-import math
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
+from jaxtyping import Float, Integer
 
+from jaxdistill.bars import Advance
 from jaxdistill.calls import in_python_words, make_callable, options_of_call
 from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, local_path, positive, reading_options, run
-from jaxdistill.core import InputError, Precision, Split
+from jaxdistill.core import InputError, Precision
 from jaxdistill.data import sources
 from jaxdistill.data.in_memory import Text, sources_of
-from jaxdistill.data.negatives import Limits, Negatives, Sampling, hard_negatives, header, mined_rows, read_rows
 from jaxdistill.data.questions import Questions, questions
 from jaxdistill.data.tables import finished, write_table
-from jaxdistill.evals.beir import questions_of
-from jaxdistill.evals.beir_files import SPLITS
+from jaxdistill.data.targets import Parts, cached_vectors
 from jaxdistill.files import local, refuse_overwriting, try_writing
 from jaxdistill.inference import Embedder, load
-from jaxdistill.inference.stored import digest_of, pair_scores, stored_vectors
-from jaxdistill.ops.nearest import VectorRows, nearest, scores_of_pairs
+from jaxdistill.ops.nearest import nearest, scores_of_pairs
+from jaxdistill.paths import cache_folder
 
 log = logging.getLogger(__name__)
 
+Sampling = Literal["top", "random"]
+Scores = Callable[[Integer[np.ndarray, " pairs"], Integer[np.ndarray, " pairs"]], Float[np.ndarray, " pairs"]]
+"""Scores pairs of a query and a document, given by indices."""
 FORMATS = ("triplet", "n-tuple")
-COLUMNS = {"column": "text", "positive_column": "positive", "corpus_column": "text"}
-"""Options that name columns, and their defaults."""
-SPLIT: Split = "train"
-"""Default split of judgements for which negatives are mined: they are for training."""
-RANGE_MAX = (
-    "candidates per query; default: as many as needed; with random sampling or --cross_encoder, ten per negative if "
-    "limits may exclude some, else one"
-)
+SPARE = 10
+"""Candidates to consider per negative if limits may leave some out."""
 BLOCK_ROWS = 8192
 """Number of documents compared at a time."""
-MOST_CANDIDATES = 1 << 27
-"""Most scores in memory while queries with too few negatives consider more candidates: 1.6 GB with their rows."""
 
 
-def mined(
-    known: Questions,
-    queries: VectorRows,
-    documents: VectorRows,
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Which candidates may be negatives. None: no limit."""
+
+    range_min: int = 0
+    """Nearest candidates to skip, counted after all other limits."""
+    range_max: int = 0
+    """Candidates to consider for each query, besides its positives; 0: as many as the other options need."""
+    max_score: float | None = None
+    min_score: float | None = None
+    absolute_margin: float | None = None
+    """A negative's score must be at least this much below the lowest score of the query's positives."""
+    relative_margin: float | None = None
+    """The same as a fraction of the positive's score: 0.05 keeps scores of at most 95 % of it."""
+
+    def with_range(self, count: int, positives: int) -> "Limits":
+        """The limits with `range_max` resolved, for at most `positives` positives of a query."""
+        is_bound = any(limit is not None for limit in (self.max_score, self.absolute_margin, self.relative_margin))
+        range_max = self.range_max or self.range_min + (SPARE if is_bound else 1) * count + positives
+        if not 0 <= self.range_min <= range_max - count:
+            raise InputError(
+                f"--range_min={self.range_min} must be at least 0 and leave --num_negatives={count} of --range_max={range_max}."
+            )
+        return replace(self, range_max=range_max)
+
+    def exclude(
+        self, scores: Float[np.ndarray, "q candidates"], lowest: Float[np.ndarray, "q 1"]
+    ) -> Float[np.ndarray, "q candidates"]:
+        """The scores, minus infinity beyond a limit; `lowest` are those of the queries' lowest positives."""
+        beyond = np.zeros(scores.shape, bool)
+        if self.absolute_margin is not None:
+            beyond |= scores + np.float32(self.absolute_margin) > lowest
+        if self.relative_margin is not None:
+            beyond |= scores > lowest - np.abs(lowest) * np.float32(self.relative_margin)
+        if self.max_score is not None:
+            beyond |= scores > np.float32(self.max_score)
+        if self.min_score is not None:
+            beyond |= scores < np.float32(self.min_score)
+        return np.where(beyond, -np.inf, scores)
+
+
+class Mined(NamedTuple):
+    """The negatives of each query, best first."""
+
+    documents: Integer[np.ndarray, "q negatives"]
+    scores: Float[np.ndarray, "q negatives"]
+    """Minus infinity where a query has no further negative."""
+    positive_scores: list[list[float]]
+    """Scores of each query's positives."""
+
+
+def mine(
+    pairs: Questions,
+    queries: Parts | Float[np.ndarray, "q e"],
+    documents: Parts | Float[np.ndarray, "n e"],
     *,
     limits: Limits,
     count: int,
-    sampling: Sampling,
-    seed: int,
-    scorer: Embedder | None = None,
-    logits: bool = False,
-    widens: bool = False,
+    sampling: Sampling = "top",
+    seed: int = 0,
+    rescore: Scores | None = None,
     dot: bool = False,
-    progress: bool = False,
-) -> tuple[Negatives, list[list[float]]]:
-    """The negatives of each query, and the scores of its positives.
+) -> Mined:
+    """Chooses at most `count` negatives of each query among its nearest documents.
 
     Args:
       limits: with `range_max` resolved, see `Limits.with_range`.
-      widens: consider more candidates than `range_max` for queries with too few negatives among these.
-      scorer: a cross-encoder that scores the nearest documents and the positives, instead of the vectors.
-      logits: use the scorer's logits as scores.
+      sampling: `top` (highest scores) or `random`, seeded by `seed`.
+      rescore: scores the nearest documents and the positives, instead of the vectors.
       dot: compare vectors by dot product instead of cosine.
     """
-    left_out = known.excluded()
-    asked = np.repeat(np.arange(len(known.queries)), [len(of_query) for of_query in known.positives])
-    answers = np.concatenate([np.asarray(of_query, np.int64) for of_query in known.positives])
-    score = partial(pair_scores, scorer, known, logits=logits, progress=progress) if scorer else None
-    pairs = asked, answers
-    of_positives = score(*pairs) if score else scores_of_pairs(queries, documents, *pairs, dot=dot)
-    # All pairs are scored in one flat list, which is then cut up again by query.
-    ends = np.cumsum([len(of_query) for of_query in known.positives])[:-1]
-    positive_scores = [part.tolist() for part in np.split(of_positives, ends)]
+    counts = [len(of_query) for of_query in pairs.positives]
+    every = np.arange(len(pairs.queries))
+    positives = np.repeat(every, counts), np.concatenate([np.asarray(one, np.int64) for one in pairs.positives])
+    scores = rescore(*positives) if rescore else scores_of_pairs(queries, documents, *positives, dot=dot)
+    positive_scores = [part.tolist() for part in np.split(scores, np.cumsum(counts)[:-1])]
+    # The nearest documents may all be excluded (positives, the query itself), so these come on top.
+    depth = min(limits.range_max + max(map(len, pairs.excluded)), len(documents))
+    blocks = (documents[start : start + BLOCK_ROWS] for start in range(0, len(documents), BLOCK_ROWS))
+    scores, rows = nearest(queries[:], blocks, count=depth, dot=dot)
+    if rescore:
+        scores = rescore(np.repeat(every, depth), rows.ravel()).reshape(rows.shape)
+    chosen = hard_negatives(scores, rows, pairs.excluded, positive_scores, limits, count, sampling, seed)
+    return Mined(*chosen, positive_scores)
 
-    def among_nearest(some: np.ndarray, depth: int, limits: Limits) -> Negatives:
-        blocks = (documents[at : at + BLOCK_ROWS] for at in range(0, len(documents), BLOCK_ROWS))
-        scores, rows = nearest(queries[some], blocks, count=depth, dot=dot)
-        if score:
-            scores = score(np.repeat(some, depth), rows.ravel()).reshape(rows.shape)
-        known_of = [left_out[query] for query in some], [positive_scores[query] for query in some]
-        return hard_negatives(scores, rows, *known_of, limits=limits, count=count, sampling=sampling, seed=seed)
 
-    # The nearest documents may all be left out (positives, the query itself), so these come on top.
-    depth = min(limits.range_max + max(map(len, left_out)), len(documents))
-    negatives = among_nearest(np.arange(len(known.queries)), depth, limits)
-    while widens and len(short := negatives.lacking()) and depth < len(documents):
-        # Four times as deep each time: few rounds, and only for the queries that still lack negatives.
-        depth = min(4 * depth, len(documents))
-        if len(short) * depth > MOST_CANDIDATES:
-            break
-        negatives.put(short, among_nearest(short, depth, replace(limits, range_max=depth)))
-    return negatives, positive_scores
+def hard_negatives(
+    scores: Float[np.ndarray, "q candidates"],
+    rows: Integer[np.ndarray, "q candidates"],
+    excluded: Sequence[Sequence[int]],
+    positive_scores: Sequence[Sequence[float]],
+    limits: Limits,
+    count: int,
+    sampling: Sampling = "top",
+    seed: int = 0,
+) -> tuple[Integer[np.ndarray, "q negatives"], Float[np.ndarray, "q negatives"]]:
+    """The rows and scores of at most `count` candidates of each query, best first."""
+    lowest = np.array([min(of_query) for of_query in positive_scores], np.float32)[:, None]
+    is_excluded = np.stack([np.isin(found, own) for found, own in zip(rows, excluded, strict=True)])
+    scores = limits.exclude(np.where(is_excluded, -np.inf, np.asarray(scores, np.float32)), lowest)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, limits.range_min : limits.range_max]
+    if sampling == "random":
+        ranked = np.take_along_axis(scores, order, axis=1)
+        draws = np.where(np.isfinite(ranked), np.random.default_rng(seed).random(ranked.shape), 2.0)
+        drawn = np.sort(np.argsort(draws, axis=1, kind="stable")[:, :count], axis=1)
+        order = np.take_along_axis(order, drawn, axis=1)
+    order = order[:, :count]
+    return np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
 
 @in_python_words()
 def mine_negatives(
     model: str | Path,
-    pairs: Text = "",
+    pairs: Text,
     *,
-    column: str = COLUMNS["column"],
-    positive_column: str = COLUMNS["positive_column"],
+    column: str = "text",
+    positive_column: str = "positive",
     corpus: Text = "",
-    corpus_column: str = COLUMNS["corpus_column"],
-    retrieval: str | Path = "",
-    split: Split | Literal[""] = "",
+    corpus_column: str = "text",
     output: str | Path = "",
     output_format: str = FORMATS[0],
     num_negatives: int = 3,
@@ -161,219 +209,172 @@ def mine_negatives(
       model: teacher that encodes all texts: folder, `package:NAME/PATH` or hub name.
       pairs: queries and positives: tuples, a table with `column` and `positive_column`, or a source of text as for training.
       corpus, corpus_column: more documents, given like `pairs`.
-      retrieval, split: a set in BEIR's format instead of `pairs`, and the split of its judgements; empty: `train`.
       output: the `.tsv` file to write, resumable; empty: none. Tabs and line ends in texts become spaces, as in the file.
       output_format to logits: as in sentence-transformers' `mine_hard_negatives`; docs/guide/retrieval.md explains them.
       prompt_name, corpus_prompt_name: prompt of queries and of documents, or `none`; empty: their roles' prompts.
       pooling to parts: as for `jaxdistill.load`.
     """
-    return _rows_of_call(locals())
-
-
-def _rows_of_call(arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
-    pairs = {sources.TEXT: arguments["column"], "positive": arguments["positive_column"]}
-    columns = {"pairs": pairs, "corpus": {sources.TEXT: arguments["corpus_column"]}}
-    texts = {name: sources_of(arguments[name], of, argument=name) for name, of in columns.items()}
+    arguments = locals()
+    texts = {
+        "pairs": sources_of(pairs, {sources.TEXT: column, "positive": positive_column}, argument="pairs"),
+        "corpus": sources_of(corpus, {sources.TEXT: corpus_column}, argument="corpus"),
+    }
     with tempfile.TemporaryDirectory() as folder:
-        texts |= {"output": arguments["output"] or f"{folder}/negatives.tsv"}
-        given = options_of_call(_parser(), {**arguments, **texts}, repeated=("pairs", "corpus"))
-        return read_rows(_mined(given, log.info))
+        texts |= {"output": output or f"{folder}/negatives.tsv"}
+        options = options_of_call(_parser(), {**arguments, **texts}, repeated=("pairs", "corpus"))
+        _write(options, log.info)
+        names, *rows = (line.split("\t") for line in Path(options.output).read_text("utf-8").split("\n")[:-1])
+    cells = (zip(names, row, strict=True) for row in rows)
+    return [{name: float(cell) if name.startswith("score_") else cell for name, cell in row} for row in cells]
 
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.mine`."""
-    _mined(_parser().parse_args(arguments), print)
+    _write(_parser().parse_args(arguments), print)
 
 
-def _mined(given: argparse.Namespace, say: Callable[[str], object]) -> Path:
-    """Writes the table unless it exists; returns its path."""
-    output = _output(given)
-    limits = Limits(**{name: getattr(given, name) for name in asdict(Limits())})
-    known = _questions(given)
-    limits = limits.with_range(given.num_negatives, max(map(len, known.positives)))
-    embedder, scorer = load(given.model, **reading_options(given)), _scorer(given)
+def _write(options: argparse.Namespace, say: Callable[[str], object]) -> None:
+    """Writes the table unless it exists."""
+    output = local(options.output, "--output")
+    if output.suffix != ".tsv":
+        raise InputError(f"--output={output} must end in .tsv.")
+    if options.logits and not options.cross_encoder:
+        raise InputError("--logits is for --cross_encoder; cosines have none.")
+    if options.corpus:
+        sources.refuse_unread(options.corpus_column, options.corpus, "--corpus_column")
+    refuse_overwriting(output, sources.local_files([*options.pairs, *options.corpus]))
+    corpus = (text for (text,) in sources.read(options.corpus, {sources.TEXT: options.corpus_column}))
+    columns = {sources.TEXT: options.column, "positive": options.positive_column}
+    pairs = questions(((text, answer) for text, answer in sources.read(options.pairs, columns)), corpus)
+    count = options.num_negatives
+    limits = Limits(**{name: getattr(options, name) for name in asdict(Limits())})
+    limits = limits.with_range(count, max(map(len, pairs.positives)))
+    embedder, scorer = load(options.model, **reading_options(options)), None
+    if options.cross_encoder:
+        scorer = load(options.cross_encoder, batch_size=options.batch_size, precision=options.precision)
     prompts = {
-        side: embedder.prefix(**({"prompt_name": prompt} if prompt else {"role": side}))
-        for side, prompt in (("query", given.prompt), ("document", given.corpus_prompt))
+        role: embedder.prefix(**({"prompt_name": prompt} if prompt else {"role": role}))
+        for role, prompt in (("query", options.prompt), ("document", options.corpus_prompt))
     }
-    origin = _origin(given, limits, known, embedder, scorer=scorer, prompts=prompts)
-    counts = finished(output, origin)
-    if counts is None:
-        try_writing(output)
-        queries = stored_vectors(embedder, known.queries, prompts["query"], "queries", progress=not given.quiet)
-        documents = stored_vectors(
-            embedder, known.documents, prompts["document"], "documents", progress=not given.quiet
-        )
-        options = {"limits": limits, "count": given.num_negatives, "sampling": given.sampling_strategy}
-        options |= {"seed": given.seed, "scorer": scorer, "logits": given.logits, "widens": _widens(given)}
-        options["dot"] = embedder.model.definition.similarity == "dot"
-        negatives, scores = mined(known, queries, documents, **options, progress=not given.quiet)
-        rows = list(mined_rows(known, negatives, scores, output_format=given.output_format))
-        _refuse_none(rows, negatives)
-        counts = {"rows": len(rows)}
-        write_table(output, header(given.output_format, given.num_negatives), rows, origin, counts=counts)
-        _report(known, negatives, scores, given.num_negatives, say=say, is_bounded=not _widens(given))
-    queries, documents = len(known.queries), len(known.documents)
-    say(f"{output}: {counts['rows']:,} rows; {queries:,} queries, {documents:,} documents")
-    return output
-
-
-def _origin(
-    given: argparse.Namespace,
-    limits: Limits,
-    known: Questions,
-    embedder: Embedder,
-    scorer: Embedder | None,
-    prompts: Mapping[str, str],
-) -> dict[str, object]:
-    """Everything that determines the output."""
-    return {
+    origin = {
         **asdict(limits),
-        **{name: getattr(given, name) for name in ("num_negatives", "sampling_strategy", "seed", "output_format")},
-        **{f"prompt of a {side}": prompt for side, prompt in prompts.items()},
+        **{
+            name: getattr(options, name)
+            for name in ("num_negatives", "sampling_strategy", "seed", "output_format", "logits")
+        },
+        **{f"prompt of a {role}": prompt for role, prompt in prompts.items()},
         "model": embedder.model.digest(),
         "max_length": embedder.model.max_length,
         "precision": embedder.compute_dtype.name,
         "cross_encoder": scorer.model.digest() if scorer else "",
-        **({"logits": True} if given.logits else {}),
-        "text": digest_of([json.dumps(known)]),
-        **({"looks further": True} if _widens(given) else {}),
+        "text": _digest(json.dumps(pairs)),
     }
+    counts = finished(output, origin)
+    if counts is None:
+        try_writing(output)
+        progress = not options.quiet
+        queries = _vectors(embedder, pairs.queries, prompts["query"], "queries", progress=progress)
+        documents = _vectors(embedder, pairs.documents, prompts["document"], "documents", progress=progress)
+        mined = mine(
+            pairs, queries, documents, limits=limits, count=count, sampling=options.sampling_strategy, seed=options.seed,
+            rescore=_rescorer(scorer, pairs, options) if scorer else None, dot=embedder.model.definition.similarity == "dot",
+        )  # fmt: skip
+        names, *rows = _rows(pairs, mined, options.output_format)
+        have = np.isfinite(mined.scores)
+        if not rows:
+            raise InputError(
+                f"no query has enough negatives: the most that are within the limits and no positives are {have.sum(axis=1).max()}, "
+                f"--num_negatives={count}; relax the limits, raise --range_max, or add documents with --corpus=FILE."
+            )
+        counts = {"rows": len(rows)}
+        write_table(output, names, rows, origin, counts=counts)
+        mean = np.mean([score for scores in mined.positive_scores for score in scores])
+        say(f"mean score of positives {mean:.4f}, of negatives {mined.scores[have].mean():.4f}")
+        if lacking := (~have.all(axis=1)).sum():
+            say(
+                f"{lacking:,} of {len(have):,} queries have fewer than {count} negatives; --range_max={limits.range_max}"
+            )
+    say(f"{output}: {counts['rows']:,} rows; {len(pairs.queries):,} queries, {len(pairs.documents):,} documents")
 
 
-def _widens(given: argparse.Namespace) -> bool:
-    """Whether to consider more candidates for queries with too few negatives. Not with a cross-encoder, which would have to
-    score them, nor with random sampling, which would draw from more candidates for some queries than for others."""
-    return not given.range_max and not given.cross_encoder and given.sampling_strategy == "top"
+def _vectors(embedder: Embedder, texts: Sequence[str], prompt: str, what: str, *, progress: bool) -> Parts:
+    """The texts' vectors; cached."""
+
+    def embed(block: Sequence[str], advance: Advance) -> np.ndarray:
+        return embedder.encode([prompt + text for text in block], prompt="", show_progress_bar=advance)
+
+    of = _digest(embedder.model.digest(), embedder.compute_dtype.name, prompt, embedder.model.max_length, *texts)
+    return cached_vectors(_folder(), of, embed, texts, width=embedder.width, what=what, progress=progress)
 
 
-def _output(given: argparse.Namespace) -> Path:
-    output = local(given.output, "--output")
-    if output.suffix != ".tsv":
-        raise InputError(f"--output={output} must end in .tsv.")
-    if bool(given.pairs) == bool(given.retrieval):
-        raise InputError("give either --pairs=FILE or --retrieval=FOLDER.")
-    if given.split and not given.retrieval:
-        raise InputError(f"--split={given.split} is for --retrieval; --pairs has its positives in a column.")
-    for option, read_from in (("column", "pairs"), ("positive_column", "pairs"), ("corpus_column", "corpus")):
-        named = getattr(given, option)
-        if named != COLUMNS[option] and not getattr(given, read_from):
-            raise InputError(f"--{option}={named} is for --{read_from}, which is not given; leave it out.")
-    if given.corpus:
-        sources.refuse_unread(given.corpus_column, given.corpus, "--corpus_column")
-    refuse_overwriting(output, sources.local_files([*given.pairs, *given.corpus]))
-    return output
+def _rescorer(scorer: Embedder, pairs: Questions, options: argparse.Namespace) -> Scores:
+    """A cross-encoder's scores; cached."""
+
+    def score(block: np.ndarray, advance: Advance) -> np.ndarray:
+        texts = [pairs.queries[query] for query in block[:, 0]], [pairs.documents[row] for row in block[:, 1]]
+        return scorer.score(*texts, logits=options.logits, show_progress_bar=advance)[:, None]
+
+    def scores(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
+        indices: Any = np.stack([queries, documents], axis=1)
+        chosen = hashlib.sha256(indices.tobytes()).hexdigest()
+        of = _digest(scorer.model.digest(), scorer.compute_dtype.name, options.logits, json.dumps(pairs), chosen)
+        progress = not options.quiet
+        return cached_vectors(_folder(), of, score, indices, width=1, what="scoring pairs", progress=progress)[:][:, 0]
+
+    return scores
 
 
-def _questions(given: argparse.Namespace) -> Questions:
-    corpus = (text for (text,) in sources.read(given.corpus, {sources.TEXT: given.corpus_column}))
-    known = questions_of(given.retrieval, given.split or SPLIT, corpus) if given.retrieval else _of_pairs(given, corpus)
-    most = len(known.documents) - min(map(len, known.excluded()))
-    if not most:
-        raise InputError(
-            f"no query has a document that may be a negative: all {len(known.documents):,} documents are its positives "
-            "or its own text; add others with --corpus=FILE."
-        )
-    needed = given.range_min + (given.num_negatives if given.output_format == "n-tuple" else 1)
-    if most < needed:
-        raise InputError(
-            f"the corpus has too few documents: --num_negatives={given.num_negatives}, --range_min={given.range_min} and "
-            f"--output_format={given.output_format} need {needed:,} that may be negatives of a query, and none has more than "
-            f"{most:,}; lower them, or add documents with --corpus=FILE."
-        )
-    return known
+def _digest(*facts: object) -> str:
+    return hashlib.sha256("\0".join(map(str, facts)).encode()).hexdigest()
 
 
-def _of_pairs(given: argparse.Namespace, corpus: Iterable[str]) -> Questions:
-    columns = {sources.TEXT: given.column, "positive": given.positive_column}
-    pairs = sources.read(given.pairs, columns)
-    return questions(((row[0], row[1]) for row in pairs), corpus)
+def _folder() -> Path:
+    return cache_folder() / "mined"
 
 
-def _scorer(given: argparse.Namespace) -> Embedder | None:
-    if given.logits and (not given.cross_encoder or given.relative_margin is not None):
-        raise InputError(
-            "--logits is for --cross_encoder without --relative_margin, because a share of a logit says nothing; use "
-            "--absolute_margin."
-        )
-    if not given.cross_encoder:
-        return None
-    scorer = load(given.cross_encoder, batch_size=given.batch_size, precision=given.precision)
-    if not scorer.model.definition.reads_pairs:
-        raise InputError(f"--cross_encoder={given.cross_encoder} is not a cross-encoder; give it as --model.")
-    return scorer
-
-
-def _refuse_none(rows: list[list[str]], negatives: Negatives) -> None:
-    """Raises `InputError` if no row is within the limits."""
-    if rows:
-        return
-    most, wanted = int(np.isfinite(negatives.scores).sum(axis=1).max()), negatives.scores.shape[1]
-    if not most:
-        raise InputError("no document is within the limits of any query; relax them, or raise --range_max.")
-    raise InputError(
-        f"no query has {wanted} negatives within the limits, the most is {most}; relax the limits, give "
-        f"--num_negatives={most}, or --output_format=triplet, which has a row for each negative."
-    )
-
-
-def _report(
-    known: Questions,
-    negatives: Negatives,
-    positive_scores: Sequence[Sequence[float]],
-    count: int,
-    say: Callable[[str], object],
-    *,
-    is_bounded: bool,
-) -> None:
-    more = "; more with a larger --range_max, or wider limits" if is_bounded else ""
-    have = np.isfinite(negatives.scores)
-    means = np.mean([score for scores in positive_scores for score in scores]), np.mean(negatives.scores[have])
-    say(f"mean score of positives {means[0]:.4f}, of negatives {means[1]:.4f}")
-    for name, counts in negatives.left_out.items():
-        say(f"--{name} left out {counts.sum():,} candidates")
-    if lacking := len(negatives.lacking()):
-        say(f"{lacking:,} of {len(known.queries):,} queries have fewer than {count} negatives{more}")
-
-
-def _finite(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a finite number")
-    return number
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of at least 0")
-    return int(text)
+def _rows(pairs: Questions, mined: Mined, output_format: str) -> Iterator[list[str]]:
+    """Yields the rows of the table; its header first."""
+    numbers = range(1, mined.documents.shape[1] + 1)
+    if output_format == "triplet":
+        yield ["text", "positive", "negative", "score_positive", "score_negative"]
+    else:
+        names = [f"negative_{number}" for number in numbers], [f"score_negative_{number}" for number in numbers]
+        yield ["text", "positive", *names[0], "score_positive", *names[1]]
+    for query, text in enumerate(pairs.queries):
+        have = int(np.isfinite(mined.scores[query]).sum())
+        negatives = [pairs.documents[row] for row in mined.documents[query, :have]]
+        scores = [f"{score:.7g}" for score in mined.scores[query, :have]]
+        for row, own in zip(pairs.positives[query], mined.positive_scores[query], strict=True):
+            begin, score = [text, pairs.documents[row]], f"{own:.7g}"
+            if output_format == "triplet":
+                yield from ([*begin, negative, score, other] for negative, other in zip(negatives, scores, strict=True))
+            elif have == len(numbers):
+                yield [*begin, *negatives, score, *scores]
 
 
 def _parser() -> Parser:
     parser = Parser(prog="python -m jaxdistill.mine", description=__doc__)
     add = parser.add_argument
     add("--model", required=True, help="teacher that encodes all texts: folder, package:NAME/PATH or hub name")
-    add("--pairs", action="append", default=[], help="table of queries and positives, as for training; repeatable")
-    add("--column", default=COLUMNS["column"], help="column of the queries; default: text")
-    add("--positive_column", default=COLUMNS["positive_column"], help="column of the positives; default: positive")
+    add("--pairs", action="append", required=True, help="table of queries and positives, as for training; repeatable")
+    add("--column", default="text", help="column of the queries; default: text")
+    add("--positive_column", default="positive", help="column of the positives; default: positive")
     add("--corpus", action="append", default=[], help="more documents, as text for training; repeatable")
-    add("--corpus_column", default=COLUMNS["corpus_column"], help="column of --corpus; default: text")
-    add("--retrieval", type=local_path, default="", help="set in BEIR's format, instead of --pairs: folder or hub name")
-    add("--split", choices=SPLITS, default="", help=f"its judgements, FOLDER/qrels/SPLIT.tsv; default: {SPLIT}")
+    add("--corpus_column", default="text", help="column of --corpus; default: text")
     add("--output", type=local_path, required=True, help="the .tsv file to write")
     add("--output_format", choices=FORMATS, default=FORMATS[0], help="one negative per row, or all; default: triplet")
     add("--num_negatives", type=positive, default=3, help="negatives per query; default: 3")
-    add("--range_min", type=_count, default=0, help="nearest remaining candidates to skip; default: 0")
-    add("--range_max", type=_count, default=0, help=RANGE_MAX)
-    add("--max_score", type=_finite, help="highest score of a negative")
-    add("--min_score", type=_finite, help="lowest score of a negative")
-    add("--absolute_margin", type=_finite, help="minimum difference to the query's lowest positive")
-    add("--relative_margin", type=_finite, help="the same, as a share of that positive's score, such as 0.05")
+    add("--range_min", type=int, default=0, help="nearest remaining candidates to skip; default: 0")
+    candidates = (
+        f"candidates per query; default: {SPARE} per negative if limits may exclude some, else as many as needed"
+    )
+    add("--range_max", type=int, default=0, help=candidates)
+    add("--max_score", type=float, help="highest score of a negative")
+    add("--min_score", type=float, help="lowest score of a negative")
+    add("--absolute_margin", type=float, help="minimum difference to the query's lowest positive")
+    add("--relative_margin", type=float, help="the same, as a share of that positive's score, such as 0.05")
     add("--sampling_strategy", choices=get_args(Sampling), default="top", help="nearest or random; default: top")
-    add("--seed", type=_count, default=0, help="seed of random sampling; default: 0")
+    add("--seed", type=int, default=0, help="seed of random sampling; default: 0")
     add("--cross_encoder", default="", help="cross-encoder that scores instead of --model")
     add("--logits", action="store_true", help="use logits of --cross_encoder, also for limits; for MarginMSE")
     add("--prompt", default="", help="name of a prompt of --model for the queries, or none; default: query")

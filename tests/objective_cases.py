@@ -48,9 +48,6 @@ CASES = {
 NESTED = {
     "nested congen": Nested(objective=CASES["congen"], dims=(8, 16), targets="truncated"),
     "nested ckd": Nested(objective=CASES["ckd"], dims=(8, 16), targets="projected"),
-    "centred ckd": Nested(objective=CASES["ckd"], dims=(), targets="projected", vectors="centred"),
-    "binary ckd": Nested(objective=CASES["ckd"], dims=(), targets="projected", vectors="binary"),
-    "nested int8 congen": Nested(objective=CASES["congen"], dims=(8,), targets="truncated", vectors="int8"),
 }
 EVERY = CASES | NESTED
 TEACHER_LAYERS = 2

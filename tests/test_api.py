@@ -145,8 +145,6 @@ def test_what_load_and_distill_return_can_be_exported(result, tmp_path):
     np.testing.assert_array_equal(again.encode(["A cat."]), result.model.encode(["A cat."]))
     with pytest.raises(jaxdistill.InputError, match="a model is 5; give the path of a folder"):
         jaxdistill.export(model=5, out=tmp_path / "other")
-    with pytest.raises(jaxdistill.InputError, match="model must be a text, a path or a number; got <jaxdistill"):
-        jaxdistill.search(result.model, ["A cat."], "A cat.")
 
 
 def test_home_folders_are_expanded(result, tmp_path, monkeypatch):

@@ -10,9 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from jaxdistill import encode, evaluate, export, search
-from jaxdistill.data import vectors
-from jaxdistill.inference import to_file
+from jaxdistill import encode, evaluate, export
 from jaxdistill.workdir.checkpoint import Checkpoints
 from jaxdistill.workdir.mirror import RECORD
 
@@ -118,31 +116,6 @@ def test_processes_without_a_common_folder_are_killed_and_continued_from_the_buc
     assert int(whole.step) == STEPS
 
 
-def test_processes_without_a_common_folder_encode_parts_into_the_bucket_and_a_rerun_finds_them(folder, monkeypatch):
-    """In int8, by the same ranges."""
-    lines = (folder / "text.txt").read_text().splitlines()
-    text = bucket.put("long.txt", "".join(f"{line} {number}\n" for number in range(14) for line in lines))  # two parts
-    output = f"s3://{bucket.NAME}/two/"
-    given = [f"--model={folder / 'model'}", f"--input={text}", "--dtype=int8", "--precision=float32", "--quiet"]
-    hosts = [machine(folder, f"encoder{number}") for number in range(2)]
-    started = program.start_all([*given, f"--output={output}", "--keep_text"], module="encode", variables=hosts)
-    (said, _), (silent, _) = program.ended(started, 0)
-    assert f"{output}: 8,400 vectors" in said and "vectors" not in silent
-    assert not list((folder / "encoder1").rglob("outgoing"))
-    bucket.files().get(output.removeprefix("s3://"), str(folder / "two"), recursive=True)
-    encode.main([*given, f"--output={folder / 'one'}/"])
-    one, two = (np.concatenate(list(vectors.stored_blocks(folder / name))).astype(int) for name in ("one", "two"))
-    assert np.abs(one - two).max() <= 1  # other devices may round a number over the edge of its step
-    for part in (folder / "two").glob("*.parquet"):
-        assert vectors.form_of(part) == vectors.form_of(folder / "two")
-    bucket.files().rm_file(f"{bucket.NAME}/two/part-00001-of-00002.parquet")
-    sizes, whole = [], to_file.write_part
-    monkeypatch.setattr(to_file, "write_part", lambda path, columns, block, **of_int8: sizes.append(len(block)) or whole(path, columns, block, **of_int8))  # fmt: skip
-    encode.main([*given, f"--output={output}", "--keep_text"])
-    assert sizes == [8400 - to_file.PART_ROWS]
-    assert bucket.files().exists(f"{bucket.NAME}/two/part-00001-of-00002.parquet")
-
-
 def test_programs_read_and_write_a_bucket(folder, killed_and_continued, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
     place = f"s3://{bucket.NAME}"
@@ -152,11 +125,6 @@ def test_programs_read_and_write_a_bucket(folder, killed_and_continued, tmp_path
     encode.main([model, f"--input={corpus}", f"--output={place}/vectors.npy", "--quiet"])
     bucket.files().get_file(f"{bucket.NAME}/vectors.npy", str(tmp_path / "vectors.npy"))
     assert len(np.load(tmp_path / "vectors.npy")) == 600
-    line = (folder / "text.txt").read_text().splitlines()[7]
-    encode.main([model, f"--input={corpus}", f"--output={place}/parts/", "--quiet"])
-    for name in ("vectors.npy", "parts/"):
-        search.main([model, f"--corpus={corpus}", f"--vectors={place}/{name}", f"--query={line}", "--quiet"])
-        assert "1.0000" in capsys.readouterr().out
     pairs = bucket.put("pairs.tsv", "".join(f"{number}\tword {number}\tword\n" for number in range(9)))
     evaluate.main([model, "--tasks=pairs", f"--pairs={pairs}", f"--out={place}/scores/"])
     assert f"uploaded to {place}/scores/" in capsys.readouterr().out

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxdistill
-from jaxdistill import calls, encode, mine, search, sweep
+from jaxdistill import calls, encode, mine, sweep
 from jaxdistill.calls import FLAGS
 from jaxdistill.data import in_memory
 from jaxdistill.inference import Embedder
@@ -36,7 +36,6 @@ def places(tmp_path, monkeypatch):
     [
         (encode, encode.encode_text, set()),
         (mine, mine.mine_negatives, set()),
-        (search, search.search_text, {"queries", "output"}),
         (sweep, sweep.sweep_options, set()),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -52,7 +51,7 @@ def test_the_arguments_are_the_options_of_the_program_with_their_defaults(module
     assert all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
-@pytest.mark.parametrize("name", ["encode", "evaluate", "export", "mine", "search", "sweep"])
+@pytest.mark.parametrize("name", ["encode", "evaluate", "export", "mine", "sweep"])
 def test_help_and_editors_show_the_function(name):
     program = getattr(jaxdistill, name)
     text = pydoc.plaintext.document(program)
@@ -71,7 +70,7 @@ def test_all_names_of_the_api_are_there_and_listed():
 
 def test_the_examples_of_the_docstrings_run(teacher, monkeypatch):
     shown = {"jaxdistill": jaxdistill, "TEACHER": teacher, "model": jaxdistill.load(teacher)}
-    objects = [api.distill, jaxdistill.load, encode.encode_text, search.search_text, mine.mine_negatives]
+    objects = [api.distill, jaxdistill.load, encode.encode_text, mine.mine_negatives]
     objects += [Embedder.encode, Embedder.similarity, calls.python_words, in_memory.columns_of]
     for found in objects:
         names = dict(shown if found not in objects[-2:] else vars(inspect.getmodule(found)))
@@ -93,14 +92,6 @@ def test_encode_gives_the_vectors_and_writes_a_file_where_one_is_named(teacher, 
         written = jaxdistill.encode(teacher, text, output=tmp_path / name, precision="float32")
         np.testing.assert_array_equal(written, vectors)
         assert (tmp_path / name).is_file() and isinstance(written, np.memmap) == (name == "v.npy")
-
-
-def test_search_finds_in_memory_and_in_stored_vectors(teacher, tmp_path):
-    hits, more = jaxdistill.search(teacher, iter(SENTENCES), [SENTENCES[2], SENTENCES[0]], top=1)
-    assert (hits[0].row, hits[0].sentence, more[0].row) == (2, SENTENCES[2], 0)
-    jaxdistill.encode(teacher, SENTENCES, output=tmp_path / "v.npy")
-    again = jaxdistill.search(teacher, SENTENCES, SENTENCES[2], vectors=tmp_path / "v.npy")
-    assert [hit.row for hit in again[0]][0] == 2 and len(again[0]) == 3
 
 
 def test_mine_gives_the_rows_of_the_table(teacher, tmp_path):
@@ -126,18 +117,9 @@ def test_sweep_takes_a_dict_and_lists_its_points(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: jaxdistill.search("x", SENTENCES, "q", top=0), "^top=0 must be at least 1"),
-        (lambda: jaxdistill.search("x", SENTENCES, []), "^query is empty or missing; give a string"),
-        (lambda: jaxdistill.search("x", SENTENCES, np.array([" "])), "^query is empty or missing"),
-        (lambda: jaxdistill.search("x", SENTENCES, b"q"), "^query takes a list of sentences, not bytes"),
-        (lambda: jaxdistill.search("x", SENTENCES, [5]), "^query: sentence 0 is 5; it must be a text"),
-        (lambda: jaxdistill.search("x", ["a", 3], "q"), r"^corpus\[1\]: column 'text' holds int 3, not text"),
-        (lambda: jaxdistill.search("x", SENTENCES, "q", batch_size=0), "^argument batch_size: 0 must be at least 1.$"),
-        (lambda: jaxdistill.search("x", SENTENCES, "q", show_progress_bar="no"), "^show_progress_bar='no' must be True or"),
         (lambda: jaxdistill.encode("package:absent/model", SENTENCES), "package 'absent' is not installed"),
         (lambda: jaxdistill.encode("x", SENTENCES, output="s3://b/x.npy"), "^output=s3://b/x.npy is an address"),
         (lambda: jaxdistill.encode("x", SENTENCES, role="ask"), "^argument role: invalid choice: 'ask'"),
-        (lambda: jaxdistill.mine("x"), "^give either pairs=FILE or retrieval=FOLDER"),
         (lambda: jaxdistill.mine("x", [("a", "b", "c")]), r"^pairs\[0\] has 3 values"),
         (lambda: jaxdistill.sweep("congen.py:tiny", workdir="w", options=["a"]), r"options=\['a'\] must map names to values"),
         (lambda: jaxdistill.sweep("congen.py:tiny", workdir="w", grid={"a": 1}), "the grid must be a dict of option to list"),

@@ -16,7 +16,6 @@ from jaxdistill.data.packing import Ragged, Shape, filled, first_slots, pad
 from jaxdistill.encoders.pair_head import fresh_head
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.inference import Embedder
-from jaxdistill.inference.to_file import encode_file
 from jaxdistill.reporting.model_card import Facts, model_card
 from jaxdistill.surgery import resizing
 
@@ -258,4 +257,4 @@ def test_a_cross_encoder_has_no_vectors(pair):
     with pytest.raises(InputError, match="is a cross-encoder: it has no vectors"):
         Embedder(pair[1]).encode(["w1"])
     with pytest.raises(InputError, match="is a cross-encoder: it has no vectors"):
-        encode_file(Embedder(pair[1]), ["text.txt"], "vectors.npy")
+        Embedder(pair[1]).prefix()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import pytrec_eval
 
-from jaxdistill import candidates, evaluate, mine
+from jaxdistill import candidates, evaluate
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import Config, Evals
@@ -183,7 +183,6 @@ def test_a_query_of_another_language_does_not_find_its_own_translation(tmp_path)
     spec = f"{asked}+{write_set(tmp_path / 'en', corpus=english, queries=queries)}"
     known = read_test(spec)
     assert known.also_documents == {"q1"} and known.documents["q1"] == "Topic Do cats sleep?"
-    assert mine.questions_of(spec, "test").excluded() == [[0, 2]]
     (asked / "corpus.tsv.gz").unlink()  # the queries of A suffice
     assert not read_test(spec).also_documents
 

@@ -242,7 +242,7 @@ def test_the_card_tells_how_the_model_was_made(model, tmp_path, unchecked):
             scores={"agreement/spearman": 0.96344},
             teacher_scores={"agreement/spearman": 1.0},
         ),
-        index=Index(dims="64, 128", vectors="binary"),
+        index=Index(dims="64, 128"),
     )
     text = (export(model, tmp_path / "small", facts=facts) / "README.md").read_text()
     header = text.split("---")[1]
@@ -253,7 +253,6 @@ def test_the_card_tells_how_the_model_was_made(model, tmp_path, unchecked):
         "abc123",
         "| Checkpoint chosen by | agreement/spearman |",
         "| Nested widths | the first 64, 128 numbers",
-        "| Trained for an index of | binary vectors; the model itself returns float |",
         "| agreement/spearman | 96.34 | 100.00 |",
         model.digest(),
     ):

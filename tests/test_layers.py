@@ -24,7 +24,7 @@ LAYERS = (
     ("candidates",),
     ("scoring",),
     ("encode", "evaluate", "export", "main"),
-    ("mine", "search", "sweep"),
+    ("mine", "sweep"),
     ("__main__",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -38,7 +38,6 @@ ALLOWED = {
         "inference",
         "mine",
         "objectives",
-        "search",
         "students",
         "sweep",
         "teachers",

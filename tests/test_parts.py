@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 import jaxdistill
-from jaxdistill import cli, config, evaluate, objectives, search
+from jaxdistill import cli, config, encode, evaluate, objectives
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
-from jaxdistill.data import passages, sources, tokenize
+from jaxdistill.data import tokenize
 from jaxdistill.evals import suite
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.files import parts
-from jaxdistill.inference import Embedder
+from jaxdistill.inference import Embedder, load
 from jaxdistill.options.config_file import load_config_module
 from jaxdistill.training.setup.build import build
 from jaxdistill.workdir.folder import claim_workdir
@@ -241,7 +241,7 @@ def test_the_noted_source_is_the_one_that_ran(tmp_path):
     assert parts.source_digests([str(path)]) == {str(path): ran} and path.read_text() == "VIEWS = {}"
 
 
-def test_tokens_and_vectors_of_a_changed_reader_are_made_anew(folder, monkeypatch, capsys):
+def test_tokens_and_vectors_of_a_changed_reader_are_made_anew(folder, monkeypatch):
     monkeypatch.setenv("JAXDISTILL_CACHE", str(folder / "cache"))
     save(tiny_model(folder / "tokenizer"), folder / "tiny")
     text, reader = folder / "text.lines", folder / "reader.py"
@@ -252,30 +252,11 @@ def test_tokens_and_vectors_of_a_changed_reader_are_made_anew(folder, monkeypatc
         store = tokenize.build_store(
             [str(text)], tokenizer=tiny_tokenizer(folder / "tokenizer"), max_length=16, cache_folder=folder / "tokens"
         )
-        asked = [
-            f"--parts={reader}",
-            f"--model={folder}/tiny",
-            f"--corpus={text}",
-            "--query=rain",
-            "--prompt=none",
-            "--quiet",
-        ]
-        cli.run(search.main, asked)
-        found.append((list(store.texts()), capsys.readouterr().out.split()))
+        vectors = encode.encode_text(str(folder / "tiny"), str(text), prompt_name="none", parts=str(reader))
+        found.append((list(store.texts()), vectors))
     assert [texts for texts, _ in found] == [["the cat", "dog"], ["rain", "sleeps"]]
-    assert "1.0000" not in found[0][1] and found[1][1][found[1][1].index("1.0000") :][:3] == ["1.0000", "rain", "rain"]
-
-
-@pytest.mark.parametrize("row", ["(line,)", "[{'text': line}[name] for name in columns.values()]"])
-def test_a_reader_without_ids_serves_a_corpus(folder, row):
-    """Search asks for ids beside the text, and numbers the rows where there are none."""
-    (folder / "reader.py").write_text(READING.replace("(MADE,) * len(columns)", row))
-    parts.use(str(folder / "reader.py"))
-    (folder / "text.lines").write_text("the cat\nrain\n")
-    found = [(passage.id, passage.text) for passage in passages.passages([str(folder / "text.lines")])]
-    assert found == [("1", "the cat"), ("2", "rain")]
-    with pytest.raises(InputError, match="reader for .lines"):
-        list(sources.read([str(folder / "text.lines")], {"text": "text", "second": "other"}))
+    for texts, vectors in found:
+        np.testing.assert_allclose(vectors, load(folder / "tiny").encode(texts, prompt=""), atol=1e-5)
 
 
 def test_an_own_evaluation_is_scored_printed_and_reported_and_knows_its_source(folder, monkeypatch, capsys):

@@ -12,7 +12,6 @@ from test_sts import ROWS, write_tsv
 from jaxdistill import encode, evaluate
 from jaxdistill.cli import AGAIN, BAD_INPUT
 from jaxdistill.data.targets import BLOCK_ROWS
-from jaxdistill.data.vectors import blocks
 from jaxdistill.evals import sts
 from jaxdistill.files import parts
 from jaxdistill.workdir.checkpoint import Checkpoints
@@ -62,14 +61,15 @@ def test_two_processes_train_as_one_and_only_the_first_talks(folder, alone):
         np.testing.assert_allclose(np.load(ours), np.load(theirs), rtol=0, atol=1e-6)
 
 
-def test_processes_encode_parts_of_the_same_folder(folder):
-    arguments = [f"--model={folder / 'model'}", f"--input={folder / 'text.txt'}", "--precision=float32"]
-    (first, _), (second, _) = ended(start_all([*arguments, f"--output={folder / 'vectors2'}/"], module="encode"), 0)
+def test_processes_share_the_parts_of_a_file(folder):
+    arguments = [f"--model={folder / 'model'}", f"--input={folder / 'text.txt'}", "--precision=float32", "--quiet"]
+    both = start_all([*arguments, f"--output={folder / 'vectors2.npy'}"], module="encode")
+    (first, _), (second, _) = ended(both, 0)
     assert f"{BLOCK_ROWS + 200:,} vectors" in first and "vectors" not in second
-    encode.main([*arguments, f"--output={folder / 'vectors1'}/", "--quiet"])
-    one, two = (np.concatenate(list(blocks(folder / name))) for name in ("vectors1", "vectors2"))
+    encode.main([*arguments, f"--output={folder / 'vectors1.npy'}"])
+    one, two = (np.load(folder / f"{name}.npy") for name in ("vectors1", "vectors2"))
     np.testing.assert_allclose(two, one, rtol=0, atol=1e-6)
-    assert len([*(folder / "vectors2").glob("part-*")]) == 2
+    assert not [*folder.glob(".vectors*")]
 
 
 OF_ONE_HOST = """

@@ -10,6 +10,7 @@ from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.evals import auc, bitext, dev_metric, entity, neighbours, transfer
 from jaxdistill.evals.pairs import GradedPairs
+from jaxdistill.ops import nearest as nearest_rows
 from jaxdistill.ops.nearest import nearest, nearest_others
 from jaxdistill.students.cross_encoder import CrossEncoder
 from jaxdistill.training.setup.dev import read_dev_sets
@@ -23,6 +24,34 @@ EMBED = on_a_circle(ANGLES)
 def test_an_index_of_another_width_is_an_error():
     with pytest.raises(InputError, match="queries have 2 numbers and the index 3.*keeps its head"):
         nearest(np.ones((1, 2)), [np.ones((3, 3))], count=1)
+
+
+def test_nearest_rows_by_hand():
+    rows = np.array([[3.0, 0.0], [0.0, 2.0], [1.0, 1.0], [-1.0, 0.0], [0.0, 0.0]])
+    cosines, numbers = nearest(np.array([[2.0, 0.0], [0.0, 1.0]]), [rows[:2], rows[2:]], count=4)
+    half = 0.5**0.5
+    np.testing.assert_allclose(cosines, [[1, half, 0, 0], [1, half, 0, 0]], atol=1e-6)
+    np.testing.assert_array_equal(numbers, [[0, 2, 1, 4], [1, 2, 0, 3]])
+
+
+@pytest.mark.parametrize("block_rows", [1, 7, 32, 100])
+def test_blocks_find_what_brute_force_finds(block_rows, monkeypatch):
+    monkeypatch.setattr(nearest_rows, "QUERY_ROWS", 4)
+    rng = np.random.default_rng(block_rows)
+    queries, rows = rng.normal(size=(9, 5)), rng.normal(size=(100, 5))
+    rows[50:60] = rows[:10]
+    unit = [array / np.linalg.norm(array, axis=1, keepdims=True) for array in (queries, rows)]
+    exact = unit[0] @ unit[1].T
+    blocks = (rows[start : start + block_rows] for start in range(0, 100, block_rows))
+    cosines, numbers = nearest(queries, blocks, count=12)
+    np.testing.assert_allclose(cosines, -np.sort(-exact, axis=1)[:, :12], atol=1e-6)
+    np.testing.assert_allclose(cosines, np.take_along_axis(exact, numbers, axis=1), atol=1e-6)
+    assert all(len(set(row)) == 12 for row in numbers)
+
+
+def test_fewer_rows_than_wanted_all_come_back():
+    cosines, numbers = nearest(np.ones((1, 2)), [np.eye(2)], count=5)
+    assert cosines.shape == numbers.shape == (1, 2)
 
 
 def test_equal_cosines_are_ordered_by_row_over_all_blocks():

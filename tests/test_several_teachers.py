@@ -276,8 +276,6 @@ def test_a_run_that_lost_its_last_steps_ends_with_the_same_bits(finished, tmp_pa
         ({"student.dims": (4,), "student.dims_targets": "truncated"}, "--config.student.dims_targets=projected"),
         ({"student.dims": (4,), "student.head_of": 2}, "student.head_of and student.keep_head=False export others"),
         ({"student.dims": (4,), "student.keep_head": False}, "student.keep_head=False export others"),
-        ({"student.vectors": "int8", "student.keep_head": False}, "student.keep_head=False export others"),
-        ({"student.vectors": "int8", "teacher.combine": "each"}, "--config.teacher.combine=concatenate"),
         ({"teacher.combine": "each", "teacher.whiten": 0.5}, "mix the numbers.*--config.teacher.combine=concatenate"),
         ({"student.head_of": 3}, "student.head_of=3 is the number of one of several.* names 2"),
         ({"student.head_of": 1, "student.head": "none"}, "--config.student.head=linear"),

@@ -7,6 +7,7 @@ import lzma
 import os
 import sys
 import tracemalloc
+from pathlib import Path
 
 import datasets
 import pyarrow
@@ -17,6 +18,7 @@ from jaxdistill.checkpoints.locate import locate
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.files import parts, reading
+from jaxdistill.paths import public_name
 
 ROWS = [("The cat sleeps.", "Die Katze schläft."), ('He said "no", twice', "Er sagte nein"), ("a\u2028b", "c\x0bd")]
 COLUMNS = {"text": "en", "translation": "de"}
@@ -51,6 +53,36 @@ def test_every_table_format_gives_the_same_rows(tmp_path, suffix, zipped):
     assert list(sources.read([spec], COLUMNS)) == ROWS
     assert list(sources.read([spec], {"translation": "de", "text": "en"})) == [(de, en) for en, de in ROWS]
     assert list(sources.read([spec], {"text": "title|en+de|de", "de": "de"})) == [(f"{en} {de}", de) for en, de in ROWS]
+
+
+def test_each_file_of_a_folder_is_one_text_as_python_reads_it(tmp_path, monkeypatch):
+    documents = "files:docs"
+    texts = {"a.md": "  The cat sleeps.\n\nRain.\n", "b.txt": "Rain.", "c/d.rst": "", "c/e.txt": "A dog."}
+    monkeypatch.chdir(tmp_path)
+    for name, text in texts.items():
+        path = tmp_path / "docs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.replace("\n", "\r\n").encode("utf-8-sig"))
+    (tmp_path / "docs" / ".hidden").write_bytes(b"\xff")
+    assert list(sources.read([documents])) == [(text,) for text in texts.values()]
+    assert list(sources.read(["files:docs/**/*.txt"])) == [(texts["b.txt"],), (texts["c/e.txt"],)]
+    digests = {sources.content_digest([spec]) for spec in ("files:docs/b.txt", "docs/b.txt")}
+    assert len(digests) == 2 and sources.is_plain(documents)
+    assert public_name("files:/home/me/docs/*.md") == "files:*.md"
+    Path("paper").write_bytes(b"%PDF-1.4\n%\xe2\xe3\n")
+    Path("image").write_bytes(b"\x89PNG\r\n\x1a\n\0")
+    for spec, columns, said in (
+        (documents, ("text", "second"), "a.md has no column 'second': a whole file is one text"),
+        ("files:docs/x*", ("text",), "no file matches docs/x"),
+        ("docs", ("text",), "docs is a folder; .* or files:docs for one text per file"),
+        ("files:docs/.hidden", ("text",), "hidden:1 is not UTF-8"),
+        ("files:paper", ("text",), "paper is not text but PDF: write its text into a file"),
+        ("files:image", ("text",), "image is not text but an image: leave it out"),
+    ):
+        with pytest.raises(InputError, match=said):
+            list(sources.read([spec], columns))
+    with pytest.raises(InputError, match="a.md is longer than 20 bytes"):
+        list(sources.read(["files:docs/a.md"], line_bytes=20))
 
 
 @pytest.mark.parametrize("zipped", ["", ".gz", ".bz2", ".xz"])

@@ -14,13 +14,12 @@ import pytest
 from pyarrow import parquet
 
 import jaxdistill
-from jaxdistill import encode, evaluate
+from jaxdistill import evaluate
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
-from jaxdistill.data import sources, vectors
+from jaxdistill.data import sources
 from jaxdistill.data.in_memory import sources_of
-from jaxdistill.evals.beir import questions_of
 from jaxdistill.evals.pairs import read_pairs
 
 from eval_cases import read_test, write_set
@@ -166,37 +165,6 @@ def test_a_part_of_a_retrieval_set_that_was_not_fetched_is_named(tmp_path, name)
         read_test(tmp_path / "set")
 
 
-@pytest.mark.parametrize("kind", ["float32", "float16", "int8", "uint8"])
-def test_a_null_inside_a_vector_is_refused_with_its_row_and_column(tmp_path, kind):
-    values = pyarrow.array([1, 2, 3, 4, None, 6] if "int" in kind else [1.0, 2.0, 3.0, 4.0, None, 6.0]).cast(kind)
-    table = pyarrow.table({"embedding": pyarrow.FixedSizeListArray.from_arrays(values, 2)})
-    parquet.write_table(table.replace_schema_metadata({"int8_ranges": "[[0, 0], [1, 1]]"}), tmp_path / "v.parquet")
-    with pytest.raises(InputError, match="v.parquet: row 2 is null in column 0; compute that vector again"):
-        list(vectors.blocks(tmp_path / "v.parquet"))
-
-
-@pytest.mark.parametrize(
-    ("ids", "said"),
-    [
-        (
-            ["a", "b", "b", "c"],
-            "row 3 of a.parquet has the id 'b' of an earlier row; each text that is split needs its own",
-        ),
-        ([1, 2, 3, 1], "row 4 of a.parquet has the id '1' of an earlier row"),
-        (["a", " ", "", "c"], "row 2 of a.parquet has no id"),
-        (["a", "b", None, None], "row 3 of a.parquet has no id"),
-        ([1.0, 2.0, 3.0, float("nan")], "row 4 of a.parquet has no id"),
-    ],
-)
-def test_texts_that_share_an_id_are_not_split_as_one(tmp_path, monkeypatch, capsys, ids, said):
-    monkeypatch.chdir(tmp_path)
-    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "model")
-    parquet.write_table(pyarrow.table({"id": ids, "text": ["the cat sleeps."] * 4}), "a.parquet")
-    arguments = ["--model=model", "--input=a.parquet", "--output=v.parquet", "--quiet"]
-    assert said in refused(encode, [*arguments, "--chunk_tokens=9"], capsys)
-    encode.main(arguments)  # whole texts need no ids
-
-
 PAIRS = {"id": [1, 2], "translation": [{"en": "a", "x": {"de": "b"}}, {"en": "c", "x": {"de": None}}]}
 PAIRS |= {"plain.name": ["own", "own"], "x.y": ["own", "own"], "x": [{"y": "field"}, {"y": "field"}]}
 FIELDS = {"text": "no.column|translation.en", "second": "translation.x.de", "third": "plain.name", "fourth": "x.y"}
@@ -252,7 +220,6 @@ def test_relevant_documents_that_the_corpus_lacks_count_as_never_found(tmp_path,
     best = 1 / (1 + 1 / np.log2(3))  # of q1: its one document first; of q2: nothing
     assert row["scores"]["documents/set ndcg@10"] == pytest.approx(best / 2)
     assert row["scores"]["documents/set recall@10"] == pytest.approx(1 / 4)
-    assert questions_of(str(folder), "test").positives == [[0]]
 
 
 def test_a_text_in_memory_is_refused_by_its_own_name(tmp_path, monkeypatch):
@@ -303,24 +270,3 @@ def test_evaluate_replaces_no_file_of_others_and_no_results_of_other_inputs(mode
     (models / "two").rename(models / "one")  # trained again
     assert "results.json has results of another state of one; move it" in refused(evaluate, arguments, capsys)
     assert out.read_text() == before
-
-
-@pytest.mark.parametrize("output", ["v.npy", "v.parquet", "v/"])
-def test_encode_replaces_no_file_of_others_and_no_vectors_of_other_inputs(models, capsys, output):
-    arguments = ["--input=a.txt", f"--output={output}", "--quiet"]
-    if output != "v/":
-        (models / output).write_text("mine")
-        assert "exists without a valid v." in refused(encode, ["--model=one", *arguments], capsys)
-        assert (models / output).read_text() == "mine"
-        (models / output).unlink()
-    encode.main(["--model=one", *arguments])
-    before = {path: path.read_bytes() for path in [*models.glob("v*"), *models.glob("v/*")] if path.is_file()}
-    encode.main(["--model=one", *arguments])  # the same again
-    for other in (["--model=two"], ["--model=one", "--dims=8"], ["--model=one", "--dtype=float16"]):
-        said = refused(encode, [*other, *arguments], capsys)
-        assert (
-            f"{output.rstrip('/')} was made from other inputs (" in said and "move it, or choose another file" in said
-        )
-    with pytest.raises(InputError, match="was made from other inputs"):
-        jaxdistill.encode("two", "a.txt", output=output)
-    assert {path: path.read_bytes() for path in before} == before

@@ -268,7 +268,6 @@ def test_the_clean_mode_trains_on_nli_without_test_pairs_in_all_stages(data_fold
         ({"objective.form": "bi"}, "the student is a cross-encoder, which reads pairs"),
         ({"teacher.kind": "stored"}, "does not go with objective trans_encoder"),
         ({"student.dims": "(8,)"}, "student.dims is an option of the kinds cut, fresh, static, not of cross_encoder"),
-        ({"student.vectors": "int8"}, "student.vectors is an option of the kinds cut, fresh, static, not of cross_encoder"),
         ({"data.columns": "(('text', 'sentence1'),)"}, "the text has no column 'second'"),
         ({"teacher.model": "stage3"}, "model 'stage3' refers to the export of a stage before"),
         ({"student.prompt": "query: "}, "student.prompt is an option of the kinds cut, fresh, not of cross_encoder"),

@@ -2,9 +2,9 @@
 
 A folder holds files such as `part-00012-of-00340.npy`. All parts but the last have the same number of rows, and a part's bytes
 depend only on its rows. So nothing is appended, locked or merged: each of n processes takes every n-th part, and two runs that
-write the same folder write the same files. The folder is local or in a bucket.
+write the same folder write the same files.
 
-A hidden folder `.jaxdistill`, which readers of Parquet folders ignore, describes the parts: `origin.json` has everything that
+A hidden folder `.jaxdistill` describes the parts: `origin.json` has everything that
 determines their content, `part-00012.json` the rows, counts and checksum of a complete part, and `index.json`, written last,
 the same for all parts.
 """
@@ -14,11 +14,9 @@ import json
 import logging
 import os
 import re
-import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +24,6 @@ from jaxdistill.cluster import processes
 from jaxdistill.cluster.shared_folder import folder_owner
 from jaxdistill.core import InputError
 from jaxdistill.files import write_atomic, writing
-from jaxdistill.files.buckets import Bucket
 from jaxdistill.paths import other_cache
 
 ABOUT = ".jaxdistill/"
@@ -35,8 +32,6 @@ INDEX, ORIGIN = f"{ABOUT}index.json", f"{ABOUT}origin.json"
 PART = re.compile(r"part-\d+-of-\d+\.\w+")
 DRAFT = "draft-"
 READ_BYTES = 1 << 20
-REQUESTS = 16
-"""Notes read at a time."""
 
 log = logging.getLogger(__name__)
 
@@ -51,43 +46,12 @@ class Note(NamedTuple):
     """Counts of its rows, such as truncated ones; the folder's counts are sums over its parts."""
 
 
-class Disk:
-    """The files of a local folder, with the interface of `Bucket`."""
-
-    def __init__(self, folder: Path):
-        self._folder = folder
-
-    def versions(self) -> dict[str, str]:
-        """Names of all files, at any depth."""
-        return {path.relative_to(self._folder).as_posix(): "" for path in self._folder.rglob("*") if path.is_file()}
-
-    def read(self, name: str) -> bytes | None:
-        """Content of a file; None if it does not exist."""
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            return (self._folder / name).read_bytes()
-        return None
-
-    def write(self, name: str, content: bytes) -> None:
-        """Writes or replaces a text file, atomically."""
-        (self._folder / name).parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(self._folder / name, content.decode())
-
-    def upload(self, path: Path, name: str) -> None:
-        """Moves a file into the folder."""
-        path.replace(self._folder / name)
-
-    def remove(self, names: Sequence[str]) -> None:
-        """Removes files; ignores missing ones."""
-        for name in names:
-            (self._folder / name).unlink(missing_ok=True)
-
-
 class PartFolder:
     """A folder of parts, complete, unfinished or new."""
 
     def __init__(
         self,
-        folder: Path | Bucket,
+        folder: Path,
         origin: Mapping[str, Any],
         *,
         rows: int,
@@ -108,8 +72,7 @@ class PartFolder:
         Raises:
           InputError: the folder cannot be written, or holds files that are not parts.
         """
-        self._folder, self.rows, self.part_rows, self.suffix = folder, rows, part_rows, suffix
-        self._files = Disk(folder) if isinstance(folder, Path) else folder
+        self.folder, self.rows, self.part_rows, self.suffix = folder, rows, part_rows, suffix
         self.origin = json.loads(json.dumps({**origin, "rows": rows, "part_rows": part_rows}))
         group = self._group()
         self.is_shared = len(group) == processes.count()
@@ -119,7 +82,7 @@ class PartFolder:
             with self._writing(ORIGIN):
                 self._begin()
         processes.wait("the folder is ready")
-        self.is_complete = self._files.read(INDEX) is not None
+        self.is_complete = (folder / INDEX).exists()
         """Whether all parts were there and intact when the folder was opened."""
         self._there = {part for part, note in enumerate(self._notes()) if note}
 
@@ -129,18 +92,12 @@ class PartFolder:
         return self._turn == 0
 
     @property
-    def folder(self) -> Path:
-        """The local folder; must not be called for a bucket."""
-        assert isinstance(self._folder, Path)
-        return self._folder
-
-    @property
     def count(self) -> int:
         """Number of parts."""
         return -(-self.rows // self.part_rows)
 
     def path(self, part: int) -> Path:
-        """The local file of a part."""
+        """The file of a part."""
         return self.folder / self._name(part)
 
     def rows_of(self, part: int) -> range:
@@ -172,15 +129,14 @@ class PartFolder:
           InputError: the part cannot be written.
         """
         name = self._name(part)
-        drafts = self._folder / ABOUT if isinstance(self._folder, Path) else Path(tempfile.gettempdir())
         # The writer's number keeps apart two runs that write the same part.
-        draft = drafts / f"{DRAFT}{processes.index()}-{os.getpid()}-{name}"
+        draft = self.folder / f"{ABOUT}{DRAFT}{processes.index()}-{os.getpid()}-{name}"
         try:
             with self._writing(name):
                 try:
                     save(draft)
                     note = Note(len(self.rows_of(part)), checksum(draft), dict(counts or {}))
-                    self._files.upload(draft, name)
+                    draft.replace(self.path(part))
                 except FileNotFoundError:
                     if self.noted(part) is None:
                         raise
@@ -196,11 +152,11 @@ class PartFolder:
         if self.is_first and not self.is_complete:
             notes = self._notes()
             if lacking := [part for part, note in enumerate(notes) if note is None]:
-                raise InputError(f"{self._place(self._name(lacking[0]))} is missing; give the same command again.")
+                raise InputError(f"{self.path(lacking[0])} is missing; give the same command again.")
             with self._writing(INDEX):
                 parts = [{"name": self._name(part)} | note._asdict() for part, note in enumerate(notes) if note]
                 self._write_json(INDEX, {"origin": self.origin, "parts": parts})
-                self._files.remove([name for name in self._files.versions() if name.startswith(f"{ABOUT}{DRAFT}")])
+                self._remove(*(self.folder / ABOUT).glob(f"{DRAFT}*"))
         processes.wait("the index is written")
         return self.counts()
 
@@ -215,19 +171,17 @@ class PartFolder:
     def noted(self, part: int) -> Note | None:
         """The note of a part; None if the part is not complete."""
         try:
-            return Note(**json.loads(self._files.read(self._note(part)) or b"{}"))
-        except (ValueError, TypeError):
+            return Note(**json.loads((self.folder / self._note(part)).read_bytes()))
+        except (OSError, ValueError, TypeError):
             return None
 
     def discard(self) -> None:
         """Removes all parts."""
-        own = [name for name in self._files.versions() if PART.fullmatch(name) or name.startswith(ABOUT)]
         # Parts first: if this is killed, parts without a description would be refused as files of the user.
-        self._files.remove(sorted(own, key=lambda name: name.startswith(ABOUT)))
-        if isinstance(self._folder, Path):
-            for folder in (self._folder / ABOUT, self._folder):
-                with contextlib.suppress(OSError):  # it holds files of the user
-                    folder.rmdir()
+        self._remove(*self._parts_there(), *self._described())
+        for folder in (self.folder / ABOUT, self.folder):
+            with contextlib.suppress(OSError):  # it holds files of the user
+                folder.rmdir()
 
     def discard_unless(self, check: Callable[[], None]) -> None:
         """Removes all parts if `check` raises an `InputError`: they may hold another text than their origin names."""
@@ -244,50 +198,53 @@ class PartFolder:
     def _group(self) -> list[int]:
         """The processes that see the same folder as this one."""
         everyone = [*range(processes.count())]
-        if len(everyone) == 1 or not isinstance(self._folder, Path):
+        if len(everyone) == 1:
             return everyone
-        owners = processes.gathered(folder_owner(self._folder))
+        owners = processes.gathered(folder_owner(self.folder))
         if len({*owners}) > 1 and processes.is_first():
             said = (
                 "not all processes see %s, so each folder of that name gets all parts; one that all see splits the work"
             )
-            log.info(said, self._folder)
+            log.info(said, self.folder)
         return [number for number in everyone if owners[number] == owners[processes.index()]]
 
     def _begin(self) -> None:
         """Removes parts of another origin and damaged ones; notes the origin."""
-        there = self._files.versions()
-        noted = read_origin(self._folder)
-        is_described = any(name.startswith(ABOUT) for name in there)
-        if noted is None and any(not name.startswith(".") for name in there) and not is_described:
-            raise InputError(f"{self._place('')} holds files that are not parts of this program; name another folder.")
+        noted = read_origin(self.folder)
+        is_described, others = any(self._described()), self.folder.glob("[!.]*")
+        if noted is None and not is_described and any(others):
+            raise InputError(f"{self.folder} holds files that are not parts of this program; name another folder.")
         if noted != self.origin:
-            if any(map(PART.fullmatch, there)):
+            if self._parts_there():
                 other = noted and f"was made from other inputs ({changes(noted, self.origin)})"
-                log.warning("%s %s; starting over", self._place(""), other or f"has no readable {ORIGIN}")
+                log.warning("%s %s; starting over", self.folder, other or f"has no readable {ORIGIN}")
             self.discard()
+            (self.folder / ABOUT).mkdir(parents=True, exist_ok=True)
             self._write_json(ORIGIN, self.origin)
             return
         lacking, damaged = False, []
         for part, note in enumerate(self._notes()):
             lacking |= note is None
-            if note and not self._is_intact(part, note, there):
-                log.warning("%s is damaged; writing it again", self._place(self._name(part)))
-                damaged += [self._note(part), self._name(part)]
+            if note and not (self.path(part).is_file() and checksum(self.path(part)) == note.checksum):
+                log.warning("%s is damaged; writing it again", self.path(part))
+                damaged += [self.folder / self._note(part), self.path(part)]
         if lacking or damaged:
-            self._files.remove([INDEX, *damaged])
-
-    def _is_intact(self, part: int, note: Note, there: Mapping[str, str]) -> bool:
-        """Whether a part exists and matches its checksum; buckets check objects themselves, so existence is enough."""
-        is_local = isinstance(self._folder, Path)
-        return self._name(part) in there and (not is_local or checksum(self.path(part)) == note.checksum)
+            self._remove(self.folder / INDEX, *damaged)
 
     def _notes(self) -> list[Note | None]:
-        """The note of each part, None if there is none; reads existing notes in parallel."""
-        there = self._files.versions()
-        with ThreadPoolExecutor(REQUESTS) as threads:
-            notes = threads.map(lambda part: self.noted(part) if self._note(part) in there else None, range(self.count))
-            return list(notes)
+        """The note of each part, None if there is none."""
+        return list(map(self.noted, range(self.count)))
+
+    def _parts_there(self) -> list[Path]:
+        return [path for path in self.folder.glob("*") if PART.fullmatch(path.name)]
+
+    def _described(self) -> list[Path]:
+        return list((self.folder / ABOUT).glob("*"))
+
+    @staticmethod
+    def _remove(*paths: Path) -> None:
+        for path in paths:
+            path.unlink(missing_ok=True)
 
     def _name(self, part: int) -> str:
         return f"part-{part:05d}-of-{self.count:05d}{self.suffix}"
@@ -296,25 +253,18 @@ class PartFolder:
         return f"{ABOUT}part-{part:05d}.json"
 
     def _write_json(self, name: str, content: object) -> None:
-        self._files.write(name, json.dumps(content, indent=1).encode() + b"\n")
-
-    def _place(self, name: str) -> str:
-        """The full path or address of a name, for errors."""
-        folder = self._folder if isinstance(self._folder, Path) else self._folder.address
-        return f"{folder}/{name}".rstrip("/")
+        write_atomic(self.folder / name, json.dumps(content, indent=1) + "\n")
 
     def _writing(self, name: str) -> contextlib.AbstractContextManager[None]:
         """Turns OS errors into an `InputError` of one line."""
-        path = Path(self._place(name))
-        return writing(path, other_cache(path))
+        return writing(self.folder / name, other_cache(self.folder))
 
 
-def read_origin(folder: Path | Bucket) -> dict[str, Any] | None:
+def read_origin(folder: Path) -> dict[str, Any] | None:
     """What the parts of a folder were made from; None if it is not a folder of parts."""
-    files = Disk(folder) if isinstance(folder, Path) else folder
     try:
-        return dict(json.loads(files.read(ORIGIN) or b"null"))
-    except (ValueError, TypeError):
+        return dict(json.loads((folder / ORIGIN).read_bytes()))
+    except (OSError, ValueError, TypeError):
         return None
 
 

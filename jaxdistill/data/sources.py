@@ -78,21 +78,6 @@ def is_plain(spec: str) -> bool:
     return all(formats.suffix(path) == ".txt" for path in source_files(spec))
 
 
-def has_columns(spec: str, columns: Mapping[str, str], *, cell: formats.Cell = formats.checked_text) -> bool:
-    """Whether all files of a source have these columns."""
-    if spec.startswith(WHOLE) or hub.is_hub(spec):
-        each = [read([spec], columns, cell=cell)]
-    else:
-        quoted = QUOTED.get(_prefix(spec))
-        each = [formats.rows(path, columns, cell=cell, quoted=quoted) for path in source_files(spec)]
-    try:
-        for of_file in each:
-            next(of_file, None)
-    except formats.MissingColumn:
-        return False
-    return True
-
-
 def source_files(
     spec: str, allowed: str = "a file, a glob, hf:NAME:SPLIT:COLUMN or tfds:NAME:SPLIT:COLUMN"
 ) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Writes a `.tsv` table atomically, with a note of its inputs, so that it is neither made twice nor overwritten."""
+"""Notes beside outputs that say what they were made from, so that none is made twice or overwritten; and `.tsv` tables."""
 
 import json
 import re
@@ -6,31 +6,29 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from jaxdistill.core import InputError
-from jaxdistill.data.part_folder import changes, checksum
+from jaxdistill.data.part_folder import changes
 from jaxdistill.files import drafted, write_atomic, writing
 
 
 def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | None:
-    """The counts in an existing table's note; None if the table does not exist yet.
+    """The counts in an existing file's note; None if the file does not exist yet.
 
     Args:
       origin: everything that determines the content, as JSON values.
 
     Raises:
-      InputError: the table was made from other inputs or by another program, or was changed.
+      InputError: the file was made from other inputs or by another program.
     """
     if not path.exists():
         return None
     try:
         note = json.loads(_note(path).read_text("utf-8"))
-        made_from, counts, noted = dict(note["origin"]), dict(note["counts"]), int(note["checksum"])
+        made_from, counts = dict(note["origin"]), dict(note["counts"])
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(
             f"{path} exists without a valid {_note(path).name}; move it, or choose another file."
         ) from None
     refuse_changes(path, made_from, origin)
-    if checksum(path) != noted:
-        raise InputError(f"{path} was changed after it was written; delete it to make it again.")
     return counts
 
 
@@ -40,6 +38,11 @@ def refuse_changes(path: Path | str, made_from: Mapping[str, object], origin: Ma
         raise InputError(f"{path} was made from other inputs ({differ}); move it, or choose another file.")
 
 
+def write_note(path: Path, origin: Mapping[str, object], counts: Mapping[str, int]) -> None:
+    """Writes the note of `path`, before the file itself appears; raises `OSError`."""
+    write_atomic(_note(path), json.dumps({"origin": origin, "counts": counts}, indent=1) + "\n")
+
+
 def write_table(
     path: Path,
     columns: Sequence[str],
@@ -47,29 +50,19 @@ def write_table(
     origin: Mapping[str, object],
     counts: Mapping[str, int],
 ) -> None:
-    """Writes a table and its note; raises `InputError` if they cannot be written.
+    """Writes a `.tsv` table and its note; raises `InputError` if they cannot be written.
 
     Args:
+      rows: runs of tabs and line ends in their cells become one space.
       origin, counts: stored in the note, see `finished`.
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with drafted(path) as draft:
             with open(draft, "w", encoding="utf-8", newline="\n") as file:
-                file.write("\t".join(columns) + "\n")
-                file.writelines("\t".join(map(one_line, row)) + "\n" for row in rows)
-            write_note(path, draft, origin, counts)
-
-
-def write_note(path: Path, draft: Path, origin: Mapping[str, object], counts: Mapping[str, int]) -> None:
-    """Writes the note of `path`, whose content is still in `draft`; raises `OSError`."""
-    note = {"origin": origin, "counts": counts, "checksum": checksum(draft)}
-    write_atomic(_note(path), json.dumps(note, indent=1) + "\n")
-
-
-def one_line(text: str) -> str:
-    """`text` as one table cell: runs of tabs and line ends become one space."""
-    return re.sub(r"[\t\r\n]+", " ", text)
+                for row in (columns, *rows):
+                    file.write("\t".join(re.sub(r"[\t\r\n]+", " ", cell) for cell in row) + "\n")
+            write_note(path, origin, counts)
 
 
 def _note(path: Path) -> Path:

@@ -17,13 +17,11 @@ import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from jaxdistill.core import InputError, Split
 from jaxdistill.data.formats import checked_text, rows
-from jaxdistill.data.questions import Questions, questions
 from jaxdistill.data.sources import column_map
 from jaxdistill.evals.beir_files import SetFiles, set_files
 from jaxdistill.evals.read_table import table_rows, table_suffix, text_lines
@@ -71,22 +69,6 @@ class RetrievalSet:
 
     note: str = ""
     """A line about the relevant documents that the corpus lacks; empty if it has all."""
-
-
-def questions_of(spec: str, split: Split, more: Iterable[str] = ()) -> Questions:
-    """For mining hard negatives: the judged queries of a split, and all documents of a set together with `more` documents."""
-    known = read_set(set_files(spec, split=split))
-    pairs = (
-        (text, known.documents[document])
-        for query, text in known.queries.items()
-        for document, relevance in known.judged[query].items()
-        if relevance > 0 and document in known.documents
-    )
-    own: dict[str, list[str]] = {}
-    for query, text in known.queries.items():
-        if query in known.also_documents:
-            own.setdefault(text.strip(), []).append(known.documents[query])
-    return questions(pairs, chain(known.documents.values(), more), own)
 
 
 def judges_alike(first: Path, second: Path, *, split: Split) -> bool:

@@ -15,10 +15,12 @@ import numpy as np
 import tokenizers
 from jax.sharding import Mesh, NamedSharding
 from jax.typing import DTypeLike
-from jaxtyping import Float, Integer, Shaped
+from jaxtyping import Float, Integer
 
 from jaxdistill.bars import Advance, counted
 from jaxdistill.checkpoints.model import SentenceModel, load_model, model_name
+from jaxdistill.checkpoints.prompts import NO_PROMPT
+from jaxdistill.cli import did_you_mean
 from jaxdistill.cluster.mesh import batch_devices, batch_sharding, make_mesh, place, place_frozen, replicated
 from jaxdistill.compile_cache import keep_compiled
 from jaxdistill.core import ROLES, Array, Embed, InputError, PairScorer, Params, Precision, Tokens, platform
@@ -26,9 +28,8 @@ from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.evals.similarity import all_similarities, cosines, unit_rows
-from jaxdistill.inference.sentences import checked_sentences, prompt_text, whole_number
+from jaxdistill.inference.sentences import checked_sentences, whole_number
 from jaxdistill.ops.dense import dtype_of
-from jaxdistill.ops.small_vectors import Form, as_ranges, as_stored, checked_dims
 
 TOKENISED = 4096
 """Number of texts tokenised in one call, on all cores."""
@@ -51,9 +52,6 @@ class EncodeOptions(TypedDict, total=False):
     show_progress_bar: bool | str | Advance
     normalize_embeddings: bool
     truncate_dim: int | None
-    dims: int
-    dtype: str
-    ranges: Any
 
 
 class Embedder:
@@ -104,17 +102,32 @@ class Embedder:
 
     def prefix(self, prompt_name: str | None = None, role: str = "", *, prompt: str | None = None) -> str:
         """The text to prepend to each sentence; raises `InputError` for an unknown prompt or for a cross-encoder."""
-        if self.model.definition.reads_pairs:
-            raise InputError(f"{self.model.source} is a cross-encoder: it has no vectors of sentences; score pairs.")
-        given = {"prompt_name": prompt_name, "prompt": prompt, "role": role or None}
-        named = [f"{name}={value!r}" for name, value in given.items() if value is not None]
+        model = self.model
+        if model.definition.reads_pairs:
+            raise InputError(f"{model.source} is a cross-encoder: it has no vectors of sentences; score pairs.")
+        options = {"prompt_name": prompt_name, "prompt": prompt, "role": role or None}
+        named = [f"{name}={value!r}" for name, value in options.items() if value is not None]
         if len(named) > 1:
             raise InputError(f"{' and '.join(named)} exclude each other; give only one.")
-        if not role:
-            return prompt_text(self.model, prompt_name, prompt)
-        if role not in ROLES:
-            raise InputError(f"role {role!r} is unknown; allowed: {', '.join(ROLES)}.")
-        return self.model.role_prompts[role]
+        if role:
+            if role not in ROLES:
+                raise InputError(f"role {role!r} is unknown; allowed: {', '.join(ROLES)}.")
+            return model.role_prompts[role]
+        if not all(isinstance(value, str | None) for value in options.values()):
+            raise InputError(f"{named[0]} must be a text.")
+        if prompt is not None:
+            if prompt in model.prompts:
+                raise InputError(f"{named[0]} is the name of a prompt of {model.source}; give prompt_name={prompt!r}.")
+            return prompt
+        name = model.default_prompt if prompt_name is None else prompt_name
+        if not name or (name == NO_PROMPT and name not in model.prompts):
+            return ""
+        if name not in model.prompts:
+            names = ", ".join(model.prompts) or "none"
+            raise InputError(
+                f"prompt {name!r} is unknown to {model.source}; it has: {names}.{did_you_mean(name, list(model.prompts))}"
+            )
+        return model.prompts[name]
 
     def encode(
         self,
@@ -127,11 +140,8 @@ class Embedder:
         show_progress_bar: bool | str | Advance = False,
         normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
-        dims: int = 0,
-        dtype: str = "float32",
-        ranges: Any = None,
         params: Params | None = None,
-    ) -> Shaped[np.ndarray, "n e"]:
+    ) -> Float[np.ndarray, "*n e"]:
         """Vectors of `sentences`, one row each, in their order; for a single string, one vector.
 
         >>> model.encode(["A cat sleeps.", "It rains."]).shape, model.encode("A cat sleeps.", truncate_dim=4).shape
@@ -147,9 +157,6 @@ class Embedder:
           show_progress_bar: show a bar; a string is its title; a function is called with counts of finished sentences.
           normalize_embeddings: return vectors of unit length; applies after truncation.
           truncate_dim: return only this many leading dimensions, for a model trained with nested widths; None: all.
-          dims: the same, but normalised to unit length, as `jaxdistill.encode` stores them; 0: all.
-          dtype: `float16`, `int8`, or `binary` or `centred` (eight numbers in a uint8), of vectors of unit length.
-          ranges: range of each dimension, [2, dims], which int8 and centred need; `jaxdistill.encode` stores them.
           params: other parameters of the same model, on the same mesh (a student in training).
 
         Raises:
@@ -164,33 +171,22 @@ class Embedder:
             one: self.prefix(prompt_name, one, prompt=prompt) for one in {*roles, *[role] * isinstance(role, str)}
         }
         width = whole_number(truncate_dim, "truncate_dim", least=1, most=self.width)
-        form = self._form(dims, dtype, ranges) if dims or dtype != "float32" or ranges is not None else None
-        if form and (width or normalize_embeddings):
-            raise InputError(
-                "dims and dtype give vectors of unit length; leave out truncate_dim and normalize_embeddings."
-            )
         read = [prefixes[one] + text for one, text in zip(roles, texts, strict=True)]
         ids = [np.asarray(encoding.ids, np.int32) for encoding in self._encodings(read)]
         with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
             vectors = self.encode_ids(ids, advance=advance, params=params, batch_size=batch_size)[:, :width]
         vectors = unit_rows(vectors).astype(np.float32) if normalize_embeddings else vectors
-        vectors = as_stored(form, vectors) if form else vectors
         return vectors[0] if isinstance(sentences, str) else vectors
-
-    def _form(self, dims: int, dtype: str, ranges: Any) -> Form:
-        kept = None if ranges is None else as_ranges(ranges)
-        whole_number(dims, "dims", least=0)
-        return Form(dims=checked_dims(dims, self.width, dtype), dtype=dtype, ranges=kept)
 
     def encode_query(
         self, sentences: str | Iterable[str], **options: Unpack[EncodeOptions]
-    ) -> Shaped[np.ndarray, "n e"]:
+    ) -> Float[np.ndarray, "*n e"]:
         """Vectors of queries: `encode` in the role `query`. `options` are the options of `encode` except the prompts."""
         return self.encode(sentences, role="query", **options)
 
     def encode_document(
         self, sentences: str | Iterable[str], **options: Unpack[EncodeOptions]
-    ) -> Shaped[np.ndarray, "n e"]:
+    ) -> Float[np.ndarray, "*n e"]:
         """Vectors of documents: `encode` in the role `document`. `options` are the options of `encode` except the prompts."""
         return self.encode(sentences, role="document", **options)
 

@@ -1,8 +1,8 @@
 """Finds the rows of a large array that are most similar to a query, exactly and block by block."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,17 +18,6 @@ BLOCK_ROWS = 50_000
 """Number of rows of an array in memory compared at a time."""
 PAIRS = 8192
 """Number of pairs compared at a time."""
-ROWS_PER_GROUP = 4
-"""Rows kept at first for each wanted group, in the hope that they include every group's best row."""
-
-
-@runtime_checkable
-class VectorRows(Protocol):
-    """Vectors in memory or on disk, indexed by row numbers."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, rows: Any, /) -> Float[np.ndarray, "..."]: ...
 
 
 def nearest(
@@ -58,10 +47,10 @@ def nearest(
                 f"the queries have {queries.shape[1]} numbers and the index {candidates.shape[1]}; "
                 "query the index of another model with a student that keeps its head."
             )
-        of_parts = [_nearest_in(part, candidates, count=min(count, len(block)), dot=dot) for part in parts]
-        values, places = (np.concatenate(arrays) for arrays in zip(*of_parts, strict=True))
+        found = [_nearest_in(part, candidates, count=min(count, len(block)), dot=dot) for part in parts]
+        values, indices = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
         # Earlier rows come first, and the stable sort keeps their order on ties.
-        cosines, rows = np.concatenate([cosines, values], axis=1), np.concatenate([rows, places + start], axis=1)
+        cosines, rows = np.concatenate([cosines, values], axis=1), np.concatenate([rows, indices + start], axis=1)
         order = np.argsort(-cosines, axis=1, kind="stable")[:, :count]
         cosines, rows = np.take_along_axis(cosines, order, axis=1), np.take_along_axis(rows, order, axis=1)
         start += len(block)
@@ -84,46 +73,23 @@ def overlap(first: Integer[np.ndarray, "q best"], second: Integer[np.ndarray, "q
     return float((first[:, :, None] == second[:, None, :]).any(axis=2).mean())
 
 
-def nearest_groups(
-    queries: Float[np.ndarray, "q e"],
-    read_blocks: Callable[[], Iterable[Float[np.ndarray, "_ _"]]],
-    groups: Integer[np.ndarray, " n"],
-    *,
-    count: int,
-    dot: bool = False,
-) -> tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]:
-    """Like `nearest`, but over groups of rows: the `count` nearest groups, each represented by its most similar row.
-
-    Args:
-      read_blocks: returns the rows in blocks; called again, to keep more rows, if a few groups hold most of the best rows.
-      groups: the group of each row.
-      count: groups per query; all are returned if there are fewer.
-      dot: as in `nearest`.
-    """
-    count, kept = min(count, len(np.unique(groups))), count
-    # A few groups may hold all of the best rows: keep more rows until every query has enough groups.
-    while True:
-        kept = min(kept * ROWS_PER_GROUP, len(groups))
-        cosines, rows = nearest(queries, read_blocks(), count=kept, dot=dot)
-        first = [np.sort(np.unique(groups[ranked], return_index=True)[1])[:count] for ranked in rows]
-        if all(len(places) == count for places in first):
-            places = np.array(first, np.int64).reshape(len(rows), count)
-            return np.take_along_axis(cosines, places, axis=1), np.take_along_axis(rows, places, axis=1)
-
-
 def scores_of_pairs(
-    queries: VectorRows,
-    rows: VectorRows,
-    asked: Integer[np.ndarray, " pairs"],
-    answers: Integer[np.ndarray, " pairs"],
+    queries: Any,
+    rows: Any,
+    query_indices: Integer[np.ndarray, " pairs"],
+    row_indices: Integer[np.ndarray, " pairs"],
     *,
     dot: bool = False,
 ) -> Float[np.ndarray, " pairs"]:
-    """Cosine or dot product of each pair of a query and a row, given by indices; 0 for a zero vector."""
-    scores = np.zeros(len(asked), np.float32)
-    for at in range(0, len(asked), PAIRS):
-        block = slice(at, at + PAIRS)
-        left, right = queries[asked[block]], rows[answers[block]]
+    """Cosine or dot product of each pair of a query and a row, given by indices; 0 for a zero vector.
+
+    Args:
+      queries, rows: arrays, also on disk, that are indexed by row numbers.
+    """
+    scores = np.zeros(len(query_indices), np.float32)
+    for start in range(0, len(scores), PAIRS):
+        block = slice(start, start + PAIRS)
+        left, right = queries[query_indices[block]], rows[row_indices[block]]
         if not dot:
             left, right = (
                 side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12) for side in (left, right)
@@ -139,5 +105,5 @@ def _nearest_in(
     sides = (queries, block) if dot else (unit(queries), unit(block))
     # In full precision: rounded operands could change the ranking.
     products = jnp.einsum("qe,ne->qn", *sides, precision=jax.lax.Precision.HIGHEST)
-    best, places = jax.lax.top_k(products, count)
-    return best, places
+    best, indices = jax.lax.top_k(products, count)
+    return best, indices

@@ -87,8 +87,6 @@ class Index:
 
     dims: str = ""
     """Nested widths that were trained, such as `64, 128`."""
-    vectors: str = "float"
-    """The form that the vectors were trained for: `int8`, `binary` or `centred`; `float`: as they are."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -89,8 +89,7 @@ def export(
             facts.origin, base_models=stated.base_models, licence=stated.licence, languages=stated.languages
         )
         facts = dataclasses.replace(facts, origin=origin)
-    trained_for = {} if facts.index.vectors == "float" else {"trained_for_vectors": facts.index.vectors}
-    with _put_in_place(folder, model.digest(), **trained_for) as (new, mark):
+    with _put_in_place(folder, model.digest()) as (new, mark):
         card = partial(model_card, model, facts, spec=_spec(folder))
         save(model, new, card=card())
         write_facts(new, facts)
@@ -163,9 +162,9 @@ def _name_widths(config: Path, dims: str, width: int) -> None:
 
 
 @contextlib.contextmanager
-def _put_in_place(folder: Path, digest: str, **more: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+def _put_in_place(folder: Path, digest: str) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Yields a folder to write to, and the facts of its marker; it then replaces `folder`, which an error leaves unchanged."""
-    mark = {"model_digest": digest, "versions": versions(), **more}
+    mark = {"model_digest": digest, "versions": versions()}
     try:
         with replacing(folder, mark) as new:
             yield new, mark

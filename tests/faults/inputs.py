@@ -76,21 +76,6 @@ def _vectors(content: bytes) -> Callable[[Room], Ended]:
     return do
 
 
-def _changed_reader(room: Room) -> Ended:
-    """Searches a file that a reader of the user's own reads, before and after the reader has changed."""
-    model = room.export()
-    (room.folder / "a.lines").write_text("the cat sleeps\train\n")
-    found = Ended(0, "", "")
-    for place in (0, 1):
-        reader = f"lambda path, columns: [(line.split('\\t')[{place}],) for line in open(path)]"
-        (room.folder / "own.py").write_text(f"READERS = {{'.lines': {reader}}}\n")
-        found = room.again(
-            "search", f"--parts={room.folder / 'own.py'}", f"--model={model}",
-            f"--corpus={room.folder / 'a.lines'}", "--query=rain", "--quiet",
-        )  # fmt: skip
-    return found
-
-
 CASES = [
     Case("vectors of 1e30", _long_vectors, says=r"v.npy row 0 has the length 4.0e\+30"),
     Case(
@@ -114,7 +99,6 @@ CASES = [
     Case("bytes that are not UTF-8", _text("a.txt", b"good\ncaf\xe9\n"), says="a.txt:2 is not UTF-8"),
     Case("a damaged Parquet table", _text("a.parquet", b"PAR1 damaged PAR1"), says="is not a complete Parquet file"),
     Case("vectors in a damaged archive", _vectors(b"PK\x03\x04" + bytes(40)), says="is not a complete .npy file of numbers"),
-    Case("`search --parts=own.py` again, after the reader in `own.py` has changed", _changed_reader, says=r" 1\.0000 +1 +rain *$", status=0),
     Case("old Mac line ends (CR)", _text("a.txt", b"".join(b"sentence %d\r" % n for n in range(400))), says="report:", status=0, left=("run/*",)),
     Case("Thai without spaces, with its own vocabulary", _unknown_vocabulary, says="report:", status=0, left=("run/*",)),
     Case("a language that the tokenizer does not know", _unknown, says="does not know the text.*--config.data.max_unknown="),

@@ -39,12 +39,6 @@ def _partial_is_the_users(room: Room) -> Ended:
     return room.run("encode", f"--model={room.export()}", f"--input={room.text()}", f"--output={room.folder / 'v.npy'}")
 
 
-def _output_is_the_users(room: Room) -> Ended:
-    (room.folder / "mine").mkdir()
-    (room.folder / "mine" / "part-0.parquet").write_text("mine")
-    return room.run("encode", f"--model={room.export()}", f"--input={room.text()}", f"--output={room.folder / 'mine'}/")
-
-
 def _workdir_is_a_file(room: Room) -> Ended:
     (room.folder / "run").write_text("mine")
     return room.train()
@@ -173,12 +167,6 @@ CASES = [
     Case(
         "`encode` where the hidden folder for parts is the user's",
         _partial_is_the_users,
-        says="holds files that are not parts of this program",
-        quick=True,
-    ),
-    Case(
-        "`encode --output=DIR/` where `DIR` holds files of the user",
-        _output_is_the_users,
         says="holds files that are not parts of this program",
         quick=True,
     ),

@@ -1,6 +1,4 @@
-"""Any objective over small forms of the student's vectors: nested widths, and fewer bits per number.
-
-With nested widths, the first numbers of a vector are a useful vector by themselves.
+"""Any objective over nested widths of the student's vectors: the first numbers of a vector are a useful vector by themselves.
 
 Source: Kusupati et al., Matryoshka Representation Learning, NeurIPS 2022; none of the distillation papers uses it. A
 shorter vector is compared with one of two targets:
@@ -9,8 +7,7 @@ shorter vector is compared with one of two targets:
     projected   the teacher's whole vectors, reached through one matrix per width that is not exported: right for any other
                 teacher, whose first numbers mean no more than its last ones
 
-Truncated, every width has its own state (such as a queue of that width); projected, all share one. Each width is rounded
-separately, before its matrix (see `rounded`).
+Truncated, every width has its own state (such as a queue of that width); projected, all share one.
 """
 
 import dataclasses
@@ -23,9 +20,7 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.core import Array, Encoded, Params, Sizes
-from jaxdistill.objectives.parts.rounded import Rounding, rounded
 from jaxdistill.objectives.parts.wrapped import Wrapped
-from jaxdistill.ops.small_vectors import STEPS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,13 +29,6 @@ class Nested(Wrapped):
 
     dims: tuple[int, ...]
     targets: str
-    vectors: Rounding = "float"
-    """How an index will store the vectors."""
-
-    @property
-    def couples_examples(self) -> bool:
-        """Also True for `int8` and `centred`, whose ranges come from the whole batch."""
-        return self.objective.couples_examples or self.vectors in STEPS
 
     @property
     def _projected(self) -> bool:
@@ -70,13 +58,12 @@ class Nested(Wrapped):
         self, params: Params, state: Any, student: Encoded, teacher: Encoded | None, *, mesh: Mesh
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """Mean of the losses over the widths; the metrics are the full width's, plus each width's loss."""
-        full = student._replace(sentences=rounded(student.sentences, self.vectors))
-        losses, whole, metrics = self.objective(params, state["whole"], full, teacher, mesh=mesh)
+        losses, whole, metrics = self.objective(params, state["whole"], student, teacher, mesh=mesh)
         total, states = losses, {"whole": whole}
         width = student.sentences.shape[-1]
         shorter = [dim for dim in self.dims if dim != width]
         for dim in shorter:
-            cut = student._replace(sentences=rounded(student.sentences[..., :dim], self.vectors))
+            cut = student._replace(sentences=student.sentences[..., :dim])
             if self._projected:
                 matrix = params[f"nested/{dim}/kernel"]
                 through = jnp.matmul(cut.sentences, matrix, precision=jax.lax.Precision.HIGHEST)

@@ -1,4 +1,4 @@
-"""Options of a sentence encoder's vectors: the head (a dense layer to the teacher's width), nested widths and rounding.
+"""Options of a sentence encoder's vectors: the head (a dense layer to the teacher's width) and nested widths.
 
 A linear head can be fitted by least squares, so that a student of another family starts in its teacher's space.
 """
@@ -14,10 +14,8 @@ from jaxtyping import Float
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.checkpoints.modules import sentence_tensors
 from jaxdistill.config.ranges import Count, CountOrNone
-from jaxdistill.core import Objective, Params, refuse
+from jaxdistill.core import InputError, Objective, Params, refuse
 from jaxdistill.objectives.parts.nested import Nested
-from jaxdistill.objectives.parts.rounded import Rounding
-from jaxdistill.ops.small_vectors import is_packed
 from jaxdistill.students.parts.student import Examples, Ground, Student, numbers_of
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.parts.teacher import Teacher
@@ -49,24 +47,13 @@ class Headed(Student):
     dims_targets: Literal["truncated", "projected"] = "projected"
     """Target of a nested width. `truncated`: the teacher's vectors cut to that width. `projected`: the teacher's full
     vectors, reached through one matrix per width that is not exported."""
-    vectors: Rounding = "float"
-    """How an index will store the vectors; objective and dev evaluations round them likewise. `float`: not rounded.
-    `int8`: one byte per number, 255 steps over each dimension's range. `binary`: one bit per number, its sign. `centred`:
-    the sign after each dimension's mean is subtracted. Each nested width is rounded separately. The export always gives
-    float vectors."""
 
     unread_if = {"head_init": ("head", "none"), "keep_head": ("head", "none"), "dims_targets": ("dims", ())}
 
-    @property
-    def rounds(self) -> bool:
-        """Whether nested or rounded vectors are trained."""
-        return bool(self.dims) or self.vectors != "float"
-
     def wrapped(self, objective: Objective) -> Objective:
-        if not self.rounds:
+        if not self.dims:
             return objective
-        dims = tuple(sorted({*self.dims}))
-        return Nested(objective=objective, dims=dims, targets=self.dims_targets, vectors=self.vectors)
+        return Nested(objective=objective, dims=tuple(sorted({*self.dims})), targets=self.dims_targets)
 
     def with_head(self, ground: Ground, model: SentenceModel) -> SentenceModel:
         """The model with its untrained head: as wide as the targets, or, without a teacher, as its own vectors (SimCSE)."""
@@ -75,19 +62,9 @@ class Headed(Student):
             width = ground.teacher.width(ground.widths) or model.definition.embedding_width
             activation = "tanh" if self.head == "tanh" else "identity"
             model = resizing.add_head(model, width, key=ground.key("head"), activation=activation, init=init)
-        self._check_widths(model.definition.embedding_width)
+        if max(self.dims, default=0) > (width := model.definition.embedding_width):
+            raise InputError(f"student.dims={self.dims} goes beyond the student's vectors of {width} numbers.")
         return model
-
-    def _check_widths(self, width: int) -> None:
-        """Raises `InputError` if vectors of `width` numbers are too short for nested widths, or a width's bits fill no bytes."""
-        odd = [dim for dim in (*self.dims, width) if dim % 8]
-        refuse([
-            (max(self.dims, default=0) > width,
-             f"student.dims={self.dims} goes beyond the student's vectors of {width} numbers."),
-            (odd and self.vectors != "float" and is_packed(self.vectors),
-             f"student.vectors={self.vectors} packs 8 numbers into a byte, but {odd and odd[0]} is not a multiple of 8; set "
-             "--config.student.vectors=int8, or, if it is one of student.dims, another width."),
-        ])  # fmt: skip
 
     def check(self, teacher: Teacher) -> None:
         super().check(teacher)
@@ -100,14 +77,11 @@ class Headed(Student):
              f"student.head_of={self.head_of} exports one teacher's part of the head, but the student has no head; set --config.student.head=linear."),
             (self.head_of and teacher.transforms,
              "teacher.whiten and teacher.components mix the numbers of several teachers; set --config.student.head_of=0."),
-            (self.rounds and (self.head_of or leaves_head),
-             f"student.dims={self.dims} and student.vectors={self.vectors} train the vectors of the whole head, but student.head_of and "
-             "student.keep_head=False export others; leave out one or the other (--config.student.dims='()' --config.student.vectors=float)."),
+            (self.dims and (self.head_of or leaves_head),
+             f"student.dims={self.dims} trains the vectors of the whole head, but student.head_of and student.keep_head=False export "
+             "others; leave out one or the other (--config.student.dims='()')."),
             (self.dims and teacher.scores_pairs,
              "student.dims: a score of a pair has no nested widths; leave it empty with labels as targets."),
-            (self.vectors != "float" and teacher.compares_each,
-             f"student.vectors={self.vectors} rounds the whole vector, and teacher.combine=each compares its parts; set "
-             "--config.teacher.combine=concatenate or --config.student.vectors=float."),
             (self.dims and models > 1 and (teacher.compares_each or self.dims_targets == "truncated"),
              "student.dims: the first numbers of several teachers' vectors are the first teacher's; set "
              "--config.teacher.combine=concatenate and --config.student.dims_targets=projected."),

@@ -65,8 +65,6 @@ class Student:
     """Whether the export's default prompt is the one used in training."""
     dims = ()
     """Nested widths."""
-    vectors = "float"
-    """How an index will store the vectors."""
     head_of = 0
     """With several teachers, the number of the one whose part of the head is exported; 0: the whole head."""
 
@@ -108,7 +106,7 @@ class Student:
         return student
 
     def wrapped(self, objective: Objective) -> Objective:
-        """The objective, extended to nested widths or rounded vectors if the student trains them."""
+        """The objective, extended to nested widths if the student trains them."""
         return objective
 
     def evaluated(self, student: SentenceModel, widths: Sequence[int]) -> SentenceModel:

@@ -141,7 +141,7 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
             roles=run.config.data.roles if role_prompts else "",
             role_prompts=role_prompts,
         ),
-        index=Index(dims=", ".join(map(str, run.config.student.dims)), vectors=run.config.student.vectors),
+        index=Index(dims=", ".join(map(str, run.config.student.dims))),
     )
 
 

@@ -19,7 +19,6 @@ from jaxdistill.evals import agreement, beir, beir_files, dev_metric, entity, pa
 from jaxdistill.evals.beir import RetrievalSet
 from jaxdistill.evals.beir_files import SetFiles
 from jaxdistill.evals.entity import EntitySet
-from jaxdistill.evals.small_forms import SmallForm
 from jaxdistill.students.parts.student import numbers_of
 from jaxdistill.training.run import Dev
 from jaxdistill.training.setup.targets import Targets
@@ -66,8 +65,7 @@ def make_dev(config: Config, sets: DevSets, agreement_task: Task | None, *, simi
         best=config.evals.best,
         similarity=similarity,
     )
-    form = None if config.student.vectors == "float" else SmallForm(dims=0, dtype=config.student.vectors)
-    return Dev(tasks=tasks, best=dev_metric.chosen_metric(tasks, config.evals.best), form=form)
+    return Dev(tasks=tasks, best=dev_metric.chosen_metric(tasks, config.evals.best))
 
 
 def dev_agreement(config: Config, targets: Targets, sets: DevSets, held_out: Integer[np.ndarray, " n"]) -> Task | None:

@@ -65,8 +65,8 @@ def make_student(
 def _compared_as_trained(config: Config, student: SentenceModel, teachers: Sequence[SentenceModel]) -> SentenceModel:
     """The student with the similarity by which its training compares vectors; logs if checkpoints state another."""
     similarity = plain_objective(config).similarity or (teachers[0] if teachers else student).definition.similarity
-    # Targets of several teachers have unit length, transformed ones other lengths than the teacher's, and few bits none.
-    if len(teachers) > 1 or config.teacher.transforms or config.student.vectors != "float":
+    # Targets of several teachers have unit length, transformed ones other lengths than the teacher's.
+    if len(teachers) > 1 or config.teacher.transforms:
         similarity = "cosine"
     definition = dataclasses.replace(student.definition, similarity=similarity)
     others = [model.source for model in (*teachers, student) if model.definition.similarity == "dot"]
