@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 
 from jaxdistill import encode, evaluate, export, search
-from jaxdistill.data import vectors
-from jaxdistill.inference import to_file
 from jaxdistill.workdir.checkpoint import Checkpoints
 from jaxdistill.workdir.mirror import RECORD
 
@@ -116,31 +114,6 @@ def test_processes_without_a_common_folder_are_killed_and_continued_from_the_buc
     np.testing.assert_allclose(list(found["two"].values()), list(found["run"].values()), rtol=1e-5)
     whole = Checkpoints(folder / "copy" / "two", read_only=True).restore_alone(STEPS)  # by one process
     assert int(whole.step) == STEPS
-
-
-def test_processes_without_a_common_folder_encode_parts_into_the_bucket_and_a_rerun_finds_them(folder, monkeypatch):
-    """In int8, by the same ranges."""
-    lines = (folder / "text.txt").read_text().splitlines()
-    text = bucket.put("long.txt", "".join(f"{line} {number}\n" for number in range(14) for line in lines))  # two parts
-    output = f"s3://{bucket.NAME}/two/"
-    given = [f"--model={folder / 'model'}", f"--input={text}", "--dtype=int8", "--precision=float32", "--quiet"]
-    hosts = [machine(folder, f"encoder{number}") for number in range(2)]
-    started = program.start_all([*given, f"--output={output}", "--keep_text"], module="encode", variables=hosts)
-    (said, _), (silent, _) = program.ended(started, 0)
-    assert f"{output}: 8,400 vectors" in said and "vectors" not in silent
-    assert not list((folder / "encoder1").rglob("outgoing"))
-    bucket.files().get(output.removeprefix("s3://"), str(folder / "two"), recursive=True)
-    encode.main([*given, f"--output={folder / 'one'}/"])
-    one, two = (np.concatenate(list(vectors.stored_blocks(folder / name))).astype(int) for name in ("one", "two"))
-    assert np.abs(one - two).max() <= 1  # other devices may round a number over the edge of its step
-    for part in (folder / "two").glob("*.parquet"):
-        assert vectors.form_of(part) == vectors.form_of(folder / "two")
-    bucket.files().rm_file(f"{bucket.NAME}/two/part-00001-of-00002.parquet")
-    sizes, whole = [], to_file.write_part
-    monkeypatch.setattr(to_file, "write_part", lambda path, columns, block, **of_int8: sizes.append(len(block)) or whole(path, columns, block, **of_int8))  # fmt: skip
-    encode.main([*given, f"--output={output}", "--keep_text"])
-    assert sizes == [8400 - to_file.PART_ROWS]
-    assert bucket.files().exists(f"{bucket.NAME}/two/part-00001-of-00002.parquet")
 
 
 def test_programs_read_and_write_a_bucket(folder, killed_and_continued, tmp_path, monkeypatch, capsys):

@@ -25,7 +25,6 @@ def objective_of(preset, **changed):
     ("preset", "changed", "words"),
     [
         ("configs/gist.py:minilm-l3", {"teacher__whiten": 1.0, "teacher__kind": "stored"}, "each column by itself"),
-        ("configs/gist.py:minilm-l3", {"teacher__components": 8, "teacher__kind": "stored"}, "each column by itself"),
         (
             "configs/gist.py:minilm-l3",
             {"teacher__kind": "vectors", "teacher__file": "v.npy"},
@@ -42,7 +41,6 @@ def objective_of(preset, **changed):
             "an option of the kinds several, stored, vectors, not of labels",
         ),
         ("configs/l2.py:cosine", {"data__columns": BOTH}, "reads only text; .*--config.data.columns=text.positive$"),
-        ("configs/simcse.py:minilm-l3-sup", {"data__columns": BOTH}, "unknown view 'negative'"),
         (
             "configs/trans_encoder.py:reranker",
             {"data__columns": BOTH[:1]},

@@ -10,9 +10,7 @@ from jaxdistill.cluster import shared_folder
 from jaxdistill.core import InputError
 from jaxdistill.data import part_folder
 from jaxdistill.data.part_folder import PartFolder, read_origin
-from jaxdistill.files.buckets import Bucket
 
-import bucket
 from process_threads import Processes
 
 ROWS = np.arange(25, dtype=np.float32)
@@ -96,39 +94,11 @@ def test_parts_of_another_origin_are_removed(tmp_path, caplog, content):
     assert made == [0, 1, 2]
 
 
-@pytest.mark.parametrize("removed", range(9))
-def test_a_run_that_is_killed_while_it_removes_other_parts_is_no_obstacle(tmp_path, monkeypatch, removed):
-    filled(opened(tmp_path / "p"))
-    there, remove = part_folder.Disk.versions, part_folder.Disk.remove
-    with monkeypatch.context() as patched:
-        # A bucket lists names in order, `.jaxdistill/` first.
-        patched.setattr(part_folder.Disk, "versions", lambda self: dict(sorted(there(self).items())))
-        patched.setattr(part_folder.Disk, "remove", lambda self, names: remove(self, names[:removed]))
-        patched.setattr(part_folder.PartFolder, "_write_json", lambda self, name, content: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            opened(tmp_path / "p", "other")
-    filled(opened(tmp_path / "p", "other"))
-    assert_whole(opened(tmp_path / "p", "other"))
-
-
 def test_a_folder_of_something_else_is_refused_and_left_as_it_is(tmp_path):
     (tmp_path / "part-00000-of-00001.npy").write_text("mine")
     with pytest.raises(InputError, match="holds files that are not parts of this program; name another folder"):
         opened(tmp_path)
     assert names(tmp_path) == ["part-00000-of-00001.npy"] and read_origin(tmp_path) is None
-
-
-def test_two_runs_write_the_same_folder(tmp_path):
-    first, second, made = opened(tmp_path), opened(tmp_path), []
-    first.write(0, lambda path: np.save(path, ROWS[:10]))
-
-    def save_while_the_other_finishes(path):
-        np.save(path, ROWS[10:20])
-        filled(second, made=made)
-
-    first.write(1, save_while_the_other_finishes)
-    assert made == [1, 2] and not [*first.missing()] and first.finish()["rows"] == 25
-    assert_whole(first)
 
 
 def test_a_full_disk_is_one_clear_line_and_leaves_no_part(tmp_path):
@@ -140,11 +110,6 @@ def test_a_full_disk_is_one_clear_line_and_leaves_no_part(tmp_path):
     with pytest.raises(InputError, match="part-00000-of-00003.npy could not be written: no space left on the disk"):
         parts.write(0, full)
     assert names(tmp_path) == [".jaxdistill/origin.json"]
-
-
-def test_an_index_is_refused_while_parts_are_missing(tmp_path):
-    with pytest.raises(InputError, match="part-00000-of-00003.npy is missing; give the same command again"):
-        opened(tmp_path).finish()
 
 
 @pytest.mark.parametrize("folders", [1, 2])
@@ -164,22 +129,3 @@ def test_processes_share_the_parts_of_the_folder_that_they_see(tmp_path, monkeyp
     of_folder = [[], [0], [1], [2]] if folders == 1 else [[0, 2], [1]]
     assert sorted(made) == [(str(folder), own) for folder in range(folders) for own in of_folder]
     assert len({tuple((folder / name).read_bytes() for name in names(folder)) for folder in tmp_path.iterdir()}) == 1
-
-
-def test_a_bucket_works_as_a_disk_does():
-    with bucket.emulated():
-        place = Bucket(f"s3://{bucket.NAME}/parts")
-        with pytest.raises(InputError, match="stopped"):
-            filled(opened(place), stops_at=1)
-        again, made = opened(place), []
-        assert filled(again, made=made)["odd"] == 12 and made == [1, 2]
-        assert opened(place).is_complete
-        assert [name for name in place.versions() if name.startswith("part")] == [
-            f"part-0000{part}-of-00003.npy" for part in range(3)
-        ]
-        place.remove(["part-00002-of-00003.npy"])
-        filled(opened(place), made=made)
-        assert made == [1, 2, 2]
-        bucket.put("other/text.txt", "mine")
-        with pytest.raises(InputError, match="s3://bucket/other holds files that are not parts of this program"):
-            opened(Bucket(f"s3://{bucket.NAME}/other"))

@@ -1,14 +1,11 @@
 """Where a training of the real program stops: it diverges, or its scores no longer improve."""
 
 import json
-import types
 
 import pytest
 
 from jaxdistill import main
 from jaxdistill.core import InputError
-from jaxdistill.training.hooks.dev_scores import DevScores
-from jaxdistill.training.run import Dev
 from jaxdistill.workdir.checkpoint import Checkpoints
 
 from program import start, tiny_arguments, wait_for
@@ -39,17 +36,6 @@ def test_a_student_that_collapses_is_a_training_that_diverged(folder, word, good
     assert f"training diverged, at step {good + 5}" in err and "collapse" in err
     assert "step 5: the student's vectors collapse: vectors/" in (caplog.text if word == "warn" else err)
     assert f"the checkpoint of step {good} is good" in err and "lower optimizer.learning_rate (it is 1000)" in err
-
-
-def test_a_score_that_is_not_a_number_is_no_best(monkeypatch):
-    loop = types.SimpleNamespace(
-        run=types.SimpleNamespace(
-            dev=Dev(tasks={"pairs/spearman": lambda embed: {"pairs/spearman": float("nan")}}, best="")
-        ),
-        embedder=types.SimpleNamespace(as_embed=lambda params: None),
-    )
-    with pytest.raises(InputError, match="pairs/spearman is nan"):
-        DevScores.scores(loop, 0, {})
 
 
 def assert_the_export_names_no_folder_and_no_default_prompt(export, folder):
