@@ -40,16 +40,6 @@ def test_a_batch_depends_on_seed_and_step_alone(store):
     assert np.array_equal(one.rows_at(7), same.rows_at(7))
 
 
-@pytest.mark.parametrize("rows", [5, 1024])
-def test_draws_and_batches_do_not_depend_on_the_blocks_that_plan_them(store, monkeypatch, rows):
-    batches = batches_of(store, store, **VIEWS, batch_size=32, groups=2, seed=4)
-    expected = batches.batch_at(2)
-    monkeypatch.setattr("jaxdistill.data.batches.BLOCK_ROWS", rows)
-    draws = np.random.default_rng([4, 1, 2, 3]).random((32, store.max_length))
-    assert np.array_equal(batches._uniform(2, 7)(3), draws[:, :7])
-    assert equal(batches.batch_at(2), expected)
-
-
 def test_divided_rows_hold_the_same_sentences(tmp_path, monkeypatch):
     monkeypatch.setattr(packing, "ATTENTION_LENGTH", 16)  # so that parts pay for few sentences too
     texts = made_up(150, words=6)

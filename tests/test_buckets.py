@@ -55,16 +55,6 @@ def test_text_is_fetched_once_for_each_version_of_its_object():
     assert list(read([address])) == [("three",)] and source_files(address) != [before]
 
 
-def test_a_glob_reads_all_objects_that_match_in_order():
-    for name in ("b.txt", "a.txt", "a.tsv"):
-        bucket.put(f"glob/{name}", f"of {name}\n")
-    assert list(read([f"s3://{bucket.NAME}/glob/*.txt"])) == [("of a.txt",), ("of b.txt",)]
-    with pytest.raises(InputError, match="no object matches"):
-        source_files(f"s3://{bucket.NAME}/glob/*.csv")
-    with pytest.raises(InputError, match="is a folder"):
-        source_files(f"s3://{bucket.NAME}/glob")
-
-
 def test_a_model_is_fetched_without_what_is_not_needed(tmp_path):
     folder = written(tmp_path / "model", **{"config.json": "{}", "1_Pooling/config.json": "{}", "notes.bin": "x"})
     address = bucket.put_folder(folder, "models/m")

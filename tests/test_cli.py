@@ -56,15 +56,6 @@ def test_addresses_are_refused_by_every_program_and_nothing_is_made(folder, tmp_
     assert not list(tmp_path.iterdir())
 
 
-def test_a_workdir_that_is_a_file_or_below_one_is_refused(folder, tmp_path, capsys):
-    file = tmp_path / "file"
-    file.write_text("mine")
-    for workdir in (file, file / "run"):
-        assert f"{file} is not a directory" in refused(main, [*tiny_arguments(folder), f"--workdir={workdir}"], capsys)
-    line = refused(sweep, [*tiny_arguments(folder), "--grid=run.seed=1,2", f"--workdir={file}"], capsys)
-    assert f"{file} is not a directory" in line and file.read_text() == "mine"
-
-
 PRINTS = (
     "import sys; from jaxdistill import cli\n"
     "def main(arguments):\n"

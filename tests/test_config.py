@@ -76,20 +76,6 @@ def test_a_wrong_preset_or_argument_is_refused_with_the_allowed_ones(preset, wor
 
 
 @pytest.mark.parametrize(
-    ("given", "because"),
-    [
-        (["objective.generalize_view=crop", "run.steps=5"], "objective.alpha is 1"),
-        (["student.head_init=normal"], "student.head is none"),
-    ],
-)
-def test_an_option_that_is_not_read_is_a_warning(monkeypatch, caplog, given, because):
-    monkeypatch.setattr("jaxdistill.training.stages.run_stages", lambda *_, **__: None)
-    main.main(["--config=configs/congen.py:tiny", "--workdir=w", *(f"--config.{option}" for option in given)])
-    (said,) = caplog.messages
-    assert said == f"warning: --config.{given[0].partition('=')[0]} has no effect, because {because}"
-
-
-@pytest.mark.parametrize(
     "change, words",
     [
         (lambda raw: raw["data"].update(txt="x"), r"data\.txt is unknown\. Did you mean text"),
@@ -155,14 +141,7 @@ def test_a_config_file_of_ones_own_states_what_differs(tmp_path):
 
 def test_help_shows_every_option_with_its_default_and_a_configs_docstring(capsys):
     main.main(["--help"])
-    shown = capsys.readouterr().out
-    assert max(map(len, shown.splitlines())) <= 100
-    assert (
-        shown.index("configs/congen.py: quickstart")
-        < shown.index("Options (")
-        < shown.index("Options of each objective")
-    )
-    shown = re.sub(r"\n {8,}", " ", shown)  # each option in one line
+    shown = re.sub(r"\n {8,}", " ", capsys.readouterr().out)  # each option in one line
     for _, _, options in sections():
         for option in options:
             assert re.search(rf"^    {option.name}: .*default .*  \S", shown, re.MULTILINE), option.name
@@ -263,25 +242,23 @@ def on_one_device(monkeypatch):
     monkeypatch.setattr(batches, "SIMULATED_STEPS", 8)
 
 
-def program_of(raw: dict) -> str:
-    """Equal for presets whose steps are the same program: they differ in rates, lengths, names and the like alone."""
+UNSEEN = {"model", "max_length", "prompt", "pooling", "steps", "epochs", "seed", "log_every", "paper"}
+"""Options that change no step of these models and texts, or whose values other tests go through."""
 
-    def kind(value):
-        if isinstance(value, dict):
-            return {name: kind(inner) for name, inner in value.items()}
-        return "a number" if isinstance(value, float) and value not in (0.0, 1.0) else value
 
-    parts = {part: raw[part] for part in ("data", "teacher", "student", "objective", "optimizer", "run")}
-    parts["optimizer"] = raw["optimizer"] | dict(warmup_steps=bool(raw["optimizer"]["warmup_steps"]))
-    parts["data"] = raw["data"] | dict(dedupe=True)
-    parts["run"] = raw["run"] | dict(steps=0, epochs=0.0, seed=0, log_every=0, paper="")
-    parts["student"] = raw["student"] | dict(max_length=0)  # the text is shorter
-    return json.dumps(kind(parts))
+def choices_of(raw: dict) -> set:
+    """The option values that a preset's step goes through; of a number, whether it is 0."""
+    chosen = {tuple(raw[part]["kind"] for part in ("teacher", "student", "objective"))}
+    for part in ("teacher", "student", "objective", "run"):
+        for name, value in raw[part].items():
+            if name not in UNSEEN:
+                chosen.add((part, name, bool(value) if isinstance(value, float) else str(value)))
+    return chosen
 
 
 @pytest.fixture(scope="module")
 def stepped():
-    """Programs of which a step was taken."""
+    """Choices with which a step was taken."""
     return set()
 
 
@@ -305,9 +282,9 @@ def test_every_named_preset_builds_and_takes_a_step(path, preset, checkpoints, s
     on_one_device(monkeypatch)
     # Later stages are presets of their own kind, and need the stage before.
     raw = on_random_models(json.loads(json.dumps(load(path, preset)[0])), checkpoints)
-    if program_of(raw) in stepped:
+    if choices_of(raw) <= stepped:
         return
-    stepped.add(program_of(raw))
+    stepped |= choices_of(raw)
     run = build(configs.parse_config(raw), checkpoints / "w", progress=False)
     state = run.first_state(run.text.seeds())
     before = {name: np.asarray(array) for name, array in state.params["student"].items()}

@@ -49,7 +49,7 @@ def loading_report(folder):
     return {key: set(report[key]) for key in ("missing_keys", "unexpected_keys", "mismatched_keys")}
 
 
-@pytest.mark.parametrize("family", cases.CONFIGS)
+@pytest.mark.parametrize("family", [name for name in cases.CONFIGS if ":" not in name])
 def test_every_family_survives_the_way_out_and_back(tmp_path, family):
     cases.write_encoder(tmp_path / "in", family)
     model = load_model(str(tmp_path / "in"), pooling="mean")

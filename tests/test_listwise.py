@@ -159,10 +159,6 @@ def test_scores_are_read_from_columns_of_the_text(kind, model, tmp_path):
     ("cells", "words"),
     [
         (("0.5", "0,9"), r"row 2 has '0,9', not a finite number such as 0.5, in the column 'score'"),
-        (("85%", "0.9"), r"row 1 has '85%', not a finite"),
-        (("0.5", "1_5"), r"row 2 has '1_5', not a finite"),
-        (("0.5", "1e40"), r"row 2 has '1e40', not a finite"),
-        (("inf", "0.9"), r"row 1 has 'inf', not a finite"),
         (("0.5", " "), r"row 2 has no score in the column 'score'"),
         (("0.5", "0.50"), r"all scores are 0.5, which no objective can learn from.*--config.teacher.kind"),
     ],

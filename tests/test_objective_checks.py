@@ -58,22 +58,6 @@ def test_what_the_objective_misreads_is_refused(preset, changed, words):
         objective_of(preset, **changed)
 
 
-@pytest.mark.parametrize(
-    ("preset", "changed"),
-    [
-        (
-            "configs/l2.py:cosine",
-            {"teacher__whiten": 1.0, "teacher__kind": "stored", "data__columns": BOTH, "data__chunk_tokens": 64},
-        ),
-        ("configs/l2.py:cosine", {"data__columns": BOTH, "student__trim": "other.txt"}),
-        ("configs/congen.py:minilm-l3", {"teacher__kind": "vectors", "teacher__file": "v.npy", "student__model": "m"}),
-        ("configs/gist.py:minilm-l3", {"teacher__kind": "stored"}),
-    ],
-)
-def test_one_column_may_be_whitened_or_given_and_all_of_chunks_are_read(preset, changed):
-    assert objective_of(preset, **changed).teacher_views
-
-
 def test_a_sentence_is_not_its_own_positive_without_dropout(tmp_path):
     student = tiny_model(tmp_path)
     simcse = objective_of("configs/simcse.py:minilm-l3")

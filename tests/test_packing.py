@@ -1,8 +1,5 @@
 """Packing: nothing is lost or split, groups stay apart, shapes are few and fit closely."""
 
-from functools import partial
-from itertools import chain, repeat
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -85,33 +82,6 @@ def test_no_sentence_crosses_a_part_of_a_divided_row(lengths, parts, groups):
     assert (np.array(lengths).reshape(groups, -1) > 24 // parts).any(axis=1).max() == (rows > divided)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
-@given(
-    lengths=st.lists(st.integers(0, 24), min_size=12, max_size=90),
-    groups=st.integers(1, 12),
-    whole=st.lists(st.just(24), max_size=3),
-    size=st.sampled_from([8, 12, 24]),
-    count=st.integers(1, 12),
-)
-def test_the_fullest_group_is_found_without_packing_each(lengths, groups, whole, size, count):
-    lengths = np.array(lengths[: len(lengths) // groups * groups]).reshape(groups, -1)
-    for rest in (partial(repeat, size, count), partial(repeat, size)):
-        placed = [packing.first_fit(group, chain(whole, rest())) for group in lengths]
-        most = max(found.used for found in placed) if all(placed) else packing.NEVER
-        assert packing.most_bins(lengths, chain(whole, rest())) == most
-
-
-@pytest.mark.parametrize("groups", [6, 12])
-def test_a_process_packs_its_own_groups_as_all_would_and_none_if_another_is_too_full(groups):
-    lengths = np.random.default_rng(1).integers(1, 12, (groups, 20))
-    shape = Shape(packing.bins_needed(lengths, 24), 24)
-    own = np.array([0, 3])
-    assert np.array_equal(packing.first_slots(lengths, shape, own), packing.first_slots(lengths, shape)[own])
-    lengths[4] = 13  # a row for each sentence
-    assert packing.first_slots(lengths, Shape(19, 24), own) is None
-    assert packing.first_slots(lengths, Shape(20, 24), own) is not None
-
-
 def test_balanced_groups_are_equal_in_count_and_nearly_in_tokens():
     lengths = np.random.default_rng(0).integers(3, 60, 128)
     order = packing.balanced_order(lengths, 8)
@@ -146,18 +116,6 @@ def test_at_most_four_shapes_hold_batches_with_little_padding(groups):
         slots += groups * sum(shape.slots for shape in next(fitting))
         tokens += sum(part.sum() for part in batch)
     assert 1 - tokens / slots < 0.15
-
-
-@pytest.mark.parametrize("divided", [False, True])
-def test_rows_are_no_longer_than_needed_where_that_costs_few_slots(monkeypatch, divided):
-    batches = list(simulated(1, 128))
-    shapes = choose_shapes(batches, [64, 64], divided=divided)
-    monkeypatch.setattr(packing, "ATTENTION_LENGTH", 1e9)
-    fewest = choose_shapes(batches, [64, 64], divided=divided)
-    assert all(max(shape.bins) <= 72 for each in shapes for shape in each)
-    assert any(shape.length > 64 for each in fewest for shape in each)
-    for mine, other in zip(shapes, fewest, strict=True):
-        assert sum(shape.slots for shape in mine) < 1.08 * sum(shape.slots for shape in other)
 
 
 def test_the_last_shape_holds_any_batch_and_row_lengths_are_multiples_of_eight():

@@ -77,25 +77,6 @@ def test_a_run_ends_with_an_export_a_table_and_a_plot(finished):
     assert list((workdir / "tensorboard").iterdir()) and "paper, congen:bert-mini: sts12 74.17, " in out
 
 
-def drawn_in(page):
-    """Points of each trace, by figure."""
-    figures = json.loads(re.search(r'id="figures">(.*?)</script>', page.read_text(), re.S)[1])
-    return {figure["id"]: [len(trace["x"]) for trace in figure["data"]] for figure in figures}
-
-
-def test_a_run_ends_with_a_report_of_what_it_has_evaluated(finished):
-    workdir, out, _ = finished
-    page = (workdir / "report.html").read_text()
-    drawn = drawn_in(workdir / "report.html")
-    assert set(drawn) == {"gold-0", "gold-1", "gold-2", "similarities", "loss", "dev", "size", "speed"}
-    assert drawn["loss"] == [20] and drawn["dev"] == [5, 5, 5] and len(drawn["size"]) == 3
-    assert drawn["gold-2"] == [512] and "among 256 sentences of the training text" in page
-    assert f"report: {workdir / 'report.html'}" in out and "chosen by agreement/spearman</dd>" in page
-    assert "paper, congen:bert-mini" in page
-    title = re.search(r"<title>(.*)</title>", page)[1]
-    assert re.fullmatch(r"congen, control term alone: student .*model, layers 1 \(finished\)", title) and title in out
-
-
 def test_secrets_of_the_environment_are_neither_printed_nor_written(folder, finished):
     workdir, out, err = finished
     assert SECRET not in out + err

@@ -32,16 +32,6 @@ def test_the_store_holds_what_the_tokenizer_gives(tmp_path, kind):
     assert list(texts) == SENTENCES and texts[-2:] == SENTENCES[-2:] and texts[-1] == SENTENCES[-1]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_words_are_those_between_white_space(tmp_path, kind):
-    store = store_of(tmp_path, SENTENCES, tokenizer=KINDS[kind](), max_length=200)
-    for row, sentence in enumerate(SENTENCES):
-        numbers = store.words("text", row)
-        assert numbers[0] == numbers[-1] == -1 and (numbers[1:-1] >= 0).all()
-        assert numbers.max() + 1 == len(sentence.split())
-        assert (np.diff(numbers[1:-1]) >= 0).all()
-
-
 def test_a_mark_for_the_space_belongs_to_the_word_behind_it(tmp_path):
     store = store_of(tmp_path, ["bb c", "d"], tokenizer=untrimmed())
     assert store.words("text", 0).tolist() == [-1, 0, 0, 0, 1, 1, -1]

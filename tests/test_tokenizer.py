@@ -90,8 +90,10 @@ NAMING = {
 """Ways to name a special token that `tokenizer.json` lacks."""
 
 
-@pytest.mark.parametrize("naming", NAMING)
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("form", "naming"),
+    [(form, naming) for form in FORMS for naming in NAMING if form == "tiny_tokenizer" or naming == "query_token"],
+)
 def test_special_tokens_have_the_ids_that_transformers_gives_them(tmp_path, form, naming):
     FORMS[form](tmp_path)
     path, named = tmp_path / "tokenizer_config.json", NAMING[naming]
