@@ -61,7 +61,15 @@ def no_data_folder():
     """Real data is for the tests that ask for it: any training that finds it scores it too, and is slow."""
     with pytest.MonkeyPatch.context() as patched:
         patched.delenv("JAXDISTILL_DATA", raising=False)
+        patched.setattr("jaxdistill.memory.keep_freed", lambda: None)  # this process runs more than one training
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def memory_of_a_file():
+    """JAX keeps every compiled program for as long as the process lives; those of a file are of no use to the next one."""
+    yield
+    jax.clear_caches()
 
 
 @pytest.fixture(scope="session")

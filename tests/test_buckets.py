@@ -11,15 +11,13 @@ import pytest
 
 from jaxdistill import cli, paths
 from jaxdistill.checkpoints.locate import locate
-from jaxdistill.cluster import shared_folder
 from jaxdistill.core import InputError, InUseError, TemporaryError
 from jaxdistill.data.sources import read, source_files
 from jaxdistill.files.buckets import Bucket, upload_folder
 from jaxdistill.files.folders import MARK, replacing
-from jaxdistill.workdir import lock, mirror
+from jaxdistill.workdir import mirror
 
 import bucket
-from process_threads import Processes
 
 RECORD = mirror.RECORD.format(0)
 """What a publication writes that holds no lease."""
@@ -55,16 +53,6 @@ def test_text_is_fetched_once_for_each_version_of_its_object():
     assert source_files(address) == [before]
     bucket.put("text/a.txt", "three\n")
     assert list(read([address])) == [("three",)] and source_files(address) != [before]
-
-
-def test_a_glob_reads_all_objects_that_match_in_order():
-    for name in ("b.txt", "a.txt", "a.tsv"):
-        bucket.put(f"glob/{name}", f"of {name}\n")
-    assert list(read([f"s3://{bucket.NAME}/glob/*.txt"])) == [("of a.txt",), ("of b.txt",)]
-    with pytest.raises(InputError, match="no object matches"):
-        source_files(f"s3://{bucket.NAME}/glob/*.csv")
-    with pytest.raises(InputError, match="is a folder"):
-        source_files(f"s3://{bucket.NAME}/glob")
 
 
 def test_a_model_is_fetched_without_what_is_not_needed(tmp_path):
@@ -188,156 +176,6 @@ def test_a_workdir_is_published_whole_and_fetched_by_an_empty_machine(tmp_path):
     second.fetch()
     assert {path.name for path in second.folder.rglob("*")} == {"config.json", "checkpoints", "10", "data"}
     assert (second.folder / "config.json").read_text() == "1"
-
-
-def test_a_publication_that_is_cut_off_leaves_the_one_before_and_is_cleaned_up_by_the_next(tmp_path, monkeypatch):
-    there = Bucket(f"s3://{bucket.NAME}/runs/cut")
-    own = mirror.Mirror(there, written(tmp_path / "a" / "cut", **{"config.json": "1", "checkpoints/5/data": "5"}))
-    own.publish()
-    written(own.folder, **{"checkpoints/7/data": "7"})
-    with monkeypatch.context() as patched:
-        patched.setattr(
-            Bucket,
-            "write",
-            lambda self, name, content, mode, write=Bucket.write: _cut(self, name, content, mode, write),
-        )
-        with pytest.raises(TemporaryError):
-            own.publish()
-    assert "checkpoints/7/data" in names("runs/cut")
-    again = mirror.Mirror(there, tmp_path / "b" / "cut")
-    again.fetch()
-    assert not (again.folder / "checkpoints/7").exists() and (again.folder / "checkpoints/5/data").exists()
-    written(again.folder, **{"checkpoints/10/data": "10"})
-    again.publish()
-    assert {name for name in names("runs/cut") if "checkpoints" in name} == {
-        "checkpoints/5/data",
-        "checkpoints/10/data",
-    }
-
-
-def _cut(there, name, content, mode, write):
-    if name == RECORD:
-        raise TemporaryError("cut off")
-    write(there, name, content, mode=mode)
-
-
-def test_the_own_copy_is_kept_where_nobody_has_published_since(tmp_path):
-    there = Bucket(f"s3://{bucket.NAME}/runs/own")
-    own, other = mirror.Mirror(there, tmp_path / "own" / "run"), mirror.Mirror(there, tmp_path / "other" / "run")
-    with own.writing():
-        written(own.folder, **{"config.json": "1", "log": "1"})
-    written(own.folder, **{"checkpoints/10/data": "not published"})
-    mirror.Mirror(there, own.folder).fetch()
-    assert (own.folder / "checkpoints/10/data").exists()
-    with other.writing():
-        written(other.folder, **{"log": "12"})
-    before = (own.folder / "config.json").stat()
-    mirror.Mirror(there, own.folder).fetch()
-    assert not (own.folder / "checkpoints").exists() and (own.folder / "log").read_text() == "12"
-    assert (own.folder / "config.json").stat() == before  # not fetched again
-
-
-@pytest.mark.parametrize("dry_run", [False, True])
-def test_hosts_that_do_not_see_the_folder_of_the_first_process_get_a_copy_without_checkpoints(
-    dry_run, tmp_path, monkeypatch
-):
-    four = Processes(4)  # two of each host
-    for module in (mirror, shared_folder, lock):
-        monkeypatch.setattr(module, "processes", four)
-    address = f"s3://{bucket.NAME}/runs/hosts{dry_run}"
-    here = [tmp_path / f"host{number}" / "run" for number in range(2)]
-    monkeypatch.setattr(mirror, "local_folder", lambda _: here[four.index() // 2])
-    with mirror.Mirror(Bucket(address), here[0]).writing():
-        written(here[0], **{"export/x": "new", "checkpoints/5/data": "5"})
-    written(here[1], **{"export/x": "old", "stale/y": "", "checkpoints/3/data": "3"})
-
-    def trained():
-        with mirror.opened(address, dry_run=dry_run) as place:
-            assert not place.shared
-            if four.is_first():
-                written(place.folder, **{"stage2/z": "z", "checkpoints/7/data": "7"})
-            place.hand_on()
-            four.gathered("looked")
-            return sorted(
-                path.relative_to(place.folder).as_posix() for path in place.folder.rglob("*") if path.is_file()
-            )
-
-    found = four.run(trained)
-    later = [] if dry_run else ["stage2/z"]
-    assert found[2] == found[3] == ["export/x", *later]
-    assert found[0] == ["checkpoints/5/data", "checkpoints/7/data", "export/x", "stage2/z"]
-    assert ("checkpoints/7/data" in names(f"runs/hosts{dry_run}")) != dry_run
-
-
-def test_what_could_not_be_published_is_published_by_the_next_run_on_the_machine(monkeypatch):
-    address = f"s3://{bucket.NAME}/runs/unreachable"
-    with mirror.opened(address, dry_run=False) as (folder, *_):
-        written(folder, **{"config.json": "1"})
-    with monkeypatch.context() as patched, pytest.raises(TemporaryError, match="cut off"):
-        patched.setattr(Bucket, "upload", lambda *_: (_ for _ in ()).throw(TemporaryError("cut off")))
-        with mirror.opened(address, dry_run=False) as (folder, *_):
-            written(folder, **{"checkpoints/5/data": "5"})
-    with mirror.opened(address, dry_run=False) as (folder, *_), pytest.raises(InputError, match="in use"):
-        assert (folder / "checkpoints/5/data").exists()
-        mirror.opened(address, dry_run=False).__enter__()
-    assert "checkpoints/5/data" in names("runs/unreachable")
-    assert (mirror.fetched_copy(address) / "checkpoints/5/data").exists()
-
-
-def recorded(**changes) -> str:
-    """A record of another run."""
-    said = {"pid": 1, "host": "elsewhere", "started": "", "renewed": 0.0, "ended": False, "files": None}
-    return json.dumps(said | changes)
-
-
-def test_a_run_that_another_has_taken_for_dead_stops_and_publishes_no_more():
-    address = f"s3://{bucket.NAME}/runs/taken"
-    with pytest.raises(InUseError, match="on elsewhere"), mirror.opened(address, dry_run=False) as (folder, *_):
-        bucket.put(f"runs/taken/{mirror.RECORD.format(9)}", recorded())
-        written(folder, **{"config.json": "1"})
-        time.sleep(60)  # cut short by the signal
-    assert "config.json" not in names("runs/taken")
-
-
-def test_what_a_run_published_that_was_taken_for_dead_too_early_is_kept(monkeypatch):
-    """Its last publication comes when the other run has seen its record and not yet created the next."""
-    monkeypatch.setattr(mirror, "DEAD_SECONDS", 0.0)
-    bucket.put("runs/late/log", "late")
-    address = bucket.put(f"runs/late/{mirror.RECORD.format(3)}", recorded(files={})).rpartition("/")[0]
-    waited = mirror.Mirror._await_end
-
-    def publishing(self, name):
-        waited(self, name)
-        bucket.put(f"runs/late/{name}", recorded(files={"log": "4 1"}))
-
-    monkeypatch.setattr(mirror.Mirror, "_await_end", publishing)
-    with mirror.opened(address, dry_run=False) as (folder, *_):
-        assert (folder / "log").read_text() == "late"
-    assert names("runs/late") == {"log", mirror.RECORD.format(4)}
-
-
-def test_an_address_with_other_objects_is_no_workdir(tmp_path):
-    bucket.put("runs/mine/notes.txt", "mine")
-    with pytest.raises(InputError, match="notes.txt and is not a workdir"):
-        mirror.Mirror(Bucket(f"s3://{bucket.NAME}/runs/mine"), tmp_path / "mine").fetch()
-    assert names("runs/mine") == {"notes.txt"}
-
-
-@pytest.mark.parametrize(
-    "content",
-    ["5", "\0", "{}", '{"started": 5}', recorded(pid="7", ended=True), recorded(files=5), recorded(files={"a": 5}),
-     recorded(files={"a\0b": "x"}), recorded(files={"../a": "x"})],
-)  # fmt: skip
-def test_a_record_that_this_program_has_not_written_is_one_line(content, monkeypatch):
-    monkeypatch.setattr(mirror, "DEAD_SECONDS", 0.0)
-    name = mirror.RECORD.format(3)
-    address = bucket.put(f"runs/{abs(hash(content))}/{name}", content).rpartition("/")[0]
-    words = (
-        f"{name} (does not hold what this program writes|is not valid JSON)|name of an object that no local file can"
-    )
-    with pytest.raises(InputError, match=words) as error, mirror.opened(address, dry_run=False):
-        pass
-    assert "\n" not in str(error.value)
 
 
 def test_one_run_writes_at_a_time_and_a_dead_one_is_taken_over(tmp_path, monkeypatch):

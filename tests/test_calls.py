@@ -2,8 +2,6 @@
 
 import doctest
 import inspect
-import pydoc
-import types
 
 import numpy as np
 import pytest
@@ -49,15 +47,6 @@ def test_the_arguments_are_the_options_of_the_program_with_their_defaults(module
         if parameter and flag != "quiet" and parameter.default is not inspect.Parameter.empty:
             assert (parameter.default or None) == (default or None), flag
     assert all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values())
-
-
-@pytest.mark.parametrize("name", ["encode", "evaluate", "export", "mine", "sweep"])
-def test_help_and_editors_show_the_function(name):
-    program = getattr(jaxdistill, name)
-    text = pydoc.plaintext.document(program)
-    assert isinstance(program, types.ModuleType) and f"jaxdistill.{name}(" in text.replace("\n", "")[:120]
-    assert "python -m" not in text and "Args:" in text and ("--" not in text or name == "evaluate")
-    assert str(inspect.signature(program)) in program.__doc__
 
 
 def test_all_names_of_the_api_are_there_and_listed():

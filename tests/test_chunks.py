@@ -59,16 +59,6 @@ def test_chunks_keep_every_word_within_the_tokens_allowed(make, least):
     assert found == list(Chunking(tokenizer=make(), most=40, least=least).split(texts))
 
 
-def test_drawn_lengths_are_short_and_long():
-    (chunks,) = Chunking(tokenizer=word_piece(), most=200, least=20).split([ARTICLE * 20])
-    tokenizer = word_piece()
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    lengths = np.array([len(tokenizer.encode(chunk, add_special_tokens=False)) for chunk in chunks])
-    shares = np.histogram(lengths, bins=[0, 60, 100, 140, 201])[0] / len(lengths)
-    assert (shares > 0.1).all() and lengths.max() <= 200
-
-
 @pytest.fixture
 def passages(tmp_path):
     """A table of titles and texts, one title empty, one text twice, and a plain file."""

@@ -1,20 +1,16 @@
 """The watch for collapsing vectors: its numbers by hand, and when it speaks."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from jaxdistill.core import InputError
 from jaxdistill.training.hooks.collapse import (
     RANK,
-    SAMPLE,
     SPREAD,
     collapse_of,
     effective_rank,
     highest_of,
     measured_spread,
-    sample_of,
 )
 
 
@@ -47,13 +43,3 @@ def test_a_fall_below_a_quarter_of_the_highest_is_a_collapse():
     assert collapse_of({SPREAD: 0.2, RANK: 14.9}, highest) == "vectors/rank fell from 60 to 14.9"
     assert collapse_of({SPREAD: 0.01, RANK: 1.0}, highest).count("fell") == 2
     assert collapse_of({SPREAD: 0.01, RANK: 1.0}, {}) == ""
-
-
-@pytest.mark.parametrize(("rows", "sampled"), [(7, 0), (9, 9), (700, SAMPLE)])
-def test_the_sample_is_spread_over_the_text_behind_its_prompts(rows, sampled):
-    store = SimpleNamespace(rows=rows, columns=("text", "second"), prompts={"query": "q: ", "": ""})
-    store.roles = lambda column, rows: ["query" if row % 2 else "" for row in rows]
-    store.text = lambda column, row: f"{column} {row}"
-    found = sample_of(store)
-    assert len(found) == sampled and found[1:2] == {0: [], 9: ["q: text 1"], 256: ["text 2"]}[sampled]
-    assert not found or found[-1].endswith(f"text {rows - 1}")

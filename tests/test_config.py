@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 import transformers
-from ml_collections import ConfigDict
 
 from jaxdistill import config as configs
 from jaxdistill import main, objectives
@@ -18,7 +17,7 @@ from jaxdistill.config.kinds import turned
 from jaxdistill.core import InputError
 from jaxdistill.data import batches
 from jaxdistill.options import config_file
-from jaxdistill.options.option_help import OBJECTIVE, sections
+from jaxdistill.options.option_help import sections
 from jaxdistill.training.setup.build import build
 from jaxdistill.training.stages import run_stages
 
@@ -76,37 +75,6 @@ def test_a_wrong_preset_or_argument_is_refused_with_the_allowed_ones(preset, wor
         main.parse_flags([f"--config=configs/congen.py:{preset}", "--workdir=w"])
 
 
-def test_an_argument_chooses_the_row_of_a_preset():
-    raw = main.parse_flags(["--config=configs/congen.py:paper:bert-tiny", "--workdir=w"]).config
-    assert raw["student"]["model"] == "nreimers/BERT-Tiny_L-2_H-128_A-2"
-
-
-@pytest.mark.parametrize(
-    ("given", "because"),
-    [
-        (["objective.generalize_view=crop", "run.steps=5"], "objective.alpha is 1"),
-        (["student.head_init=normal"], "student.head is none"),
-    ],
-)
-def test_an_option_that_is_not_read_is_a_warning(monkeypatch, caplog, given, because):
-    monkeypatch.setattr("jaxdistill.training.stages.run_stages", lambda *_, **__: None)
-    main.main(["--config=configs/congen.py:tiny", "--workdir=w", *(f"--config.{option}" for option in given)])
-    (said,) = caplog.messages
-    assert said == f"warning: --config.{given[0].partition('=')[0]} has no effect, because {because}"
-
-
-def test_every_option_is_read_somewhere():
-    source = "\n".join(path.read_text() for path in (ROOT / "jaxdistill").rglob("*.py") if path.name != "config.py")
-    for section, _, options in sections():
-        for option in options if not section.startswith(OBJECTIVE) else ():
-            assert re.search(rf"\.{option.name}\b", source), f"{section}.{option.name} is read nowhere"
-
-
-def test_extensions_are_options_that_exist():
-    known = configs.flat(configs.parse_config(tiny_congen()))
-    assert set(configs.EXTENSIONS) <= set(known)
-
-
 @pytest.mark.parametrize(
     "change, words",
     [
@@ -161,11 +129,6 @@ def test_command_line_values_reach_the_config(monkeypatch):
     )
 
 
-def test_a_column_is_named_by_one_word(tmp_path):
-    raw = main.parse_flags(["--config=configs/l2.py", f"--workdir={tmp_path}", "--config.data.columns=body"]).config
-    assert configs.parse_config(raw).data.columns == (("text", "body"),)
-
-
 def test_a_config_file_of_ones_own_states_what_differs(tmp_path):
     lines = ["from ml_collections import ConfigDict", "def get_config():"]
     lines += ["    return ConfigDict(dict(objective=dict(kind='ckd', queue_size=64), run=dict(steps=5)))"]
@@ -178,37 +141,12 @@ def test_a_config_file_of_ones_own_states_what_differs(tmp_path):
 
 def test_help_shows_every_option_with_its_default_and_a_configs_docstring(capsys):
     main.main(["--help"])
-    shown = capsys.readouterr().out
-    assert max(map(len, shown.splitlines())) <= 100
-    assert (
-        shown.index("configs/congen.py: quickstart")
-        < shown.index("Options (")
-        < shown.index("Options of each objective")
-    )
-    shown = re.sub(r"\n {8,}", " ", shown)  # each option in one line
+    shown = re.sub(r"\n {8,}", " ", capsys.readouterr().out)  # each option in one line
     for _, _, options in sections():
         for option in options:
             assert re.search(rf"^    {option.name}: .*default .*  \S", shown, re.MULTILINE), option.name
     main.main(["--config=configs/l2.py:paper", "--help"])
     assert capsys.readouterr().out.startswith("L2: the student's vector")
-
-
-def options_of(stages):
-    """`(stage1.section.option, value)`"""
-    for number, stage in enumerate(stages, start=1):
-        for section, options in stage.items():
-            yield from ((f"stage{number}.{section}.{name}", value) for name, value in options.items())
-
-
-def test_every_option_can_be_given_on_the_command_line():
-    """Some names, such as `keys`, are methods of ConfigDict and would be shadowed."""
-    for path in CONFIGS:
-        raw = load(path, "tiny")
-        values = dict(options_of(raw))
-        assert not [name for name in values if hasattr(ConfigDict, name.split(".")[-1])], path
-        given = [f"--config.{name}={value}" for name, value in values.items()]
-        again = main.parse_flags([f"--config={path}:tiny", "--workdir=w", *given]).stages
-        assert json.loads(json.dumps(again)) == json.loads(json.dumps(raw))
 
 
 # One step of every named preset: its own families and options on small, randomly initialised checkpoints.
@@ -304,25 +242,23 @@ def on_one_device(monkeypatch):
     monkeypatch.setattr(batches, "SIMULATED_STEPS", 8)
 
 
-def program_of(raw: dict) -> str:
-    """Equal for presets whose steps are the same program: they differ in rates, lengths, names and the like alone."""
+UNSEEN = {"model", "max_length", "prompt", "pooling", "steps", "epochs", "seed", "log_every", "paper"}
+"""Options that change no step of these models and texts, or whose values other tests go through."""
 
-    def kind(value):
-        if isinstance(value, dict):
-            return {name: kind(inner) for name, inner in value.items()}
-        return "a number" if isinstance(value, float) and value not in (0.0, 1.0) else value
 
-    parts = {part: raw[part] for part in ("data", "teacher", "student", "objective", "optimizer", "run")}
-    parts["optimizer"] = raw["optimizer"] | dict(warmup_steps=bool(raw["optimizer"]["warmup_steps"]))
-    parts["data"] = raw["data"] | dict(dedupe=True)
-    parts["run"] = raw["run"] | dict(steps=0, epochs=0.0, seed=0, log_every=0, paper="")
-    parts["student"] = raw["student"] | dict(max_length=0)  # the text is shorter
-    return json.dumps(kind(parts))
+def choices_of(raw: dict) -> set:
+    """The option values that a preset's step goes through; of a number, whether it is 0."""
+    chosen = {tuple(raw[part]["kind"] for part in ("teacher", "student", "objective"))}
+    for part in ("teacher", "student", "objective", "run"):
+        for name, value in raw[part].items():
+            if name not in UNSEEN:
+                chosen.add((part, name, bool(value) if isinstance(value, float) else str(value)))
+    return chosen
 
 
 @pytest.fixture(scope="module")
 def stepped():
-    """Programs of which a step was taken."""
+    """Choices with which a step was taken."""
     return set()
 
 
@@ -346,9 +282,9 @@ def test_every_named_preset_builds_and_takes_a_step(path, preset, checkpoints, s
     on_one_device(monkeypatch)
     # Later stages are presets of their own kind, and need the stage before.
     raw = on_random_models(json.loads(json.dumps(load(path, preset)[0])), checkpoints)
-    if program_of(raw) in stepped:
+    if choices_of(raw) <= stepped:
         return
-    stepped.add(program_of(raw))
+    stepped |= choices_of(raw)
     run = build(configs.parse_config(raw), checkpoints / "w", progress=False)
     state = run.first_state(run.text.seeds())
     before = {name: np.asarray(array) for name, array in state.params["student"].items()}
@@ -375,19 +311,3 @@ def test_every_config_trains_from_tiny_to_its_export(path, checkpoints, monkeypa
     for path_of_results in of_stages or [workdir / "results.json"]:
         results = json.loads(path_of_results.read_text())
         assert results["last_step"] == 2 and np.isfinite(results["scores"]["student after"]["pairs/spearman"])
-
-
-def test_entity_resolution_trains_its_teacher_first(checkpoints, monkeypatch):
-    """SimTDE's Table 3: BERT-Tiny learns from pairs of query and entity, and teaches the compact student."""
-    on_one_device(monkeypatch)
-    raw = json.loads(json.dumps(load(ROOT / "configs" / "simtde.py", "paper-32-l2")))
-    stages = [on_random_models(stage, checkpoints) for stage in raw]
-    for stage in stages:
-        stage["run"] |= dict(steps=2, log_every=1)
-        stage["evals"]["every"] = 2
-    workdir = checkpoints / "entities"
-    run_stages(configs.parse_stages(stages), workdir, dry_run=False, command="")
-    card = (workdir / "stage2" / "export" / "README.md").read_text()
-    assert "| Teacher | stage1/export |" in card
-    small, large = (json.loads((workdir / f"stage{n}" / "export" / "config.json").read_text()) for n in (2, 1))
-    assert (small["model_type"], small["embedding_size"], large["model_type"]) == ("electra", 8, "bert")

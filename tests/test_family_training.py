@@ -1,23 +1,15 @@
 """Students cut from every family: trained, resumed, exported, reloaded."""
 
-from functools import partial
-
 import jax
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from jaxdistill import main, objectives
-from jaxdistill.checkpoints.folder import save
+from jaxdistill import main
 from jaxdistill.checkpoints.model import load_model
-from jaxdistill.cluster.mesh import make_mesh, shardings
-from jaxdistill.config import Optimizer
-from jaxdistill.core import Batch, InputError, Sizes
+from jaxdistill.cluster.mesh import make_mesh
+from jaxdistill.core import InputError
 from jaxdistill.inference import Embedder
-from jaxdistill.surgery import resizing
-from jaxdistill.training import step
-from jaxdistill.training.setup import optim
-from jaxdistill.workdir.checkpoint import Checkpoints
 
 import encoder_cases as cases
 from program import series
@@ -83,52 +75,3 @@ def assert_reads_alike(model, folder):
     theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS[:9])
     unit = [vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (ours, theirs)]
     assert np.abs(unit[0] - unit[1]).max() <= 1e-5
-
-
-class Training:
-    """Steps of a student towards random targets, without the program around them."""
-
-    def __init__(self, student):
-        sequences = cases.random_sequences(8, longest=12)
-        width = student.definition.embedding_width
-        targets = np.random.default_rng(1).standard_normal((len(sequences), 1, width)).astype(np.float32)
-        self.batch = Batch(student=cases.padded(sequences, 12), teacher=None, targets=targets)
-        objective, optimizer = objectives.make("embedding", {}), optim.make_optimizer(Optimizer(), 3)
-        sizes = Sizes(len(sequences), width, width, student.definition.architecture.layers, 0, 0)
-        make = partial(step.make_state, objective=objective, optimizer=optimizer, sizes=sizes)
-        self.like = jax.eval_shape(make, student.params, None, jax.random.key(0))
-        mesh = make_mesh(devices=jax.devices()[:1])
-        self.shardings = shardings(self.like, mesh, ())
-        self.start = partial(jax.jit(make, out_shardings=self.shardings), student.params, None, jax.random.key(0))
-        self.step = step.make_train_step(
-            student=student.definition, teacher=None, objective=objective, optimizer=optimizer, mesh=mesh,
-            shardings=self.shardings, teacher_shardings={}, compute_dtype=np.float32, remat=False,
-        )  # fmt: skip
-
-    def after(self, state, steps: int):
-        for _ in range(steps):
-            state, metrics = self.step(state, {}, self.batch)
-        assert np.isfinite(metrics["loss"])
-        return state
-
-
-@pytest.mark.parametrize("family", [name for name in cases.CONFIGS if name not in cases.BERTS and ":" not in name])
-def test_students_of_two_and_four_layers_train_resume_to_the_bit_and_are_reloaded(tmp_path, family):
-    """Four layers of families whose layers differ, which are then all there; of the others, two."""
-    layers = 4 if family in ("modernbert", "gemma3-text", "qwen3") else 2
-    cases.write_encoder(tmp_path / "teacher", family, num_hidden_layers=5)
-    student = resizing.from_layers(load_model(str(tmp_path / "teacher"), pooling="mean"), f"even:{layers}")
-    training = Training(student)
-    undisturbed = training.after(training.start(), 2)
-    checkpoints = Checkpoints(tmp_path / "run")
-    checkpoints.save(training.after(training.start(), 1), {})
-    checkpoints.close()
-    resumed = training.after(Checkpoints(tmp_path / "run").restore(training.like, training.shardings).state, 1)
-    jax.tree.map(np.testing.assert_array_equal, undisturbed.params, resumed.params)
-    jax.tree.map(np.testing.assert_array_equal, undisturbed.optimizer, resumed.optimizer)
-    trained = student.with_params(resumed.params["student"])
-    assert any(np.any(trained.params[path] != student.params[path]) for path in student.params)
-    save(trained, tmp_path / "export")
-    reloaded = load_model(str(tmp_path / "export"))
-    assert reloaded.definition.architecture.layers == layers
-    assert_reads_alike(reloaded, tmp_path / "export")

@@ -6,7 +6,6 @@ import json
 import jax
 import numpy as np
 import pytest
-import safetensors.numpy
 
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import labels_of, load_model
@@ -19,7 +18,6 @@ from jaxdistill.surgery import resizing
 from jaxdistill.teachers.live import Live
 
 import encoder_cases as cases
-from conftest import TEACHER
 
 TOLERANCE = 1e-5
 TEXTS = ["w1 w2 w3", "w4", "", "w5 unknown w7 " * 9, "w1 " * 60]
@@ -51,7 +49,7 @@ def loading_report(folder):
     return {key: set(report[key]) for key in ("missing_keys", "unexpected_keys", "mismatched_keys")}
 
 
-@pytest.mark.parametrize("family", cases.CONFIGS)
+@pytest.mark.parametrize("family", [name for name in cases.CONFIGS if ":" not in name])
 def test_every_family_survives_the_way_out_and_back(tmp_path, family):
     cases.write_encoder(tmp_path / "in", family)
     model = load_model(str(tmp_path / "in"), pooling="mean")
@@ -129,16 +127,6 @@ def test_the_first_numbers_of_a_nested_model_are_its_own_model(tmp_path, bert_fo
         resizing.first_numbers(model, 40)
 
 
-@pytest.mark.parametrize("weights", [[1.0, 2.0], [0.0, 0.0], [1.0], [1.0, 0.5]])
-def test_other_weights_of_layers_than_those_of_a_mean_are_refused(tmp_path, bert_folder, weights):
-    save(load_model(str(bert_folder), pooling="mean:last2"), tmp_path)
-    path = tmp_path / "1_WeightedLayerPooling" / "model.safetensors"
-    assert safetensors.numpy.load_file(path)["layer_weights"].tolist() == [1.0, 1.0]
-    safetensors.numpy.save_file({"layer_weights": np.float32(weights)}, path)
-    with pytest.raises(InputError, match="weights layers as"):
-        load_model(str(tmp_path))
-
-
 @pytest.mark.parametrize("pooling", ["mean:last4:max", "cls:last2:concat"])
 def test_poolings_that_sentence_transformers_lacks_are_read_by_this_project_alone(tmp_path, bert_folder, pooling):
     model = resizing.add_head(load_model(str(bert_folder), pooling=pooling), 24, key=jax.random.key(0))
@@ -148,15 +136,6 @@ def test_poolings_that_sentence_transformers_lacks_are_read_by_this_project_alon
     assert np.abs(ours(again) - ours(model)).max() <= TOLERANCE
     with pytest.raises((ValueError, ImportError), match="jaxdistill.LayerPooling"):
         theirs(tmp_path)
-    assert not any(loading_report(tmp_path).values())
-
-
-def test_a_student_of_minilm_gives_the_same_vectors_in_sentence_transformers(tmp_path):
-    model = resizing.from_layers(load_model(TEACHER), "even:3")
-    save(model, tmp_path, card="# A card\n")
-    texts = ["A man is eating food.", "Ein MANN isst Ämter.", ""]
-    assert np.abs(theirs(tmp_path, texts) - ours(model, texts)).max() <= TOLERANCE
-    assert (tmp_path / "README.md").read_text() == "# A card\n"
     assert not any(loading_report(tmp_path).values())
 
 
@@ -259,38 +238,18 @@ def test_poolings_that_cannot_be_read_are_refused(tmp_path, bert_folder, changes
     ("name", "changes", "message"),
     [
         ("sentence_bert_config.json", {"max_seq_length": "abc"}, 'max_seq_length="abc"; it must be a whole number or null'),
-        ("sentence_bert_config.json", {"max_seq_length": -4}, "max_seq_length=-4; it must be a whole number or null, at least 3"),
-        ("sentence_bert_config.json", {"max_seq_length": 1}, "max_seq_length=1; it must be a whole number or null, at least 3"),
         ("config_sentence_transformers.json", {"prompts": ["a"]}, r'prompts=\["a"\]; it must be an object or null'),
-        ("config_sentence_transformers.json", {"prompts": {"q": 5}}, "prompts has q=5; it must be a text or null"),
-        ("config_sentence_transformers.json", {"default_prompt_name": 5}, "default_prompt_name=5; it must be a text or null"),
-        ("1_Pooling/config.json", {"pooling_mode": 5}, "pooling_mode=5; it must be a text or a list"),
         ("2_Dense/config.json", {"in_features": "32"}, 'in_features="32"; it must be a whole number, at least 1'),
         ("config_sentence_transformers.json", {"truncate_dim": 4}, "truncate_dim=4; only null can be read"),
         ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, 'model_type="SparseEncoder"; only "SentenceTransformer", '),
         ("config_sentence_transformers.json", {"similarity_fn_name": "euclidean"}, 'similarity_fn_name="euclidean"; only "cosine", "dot" can'),
-        ("tokenizer_config.json", {"split_special_tokens": True}, "split_special_tokens=true; only tokenizers"),
-        ("sentence_bert_config.json", {"query_length": 8}, "query_length=8, which changes the vectors"),
-        ("sentence_bert_config.json", {"tokenizer_args": {"model_max_length": 9, "use_fast": True}}, "tokenizer_args={'model_max_length': 9}, which"),
         ("sentence_bert_config.json", {"transformer_task": "text-generation"}, 'transformer_task="text-generation"; only "feature-extraction" can'),
-        ("sentence_bert_config.json", {"modality_config": {"message": {}}}, 'modality_config={"message": {}}; only {"text": {"method": "forward",'),
-        ("sentence_bert_config.json", {"processing_kwargs": {"text": {"max_length": 9}}}, "processing_kwargs={'text': {'max_length': 9}}, which"),
     ],
 )  # fmt: skip
 def test_an_odd_value_is_an_error_that_names_file_and_key(tmp_path, bert_folder, name, changes, message):
     cases.edit_json(saved(tmp_path, bert_folder) / name, **changes)
     with pytest.raises(InputError, match=f"{name}(:| has) {message}"):
         load_model(str(tmp_path))
-
-
-def test_settings_that_change_no_vector_are_read_over_and_a_pooling_without_a_mode_is_the_mean(tmp_path, bert_folder):
-    text = {"text": {"padding": True, "truncation": True}, "chat_template": {"add_generation_prompt": True}}
-    cases.edit_json(
-        saved(tmp_path, bert_folder) / "sentence_bert_config.json",
-        processing_kwargs=text, tokenizer_args={"use_fast": True}, query_length=None,
-    )  # fmt: skip
-    (tmp_path / "1_Pooling" / "config.json").write_text('{"embedding_dimension": 32}')
-    assert str(load_model(str(tmp_path)).definition.pooling) == "mean"
 
 
 def test_a_classifier_behind_a_pooling_is_a_sentence_encoder(tmp_path, bert_folder):
@@ -300,22 +259,6 @@ def test_a_classifier_behind_a_pooling_is_a_sentence_encoder(tmp_path, bert_fold
         model = load_model(str(tmp_path))
         assert not model.definition.reads_pairs and str(model.definition.pooling) == "mean"
         assert labels_of(str(tmp_path)) == 0
-
-
-def test_computed_positions_reach_as_far_as_the_stated_length(tmp_path):
-    cases.write_encoder(tmp_path / "a", "llama", max_position_embeddings=24)
-    save(load_model(str(tmp_path / "a"), pooling="mean"), tmp_path / "b")
-    cases.edit_json(tmp_path / "b" / "sentence_bert_config.json", max_seq_length=60)
-    model = load_model(str(tmp_path / "b"))
-    assert model.max_length == 60
-    assert np.abs(theirs(tmp_path / "b") - ours(model)).max() <= TOLERANCE
-
-
-def test_a_modules_path_that_is_no_text_is_refused(tmp_path, bert_folder):
-    path = saved(tmp_path, bert_folder) / "modules.json"
-    path.write_text(path.read_text().replace('"1_Pooling"', "5"))
-    with pytest.raises(InputError, match="modules.json has path=5; it must be a text"):
-        load_model(str(tmp_path))
 
 
 def test_null_is_absent_where_published_models_have_it(tmp_path, bert_folder):
@@ -344,15 +287,3 @@ def test_an_unknown_dense_activation_is_refused(tmp_path, bert_folder):
     path.write_text(path.read_text().replace("Tanh", "Mish"))
     with pytest.raises(InputError, match="has activation torch.nn.modules.activation.Mish; can be read"):
         load_model(str(tmp_path))
-
-
-def test_another_pooling_than_the_checkpoints_wins_and_is_logged(tmp_path, bert_folder, caplog):
-    model = load_model(str(saved(tmp_path, bert_folder)), pooling="cls")
-    assert model.definition.pooling.tokens == "cls"
-    assert ": pooling=cls instead of the checkpoint's own mean" in caplog.text
-
-
-def test_a_place_that_cannot_be_written_is_the_systems_error(tmp_path, bert_folder):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(FileExistsError, match="file"):
-        save(load_model(str(bert_folder), pooling="mean"), tmp_path / "file")

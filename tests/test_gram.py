@@ -10,7 +10,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from jaxdistill.config import options_from
 from jaxdistill.core import Encoded, InputError
 from jaxdistill.objectives import gram
 from jaxdistill.objectives.embedding import Embedding
@@ -115,17 +114,6 @@ def test_a_run_with_two_widths_is_refused_unless_similarities_alone_are_compared
         check_width(Gram(**GRAM), wider, student)
 
 
-def test_a_term_without_weight_is_neither_computed_nor_logged(mesh):
-    one = Gram(**GRAM | NONE | dict(pair_weight=1.0))
-    student, teacher = encoded(np.random.default_rng(4), one)
-    _, _, metrics = one({}, (), student, teacher, mesh=mesh)
-    assert metrics.keys() == {"loss/pair", "cosine/teacher"}
-    assert one.unread.keys() == {"triplet_margin", "kl_temperature"}
-    other = dataclasses.replace(one, triplet_margin=9.0, kl_temperature=9.0)
-    values = [objective({}, (), student, teacher, mesh=mesh)[0] for objective in (one, other)]
-    np.testing.assert_array_equal(*values)
-
-
 def test_spread_out_by_hand_on_a_cross_and_on_one_point():
     cross = jnp.float32([[[1, 0]], [[-1, 0]], [[0, 1]], [[0, -1]]])
     # Mean cosine -1/3; mean square 1/3, below 1/2.
@@ -149,15 +137,3 @@ def test_embedding_adds_the_regulariser_to_its_loss(mesh):
     penalty.backward()
     np.testing.assert_allclose(losses, without + penalty.item(), rtol=1e-5)
     np.testing.assert_allclose(gradient, slope + raw.grad.numpy(), atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "changed, words",
-    [
-        (NONE | dict(spread_weight=1.0), "nothing is distilled"),
-        (dict(views=()), "objective.views=.* their number must be at least 1"),
-    ],
-)
-def test_options_that_distil_nothing_are_refused(changed, words):
-    with pytest.raises(InputError, match=words):
-        options_from(Gram, GRAM | changed, prefix="objective")

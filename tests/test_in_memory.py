@@ -10,7 +10,7 @@ import pyarrow
 import pytest
 
 from jaxdistill.core import InputError
-from jaxdistill.data.in_memory import columns_of, sources_of
+from jaxdistill.data.in_memory import sources_of
 from jaxdistill.data.sources import read
 
 SENTENCES = ["The cat sleeps.", "", 'He said "no"\n\u2028twice', "Überraschung"]
@@ -94,14 +94,6 @@ def test_paths_and_sources_stay_what_they_are(tmp_path):
         sources_of([str(tmp_path / "a.txt")], {})
 
 
-def test_columns_have_several_short_forms():
-    assert columns_of(None) == columns_of("") == {} and columns_of("body") == {"text": "body"}
-    assert columns_of(["text", "second"]) == columns_of((("text", "text"), ("second", "second")))
-    for wrong in (3.5, [3], {"text": 1}):
-        with pytest.raises(InputError, match="columns="):
-            columns_of(wrong)
-
-
 @pytest.mark.parametrize(
     ("text", "columns", "words"),
     [
@@ -128,10 +120,3 @@ def test_a_fault_is_one_line_with_the_place(text, columns, words, cache):
     with pytest.raises(InputError, match=words):
         sources_of(text, columns)
     assert not cache.exists() or not list(cache.iterdir())
-
-
-def test_a_cache_folder_that_cannot_be_written_is_named_with_the_remedy(tmp_path, monkeypatch):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "file"))
-    with pytest.raises(InputError, match="could not be written: .*; set JAXDISTILL_CACHE to another folder"):
-        sources_of(["a"], {})

@@ -109,19 +109,6 @@ def test_labellers_of_both_forms_are_refused_before_any_labels(pairs, tmp_path):
     assert not (tmp_path / "labels").exists()
 
 
-def test_a_sentence_is_labelled_once_and_nothing_is_labelled_again(pairs, tmp_path, monkeypatch):
-    bi = tiny_model(tmp_path / "model")
-    store = store_of_pairs(tmp_path, pairs, bi.tokenizer, 16)
-    read = []
-    encode = Embedder.encode
-    monkeypatch.setattr(Embedder, "encode", lambda self, texts, **_: read.extend(texts) or encode(self, texts))
-    whole = made([bi], store, tmp_path / "labels")
-    assert sorted(read) == sorted({sentence for pair in pairs for sentence in pair})
-    read.clear()
-    np.testing.assert_array_equal(made([bi], store, tmp_path / "labels"), whole)
-    assert not read
-
-
 def test_labelling_goes_on_where_it_was_killed(pairs, tmp_path, monkeypatch):
     cross = resizing.cross_encoder(tiny_model(tmp_path / "model"), key=jax.random.key(0))
     store = store_of_pairs(tmp_path, pairs, cross.tokenizer, 16)

@@ -95,15 +95,3 @@ def test_no_file_is_called_utils_and_none_imports_torch_at_its_start():
         code = path.read_text(encoding="utf-8")
         imported = {alias.name for node in ast.parse(code).body if isinstance(node, ast.Import) for alias in node.names}
         assert "torch" not in imported and "from torch" not in code
-
-
-def test_no_package_binds_a_name_of_its_files():
-    """Importing the file would replace what the name means."""
-    for init in PACKAGE.rglob("*/__init__.py"):
-        files = {path.stem for path in init.parent.iterdir() if path.is_dir() or path.suffix == ".py"}
-        tree = ast.parse(init.read_text(encoding="utf-8"))
-        bound = {getattr(node, "name", "") for node in tree.body}
-        for node in tree.body:
-            if isinstance(node, ast.ImportFrom) and node.module != f"jaxdistill.{init.parent.name}":
-                bound |= {alias.asname or alias.name for alias in node.names}
-        assert not files & bound, f"{init}: {files & bound}"

@@ -1,7 +1,6 @@
 """What the training loop writes down and remembers of its steps and evaluations, without a training."""
 
 import contextlib
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,10 +9,7 @@ from jaxdistill.core import InputError
 from jaxdistill.training import train
 from jaxdistill.training.hooks import collapse
 from jaxdistill.training.hooks.dev_scores import DevScores
-from jaxdistill.training.hooks.goodput import Goodput
 from jaxdistill.training.hooks.hook import Schedule
-from jaxdistill.training.hooks.metrics import Progress
-from jaxdistill.training.hooks.recorder import Recorder
 from jaxdistill.training.run import Dev
 from jaxdistill.workdir.checkpoint import Restored
 
@@ -54,45 +50,9 @@ def test_an_equal_score_is_the_best_but_no_progress():
     assert found == [(0, 0, 0), (1, 1, 1), (1, 2, 1), (3, 3, 3), (4, 0, 4), (5, 1, 5)]
 
 
-def test_a_report_has_the_means_of_its_steps_and_the_rate_of_the_last():
-    written = {}
-    state = SimpleNamespace(
-        pending=[(step, {"loss": loss}) for step, loss in ((3, 1.0), (4, 2.0), (5, 6.0))],
-        goodput=Goodput(),
-        bar=SimpleNamespace(rate=lambda step: 7.0, show=lambda loss, rate: None),
-        run=SimpleNamespace(program=SimpleNamespace(schedule=lambda update: update / 8)),
-        write=written.__setitem__,
-    )
-    Recorder.report(state, 5)
-    assert (written[5]["loss"], written[5]["learning_rate"], written[5]["sentences_per_s"]) == (3.0, 0.5, 7.0)
-    assert not state.pending
-
-
-def test_the_time_left_counts_evaluations_apart_from_steps():
-    goodput = Goodput()
-    goodput.total |= {"data": 1.0, "steps": 9.0, "evaluation": 1000.0, "compile": 50.0}
-    goodput.last |= {"evaluation": 5.0, "checkpoints": 1.0}
-    schedule = Schedule(steps=100, log_every=1, evaluate_every=30, save_every=0)
-    state = SimpleNamespace(goodput=goodput, first_step=0, schedule=schedule)
-    assert Recorder.seconds_left(state, 10) == 90 * 1.0 + 4 * (5.0 + 1.0)  # after steps 30, 60, 90 and 100
-    assert Recorder.seconds_left(state, 100) == 0.0
-    state.schedule = replace(schedule, save_every=20)
-    assert Recorder.seconds_left(state, 10) == 90 * 1.0 + 4 * (5.0 + 1.0) + 5 * 1.0
-    assert Recorder.seconds_left(state, 0) == 0.0  # no step has been timed
-
-
 def test_steps_are_saved_at_evaluations_at_save_every_and_for_a_mean_of_checkpoints():
     schedule = Schedule(steps=20, log_every=1, evaluate_every=15, save_every=6, averaged=(4, 12))
     assert [step for step in range(1, 21) if schedule.saves(step)] == [4, 6, 12, 15, 18, 20]
-
-
-def test_the_bar_shows_the_time_left_and_the_rate_of_the_steps(capsys):
-    bar = Progress(first_step=0, steps=100, batch_size=2, shown=True, seconds_left=lambda step: 114.0)
-    bar.advance()
-    bar.show(0.5, 68.0)
-    bar.close()
-    last = capsys.readouterr().err.splitlines()[-1].rpartition("\r")[2]
-    assert "1/100 steps [00:00<01:54, 68 sentences/s, loss 0.5]" in last and "/step" not in last
 
 
 def test_vectors_that_gather_slowly_collapse_too(monkeypatch, caplog):

@@ -25,7 +25,6 @@ def objective_of(preset, **changed):
     ("preset", "changed", "words"),
     [
         ("configs/gist.py:minilm-l3", {"teacher__whiten": 1.0, "teacher__kind": "stored"}, "each column by itself"),
-        ("configs/gist.py:minilm-l3", {"teacher__components": 8, "teacher__kind": "stored"}, "each column by itself"),
         (
             "configs/gist.py:minilm-l3",
             {"teacher__kind": "vectors", "teacher__file": "v.npy"},
@@ -42,7 +41,6 @@ def objective_of(preset, **changed):
             "an option of the kinds several, stored, vectors, not of labels",
         ),
         ("configs/l2.py:cosine", {"data__columns": BOTH}, "reads only text; .*--config.data.columns=text.positive$"),
-        ("configs/simcse.py:minilm-l3-sup", {"data__columns": BOTH}, "unknown view 'negative'"),
         (
             "configs/trans_encoder.py:reranker",
             {"data__columns": BOTH[:1]},
@@ -58,22 +56,6 @@ def objective_of(preset, **changed):
 def test_what_the_objective_misreads_is_refused(preset, changed, words):
     with pytest.raises(InputError, match=words):
         objective_of(preset, **changed)
-
-
-@pytest.mark.parametrize(
-    ("preset", "changed"),
-    [
-        (
-            "configs/l2.py:cosine",
-            {"teacher__whiten": 1.0, "teacher__kind": "stored", "data__columns": BOTH, "data__chunk_tokens": 64},
-        ),
-        ("configs/l2.py:cosine", {"data__columns": BOTH, "student__trim": "other.txt"}),
-        ("configs/congen.py:minilm-l3", {"teacher__kind": "vectors", "teacher__file": "v.npy", "student__model": "m"}),
-        ("configs/gist.py:minilm-l3", {"teacher__kind": "stored"}),
-    ],
-)
-def test_one_column_may_be_whitened_or_given_and_all_of_chunks_are_read(preset, changed):
-    assert objective_of(preset, **changed).teacher_views
 
 
 def test_a_sentence_is_not_its_own_positive_without_dropout(tmp_path):

@@ -7,8 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from jaxdistill.config import options_from
-from jaxdistill.core import Encoded, InputError
+from jaxdistill.core import Encoded
 from jaxdistill.objectives.cosent import CoSENT
 from jaxdistill.objectives.gist import GIST
 
@@ -101,8 +100,3 @@ def test_a_guide_hides_every_copy_of_the_positive_and_never_the_positive(mesh):
     losses, _, metrics = objective({}, (), student, teacher, mesh=mesh)
     assert metrics["hidden"] == 1.0
     np.testing.assert_allclose(losses, np.zeros(64), atol=1e-6)
-
-
-def test_gist_needs_a_positive():
-    with pytest.raises(InputError, match="objective.views=.* has 1 parts; their number must be at least 2"):
-        options_from(GIST, dict(views=("text",)), prefix="objective")

@@ -1,22 +1,14 @@
 """Everything that a user can get wrong on the command line of a training: one line, status 2, nothing left behind."""
 
-import dataclasses
-import errno
 import json
-import pathlib
 
 import pytest
 
-from jaxdistill import cli, main
-from jaxdistill import config as configs
+from jaxdistill import main
 from jaxdistill.core import InputError
-from jaxdistill.files import write_atomic
-from jaxdistill.options import config_file
-from jaxdistill.training.hooks.hook import patience_of
-from jaxdistill.training.setup.dev import read_dev_sets
 from jaxdistill.workdir.folder import read_config
 
-from program import ROOT, refused, run, tiny_arguments
+from program import refused, run, tiny_arguments
 
 
 @pytest.fixture(scope="module")
@@ -41,21 +33,10 @@ def test_a_damaged_config_of_a_workdir_is_one_line(tmp_path, content):
 
 
 @pytest.mark.parametrize(
-    "patience, epochs, expected", [(0, 0.0, 0), (5, 0.0, 5), (0, 7.0, 14), (20, 7.0, 14), (3, 7.0, 3), (0, 0.1, 1)]
-)
-def test_patience_in_epochs_counts_their_evaluations(patience, epochs, expected):
-    """Of 1,000 steps each, with an evaluation every 500."""
-    raw = config_file.load_config_module(ROOT / "configs" / "congen.py").get_config("tiny").to_dict()
-    raw["evals"] |= dict(every=500, patience=patience, patience_epochs=epochs)
-    assert patience_of(configs.parse_config(raw).evals, 1000) == expected
-
-
-@pytest.mark.parametrize(
     "changed, words",
     [
         (["--config.objective.alfa=1"], "alfa"),
         (["--config.objective.alpha=much"], "--config.objective.alpha='much' must be a number."),
-        (["--config.evals.untrained=maybe"], "--config.evals.untrained='maybe' must be true or false."),
         (["--config.data.batch_sise=3"], "Did you mean --config.data.batch_size?"),
         (["--config.objective.name=gram"], "--config.objective.name is called --config.objective.kind"),
         (["--workdirs=x"], "Did you mean"),
@@ -120,43 +101,3 @@ def test_a_batch_that_devices_do_not_divide_is_refused_with_the_nearest(folder, 
         "main", [*tiny_arguments(folder, data__batch_size=20), f"--workdir={folder / 'bad'}"], devices=8, status=2
     )
     assert err.count("\n") == 1 and "not divisible by 8 devices; nearest: 16, 24" in err
-
-
-def test_what_the_disk_refuses_anywhere_is_one_line_and_other_errors_are_not_hidden(tmp_path, monkeypatch, capsys):
-    def full(path, text, encoding):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(pathlib.Path, "write_text", full)
-
-    def refuse(arguments):
-        write_atomic(tmp_path / "results.json", "{}")
-
-    def fail(arguments):
-        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "tokens.bin")
-
-    with pytest.raises(SystemExit) as stopped:
-        cli.run(refuse, [])
-    assert stopped.value.code == cli.BAD_INPUT
-    assert (
-        capsys.readouterr().err
-        == f"error: {tmp_path / 'results.json'}: No space left on device; fix that and run the same command again.\n"
-    )
-    with pytest.raises(FileNotFoundError):
-        cli.run(fail, [])
-
-
-def test_help_lists_options_and_presets(capsys):
-    main.main(["--help"])
-    out = capsys.readouterr().out
-    for words in ("quickstart", "tiny", "minilm-l3", "paper:ARGUMENT", "queue_size", "pack_groups", "--dry_run"):
-        assert words in out
-    assert str(ROOT) not in out
-
-
-def test_graded_pairs_of_two_files_are_refused(tmp_path):
-    for name in ("g1.tsv", "g2.tsv"):
-        (tmp_path / name).write_text("1\ta\tb\n2\tc\td\n")
-    config = configs.parse_config(*config_file.read_config_file("configs/congen.py:tiny"))
-    config = dataclasses.replace(config, evals=dataclasses.replace(config.evals, pairs=f"{tmp_path}/g*.tsv"))
-    with pytest.raises(InputError, match=r"g\*.tsv is 2 files \(g1.tsv, g2.tsv\); name one of them"):
-        read_dev_sets(config)

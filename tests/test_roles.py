@@ -175,16 +175,6 @@ def test_trimming_and_pruning_read_a_text_behind_the_prompts_of_its_roles(folder
     assert list(prompted_sentences(setting_of(config, tmp_path), whole)) == kept[0] + kept[1]
 
 
-def test_deleting_words_of_text_without_spaces_is_warned_of(folder, tmp_path, caplog):
-    model = load_model(str(folder / "model"))
-    for name, lines, warned in (("ja", [f"{'g' * n}" for n in range(1, 9)], True), ("en", QUERIES, False)):
-        (tmp_path / f"{name}.txt").write_text("\n".join(lines) + "\n")
-        data = config_of(folder, data__text=str(tmp_path / f"{name}.txt"), data__roles="", data__max_unknown=1.0).data
-        caplog.clear()
-        tokenised_text(data, model, ("text", "delete_words:0.5"), max_length=32, progress=False)
-        assert ("view delete_words:0.5 leaves 100 % of the sentences" in caplog.text) == warned
-
-
 @pytest.fixture(scope="module")
 def exported(folder):
     """The export of a run whose student has other prompts than its teacher, and what the program said."""
@@ -214,14 +204,6 @@ def test_the_export_has_the_students_prompts_and_sentence_transformers_reads_ali
     mixed = ours.encode(texts[:2], role=["document", ""])
     np.testing.assert_allclose(mixed, [ours.encode_document(texts[:1])[0], ours.encode(texts[1:2])[0]], atol=1e-6)
     np.testing.assert_allclose(ours.encode([INSTRUCTION + texts[0]]), ours.encode_query(texts[:1]), atol=1e-6)
-
-
-def test_the_card_names_roles_and_prompts_and_shows_how_to_use_them(exported):
-    card = (exported[0] / "README.md").read_text()
-    assert "| Roles of the text | query,document |" in card
-    assert r"| Prompt for a query | `Instruct: sleeps?\nQuery: ` (student), `the cat ` (teacher) |" in card
-    assert "| Prompt for a document | `rain. ` (student), `rain. ` (teacher) |" in card
-    assert card.count("model.encode_query(") == card.count("model.encode_document(") == 2
 
 
 def test_encode_writes_vectors_of_a_role(exported, tmp_path, capsys):

@@ -36,18 +36,3 @@ def test_each_run_of_a_workdir_appends_what_it_says_to_its_log(tmp_path, capsys,
     first = ["$ first", "100% before the workdir is there", "2 damaged", "step 1", "| a |", "| b |"]
     assert lines_of(tmp_path) == [*first, "$ second", "training diverged", "$ third", "interrupted"]
     assert capsys.readouterr().out == "100% before the workdir is there\nstep 1\nof no run\n"
-
-
-def test_a_run_that_ends_before_it_has_its_workdir_keeps_nothing(tmp_path):
-    with pytest.raises(InputError), said.kept("command"):
-        raise InputError("no such file")
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_full_disk_costs_the_line_and_not_the_run(tmp_path, capsys):
-    (tmp_path / "train.log").symlink_to("/dev/full")
-    with said.kept("command") as keep_in:
-        keep_in(tmp_path)
-        said.say("step 1")
-    captured = capsys.readouterr()
-    assert captured.out == "step 1\n" and not captured.err

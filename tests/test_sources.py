@@ -4,21 +4,16 @@ import bz2
 import gzip
 import json
 import lzma
-import os
 import sys
-import tracemalloc
 from pathlib import Path
 
-import datasets
 import pyarrow
 import pyarrow.parquet
 import pytest
 
-from jaxdistill.checkpoints.locate import locate
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
-from jaxdistill.files import parts, reading
-from jaxdistill.paths import public_name
+from jaxdistill.files import reading
 
 ROWS = [("The cat sleeps.", "Die Katze schläft."), ('He said "no", twice', "Er sagte nein"), ("a\u2028b", "c\x0bd")]
 COLUMNS = {"text": "en", "translation": "de"}
@@ -68,7 +63,6 @@ def test_each_file_of_a_folder_is_one_text_as_python_reads_it(tmp_path, monkeypa
     assert list(sources.read(["files:docs/**/*.txt"])) == [(texts["b.txt"],), (texts["c/e.txt"],)]
     digests = {sources.content_digest([spec]) for spec in ("files:docs/b.txt", "docs/b.txt")}
     assert len(digests) == 2 and sources.is_plain(documents)
-    assert public_name("files:/home/me/docs/*.md") == "files:*.md"
     Path("paper").write_bytes(b"%PDF-1.4\n%\xe2\xe3\n")
     Path("image").write_bytes(b"\x89PNG\r\n\x1a\n\0")
     for spec, columns, said in (
@@ -95,10 +89,6 @@ def test_tsv_has_no_quoting_and_csv_has(tmp_path):
     tsv = write(tmp_path / "a.tsv", 'text\tn\n"half quoted\t1\n')
     csv = write(tmp_path / "a.csv", 'text,n\n"two\nlines, one ""cell""",1\n')
     assert list(sources.read([tsv, csv])) == [('"half quoted',), ('two\nlines, one "cell"',)]
-
-
-def test_a_very_long_cell_is_read(tmp_path):
-    assert list(sources.read([write(tmp_path / "a.csv", f"text\n{'word ' * 50_000}\n")])) == [("word " * 50_000,)]
 
 
 def test_the_only_column_of_a_table_serves_as_text(tmp_path):
@@ -168,56 +158,23 @@ def test_a_file_of_an_installed_package_can_be_named(tmp_path, monkeypatch):
 FAULTS = [
     ("a.txt", b"good\ncaf\xe9\n", r"a.txt:2 is not UTF-8 \(byte 0xe9 at 3\).*iconv -f latin1"),
     ("a.txt", "café\n".encode("utf-16"), r"a.txt:1 is not UTF-8 \(byte 0xff at 0\).*iconv -f utf-16"),
-    ("a.txt", "cafe\n".encode("utf-16-le"), "a.txt:1 has a NUL in every other byte, .*iconv -f utf-16le"),
-    ("a.tsv", "text\ncafe\n".encode("utf-16-be"), "a.tsv:1 has a NUL in every other byte, .*iconv -f utf-16be"),
     ("a.txt", gzip.compress(b"good\n" * 2000), "a.txt is not text but gzip: add .gz to its name"),
-    ("a.csv", b"PAR1\x15\x04\x00\xff", "a.csv is not text but Parquet: let its name end in .parquet"),
     ("a.txt.gz", gzip.compress(b"good\n" * 2000)[:-20], "a.txt.gz is not a complete gzip file"),
-    ("b.txt.gz", b"no gzip at all", "b.txt.gz is not a complete gzip file"),
-    ("a.txt", bz2.compress(b"good\n" * 2000), "a.txt is not text but bzip2: add .bz2 to its name"),
     ("a.txt.bz2", bz2.compress(b"good\n" * 2000)[:-20], "a.txt.bz2 is not a complete bzip2 file"),
-    ("b.txt.bz2", b"no bzip2 at all", "b.txt.bz2 is not a complete bzip2 file"),
-    ("a.txt", lzma.compress(b"good\n" * 2000), "a.txt is not text but xz: add .xz to its name"),
     ("a.txt.xz", lzma.compress(b"good\n" * 2000)[:-20], "a.txt.xz is not a complete xz file"),
-    ("b.txt.xz", b"no xz at all", "b.txt.xz is not a complete xz file"),
-    ("c.txt.gz", gzip.compress(b"good\n") + b"no gzip", "c.txt.gz is not a complete gzip file"),
-    (
-        "c.txt.bz2",
-        bz2.compress(b"good\n") + b"BZH91AY" + bz2.compress(b"lost\n")[7:],
-        "c.txt.bz2 is not a complete bzip2 file",
-    ),
-    ("d.txt.bz2", bz2.compress(b"good\n") + b"BZ", "d.txt.bz2 is not a complete bzip2 file .it ends within a member"),
-    (
-        "c.txt.xz",
-        lzma.compress(b"good\n") + b"\xfe" + lzma.compress(b"lost\n")[1:],
-        "c.txt.xz is not a complete xz file",
-    ),
-    ("a.txt", b"", "a.txt is empty"),
-    ("a.tsv", b"text\tn\n", "a.tsv is empty"),
+    ("a.tsv", b"text\tn\n", r"a.tsv is empty"),
     ("a.tsv", b"n\ttext\n1\tx\n2\n", r"a.tsv:3 has 1 fields, too few for column 'text'"),
     ("a.tsv", b"text\tn\nx\t1\ny\tz\t2\n", r"a.tsv:3 has 3 fields, but the header has 2"),
     ("a.tsv", b"A cat sleeps.\nA dog runs.\n", r"a.tsv:1 is the header .* but 'A cat sleeps.' does not look like"),
+    ("a.tsv", b"text\ttext\nx\ty\n", r"a.tsv:1 \(header\) has the column 'text' twice"),
     ("a.csv", b"id;text\n1;A cat\n", r"a.csv:1 .* 'id;text' does not look like .*; check the separator"),
-    (
-        "a.jsonl",
-        b'{"text": "a", "n": "1"}\n{"n": "2"}\n',
-        r"a.jsonl:2 has no column 'text', unlike the first row; it has 'n'",
-    ),
-    ("a.csv", b"text\nyes, no\n", r"a.csv:2 has 2 fields, but the header has 1"),
     ("a.csv", b'n,text\n1,"x\n', r"a.csv:2 is not valid CSV"),
-    (
-        "a.csv",
-        b"n,m\n1,x\n",
-        r"a.csv:1 \(header\) has no column 'text'; it has 'n', 'm'.*data.columns=\(\(\"text\", \"COLUMN\"\),\) in a training",
-    ),
+    ("a.csv", b"n,m\n1,x\n", r"a.csv:1 \(header\) has no column 'text'; it has 'n', 'm'.*data.columns="),
     ("a.jsonl", b'{"text": "x"}\n{"text": \n', "a.jsonl:2 is not valid JSON"),
     ("a.jsonl", b'{"text": "x"}\n["text"]\n', "a.jsonl:2 is list, not an object"),
-    ("a.jsonl", b'{"text": "x", "n": 1}\n{"n": 2, "m": 3}\n', "a.jsonl:2 has no column 'text'"),
+    ("a.jsonl", b'{"text": "a"}\n{"n": "2"}\n', r"a.jsonl:2 has no column 'text', unlike the first row; it has 'n'"),
     ("a.jsonl", b'{"text": 3}\n', "a.jsonl:1: column 'text' holds int 3, not text"),
-    ("a.jsonl", b'{"text": "\\ud83d"}\n', "a.jsonl:1: column 'text' holds an unpaired surrogate"),
-    ("a.jsonl", b'{"text": "x", "n": ' + b"1" * 5000 + b"}\n", "a.jsonl:1 is not valid JSON .*4300 digits"),
-    ("a.jsonl", b'{"text": ' + b"[" * 100_000, "a.jsonl:1 is not readable JSON: it is nested too deeply"),
-    ("a.tsv", b"text\ttext\nx\ty\n", r"a.tsv:1 \(header\) has the column 'text' twice"),
+    ("a.txt", b"a" * (17 << 20), "longer than 16,777,216 bytes.*max_line_bytes"),
     ("a.parquet", b"PAR1 no PAR1", "a.parquet is not a complete Parquet file"),
     ("a.doc", b"x", "a.doc has an unknown format; use .txt, .tsv, .csv, .jsonl, .parquet"),
 ]
@@ -253,58 +210,10 @@ def test_line_ends_may_fall_on_the_edge_of_a_block(tmp_path, monkeypatch):
     assert list(sources.read([str(tmp_path / "a.txt")])) == [("abc",), ("d",), ("efghijklm",), ("no",)]
 
 
-@pytest.mark.parametrize("name", ["a.txt.gz", "a.tsv.gz", "a.csv.gz", "a.jsonl.gz"])
-def test_a_gzip_bomb_is_refused_before_it_fills_the_memory(tmp_path, name):
-    with gzip.open(tmp_path / name, "wb", compresslevel=1) as file:
-        file.write(b"text\n" if name[2] in "tc" and name != "a.txt.gz" else b"x\n")
-        for _ in range(40):
-            file.write(b"a" * (1 << 20))
-    tracemalloc.start()
-    limits = {"line_bytes": 1 << 20}
-    with pytest.raises(InputError, match="longer than 1,048,576 bytes.*max_line_bytes|not valid JSON"):
-        list(sources.read([str(tmp_path / name)], **limits))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 16 << 20
-
-
-def test_a_cell_of_many_lines_is_bounded(tmp_path):
-    write(tmp_path / "a.csv", 'text\n"' + "ab\n" * 1000)
-    with pytest.raises(InputError, match="a.csv:.* field larger than field limit"):
-        list(sources.read([str(tmp_path / "a.csv")], line_bytes=1000))
-
-
-def test_a_parquet_dictionary_is_not_spelled_out(tmp_path):
-    long = "a" * (1 << 14)
-    pyarrow.parquet.write_table(pyarrow.table({"text": [long] * 3000, "n": [1] * 3000}), tmp_path / "a.parquet")
-    rows = sources.read([str(tmp_path / "a.parquet")], ["text"])
-    first, second = next(rows), next(rows)
-    assert first == second == (long,) and first[0] is second[0]
-    with pytest.raises(InputError, match="a.parquet row 1 is longer than 1,000 bytes"):
-        list(sources.read([str(tmp_path / "a.parquet")], line_bytes=1000))
-
-
-def test_pipes_devices_and_the_kernels_files_are_refused(tmp_path):
-    os.mkfifo(tmp_path / "pipe.txt")
-    (tmp_path / "zero.txt").symlink_to("/dev/zero")
-    (tmp_path / "environment.txt").symlink_to("/proc/self/environ")
-    for name, kind in [("pipe", "a pipe"), ("zero", "a device"), ("environment", "a file of the kernel")]:
-        for use in (lambda spec: list(sources.read([spec])), lambda spec: sources.content_digest([spec])):
-            with pytest.raises(InputError, match=f"{name}.txt is {kind}; only regular files can be read"):
-                use(str(tmp_path / f"{name}.txt"))
-    with pytest.raises(InputError, match="NUL"):
-        list(sources.read([f"{tmp_path}/a\0.txt"]))
-
-
 def test_missing_files_globs_and_folders_are_told_apart(tmp_path):
     for spec, message in [("a.txt", "does not exist"), ("*.txt", "no file matches"), ("", "is a folder; name a file")]:
         with pytest.raises(InputError, match=message):
             list(sources.read([f"{tmp_path}/{spec}"]))
-
-
-def test_a_txt_file_has_no_second_column(tmp_path):
-    with pytest.raises(InputError, match="has no column 'translation': a .txt file has only 'text'"):
-        list(sources.read([write(tmp_path / "a.txt", "x\n")], ["text", "translation"]))
 
 
 def test_the_content_digest_follows_bytes_and_order_but_not_names(tmp_path):
@@ -313,26 +222,6 @@ def test_the_content_digest_follows_bytes_and_order_but_not_names(tmp_path):
     digest = sources.content_digest
     assert digest([a]) == digest([again])
     assert len({digest([a]), digest([b]), digest([a, b]), digest([b, a]), digest([a, a])}) == 5
-
-
-def test_a_hint_keeps_the_columns_that_are_named_and_no_column_is_named_in_vain(tmp_path):
-    write(tmp_path / "a.tsv", "en\tfr\nx\ty\n")
-    write(tmp_path / "a.txt", "x\n")
-    with pytest.raises(
-        InputError, match=r'data.columns=\(\("text", "en"\), \("translation", "COLUMN"\)\) in a training'
-    ):
-        list(sources.read([str(tmp_path / "a.tsv")], {"text": "en", "translation": "de"}))
-    for spec in (str(tmp_path / "a.txt"), "hf:o/s:train:a"):
-        with pytest.raises(InputError, match=f"--column=body has no effect on {spec}"):
-            sources.refuse_unread("body", [spec], "--column")
-        sources.refuse_unread("body", [spec, str(tmp_path / "a.tsv")], "--column")
-        sources.refuse_unread("text", [spec], "--column")
-
-
-@pytest.mark.parametrize("find", [sources.source_files, locate, parts.load_module])
-def test_a_home_that_does_not_exist_is_one_line(find):
-    with pytest.raises(InputError, match="~nosuchuser/x.py'? does not exist"):
-        find("~nosuchuser/x.py")
 
 
 def test_hub_sets_are_read_through_datasets(tmp_path):
@@ -344,23 +233,6 @@ def test_hub_sets_are_read_through_datasets(tmp_path):
     assert list(sources.read([f"hf:{tmp_path}:train[:1]:premise"])) == [("x",)]
     write(tmp_path / "train.csv", "premise,label\nx,one\n")
     assert list(sources.read([f"hf:{tmp_path}:train:premise+label"])) == [("x one",)]
-
-
-def test_no_other_column_of_a_hub_set_is_decoded(monkeypatch):
-    table = datasets.Dataset.from_dict({"a": ["x", "y"], "b": ["1", "2"], "image": [b"not one", b"nor this"]})
-    table = table.cast_column("image", datasets.Image())
-    monkeypatch.setattr(datasets, "load_dataset", lambda *_, split: table)
-    rows = list(sources.read(["hf:o/s:train:a"], {"text": "", "second": "b", "third": "a"}))
-    assert rows == [("x", "1", "x"), ("y", "2", "y")]
-
-
-def test_bytes_of_a_hub_set_are_text_or_one_clear_line(monkeypatch):
-    table = datasets.Dataset.from_dict({"a": ["caf\u00e9".encode(), b"\xff"]})
-    monkeypatch.setattr(datasets, "load_dataset", lambda *_, split: table)
-    rows = sources.read(["hf:o/s:train:a"])
-    assert next(rows) == ("caf\u00e9",)
-    with pytest.raises(InputError, match="row 2: column 'a' has bytes that are not UTF-8"):
-        next(rows)
 
 
 def test_a_hub_set_that_cannot_be_had_says_how_to_use_a_copy():
@@ -383,24 +255,10 @@ def test_tfds_sets_in_array_record_are_read_without_tensorflow(tmp_path):
     assert "tensorflow" not in sys.modules
 
 
-def test_an_unknown_tfds_set_says_what_to_do():
-    with pytest.raises(InputError, match="cannot be loaded .* prepare it first, or give its folder") as raised:
-        list(sources.read(["tfds:nobodys_set_of_text:train:text"]))
-    assert "\n" not in str(raised.value)
-
-
 def test_without_the_extra_a_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     with pytest.raises(InputError, match=r"run: pip install 'jaxdistill\[tfds\]'"):
         list(sources.read(["tfds:name:train:text"]))
-
-
-def test_tfds_sets_in_another_form_say_how_to_convert(tmp_path):
-    path = tfds_set(tmp_path, "array_record")
-    info = path / "dataset_info.json"
-    info.write_text(json.dumps(json.loads(info.read_text()) | {"fileFormat": "tfrecord"}))
-    with pytest.raises(InputError, match="is stored as tfrecord.*convert_format"):
-        list(sources.read([f"tfds:{path}:train:sentence"]))
 
 
 def tfds_set(folder, form):

@@ -1,17 +1,13 @@
 """The token store: same tokens as the tokenizer's own, words of the raw text, reuse by digest, counts."""
 
 import itertools
-from collections import Counter
 
 import numpy as np
 import pytest
 from tokenizers import processors
 
-from jaxdistill.cluster import shared_folder
-from jaxdistill.core import InputError
-from jaxdistill.data import part_folder, row_keys, token_parts, tokenize
+from jaxdistill.data import token_parts
 
-from process_threads import Processes
 from tiny_text import SENTENCES, bare, byte_level, made_up, sentence_piece, store_of, untrimmed, word_piece
 
 KINDS = {"word_piece": word_piece, "byte_level": byte_level, "sentence_piece": sentence_piece, "untrimmed": untrimmed}
@@ -36,16 +32,6 @@ def test_the_store_holds_what_the_tokenizer_gives(tmp_path, kind):
     assert list(texts) == SENTENCES and texts[-2:] == SENTENCES[-2:] and texts[-1] == SENTENCES[-1]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_words_are_those_between_white_space(tmp_path, kind):
-    store = store_of(tmp_path, SENTENCES, tokenizer=KINDS[kind](), max_length=200)
-    for row, sentence in enumerate(SENTENCES):
-        numbers = store.words("text", row)
-        assert numbers[0] == numbers[-1] == -1 and (numbers[1:-1] >= 0).all()
-        assert numbers.max() + 1 == len(sentence.split())
-        assert (np.diff(numbers[1:-1]) >= 0).all()
-
-
 def test_a_mark_for_the_space_belongs_to_the_word_behind_it(tmp_path):
     store = store_of(tmp_path, ["bb c", "d"], tokenizer=untrimmed())
     assert store.words("text", 0).tolist() == [-1, 0, 0, 0, 1, 1, -1]
@@ -65,14 +51,6 @@ def test_words_of_neighbouring_sentences_are_not_one_without_special_tokens(tmp_
     assert [store.words("text", row).tolist() for row in range(3)] == [[0], [0], [0]]
 
 
-def test_tokens_of_a_word_spell_that_word(tmp_path):
-    store, tokenizer = store_of(tmp_path, SENTENCES, tokenizer=byte_level(), max_length=200), byte_level()
-    for row, sentence in enumerate(SENTENCES):
-        ids, numbers = store.ids("text", row), store.words("text", row)
-        for number, word in enumerate(sentence.split()):
-            assert tokenizer.decode(ids[numbers == number].tolist()).strip() == word
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_prompt_is_in_front_and_belongs_to_no_word(tmp_path, kind):
     store = store_of(tmp_path, SENTENCES, tokenizer=KINDS[kind](), max_length=200, prompts={"": "query: "})
@@ -83,15 +61,6 @@ def test_a_prompt_is_in_front_and_belongs_to_no_word(tmp_path, kind):
         assert (store.words("text", row) < 0).sum() > (plain.words("text", row) < 0).sum()
         assert store.text("text", row) == sentence
     assert store.digest != plain.digest and store.content_digest == plain.content_digest
-
-
-def test_gather_is_row_by_row_access(tmp_path):
-    store = store_of(tmp_path, SENTENCES)
-    rows = np.array([5, 0, 3, 3, 1])
-    found = store.gather("text", rows)
-    assert found.ids.tolist() == np.concatenate([store.ids("text", row) for row in rows]).tolist()
-    assert found.words.tolist() == np.concatenate([store.words("text", row) for row in rows]).tolist()
-    assert found.lengths.tolist() == [len(store.ids("text", row)) for row in rows]
 
 
 def test_long_sentences_are_cut_counted_and_reported(tmp_path):
@@ -161,35 +130,6 @@ def test_pairs_of_other_files_are_left_out_either_way_round(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("exclude", "message"),
-    [
-        ("absent.tsv", "^data.exclude: .*absent.tsv does not exist"),
-        ("*.gz", "^data.exclude: no file matches"),
-        ("other.tsv", r"^data.exclude: .*other.tsv:1 \(header\) has no column 'text'"),
-        ("text.txt", "every row has an empty sentence or is in data.exclude"),
-    ],
-)
-def test_files_that_cannot_be_excluded_are_refused(tmp_path, exclude, message):
-    (tmp_path / "other.tsv").write_text("a\tb\n1\t2\n")
-    with pytest.raises(InputError, match=message) as raised:
-        store_of(tmp_path, ["the cat"], exclude=[str(tmp_path / exclude)])
-    assert "\n" not in str(raised.value)
-
-
-def test_equal_texts_have_equal_keys(tmp_path):
-    keys = store_of(tmp_path, ["the cat", "The cat", "the cat ", "a dog"]).keys
-    assert keys[0] == keys[2] and len(set(keys.tolist())) == 3
-
-
-def test_chunks_do_not_show(tmp_path, monkeypatch):
-    lines = made_up(50)
-    store_of(tmp_path, lines, dedupe=True)
-    monkeypatch.setattr(token_parts, "CHUNK_ROWS", 7)
-    store_of(tmp_path, lines, dedupe=True, cache_folder=tmp_path / "other")
-    assert files_in(tmp_path / "cache") == files_in(tmp_path / "other")
-
-
 def test_parts_do_not_show(tmp_path, monkeypatch):
     """Rows with an empty cell, and parts without any other row, included."""
     lines = [*made_up(20), *[""] * 9, *made_up(20), " ", "x"]
@@ -203,15 +143,6 @@ def test_parts_do_not_show(tmp_path, monkeypatch):
     rows = np.random.default_rng(0).integers(whole.rows, size=64)
     for mine, theirs in zip(parts.gather("text", rows), whole.gather("text", rows), strict=True):
         assert np.array_equal(mine, theirs)
-
-
-def test_stores_of_one_text_share_its_parts(tmp_path, monkeypatch):
-    plain = store_of(tmp_path, ["the cat", "The cat", "rain"])
-    monkeypatch.setattr(token_parts, "tokenised_words", None)
-    (tmp_path / "test.txt").write_text("rain\n")
-    one = store_of(tmp_path, ["the cat", "The cat", "rain"], dedupe=True, exclude=[str(tmp_path / "test.txt")])
-    assert (plain.rows, list(one.texts())) == (3, ["the cat"])
-    assert len({store.digest for store in (plain, one)}) == 2
 
 
 @pytest.mark.parametrize("ended", range(4))
@@ -235,50 +166,6 @@ def test_a_killed_tokenisation_goes_on_with_the_parts_that_are_missing(tmp_path,
     store_of(tmp_path, lines, cache_folder=tmp_path / "other")
     assert len(calls) == 4 - ended
     assert files_in(tmp_path / "cache") == files_in(tmp_path / "other")
-
-
-def test_processes_tokenise_a_part_each(tmp_path, monkeypatch):
-    """Four, of which two see one folder and two another."""
-    monkeypatch.setattr(token_parts, "PART_ROWS", 8)
-    four, tokenise, calls = Processes(4), token_parts.tokenised_words, Counter()
-    store_of(tmp_path, made_up(60), dedupe=True)
-
-    def counted(*given, **options):
-        calls[four.index()] += 1
-        return tokenise(*given, **options)
-
-    def build():
-        folder = tmp_path / ("one", "one", "other", "other")[four.index()]
-        options = {"tokenizer": word_piece(), "max_length": 64, "dedupe": True}
-        return tokenize.build_store([str(tmp_path / "text.txt")], cache_folder=folder, **options).rows
-
-    monkeypatch.setattr(token_parts, "tokenised_words", counted)
-    for module in (shared_folder, part_folder, tokenize):
-        monkeypatch.setattr(module, "processes", four)
-    assert four.run(build) == [60] * 4
-    assert calls == {0: 4, 1: 4, 2: 4, 3: 4}
-    assert files_in(tmp_path / "cache") == files_in(tmp_path / "one") == files_in(tmp_path / "other")
-
-
-@pytest.mark.parametrize("rows", [1, 3, 1000, 20_000])
-def test_repeats_are_those_of_a_set(rows):
-    draw = np.random.default_rng(rows)
-    keys = draw.integers(1 << 64, size=max(1, rows // 3), dtype=np.uint64)[draw.integers(max(1, rows // 3), size=rows)]
-    kept = draw.random(rows) < 0.8
-    seen, wanted = set(), []
-    for key, might in zip(keys.tolist(), kept.tolist(), strict=True):
-        wanted.append(might and key not in seen)
-        seen |= {key} if might else set()
-    row_keys.drop_repeats(kept, lambda: np.array_split(keys, 7))
-    assert kept.tolist() == wanted
-
-
-def test_a_set_of_keys_holds_what_it_was_given():
-    keys = np.array([5, 0, (1 << 64) - 1, 7, 5], np.uint64)
-    held = row_keys.KeySet(keys.tolist())
-    assert len(held) == 4 and held.holds(keys).all() and 7 in held and 6 not in held
-    assert not held.holds(np.array([1, 6, (1 << 64) - 2], np.uint64)).any()
-    assert not row_keys.KeySet() and 7 not in row_keys.KeySet()
 
 
 def test_the_store_is_reused_and_its_digest_follows_every_input(tmp_path, monkeypatch):

@@ -37,16 +37,6 @@ def test_values_and_options_by_name_are_the_same_config():
     assert config_of(options=named) == values
 
 
-@pytest.mark.parametrize("kind", ["cut", "fresh", "static", "cross_encoder"])
-def test_every_kind_of_student_is_a_value(kind):
-    made = getattr(jaxdistill.students, kind.title().replace("_", ""))("MODEL")
-    assert config_of(student=made) == config_of(options={"student.kind": kind, **untouched(made)})
-
-
-def untouched(value):
-    return {f"student.{name}": option for name, option in vars(value).items() if name != "kind"}
-
-
 def test_a_class_of_ones_own_is_a_value_too():
     parsed = config_of(student=Shallow("MODEL", depth=3))
     assert (parsed["student.kind"], parsed["student.depth"], parsed["student.model"]) == (

@@ -1,6 +1,5 @@
-"""The package works as installed: a clone from the folder around it, the wheel from an empty folder."""
+"""The package works as installed: the wheel, from an empty folder."""
 
-import shutil
 import subprocess
 import sys
 import venv
@@ -23,16 +22,12 @@ def wheel(tmp_path_factory):
     return made
 
 
-@pytest.fixture(scope="module", params=["clone", "wheel"])
-def python(request, wheel, tmp_path_factory):
-    """Runs the Python of a new environment: next to the clone, which it has as an editable install, or in an empty folder."""
-    folder = tmp_path_factory.mktemp(request.param)
-    package, start = [str(wheel)], folder / "empty"
+@pytest.fixture(scope="module")
+def python(wheel, tmp_path_factory):
+    """Runs the Python of a new environment with the wheel, in an empty folder."""
+    folder = tmp_path_factory.mktemp("wheel")
+    start = folder / "empty"
     start.mkdir()
-    if request.param == "clone":
-        ignored = shutil.ignore_patterns(".*", "__pycache__", "runs", "build", "dist")
-        clone = shutil.copytree(ROOT, start / "jaxdistill", ignore=ignored)
-        package = ["--no-build-isolation", "--editable", str(clone)]
     venv.create(folder / "venv", symlinks=True)
     (site,) = (folder / "venv").glob("lib/*/site-packages")
     (site / "shared.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
@@ -43,7 +38,7 @@ def python(request, wheel, tmp_path_factory):
         assert done.returncode == 0, done.stderr[-2000:]
         return done.stdout
 
-    run(*PIP, "install", "--no-deps", "--ignore-installed", *package)
+    run(*PIP, "install", "--no-deps", "--ignore-installed", str(wheel))
     return run
 
 

@@ -1,1 +1,1 @@
-"""Faults on purpose: what the program says, how it ends and what it leaves (docs/reliability.md)."""
+"""Programs that are killed, and what they must come to (docs/reliability.md)."""

@@ -1,6 +1,6 @@
 """Kills programs at random moments and compares what they come to with an undisturbed run, bit for bit.
 
-  PYTHONPATH=tests:. python -m faults.kills --records=kills.jsonl --write      # 300 signals; again: goes on from the records
+  PYTHONPATH=tests:. python -m faults.kills --records=kills.jsonl              # 300 signals; again: goes on from the records
   PYTHONPATH=tests:. python -m faults.kills --short                            # one chain
 
 A chain is one command, started and killed up to three times at moments drawn over its undisturbed CPU time, and then run to its
@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 import pathlib
-import platform
 import random
 import re
 import shutil
@@ -32,10 +31,8 @@ from typing import IO, Any, NamedTuple
 
 import program
 from faults.scenes import SCENES, SHORT, Scene
-from faults.table import DOCUMENT
 from tiny_text import made_up
 
-BEGIN, END = "<!-- kills: begin -->", "<!-- kills: end -->"
 CHAIN = 3
 JOIN_SECONDS = 45
 """How long processes wait for each other at the start; machines are slow under this load."""
@@ -245,34 +242,15 @@ def planned(scenes: Sequence[Scene], seed: int) -> list[tuple[Scene, int, list[s
     ]
 
 
-def markdown(records: Sequence[dict[str, Any]], seed: int) -> str:
-    """Table of the results of all chains, a row for each scene."""
-    rows = [
-        "| killed | CPU time undisturbed | chains | SIGKILL | SIGTERM | SIGHUP | reruns with the same bits |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    total: collections.Counter[str] = collections.Counter()
+def summary(records: Sequence[dict[str, Any]]) -> str:
+    """For each scene, the signals that came in time and the reruns with the same bits."""
+    lines = []
     for scene in SCENES:
         own = [record for record in records if record["scene"] == scene.name]
-        if not own:
-            continue
         sent = collections.Counter(name for record in own for name, _, came in record["signals"] if came != "too late")
         same = sum(not record["wrong"] for record in own)
-        total.update(sent, chains=len(own), same=same)
-        counts = " | ".join(str(sent[name]) for name in SIGNALS)
-        rows.append(f"| {scene.name} | {own[-1]['cpu_s']} s | {len(own)} | {counts} | {same} of {len(own)} |")
-    counts = " | ".join(f"**{total[name]}**" for name in SIGNALS)
-    rows.append(f"| **all** | | **{total['chains']}** | {counts} | **{total['same']} of {total['chains']}** |")
-    import jax
-
-    where = f"seed {seed}, {os.cpu_count()} cores, Python {platform.python_version()}, JAX {jax.__version__}, {time.strftime('%d %B %Y')}"
-    whole = len(planned(SCENES, seed))
-    left = (
-        ""
-        if len(records) >= whole
-        else f" {len(records)} of the {whole} chains of the whole campaign have been run so far."
-    )
-    return "\n".join([*rows, "", f"Measured with {where}.{left}"])
+        lines += [f"{scene.name}: {dict(sent)}, {same} of {len(own)} chains with the same bits"] * bool(own)
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -281,7 +259,6 @@ def main() -> None:
     parser.add_argument(
         "--records", type=pathlib.Path, default=pathlib.Path("kills.jsonl"), help="a line for each chain"
     )
-    parser.add_argument("--write", action="store_true", help="put the table into docs/reliability.md")
     parser.add_argument("--only", default="", help="scenes whose names have these words, such as 'two processes'")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2, help="chains at a time")
@@ -309,12 +286,7 @@ def main() -> None:
                     with given.records.open("a") as file:
                         file.write(json.dumps(record) + "\n")
                 print(f"{'WRONG' if record['wrong'] else 'same'}: {record}", flush=True)
-    table = markdown(records, given.seed)
-    print(table)
-    if given.write:
-        text = DOCUMENT.read_text(encoding="utf-8")
-        before, after = text.split(BEGIN)[0], text.split(END)[1]
-        DOCUMENT.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{after}", encoding="utf-8")
+    print(summary(records))
     sys.exit(any(record["wrong"] for record in records))
 
 

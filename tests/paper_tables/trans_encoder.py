@@ -6,7 +6,6 @@ from paper_tables import Fact, Stage, cited, simcse
 
 TABLE_15, TABLE_16, TABLE_17 = (f"Trans-Encoder Table {number}" for number in (15, 16, 17))
 CODE = "trans-encoder, src/self_distill.py"
-SCRIPT = "trans-encoder, train_self_distill.sh"
 DATA = "trans-encoder, src/data.py"
 LIBRARIES = "sentence-transformers 2.0.0 fit and transformers 4.9.0 AdamW, with which the code trains"
 
