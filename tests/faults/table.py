@@ -1,9 +1,10 @@
-"""Runs every fault: what the program prints, its status, and what is left on the disk; the table of docs/reliability.md.
+"""Makes the table of docs/reliability.md: every fault, what the program prints, its status, and what is left on the disk.
 
   PYTHONPATH=tests:. python -m faults.table                               # all cases
   PYTHONPATH=tests:. python -m faults.table --only='clip_norm|encode'     # those whose input matches
-  PYTHONPATH=tests:. python -m faults.table --records=faults.jsonl --write    # goes on where it stopped; writes the table
+  PYTHONPATH=tests:. python -m faults.table --records=faults.jsonl --write    # goes on where it stopped; writes the tables
 
+An input is marked (new) or (changed) where the tables that are replaced have no such row, or another one.
 Refusals that come before any training run in one process, everything else in processes of its own. Ends with status 1 if a case does not end as it should.
 """
 
@@ -23,6 +24,9 @@ from faults.harness import Case, Row, observe
 SECTIONS = (options, inputs, outputs, terminal, hostile, processes)
 DOCUMENT = program.ROOT / "docs" / "reliability.md"
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
+NEW, CHANGED = " (new)", " (changed)"
+PASSING = re.compile(r"\d{4}-\d\d-\d\dT[\d:+]+|'[0-9a-f]{12}'")
+"""What differs whenever the tables are made: times and digests."""
 
 
 def cases() -> list[Case]:
@@ -30,20 +34,27 @@ def cases() -> list[Case]:
     return [case for section in SECTIONS for case in section.CASES]
 
 
-def markdown(rows: Mapping[str, list[Row]]) -> str:
-    """A line for each section: the number of its cases, and the shortest refusal among them."""
-    lines = ["| faults | cases | one of them | the program prints | status |", "|---|---|---|---|---|"]
+def markdown(rows: dict[str, list[Row]], before: str) -> str:
+    """One table for each section; rows that are not in the tables before are marked."""
+    halves = [line.partition(" | ") for line in before.splitlines()]
+    old = {given.removesuffix(NEW).removesuffix(CHANGED): PASSING.sub("", rest) for given, _, rest in halves}
+    parts = []
     for title, ended in rows.items():
-        row = min((row for row in ended if row.said.startswith("error:")), key=lambda row: len(row.said))
-        lines.append(f"| {title} | {len(ended)} | {_cell(row.given)} | {_said(row.said)} | {row.status} |")
-    return "\n".join(lines)
+        lines = []
+        for row in ended:
+            given, rest = f"| {_cell(row.given)}", f"{_said(row.said)} | {row.status} | {row.left} |"
+            mark = NEW if given not in old else CHANGED if old[given] != PASSING.sub("", rest) else ""
+            lines.append(f"{given}{mark} | {rest}")
+        head = ["| input | the program prints | status | left on the disk |", "|---|---|---|---|"]
+        parts.append("\n".join([f"### {title}", "", *head, *lines]))
+    return "\n\n".join(parts)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="regular expression on a case's input")
     parser.add_argument("--records", type=pathlib.Path, help="file of finished cases, which are not run again")
-    parser.add_argument("--write", action="store_true", help="replace the table in docs/reliability.md")
+    parser.add_argument("--write", action="store_true", help="replace the tables in docs/reliability.md")
     given = parser.parse_args()
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, the programs would ignore it too
     records = read_records(given.records)
@@ -78,11 +89,11 @@ def show(row: Row) -> None:
 
 
 def write(records: Mapping[str, Row]) -> None:
-    """Puts the table into the document; raises `KeyError` if one was not run."""
+    """Puts the tables of all cases into the document; raises `KeyError` if one was not run."""
     rows = {_title(section): [records[case.given] for case in section.CASES] for section in SECTIONS}
     text = DOCUMENT.read_text(encoding="utf-8")
-    head, _, rest = re.split(f"{BEGIN}|{END}", text)
-    DOCUMENT.write_text(f"{head}{BEGIN}\n\n{markdown(rows)}\n\n{END}{rest}", encoding="utf-8")
+    head, tables, rest = re.split(f"{BEGIN}|{END}", text)
+    DOCUMENT.write_text(f"{head}{BEGIN}\n\n{markdown(rows, tables)}\n\n{END}{rest}", encoding="utf-8")
 
 
 def _title(section) -> str:
