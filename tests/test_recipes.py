@@ -96,9 +96,8 @@ def test_jax_export(folder, monkeypatch):
     monkeypatch.chdir(folder)
     [code] = blocks("StableHLO")
     exec(code, {})
-    call = jax.export.deserialize(bytearray((folder / "student.bin").read_bytes())).call
+    call = jax.export.deserialize(bytearray((folder / "student.stablehlo").read_bytes())).call
     model = load_model(str(folder / "runs/l3/export"))
-    texts = [*TEXTS, "the cat"]
     for texts in ([*TEXTS, "the cat"], ["rain"]):
         ids = [encoding.ids for encoding in model.encodings(texts)]
         mask = np.array([[int(slot < len(row)) for slot in range(20)] for row in ids], np.int32)
