@@ -134,6 +134,19 @@ def test_router(folder, monkeypatch):
     assert np.abs(teacher.encode_document(TEXTS) - teacher.encode(TEXTS, prompt="")).max() > 1e-3
 
 
+def test_sentences_retrieved(folder, monkeypatch):
+    """The lines of docs/methods.md for ConGen's Table 12."""
+    page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"^### Sentences retrieved\n\n```python\n(.*?)^```", page, re.M | re.S)
+    monkeypatch.chdir(folder)
+    exec(code.replace("MODEL", "runs/l3/export").replace("FLICKR30K", "sentences"), names := {})
+    model, captions = own(folder, "runs/l3/export"), names["captions"]
+    [cosines] = model.similarity(
+        model.encode(["A group of men playing music for people walking down the street ."]), model.encode(captions)
+    )
+    assert [hit["score"] for hit in names["hits"]] == pytest.approx(np.sort(cosines)[-3:][::-1], abs=1e-5)
+
+
 def test_every_block_is_run():
     """A new block of the page needs a test."""
     headings = ("sentence-transformers", "ONNX", "OpenVINO", "model2vec", "StableHLO", "Small", "A student for queries")
