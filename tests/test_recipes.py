@@ -21,14 +21,18 @@ from conftest import ROOT
 from tiny_models import tiny_model, word_table
 
 PAGE = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
-SECTIONS = {part.partition("\n")[0]: part for part in PAGE.split("\n## ")[1:]}
 TEXTS = ["A cat sleeps.", "It rains."]
 
 
+def section(heading: str) -> str:
+    """The section whose heading begins so."""
+    (found,) = [part for part in PAGE.split("\n## ") if part.startswith(heading)]
+    return found
+
+
 def blocks(heading: str, language: str = "python") -> list[str]:
-    """The code of the section that begins so."""
-    (section,) = [part for title, part in SECTIONS.items() if title.startswith(heading)]
-    return re.findall(rf"^```{language}\n(.*?)^```", section, re.M | re.S)
+    """The code of a section."""
+    return re.findall(rf"^```{language}\n(.*?)^```", section(heading), re.M | re.S)
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +70,10 @@ def own(folder, name: str) -> Embedder:
 def test_vectors(folder, monkeypatch, heading, package, model):
     pytest.importorskip(package, reason=f"{package} is not installed")
     monkeypatch.chdir(folder)
-    for command in re.findall(
-        r"`(ovc [^`]*)`", next(part for title, part in SECTIONS.items() if title.startswith(heading))
-    ):
+    for command in re.findall(r"`(ovc [^`]*)`", section(heading)):
         program, *arguments = shlex.split(command)
-        subprocess.run(
-            [metadata.distribution("openvino").locate_file(f"../../../bin/{program}"), *arguments], check=True
-        )
+        program = metadata.distribution("openvino").locate_file(f"../../../bin/{program}")
+        subprocess.run([program, *arguments], check=True)
     printed = blocks(heading)
     assert printed
     for code in printed:
