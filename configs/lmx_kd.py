@@ -29,7 +29,7 @@ def paper() -> ConfigDict:
     """The sentence vectors meet through a linear layer too, which is dropped at the end."""
     config = simtde_paper("paper-384-l12", hidden_weight=1.0)
     become(config, "student", "fresh", width=384, depth=12, embedding=0)
-    config.student.heads = 12  # BERT-base's, as benchmarks/latency.py times it; the paper names none
+    config.student.heads = 12  # BERT-base's; the paper names none
     config.student.head = "linear"
     config.student.keep_head = False
     return config

@@ -6,7 +6,7 @@
 l6, l3, compact   the reference students of gte-small. l6 keeps six of the teacher's twelve layers, chosen on the text:
             the shape of all-MiniLM-L6-v2 (22.6M parameters), distilled on sentences, titles and passages. l3 (three of
             those layers, 17.2M) and compact (all six, with narrow feed-forward networks and compact tables, 9.4M) are
-            distilled from the same stored vectors in a second stage. benchmarks/reference_text.py writes the text:
+            distilled from the same stored vectors in a second stage. docs/results.md says what the text holds:
             --config.data.text=mixture.txt
 l6:documents   for retrieval: l6, then 600 steps of 64 texts, including passages of up to 256 tokens and code:
             --config.stage2.data.text=documents.txt. The student is the mean of both stages

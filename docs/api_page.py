@@ -14,8 +14,6 @@ import jaxdistill
 from jaxdistill.encode import encode_text
 from jaxdistill.evaluate import evaluate
 from jaxdistill.export import export_checkpoint
-from jaxdistill.exports import load_form
-from jaxdistill.exports.running import Runtime
 from jaxdistill.inference import Embedder, load
 from jaxdistill.mine import mine_negatives
 from jaxdistill.sweep import sweep_options
@@ -34,7 +32,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 CLASSES: dict[type, tuple[str, ...]] = {
     Result: (),
     Embedder: ("encode", "encode_query", "encode_document", "similarity", "score", "warm_up"),
-    Runtime: ("encode", "score"),
 }
 """Classes that functions give, and their methods on the page."""
 INTRODUCTION = """# Python API
@@ -51,8 +48,6 @@ def page() -> str:
     parts = [INTRODUCTION]
     for name, function in FUNCTIONS.items():
         parts += [f"## `jaxdistill.{name}`", signature(function, f"jaxdistill.{name}"), described(function)]
-    loader = "jaxdistill.exports.load_form"
-    parts += [f"## `{loader}`", signature(load_form, loader), described(load_form)]
     for kind, methods in CLASSES.items():
         parts += [f"## `{kind.__name__}`", described(kind), *fields(kind)]
         for name in methods:

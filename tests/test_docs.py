@@ -26,16 +26,6 @@ def test_the_readme_has_at_most_100_lines():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
 
 
-def test_the_walk_names_functions_that_exist():
-    rows = [line.split("|") for line in (ROOT / "docs" / "walk.md").read_text(encoding="utf-8").splitlines()]
-    now = [row[2] for row in rows if len(row) == 4 and ".py`" in row[2]]
-    assert len(now) == 8
-    for step in "; ".join(now).split("; "):
-        file, *functions = re.findall(r"`([^`]+)`", step)
-        source = (ROOT / "jaxdistill" / file).read_text(encoding="utf-8")
-        assert functions and all(f"def {name.split('.')[-1]}(" in source for name in functions), step
-
-
 def test_the_files_that_contributing_names_exist():
     ignored = (ROOT / ".gitignore").read_text().split()
     for line in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines():

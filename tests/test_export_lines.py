@@ -88,17 +88,6 @@ def in_node(code, folder, packages):
     return np.array(json.loads(ran.stdout.splitlines()[-1]))
 
 
-def test_lines_of_the_docs(tmp_path, monkeypatch, node):  # noqa: F811
-    page = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
-    model, _ = in_onnx(model_of("encoder", tmp_path / "in"), tmp_path / "runs/l3/everywhere")
-    monkeypatch.chdir(tmp_path)
-    own = Embedder(model)
-    exec(lines_with("onnxruntime", page), names := {})
-    np.testing.assert_allclose(names["encode"](LONG), own.encode(LONG), atol=1e-5)
-    found = in_node(lines_with("@huggingface", page), tmp_path, node)
-    np.testing.assert_allclose(found, own.encode(["A cat sleeps.", "A cat naps."]), atol=1e-5)
-
-
 @pytest.mark.parametrize("kind", ["encoder", "roberta"])
 def test_lines_of_a_card_in_node(tmp_path, node, kind):  # noqa: F811
     model, card = in_onnx(model_of(kind, tmp_path / "in"), tmp_path / FOLDER)

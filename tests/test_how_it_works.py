@@ -1,7 +1,6 @@
-"""docs/how-it-works.md: its excerpts run in their order, and its picture is drawn from the code."""
+"""docs/how-it-works.md: its excerpts run in their order."""
 
 import doctest
-import importlib.util
 
 from jaxdistill.checkpoints.folder import save
 
@@ -36,11 +35,3 @@ def test_the_excerpts_run(tmp_path, monkeypatch):
     failed = []
     doctest.DocTestRunner(Shown(), optionflags=doctest.FAIL_FAST).run(test, out=failed.append)
     assert not failed, "".join(failed)
-
-
-def test_the_picture_is_the_code_s():
-    spec = importlib.util.spec_from_file_location("picture", ROOT / "docs" / "picture.py")
-    picture = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(picture)
-    page = PAGE.read_text(encoding="utf-8")
-    assert picture.with_picture(page) == page, "run: python docs/picture.py"
