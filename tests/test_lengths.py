@@ -14,7 +14,7 @@ from jaxdistill import objectives
 from jaxdistill.inference import Embedder
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.labels import Labels
-from jaxdistill.training.results import report
+from jaxdistill.training.results import final_scores
 from jaxdistill.training.setup import lengths
 
 from tiny_models import tiny_model
@@ -123,8 +123,8 @@ def test_speeds_are_of_texts_truncated_to_one_length(student, tmp_path, monkeypa
         text=SimpleNamespace(store=store_of(tmp_path, [LONG], tokenizer=student.tokenizer, max_length=16)),
         program=SimpleNamespace(mesh=None),
     )  # fmt: skip
-    monkeypatch.setattr(report, "sharded_embedder", lambda model, *_, **__: Embedder(model))
-    of_teacher, of_student = (report.reading(run, model).vectors[LONG] for model in (teacher, student))
+    monkeypatch.setattr(final_scores, "sharded_embedder", lambda model, *_, **__: Embedder(model))
+    of_teacher, of_student = (final_scores.reading(run, model)[1][LONG] for model in (teacher, student))
     np.testing.assert_array_equal(of_teacher, of_student)
     assert np.abs(Embedder(teacher).encode([LONG])[0] - of_student).max() > 0.01
 
