@@ -34,7 +34,7 @@ are fitted on the model's vectors of at most 100,000 distinct sentences of --pos
 training. A file that is itself scored is refused.
 
 --dims=64,128,256 and --dtypes=float32,int8,binary,centred score each model's vectors as an index stores them, with one row for each
-width in each dtype, the bytes per vector, and a plot of score against bytes. In `documents`, queries stay float.
+width in each dtype, and the bytes per vector. In `documents`, queries stay float.
 
 Results of other models, sets or options, and files of other programs, are never replaced: move them, or give another --out.
 
@@ -61,8 +61,9 @@ from jaxdistill.evals.postprocess import METHODS
 from jaxdistill.files import is_remote
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import delivered
+from jaxdistill.reporting.evaluation import entries_of
 from jaxdistill.reporting.page import PAGE
-from jaxdistill.reporting.tables import as_text, result_tables, score_table
+from jaxdistill.reporting.tables import as_text, score_table
 from jaxdistill.scoring import Scored, scored
 from jaxdistill.versions import source_digest
 from jaxdistill.workdir.folder import RESULTS
@@ -104,12 +105,7 @@ def _reported(given: argparse.Namespace, *, said: bool) -> int:
       said: whether to print where the files are.
     """
     outcome = scored(given, InMemory(), {})
-    measured = {row["model"]: row["scores"] for row in outcome.content["models"]}
-    for table in result_tables(measured | {paper["label"]: paper["scores"] for paper in outcome.content["papers"]}):
-        print(as_text(table, width=160))
-    if given.dims or given.dtypes:
-        sizes = {row["model"]: {"bytes per vector": row["vector_bytes"]} for row in outcome.content["models"]}
-        print(as_text(score_table(sizes, ["bytes per vector"], what="model", shown="{:,}".format), width=160))
+    print(as_text(score_table(entries_of(outcome.content)), width=200))
     if given.postprocess:
         print(f"vectors transformed by {outcome.content['postprocess']}")
     if outcome.file and said:
@@ -252,7 +248,7 @@ def _parser() -> Parser:
     add = parser.add_argument
     model = "folder, package:NAME/PATH or hub name, or A+B for the mean of several models' scores; repeatable"
     add("--model", action="append", type=any_path, required=True, help=model)
-    teacher = "also scored, and the reference of the report and of the task agreement; default: the teacher of the export's run, for the report"
+    teacher = "also scored, and the reference of the report and of the task agreement"
     add("--teacher", type=any_path, default="", help=teacher)
     paper = "row of a paper's tables to show beside the models, as congen:tinybert-l4 (see docs/methods.md); repeatable"
     add("--paper", action="append", default=[], help=paper)

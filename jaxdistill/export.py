@@ -28,7 +28,7 @@ from jaxdistill.files import is_remote, local
 from jaxdistill.files.folders import refuse_foreign
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import delivered
-from jaxdistill.reporting.model_card import Checkpoint, Facts, averaged_steps, read_facts
+from jaxdistill.reporting.model_card import Facts, averaged_steps, read_facts
 from jaxdistill.training.export import Form, export, weights_bytes
 from jaxdistill.training.results.outcome import restored_student
 from jaxdistill.workdir.mirror import fetched_copy
@@ -39,10 +39,9 @@ def checkpoint_facts(workdir: str | Path, steps: Sequence[int], name: str) -> Fa
     are left out if they belong to another step."""
     facts = read_facts(workdir) or Facts(name=name)
     averaged = averaged_steps(steps)
-    checkpoint = facts.checkpoint
-    if (checkpoint.steps, checkpoint.averaged) != (max(steps), averaged):
-        checkpoint = Checkpoint(steps=max(steps), averaged=averaged, teacher_scores=checkpoint.teacher_scores)
-    return dataclasses.replace(facts, name=name, checkpoint=checkpoint)
+    if (facts.steps, facts.averaged) != (max(steps), averaged):
+        facts = dataclasses.replace(facts, steps=max(steps), averaged=averaged, chosen_by="", scores={})
+    return dataclasses.replace(facts, name=name)
 
 
 @in_python_words()

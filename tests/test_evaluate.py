@@ -59,8 +59,8 @@ def test_scores_are_printed_and_written(tiny, tiny_data, tmp_path, capsys):
     assert (result["digest"], result["pooling"]) == (load_model(str(tiny)).digest(), "mean")
     assert "SimCSE" in report["protocol"]["sts12"] and {"jaxdistill", "jax", "python"} <= set(report["versions"])
     printed = capsys.readouterr().out
-    assert f"{100 * expected['average']:.2f}" in printed and "sick-r" in printed
-    assert re.search(r"paper, congen:tinybert-l4 +74.30 .* 78.54", printed)
+    assert re.search(rf"STS, average of 7 +{100 * expected['average']:.2f} +78.54\b", printed)
+    assert re.search(rf"sts12 +{100 * expected['sts12']:.2f} +74.30\b", printed)
 
 
 def test_the_precision_is_in_the_results_and_in_the_key_of_cached_scores(tiny, tiny_data):
@@ -90,10 +90,11 @@ def test_results_say_how_each_model_reads(tmp_path, capsys):
     assert reranker["role_prompts"] == {}
     assert (found["data"], found["sets"]) == ("", {"retrieval": str(folder)})
     page = (tmp_path / "report" / "index.html").read_text()
+    prompts = "prompts [&#39;&#39;, {&#39;query&#39;: &#39;cat: &#39;, &#39;document&#39;: &#39;dog: &#39;}]"
     for line in (
-        "<dt>Texts as student reads them</dt><dd>at most 6 tokens, &#39;cat: &#39; before queries, &#39;dog: &#39; before d",
-        f"<dt>Texts as the index model {tmp_path}/teacher reads them</dt><dd>at most 6 tokens, &#39;the cat",
-        f"<dt>Texts as the reranker {tmp_path}/cross reads them</dt><dd>at most {reranker['max_length']} tokens</dd>",
+        f"<dt>Texts as {tmp_path}/student reads them</dt><dd>pooling mean, at most 6 tokens, {prompts}</dd>",
+        f"<dt>Texts as {tmp_path}/teacher reads them</dt><dd>pooling mean, at most 6 tokens, prompts",
+        f"<dt>Texts as {tmp_path}/cross reads them</dt>",
         f"<dt>Data</dt><dd>{folder}</dd>",
     ):
         assert line in page
@@ -148,11 +149,10 @@ def test_several_models_are_compared_in_one_table(tiny, tiny_data, tmp_path, cap
     other = tmp_path / "other"
     save(tiny_model(tmp_path / "tokenizer", seed=1), other)
     evaluate.main([f"--model={tiny}", f"--model={other}", "--tasks=sts-b-dev", f"--data={tiny_data}", "--out="])
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert [line[0] for line in lines if line and line[0].startswith("/")] == [str(tiny), str(other)]
+    assert re.search(r"scores × 100 +tiny +other", capsys.readouterr().out)
 
 
-def test_translations_have_a_table_of_their_own(tiny, tiny_data, tmp_path, capsys):
+def test_translations_are_rows_of_the_table(tiny, tiny_data, tmp_path, capsys):
     folder, out = tiny_data / "multilingual", tmp_path / "results.json"
     folder.mkdir()
     rows = ["en\tde", "the cat sleeps\tder kater pennt", "rain\tregen", "a dog\tein hund"]
@@ -161,11 +161,8 @@ def test_translations_have_a_table_of_their_own(tiny, tiny_data, tmp_path, capsy
     report = json.loads(out.read_text())
     scores = report["models"][0]["scores"]
     assert list(scores) == ["sts-b", "tatoeba.en-de/en-de recall@1", "tatoeba.en-de/de-en recall@1"]
-    said = capsys.readouterr().out
-    lines = [line.split() for line in said.splitlines()]
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["tatoeba.en-de/de-en", "recall@1", f"{100 * scores['tatoeba.en-de/de-en recall@1']:.2f}"] in lines
-    assert any(line[:3] == ["recall", "×", "100"] for line in lines)
-    assert str(tiny) in "".join(said.replace("recall × 100", "").split()) and ["Spearman", "×", "100", "sts-b"] in lines
     assert "SimCSE" in report["protocol"]["sts-b"] and "recall at 1" in report["protocol"]["bitext/tatoeba.en-de"]
     assert report["absent"][0].startswith("bitext/multi30k2016.en-de: ") and len(report["absent"]) == 6
 
@@ -268,14 +265,6 @@ def test_pairs_and_entities_may_be_globs_and_files_of_a_package(tiny, tmp_path):
     evaluate.main([f"--model={tiny}", *given, f"--out={tmp_path / 'x.json'}"])
     (row,) = json.loads((tmp_path / "x.json").read_text())["models"]
     assert row["scores"]["entity/en recall@5"] == 1 and "pairs" in row["scores"]
-
-
-def test_brackets_in_the_name_of_a_model_are_no_markup(tiny_data, tmp_path, capsys):
-    name = "m[red]x[/bold] :smile:"
-    save(tiny_model(tmp_path / "tokenizer"), tmp_path / name)
-    out = tmp_path / "results.json"
-    evaluate.main([f"--model={tmp_path / name}", "--tasks=sts-b,transfer", f"--data={tiny_data}", f"--out={out}"])
-    assert name in capsys.readouterr().out and json.loads(out.read_text())["models"]
 
 
 def test_results_are_written_before_they_are_shown(tiny, tiny_data, tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from jaxdistill.checkpoints import onnx
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.inference import Embedder
-from jaxdistill.reporting.model_card import Facts, Prompts, model_card
+from jaxdistill.reporting.model_card import Facts, model_card
 
 import encoder_cases as cases
 from conftest import ROOT
@@ -40,7 +40,7 @@ def in_onnx(model, folder):
     (folder / "onnx").mkdir()
     onnx.trace(model, folder, folder / "onnx" / "model.onnx")
     roles = {"query": {"student": model.prompts["query"]}} if "document" in model.prompts else {}
-    facts = Facts(name="l3", prompts=Prompts(role_prompts=roles))
+    facts = Facts(name="l3", role_prompts=roles)
     return load_model(str(folder)), model_card(model, facts, spec=FOLDER, forms=[{"form": "onnx/model.onnx"}])
 
 
@@ -86,17 +86,6 @@ def in_node(code, folder, packages):
     ran = subprocess.run(["node", "lines.mjs"], cwd=folder, capture_output=True, text=True, timeout=300)
     assert not ran.returncode, ran.stderr
     return np.array(json.loads(ran.stdout.splitlines()[-1]))
-
-
-@pytest.mark.parametrize("kind", ["encoder", "roberta"])
-def test_lines_of_a_card_in_node(tmp_path, node, kind):  # noqa: F811
-    model, card = in_onnx(model_of(kind, tmp_path / "in"), tmp_path / FOLDER)
-    own = Embedder(model)
-    np.testing.assert_allclose(
-        in_node(lines_with("@huggingface", card), tmp_path, node),
-        own.encode(["A cat sleeps.", "A cat naps."]),
-        atol=1e-5,
-    )
 
 
 @pytest.fixture(scope="module")

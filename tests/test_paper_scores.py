@@ -9,8 +9,6 @@ from jaxdistill.core import InputError
 from jaxdistill.evals import auc, multilingual, nli, sts, transfer
 from jaxdistill.options import config_file
 from jaxdistill.reporting import papers
-from jaxdistill.reporting.figures import Entry
-from jaxdistill.reporting.page import headline
 from jaxdistill.training.results import paper
 
 from conftest import ROOT
@@ -97,7 +95,7 @@ def test_a_run_names_the_options_in_which_it_differs_from_the_row():
     assert second and second.changed == ("optimizer.learning_rate",)
     line = first.line({"average"})
     assert line == (
-        "paper, distilcse:ckd:tinybert-l4: average 81.16 (Table 2); this run has the options of "
+        "paper, distilcse:ckd:tinybert-l4 (Table 2); this run has the options of "
         "configs/ckd.py:code:tinybert-l4 except data.text"
     )
     raw[0]["run"]["paper"] = "distilcse:teacher"
@@ -111,17 +109,6 @@ def test_an_unknown_row_is_one_clear_error():
         InputError, match=r"run.paper=congen:tinybert-l5 is not a row .* Did you mean congen:tinybert-l"
     ):
         paper.repeated(parse_config(raw))
-
-
-def test_a_papers_row_is_neither_best_nor_a_share_of_the_teacher():
-    entries = [
-        Entry(name="teacher", scores={"average": 0.8}),
-        Entry(name="student", scores={"average": 0.76}),
-        Entry(name="paper", scores={"average": 0.9}, is_cited=True),
-    ]
-    (teacher, student, cited) = (cells[0] for _, cells in headline(entries, "teacher").rows)
-    assert (teacher.is_best, student.retention) == (True, "95.0%")
-    assert (cited.text, cited.is_best, cited.retention) == ("90.00", False, "")
 
 
 def test_the_docs_print_the_tables():

@@ -212,9 +212,9 @@ def test_an_own_evaluation_is_scored_printed_and_reported_and_knows_its_source(f
         content = json.loads((folder / name / "results.json").read_text())
         found[name] = content["models"][0]["scores"]
         assert content["protocol"] == {"mine": "Spearman of cosine similarity and score"}
-        assert "my measure" in capsys.readouterr().out
+        assert "my pairs" in capsys.readouterr().out
         page = (folder / name / "index.html").read_text()
-        assert ">my pairs</button>" in page and "never measured" not in page
+        assert ">my pairs</th>" in page and "never measured" not in page
     assert list(found["one"]) == ["mine/spearman", "mine/pairs", "mine/half"]
     assert found["two"]["mine/spearman"] == 0.5 * found["one"]["mine/spearman"] == found["one"]["mine/half"]
 

@@ -11,9 +11,11 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from jaxdistill import cli, encode, main
+from jaxdistill.evals import sts
 from jaxdistill.training import overview
 from jaxdistill.workdir.checkpoint import Checkpoints
 
+import eval_cases
 from program import on_devices, refused, run, series, start, tiny_arguments, trained, wait_for
 
 SECRETS = ("HF_TOKEN", "WANDB_API_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GOOGLE_API_KEY")
@@ -67,14 +69,34 @@ def test_a_run_ends_with_an_export_a_table_and_a_plot(finished):
     assert (workdir / "training.png").read_bytes()[:4] == b"\x89PNG"
     results = json.loads((workdir / "results.json").read_text())
     assert results["last_step"] == 20 and results["best_metric"] == "agreement/spearman"
-    assert re.search(r"student after +paper +\n", out) and "agreement with the teacher" in out
-    for metric, row in (("agreement/recall@1", "nearest sentence found"), ("agreement/recall@10", "ten nearest found")):
+    page = (workdir / "report.html").read_text()
+    for metric, row in (
+        ("agreement/spearman", "agreement with the teacher"),
+        ("agreement/recall@1", "nearest sentence found"),
+        ("agreement/recall@10", "ten nearest found"),
+    ):
         shown = " +".join(f"{100 * scores[metric]:.2f}" for scores in results["scores"].values())
-        assert re.search(rf"{row} \(%\) +{shown} ", out) and row in (workdir / "report.html").read_text()
+        assert re.search(rf"{row} +{shown} ", out) and f"{row}</th>" in page
     assert set(series(workdir, "vectors/rank")) == {0, 5, 10, 15, 20} and "collapse" not in out + err
     assert "estimated time" in out and "teacher's own dev scores" in out
     assert "sentences/s" in err  # the progress bar
-    assert list((workdir / "tensorboard").iterdir()) and "paper, congen:bert-mini: sts12 74.17, " in out
+    assert list((workdir / "tensorboard").iterdir()) and "paper, congen:bert-mini (" in out
+
+
+def drawn_in(page):
+    """Titles of the figures of a report."""
+    return re.findall(r"<h2>(.*?)</h2>", page.read_text())
+
+
+def test_a_run_ends_with_a_report_of_what_it_has_evaluated(finished):
+    workdir, out, _ = finished
+    page = (workdir / "report.html").read_text()
+    students = ["Gold score and similarity: student before", "Gold score and similarity: student after"]
+    assert drawn_in(workdir / "report.html") == ["Learning curves", "Scores", *students]
+    assert f"report: {workdir / 'report.html'}" in out and "chosen by agreement/spearman</dd>" in page
+    assert "512 pairs of the training text" in page and "paper, congen:bert-mini" in page
+    title = re.search(r"<title>(.*)</title>", page)[1]
+    assert re.fullmatch(r"congen, control term alone: student .*model, layers 1 \(finished\)", title) and title in out
 
 
 def test_secrets_of_the_environment_are_neither_printed_nor_written(folder, finished):
@@ -189,12 +211,38 @@ def test_the_users_own_vectors_are_targets(folder, finished):
     )
 
 
+def test_with_a_data_folder_sts_is_scored_and_drawn(folder, tmp_path, monkeypatch, capsys):
+    sentences = made_up(16, words=6)
+    for published in sts.SETS.values():
+        rows = [f"{place % 6}\t{a}\t{b}" for place, (a, b) in enumerate(zip(sentences, sentences[1:], strict=False))]
+        eval_cases.write(tmp_path / "data" / "sts" / published.file, ["score\tsentence1\tsentence2", *rows])
+    monkeypatch.setenv("JAXDISTILL_DATA", str(tmp_path / "data"))
+    main.main([*tiny_arguments(folder, run__steps=5, evals__sts=True), f"--workdir={tmp_path / 'w'}"])
+    results = json.loads((tmp_path / "w" / "results.json").read_text())
+    assert results["best_metric"] == "sts-b-dev/spearman" and "average" in results["scores"]["student after"]
+    said = capsys.readouterr().out
+    assert "after the last step: 7 STS tests, speed, export" in said
+    announced = re.findall(r"^[\w ]+: (?:measuring the speed|7 STS tests)$", said, re.M)
+    shown = " +".join(f"{100 * scores['sick-r']:.2f}" for scores in results["scores"].values())
+    assert len(announced) == 2 * 3 and re.search(rf"sick-r +{shown}", said)
+    assert len(drawn_in(tmp_path / "w" / "report.html")) == 2 + 3
+
+
 def test_dry_run_prints_the_same_lines_and_writes_nothing(folder, finished, capsys):
     main.main([*tiny_arguments(folder), f"--workdir={folder / 'dry'}", "--dry_run"])
     out = capsys.readouterr().out
     for words in ("columns read: text\n", "memory:", "steps: 20", "estimated time:", "dry run: stopped before step 1"):
         assert words in out
     assert not (folder / "dry").exists() and "to train for less time" not in out
+
+
+def test_a_long_training_is_told_what_shortens_it_and_where_its_pooling_is_from(folder, monkeypatch, capsys, caplog):
+    # A step takes 200 s, half of it in the student.
+    monkeypatch.setattr(overview, "probe", lambda run, batch: (0, 200.0, 0.5))
+    main.main([*tiny_arguments(folder, teacher__pooling="cls"), f"--workdir={folder / 'dry'}", "--dry_run"])
+    out = capsys.readouterr().out
+    assert "--config.run.minutes=30 takes 9 of the 20 steps; --config.data.max_length=16 takes about 64.0 min" in out
+    assert "model: teacher.pooling=cls instead of the checkpoint's own mean" in caplog.text
 
 
 def test_a_finished_run_is_not_trained_again(folder, finished, capsys):

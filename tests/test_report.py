@@ -1,289 +1,191 @@
-"""The page of a report: its tables by hand, and in a real browser its plots, sorting, width and silence."""
+"""Tables and the page of a report, by hand, and the plot of a training."""
 
-import dataclasses
+import base64
 import json
 import re
-import shutil
+from types import SimpleNamespace
+from xml.etree import ElementTree
 
-import numpy as np
 import pytest
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
-from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import WebDriverWait
+from matplotlib.image import imread
 
 from jaxdistill.core import InputError
 from jaxdistill.evals.pairs import ScoredPairs
-from jaxdistill.reporting import page as report
-from jaxdistill.reporting.figures import BINS, Entry, Examples, figures
-from jaxdistill.reporting.plots import Curves
-from jaxdistill.reporting.tables import Costs
+from jaxdistill.reporting.page import short_names, write_page
+from jaxdistill.reporting.plots import Curves, _series, _smooth, images, read_curves, training_plot
+from jaxdistill.reporting.tables import Entry, StageRow, as_text, plain_number, score_rows, score_table, stage_table
+from jaxdistill.training.results.finish import _ending, _lost
+from jaxdistill.training.run import Dev
 
-PAIRS, HOSTILE = 60, "<script>document.title = 'taken'</script><img src=x onerror=alert(1)> & \"quotes\" </script>"
-PHONE = 390
-NAMES = ("teacher", "small", f"own {HOSTILE}")
+HOSTILE = "<script>document.title = 'taken'</script><img src=x onerror=alert(1)> & \"quotes\" $x$ [b]:smile:"
+CURVES = Curves(loss=[(step, 1 / step) for step in range(1, 8)], metrics={"pairs/spearman": [(0, 0.5), (7, 0.6)]})
 
 
-def entry(number: int) -> Entry:
-    """A model with everything that can be shown; the scores fall with its number."""
-    gold = np.linspace(0.0, 5.0, PAIRS)
-    found = np.clip(gold / 5 + np.random.default_rng(number).normal(0, 0.1, PAIRS), -1, 1)
-    examples = [
-        {"query": HOSTILE, "found": [[0.9, HOSTILE], [0.5, "rain"]]},
-        {"query": "rain", "found": [[0.4, "hail"], [0.3, "sleet and snow " * 40]]},
-    ]
+def entry(name, average, **more):
+    pairs = ScoredPairs(name="pairs.tsv", gold=[0, 2, 5], similarities=[0.1, 0.4, average], pairs=[("a", "b")] * 3)
     return Entry(
-        name=NAMES[number],
-        scores={
-            "average": 0.8 - 0.1 * number,
-            "transfer/average": 0.5 + 0.1 * number,
-            "sts12/MSRpar": 0.3,
-            "geometry/alignment": 0.2 + 0.01 * number,
-            "geometry/uniformity": -2.0,
-        },
-        costs=Costs(
-            parameters=9_000_000 // (number + 1),
-            size_bytes=36_000_000 // (number + 1),
-            sentences_per_s=100.0 * (number + 1),
-        ),
-        examples=Examples(
-            scored_pairs=ScoredPairs(
-                name="pairs.tsv", gold=gold.tolist(), similarities=found.tolist(), pairs=[(HOSTILE, "rain")] * PAIRS
-            ),
-            neighbours={"nearest": examples},
-            curves=Curves(
-                loss=[(step, 1 / step) for step in range(1, 8)], metrics={"pairs/spearman": [(0, 0.5), (7, 0.6)]}
-            )
-            if number
-            else None,
-        ),
-        failed={"nli/snli": HOSTILE} if number else {},
+        name=name,
+        scores={"sts12": 0.7, "average": average, "geometry/anisotropy": 12.345},
+        costs={"parameters": 22_713_216, "size_bytes": 90_868_376, "sentences_per_s": None},
+        scored_pairs=pairs,
+        **more,
     )
 
 
-ENTRIES = [entry(number) for number in range(len(NAMES))]
-REPORT = report.Report(
-    title=HOSTILE,
-    entries=ENTRIES,
-    warning=HOSTILE,
-    teacher="teacher",
-    facts={"Data": HOSTILE},
-    protocols={"sts": HOSTILE},
-    absent=[HOSTILE],
-)
+ENTRIES = [entry("teacher", 0.8), entry(HOSTILE, 0.7), Entry(name="paper", scores={"average": 0.75}, is_cited=True)]
 
 
-def drawn(entries=ENTRIES, **options):
-    options = {"teacher": "teacher", "score": "average", "heading": "STS"} | options
-    return {figure.id: figure for figure in figures(entries, **options)}
+def written(folder, entries=ENTRIES, *, sections=None, **options):
+    options = {"title": HOSTILE, "teacher": "teacher", "curves": CURVES} | options
+    return write_page(folder / "page.html", entries, sections=sections or {}, **options).read_text()
 
 
-def test_the_best_of_a_column_is_marked_and_retention_is_a_share_of_the_teacher():
-    table = report.headline(ENTRIES, "teacher")
-    assert list(table.headings) == ["STS, average of 7", "transfer", "parameters", "weights (MB)", "sentences/s"]
-    cells = {name: [(cell.text, cell.is_best, cell.retention) for cell in row] for name, row in table.rows}
-    assert cells["teacher"] == [
-        ("80.00", True, ""), ("50.00", False, ""), ("9,000,000", False, ""), ("36.0", False, ""), ("100", False, "")
-    ]  # fmt: skip
-    assert cells["small"][:2] == [("70.00", False, "87.5%"), ("60.00", False, "120.0%")]
-    assert [cell[1] for cell in cells[NAMES[2]]] == [False, True, True, True, True]
-
-
-def test_equal_scores_are_both_best_and_one_model_is_not_marked():
-    twins = [
-        dataclasses.replace(ENTRIES[0], name=name, scores={"average": 0.8 + 1e-6 * len(name)}) for name in ("a", "bb")
+def test_the_table_has_main_scores_then_costs_then_all_others():
+    text = as_text(score_table([*ENTRIES[:1], entry("runs/a-long-name/of-a-student", 0.7), *ENTRIES[2:]]))
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    assert lines[2:] and lines[-5:] == [
+        ["STS,", "average", "of", "7", "80.00", "70.00", "75.00"],
+        ["parameters", "22,713,216", "22,713,216", "–"],
+        ["weights", "(MB)", "90.9", "90.9", "–"],
+        ["sts12", "70.00", "70.00", "–"],
+        ["geometry/anisotropy", "12.3", "12.3", "–"],
     ]
-    assert [row[0].is_best for _, row in report.headline(twins, "").rows] == [True, True]
-    assert not any(cell.is_best for _, row in report.headline(twins[:1], "").rows for cell in row)
+    assert max(map(len, text.splitlines())) <= 80
 
 
-def test_a_model_without_a_score_has_a_dash_and_is_never_best():
-    table = report.headline([*ENTRIES[:2], Entry(name="failed", scores={})], "teacher")
-    assert [(cell.text, cell.value) for cell in dict(table.rows)["failed"]] == [("–", None)] * 5
-
-
-def test_without_the_average_of_sts_single_sets_are_shown():
-    table = report.headline([Entry(name="a", scores={"sts-b": 0.5, "sts12": 0.25, "sts12/MSRpar": 0.1})], "")
-    assert list(table.headings) == ["sts12", "sts-b"]
-    assert report.headline([Entry(name="a", scores={})], "").rows == [("a", [])]
+def test_names_are_shown_as_they_are():
+    name = "m[b]x[/bold]:smile:"
+    stage = StageRow(number=1, form="", student=name, metric=name, before=None, after=None, no_gain="", sts=None)
+    for table in (score_table([Entry(name="a", scores={name: 0.5})]), stage_table([stage])):
+        assert name in as_text(table)
 
 
 @pytest.mark.parametrize(
-    ("scores", "headings"),
+    ("scores", "labels"),
     [
+        ({"sts-b": 0.5, "sts12": 0.25, "sts12/MSRpar": 0.1}, ["sts12", "sts-b"]),
         ({"bitext/average recall@1": 0.5, "tatoeba.en-de/en-de recall@1": 0.5}, ["translations, recall@1"]),
         ({"tatoeba.en-de/en-de recall@1": 0.5}, ["tatoeba.en-de/en-de recall@1"]),
         ({"entity/de recall@1": 0.5, "entity/de recall@5": 0.6}, ["entity/de recall@1"]),
         ({"documents/a ndcg@10": 0.5, "documents/a map": 0.4}, ["documents/a ndcg@10"]),
         ({"documents/average ndcg@10": 0.5, "documents/a ndcg@10": 0.5}, ["documents, nDCG@10"]),
-        ({"nearest/cosine@1": 0.5, "asymmetric nearest/overlap@10": 0.6}, ["overlap@10 with the index model"]),
         ({"transfer/mr": 0.5, "geometry/anisotropy": 0.5}, ["transfer/mr"]),
         ({"agreement/spearman": 0.5, "sts-b-dev": 0.5, "pairs": 0.5}, ["graded pairs", "STS-B dev", "agreement with the teacher"]),
     ],
 )  # fmt: skip
-def test_every_group_has_columns(scores, headings):
-    assert list(report.headline([Entry(name="a", scores=scores)], "").headings) == headings
+def test_every_evaluation_has_main_scores(scores, labels):
+    main, _, others = score_rows([Entry(name="a", scores=scores)])
+    assert [row.label for row in main] == labels and len(main) + len(others) == len(scores)
 
 
-def test_only_what_was_measured_is_drawn_and_the_page_says_what_is_lacking():
-    bare = [Entry(name="a", scores={"average": 0.5}, costs=Costs(parameters=100))]
-    assert list(drawn(bare)) == ["size"]
-    page = report.html_page(report.Report(title="t", entries=bare))
-    assert "Not measured: gold scores" in page and "--tasks=geometry" in page and "score and size;" not in page
+def test_a_page_has_everything_in_one_file_whatever_users_write(tmp_path):
+    page = written(tmp_path, warning=HOSTILE, sections={HOSTILE: {HOSTILE: HOSTILE}, "empty": {}})
+    assert "<script" not in page and "<img src=x" not in page and "default-src 'none'" in page
+    addresses = re.findall('(?:src|href)="(.*?)"', page)
+    assert len(addresses) == 4 and all(address.startswith("data:image/svg+xml;base64,") for address in addresses)
+    for address in addresses:
+        ElementTree.fromstring(base64.b64decode(address.partition(",")[2]))
+    assert page.count("<summary>") == 2 and ">empty<" not in page
 
 
-def test_pairs_of_a_later_model_alone_are_not_said_to_be_lacking():
-    """As where the teacher's scores come from its student's run."""
-    entries = [Entry(name="teacher", scores={}), ENTRIES[1]]
-    assert "Not measured: gold scores" not in report.html_page(report.Report(title="t", entries=entries))
+def test_shares_are_of_the_teacher_and_neither_its_own_nor_a_papers(tmp_path):
+    assert re.findall("<small>(.*?)</small>", written(tmp_path)) == ["", "87.5%", ""]
+    assert "<small>" not in written(tmp_path, teacher="")
 
 
-def test_the_histogram_counts_every_pair_of_every_model():
-    for trace in drawn()["similarities"].data:
-        assert len(trace["x"]) == BINS and sum(trace["y"]) == PAIRS
-
-
-def test_each_set_of_documents_has_a_bar_of_each_model_that_it_was_measured_for():
-    known = {"documents/one ndcg@10": 0.25, "reranked documents/one ndcg@10": 0.5, "documents/one map": 0.1}
-    found = drawn([Entry(name="a", scores=known), Entry(name="b", scores={"average": 0.5})])["documents"].data
-    assert [(bars["name"], bars["x"], bars["y"]) for bars in found] == [("a", ["one", "reranked one"], [25.0, 50.0])]
-
-
-def test_the_teacher_is_grey_and_the_others_differ():
-    colors = {trace["name"]: trace["marker"]["color"] for trace in drawn()["size"].data}
-    assert len(set(colors.values())) == 3 and colors["teacher"] == "#4a4a4a"
-
-
-def test_names_are_the_shortest_ends_that_differ():
-    specs = ["package:gt/model", "runs/a/export", "runs/b/export", "tiny", "runs/a/export+runs/b/export"]
-    assert list(report.short_names(specs).values()) == ["gt/model", "a/export", "b/export", "tiny", "a/export+b/export"]
-    assert list(report.short_names(["x/a", "y/a", "a"]).values()) == ["x/a", "y/a", "a"]
-    assert list(report.short_names(["runs/a/", "x/c/export/", "b", "b/"]).values()) == ["a", "c/export", "b", "b/"]
-
-
-def test_without_a_teacher_no_model_is_called_one():
-    page = report.html_page(report.Report(title="t", entries=[Entry(name="", scores={"average": 0.5})]))
-    assert "<small>teacher</small>" not in page
-
-
-def test_forms_for_other_runtimes_have_a_table_where_there_are_any():
-    rows = [{"form": "onnx/model.onnx", "batch 32": "210"}, {"form": HOSTILE, "batch 32": "190"}]
-    page = report.html_page(dataclasses.replace(REPORT, forms=rows)).replace(report.javascript(), "")
-    table = page[page.index('<table id="forms">') :]
-    assert "<td>onnx/model.onnx</td><td>210</td>" in table and "<script>document.title" not in table
-    assert "Forms for other runtimes" not in report.html_page(REPORT)
-
-
-def test_whatever_a_user_wrote_is_text_and_the_page_asks_nothing_of_the_network():
-    page = report.html_page(REPORT)
-    own = page.replace(report.javascript(), "")
-    assert "<script>document.title" not in own and "<img" not in own
-    assert not re.search(r"""(src|href)\s*=\s*["']?\s*(https?:)?//""", own) and "default-src 'none'" in own
+def test_only_what_was_measured_is_drawn():
+    assert [image.title for image in images(ENTRIES, teacher="teacher", curves=CURVES)] == [
+        "Learning curves",
+        "Scores",
+        "Gold score and similarity: teacher",
+        f"Gold score and similarity: {HOSTILE}",
+    ]
+    assert not images([Entry(name="a", scores={"geometry/anisotropy": 2.0})])
 
 
 def test_a_page_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="could not be written"):
-        report.write_page(REPORT, tmp_path / "file" / "index.html")
+        written(tmp_path / "file")
 
 
-@pytest.fixture(scope="module")
-def chromium():
-    """A headless browser that keeps everything that its console says."""
-    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not program or not driver:
-        pytest.fail("Chromium is not there; launch/test.sh installs it, or: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = webdriver.Chrome(options=options, service=Service(driver))
-    yield browser
-    browser.quit()
+def test_names_are_the_shortest_ends_that_differ():
+    specs = ["package:gt/model", "runs/a/export", "runs/b/export", "tiny", "runs/a/export+runs/b/export"]
+    assert list(short_names(specs).values()) == ["gt/model", "a/export", "b/export", "tiny", "a/export+b/export"]
+    assert list(short_names(["x/a", "y/a", "a"]).values()) == ["x/a", "y/a", "a"]
+    assert list(short_names(["runs/a/", "x/c/export/", "b", "b/"]).values()) == ["a", "c/export", "b", "b/"]
 
 
-def opened(browser, page, width):
-    """The page at this width, when all of it is drawn."""
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width == PHONE}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    browser.get(page.as_uri())
-    WebDriverWait(browser, 60).until(lambda b: b.execute_script("return document.body.dataset.drawn"))
-    return browser
+def test_numbers_with_units_have_decimals_by_their_size():
+    numbers = [plain_number(value) for value in (-1.23456, 29.8389, 140.4, 22565376)]
+    assert numbers == ["-1.2346", "29.8", "140", "22,565,376"]
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory):
-    return report.write_page(REPORT, tmp_path_factory.mktemp("report") / "index.html")
+@pytest.mark.parametrize("content", ["", '{"step": 1}', '{"step": 0, "loss": 1.0, "pairs/spearman": 0.5}'])
+def test_the_plot_of_a_training_is_a_picture_also_without_curves(tmp_path, content):
+    (tmp_path / "m.jsonl").write_text(content)
+    image = imread(training_plot(tmp_path / "m.jsonl", tmp_path / "out" / "training.png", title="$\\x$ 中文"))
+    assert image.shape[0] > 600 and image.shape[1] > 900 and image.std() > 0.01
 
 
-@pytest.mark.parametrize("width", [1200, PHONE])
-def test_the_browser_draws_every_point_and_says_nothing(chromium, page, width):
-    browser = opened(chromium, page, width)
-    assert browser.get_log("browser") == []
-    assert browser.execute_script("return performance.getEntriesByType('resource').map((e) => e.name)") == []
-    assert browser.title == HOSTILE
-    plots = drawn()
-    assert len(plots) == 3 + 1 + 2 + 2 + 1
-    assert browser.execute_script("return document.body.dataset.drawn") == str(len(plots))
-    for name, figure in plots.items():
-        shapes = browser.execute_script(
-            """const traces = [...document.getElementById(arguments[0]).querySelectorAll(".scatterlayer .trace")];
-            return traces.map((trace) => [trace.querySelectorAll(".points path").length,
-              ...[...trace.querySelectorAll("path.js-line")].map((line) => line.getTotalLength())]);""",
-            name,
-        )
-        assert len(shapes) == len(figure.data), name
-        for (points, *lines), trace in zip(shapes, figure.data, strict=True):
-            assert points == (len(trace["x"]) if "markers" in trace["mode"] else 0), name
-            assert len(lines) == ("lines" in trace["mode"]) and all(length > 10 for length in lines), name
+def test_curves_are_the_loss_and_every_dev_score_with_each_step_once(tmp_path):
+    rows = [
+        {"step": 0, "qnli-dev/auc": 0.5, "sts-b-dev/spearman": 0.1, "retrieval-dev/ndcg@10": 0.2},
+        {"step": 2, "loss": 3.0, "sentences_per_s": 9.0},
+    ]
+    (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    scores = {"qnli-dev/auc": [(0, 0.5)], "sts-b-dev/spearman": [(0, 0.1)], "retrieval-dev/ndcg@10": [(0, 0.2)]}
+    assert read_curves(tmp_path / "m.jsonl") == Curves(loss=[(2, 3.0)], metrics=scores)
+    losses = [(2, 1.0), (4, float("nan")), (3, 2.0), (2, 5)]  # a resumed run writes a step again
+    assert _series([{"step": step, "loss": loss} for step, loss in losses], "loss") == [(2, 5), (3, 2.0)]
+    assert _smooth([1.0, 3.0, 5.0, 1.0], 2) == [1.0, 2.0, 4.0, 3.0]
 
 
-def test_the_histogram_in_the_browser_has_a_step_for_each_bin(chromium, page):
-    lines = opened(chromium, page, 1200).execute_script(
-        """return [...document.querySelectorAll("#similarities .scatterlayer path.js-line")].map((line) => line.getAttribute("d"))"""
-    )
-    steps = [len(re.findall("H", line)) for line in lines]
-    # From the middle of a bin to its edge and from there to the next middle: two pieces between neighbours.
-    assert steps == [2 * (BINS - 1)] * len(NAMES)
+def test_damaged_or_absent_metrics_are_an_error(tmp_path):
+    (tmp_path / "m.jsonl").write_text("{")
+    with pytest.raises(InputError, match="m.jsonl:1 is not valid JSON"):
+        read_curves(tmp_path / "m.jsonl")
+    with pytest.raises(InputError, match="no such file"):
+        read_curves(tmp_path / "absent.jsonl")
 
 
-@pytest.mark.parametrize("width", [1200, PHONE])
-def test_the_page_is_as_wide_as_the_screen(chromium, page, width):
-    browser = opened(chromium, page, width)
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-    right = "return Math.max(...[...document.querySelectorAll('figure, .answers, h1, h3, p, dl')].map((e) => e.getBoundingClientRect().right))"
-    assert browser.execute_script(right) <= width
+def outcome(before, after, *, best_step, averaged=(), last_step=0):
+    scores = {"scores": {"dev": after}, "before": {"dev": before}}
+    return SimpleNamespace(best_step=best_step, averaged=averaged, last_step=last_step, seconds=6.0, **scores)
 
 
-def test_a_long_sentence_is_one_line_until_it_is_clicked(chromium, page):
-    browser = opened(chromium, page, PHONE)
-    heights = "return [...document.querySelectorAll('details.line')].map((line) => line.clientHeight)"
-    folded = browser.execute_script(heights)
-    assert len(folded) == 2 + 4 * len(NAMES) and max(folded) < 30
-    browser.find_elements(By.CSS_SELECTOR, "details.line summary")[-1].click()
-    assert browser.execute_script(heights)[-1] > 10 * folded[-1]
+@pytest.mark.parametrize(
+    ("after", "options", "exports_last", "ending"),
+    [
+        (0.51, {"best_step": 4}, False, ""),
+        (0.4, {"best_step": 0}, False, "is 40.00 at its best after it; the export is the untrained student"),
+        (0.4, {"best_step": 4}, False, "at its best after it; the export is the best trained checkpoint"),
+        (0.4, {"best_step": 4}, True, "is 40.00 after it; the export is the last checkpoint"),
+        (0.4, {"best_step": 0, "averaged": [0, 4]}, False, "the export is the mean of the checkpoints of steps 0, 4"),
+    ],
+)
+def test_a_run_that_gained_nothing_says_so(after, options, exports_last, ending):
+    run = SimpleNamespace(dev=Dev(tasks={}, best="dev"), exports_last=exports_last)
+    line = _lost(run, outcome(0.5, after, **options))
+    assert line.endswith(ending) and line.startswith("NO GAIN: dev was 50.00 before" if ending else "")
+    assert bool(line) == bool(ending)
 
 
-def test_a_click_on_a_heading_sorts(chromium, page):
-    browser = opened(chromium, page, 1200)
-
-    def click(heading):
-        browser.find_elements(By.CSS_SELECTOR, "#headline thead button")[heading].click()
-        state = [th.get_attribute("aria-sort") for th in browser.find_elements(By.CSS_SELECTOR, "#headline thead th")]
-        assert sum(value is not None for value in state) == 1
-        rows = browser.find_elements(By.CSS_SELECTOR, "#headline tbody tr")
-        return state[heading], [row.find_element(By.TAG_NAME, "td").get_attribute("data-value") for row in rows]
-
-    teacher, small, own = NAMES
-    assert click(1) == ("descending", [teacher, small, own])
-    assert click(1) == ("ascending", [own, small, teacher])
-    assert click(2) == ("descending", [own, small, teacher])
-    assert click(0) == ("ascending", [own, small, teacher])
-    assert click(3) == ("descending", [teacher, small, own])
+def test_advice_after_no_gain_fits_the_length_of_the_training():
+    config = SimpleNamespace(optimizer=SimpleNamespace(learning_rate=0.01))
+    run = SimpleNamespace(dev=Dev(tasks={}, best="dev"), config=config, exports_last=False)
+    few, many = (_ending(run, outcome(0, 0, best_step=0, last_step=steps), "NO GAIN: dev") for steps in (6, 500))
+    assert "NO GAIN: dev; 6 steps are too few to tell: train for more (--config.run.steps)\n" in few
+    assert "NO GAIN: dev; try another optimizer.learning_rate than 0.01\n" in many
 
 
-def test_the_data_of_a_page_is_json_of_finite_numbers(page):
-    text = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page.read_text(), re.S)[1]
-    refuse = {"parse_constant": lambda name: pytest.fail(f"{name} in the data")}
-    assert [figure["id"] for figure in json.loads(text, **refuse)] == list(drawn())
+def test_stages_have_their_gain_and_the_papers_score_where_one_repeats_a_paper():
+    shown = dict(form="bi", student="s", metric="dev", before=0.5, sts=None)
+    rows = [
+        StageRow(number=1, after=0.512, no_gain="", **shown),
+        StageRow(number=2, after=0.5, no_gain="NO GAIN: dev was", **shown),
+    ]
+    text = as_text(stage_table(rows))
+    assert "+1.20" in text and text.count("NO GAIN") == 1 and "paper" not in text
+    text = as_text(stage_table([*rows, StageRow(number=3, after=None, no_gain="", paper=0.7832, **shown)]))
+    assert "paper's STS" in text and "78.32" in text

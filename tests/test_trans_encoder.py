@@ -55,7 +55,7 @@ def test_a_cycle_ends_with_the_best_encoder_of_each_form(folder, finished):
     assert "best cross-encoder: stage 1" in finished
     bi, cross = load_model(str(folder / "w" / "best-bi")), load_model(str(folder / "w" / "best-cross"))
     assert cross.definition.reads_pairs and not bi.definition.reads_pairs
-    assert (folder / "w" / "stages.png").stat().st_size > 10_000
+    assert all(name in finished for name in ("before", "after", "gain"))
     assert finished.count("labels: 300 pairs by") == 2
     results = [json.loads((folder / "w" / f"stage{n}" / "results.json").read_text()) for n in (1, 2)]
     assert all(r["best_metric"] == "agreement/spearman" for r in results)

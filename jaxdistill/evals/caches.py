@@ -47,11 +47,6 @@ def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapp
     return scores
 
 
-def is_cached(folder: Path, digests: Sequence[str]) -> bool:
-    """Whether `cached_scores` already has the result; all processes call this together."""
-    return processes.gathered(_read(_entry(folder, digests)) is not None)[0]
-
-
 def _entry(folder: Path, digests: Sequence[str]) -> Path:
     key = json.dumps([source_digest(*SCORING), *digests, versions()], sort_keys=True)
     return folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"

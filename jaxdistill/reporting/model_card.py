@@ -25,9 +25,10 @@ HUB_DATA = re.compile(r"(?:^|, )hf:(\w[\w.-]*(?:/[\w.-]+)?):")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Origin:
-    """The models that a student was made from."""
+class Facts:
+    """How a student was made, as `card.json` has it. The card omits empty texts and zeros."""
 
+    name: str
     teacher: str = ""
     student: str = ""
     """Origin of the student's weights, such as `layers 1,3,5 of all-MiniLM-L6-v2`."""
@@ -37,12 +38,6 @@ class Origin:
     """The licence that the cards of all these models state; empty if they differ or one states none."""
     languages: str = ""
     """Languages common to the cards of these models, such as `en, de`."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Training:
-    """What a student was trained on, and how."""
-
     objective: str = ""
     """The objective with its options, in one line."""
     data: str = ""
@@ -53,13 +48,8 @@ class Training:
     seed: int = 0
     command: str = ""
     """The command that repeats the training."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Checkpoint:
-    """The checkpoint that a student is, or the mean of several, and its scores."""
-
     steps: int = 0
+    """Step of the checkpoint that the student is, or the last step of several."""
     chosen_by: str = ""
     """The dev score that chose this step's checkpoint."""
     averaged: str = ""
@@ -67,42 +57,15 @@ class Checkpoint:
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Maps names of scores to values in [-1, 1], such as `{"sts-b-dev/spearman": 0.84}`."""
     teacher_scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Prompts:
-    """The prompts that student and teacher read."""
-
     prompt: str = ""
     """Prompt of every sentence without a role, in training and evaluation."""
     roles: str = ""
     """Which sentences are queries and which are documents; see `data.roles`."""
     role_prompts: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     """For each role of the text, maps `student` and `teacher` to their prompts."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Index:
-    """How an index may store a student's vectors."""
-
     dims: str = ""
     """Nested widths that were trained, such as `64, 128`."""
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Facts:
-    """How a student was made. The card omits empty texts and zeros."""
-
-    name: str
-    origin: Origin = Origin()
-    training: Training = Training()
-    checkpoint: Checkpoint = Checkpoint()
-    prompts: Prompts = Prompts()
-    index: Index = Index()
-
-
-SECTIONS = {"origin": Origin, "training": Training, "checkpoint": Checkpoint, "prompts": Prompts, "index": Index}
-"""Fields of `Facts` whose own fields `card.json` has side by side."""
 
 PATH_OPTIONS = (
     "data.text", "data.exclude", "data.cache_folder", "teacher.model", "student.model", "evals.pairs", "evals.retrieval",
@@ -132,10 +95,7 @@ def public_argument(argument: str) -> str:
 
 def write_facts(folder: str | Path, facts: Facts) -> None:
     """Writes `card.json` into a workdir or an export, atomically."""
-    values = {"name": facts.name}
-    for section in SECTIONS:
-        values |= dataclasses.asdict(getattr(facts, section))
-    write_atomic(Path(folder) / FACTS_FILE, json.dumps(values, indent=2) + "\n")
+    write_atomic(Path(folder) / FACTS_FILE, json.dumps(dataclasses.asdict(facts), indent=2) + "\n")
 
 
 def read_facts(folder: str | Path) -> Facts | None:
@@ -144,14 +104,7 @@ def read_facts(folder: str | Path) -> Facts | None:
     if not path.is_file():
         return None
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        sections = {
-            section: kind(
-                **{field.name: values.pop(field.name) for field in dataclasses.fields(kind) if field.name in values}
-            )
-            for section, kind in SECTIONS.items()
-        }
-        return Facts(**values, **sections)
+        return Facts(**json.loads(path.read_text(encoding="utf-8")))
     except (json.JSONDecodeError, UnicodeDecodeError, TypeError) as error:
         raise InputError(
             f"{path} is not readable as the facts of a run ({error}); remove it to export without them."
@@ -171,18 +124,20 @@ def model_card(
       spec: name of the model in the code examples.
       forms: measurements of forms for other runtimes: rows that map columns to cells.
     """
-    definition = model.definition
-    is_standard = definition.pooling.in_sentence_transformers
+    definition, pooling = model.definition, str(model.definition.pooling)
+    is_standard, is_static = definition.pooling.in_sentence_transformers, definition.architecture.is_static
+    has_head = bool(definition.dense) or definition.reads_pairs
     return filled(
         "model_card.md",
         facts=facts,
         spec=spec,
         parameters=model.parameter_count,
         width=definition.embedding_width,
-        max_length=0 if definition.architecture.is_static else model.max_length,
-        pooling=str(definition.pooling),
-        digest=model.digest(),
+        max_length=0 if is_static else model.max_length,
+        pooling=pooling,
         in_sentence_transformers=is_standard,
+        pooled_by_hand=pooling in ("mean", "cls") and not (has_head or is_static),
+        normalize=definition.normalize,
         reads_pairs=definition.reads_pairs,
         prompts=model.role_prompts,
         pad_id=definition.architecture.pad_id,
@@ -195,19 +150,19 @@ def model_card(
 
 
 def averaged_steps(steps: Sequence[int]) -> str:
-    """`Checkpoint.averaged` of a student of the checkpoints of these steps."""
+    """`Facts.averaged` of a student of the checkpoints of these steps."""
     return ", ".join(map(str, steps)) if len(steps) > 1 else ""
 
 
-def origin_of(*models: SentenceModel) -> Origin:
-    """The origin of what is made from these models, as their cards state it."""
+def origin_of(*models: SentenceModel) -> dict[str, str]:
+    """The base models, licence and languages of what is made from these models, as their cards state them."""
     cards = [model.provenance.card for model in models]
     licences, stated = {card.licence for card in cards}, [card.languages for card in cards if card.languages]
-    return Origin(
-        base_models=", ".join(dict.fromkeys(name for card in cards for name in card.base_models)),
-        licence=licences.pop() if len(licences) == 1 else "",
-        languages=", ".join(one for one in stated[0] if all(one in each for each in stated)) if stated else "",
-    )
+    return {
+        "base_models": ", ".join(dict.fromkeys(name for card in cards for name in card.base_models)),
+        "licence": licences.pop() if len(licences) == 1 else "",
+        "languages": ", ".join(one for one in stated[0] if all(one in each for each in stated)) if stated else "",
+    }
 
 
 def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -> str:
@@ -215,15 +170,15 @@ def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -
     library = ["sentence-transformers"] if in_sentence_transformers else []
     kinds = ["cross-encoder", "text-ranking"] if reads_pairs else ["sentence-similarity", "feature-extraction"]
     # An export that states no origin has its public name here, which looks like a hub's.
-    base = [name for name in facts.origin.base_models.split(", ") if is_hub_name(name) and not name.endswith("/export")]
+    base = [name for name in facts.base_models.split(", ") if is_hub_name(name) and not name.endswith("/export")]
     metadata = {
-        "language": facts.origin.languages.split(", ") if facts.origin.languages else [],
-        "license": facts.origin.licence,
+        "language": facts.languages.split(", ") if facts.languages else [],
+        "license": facts.licence,
         "library_name": "".join(library),
         "pipeline_tag": "text-ranking" if reads_pairs else "sentence-similarity",
         "base_model": base,
         "base_model_relation": "finetune" if base else "",  # otherwise hubs take several base models for a merge
-        "datasets": [*dict.fromkeys(HUB_DATA.findall(facts.training.data))],
+        "datasets": [*dict.fromkeys(HUB_DATA.findall(facts.data))],
         "tags": [*library, *kinds, "distillation", "jaxdistill"],
     }
     return yaml.safe_dump(

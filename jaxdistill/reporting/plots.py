@@ -1,11 +1,14 @@
-"""Plots loss and dev scores of a training against step, as one PNG made from `metrics.jsonl`.
+"""Draws the plot of a training and the figures of reports, with matplotlib.
 
-Every line of that file is a JSON object with `step` and named numbers: `loss` at log steps, dev scores such as
+`metrics.jsonl` has a JSON object in each line, with `step` and named numbers: `loss` at log steps, dev scores such as
 `agreement/spearman`, `pairs/auc` or `retrieval-dev/ndcg@10` at evaluation steps.
 """
 
+import base64
+import io
 import itertools
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +16,10 @@ from typing import Any
 
 from jaxdistill.core import InputError
 from jaxdistill.files.reading import parsed_json
-from jaxdistill.reporting.tables import StageRow
+from jaxdistill.reporting.tables import Entry, score_rows
 
 LOSS_COLOR, METRIC_COLORS = "#3b6ea5", ("#c2573a", "#4f8a4c", "#7b5aa6", "#8a6d3b")
+COLORS, TEACHER_COLOR = (*METRIC_COLORS, LOSS_COLOR, "#3f9aa0", "#b5507f", "#b8862d"), "#4a4a4a"
 DEV_SCORES = ("/spearman", "/auc", "/ndcg@10", "/recall@1", "/recall@10")
 """Suffixes of the names of dev scores."""
 
@@ -29,10 +33,26 @@ class Curves:
     """Maps dev scores (a Spearman correlation, an AUC, an nDCG or a recall) to their values."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """A figure of a report."""
+
+    title: str
+    note: str
+    """How to read it."""
+    address: str
+    """The figure itself, as a `data:` address of an SVG."""
+
+
 def read_curves(metrics_jsonl_path: str | Path) -> Curves:
     """The curves of a run; raises `InputError` if the file does not exist or a line is not JSON."""
-    rows = _rows(Path(metrics_jsonl_path))
-    return Curves(loss=_series(rows, "loss"), metrics={name: _series(rows, name) for name in _dev_metrics(rows)})
+    path = Path(metrics_jsonl_path)
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; a run writes metrics.jsonl into its workdir.")
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    rows = [parsed_json(text, f"{path}:{line}") for line, text in enumerate(lines, start=1)]
+    series = {name: _series(rows, name) for row in rows for name in row if name.endswith(DEV_SCORES)}
+    return Curves(loss=_series(rows, "loss"), metrics={name: points for name, points in series.items() if points})
 
 
 def training_plot(metrics_jsonl_path: str | Path, out_png: str | Path, *, title: str = "Training") -> Path:
@@ -41,52 +61,75 @@ def training_plot(metrics_jsonl_path: str | Path, out_png: str | Path, *, title:
     Raises:
       InputError: the file does not exist, or a line is not JSON.
     """
-    curves = read_curves(metrics_jsonl_path)
-    figure, (top, bottom) = canvas(height=6.4, panels=2)
-    figure.suptitle(title, fontweight="bold", fontsize=11, wrap=True)
-    _draw_loss(top, curves.loss)
-    _draw_metrics(bottom, curves.metrics)
-    bottom.set_xlabel("step (updates of the student)")
+    figure = _learning_curves(read_curves(metrics_jsonl_path), width=8.0)
+    figure.suptitle(_plain(title), fontweight="bold", fontsize=11, wrap=True)
     Path(out_png).parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out_png, dpi=130)
+    _save(figure, out_png, dpi=130)
     return Path(out_png)
 
 
-def stage_plot(rows: Sequence[StageRow], out_png: str | Path) -> Path:
-    """Draws the dev scores before and after each stage, one line per form of encoder; returns the path of the PNG."""
-    figure, (panel,) = canvas(height=4.2)
-    for color, form in zip(METRIC_COLORS, dict.fromkeys(row.form for row in rows), strict=False):
-        known = [row for row in rows if row.form == form]
-        after = [(row.number, 100 * row.dev.after) for row in known if row.dev.after is not None]
-        name = f"{form}-encoder" if form else "student"
-        numbers, scores = zip(*after, strict=True) if after else ((), ())
-        panel.plot(numbers, scores, color=color, marker="o", label=f"{name}, exported")
-        compared = [row for row in known if row.dev.after is not None and form != "cross"]
-        before = [(row.number, 100 * row.dev.before) for row in compared if row.dev.before is not None]
-        if before:
-            panel.plot(
-                *zip(*before, strict=True), color=color, marker="o", alpha=0.35, linewidth=1.0, label=f"{name}, before"
-            )
-    panel.set_xticks([row.number for row in rows])
-    panel.set_xlabel("stage")
-    panel.set_ylabel("dev score × 100")
-    panel.set_title("Stages", loc="left", fontsize=11)
-    panel.legend(frameon=False)
-    figure.savefig(out_png, dpi=130)
-    return Path(out_png)
+def images(entries: Sequence[Entry], *, teacher: str = "", curves: Curves | None = None) -> list[Image]:
+    """The figures of a report that have data.
+
+    Args:
+      teacher: name of the entry to draw in grey.
+      curves: of the training that the report is about.
+    """
+    others = [entry.name for entry in entries if entry.name != teacher]
+    colors = dict(zip(others, itertools.cycle(COLORS), strict=False)) | {teacher: TEACHER_COLOR}
+    found = []
+    if curves:
+        note = "The star is the best dev score. Losses of different objectives are not comparable."
+        found.append(_image("Learning curves", note, _learning_curves(curves, width=5.5)))
+    if figure := _main_scores(entries, colors):
+        found.append(_image("Scores", "A dot for each model, a cross for each row of a paper.", figure))
+    scored = [(entry.name, entry.scored_pairs) for entry in entries if entry.scored_pairs]
+    every = [similarity for _, pairs in scored for similarity in pairs.similarities]
+    for name, pairs in scored:
+        figure, (panel,) = canvas(height=3.4, width=4.6)
+        # As pixels: a set may have thousands of pairs.
+        panel.scatter(pairs.gold, pairs.similarities, s=7, alpha=0.4, linewidths=0, color=colors[name], rasterized=True)
+        panel.set(xlabel="gold score", ylabel="cosine similarity", ylim=(min(every) - 0.05, max(every) + 0.05))
+        note = f"{len(pairs.gold):,} pairs of {pairs.name}. A good model's points rise from left to right in a narrow band."
+        found.append(_image(f"Gold score and similarity: {name}", note, figure))
+    return found
 
 
-def canvas(*, height: float, panels: int = 1) -> tuple[Any, Sequence[Any]]:
-    """A figure 8 inches wide, with its panels one below the other on a shared x axis."""
+def canvas(*, height: float, panels: int = 1, width: float = 8.0) -> tuple[Any, Sequence[Any]]:
+    """A figure with its panels one below the other on a shared x axis; sizes in inches."""
     # Imported here: matplotlib is slow to import. A Figure without pyplot needs no display and leaves no global state.
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8.0, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
     axes = list(figure.subplots(panels, sharex=True, squeeze=False)[:, 0])
     for panel in axes:
         panel.grid(alpha=0.25)
         panel.spines[["top", "right"]].set_visible(False)
     return figure, axes
+
+
+def _image(title: str, note: str, figure: Any) -> Image:
+    svg = io.BytesIO()
+    _save(figure, svg, format="svg", dpi=150, metadata={"Date": None})
+    encoded = base64.b64encode(svg.getvalue()).decode("ascii")
+    return Image(title=title, note=note, address=f"data:image/svg+xml;base64,{encoded}")
+
+
+def _save(figure: Any, target: str | Path | io.BytesIO, **options: Any) -> None:
+    from matplotlib import rc_context
+
+    # Text stays text, for which a browser finds the glyphs that matplotlib's font lacks.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "jaxdistill"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        figure.savefig(target, **options)
+
+
+def _learning_curves(curves: Curves, *, width: float) -> Any:
+    figure, (top, bottom) = canvas(height=6.4, panels=2, width=width)
+    _draw_loss(top, curves.loss)
+    _draw_metrics(bottom, curves.metrics)
+    bottom.set_xlabel("step (updates of the student)")
+    return figure
 
 
 def _draw_loss(panel, loss) -> None:
@@ -111,11 +154,33 @@ def _draw_metrics(panel, metrics) -> None:
     for color, (name, series) in zip(itertools.cycle(METRIC_COLORS), metrics.items(), strict=False):
         steps, scores = zip(*((step, 100 * value) for step, value in series), strict=True)
         best = max(range(len(scores)), key=scores.__getitem__)
-        label = f"{name}, best {scores[best]:.2f} at step {steps[best]:,}"
+        label = f"{_plain(name)}, best {scores[best]:.2f} at step {steps[best]:,}"
         panel.plot(steps, scores, color=color, marker="o", markersize=4, label=label)
         panel.plot(steps[best], scores[best], color=color, marker="*", markersize=14)
     if metrics:
         panel.legend(frameon=False, loc="lower right")
+
+
+def _main_scores(entries: Sequence[Entry], colors: Mapping[str, str]) -> Any:
+    """A row of dots for each main score × 100; None without any."""
+    rows = [row for row in score_rows(entries)[0] if not row.is_plain]
+    if not rows:
+        return None
+    figure, (panel,) = canvas(height=1.2 + 0.25 * (len(rows) + len(entries)), width=5.5)
+    for column, entry in enumerate(entries):
+        values = [row.values[column] for row in rows]
+        dots = [(100 * value, index) for index, value in enumerate(values) if value is not None]
+        x, y = zip(*dots, strict=True) if dots else ((), ())
+        panel.plot(x, y, "x" if entry.is_cited else "o", color=colors[entry.name], label=_plain(entry.name))
+    panel.set_yticks(range(len(rows)), [_plain(row.label) for row in rows])
+    panel.set(xlabel="score × 100", ylim=(len(rows) - 0.5, -0.5))
+    figure.legend(frameon=False, loc="outside upper left")
+    return figure
+
+
+def _plain(text: str) -> str:
+    """The text without mathematics, which matplotlib finds between dollars."""
+    return text.replace("$", r"\$")
 
 
 def _smooth(values: Sequence[float], window: int) -> list[float]:
@@ -124,22 +189,10 @@ def _smooth(values: Sequence[float], window: int) -> list[float]:
     return [sum(part) / len(part) for part in windows]
 
 
-def _rows(path: Path) -> list[dict]:
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; a run writes metrics.jsonl into its workdir.")
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    return [parsed_json(text, f"{path}:{line}") for line, text in enumerate(lines, start=1)]
-
-
 def _series(rows: Sequence[dict], name: str) -> list[tuple[int, float]]:
     """(step, value) pairs in order of step; if a resumed run wrote a step again, the last value counts."""
     values = {row["step"]: row[name] for row in rows if "step" in row and _is_number(row.get(name))}
     return sorted(values.items())
-
-
-def _dev_metrics(rows: Sequence[dict]) -> list[str]:
-    names = dict.fromkeys(name for row in rows for name in row if name.endswith(DEV_SCORES))
-    return [name for name in names if _series(rows, name)]
 
 
 def _is_number(value: object) -> bool:

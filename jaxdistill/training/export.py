@@ -83,18 +83,14 @@ def export(
             pooling,
         )
     facts = facts or dataclasses.replace(_facts_of(model) or Facts(name=""), name=folder.name)
-    if not facts.origin.base_models:
-        stated = origin_of(model)
-        origin = dataclasses.replace(
-            facts.origin, base_models=stated.base_models, licence=stated.licence, languages=stated.languages
-        )
-        facts = dataclasses.replace(facts, origin=origin)
+    if not facts.base_models:
+        facts = dataclasses.replace(facts, **origin_of(model))
     with _put_in_place(folder, model.digest()) as (new, mark):
         card = partial(model_card, model, facts, spec=_spec(folder))
         save(model, new, card=card())
         write_facts(new, facts)
-        if facts.index.dims:
-            _name_widths(new / "config.json", facts.index.dims, model.definition.embedding_width)
+        if facts.dims:
+            _name_widths(new / "config.json", facts.dims, model.definition.embedding_width)
         reloaded = load_model(str(new))
         _refuse_difference(largest_difference(model, reloaded, CHECK_SENTENCES), folder)
         # A table is written with its head folded in, and without the row that it does not read.

@@ -18,8 +18,7 @@ from jaxdistill.evals import sts
 from jaxdistill.files import folder_digest, is_remote, write_atomic
 from jaxdistill.files.folders import MARK, refuse_foreign, replacing
 from jaxdistill.paths import data_folder
-from jaxdistill.reporting.plots import stage_plot
-from jaxdistill.reporting.tables import Gain, StageRow, as_text, stage_table
+from jaxdistill.reporting.tables import StageRow, as_text, stage_table
 from jaxdistill.training.hooks.metrics import Callback
 from jaxdistill.training.job import run_training
 from jaxdistill.training.said import say
@@ -143,7 +142,7 @@ def note_students(folder: pathlib.Path, students: Mapping[str, str], *, write: b
 
 
 def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
-    """Writes a table and a plot of all stages, and copies the best encoder of each form and language model."""
+    """Prints a table of all stages, and copies the best encoder of each form and language model."""
     rows = []
     for number, stage in enumerate(stages, start=1):
         results = json.loads((stage_folder(workdir, number) / RESULTS).read_text(encoding="utf-8"))
@@ -153,25 +152,22 @@ def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
                 number=number,
                 form=stage.objective.get("form", ""),
                 student=stage.student.model,
-                dev=Gain(
-                    metric=metric,
-                    before=scores["student before"].get(metric),
-                    after=scores["student after"].get(metric),
-                    warning=results.get("no_gain", ""),
-                ),
+                metric=metric,
+                before=scores["student before"].get(metric),
+                after=scores["student after"].get(metric),
+                no_gain=results.get("no_gain", ""),
                 sts=scores["student after"].get("average"),
                 paper=((results.get("paper") or {}).get("row") or {}).get("scores", {}).get("average"),
             )
         )
     say(as_text(stage_table(rows)))
     for row in rows:
-        if row.dev.warning:
-            say(f"stage {row.number}: {row.dev.warning}")
-    say(f"plot: {stage_plot(rows, workdir / 'stages.png')}")
+        if row.no_gain:
+            say(f"stage {row.number}: {row.no_gain}")
     for name, numbers in rivals(stages).items():
-        best = max((row for row in rows if row.number in numbers), key=lambda row: row.dev.after)
+        best = max((row for row in rows if row.number in numbers), key=lambda row: row.after)
         folder = copied(stage_folder(workdir, best.number) / EXPORT, workdir / f"best-{name}")
-        say(f"best {best.form}-encoder: stage {best.number}, {100 * best.dev.after:.2f} {best.dev.metric}: {folder}")
+        say(f"best {best.form}-encoder: stage {best.number}, {100 * best.after:.2f} {best.metric}: {folder}")
 
 
 def rivals(stages: Sequence[Config]) -> dict[str, list[int]]:

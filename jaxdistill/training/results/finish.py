@@ -4,38 +4,26 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Mapping
-from typing import Any
 
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import flat
 from jaxdistill.data import sources
-from jaxdistill.evals import agreement, auc, documents, entity, pairs, sts
+from jaxdistill.evals import agreement, auc, documents, entity, pairs
 from jaxdistill.files import write_atomic
-from jaxdistill.files.folders import MARK
 from jaxdistill.paths import public_name, without_folders
-from jaxdistill.reporting.model_card import (
-    Checkpoint,
-    Facts,
-    Index,
-    Prompts,
-    Training,
-    averaged_steps,
-    origin_of,
-    public_command,
-    write_facts,
-)
+from jaxdistill.reporting.model_card import Facts, averaged_steps, origin_of, public_command, write_facts
 from jaxdistill.reporting.plots import training_plot
-from jaxdistill.reporting.tables import Costs, Measured, as_text, comparison_table, no_gain
+from jaxdistill.reporting.tables import Entry, as_text, hundredfold, score_table
 from jaxdistill.training.export import export, weights_bytes
-from jaxdistill.training.results import report as run_report
 from jaxdistill.training.results.final_scores import FinalScores
 from jaxdistill.training.results.outcome import Outcome
 from jaxdistill.training.results.paper import Repeated
+from jaxdistill.training.results.report import graded_pairs_of, write_report
 from jaxdistill.training.run import Run, teachers_by_name
 from jaxdistill.training.said import say
 from jaxdistill.training.setup.objective import objective_title
 from jaxdistill.versions import versions
-from jaxdistill.workdir.folder import EXPORT, METRICS, RESULTS, read_note, stage_export
+from jaxdistill.workdir.folder import EXPORT, METRICS, RESULTS, stage_export
 
 FEW_STEPS = 50
 """If a training of fewer steps gains nothing, it may just have been too short."""
@@ -54,36 +42,41 @@ def finish(
     dev = {"teacher": teacher_scores, "student before": outcome.before, "student after": outcome.scores}
     scores = {name: dev[name] | one.on_sts.get("scores", {}) for name, one in final.items()}
     facts = _facts(run, outcome, scores, command)
-    folder = _exported(run, outcome, facts)
-    title = _title(run, facts)
+    write_facts(run.workdir, facts)
+    say("writing the export; reloading and comparing it")
+    student = run.config.student.exported(outcome.student)
+    folder = export(student, run.workdir / EXPORT, facts=facts, to=run.config.run.export_to)
+    title = f"{objective_title(run.config)}: student {facts.student.removeprefix('package:')} ({facts.name})"
     plot = training_plot(run.workdir / METRICS, run.workdir / "training.png", title=title)
-    measured = {
-        name: _measured(run, model, scores[name], folder, rate=final[name].reading.rate)
-        for name, model in models.items()
-    }
+    costs = {name: _costs(run, model, folder, final[name].rate) for name, model in models.items()}
+    drawn = graded_pairs_of(final, seed=run.config.run.seed)
+    entries = [
+        Entry(name=name, scores=scores[name], costs=costs[name], scored_pairs=drawn.get(name)) for name in models
+    ]
+    if paper:
+        entries.append(Entry(name=paper.row.label, scores=paper.beside(facts.scores).scores, is_cited=True))
     lost = _lost(run, outcome)
-    say(_scored(measured, scores, paper, title))
+    say(title)
+    say(as_text(score_table(entries), width=200))
+    if paper:
+        say(paper.line(facts.scores))
     say(_ending(run, outcome, lost))
     say(f"export (reloaded and compared): {folder}")
     say(f"plot: {plot}")
-    page = run_report.write_report(
-        run,
-        title=title,
-        facts=facts,
-        warning=lost,
-        scores=scores,
-        measured=measured,
-        readings={name: one.reading for name, one in final.items()},
-        on_sts={name: pairs.ScoredPairs(**one.on_sts["scored_pairs"]) for name, one in final.items() if one.on_sts},
-        geometry={name: one.geometry for name, one in final.items()},
-        paper=paper,
-        forms=read_note(folder / MARK).get("forms", []),
-    )
+    page = write_report(run, entries, title=title, facts=facts, warning=lost, paper=paper)
     results = {
         "command": command,
-        **_results(run, outcome, lost),
+        "config": flat(run.config),
+        "max_length": run.text.store.max_length,
+        "seconds_in_this_process": outcome.seconds,
+        "seconds_of_activities": outcome.spent,
+        "best_metric": run.dev.best,
+        "best_step": outcome.best_step,
+        "averaged_steps": outcome.averaged,
+        "last_step": outcome.last_step,
+        "no_gain": lost,
         "scores": scores,
-        "measured": {name: value.as_plain() for name, value in measured.items()},
+        "measured": {name: _measured(run, scores[name]) | costs[name] for name in models},
         "paper": dataclasses.asdict(paper) if paper else None,
         "versions": versions(),
     }
@@ -109,13 +102,11 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
         for role in run.text.store.prompts
         if role
     }
-    inherited = origin_of(*made_from)
-    origin = dataclasses.replace(
-        inherited,
+    return Facts(
+        name=run.workdir.resolve().name,
         teacher=", ".join(map(public_name, teachers)),
         student=without_folders(run.models.student.source, origins),
-    )
-    training = Training(
+        **origin_of(*made_from),
         objective=f"{objective_title(run.config)} ({', '.join(f'{key} {value}' for key, value in objective.items())})",
         data=", ".join(map(public_name, sources.split_specs(run.config.data.text))),
         data_digest=run.text.store.content_digest,
@@ -123,73 +114,56 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
         batch_size=run.text.batches.batch_size,
         seed=run.config.run.seed,
         command=public_command(command),
-    )
-    checkpoint = Checkpoint(
         steps=max(outcome.averaged, default=outcome.best_step),
         chosen_by="" if outcome.averaged or run.exports_last else run.dev.best,
         averaged=averaged_steps(outcome.averaged),
         scores=scores["student after"],
         teacher_scores=scores.get("teacher", {}),
-    )
-    return Facts(
-        name=run.workdir.resolve().name,
-        origin=origin,
-        training=training,
-        checkpoint=checkpoint,
-        prompts=Prompts(
-            prompt=run.models.student.prompt,
-            roles=run.config.data.roles if role_prompts else "",
-            role_prompts=role_prompts,
-        ),
-        index=Index(dims=", ".join(map(str, run.config.student.dims))),
+        prompt=run.models.student.prompt,
+        roles=run.config.data.roles if role_prompts else "",
+        role_prompts=role_prompts,
+        dims=", ".join(map(str, run.config.student.dims)),
     )
 
 
-def _exported(run: Run, outcome: Outcome, facts: Facts) -> pathlib.Path:
-    """Exports the student; returns the folder."""
-    write_facts(run.workdir, facts)
-    say("writing the export; reloading and comparing it")
-    student = run.config.student.exported(outcome.student)
-    return export(student, run.workdir / EXPORT, facts=facts, to=run.config.run.export_to)
+def _costs(run: Run, model: SentenceModel, exported: pathlib.Path, rate: float) -> dict[str, float]:
+    is_teacher = model is run.models.teacher
+    size = 4 * model.parameter_count if is_teacher else weights_bytes(exported)
+    return {"parameters": model.parameter_count, "size_bytes": size, "sentences_per_s": rate}
 
 
-def _results(run: Run, outcome: Outcome, lost: str) -> dict[str, Any]:
-    """What `results.json` says of the training itself."""
+def _measured(run: Run, scores: Mapping[str, float]) -> dict[str, float | None]:
+    """The main scores under names that do not depend on the data; None: not measured."""
+    is_auc = run.dev.best in (pairs.AUC_METRIC, *auc.DEV_METRICS)
     return {
-        "config": flat(run.config),
-        "max_length": run.text.store.max_length,
-        "seconds_in_this_process": outcome.seconds,
-        "seconds_of_activities": outcome.spent,
-        "best_metric": run.dev.best,
-        "best_step": outcome.best_step,
-        "averaged_steps": outcome.averaged,
-        "last_step": outcome.last_step,
-        "no_gain": lost,
+        "agreement": scores.get(agreement.METRIC),
+        "teacher_recall_1": scores.get(agreement.RECALLS[1]),
+        "teacher_recall_10": scores.get(agreement.RECALLS[10]),
+        "pairs": scores.get(pairs.METRIC),
+        "auc": scores.get(run.dev.best) if is_auc else None,
+        "retrieval": scores.get(documents.METRICS[run.config.evals.retrieval_split or "dev"]),
+        "recall": scores.get(entity.METRIC),
+        "sts": scores.get("average"),
     }
 
 
-def _scored(
-    measured: Mapping[str, Measured], scores: Mapping[str, Mapping[str, float]], paper: Repeated | None, title: str
-) -> str:
-    """The final table, with each model's STS tests and the row of a paper that the run repeats."""
-    cited = {"paper": Measured(sts=paper.row.scores.get("average"))} if paper else {}
-    lines = [as_text(comparison_table({**measured, **cited}, title=title))]
-    for name, named in scores.items():
-        if "average" in named:
-            lines.append(f"{name}: " + ", ".join(f"{key} {100 * named[key]:.2f}" for key in (*sts.TESTS, "average")))
-    return "\n".join([*lines, *([paper.line(scores["student after"])] if paper else [])])
-
-
 def _lost(run: Run, outcome: Outcome) -> str:
-    if not run.dev.best:
+    """A warning if the export is no better than the untrained student; otherwise empty."""
+    metric = run.dev.best
+    if not metric or outcome.scores[metric] > outcome.before[metric]:
         return ""
-    return no_gain(
-        run.dev.best,
-        outcome.before[run.dev.best],
-        outcome.scores[run.dev.best],
-        step=outcome.best_step,
-        averaged=outcome.averaged,
-        last=run.exports_last,
+    before, after = hundredfold(outcome.before[metric]), hundredfold(outcome.scores[metric])
+    at_its_best, exported = (
+        "at its best ",
+        "the best trained checkpoint" if outcome.best_step else "the untrained student",
+    )
+    if run.exports_last:
+        at_its_best, exported = "", "the last checkpoint"
+    if outcome.averaged:
+        steps = ", ".join(map(str, outcome.averaged))
+        at_its_best, exported = "", f"the mean of the checkpoints of steps {steps}"
+    return (
+        f"NO GAIN: {metric} was {before} before training and is {after} {at_its_best}after it; the export is {exported}"
     )
 
 
@@ -206,30 +180,3 @@ def _ending(run: Run, outcome: Outcome, lost: str) -> str:
         lost += f"; {too_short if outcome.last_step < FEW_STEPS else other_rate}"
     minutes = f"trained for {outcome.seconds / 60:.1f} minutes in this process"
     return "\n".join(filter(None, [lost, f"{chosen}; {minutes}"]))
-
-
-def _measured(
-    run: Run, model: SentenceModel, scores: dict[str, float], exported: pathlib.Path, rate: float
-) -> Measured:
-    same_size = model is not run.models.teacher
-    return Measured(
-        agreement=scores.get(agreement.METRIC),
-        teacher_recall_1=scores.get(agreement.RECALLS[1]),
-        teacher_recall_10=scores.get(agreement.RECALLS[10]),
-        pairs=scores.get(pairs.METRIC),
-        retrieval=scores.get(documents.METRICS[run.config.evals.retrieval_split or "dev"]),
-        recall=scores.get(entity.METRIC),
-        auc=scores.get(run.dev.best) if run.dev.best in (pairs.AUC_METRIC, *auc.DEV_METRICS) else None,
-        sts=scores.get("average"),
-        costs=Costs(
-            parameters=model.parameter_count,
-            size_bytes=weights_bytes(exported) if same_size else 4 * model.parameter_count,
-            sentences_per_s=rate,
-        ),
-    )
-
-
-def _title(run: Run, facts: Facts) -> str:
-    """The title of the report: method, student, and the name of the user's folder."""
-    student = facts.origin.student.removeprefix("package:")
-    return f"{objective_title(run.config)}: student {student} ({facts.name})"

@@ -10,7 +10,6 @@ from jaxdistill.evals import sts
 from jaxdistill.options.config_file import read_config_file
 from jaxdistill.reporting import papers
 from jaxdistill.reporting.papers import Cited
-from jaxdistill.reporting.tables import hundredfold
 
 SHOWN = 6
 """Most differing options that a line names."""
@@ -26,24 +25,20 @@ class Repeated:
     changed: tuple[str, ...]
     """Options in which the run differs from that preset."""
 
-    @property
-    def differences(self) -> str:
-        """A line that says how the run differs."""
-        if not self.preset:
-            return "no preset repeats this row"
-        shown = ", ".join(self.changed[:SHOWN])
-        more = f" and {len(self.changed) - SHOWN} others" if len(self.changed) > SHOWN else ""
-        return f"this run has the options of configs/{self.preset}" + (f" except {shown}{more}" if shown else "")
-
     def beside(self, measured: Collection[str]) -> Cited:
         """The paper's row, reduced to scores that the run has measured; if it has measured none, to STS scores."""
         return self.row.only(measured if {*measured} & {*self.row.scores} else (*sts.TESTS, "average"))
 
     def line(self, measured: Collection[str]) -> str:
-        """The row's scores that the run has measured, their tables, and how the run differs."""
-        row = self.beside(measured)
-        values = ", ".join(f"{name} {hundredfold(value)}" for name, value in row.scores.items())
-        return f"{row.label}: {values or 'no score of this run'} ({row.tables}); {self.differences}"
+        """The tables that the row's measured scores come from, and how the run differs."""
+        differences = "no preset repeats this row"
+        if self.preset:
+            shown = ", ".join(self.changed[:SHOWN])
+            more = f" and {len(self.changed) - SHOWN} others" if len(self.changed) > SHOWN else ""
+            differences = f"this run has the options of configs/{self.preset}" + (
+                f" except {shown}{more}" if shown else ""
+            )
+        return f"{self.row.label} ({self.beside(measured).tables}); {differences}"
 
 
 def repeated(config: Config) -> Repeated | None:
