@@ -134,7 +134,7 @@ def own_scores(names, data, store, *, count, largest=np.inf):
     objective = SimpleNamespace(scored=("text",) * (count + 1), largest_label=largest)
     teacher = Columns(names=",".join(names))
     teacher.check()
-    making = Making(store, data, objective, (), (), np.float32, progress=False, computed=True)
+    making = Making(store, data, objective, (), (), np.float32, progress=False)
     return teacher.stored(making)[0]
 
 

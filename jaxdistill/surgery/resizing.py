@@ -65,7 +65,7 @@ def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
         model,
         definition=dataclasses.replace(model.definition, architecture=architecture),
         params=params,
-        provenance=dataclasses.replace(model.provenance, source=source, kept_layers=chosen),
+        provenance=dataclasses.replace(model.provenance, source=source),
         unread_pooler={},
     )
 

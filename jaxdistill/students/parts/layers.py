@@ -1,7 +1,6 @@
 """Options of students with layers: which layers, heads and units to keep, compact tables, dropout, and prompts."""
 
 import dataclasses
-import pathlib
 from typing import Annotated, Literal
 
 from jaxdistill.checkpoints.model import SentenceModel
@@ -86,10 +85,6 @@ class Cutting(Layered):
             model = model.with_params(model.params)  # float32, which the teacher's file need not have
         if not (self.heads or self.intermediate):
             return model
-        reads = self.prune_by == "activation" and setting.computed
+        reads = self.prune_by == "activation" and not setting.draft
         moments = activation_moments(setting, model) if reads else None
         return pruning.pruned(model, heads=self.heads, intermediate=self.intermediate, moments=moments)
-
-    def keep(self, student: SentenceModel, workdir: pathlib.Path) -> None:
-        super().keep(student, workdir)
-        layer_choice.keep_layers(self.layers, student, workdir)

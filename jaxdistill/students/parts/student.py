@@ -1,7 +1,6 @@
 """The base class of all students' options, with defaults for what a kind does not do."""
 
 import dataclasses
-import pathlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -10,7 +9,6 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.checkpoints.model import SentenceModel, load_model
-from jaxdistill.config import Data
 from jaxdistill.config.ranges import CountOrNone
 from jaxdistill.core import InputError, Objective, Params, refuse
 from jaxdistill.reading import Setting
@@ -58,7 +56,7 @@ class Student:
     number of positions. 0: as many as in training; a static student reads all."""
 
     computes = True
-    """Whether `make` runs a model if `Setting.computed` is set."""
+    """Whether `make` runs a model, except for a draft, see `Setting.draft`."""
     reads_pairs = False
     """Whether it is a cross-encoder, which has no vectors and no prompts."""
     export_prompt = False
@@ -137,12 +135,6 @@ class Student:
         architecture = student.definition.architecture
         length = self.max_length or (student.max_length if architecture.is_static else trained)
         return student.with_length(min(length, architecture.longest))
-
-    def keep(self, student: SentenceModel, workdir: pathlib.Path) -> None:
-        """Keeps in the workdir what the student takes from the text, such as a tokenizer, so that an export needs no text."""
-
-    def refuse_other_text(self, data: Data, workdir: pathlib.Path) -> None:
-        """Raises `InputError` if a text that the student depends on has changed since the run began."""
 
 
 def widths_of(teachers: Sequence[SentenceModel]) -> tuple[int, ...]:

@@ -27,8 +27,6 @@ class Making(NamedTuple):
     labellers: Sequence[SentenceModel]
     compute_dtype: DTypeLike
     progress: bool
-    computed: bool
-    """False: only shapes matter; targets are zeros that take no time and no memory."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,11 +112,6 @@ class Teacher:
     def joined(self, vectors: Sequence[Float[np.ndarray, "n _"]]) -> Float[np.ndarray, "n e"]:
         """Concatenates the models' vectors, weighted by `shares`; a single model's vectors stay unchanged."""
         return vectors[0] if len(vectors) == 1 else targets.joined(vectors, self.shares())
-
-
-def zeros(rows: int, width: int) -> Float[np.ndarray, "rows e"]:
-    """Zeros of this shape that take no memory."""
-    return np.broadcast_to(np.float32(0), (rows, width))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
