@@ -104,7 +104,7 @@ def test_a_run_chooses_layers_by_its_text_and_keeps_them(tmp_path):
     whole = Embedder(load_model(config.student.model)).encode(text)
     assert closeness(Embedder(student).encode(text), whole) > 0.9
     assert not workdir.exists()
-    write_student(student, (), workdir)
+    write_student(student, workdir)
     os.remove(config.data.text)  # an export needs none
     again = read_student(config, workdir)
     assert (again.digest(), again.source) == (student.digest(), student.source)

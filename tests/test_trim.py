@@ -270,7 +270,7 @@ def test_a_run_keeps_its_vocabulary(tmp_path, caplog):
     assert f"saves {whole.parameter_count - student.parameter_count:,} parameters" in caplog.text
     unknown = "12.50% of tokens, 17.39% of characters"  # `dog☃` is unknown
     assert f"unknown in its text: {unknown} before, {unknown} after" in caplog.text
-    write_student(student, (), workdir)
+    write_student(student, workdir)
     os.remove(config.data.text)
     assert read_student(config, workdir).digest() == student.digest()
 

@@ -181,7 +181,7 @@ def trained(tmp_path_factory):
     config = bilingual(folder)
     claim_workdir(folder / "w", config, write=True)
     run = build(config, folder / "w", progress=False)
-    write_student(run.models.student, (), run.workdir)
+    write_student(run.models.student, run.workdir)
     return config, run, train.train(run, progress=False)
 
 

@@ -8,7 +8,6 @@ from jaxdistill.config import Config
 from jaxdistill.data import hub, sources
 from jaxdistill.files import parts
 from jaxdistill.files.folders import refuse_foreign
-from jaxdistill.students.parts.student import widths_of
 from jaxdistill.training.hooks.metrics import Callback
 from jaxdistill.training.overview import print_overview, timed
 from jaxdistill.training.results.final_scores import final_models, final_scores_of
@@ -76,7 +75,7 @@ def run_training(
             if leads:
                 claim_workdir(workdir, config, write=True)
                 note_inputs(workdir, inputs)
-                write_student(run.models.student, widths_of(run.models.teachers), workdir)
+                write_student(run.models.student, workdir)
                 keep_in(workdir)
             processes.wait("the workdir is claimed")
             outcome = train(run, progress=leads, shared=shared, callbacks=callbacks)

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.config.ranges import CountOrNone
-from jaxdistill.core import InputError, Objective, Params, refuse
+from jaxdistill.core import InputError, Objective, refuse
 from jaxdistill.reading import Setting
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.parts.teacher import Teacher
@@ -65,8 +65,6 @@ class Student:
     """Nested widths."""
     vectors = "float"
     """How an index will store the vectors."""
-    head_of = 0
-    """With several teachers, the number of the one whose part of the head is exported; 0: the whole head."""
 
     def make(self, ground: Ground) -> SentenceModel:
         """The untrained student, with its head."""
@@ -109,17 +107,9 @@ class Student:
         """The objective, extended to nested widths or rounded vectors if the student trains them."""
         return objective
 
-    def evaluated(self, student: SentenceModel, widths: Sequence[int]) -> SentenceModel:
-        """The student as it is evaluated: with its head, a part of it or none, and the training's prompt.
-
-        Args:
-          widths: the width of each teacher's vectors.
-        """
+    def evaluated(self, student: SentenceModel) -> SentenceModel:
+        """The student as it is evaluated: with its head or without it, and with the training's prompt."""
         return student
-
-    def evaluated_params(self, student: SentenceModel, params: Params, widths: Sequence[int]) -> Params:
-        """The parameters used for evaluation. `params` may hold others, used only in training."""
-        return params
 
     def exported(self, student: SentenceModel) -> SentenceModel:
         """The evaluated student as it is exported: with the checkpoint's default prompt, unless `export_prompt` is set."""
@@ -140,9 +130,3 @@ class Student:
 def widths_of(teachers: Sequence[SentenceModel]) -> tuple[int, ...]:
     """The width of each teacher's vectors."""
     return tuple(teacher.definition.embedding_width for teacher in teachers)
-
-
-def numbers_of(teacher: int, widths: Sequence[int]) -> slice:
-    """The columns of one teacher in the joined vectors of all teachers."""
-    first = sum(widths[: teacher - 1])
-    return slice(first, first + widths[teacher - 1])

@@ -44,8 +44,6 @@ class Teacher:
     """Whether the teacher runs inside the training step."""
     transforms = False
     """Whether targets are whitened or reduced, and so differ from the models' vectors."""
-    compares_each = False
-    """Whether the student's vector has one segment per model, compared with that model alone."""
     normalize = True
     """Whether vectors are compared at unit length, see `VectorModel.normalize`."""
     given_by = "model=MODEL"
@@ -100,10 +98,6 @@ class Teacher:
     def shares(self) -> tuple[float, ...]:
         """The weight of each model; their sum is 1."""
         return (1.0,)
-
-    def wrapped(self, objective: Objective, widths: Sequence[int]) -> Objective:
-        """The objective for models of these widths: applied once per model if `compares_each`."""
-        return objective
 
     def stored(self, making: Making) -> tuple[targets.Stored, ...]:
         """One array per teacher view, with one row per row of the text; empty if targets are not stored."""

@@ -15,7 +15,6 @@ from jaxdistill.core import Embed, InputError
 from jaxdistill.evals import evaluation, sts, suite
 from jaxdistill.evals.caches import cached_scores, is_cached
 from jaxdistill.paths import cache_folder
-from jaxdistill.students.parts.student import widths_of
 from jaxdistill.training.results import report as run_report
 from jaxdistill.training.results.outcome import Outcome
 from jaxdistill.training.run import Run
@@ -94,7 +93,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _student_before(run: Run) -> SentenceModel:
-    return run.config.student.evaluated(run.models.student, widths_of(run.models.teachers))
+    return run.config.student.evaluated(run.models.student)
 
 
 def _sts_folder(run: Run) -> pathlib.Path | None:

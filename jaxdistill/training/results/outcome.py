@@ -9,15 +9,12 @@ import numpy as np
 
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster import mesh as meshes
-from jaxdistill.config import Config
 from jaxdistill.core import InputError, Params
-from jaxdistill.files.folders import MARK
-from jaxdistill.students.parts.student import widths_of
 from jaxdistill.training.run import Run
 from jaxdistill.training.setup.sharding import sharded_embedder
 from jaxdistill.training.setup.student import read_student
 from jaxdistill.workdir.checkpoint import Checkpoints, Restored
-from jaxdistill.workdir.folder import CHECKPOINTS, EXPORT, STUDENT, read_config, read_note
+from jaxdistill.workdir.folder import CHECKPOINTS, EXPORT, STUDENT, read_config
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,7 +59,7 @@ def outcome_of(
     assert last is not None  # a training saves its last step
     averaged, best_step = sorted(set(run.config.evals.average)), track["best_step"]
     params = _mean(_params_of(run, checkpoints, last, averaged or [best_step]))
-    student = trained_student(run.config, run.models.student, params, widths_of(run.models.teachers))
+    student = run.config.student.evaluated(run.models.student.with_params(params))
     checkpoints.close()
     scores = track["scores"]
     if averaged:
@@ -114,17 +111,6 @@ def _mean(params: Iterable[Params]) -> dict[str, np.ndarray]:
     return {path: (array / count).astype(np.float32) for path, array in total.items()}
 
 
-def trained_student(
-    config: Config, student: SentenceModel, trained: Mapping[str, np.ndarray], widths: Sequence[int]
-) -> SentenceModel:
-    """The student with these parameters, as it is evaluated.
-
-    Args:
-      widths: the width of each teacher's vectors.
-    """
-    return config.student.evaluated(student.with_params(trained), widths)
-
-
 def restored_student(workdir: str | pathlib.Path, steps: Sequence[int]) -> SentenceModel:
     """The student of a run's kept checkpoint, or the mean of several; needs no text. Raises `InputError`, with the kept steps,
     if one is missing."""
@@ -144,5 +130,4 @@ def restored_student(workdir: str | pathlib.Path, steps: Sequence[int]) -> Sente
         )
     checkpoints = Checkpoints(workdir, read_only=True)
     params = _mean(checkpoints.restore_alone(step).params["student"] for step in steps)
-    widths = read_note(workdir / STUDENT / MARK)["teacher_widths"]
-    return config.student.exported(trained_student(config, student, params, widths))
+    return config.student.exported(config.student.evaluated(student.with_params(params)))

@@ -54,7 +54,7 @@ SMALL = 100_000
 UNTIMED = LARGEST_INT32
 """Number of steps of a run whose speed is still to be measured for `run.minutes`."""
 
-Prepared = tuple[Objective, Sequence[SentenceModel], Sequence[SentenceModel], SentenceModel, DevSets]
+Prepared = tuple[Sequence[SentenceModel], Sequence[SentenceModel], SentenceModel, DevSets]
 
 
 def prepared(
@@ -65,7 +65,7 @@ def prepared(
     *,
     named: bool = True,
 ) -> Prepared:
-    """Objective, labellers, teachers, student and dev sets of a run; raises `InputError` if they do not go together.
+    """Labellers, teachers, student and dev sets of a run; raises `InputError` if they do not go together.
     Needs no text.
 
     Args:
@@ -74,7 +74,6 @@ def prepared(
       named: read the dev sets that are not the user's own, too.
     """
     labellers, teachers = load_labellers(config, workdir), load_teachers(config, workdir)
-    objective = config.teacher.wrapped(objective, widths_of(teachers))
     student = student or make_student(config, teachers, workdir, draft=True)
     if config.run.export_to:
         onnx.check(student)
@@ -86,7 +85,7 @@ def prepared(
     check_width(objective, config.teacher.width(widths_of(teachers)) if objective.teacher_views else 0, student)
     if objective.reads and len(teachers) == 1:
         check_same_tokens(config.data, objective, student, teachers[0])
-    return objective, labellers, teachers, student, read_dev_sets(config, named=named)
+    return labellers, teachers, student, read_dev_sets(config, named=named)
 
 
 def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh | None = None) -> Run:
@@ -98,7 +97,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     mesh, groups, objective = checked_setup(config, absent)
     dtype, computed = dtype_of(config.run.precision), absent is None
     written = read_student(config, workdir) if computed else None
-    objective, labellers, teachers, student, dev_sets = prepared(config, workdir, objective, written, named=computed)
+    labellers, teachers, student, dev_sets = prepared(config, workdir, objective, written, named=computed)
     length = training_length(config, student, teachers, workdir)
     student = config.student.with_length(student, length)
     store = student_text(config, objective, student, length, progress=progress)

@@ -60,7 +60,7 @@ def make_student(
     """
     ground = Ground(setting_of(config, workdir, draft=draft), config.teacher, teachers)
     student = _compared_as_trained(config, config.student.make(ground), teachers)
-    check_exportable(config.student.evaluated(student, ground.widths).definition)
+    check_exportable(config.student.evaluated(student).definition)
     return student
 
 
@@ -80,16 +80,12 @@ def _compared_as_trained(config: Config, student: SentenceModel, teachers: Seque
     return dataclasses.replace(student, definition=definition)
 
 
-def write_student(student: SentenceModel, widths: Sequence[int], workdir: pathlib.Path) -> None:
-    """Writes the untrained student to the workdir, from where resumed runs, exports and means of checkpoints read it.
-
-    Args:
-      widths: the width of each teacher's vectors, which `student.head_of` needs.
-    """
+def write_student(student: SentenceModel, workdir: pathlib.Path) -> None:
+    """Writes the untrained student to the workdir, from where resumed runs, exports and means of checkpoints read it."""
     if (workdir / STUDENT).is_dir():
         return
     own = student.provenance
-    facts = {"source": own.source, "default_prompt": own.default_prompt, "card": own.card, "teacher_widths": widths}
+    facts = {"source": own.source, "default_prompt": own.default_prompt, "card": own.card}
     with replacing(workdir / STUDENT, facts) as folder:
         save(student, folder, keeps_form=True)
 
