@@ -3,7 +3,6 @@
 import functools
 import hashlib
 import itertools
-import json
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,6 @@ from jaxdistill.core import InputError
 from jaxdistill.main import parse_flags
 from jaxdistill.options.config_file import load_config_module, shipped_configs
 from jaxdistill.options.overrides import ALL, option_names
-from jaxdistill.training.setup.unread import training_of, why_unread
 
 SEED = "run.seed"
 """The option of the seed; a sweep sets it in every stage."""
@@ -175,7 +173,6 @@ def plan(specs: Sequence[str], given: Sequence[str], chosen: Sequence[Mapping[st
             of_config | {name: value_of(whole, name) for name in options if name not in SEEDS}, whole, arguments
         )
         planned.setdefault(point.name, point)
-    refuse_equal(list(planned.values()))
     return list(planned.values())
 
 
@@ -186,17 +183,3 @@ def value_of(stages: Sequence[configs.Config], name: str) -> Any:
         if name.removeprefix(ALL) in (options := configs.flat(stage)):
             return options[name.removeprefix(ALL)]
     return of_stages.get(name, of_stages.get(name.removeprefix("stage1.")))
-
-
-def refuse_equal(planned: Sequence[Point]) -> None:
-    """Raises `InputError` if two points are the same training, because the options that differ are not read."""
-    seen: dict[str, Point] = {}
-    for point in planned:
-        key = json.dumps(training_of(point.stages), sort_keys=True)
-        other = seen.setdefault(key, point)
-        if other is not point:
-            reasons = {name: why_unread(point.stages, name) for name in sorted({*point.options} - {CONFIG})}
-            why = "".join(f"; {name} is not read, because {reason}" for name, reason in reasons.items() if reason)
-            raise InputError(
-                f"the points {other.shown} and {point.shown} are the same training{why}. Remove one of them."
-            )

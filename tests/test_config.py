@@ -81,20 +81,6 @@ def test_an_argument_chooses_the_row_of_a_preset():
     assert raw["student"]["model"] == "nreimers/BERT-Tiny_L-2_H-128_A-2"
 
 
-@pytest.mark.parametrize(
-    ("given", "because"),
-    [
-        (["objective.generalize_view=crop", "run.steps=5"], "objective.alpha is 1"),
-        (["student.head_init=normal"], "student.head is none"),
-    ],
-)
-def test_an_option_that_is_not_read_is_a_warning(monkeypatch, caplog, given, because):
-    monkeypatch.setattr("jaxdistill.training.stages.run_stages", lambda *_, **__: None)
-    main.main(["--config=configs/congen.py:tiny", "--workdir=w", *(f"--config.{option}" for option in given)])
-    (said,) = caplog.messages
-    assert said == f"warning: --config.{given[0].partition('=')[0]} has no effect, because {because}"
-
-
 def test_every_option_is_read_somewhere():
     source = "\n".join(path.read_text() for path in (ROOT / "jaxdistill").rglob("*.py") if path.name != "config.py")
     for section, _, options in sections():

@@ -36,7 +36,6 @@ from objective_cases import (
     TEACHER_LAYERS,
     encoded,
     start,
-    value_and_gradient,
 )
 
 every = pytest.mark.parametrize("name", EVERY)
@@ -53,27 +52,6 @@ def test_every_option_is_read_and_explained(name):
     source = inspect.getsource(kind)
     for field in dataclasses.fields(kind):
         assert re.search(rf"self\.{field.name}\b|\"{field.name}\"", source), f"{name}.{field.name} is read nowhere"
-
-
-@pytest.mark.parametrize(
-    "name, changed, option, other",
-    [
-        ("congen", dict(alpha=1.0), "generalize_view", "crop"),
-        ("simcse", dict(views=("text", "text")), "negative_weight", 0.5),
-        ("embedding", dict(distance="cosine"), "normalize", False),
-        ("simtde", dict(alpha=0.0), "token_loss", "vocabulary"),
-        ("simtde", dict(alpha=1.0), "sentence_loss", "kl"),
-        ("simtde", dict(hidden_weight=0.0), "hidden_map", "last"),
-    ],
-)
-def test_an_option_that_is_said_to_be_unread_changes_nothing(name, changed, option, other, mesh):
-    objective = dataclasses.replace(CASES[name], **changed)
-    assert set(objective.unread) == {option} and not CASES[name].unread
-    another = dataclasses.replace(objective, **{option: other})
-    assert (objective.student_views, objective.reads) == (another.student_views, another.reads)
-    student, teacher = encoded(np.random.default_rng(8), objective)
-    one, two = (value_and_gradient(each, mesh, student, teacher)[0] for each in (objective, another))
-    np.testing.assert_array_equal(one, two)
 
 
 def make_tokens(random, sentences: int) -> Tokens:

@@ -4,7 +4,6 @@ import contextlib
 import csv
 import io
 import json
-import re
 import signal
 import subprocess
 import time
@@ -87,30 +86,6 @@ def test_several_configs_are_a_column_of_the_grid():
     assert grid.config_names(["a/x.py", "b/x.py"]) == {"a/x.py": "a/x.py", "b/x.py": "b/x.py"}
     with pytest.raises(InputError, match=r"^configs/congen.py:tiny: unknown option --config.objective.alhpa"):
         sweep.plan([TINY, "l2.py:tiny"], [], [{"objective.alhpa": 0.5}])
-
-
-@pytest.mark.parametrize(
-    "given, chosen, words",
-    [
-        (
-            ["--config.objective.alpha=1.0"],
-            [{"objective.generalize_view": "crop"}, {"objective.generalize_view": "delete_words"}],
-            "generalize_view=crop run.seed=0 and objective.generalize_view=delete_words run.seed=0 are the same training; "
-            "objective.generalize_view is not read, because objective.alpha is 1",
-        ),
-        ([], [{"student.head_init": "normal"}, {"student.head_init": "uniform"}], "because student.head is none"),
-        ([], [{"optimizer.b1": 0.9}, {"optimizer.b2": 0.999}], "are the same training. Remove one"),
-    ],
-)
-def test_two_points_that_are_the_same_training_are_refused(given, chosen, words):
-    with pytest.raises(InputError, match=re.escape(words)):
-        sweep.plan([TINY], given, chosen)
-
-
-def test_without_a_teacher_its_targets_are_not_read():
-    points = [{"student.dims_targets": "projected"}, {"student.dims_targets": "truncated"}]
-    with pytest.raises(InputError, match="because objective simcse has no teacher"):
-        sweep.plan(["configs/simcse.py:tiny"], [], points)
 
 
 def test_means_and_deviations_are_over_the_seeds_that_have_a_score():

@@ -51,8 +51,6 @@ class Headed(Student):
     the sign after each dimension's mean is subtracted. Each nested width is rounded separately. The export always gives
     float vectors."""
 
-    unread_if = {"head_init": ("head", "none"), "keep_head": ("head", "none"), "dims_targets": ("dims", ())}
-
     @property
     def rounds(self) -> bool:
         """Whether nested or rounded vectors are trained."""

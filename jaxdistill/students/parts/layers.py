@@ -39,8 +39,6 @@ class Layered(Student):
     embedding_init: Literal["svd", "random"] = "svd"
     """Initial compact tables: `svd`, a truncated singular value decomposition of the model's, or `random` (SimTDE)."""
 
-    unread_if = {"embedding_init": ("embedding", 0)}
-
     def compact(self, ground: Ground, model: SentenceModel) -> SentenceModel:
         """The model with compact tables, if the options ask for them."""
         if not self.embedding:
@@ -70,8 +68,6 @@ class Cutting(Layered):
     prune_by: Literal["magnitude", "activation"] = "activation"
     """Criterion for pruning heads and feed-forward units: the norm of their output weights, or the size of their
     contribution to the hidden states on up to 1,024 sentences of `data.text`."""
-
-    unread_if = {"prune_by": ("heads", "intermediate", 0)}
 
     @property
     def computes(self) -> bool:
