@@ -12,7 +12,6 @@ Axes in signatures have one meaning per letter; rarer ones have names, and `_` d
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -169,16 +168,6 @@ def platform(mesh: jax.sharding.Mesh) -> str:
     return mesh.devices.flat[0].platform
 
 
-def switched_off(options: Any, section: str) -> dict[str, str]:
-    """The options of a section that `unread_if` of its class, or of one that it extends, says have no effect, with the reason."""
-    rules = {name: rule for owner in type(options).__mro__ for name, rule in vars(owner).get("unread_if", {}).items()}
-    return {
-        name: " and ".join(f"{section}.{switch} is {'empty' if off == () else off}" for switch in switches)
-        for name, (*switches, off) in rules.items()
-        if all(getattr(options, switch) == off for switch in switches)
-    }
-
-
 def alias(path: str) -> Any:
     """A property that reads another attribute, such as `objective.views`."""
     return property(attrgetter(path))
@@ -199,8 +188,6 @@ class Objective:
     small text has enough."""
     reads: Sequence[str] = ()
     """Outputs of student and teacher, of `READS`, that it uses. If there are any, the teacher reads the student's views."""
-    unread_if: Mapping[str, tuple[Any, ...]] = MappingProxyType({})
-    """Options that have no effect while others have a certain value: each to the names of the others, and that value."""
     couples_examples: bool = False
     """Whether an example's loss depends on the rest of its batch; gradient accumulation then uses a gradient cache."""
     any_width: bool = False
@@ -215,11 +202,6 @@ class Objective:
     """Largest allowed magnitude of the user's own scores."""
     variant: str = ""
     """What the loss is under the current options, for titles, if its name says too much."""
-
-    @property
-    def unread(self) -> Mapping[str, str]:
-        """Options without effect under the current options, each with the reason; by default what `unread_if` names."""
-        return switched_off(self, "objective")
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: Any) -> tuple[Params, Any]:
         """The objective's parameters and initial state; none by default.

@@ -61,12 +61,10 @@ def main(arguments: Sequence[str]) -> None:
     logging.getLogger("jaxdistill").setLevel(logging.INFO)
     from jaxdistill.training.plan import print_plan
     from jaxdistill.training.setup.stage_checks import check_launch
-    from jaxdistill.training.setup.unread import warn_of_unread
     from jaxdistill.training.stages import run_stages
 
     if not any(re.match("--?workdir", argument) for argument in arguments):
         print(f"workdir: {given.workdir}", flush=True)
-    warn_of_unread(stages, _overridden(arguments))
     if given.check:
         check_launch(stages, given.workdir, given.check)
         print("checked: the options are valid, and text and models exist; those on the hub were not looked for")
@@ -165,12 +163,6 @@ def _refuse_unknown_flags(flags: Sequence[str], options: Sequence[str] = ()) -> 
         full = [f"--config.{option}" for option in options if option.rpartition(".")[2] == name.lstrip("-")]
         meant = f" Did you mean {' or '.join(full)}?" if full else did_you_mean(name, FLAGS)
         raise InputError(f"unknown option {name}.{meant} --help lists the options.")
-
-
-def _overridden(arguments: Sequence[str]) -> list[str]:
-    """Options set on the command line: `section.option` of each `--config.section.option=value`."""
-    names = [argument.split("=")[0].lstrip("-") for argument in arguments]
-    return [name.removeprefix("config.") for name in names if name.startswith("config.")]
 
 
 def command_line(arguments: Sequence[str]) -> str:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import logging
-import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TypeVar
@@ -47,13 +46,11 @@ class Setting:
     student_views: Sequence[str]
     run: RunOptions
     """Provides seed and precision."""
-    workdir: pathlib.Path
-    """Keeps notes on what was made from the text, so that an export needs no text."""
     located: Callable[[str], str] = str
     """Maps the name of a model to its location: an earlier stage is a folder."""
-    computed: bool = True
-    """False: only shapes matter, so no model reads the text. Chosen layers without a note in the workdir, pruned units
-    and a static table are then placeholders of the right shape."""
+    draft: bool = False
+    """Only shapes matter, so no model reads the text: evenly spaced layers, units pruned by their weights and a table of
+    zeros stand in for what a student takes from it."""
 
 
 def sentence_roles(data: Data) -> roles.Roles:

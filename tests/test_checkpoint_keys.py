@@ -4,15 +4,12 @@ The keys are the libraries' own lists: one that a release adds fails here until 
 that is read or refused changes the result or raises an error that names it, and one without effect changes nothing.
 """
 
-import dataclasses
 import inspect
 import json
 import re
 from functools import partial
 
-import numpy as np
 import pytest
-import safetensors.numpy
 import transformers
 from model2vec.types import StaticModelConfig
 from sentence_transformers import CrossEncoder, SentenceTransformer
@@ -22,7 +19,7 @@ from sentence_transformers.sentence_transformer import modules as parts
 from transformers import tokenization_utils_base, tokenization_utils_tokenizers
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 
-from jaxdistill.checkpoints import lora, modules
+from jaxdistill.checkpoints import modules
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import labels_of, load_model, read_architecture
 from jaxdistill.core import InputError
@@ -61,7 +58,6 @@ READ = {
         model_specific_special_tokens pad_token sep_token split_special_tokens strip_accents tokenize_chinese_chars tokenizer_class
         trim_offsets truncation_side unk_token
     """),
-    "adapter_config.json": words("lora_alpha r use_rslora"),
     "model2vec": words("max_length model_type normalize"),
 }
 """Keys that are read, by file or module. In `tokenizer_config.json`, also those that transformers reads, which loads all tokenizers
@@ -83,11 +79,6 @@ WITHOUT_EFFECT = {
     "Pooling": words("embedding_dimension"),
     "WeightedLayerPooling": words("embedding_dimension"),
     "Dropout": words("dropout"),
-    "adapter_config.json": words("""
-        auto_mapping base_model_name_or_path corda_config ensure_weight_tying eva_config exclude_modules inference_mode
-        layers_pattern layers_to_transform loftq_config lora_dropout lora_ga_config megatron_config megatron_core peft_version
-        qalora_group_size revision runtime_config target_modules task_type velora_config
-    """),
     "model2vec": words("""
         apply_pca apply_zipf architectures embedding_dtype head_config hidden_dim pooling seq_length sif_coefficient tokenizer_name
         vocabulary_quantization
@@ -203,24 +194,6 @@ def test_tokenizer_config(tmp_path):
             cases.edit_json(tmp_path / "tokenizer_config.json", **{key: value})
             assert ids() == expected, key
             (tmp_path / "tokenizer_config.json").write_text(text)
-
-
-def test_adapter_config(tmp_path):
-    half = np.ones((2, 2), np.float32)
-    names = ("base_model.model.x.lora_A.weight", "base_model.model.x.lora_B.weight")
-    safetensors.numpy.save_file(dict.fromkeys(names, half), tmp_path / "adapter_model.safetensors")
-    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 2, "lora_alpha": 3, "use_rslora": false}')
-
-    def read():
-        return lora.with_adapter({"x.weight": half}, tmp_path)["x.weight"].tolist()
-
-    keys = READ["adapter_config.json"] | WITHOUT_EFFECT["adapter_config.json"] | lora.READABLE.keys()
-    check(keys, "adapter_config.json", lora.READABLE, [(read, tmp_path / "adapter_config.json")])
-
-
-def test_adapter_config_has_the_keys_of_peft():
-    known = {field.name for field in dataclasses.fields(pytest.importorskip("peft").LoraConfig)}
-    assert known == READ["adapter_config.json"] | WITHOUT_EFFECT["adapter_config.json"] | lora.READABLE.keys()
 
 
 def test_config_json_of_model2vec(tmp_path):

@@ -64,6 +64,19 @@ def test_every_family_survives_the_way_out_and_back(tmp_path, family):
     assert config.get("num_hidden_layers", config.get("n_layers")) == 2
 
 
+@pytest.mark.parametrize("pooling", ["pooler", "mean:second_to_last", "mean:last2:concat", "mean"])
+@pytest.mark.parametrize("activation", ["tanh", "identity"])
+def test_a_student_is_kept_as_it_is_trained(tmp_path, pooling, activation):
+    """An export may fold, move or drop layers, and a training could not go on from it."""
+    cases.write_encoder(tmp_path / "in", "bert")
+    model = load_model(str(tmp_path / "in"), pooling=pooling)
+    model = resizing.add_head(model, 24, key=jax.random.key(0), activation=activation)
+    save(model, tmp_path / "kept", keeps_form=True)
+    again = load_model(str(tmp_path / "kept"))
+    assert again.digest() == model.digest() and again.params.keys() == model.params.keys()
+    assert again.unread_pooler.keys() == model.unread_pooler.keys()
+
+
 @pytest.fixture(scope="module")
 def bert_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bert")
@@ -118,7 +131,7 @@ def test_the_first_numbers_of_a_nested_model_are_its_own_model(tmp_path, bert_fo
     assert np.abs(ours(narrow) - expected).max() <= TOLERANCE
     save(narrow, tmp_path)
     assert np.abs(theirs(tmp_path) - expected).max() <= TOLERANCE
-    setting = Setting(data=Data(), student_views=("text",), run=RunOptions(), workdir=tmp_path)
+    setting = Setting(data=Data(), student_views=("text",), run=RunOptions())
     (teacher,) = Live(model=str(tmp_path), dims=4).load(setting)
     assert teacher.definition.embedding_width == 4
     with pytest.raises(InputError, match=r"teacher.dims=4 needs a teacher model that gives vectors"):

@@ -13,8 +13,8 @@ from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.inference import Embedder
-from jaxdistill.students.parts.layer_choice import LAYERS, closeness, greedy
-from jaxdistill.training.setup.student import make_student
+from jaxdistill.students.parts.layer_choice import closeness, greedy
+from jaxdistill.training.setup.student import make_student, read_student, write_student
 
 from tiny_models import tiny_model
 from tiny_text import made_up
@@ -96,24 +96,18 @@ def asking(folder, layers: str):
     )
 
 
-def test_a_run_chooses_layers_by_its_text_and_keeps_its_choice(tmp_path):
+def test_a_run_chooses_layers_by_its_text_and_keeps_them(tmp_path):
     config, workdir = asking(tmp_path, "greedy:2"), tmp_path / "w"
     student = make_student(config, (), workdir)
-    assert student.provenance.kept_layers == (1, 3)
+    assert student.source.endswith(", layers 1, 3")
     text = made_up(50, words=5)
     whole = Embedder(load_model(config.student.model)).encode(text)
     assert closeness(Embedder(student).encode(text), whole) > 0.9
     assert not workdir.exists()
-    workdir.mkdir()
-    config.student.keep(student, workdir)
+    write_student(student, workdir)
     os.remove(config.data.text)  # an export needs none
-    assert make_student(config, (), workdir).digest() == student.digest()
-    (workdir / LAYERS).write_text("[0, 2]")
-    kept = [
-        make_student(config, (), folder, computed=False).provenance.kept_layers
-        for folder in (workdir, tmp_path / "other")
-    ]
-    assert kept == [(0, 2), (1, 3)]  # as noted, else at even distances
+    again = read_student(config, workdir)
+    assert (again.digest(), again.source) == (student.digest(), student.source)
 
 
 @pytest.mark.parametrize("layers", ["greedy:0", "greedy:5", "greedy:two", "greedy:"])

@@ -17,6 +17,7 @@ from jaxdistill.workdir.checkpoint import Checkpoints
 
 import eval_cases
 from program import on_devices, refused, run, series, start, tiny_arguments, trained, wait_for
+from tiny_text import made_up
 
 SECRETS = ("HF_TOKEN", "WANDB_API_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GOOGLE_API_KEY")
 SECRET = "hf_nobody-may-read-this"
@@ -308,13 +309,12 @@ def test_a_workdir_that_would_lose_the_run_is_refused_before_it(folder, tmp_path
     assert words in refused(main, [*tiny_arguments(folder), f"--workdir={tmp_path / name}"], capsys)
 
 
-def test_another_tokenizer_and_a_damaged_note_are_refused_on_resume(folder, finished, capsys, tmp_path):
+def test_another_text_and_a_damaged_note_are_refused_on_resume(folder, finished, capsys, tmp_path):
     workdir = shutil.copytree(finished[0], tmp_path / "w")
     given = [*tiny_arguments(folder, student__dropout=0.1, run__steps=22), f"--workdir={workdir}"]
     note = json.loads((workdir / "inputs.json").read_text())
-    form = "content of the layers and tokenizer of student.model"
-    (workdir / "inputs.json").write_text(json.dumps(note | {form: "0" * 12}))
-    assert f"the {form} has changed since" in refused(main, given, capsys)
+    (workdir / "inputs.json").write_text(json.dumps(note | {"content of data.text": "0" * 12}))
+    assert "the content of data.text has changed since" in refused(main, given, capsys)
     (workdir / "inputs.json").write_text("")
     assert "inputs.json is damaged; remove it if" in refused(main, given, capsys)
     (workdir / "inputs.json").write_text(json.dumps(note))

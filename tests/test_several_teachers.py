@@ -1,6 +1,5 @@
-"""Several teachers: joined vectors, a head for each, two tokenizers, and which head is exported."""
+"""Several teachers: joined vectors, two tokenizers; and the mean of checkpoints."""
 
-import dataclasses
 import json
 import re
 import shutil
@@ -16,13 +15,11 @@ from jaxdistill import config as configs
 from jaxdistill import export, main
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import Provenance, SentenceModel, load_model
-from jaxdistill.core import Encoded, InputError
+from jaxdistill.core import InputError
 from jaxdistill.data.targets import joined
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.inference import Embedder
-from jaxdistill.objectives.embedding import Embedding
-from jaxdistill.objectives.parts.each_teacher import EachTeacher
 from jaxdistill.options.config_file import read_config_file
 from jaxdistill.options.overrides import with_options
 from jaxdistill.training.results.outcome import restored_student
@@ -30,7 +27,6 @@ from jaxdistill.training.setup import build as build_module
 from jaxdistill.training.setup.objective import make_objective
 from jaxdistill.workdir.checkpoint import Checkpoints
 
-from objective_cases import CASES, encoded, start, value_and_gradient
 from program import write_teacher, write_text
 from tiny_text import byte_level
 
@@ -70,7 +66,7 @@ def folder(tmp_path_factory):
 
 
 def options_of(folder, **changed):
-    """Two teachers of the tiny preset of L2, with changed options such as `teacher__combine`."""
+    """Two teachers of the tiny preset of L2, with changed options such as `teacher__weights`."""
     return {
         "data.text": str(folder / "text.txt"),
         "data.cache_folder": str(folder / "cache"),
@@ -107,39 +103,8 @@ def test_the_cosine_of_joined_vectors_is_the_weighted_mean_of_the_cosines(seed, 
     np.testing.assert_allclose(both[0] @ both[1], expected, atol=1e-5)
 
 
-def test_a_head_for_each_by_hand(mesh):
-    """Cosines of 0.6 with the first teacher and of -1 with the second: 0.75 * 0.4 + 0.25 * 2."""
-    objective = EachTeacher(objective=Embedding(distance="cosine"), widths=(2, 1), shares=SHARES)
-    teacher = joined([np.float32([[3, 4]]), np.float32([[-7]])], SHARES)
-    losses, _, metrics = objective(
-        {}, {"teacher1": (), "teacher2": ()}, Encoded(np.float32([[[5, 0, 2]]])), Encoded(teacher[:, None]), mesh=mesh
-    )
-    np.testing.assert_allclose(losses, [0.8], rtol=1e-6)
-    np.testing.assert_allclose(metrics["cosine/teacher/teacher2"], -1.0, rtol=1e-6)
-    plain = dataclasses.replace(objective, objective=Embedding(normalize=False))
-    unit = Encoded(np.float32([[[0.6, 0.8, -1.0]]]))
-    losses, *_ = plain({}, {"teacher1": (), "teacher2": ()}, unit, Encoded(teacher[:, None]), mesh=mesh)
-    np.testing.assert_allclose(losses, [0.0], atol=1e-6)
-
-
-def test_each_teacher_has_a_queue_and_a_learned_scale_of_its_own(mesh):
-    one = CASES["ckd"]
-    objective = EachTeacher(objective=one, widths=(3, 5), shares=SHARES)
-    student, teacher = encoded(np.random.default_rng(0), one)
-    params, state = start(objective, mesh)
-    losses, (_, slopes) = value_and_gradient(objective, mesh, student, teacher, params, state)
-    expected = 0.0
-    for name, share, numbers in (("teacher1", 0.75, slice(3)), ("teacher2", 0.25, slice(3, 8))):
-        of_student, of_teacher = (side._replace(sentences=side.sentences[..., numbers]) for side in (student, teacher))
-        own = {path.removeprefix(f"{name}/"): array for path, array in params.items() if path.startswith(name)}
-        expected = expected + share * value_and_gradient(one, mesh, of_student, of_teacher, own, state[name])[0]
-        assert all(np.any(slopes[f"{name}/{path}"]) for path in own) and own
-    np.testing.assert_allclose(losses, expected, rtol=1e-5)
-
-
-@pytest.mark.parametrize("combine", ["concatenate", "each"])
-def test_targets_of_two_tokenizers_lie_side_by_side_behind_their_own_prompts(folder, combine):
-    run = build_module.build(config_of(folder, teacher__combine=combine), folder / "w", progress=False)
+def test_targets_of_two_tokenizers_lie_side_by_side_behind_their_own_prompts(folder):
+    run = build_module.build(config_of(folder), folder / "w", progress=False)
     texts = [run.text.store.text("text", row) for row in (3, 45)]
     vectors = [
         Embedder(load_model(str(folder / name))).encode([prompt + text for text in texts])
@@ -147,40 +112,27 @@ def test_targets_of_two_tokenizers_lie_side_by_side_behind_their_own_prompts(fol
     ]
     np.testing.assert_allclose(run.text.batches._targets[0][np.array([3, 45])], joined(vectors, SHARES), atol=1e-5)
     assert run.models.student.definition.embedding_width == sum(WIDTHS) and run.models.teacher is None
-    assert isinstance(run.objective, EachTeacher) == (combine == "each")
-
-
-@pytest.mark.parametrize(("head_of", "name", "prompt"), [(1, "model", ""), (2, "bytes", "the cat ")])
-@pytest.mark.parametrize("file", ["", "text.txt"], ids=["held out", "file"])
-def test_a_student_of_one_head_is_judged_by_that_teacher_alone(folder, head_of, name, prompt, file):
-    given = {"evals__agreement": str(folder / file)} if file else {}
-    config = config_of(folder, student__head_of=head_of, teacher__combine="each", **given)
-    task = build_module.build(config, folder / "w", progress=False).dev.tasks["agreement/spearman"]
-    teacher = Embedder(load_model(str(folder / name)))
-    first, second = (teacher.encode([prompt + text for text in texts]) for texts in (task.first, task.second))
-    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-    np.testing.assert_allclose(task.teacher, np.sum(first * second, axis=1) / lengths, atol=1e-4)
 
 
 @pytest.fixture(scope="module")
 def finished(folder):
-    """(workdir, arguments) of a run that exports the second teacher's head."""
-    options = options_of(folder, teacher__combine="each", student__head_of=2)
+    """(workdir, arguments) of a run."""
+    options = options_of(folder)
     arguments = ["--config=configs/l2.py:tiny", *(f"--config.{name}={value}" for name, value in options.items())]
     main.main([*arguments, f"--workdir={folder / 'run'}"])
     return folder / "run", arguments
 
 
-def test_the_chosen_head_is_exported_and_sentence_transformers_loads_it(finished):
+def test_a_head_as_wide_as_all_teachers_is_exported_and_sentence_transformers_loads_it(finished):
     workdir, _ = finished
     theirs, ours = SentenceTransformer(str(workdir / "export"), device="cpu"), load_model(str(workdir / "export"))
     texts = ["the cat sleeps", "rain"]
     vectors = Embedder(ours).encode(texts)
-    assert vectors.shape == (2, WIDTHS[1])
+    assert vectors.shape == (2, sum(WIDTHS))
     np.testing.assert_allclose(theirs.encode(texts), vectors, atol=1e-5)
     best = json.loads((workdir / "results.json").read_text())["best_step"]
     kernel = Checkpoints(workdir, read_only=True).restore_alone(best).params["student"]["dense/0/kernel"]
-    np.testing.assert_array_equal(ours.params["dense/0/kernel"], kernel[:, WIDTHS[0] :])
+    np.testing.assert_array_equal(ours.params["dense/0/kernel"], kernel)
     np.testing.assert_allclose(Embedder(restored_student(workdir, [best])).encode(texts), vectors, atol=1e-6)
 
 
@@ -193,7 +145,7 @@ def test_the_mean_of_checkpoints_is_exported(finished, tmp_path):
     assert np.abs(kernels[0] - kernels[1]).max() > 1e-4
     export.main([f"--workdir={workdir}", "--step=4,2", f"--out={tmp_path / 'mean'}"])
     found = load_model(str(tmp_path / "mean")).params["dense/0/kernel"]
-    np.testing.assert_allclose(found, np.mean(kernels, axis=0)[:, WIDTHS[0] :], atol=1e-7)
+    np.testing.assert_allclose(found, np.mean(kernels, axis=0), atol=1e-7)
     assert "| Mean of the checkpoints of steps | 2, 4 |" in (tmp_path / "mean" / "README.md").read_text()
     with pytest.raises(InputError, match="no checkpoint of step 3; kept: .*2, 4"):
         export.main([f"--workdir={workdir}", "--step=2,3", f"--out={tmp_path / 'mean'}"])
@@ -212,8 +164,7 @@ def test_a_run_that_averages_exports_and_scores_the_mean_of_its_checkpoints(fini
     for path, array in both.params.items():
         np.testing.assert_allclose(array, (two.params[path] + four.params[path]) / 2, atol=1e-6)
     np.testing.assert_allclose(Embedder(student).encode(texts), Embedder(both).encode(texts), atol=1e-6)
-    config = config_of(folder, teacher__combine="each", student__head_of=2)
-    (task,) = build_module.build(config, workdir, progress=False).dev.tasks.values()
+    (task,) = build_module.build(config_of(folder), workdir, progress=False).dev.tasks.values()
     found = task(Embedder(student).as_embed())
     assert results["scores"]["student after"] == pytest.approx(found, abs=1e-6)
     before = json.loads((finished[0] / "results.json").read_text())["scores"]["student after"]
@@ -272,13 +223,8 @@ def test_a_run_that_lost_its_last_steps_ends_with_the_same_bits(finished, tmp_pa
             {"teacher.model": "a"},
             "names 1 model, but .* takes several, separated by commas; set --config.teacher.kind=stored",
         ),
-        ({"student.dims": (4,), "teacher.combine": "each"}, "--config.teacher.combine=concatenate"),
         ({"student.dims": (4,), "student.dims_targets": "truncated"}, "--config.student.dims_targets=projected"),
-        ({"student.dims": (4,), "student.head_of": 2}, "student.head_of and student.keep_head=False export others"),
         ({"student.dims": (4,), "student.keep_head": False}, "student.keep_head=False export others"),
-        ({"teacher.combine": "each", "teacher.whiten": 0.5}, "mix the numbers.*--config.teacher.combine=concatenate"),
-        ({"student.head_of": 3}, "student.head_of=3 is the number of one of several.* names 2"),
-        ({"student.head_of": 1, "student.head": "none"}, "--config.student.head=linear"),
     ],
 )
 def test_what_does_not_go_with_several_teachers_is_refused_in_one_line(folder, changed, words):

@@ -9,7 +9,7 @@ import pytest
 from jaxdistill import config as configs
 from jaxdistill import objectives
 from jaxdistill.core import InputError
-from jaxdistill.objectives.parts.each_teacher import EachTeacher
+from jaxdistill.objectives.parts.nested import Nested
 from jaxdistill.options.config_file import read_config_file
 from jaxdistill.training.setup import build as build_module
 from jaxdistill.training.setup.objective import sized_to_text
@@ -51,6 +51,6 @@ def test_a_small_text_reserves_at_most_a_tenth_and_its_queue_takes_the_rest_of_w
 def test_a_queue_is_at_most_a_quarter_of_the_text(name):
     objective = objectives.make(name, dict(queue_size=1000))
     assert sized_to_text(objective, 4000) is objective
-    wrapped = EachTeacher(objective=objective, widths=(4, 4), shares=(0.5, 0.5))
+    wrapped = Nested(objective=objective, dims=(4,), targets="projected")
     assert sized_to_text(wrapped, 3999).queue_size == 999
     assert vars(sized_to_text(objective, 3))["queue_size"] == 1

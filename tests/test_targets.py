@@ -197,7 +197,7 @@ def test_targets_of_another_text_view_precision_or_teacher_have_another_digest(m
         text = SimpleNamespace(columns=("text", "second"), content_digest=digest, texts=lambda *given: [])
         embedders = [SimpleNamespace(model=of_model, encode=len, width=2)]
         data = SimpleNamespace(cache_folder="cache")
-        making = Making(text, data, None, embedders, (), dtypes[dtype], progress=False, computed=True)
+        making = Making(text, data, None, embedders, (), dtypes[dtype], progress=False)
         digests.add(Stored(model="m")._of_view(making, views[view]))
     assert len(digests) == 5
 

@@ -28,7 +28,7 @@ from jaxdistill.reading import check_reads, tokenised_text
 from jaxdistill.training import train
 from jaxdistill.training.results.outcome import restored_student
 from jaxdistill.training.setup.build import build
-from jaxdistill.training.setup.student import make_student
+from jaxdistill.training.setup.student import read_student, write_student
 from jaxdistill.workdir.folder import claim_workdir
 
 from conftest import ROOT
@@ -111,7 +111,7 @@ def trained(tmp_path_factory):
     config = bilingual(folder)
     claim_workdir(folder / "w", config, write=True)
     run = build(config, folder / "w", progress=False)
-    config.student.keep(run.models.student, run.workdir)
+    write_student(run.models.student, run.workdir)
     return config, run, train.train(run, progress=False)
 
 
@@ -148,8 +148,7 @@ def test_a_run_goes_on_and_is_exported_without_cache_and_text(trained):
     vectors = Embedder(outcome.student).encode(ENGLISH)
     shutil.rmtree(config.data.cache_folder)
     os.remove(config.data.text)
-    again = make_student(config, run.models.teachers, run.workdir)
-    assert again.digest() == run.models.student.digest()
+    assert read_student(config, run.workdir).digest() == run.models.student.digest()
     restored = restored_student(run.workdir, [outcome.best_step])
     np.testing.assert_array_equal(Embedder(restored).encode(ENGLISH), vectors)
 

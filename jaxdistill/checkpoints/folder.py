@@ -39,7 +39,7 @@ from jaxdistill.checkpoints.tokenizer import (
 )
 from jaxdistill.checkpoints.weights import tensors_from_params, write_safetensors
 from jaxdistill.core import InputError
-from jaxdistill.encoders.architecture import Dense, EncoderDefinition, SentenceNorm
+from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling, SentenceNorm
 from jaxdistill.encoders.families import family
 from jaxdistill.encoders.hugging_face import tensor_names
 from jaxdistill.encoders.pair_head import KIND, head_names
@@ -109,8 +109,12 @@ def exported(
     return definition, {path: params[path] for path in param_shapes(definition)}
 
 
-def save(model: SentenceModel, folder: str | Path, *, card: str = "") -> None:
+def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form: bool = False) -> None:
     """Writes the model; `card` becomes its `README.md`.
+
+    Args:
+      keeps_form: write the very parameters that the model has. Otherwise, a static encoder's dense layers are folded into its
+        table, and a pooling that sentence-transformers lacks becomes an equivalent one if there is one.
 
     Raises:
       InputError: the format cannot express a pooling or a cross-encoder's prompt.
@@ -124,9 +128,12 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "") -> None:
         )
     folder.mkdir(parents=True, exist_ok=True)
     if model.definition.architecture.is_static:
-        _write_static(model, folder)
+        _write_static(model, folder, keeps_form=keeps_form)
     else:
-        (_write_cross_encoder if model.definition.reads_pairs else _write_sentence_encoder)(model, folder)
+        if model.definition.reads_pairs:
+            _write_cross_encoder(model, folder)
+        else:
+            _write_sentence_encoder(model, folder, keeps_form=keeps_form)
         _write_tokenizer_files(model, folder)
     _write_tokenizer(model, folder)
     (folder / "README.md").write_text(card or _short_card(model), "utf-8")
@@ -153,8 +160,8 @@ def _write_transformer(definition: EncoderDefinition, params: dict[str, np.ndarr
     write_json(folder / "config.json", module.config(architecture) | states)
 
 
-def _write_sentence_encoder(model: SentenceModel, folder: Path) -> None:
-    definition, params = exported(model.definition, model.params)
+def _write_sentence_encoder(model: SentenceModel, folder: Path, *, keeps_form: bool) -> None:
+    definition, params = (model.definition, model.params) if keeps_form else exported(model.definition, model.params)
     _write_transformer(definition, {**model.unread_pooler, **params}, folder)
     _write_modules(definition, params, folder)
     # Lower-casing that the original's sentence_bert_config.json asked for is now part of tokenizer.json.
@@ -162,15 +169,24 @@ def _write_sentence_encoder(model: SentenceModel, folder: Path) -> None:
     write_general(folder, model.prompts, model.default_prompt, definition.similarity)
 
 
-def _write_static(model: SentenceModel, folder: Path) -> None:
+def _write_static(model: SentenceModel, folder: Path, *, keeps_form: bool) -> None:
     """Writes a table that sentence-transformers reads: in model2vec's format, unless the mean includes unknown tokens."""
-    definition, table = model.definition, static.folded(model.definition, model.params)
+    definition, params = model.definition, dict(model.params)
+    if not keeps_form:
+        params = {static.TABLE: static.folded(definition, params)}
+        definition = dataclasses.replace(
+            definition,
+            architecture=dataclasses.replace(definition.architecture, hidden_size=definition.embedding_width),
+            dense=(),
+        )
+    table = params[static.TABLE]
     unknown = unknown_id(model.tokenizer)
     of_model2vec = definition.architecture.dropped_id == (-1 if unknown is None else unknown)
     write_safetensors({"embeddings" if of_model2vec else "embedding.weight": table}, folder / "model.safetensors")
     if of_model2vec:
         write_json(folder / "config.json", static.model2vec_config(definition, max_length=model.max_length))
-    _write_module_list(["StaticEmbedding", *["Normalize"] * definition.normalize], folder)
+    kinds = ["StaticEmbedding", *["Dense"] * len(definition.dense), *["Normalize"] * definition.normalize]
+    _write_sentence_modules(definition, params, folder, _write_module_list(kinds, folder)[1:])
     write_general(folder, model.prompts, model.default_prompt, definition.similarity)
 
 
@@ -188,24 +204,30 @@ def _write_cross_encoder(model: SentenceModel, folder: Path) -> None:
 
 
 def _write_modules(definition: EncoderDefinition, params: dict[str, np.ndarray], folder: Path) -> None:
-    pooling = definition.pooling
-    of_pooling = ["Pooling"] if pooling.in_sentence_transformers else [LAYER_POOLING]
+    pooling, is_standard = definition.pooling, _is_standard(definition.pooling)
+    of_pooling = ["Pooling"] if is_standard else [LAYER_POOLING]
     kinds = ["Transformer", *["WeightedLayerPooling"] * pooling.averages_layers, *of_pooling]
     kinds += ["LayerNorm" if isinstance(part, SentenceNorm) else "Dense" for part in definition.dense]
     kinds += ["Normalize"] * definition.normalize
     place = kinds.index(of_pooling[0])
-    moved = len(definition.dense) if definition.dense_on_tokens else 0
+    moved = len(definition.dense) if is_standard and definition.dense_on_tokens else 0
     order = [*range(place), *range(place + 1, place + 1 + moved), place, *range(place + 1 + moved, len(kinds))]
     paths = _write_module_list(kinds, folder, order=order)
     if pooling.averages_layers:
         _write_layer_weights(definition, folder / paths[1])
     write_json(folder / paths[place] / "config.json", _pooling_config(definition))
     on_tokens = {"module_input_name": TOKENS} if moved else {}
+    _write_sentence_modules(definition, params, folder, paths[place + 1 :], **on_tokens)
+
+
+def _write_sentence_modules(
+    definition: EncoderDefinition, params: Mapping[str, np.ndarray], folder: Path, paths: Sequence[str], **settings: str
+) -> None:
+    """Writes the layers on the pooled sentence, each into its folder among `paths`."""
     for index, part in enumerate(definition.dense):
-        inside = folder / paths[place + 1 + index]
-        write_json(inside / "config.json", _sentence_module_config(part) | on_tokens)
-        tensors = tensors_from_params(params, sentence_tensors(index, part))
-        write_safetensors(tensors, inside / "model.safetensors")
+        inside = folder / paths[index]
+        write_json(inside / "config.json", _sentence_module_config(part) | settings)
+        write_safetensors(tensors_from_params(params, sentence_tensors(index, part)), inside / "model.safetensors")
 
 
 def _write_module_list(kinds: Sequence[str], folder: Path, *, order: Sequence[int] | None = None) -> list[str]:
@@ -229,9 +251,14 @@ def _module_type(kind: str) -> str:
     return f"jaxdistill.{kind}" if kind == LAYER_POOLING else f"sentence_transformers.models.{kind}"
 
 
+def _is_standard(pooling: Pooling) -> bool:
+    """Whether sentence-transformers has this very pooling; `exported` replaces two others by equivalent ones."""
+    return pooling.in_sentence_transformers and pooling.tokens != "pooler" and pooling.layers != "second_to_last"
+
+
 def _pooling_config(definition: EncoderDefinition) -> dict[str, Any]:
     pooling = definition.pooling
-    if not pooling.in_sentence_transformers:
+    if not _is_standard(pooling):
         return {"pooling": str(pooling)}
     flags = {flag: POOLING_MODES[mode] == pooling.tokens for flag, mode in OLD_POOLING_FLAGS.items()}
     width = definition.embedding_width if definition.dense_on_tokens else definition.architecture.hidden_size

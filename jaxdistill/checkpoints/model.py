@@ -50,8 +50,6 @@ class Provenance:
     """Name of the checkpoint's own default prompt; the model's is another if one was requested."""
     card: CardFacts = CardFacts()
     """What its model card says."""
-    kept_layers: tuple[int, ...] = ()
-    """Indices of the layers of its checkpoint that it keeps; empty: all."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -111,10 +109,6 @@ class SentenceModel:
         kind = ["scores pairs"] if self.definition.reads_pairs else []
         sha.update(json.dumps([self.max_length, self.prompts, self.default_prompt, *kind], sort_keys=True).encode())
         return sha.hexdigest()
-
-    def form_digest(self) -> str:
-        """SHA-256 of the definition and the tokenizer, without the weights."""
-        return hashlib.sha256(f"{identity(self.definition)}{self.tokenizer.to_str()}".encode()).hexdigest()
 
     def with_prompt(self, asked: str) -> "SentenceModel":
         """The same model with another default prompt: the name of one of its prompts, or a text."""

@@ -15,11 +15,11 @@ import ml_dtypes
 import numpy as np
 import safetensors.numpy
 
-from jaxdistill.checkpoints.lora import with_adapter
 from jaxdistill.checkpoints.safetensors_file import mapped_safetensors, read_safetensors, shapes_of_safetensors
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import SHORTEST, Architecture
 from jaxdistill.encoders.hugging_face import Part
+from jaxdistill.encoders.settings import refuse_adapter
 from jaxdistill.files import reading
 
 WEIGHT_FILES = (
@@ -46,16 +46,17 @@ KNOWN_EXTRAS = re.compile(
 
 
 def read_checkpoint(folder: Path, *, mapped: bool = False) -> dict[str, np.ndarray]:
-    """All tensors of the checkpoint in `folder`, by their names in the file, with a LoRA adapter merged.
+    """All tensors of the checkpoint in `folder`, by their names in the file; raises `InputError` if it has a LoRA adapter.
 
     Args:
       mapped: keep tensors of safetensors in their files until they are used.
     """
+    refuse_adapter(folder)
     tensors: dict[str, np.ndarray] = {}
     read = mapped_safetensors if mapped else read_safetensors
     for path in _weight_files(folder):
         tensors |= read(path) if path.suffix == ".safetensors" else read_torch_file(path)
-    return with_adapter(tensors, folder)
+    return tensors
 
 
 def checkpoint_shapes(folder: Path) -> dict[str, tuple[int, ...]]:

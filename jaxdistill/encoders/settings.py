@@ -28,17 +28,23 @@ KINDS = {
 
 def read_settings(path: Path) -> dict[str, Any]:
     """Reads a JSON object; raises `InputError` if the file is missing or holds something else."""
-    if not path.exists() and (path.parent / ADAPTER).exists():
-        raise InputError(
-            f"{path.parent} holds a LoRA adapter without its base model: copy the base model's config.json and weights into "
-            "it, or merge them (merge_and_unload) and save again."
-        )
     if not path.exists():
+        refuse_adapter(path.parent)
         raise InputError(f"{path} is missing; the folder is not a complete model.")
     content = reading.read_json(path)
     if not isinstance(content, dict):
         raise InputError(f"{path} must hold a JSON object, not a {type(content).__name__}.")
     return content
+
+
+def refuse_adapter(folder: Path) -> None:
+    """Raises `InputError` if the folder has an adapter, which peft merges into its base model."""
+    if (folder / ADAPTER).exists():
+        raise InputError(
+            f"{folder} has a LoRA adapter; merge it with peft and give FOLDER: "
+            f"model = PeftModel.from_pretrained(AutoModel.from_pretrained(BASE_MODEL), {str(folder)!r}).merge_and_unload(); "
+            "model.save_pretrained(FOLDER)"
+        )
 
 
 def refuse_others(

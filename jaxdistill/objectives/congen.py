@@ -53,7 +53,6 @@ class ConGen(Objective):
     """The student's second view: a column of the text (back-translation) or an augmentation (`delete_words`)."""
 
     couples_examples = True
-    unread_if = {"generalize_view": ("alpha", 1)}
 
     @property
     def student_views(self) -> tuple[str, ...]:

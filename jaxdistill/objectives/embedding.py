@@ -48,8 +48,6 @@ class Embedding(Objective):
     """Weight of the spread-out regulariser: the squared mean of unrelated sentences' cosines, plus the excess of their mean
     square over 1 / width."""
 
-    unread_if = {"normalize": ("distance", "cosine")}
-
     def __post_init__(self):
         if self.third != "none" and not self.second_view:
             raise InputError(f"objective.third={self.third!r} compares two views; set --config.objective.second_view.")

@@ -66,7 +66,6 @@ class Gram(Objective):
     """Views that teacher and student read; sentences of all views are in one Gram matrix."""
 
     couples_examples = True
-    unread_if = {"triplet_margin": ("triplet_weight", 0), "kl_temperature": ("kl_weight", 0)}
 
     def __post_init__(self):
         if not any((self.cosine_weight, self.pair_weight, self.triplet_weight, self.kl_weight)):

@@ -55,7 +55,6 @@ class Listwise(Objective):
     """Columns of the query, the positive and one or more other candidates."""
 
     teacher_views = (LABELS,)
-    unread_if = dict.fromkeys(("student_temperature", "teacher_temperature"), ("loss", "margin"))
 
     student_views = alias("views")
 

@@ -49,10 +49,6 @@ class SimCSE(Objective):
         if self.among == "both" and len(self.views) == 3:
             raise InputError("objective.among='both' does not use a hard negative; give two views.")
 
-    @property
-    def unread(self) -> Mapping[str, str]:
-        return {} if len(self.views) == 3 else {"negative_weight": "objective.views has no hard negative"}
-
     student_views = alias("views")
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:

@@ -47,8 +47,6 @@ class SimTDE(Objective):
     view: str = "text"
     """View that teacher and student read."""
 
-    unread_if = {"token_loss": ("alpha", 0), "sentence_loss": ("alpha", 1), "hidden_map": ("hidden_weight", 0)}
-
     @property
     def similarity(self) -> str:
         return "" if self.sentence_loss in ("mse", "kl") else "cosine"

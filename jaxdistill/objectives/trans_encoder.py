@@ -41,7 +41,6 @@ class TransEncoder(Objective):
 
     teacher_views = (LABELS,)
     largest_label = 1.0
-    unread_if = {"both_orders": ("form", "bi")}
 
     @property
     def student_views(self) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """A fresh student: randomly initialised, with the family of a model, and its tokenizer or a new one."""
 
 import dataclasses
-import pathlib
 
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config.ranges import Count, CountOrNone
@@ -9,7 +8,7 @@ from jaxdistill.core import refuse
 from jaxdistill.students.parts.heads import Headed
 from jaxdistill.students.parts.layers import Layered, Prompted
 from jaxdistill.students.parts.student import Ground
-from jaxdistill.students.parts.vocabulary import Trimming, keep_tokenizer, new_tokenizer
+from jaxdistill.students.parts.vocabulary import Trimming, new_tokenizer
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.parts.teacher import Teacher
 
@@ -51,8 +50,3 @@ class Fresh(Layered, Prompted, Trimming, Headed):
              f"student.vocabulary={self.vocabulary} makes a new tokenizer and student.trim={self.trim} trims the model's; set only one "
              "of them."),
         ])  # fmt: skip
-
-    def keep(self, student: SentenceModel, workdir: pathlib.Path) -> None:
-        super().keep(student, workdir)
-        if self.vocabulary:
-            keep_tokenizer(student, workdir)

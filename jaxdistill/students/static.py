@@ -62,7 +62,7 @@ class Static(Headed, Trimming):
 
 
 def static_student(width: int, setting: Setting, model: SentenceModel) -> SentenceModel:
-    """The untrained table of `width` numbers per token, with the tokenizer of `model`; zeros if only shapes matter."""
+    """The untrained table of `width` numbers per token, with the tokenizer of `model`; zeros in a draft."""
     most = model.definition.embedding_width
     if model.definition.reads_pairs or width > most:
         raise InputError(
@@ -73,7 +73,7 @@ def static_student(width: int, setting: Setting, model: SentenceModel) -> Senten
     dropped = unknown_id(tokenizer)
     bare = dataclasses.replace(model.without_prompts(), tokenizer=tokenizer)
     table = np.zeros((model.definition.architecture.vocab_size, width), np.float32)
-    if setting.computed:
+    if not setting.draft:
         log.info("student: vectors of %s tokens by %s", f"{len(table):,}", model.source)
         table = static.start(token_vectors(setting, model), token_shares(setting, bare), width, dropped=dropped)
     definition = dataclasses.replace(

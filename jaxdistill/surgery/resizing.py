@@ -12,7 +12,7 @@ import numpy as np
 from jaxdistill.checkpoints.model import POOLER, SentenceModel
 from jaxdistill.checkpoints.modules import sentence_tensors
 from jaxdistill.checkpoints.tokenizer import read_tokenizer
-from jaxdistill.core import InputError, Params
+from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.layers import INITIAL_DEVIATION, uniform_as_torch
 from jaxdistill.encoders.pair_head import fresh_head
@@ -65,7 +65,7 @@ def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
         model,
         definition=dataclasses.replace(model.definition, architecture=architecture),
         params=params,
-        provenance=dataclasses.replace(model.provenance, source=source, kept_layers=chosen),
+        provenance=dataclasses.replace(model.provenance, source=source),
         unread_pooler={},
     )
 
@@ -291,7 +291,11 @@ def first_numbers(model: SentenceModel, width: int) -> SentenceModel:
         return model
     provenance = dataclasses.replace(model.provenance, source=f"{model.source}, first {width} numbers")
     if dense and isinstance(dense[-1], Dense):
-        return dataclasses.replace(head_part(model, slice(width)), provenance=provenance)
+        cut = {path: model.params[path][..., :width] for path in sentence_tensors(len(dense) - 1, dense[-1])}
+        definition = dataclasses.replace(
+            model.definition, dense=(*dense[:-1], dataclasses.replace(dense[-1], out_features=width))
+        )
+        return dataclasses.replace(model, definition=definition, params=model.params | cut, provenance=provenance)
     last = Dense(in_features=old, out_features=width, bias=False, activation="identity")
     return dataclasses.replace(
         model,
@@ -299,23 +303,6 @@ def first_numbers(model: SentenceModel, width: int) -> SentenceModel:
         params=model.params | {f"dense/{len(dense)}/kernel": np.eye(old, width, dtype=np.float32)},
         provenance=provenance,
     )
-
-
-def head_part(model: SentenceModel, numbers: slice) -> SentenceModel:
-    """The model with a slice of its last dense layer's outputs."""
-    *before, last = model.definition.dense
-    width = len(range(*numbers.indices(last.out_features)))
-    cut = {path: np.asarray(array) for path, array in cut_head(model.definition, model.params, numbers).items()}
-    dense = (*before, dataclasses.replace(last, out_features=width))
-    return dataclasses.replace(
-        model, definition=dataclasses.replace(model.definition, dense=dense), params=model.params | cut
-    )
-
-
-def cut_head(definition: EncoderDefinition, params: Params, numbers: slice) -> Params:
-    """The parameters of the last dense layer, on the host or on devices, for a slice of its outputs."""
-    *before, last = definition.dense
-    return {path: params[path][..., numbers] for path in sentence_tensors(len(before), last)}
 
 
 def add_head(

@@ -10,7 +10,7 @@ from jaxdistill.paths import cache_folder
 from jaxdistill.reading import Setting, check_reads
 from jaxdistill.teachers.parts import labelling
 from jaxdistill.teachers.parts.encoder import Encoder
-from jaxdistill.teachers.parts.teacher import Making, zeros
+from jaxdistill.teachers.parts.teacher import Making
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,8 +46,6 @@ class Labels(Encoder):
         columns = making.objective.scored
         for model in making.labellers:
             check_reads(making.data, model, columns, making.text)
-        if not making.computed:
-            return (zeros(making.text.rows, len(columns) - 1),)
         scores = labelling.labels(
             making.labellers, making.text, cache_folder(making.data.cache_folder) / "labels", columns=columns,
             logits=making.objective.logits, compute_dtype=making.compute_dtype, progress=making.progress,

@@ -25,7 +25,6 @@ from jaxdistill.reporting.model_card import public_argument
 from jaxdistill.students.parts.student import Student
 from jaxdistill.teachers.parts.teacher import Teacher
 from jaxdistill.training.hooks.metrics import Callback
-from jaxdistill.training.setup.unread import warn_of_unread
 from jaxdistill.training.stages import run_stages
 from jaxdistill.workdir.folder import EXPORT, RESULTS, stage_folder
 from jaxdistill.workdir.mirror import local_folder
@@ -171,17 +170,8 @@ def _of_value(section: str, value: Any) -> dict[str, Any]:
     return {f"{section}.{name}": option for name, option in named.items()}
 
 
-def _default(name: str, raw: Mapping[str, Any]) -> Any:
-    """The default of an option, such as `student.layers`, for the kind that `raw` selects; `Ellipsis` if there is none."""
-    section, _, option = name.partition(".")
-    if section not in VALUES:
-        return ...
-    kinds, _ = VALUES[section]
-    return kinds.default_options(raw[section].get("kind", kinds.default)).get(option, ...)
-
-
 def whole_config(config: str, text: Text, chosen: Mapping[str, Any], options: Mapping[str, Any]) -> list[Config]:
-    """The config's stages with these options; writes text in memory to the cache, and warns of options without effect.
+    """The config's stages with these options; writes text in memory to the cache.
 
     Args:
       chosen: options set by arguments.
@@ -196,8 +186,6 @@ def whole_config(config: str, text: Text, chosen: Mapping[str, Any], options: Ma
         raw = with_options(raw, {in_stages("data.text", base): _text_source(text, raw[0])} | _texts_of_stages(options))
     parsed = parse_stages(raw)
     _show_log()
-    told = [in_stages(name, base) for name, value in chosen.items() if value != _default(name, raw[0])]
-    warn_of_unread(parsed, [*told, *options], flag="")
     return parsed
 
 

@@ -17,6 +17,7 @@ from jaxdistill.training.run import Run, teachers_by_name
 from jaxdistill.training.said import kept, say
 from jaxdistill.training.setup.build import build
 from jaxdistill.training.setup.dev import retrieval_files
+from jaxdistill.training.setup.student import write_student
 from jaxdistill.training.train import train
 from jaxdistill.workdir import lock
 from jaxdistill.workdir.folder import (
@@ -29,8 +30,6 @@ from jaxdistill.workdir.folder import (
     note_inputs,
     refuse_other_inputs,
 )
-
-FORM = "the layers and tokenizer of student.model"
 
 
 def run_training(
@@ -52,12 +51,11 @@ def run_training(
         with processes.agreed() as facts:
             parts.use(config.run.parts)
             claim_workdir(workdir, config, write=False)
-            config.student.refuse_other_text(config.data, workdir)
             refuse_foreign(workdir / EXPORT, advice="Move it, or give another --workdir.")
             paper = repeated(config)
             run = build(config, workdir, progress=leads)
             read = digests(run)
-            # The student's weights may differ: a resumed run has the checkpoint's.
+            # The student is left out: a resumed run reads it from the workdir.
             inputs = {name: digest for name, digest in read.items() if name != "content of student.model"}
             if not any(map(hub.is_hub, sources.split_specs(config.data.text))) and run.text.store.source_digest:
                 inputs[TEXT_FILES] = run.text.store.source_digest
@@ -77,7 +75,7 @@ def run_training(
             if leads:
                 claim_workdir(workdir, config, write=True)
                 note_inputs(workdir, inputs)
-                config.student.keep(run.models.student, workdir)
+                write_student(run.models.student, workdir)
                 keep_in(workdir)
             processes.wait("the workdir is claimed")
             outcome = train(run, progress=leads, shared=shared, callbacks=callbacks)
@@ -102,6 +100,5 @@ def digests(run: Run) -> dict[str, str]:
     contents |= {f"{name}.model": model.digest() for name, model in teachers_by_name(run.models.teachers).items()}
     contents |= {f"labeller {number}": digest for number, digest in enumerate(run.models.labeller_digests, start=1)}
     contents["student.model"] = run.models.student.digest()
-    contents[FORM] = run.models.student.form_digest()
     contents["data.text"] = run.text.store.content_digest
     return {f"content of {name}": digest[:12] for name, digest in contents.items()}

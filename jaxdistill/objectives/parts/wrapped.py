@@ -16,7 +16,6 @@ class Wrapped(Objective):
     queue_size = alias("objective.queue_size")
     reserve_rows = alias("objective.reserve_rows")
     reads = alias("objective.reads")
-    unread = alias("objective.unread")
     couples_examples = alias("objective.couples_examples")
     any_width = alias("objective.any_width")
     scored = alias("objective.scored")

@@ -5,7 +5,6 @@ A linear head can be fitted by least squares, so that a student of another famil
 
 import dataclasses
 import logging
-from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -13,10 +12,10 @@ from jaxtyping import Float
 
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.checkpoints.modules import sentence_tensors
-from jaxdistill.config.ranges import Count, CountOrNone
-from jaxdistill.core import InputError, Objective, Params, refuse
+from jaxdistill.config.ranges import Count
+from jaxdistill.core import InputError, Objective, refuse
 from jaxdistill.objectives.parts.nested import Nested
-from jaxdistill.students.parts.student import Examples, Ground, Student, numbers_of
+from jaxdistill.students.parts.student import Examples, Ground, Student
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.parts.teacher import Teacher
 
@@ -37,9 +36,6 @@ class Headed(Student):
     """Initial values of the head. `uniform`: PyTorch's default (ConGen). `normal`: standard deviation 0.02 (SimCSE).
     `identity`: for a student that starts aligned with the teacher. `fitted`: least squares from the student's vectors to
     the targets of up to 4,096 sentences of the text, for a linear head on another model than the teacher."""
-    head_of: CountOrNone = 0
-    """With several teachers: evaluate and export only this one's part of the head, such as 2 for the second, to search
-    its index. 0: the whole head."""
     keep_head: bool = True
     """Evaluate and export the student with its head, as ConGen does. False: without it."""
     dims: tuple[Count, ...] = ()
@@ -47,8 +43,6 @@ class Headed(Student):
     dims_targets: Literal["truncated", "projected"] = "projected"
     """Target of a nested width. `truncated`: the teacher's vectors cut to that width. `projected`: the teacher's full
     vectors, reached through one matrix per width that is not exported."""
-
-    unread_if = {"head_init": ("head", "none"), "keep_head": ("head", "none"), "dims_targets": ("dims", ())}
 
     def wrapped(self, objective: Objective) -> Objective:
         if not self.dims:
@@ -71,20 +65,14 @@ class Headed(Student):
         models, fitted = len(teacher.vector_models), self.head_init == "fitted" and self.head != "none"
         leaves_head = self.head != "none" and not self.keep_head
         refuse([
-            (self.head_of and not 2 <= models >= self.head_of,
-             f"student.head_of={self.head_of} is the number of one of several teachers, but teacher.model names {models}; leave it 0."),
-            (self.head_of and self.head == "none",
-             f"student.head_of={self.head_of} exports one teacher's part of the head, but the student has no head; set --config.student.head=linear."),
-            (self.head_of and teacher.transforms,
-             "teacher.whiten and teacher.components mix the numbers of several teachers; set --config.student.head_of=0."),
-            (self.dims and (self.head_of or leaves_head),
-             f"student.dims={self.dims} trains the vectors of the whole head, but student.head_of and student.keep_head=False export "
-             "others; leave out one or the other (--config.student.dims='()')."),
+            (self.dims and leaves_head,
+             f"student.dims={self.dims} trains the vectors of the head, but student.keep_head=False exports others; leave out one or "
+             "the other (--config.student.dims='()')."),
             (self.dims and teacher.scores_pairs,
              "student.dims: a score of a pair has no nested widths; leave it empty with labels as targets."),
-            (self.dims and models > 1 and (teacher.compares_each or self.dims_targets == "truncated"),
+            (self.dims and models > 1 and self.dims_targets == "truncated",
              "student.dims: the first numbers of several teachers' vectors are the first teacher's; set "
-             "--config.teacher.combine=concatenate and --config.student.dims_targets=projected."),
+             "--config.student.dims_targets=projected."),
             (fitted and self.head != "linear",
              f"student.head_init=fitted needs a linear head, got student.head={self.head}; set --config.student.head=linear."),
             (fitted and not models,
@@ -100,15 +88,8 @@ class Headed(Student):
         fitted = {path: affine[path.rpartition("/")[2]] for path in sentence_tensors(len(before), head)}
         return student.with_params({**student.params, **fitted})
 
-    def evaluated(self, student: SentenceModel, widths: Sequence[int]) -> SentenceModel:
-        if self.head_of:
-            return resizing.head_part(student, numbers_of(self.head_of, widths))
+    def evaluated(self, student: SentenceModel) -> SentenceModel:
         return student if self.keep_head or self.head == "none" else resizing.drop_head(student)
-
-    def evaluated_params(self, student: SentenceModel, params: Params, widths: Sequence[int]) -> Params:
-        if self.head_of:
-            return {**params, **resizing.cut_head(student.definition, params, numbers_of(self.head_of, widths))}
-        return params
 
 
 def affine_map(x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n e"]) -> dict[str, np.ndarray]:

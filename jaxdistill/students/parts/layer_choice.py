@@ -7,9 +7,7 @@ Source: Peer et al., Greedy-layer pruning: Speeding up Transformer models for na
 (arXiv 2105.14839). Differences: closeness to the whole model replaces a task's score, and the swaps are an addition.
 """
 
-import json
 import logging
-import pathlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -18,15 +16,11 @@ from jaxtyping import Float
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster import processes
 from jaxdistill.core import InputError
-from jaxdistill.files import write_atomic
-from jaxdistill.files.reading import read_json
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.reading import Setting, sampled_ids
 from jaxdistill.surgery import resizing
 
-LAYERS = "layers.json"
-"""File of a workdir that lists the layers chosen for the student."""
 GREEDY = "greedy:"
 SAMPLE = 512
 """Most sentences on which layers are chosen; a longer text gives at least half as many."""
@@ -35,25 +29,15 @@ log = logging.getLogger(__name__)
 
 
 def cut(wanted: str, setting: Setting, model: SentenceModel) -> SentenceModel:
-    """The model with the layers of `student.layers`. A greedy choice is read from the workdir's note if there is one. If only
-    shapes matter (`setting.computed` is False), evenly spaced layers stand in for it."""
+    """The model with the layers of `student.layers`; evenly spaced ones stand in for a greedy choice in a draft."""
     if not wanted.startswith(GREEDY):
         return resizing.from_layers(model, wanted)
     count = _count(wanted, model.definition.architecture.layers)
-    noted = setting.workdir / LAYERS
-    # The first process's note and choice hold for all: others may see another folder, or round differently.
-    known = processes.gathered(read_json(noted) if noted.is_file() else None)[0]
-    if known is None and not setting.computed:
+    if setting.draft:
         return resizing.from_layers(model, f"even:{count}")
-    if known is None:
-        known = processes.gathered(_chosen(setting, model, count))[0]
-    return resizing.from_layers(model, ",".join(map(str, known)))
-
-
-def keep_layers(option: str, student: SentenceModel, workdir: pathlib.Path) -> None:
-    """Notes the chosen layers in the run's workdir, so that an export needs no text."""
-    if option.startswith(GREEDY) and not (workdir / LAYERS).is_file():
-        write_atomic(workdir / LAYERS, json.dumps(student.provenance.kept_layers) + "\n")
+    # The first process's choice holds for all: others may round differently.
+    chosen = processes.gathered(_chosen(setting, model, count))[0]
+    return resizing.from_layers(model, ",".join(map(str, chosen)))
 
 
 def _count(option: str, depth: int) -> int:

@@ -1,7 +1,6 @@
 """Options of students with layers: which layers, heads and units to keep, compact tables, dropout, and prompts."""
 
 import dataclasses
-import pathlib
 from typing import Annotated, Literal
 
 from jaxdistill.checkpoints.model import SentenceModel
@@ -40,8 +39,6 @@ class Layered(Student):
     embedding_init: Literal["svd", "random"] = "svd"
     """Initial compact tables: `svd`, a truncated singular value decomposition of the model's, or `random` (SimTDE)."""
 
-    unread_if = {"embedding_init": ("embedding", 0)}
-
     def compact(self, ground: Ground, model: SentenceModel) -> SentenceModel:
         """The model with compact tables, if the options ask for them."""
         if not self.embedding:
@@ -72,8 +69,6 @@ class Cutting(Layered):
     """Criterion for pruning heads and feed-forward units: the norm of their output weights, or the size of their
     contribution to the hidden states on up to 1,024 sentences of `data.text`."""
 
-    unread_if = {"prune_by": ("heads", "intermediate", 0)}
-
     @property
     def computes(self) -> bool:
         return self.layers.startswith(layer_choice.GREEDY) or bool(self.heads or self.intermediate)
@@ -86,10 +81,6 @@ class Cutting(Layered):
             model = model.with_params(model.params)  # float32, which the teacher's file need not have
         if not (self.heads or self.intermediate):
             return model
-        reads = self.prune_by == "activation" and setting.computed
+        reads = self.prune_by == "activation" and not setting.draft
         moments = activation_moments(setting, model) if reads else None
         return pruning.pruned(model, heads=self.heads, intermediate=self.intermediate, moments=moments)
-
-    def keep(self, student: SentenceModel, workdir: pathlib.Path) -> None:
-        super().keep(student, workdir)
-        layer_choice.keep_layers(self.layers, student, workdir)

@@ -1,7 +1,6 @@
 """The base class of all students' options, with defaults for what a kind does not do."""
 
 import dataclasses
-import pathlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -10,9 +9,8 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.checkpoints.model import SentenceModel, load_model
-from jaxdistill.config import Data
 from jaxdistill.config.ranges import CountOrNone
-from jaxdistill.core import InputError, Objective, Params, refuse
+from jaxdistill.core import InputError, Objective, refuse
 from jaxdistill.reading import Setting
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.parts.teacher import Teacher
@@ -58,15 +56,13 @@ class Student:
     number of positions. 0: as many as in training; a static student reads all."""
 
     computes = True
-    """Whether `make` runs a model if `Setting.computed` is set."""
+    """Whether `make` runs a model, except for a draft, see `Setting.draft`."""
     reads_pairs = False
     """Whether it is a cross-encoder, which has no vectors and no prompts."""
     export_prompt = False
     """Whether the export's default prompt is the one used in training."""
     dims = ()
     """Nested widths."""
-    head_of = 0
-    """With several teachers, the number of the one whose part of the head is exported; 0: the whole head."""
 
     def make(self, ground: Ground) -> SentenceModel:
         """The untrained student, with its head."""
@@ -109,17 +105,9 @@ class Student:
         """The objective, extended to nested widths if the student trains them."""
         return objective
 
-    def evaluated(self, student: SentenceModel, widths: Sequence[int]) -> SentenceModel:
-        """The student as it is evaluated: with its head, a part of it or none, and the training's prompt.
-
-        Args:
-          widths: the width of each teacher's vectors.
-        """
+    def evaluated(self, student: SentenceModel) -> SentenceModel:
+        """The student as it is evaluated: with its head or without it, and with the training's prompt."""
         return student
-
-    def evaluated_params(self, student: SentenceModel, params: Params, widths: Sequence[int]) -> Params:
-        """The parameters used for evaluation. `params` may hold others, used only in training."""
-        return params
 
     def exported(self, student: SentenceModel) -> SentenceModel:
         """The evaluated student as it is exported: with the checkpoint's default prompt, unless `export_prompt` is set."""
@@ -136,19 +124,7 @@ class Student:
         length = self.max_length or (student.max_length if architecture.is_static else trained)
         return student.with_length(min(length, architecture.longest))
 
-    def keep(self, student: SentenceModel, workdir: pathlib.Path) -> None:
-        """Keeps in the workdir what the student takes from the text, such as a tokenizer, so that an export needs no text."""
-
-    def refuse_other_text(self, data: Data, workdir: pathlib.Path) -> None:
-        """Raises `InputError` if a text that the student depends on has changed since the run began."""
-
 
 def widths_of(teachers: Sequence[SentenceModel]) -> tuple[int, ...]:
     """The width of each teacher's vectors."""
     return tuple(teacher.definition.embedding_width for teacher in teachers)
-
-
-def numbers_of(teacher: int, widths: Sequence[int]) -> slice:
-    """The columns of one teacher in the joined vectors of all teachers."""
-    first = sum(widths[: teacher - 1])
-    return slice(first, first + widths[teacher - 1])

@@ -5,7 +5,6 @@ import hashlib
 import json
 import logging
 import pathlib
-import shutil
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -25,8 +24,6 @@ from jaxdistill.reading import Setting, columns_read, sentence_roles
 from jaxdistill.students.parts.student import Student
 from jaxdistill.surgery import trim
 
-TOKENIZER = "tokenizer"
-"""Folder of a workdir with the student's new or trimmed tokenizer."""
 FORMAT = 1
 """Version of trimming, part of the digest; bump to invalidate trimmed tokenizers in caches."""
 NOTE = "trimmed.json"
@@ -47,32 +44,14 @@ class Trimming(Student):
     Empty: the whole tokenizer."""
 
     def trimmed(self, setting: Setting, model: SentenceModel) -> SentenceModel:
-        """The model with its tokenizer trimmed to a text: the workdir's copy, or the one in the cache."""
+        """The model with its tokenizer trimmed to a text."""
         specs = split_specs(self.trim)
-        return trimmed(specs, setting.data, model, setting.workdir) if specs else model
-
-    def keep(self, student: SentenceModel, workdir: pathlib.Path) -> None:
-        super().keep(student, workdir)
-        if self.trim:
-            keep_tokenizer(student, workdir)
-
-    def refuse_other_text(self, data: Data, workdir: pathlib.Path) -> None:
-        noted = workdir / TOKENIZER
-        if not self.trim or not noted.is_dir():
-            return
-        specs = split_specs(self.trim)
-        if sources.content_digest(specs, _columns(data)) != _note(noted)["text"]:
-            raise InputError(
-                f"student.trim: the text {', '.join(specs)} has changed since the run in {workdir} began; undo the change or use "
-                "another --workdir."
-            )
+        return trimmed(specs, setting.data, model) if specs else model
 
 
 def new_tokenizer(setting: Setting, entries: int) -> pathlib.Path:
-    """The folder of a tokenizer trained on the text: the workdir's copy, or the cache's, which is trained if absent."""
-    noted, data = setting.workdir / TOKENIZER, setting.data
-    if noted.is_dir():
-        return noted
+    """The folder, in the cache, of a tokenizer trained on the text; trained if absent."""
+    data = setting.data
     return wordpiece.train_wordpiece(
         split_specs(data.text),
         entries=entries,
@@ -82,10 +61,9 @@ def new_tokenizer(setting: Setting, entries: int) -> pathlib.Path:
     )
 
 
-def trimmed(specs: Sequence[str], data: Data, model: SentenceModel, workdir: pathlib.Path) -> SentenceModel:
-    """The model with its tokenizer trimmed to a text: the workdir's copy, or the one in the cache."""
-    noted = workdir / TOKENIZER
-    folder = noted if noted.is_dir() else _trimmed_folder(specs, data, model)
+def trimmed(specs: Sequence[str], data: Data, model: SentenceModel) -> SentenceModel:
+    """The model with its tokenizer trimmed to a text."""
+    folder = _trimmed_folder(specs, data, model)
     smaller = trim.with_trimmed(model, folder)
     note, saved = _note(folder), model.parameter_count - smaller.parameter_count
     log.info(
@@ -94,18 +72,6 @@ def trimmed(specs: Sequence[str], data: Data, model: SentenceModel, workdir: pat
         *(words.Unknown(*note[name]) for name in ("before", "after")),
     )
     return smaller
-
-
-def keep_tokenizer(student: SentenceModel, workdir: pathlib.Path) -> None:
-    """Copies the student's tokenizer into the workdir, so that an export needs neither text nor cache."""
-    copy = workdir / TOKENIZER
-    if copy.is_dir():
-        return
-    # Copy, then rename: an interrupted copy must not pass for the tokenizer.
-    unfinished = copy.with_name(f".{copy.name}.new")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    shutil.copytree(student.provenance.tokenizer_folder, unfinished)
-    unfinished.rename(copy)
 
 
 def _columns(data: Data) -> dict[str, str]:

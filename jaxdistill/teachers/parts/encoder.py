@@ -16,7 +16,7 @@ from jaxdistill.paths import cache_folder
 from jaxdistill.reading import Setting, check_reads
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.parts.prompts import Prompting
-from jaxdistill.teachers.parts.teacher import Making, Teacher, zeros
+from jaxdistill.teachers.parts.teacher import Making, Teacher
 
 SEPARATOR = "|"
 """Separates the values of an option that has one per model."""
@@ -158,11 +158,9 @@ class StoredVectors(VectorModel, WhiteningOptions):
         return self.components or sum(widths)
 
     def stored(self, making: Making) -> tuple[targets.Stored, ...]:
-        views, width = making.objective.teacher_views, sum(embedder.width for embedder in making.embedders)
+        views = making.objective.teacher_views
         for embedder in making.embedders:
             check_reads(making.data, embedder.model, views, making.text)
-        if not making.computed:
-            return (zeros(making.text.rows, self.components or width),) * len(views)
         return tuple(self.whitened(self._of_view(making, view)) for view in views)
 
     def _of_view(self, making: Making, view: str) -> targets.Parts | targets.Joined:

@@ -27,8 +27,6 @@ class Making(NamedTuple):
     labellers: Sequence[SentenceModel]
     compute_dtype: DTypeLike
     progress: bool
-    computed: bool
-    """False: only shapes matter; targets are zeros that take no time and no memory."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,8 +44,6 @@ class Teacher:
     """Whether the teacher runs inside the training step."""
     transforms = False
     """Whether targets are whitened or reduced, and so differ from the models' vectors."""
-    compares_each = False
-    """Whether the student's vector has one segment per model, compared with that model alone."""
     normalize = True
     """Whether vectors are compared at unit length, see `VectorModel.normalize`."""
     given_by = "model=MODEL"
@@ -103,10 +99,6 @@ class Teacher:
         """The weight of each model; their sum is 1."""
         return (1.0,)
 
-    def wrapped(self, objective: Objective, widths: Sequence[int]) -> Objective:
-        """The objective for models of these widths: applied once per model if `compares_each`."""
-        return objective
-
     def stored(self, making: Making) -> tuple[targets.Stored, ...]:
         """One array per teacher view, with one row per row of the text; empty if targets are not stored."""
         return ()
@@ -114,11 +106,6 @@ class Teacher:
     def joined(self, vectors: Sequence[Float[np.ndarray, "n _"]]) -> Float[np.ndarray, "n e"]:
         """Concatenates the models' vectors, weighted by `shares`; a single model's vectors stay unchanged."""
         return vectors[0] if len(vectors) == 1 else targets.joined(vectors, self.shares())
-
-
-def zeros(rows: int, width: int) -> Float[np.ndarray, "rows e"]:
-    """Zeros of this shape that take no memory."""
-    return np.broadcast_to(np.float32(0), (rows, width))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,6 @@ from typing import Any
 
 from jaxdistill.core import Array, InputError, Params, TrainState
 from jaxdistill.inference import Embedder
-from jaxdistill.students.parts.student import widths_of
 from jaxdistill.training.hooks.collapse import Collapse
 from jaxdistill.training.hooks.goodput import Goodput
 from jaxdistill.training.hooks.hook import Diverged, Hook, patience_of
@@ -29,7 +28,7 @@ class DevScores(Hook):
     ):
         self.run, self.track, self.recorder, self.goodput, self.collapse = run, track, recorder, goodput, collapse
         self.patience = patience_of(run.config.evals, run.text.batches.steps_per_epoch)
-        evaluated = run.config.student.evaluated(run.models.student, widths_of(run.models.teachers))
+        evaluated = run.config.student.evaluated(run.models.student)
         self.embedder = Embedder(evaluated, mesh=run.program.mesh, compute_dtype=run.program.compute_dtype, params={})
 
     def at_start(self, step: int, state: TrainState, *, is_new: bool) -> None:
@@ -51,8 +50,7 @@ class DevScores(Hook):
     def evaluate(self, step: int, state: TrainState) -> None:
         """Runs all dev evaluations and tracks the best score."""
         self.recorder.report(step)
-        student, widths = self.run.config.student, widths_of(self.run.models.teachers)
-        params = student.evaluated_params(self.run.models.student, state.params["student"], widths)
+        params = state.params["student"]
         with self.goodput.spent("evaluation"):
             scores = self.scores(step, params)
             spread = self.collapse.spread(step, params, self.embedder) if self.collapse else {}

@@ -15,7 +15,6 @@ from jaxdistill.core import SECOND
 from jaxdistill.evals import sts
 from jaxdistill.evals.caches import cached_scores
 from jaxdistill.paths import cache_folder
-from jaxdistill.students.parts.student import widths_of
 from jaxdistill.training.results.outcome import Outcome
 from jaxdistill.training.run import Run
 from jaxdistill.training.said import say
@@ -46,7 +45,7 @@ def planned(run: Run) -> str:
 
 def final_models(run: Run, outcome: Outcome) -> dict[str, SentenceModel]:
     """The models to measure, by name: teachers, and the student before and after training."""
-    before = run.config.student.evaluated(run.models.student, widths_of(run.models.teachers))
+    before = run.config.student.evaluated(run.models.student)
     teachers = {"teacher": run.models.teacher} if run.models.teacher else {}
     return teachers | {"student before": before, "student after": outcome.student}
 

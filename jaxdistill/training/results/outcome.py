@@ -9,15 +9,12 @@ import numpy as np
 
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster import mesh as meshes
-from jaxdistill.config import Config
 from jaxdistill.core import InputError, Params
-from jaxdistill.students.parts.student import widths_of
 from jaxdistill.training.run import Run
-from jaxdistill.training.setup.lengths import training_length
 from jaxdistill.training.setup.sharding import sharded_embedder
-from jaxdistill.training.setup.student import load_teachers, make_student
+from jaxdistill.training.setup.student import read_student
 from jaxdistill.workdir.checkpoint import Checkpoints, Restored
-from jaxdistill.workdir.folder import CHECKPOINTS, EXPORT, read_config
+from jaxdistill.workdir.folder import CHECKPOINTS, EXPORT, STUDENT, read_config
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,7 +59,7 @@ def outcome_of(
     assert last is not None  # a training saves its last step
     averaged, best_step = sorted(set(run.config.evals.average)), track["best_step"]
     params = _mean(_params_of(run, checkpoints, last, averaged or [best_step]))
-    student = trained_student(run.config, run.models.student, params, run.models.teachers)
+    student = run.config.student.evaluated(run.models.student.with_params(params))
     checkpoints.close()
     scores = track["scores"]
     if averaged:
@@ -114,13 +111,6 @@ def _mean(params: Iterable[Params]) -> dict[str, np.ndarray]:
     return {path: (array / count).astype(np.float32) for path, array in total.items()}
 
 
-def trained_student(
-    config: Config, student: SentenceModel, trained: Mapping[str, np.ndarray], teachers: Sequence[SentenceModel]
-) -> SentenceModel:
-    """The student with these parameters, as it is evaluated."""
-    return config.student.evaluated(student.with_params(trained), widths_of(teachers))
-
-
 def restored_student(workdir: str | pathlib.Path, steps: Sequence[int]) -> SentenceModel:
     """The student of a run's kept checkpoint, or the mean of several; needs no text. Raises `InputError`, with the kept steps,
     if one is missing."""
@@ -133,9 +123,11 @@ def restored_student(workdir: str | pathlib.Path, steps: Sequence[int]) -> Sente
             f"{workdir} has no checkpoints: a sweep removes them when a point is finished. Its best student is "
             f"{workdir / EXPORT}; to keep all steps, train the point with jaxdistill.main in another --workdir."
         )
-    teachers = load_teachers(config, workdir)
-    student = make_student(config, teachers, workdir, computed=False)  # the weights are the checkpoint's
-    student = config.student.with_length(student, training_length(config, student, teachers, workdir))
+    student = read_student(config, workdir)
+    if student is None:
+        raise InputError(
+            f"{workdir / STUDENT} does not exist; train with this version of the program in another --workdir."
+        )
     checkpoints = Checkpoints(workdir, read_only=True)
     params = _mean(checkpoints.restore_alone(step).params["student"] for step in steps)
-    return config.student.exported(trained_student(config, student, params, teachers))
+    return config.student.exported(config.student.evaluated(student.with_params(params)))

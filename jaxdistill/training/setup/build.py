@@ -45,7 +45,7 @@ from jaxdistill.training.setup.objective import (
     sizes_of,
 )
 from jaxdistill.training.setup.sharding import frozen_shardings, sharding_rules
-from jaxdistill.training.setup.student import fitted_student, load_labellers, load_teachers, make_student
+from jaxdistill.training.setup.student import fitted_student, load_labellers, load_teachers, make_student, read_student
 from jaxdistill.training.setup.targets import Targets
 from jaxdistill.workdir.folder import INPUTS, STEPS, read_note
 
@@ -54,20 +54,27 @@ SMALL = 100_000
 UNTIMED = LARGEST_INT32
 """Number of steps of a run whose speed is still to be measured for `run.minutes`."""
 
-Prepared = tuple[Objective, Sequence[SentenceModel], Sequence[SentenceModel], SentenceModel, DevSets]
+Prepared = tuple[Sequence[SentenceModel], Sequence[SentenceModel], SentenceModel, DevSets]
 
 
-def prepared(config: Config, workdir: pathlib.Path, objective: Objective, *, named: bool = True) -> Prepared:
-    """Objective, labellers, teachers, student and dev sets of a run; raises `InputError` if they do not go together.
-    Needs no text: the student has its shape, but no model has read the text for it.
+def prepared(
+    config: Config,
+    workdir: pathlib.Path,
+    objective: Objective,
+    student: SentenceModel | None = None,
+    *,
+    named: bool = True,
+) -> Prepared:
+    """Labellers, teachers, student and dev sets of a run; raises `InputError` if they do not go together.
+    Needs no text.
 
     Args:
       objective: of `checked_setup`.
+      student: as an earlier start of the run wrote it; None: a draft is made, see `Setting.draft`.
       named: read the dev sets that are not the user's own, too.
     """
     labellers, teachers = load_labellers(config, workdir), load_teachers(config, workdir)
-    objective = config.teacher.wrapped(objective, widths_of(teachers))
-    student = make_student(config, teachers, workdir, computed=False)
+    student = student or make_student(config, teachers, workdir, draft=True)
     if config.run.export_to:
         onnx.check(student)
     if config.run.wandb and not importlib.util.find_spec("wandb"):
@@ -78,7 +85,7 @@ def prepared(config: Config, workdir: pathlib.Path, objective: Objective, *, nam
     check_width(objective, config.teacher.width(widths_of(teachers)) if objective.teacher_views else 0, student)
     if objective.reads and len(teachers) == 1:
         check_same_tokens(config.data, objective, student, teachers[0])
-    return objective, labellers, teachers, student, read_dev_sets(config, named=named)
+    return labellers, teachers, student, read_dev_sets(config, named=named)
 
 
 def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh | None = None) -> Run:
@@ -88,8 +95,9 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
       absent: mesh of absent devices for which to compile the step; no model then runs, and the run cannot train.
     """
     mesh, groups, objective = checked_setup(config, absent)
-    objective, labellers, teachers, student, dev_sets = prepared(config, workdir, objective, named=absent is None)
     dtype, computed = dtype_of(config.run.precision), absent is None
+    written = read_student(config, workdir) if computed else None
+    labellers, teachers, student, dev_sets = prepared(config, workdir, objective, written, named=computed)
     length = training_length(config, student, teachers, workdir)
     student = config.student.with_length(student, length)
     store = student_text(config, objective, student, length, progress=progress)
@@ -104,16 +112,17 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     step_of = partial(make_step, config, objective, teacher=teacher, mesh=mesh, live=bool(live_teacher), steps=steps)
     layout, train_step = step_of(student)
     # By now, all is checked that can be known before a model reads the text.
-    if computed and config.student.computes:
+    if computed and written is None and config.student.computes:
         student = config.student.with_length(make_student(config, teachers, workdir), length)
         layout, train_step = step_of(student)
     targets = Targets(
         config, objective, teachers=teachers, labellers=labellers, store=store, compute_dtype=dtype, progress=progress,
-        computed=computed,
+        absent=not computed,
     )  # fmt: skip
     live = None if targets.store is None else batches.Viewed(targets.store, objective.teacher_views)
     data = batches_with(live or targets.arrays)
-    student = fitted_student(config, student, targets, data.trained) if computed else student
+    if computed and written is None:
+        student = fitted_student(config, student, targets, data.trained)
     seeds, held_out = drawn_rows(data, objective.reserve_rows, held_out)
     dev = NO_DEV
     if computed:

@@ -19,7 +19,6 @@ from jaxdistill.evals import agreement, beir, beir_files, dev_metric, entity, pa
 from jaxdistill.evals.beir import RetrievalSet
 from jaxdistill.evals.beir_files import SetFiles
 from jaxdistill.evals.entity import EntitySet
-from jaxdistill.students.parts.student import numbers_of
 from jaxdistill.training.run import Dev
 from jaxdistill.training.setup.targets import Targets
 
@@ -70,14 +69,11 @@ def make_dev(config: Config, sets: DevSets, agreement_task: Task | None, *, simi
 
 def dev_agreement(config: Config, targets: Targets, sets: DevSets, held_out: Integer[np.ndarray, " n"]) -> Task | None:
     """Agreement with the teacher on the pairs of a file, or on held-out sentences, each paired with its neighbour and a random
-    one. A student evaluated by its segment for one of several teachers (`student.head_of`) is compared with that teacher."""
-    compared, head_of = slice(None), config.student.head_of
-    if head_of:
-        compared = numbers_of(head_of, [embedder.width for embedder in targets.embedders])
+    one."""
     if config.evals.agreement:
         embed = targets.embed
         assert embed is not None  # `check_dev` has found a teacher
-        return agreement.agreement_task(lambda texts: embed(texts)[:, compared], *sets.agreement)
+        return agreement.agreement_task(embed, *sets.agreement)
     if len(held_out) < LEAST_HELD_OUT or (targets.embed is None and not targets.arrays):
         return None
     if targets.views == (LABELS,):
@@ -86,7 +82,7 @@ def dev_agreement(config: Config, targets: Targets, sets: DevSets, held_out: Int
         roles = (targets.text.roles(pair[0], held_out), targets.text.roles(pair[1], held_out))
         return agreement.AgreementTask(first=first, second=second, teacher=targets.rows(held_out)[:, 0], roles=roles)
     texts = [targets.text.text(targets.column, row) for row in held_out]
-    vectors = dict(zip(texts, targets.rows(held_out)[:, compared], strict=True))
+    vectors = dict(zip(texts, targets.rows(held_out), strict=True))
     roles = dict(zip(texts, targets.text.roles(targets.column, held_out), strict=True))
     return agreement.held_out_task(vectors, seed=config.run.seed, roles=roles)
 

@@ -39,7 +39,7 @@ def objective_title(config: Config) -> str:
 
 
 def make_objective(config: Config) -> Objective:
-    """The objective, wrapped for nested widths or several teachers; checks that it fits the other options."""
+    """The objective, wrapped for nested widths; checks that it fits the other options."""
     objective, teacher, name = plain_objective(config), config.teacher, config.objective["kind"]
     columns = [view for view in dict.fromkeys(objective.teacher_views) if view in dict(config.data.columns)]
     refuse([

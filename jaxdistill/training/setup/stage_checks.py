@@ -55,7 +55,7 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
                 elif where == HERE and not on_hub:
                     _check_here(option, spec)
             if is_here:
-                objective, _, teachers, _, dev_sets = prepared(stage, pathlib.Path(workdir), objective)
+                _, teachers, _, dev_sets = prepared(stage, pathlib.Path(workdir), objective)
                 check_dev(stage, dev_sets, teachers, objective, held_out=HELD_OUT)
 
 

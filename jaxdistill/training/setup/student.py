@@ -8,16 +8,19 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Integer
 
-from jaxdistill.checkpoints.folder import check_exportable
-from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.checkpoints.card import CardFacts
+from jaxdistill.checkpoints.folder import check_exportable, save
+from jaxdistill.checkpoints.model import SentenceModel, load_model
+from jaxdistill.cluster import processes
 from jaxdistill.config import Config
+from jaxdistill.files.folders import MARK, replacing
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.reading import Setting
 from jaxdistill.students.parts.student import Ground
 from jaxdistill.training.setup.objective import plain_objective
 from jaxdistill.training.setup.targets import Targets
-from jaxdistill.workdir.folder import stage_export
+from jaxdistill.workdir.folder import STUDENT, read_note, stage_export
 
 log = logging.getLogger(__name__)
 
@@ -25,15 +28,14 @@ FITTING_SAMPLE = 4096
 """Sentences to which a student is fitted: ten times the numbers of a usual vector."""
 
 
-def setting_of(config: Config, workdir: pathlib.Path, *, computed: bool = True) -> Setting:
-    """The setting in which a run's models are made: data and run options, workdir, views."""
+def setting_of(config: Config, workdir: pathlib.Path, *, draft: bool = False) -> Setting:
+    """The setting in which a run's models are made: data and run options, views, earlier stages."""
     return Setting(
         data=config.data,
         student_views=plain_objective(config).student_views,
         run=config.run,
-        workdir=workdir,
         located=lambda name: stage_export(name, workdir),
-        computed=computed,
+        draft=draft,
     )
 
 
@@ -48,17 +50,17 @@ def load_labellers(config: Config, workdir: pathlib.Path) -> list[SentenceModel]
 
 
 def make_student(
-    config: Config, teachers: Sequence[SentenceModel], workdir: pathlib.Path, *, computed: bool = True
+    config: Config, teachers: Sequence[SentenceModel], workdir: pathlib.Path, *, draft: bool = False
 ) -> SentenceModel:
     """The untrained student; raises `InputError` for what cannot be made or exported.
 
     Args:
       teachers: models whose vectors are the targets; `student.model=teacher` means the first one.
-      computed: see `Setting.computed`.
+      draft: see `Setting.draft`.
     """
-    ground = Ground(setting_of(config, workdir, computed=computed), config.teacher, teachers)
+    ground = Ground(setting_of(config, workdir, draft=draft), config.teacher, teachers)
     student = _compared_as_trained(config, config.student.make(ground), teachers)
-    check_exportable(config.student.evaluated(student, ground.widths).definition)
+    check_exportable(config.student.evaluated(student).definition)
     return student
 
 
@@ -76,6 +78,32 @@ def _compared_as_trained(config: Config, student: SentenceModel, teachers: Seque
             others[0],
         )
     return dataclasses.replace(student, definition=definition)
+
+
+def write_student(student: SentenceModel, workdir: pathlib.Path) -> None:
+    """Writes the untrained student to the workdir, from where resumed runs, exports and means of checkpoints read it."""
+    if (workdir / STUDENT).is_dir():
+        return
+    own = student.provenance
+    facts = {"source": own.source, "default_prompt": own.default_prompt, "card": own.card}
+    with replacing(workdir / STUDENT, facts) as folder:
+        save(student, folder, keeps_form=True)
+
+
+def read_student(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
+    """The untrained student that the run in the workdir wrote; None if there is none."""
+    folder = workdir / STUDENT
+    if not all(processes.gathered(folder.is_dir())):  # some may have no copy of the workdir
+        return None
+    student, facts = load_model(str(folder), own_parts=config.run.parts), read_note(folder / MARK)
+    base_models, licence, languages = facts["card"]
+    provenance = dataclasses.replace(
+        student.provenance,
+        source=facts["source"],
+        default_prompt=facts["default_prompt"],
+        card=CardFacts(tuple(base_models), licence, tuple(languages)),
+    )
+    return dataclasses.replace(student, provenance=provenance)
 
 
 def fitted_student(

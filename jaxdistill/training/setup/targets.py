@@ -20,10 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Targets:
-    """The targets: live, stored, or the user's own.
-
-    With `computed=False`, only shapes matter: stored targets and labels are zeros that take no time and no memory.
-    """
+    """The targets: live, stored, or the user's own."""
 
     def __init__(
         self,
@@ -35,8 +32,9 @@ class Targets:
         store: tokenize.TokenStore,
         compute_dtype: DTypeLike,
         progress: bool,
-        computed: bool = True,
+        absent: bool = False,
     ):
+        """`absent`: for a plan, which needs shapes alone. No model computes; zeros without memory stand in for its targets."""
         self.text, self.views = store, tuple(objective.teacher_views)
         self.scored = objective.scored
         """Columns whose pairs have labels: the first column with each of the others."""
@@ -56,23 +54,26 @@ class Targets:
         if objective.reads:
             self.width = sum(embedder.width for embedder in self.embedders)
             return
-        making = Making(
-            store,
-            config.data,
-            objective,
-            self.embedders,
-            labellers=labellers,
-            compute_dtype=compute_dtype,
-            progress=progress,
-            computed=computed,
-        )
-        self.arrays = config.teacher.stored(making)
         self.width = config.teacher.width([embedder.width for embedder in self.embedders])
         if config.teacher.is_live:
             length, model = teachers[0].max_length, teachers[0]
             self.store = tokenised_text(
                 config.data, model, self.views, max_length=length, chunking=store.chunking, progress=progress
             )
+        elif absent and config.teacher.models:
+            columns = len(objective.scored) - 1 if config.teacher.scores_pairs else self.width
+            self.arrays = (np.broadcast_to(np.float32(0), (store.rows, columns)),) * len(self.views)
+        else:
+            making = Making(
+                store,
+                config.data,
+                objective,
+                self.embedders,
+                labellers=labellers,
+                compute_dtype=compute_dtype,
+                progress=progress,
+            )
+            self.arrays = config.teacher.stored(making)
 
     @property
     def column(self) -> str:

@@ -1,0 +1,89 @@
+"""`workdir/student`: the untrained student, from which resumed runs, exports and means of checkpoints start."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from jaxdistill import export, main
+from jaxdistill.config import parse_config
+from jaxdistill.files.folders import WORKING
+from jaxdistill.training.setup.student import load_teachers, make_student, read_student, write_student
+from jaxdistill.workdir.folder import STUDENT
+
+from program import environment, run, tiny_arguments
+
+KILLED = """
+import os, signal, sys
+from jaxdistill import cli, main
+from jaxdistill.training import job
+from jaxdistill.training.setup import student
+saved, written = student.save, job.write_student
+def killed(*given, **named):
+    (saved if sys.argv[1] == "during" else written)(*given, **named)
+    os.kill(os.getpid(), signal.SIGKILL)
+if sys.argv[1] == "during":
+    student.save = killed
+else:
+    job.write_student = killed
+cli.run(main.main, sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"student__head": "linear"},
+        {"student__layers": "", "student__pooling": "mean:second_to_last", "teacher__normalize": False},
+        {"student__embedding": 8, "student__head": "none"},
+        {"student__kind": "fresh", "student__layers": None, "student__vocabulary": 300},
+        {"student__kind": "static", "student__layers": None, "student__width": 8, "student__head": "linear"},
+        {"student__kind": "cross_encoder", "student__pooling": ""},
+        {"teacher__prompt": "query: ", "student__max_length": 8},
+        {"student__prompt": "query: ", "data__roles": "query", "student__query_prompt": "q: "},
+    ],
+    ids=lambda options: " ".join(map(str, options.values())),
+)
+def test_a_student_is_read_as_it_was_made(options, tmp_path):
+    workdir = tmp_path / "w"
+    config = parse_config(main.parse_flags([*tiny_arguments(tmp_path, **options), f"--workdir={workdir}"]).config)
+    teachers = load_teachers(config, workdir)
+    made = config.student.with_length(make_student(config, teachers, workdir), 24)
+    assert read_student(config, workdir) is None
+    write_student(made, workdir)
+    shutil.rmtree(tmp_path / "model")
+    read = read_student(config, workdir)
+    assert read is not None and read.digest() == made.digest()
+    assert (read.params.keys(), read.unread_pooler.keys()) == (made.params.keys(), made.unread_pooler.keys())
+    assert config.student.in_training(read).definition == config.student.in_training(made).definition
+    facts = [(one.source, one.provenance.card, one.provenance.default_prompt) for one in (read, made)]
+    assert facts[0] == facts[1] and read.role_prompts == made.role_prompts
+
+
+def test_a_run_killed_around_the_writing_of_its_student_ends_with_the_same_bits(tmp_path):
+    given = tiny_arguments(tmp_path, student__dropout=0.1, run__steps=4, evals__every=2)
+    run("main", [*given, f"--workdir={tmp_path / 'whole'}"])
+    workdir = tmp_path / "killed"
+    for moment, is_written in (("during", False), ("after", True)):
+        command = [sys.executable, "-c", KILLED, moment, *given, f"--workdir={workdir}"]
+        assert subprocess.run(command, env=environment(), capture_output=True).returncode == -9
+        assert (workdir / STUDENT).is_dir() == is_written and not (workdir / "checkpoints").exists()
+    assert not list(workdir.glob(f".{STUDENT}*{WORKING}"))
+    run("main", [*given, f"--workdir={workdir}"])
+    whole, killed = ((tmp_path / name / "export" / "model.safetensors").read_bytes() for name in ("whole", "killed"))
+    assert whole == killed
+
+
+def test_a_checkpoint_is_exported_without_teacher_text_and_cache(tmp_path):
+    workdir = tmp_path / "w"
+    given = [*tiny_arguments(tmp_path, run__steps=4, evals__every=2), f"--workdir={workdir}"]
+    main.main(given)
+    best = json.loads((workdir / "results.json").read_text())["best_step"]
+    for name in ("model", "tokenizer", "cache"):
+        shutil.rmtree(tmp_path / name)
+    (tmp_path / "text.txt").unlink()
+    export.main([f"--workdir={workdir}", f"--step={best}", f"--out={tmp_path / 'out'}"])
+    for name in ("model.safetensors", "tokenizer.json", "modules.json", "config_sentence_transformers.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (workdir / "export" / name).read_bytes()
