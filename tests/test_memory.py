@@ -24,6 +24,20 @@ for _ in range(5):
     bytes(b"x") * (64 << 20)
 print(pages() - before)
 """
+RELEASES = """
+import sys, time
+from jaxdistill import memory
+memory.is_scarce = lambda: sys.argv[1] == "scarce"
+memory.keep_freed()
+resident = lambda: memory.os.sysconf("SC_PAGE_SIZE") * int(memory.PROCESS.read_bytes().split()[1])
+hole, above = bytes(b"x") * (64 << 20), bytes(b"x") * (1 << 20)
+held = resident()
+del hole
+deadline = time.monotonic() + (60 if sys.argv[1] == "scarce" else 10 * memory.CHECK_SECONDS)
+while time.monotonic() < deadline and held - resident() < 60 << 20:
+    time.sleep(memory.CHECK_SECONDS)
+print(held - resident())
+"""
 
 
 def said(program, *arguments, **variables):
@@ -35,6 +49,14 @@ def said(program, *arguments, **variables):
 def test_freed_blocks_of_any_size_are_used_again_unless_the_environment_says_how(variables, kept):
     pages = said(REUSES, **variables)
     assert (pages < 1000) == kept, "64 MiB are 16,384 pages"
+
+
+@pytest.mark.parametrize(
+    ("memory_is", "least", "most"), [("scarce", 60 << 20, 1 << 31), ("plenty", -(1 << 20), 1 << 20)]
+)
+def test_freed_blocks_go_back_to_the_system_where_memory_is_scarce(memory_is, least, most):
+    """Also those that lie below others."""
+    assert least <= said(RELEASES, memory_is) <= most
 
 
 @pytest.fixture
@@ -66,11 +88,13 @@ def test_memory_is_scarce_by_what_this_process_holds_and_what_is_available(machi
     assert machine(**given) == scarce
 
 
-@pytest.mark.parametrize(("limit", "scarce"), [("max", False), (10 << 30, False), (6 << 30, True)])
-def test_a_control_group_limits_memory(machine, limit, scarce):
-    groups = [
-        ("jobs/7/memory.max", f"{limit}\n"),
-        ("jobs/7/memory.current", f"{5 << 30}\n"),
-        ("jobs/7/memory.stat", "inactive_file 0\n"),
-    ]
-    assert machine(groups=groups) == scarce
+@pytest.mark.parametrize("group", ["jobs/7/step", "jobs/7", ".", "memory/jobs", "memory/jobs/7"])
+@pytest.mark.parametrize(("limit", "scarce"), [("max", False), (9 << 30, False), (7 << 30, True)])
+def test_a_control_group_of_any_level_and_version_limits_memory(machine, group, limit, scarce):
+    name = "memory.limit_in_bytes" if group.startswith("memory") else "memory.max"
+    assert machine(group=f"{group}/{name}", limit=limit) == scarce
+
+
+def test_where_nothing_tells_of_memory_it_counts_as_scarce(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "MACHINE", tmp_path / "absent")
+    assert memory.is_scarce()
