@@ -310,7 +310,7 @@ def _vectors(embedder: Embedder, texts: Sequence[str], prompt: str, what: str, *
 def _rescorer(scorer: Embedder, pairs: Questions, options: argparse.Namespace) -> Scores:
     """A cross-encoder's scores; cached."""
 
-    def score(block: np.ndarray, advance: Advance) -> np.ndarray:
+    def score(block: Any, advance: Advance) -> np.ndarray:
         texts = [pairs.queries[query] for query in block[:, 0]], [pairs.documents[row] for row in block[:, 1]]
         return scorer.score(*texts, logits=options.logits, show_progress_bar=advance)[:, None]
 
