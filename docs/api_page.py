@@ -18,6 +18,7 @@ from jaxdistill.exports import load_form
 from jaxdistill.exports.running import Runtime
 from jaxdistill.inference import Embedder, load
 from jaxdistill.mine import mine_negatives
+from jaxdistill.search import Hit, search_text
 from jaxdistill.sweep import sweep_options
 from jaxdistill.training.api import Result, distill
 
@@ -25,6 +26,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "distill": distill,
     "load": load,
     "encode": encode_text,
+    "search": search_text,
     "mine": mine_negatives,
     "evaluate": evaluate,
     "export": export_checkpoint,
@@ -34,6 +36,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 CLASSES: dict[type, tuple[str, ...]] = {
     Result: (),
     Embedder: ("encode", "encode_query", "encode_document", "similarity", "score", "warm_up"),
+    Hit: (),
     Runtime: ("encode", "score"),
 }
 """Classes that functions give, and their methods on the page."""
