@@ -254,7 +254,7 @@ def table(rows: Sequence[Row]) -> Table:
     headings = [heading for name in SCORES for heading in (f"{name} ± s.d.", "against the first (95 %)")]
     made = Table(*rows[0]["options"], "seeds", "metric", *headings, box=SIMPLE_HEAD)
     for group in choices.values():
-        cells = [*group[0]["options"].values(), len(group), group[0]["metric"]]
+        cells = [*group[0]["options"].values(), len(group), group[0]["metric"] or "-"]
         for name in SCORES:
             mean, sd = group[0][f"{name}_mean"], group[0][f"{name}_sd"]
             cells += [f"{hundred(mean)} ± {hundred(sd)}", difference(group, first, name)]

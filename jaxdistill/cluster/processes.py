@@ -44,10 +44,6 @@ LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
 TPU_DEVICES = ("/dev/accel0", "/dev/vfio/0")
 
 
-class OutOfStepError(RuntimeError):
-    """The processes of a run are at different points of the program, which is a fault of the program."""
-
-
 @contextlib.contextmanager
 def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
     """Joins the processes of the run, if there are several; enter it before using JAX's devices.
@@ -66,8 +62,7 @@ def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
         yield
         return
     try:
-        # Without a look at the callers: another version of the program calls from another line.
-        _refuse_differences([value for _, value in _told(facts())])
+        _refuse_differences(gathered(facts()))
         yield
     except BaseException as error:
         _end(error)
@@ -78,16 +73,14 @@ def _initialize() -> None:
     # JAX's preemption service would take SIGTERM away from the program's own handler, and handles no other signal.
     jax.config.update("jax_enable_preemption_service", False)
     try:
-        count, own, seconds = (
-            int(os.environ[name]) if name in os.environ else None
-            for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAXDISTILL_JOIN_SECONDS")
-        )
+        names = ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAXDISTILL_JOIN_SECONDS")
+        processes, own_index, seconds = (int(os.environ[name]) if os.environ.get(name) else None for name in names)
         seconds = seconds or JOIN_SECONDS
         # If a process never joins, JAX aborts with a stack trace; this line says what it was waiting for.
         print(f"joining the other processes, for at most {seconds} s (JAXDISTILL_JOIN_SECONDS)", flush=True)
         jax.distributed.initialize(
-            num_processes=count,
-            process_id=own,
+            num_processes=processes,
+            process_id=own_index,
             initialization_timeout=seconds,
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
             shutdown_timeout_seconds=SHUTDOWN_SECONDS,
@@ -105,8 +98,8 @@ def may_have_others() -> bool:
     if os.environ.get("JAX_NUM_PROCESSES") == "1":
         return False
     on_tpus = os.environ.get("JAX_PLATFORMS", "").lower() != "cpu" and any(map(os.path.exists, TPU_DEVICES))
-    several = any(os.environ.get(name, "1") != "1" for name in LAUNCHERS)
-    return several or on_tpus or bool({"JAX_COORDINATOR_ADDRESS", "JOB_COMPLETION_INDEX"} & os.environ.keys())
+    several = any(os.environ.get(name, "1") not in ("", "1") for name in LAUNCHERS)
+    return bool(os.environ.get("JAX_COORDINATOR_ADDRESS")) or several or on_tpus or "JOB_COMPLETION_INDEX" in os.environ
 
 
 def _end(error: BaseException) -> NoReturn:
@@ -116,7 +109,7 @@ def _end(error: BaseException) -> NoReturn:
     a status that makes launchers restart it.
     """
     known = error_of_input(error)
-    if not known and isinstance(error, Exception) and not isinstance(error, OutOfStepError):
+    if not known and isinstance(error, Exception):
         reason = str(error).strip().splitlines()[0] if str(error).strip() else ""
         _write(
             f"{type(error).__name__}: {reason:.300}; JAX says within {VERDICT_SECONDS:.0f} s if another process has died"
@@ -167,36 +160,15 @@ def _refuse_differences(everyones: Sequence[Mapping[str, Any]]) -> None:
 
 
 def gathered(value: Any) -> list[Any]:
-    """The value (JSON) that each process passes, in the order of the processes; all must call this together.
-
-    Raises:
-      OutOfStepError: in every process, if another one has called this elsewhere in the program: its value is no answer.
-    """
+    """The value (JSON) that each process passes, in the order of the processes; all must call this together."""
     if count() == 1:
         return [value]
-    told = _told(value)
-    if len({place for place, _ in told}) > 1:
-        places = ", ".join(f"process {number} at {place}" for number, (place, _) in enumerate(told))
-        raise OutOfStepError(f"the processes no longer run the same steps: {places}; please report this")
-    return [value for _, value in told]
-
-
-def _told(value: Any) -> list[tuple[str, Any]]:
-    """The place in the program and the value of each process."""
-    content = np.frombuffer(json.dumps([_caller(), value]).encode(), np.uint8)
+    content = np.frombuffer(json.dumps(value).encode(), np.uint8)
     sizes = multihost_utils.process_allgather(np.array([len(content)], np.int32)).ravel()
     padded = np.zeros(max(1 << (int(sizes.max()) - 1).bit_length(), LEAST_BYTES), np.uint8)
     padded[: len(content)] = content
     rows = multihost_utils.process_allgather(padded)
     return [json.loads(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]
-
-
-def _caller() -> str:
-    """Module and line that called this module, which all processes of a run should have in common."""
-    frame = sys._getframe(1)
-    while frame.f_back and frame.f_globals["__name__"] in (__name__, "contextlib"):
-        frame = frame.f_back
-    return f"{frame.f_globals['__name__']}:{frame.f_lineno}"
 
 
 def wait(what: str) -> None:
