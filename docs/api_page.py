@@ -64,11 +64,12 @@ def definition(documented: Any) -> tuple[Any, list[str]]:
 
 
 def signature(function: Callable[..., Any], name: str) -> str:
-    """The signature as written in its source, under the name by which it is called."""
+    """The signature as written in its source, under the name by which it is called, with several arguments a line."""
     tree, lines = definition(function)
-    head = "\n".join(lines[tree.lineno - 1 : tree.body[0].lineno - 1]).removeprefix("def ").removesuffix(":")
-    head = re.sub(r"\(\s*self(, )?,?\s*", "(" if "\n" not in head else "(\n    ", head, count=1)
-    return f"```python\n{name}{head[len(tree.name) :]}\n```"
+    arguments = [line.strip().replace(" ", "\xa0") for line in lines[tree.lineno - 1 : tree.body[0].lineno - 1]]
+    head = re.sub(r"\(\s*(self,?\s*)?", "(", " ".join(arguments), count=1).replace(", )", ")").replace(" )", ")").removesuffix(":")
+    filled = textwrap.fill(f"{name}{head[len(f'def {tree.name}') :]}", 112, subsequent_indent="    ")
+    return f"```python\n{filled}\n```".replace("\xa0", " ")
 
 
 def fields(kind: type) -> Iterator[str]:
