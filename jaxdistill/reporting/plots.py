@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxdistill.core import InputError
 from jaxdistill.files.reading import parsed_json
@@ -33,8 +33,7 @@ class Curves:
     """Maps dev scores (a Spearman correlation, an AUC, an nDCG or a recall) to their values."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Image:
+class Image(NamedTuple):
     """A figure of a report."""
 
     title: str
@@ -112,7 +111,7 @@ def _image(title: str, note: str, figure: Any) -> Image:
     svg = io.BytesIO()
     _save(figure, svg, format="svg", dpi=150, metadata={"Date": None})
     encoded = base64.b64encode(svg.getvalue()).decode("ascii")
-    return Image(title=title, note=note, address=f"data:image/svg+xml;base64,{encoded}")
+    return Image(title, note, f"data:image/svg+xml;base64,{encoded}")
 
 
 def _save(figure: Any, target: str | Path | io.BytesIO, **options: Any) -> None:
@@ -134,8 +133,6 @@ def _learning_curves(curves: Curves, *, width: float) -> Any:
 
 def _draw_loss(panel, loss) -> None:
     steps, values = [step for step, _ in loss], [value for _, value in loss]
-    if not loss:
-        panel.text(0.5, 0.5, "metrics.jsonl holds no loss", ha="center", va="center", transform=panel.transAxes)
     window = max(1, len(values) // 25)
     raw = {"alpha": 0.35, "linewidth": 1.0} if window > 1 else {"marker": "o", "markersize": 3}
     panel.plot(steps, values, color=LOSS_COLOR, label="as logged", **raw)
@@ -149,8 +146,6 @@ def _draw_loss(panel, loss) -> None:
 def _draw_metrics(panel, metrics) -> None:
     panel.set_title("Dev evaluation (higher is better)", loc="left", fontsize=11)
     panel.set_ylabel("dev score × 100")
-    if not metrics:
-        panel.text(0.5, 0.5, "no evaluation in this run", ha="center", va="center", transform=panel.transAxes)
     for color, (name, series) in zip(itertools.cycle(METRIC_COLORS), metrics.items(), strict=False):
         steps, scores = zip(*((step, 100 * value) for step, value in series), strict=True)
         best = max(range(len(scores)), key=scores.__getitem__)
