@@ -20,9 +20,11 @@ FILES = [
 PACKAGE = [path for path in FILES if path.is_relative_to(ROOT / "jaxdistill")]
 MOST_ARGUMENTS, MOST_POSITIONAL = 8, 4
 RECORDS = ("dataclass", "NamedTuple")
-OPTIONS = {"Architecture", "Data", "Evals", "Measured", "Model", "Modules", "Optimizer", "RunOptions", "Sources"}
+OPTIONS = {
+    "Architecture", "Data", "Evals", "Facts", "Model", "Modules", "Optimizer", "RunOptions", "Sources", "StageRow",
+}  # fmt: skip
 """Classes whose fields are given by name: sections of the config, settings of a network, what a folder states of a model, flags of an
-evaluation, and what it reads of a model and reports of it."""
+evaluation, what it reads of a model, what a card says of it, and the result of a stage."""
 CALLS_OF_OTHERS = {"eval_shape", "info", "partial", "reshape", "uniform", "warning", "zip"}
 """Functions of libraries that take many positional arguments, or pass them on."""
 LONGEST_FILE, LONGEST_FUNCTION, LARGEST_MEDIAN = 400, 60, 8

@@ -50,8 +50,9 @@ def read_curves(metrics_jsonl_path: str | Path) -> Curves:
         raise InputError(f"{path}: no such file; a run writes metrics.jsonl into its workdir.")
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     rows = [parsed_json(text, f"{path}:{line}") for line, text in enumerate(lines, start=1)]
-    series = {name: _series(rows, name) for row in rows for name in row if name.endswith(DEV_SCORES)}
-    return Curves(loss=_series(rows, "loss"), metrics={name: points for name, points in series.items() if points})
+    names = dict.fromkeys(name for row in rows for name in row if name.endswith(DEV_SCORES))
+    metrics = {name: points for name in names if (points := _series(rows, name))}
+    return Curves(loss=_series(rows, "loss"), metrics=metrics)
 
 
 def training_plot(metrics_jsonl_path: str | Path, out_png: str | Path, *, title: str = "Training") -> Path:
@@ -76,12 +77,12 @@ def images(entries: Sequence[Entry], *, teacher: str = "", curves: Curves | None
     """
     others = [entry.name for entry in entries if entry.name != teacher]
     colors = dict(zip(others, itertools.cycle(COLORS), strict=False)) | {teacher: TEACHER_COLOR}
-    found = []
+    drawn = []
     if curves:
         note = "The star is the best dev score. Losses of different objectives are not comparable."
-        found.append(_image("Learning curves", note, _learning_curves(curves, width=5.5)))
+        drawn.append(_image("Learning curves", note, _learning_curves(curves, width=5.5)))
     if figure := _main_scores(entries, colors):
-        found.append(_image("Scores", "A dot for each model, a cross for each row of a paper.", figure))
+        drawn.append(_image("Scores", "A dot for each model, a cross for each row of a paper.", figure))
     scored = [(entry.name, entry.scored_pairs) for entry in entries if entry.scored_pairs]
     every = [similarity for _, pairs in scored for similarity in pairs.similarities]
     for name, pairs in scored:
@@ -90,8 +91,8 @@ def images(entries: Sequence[Entry], *, teacher: str = "", curves: Curves | None
         panel.scatter(pairs.gold, pairs.similarities, s=7, alpha=0.4, linewidths=0, color=colors[name], rasterized=True)
         panel.set(xlabel="gold score", ylabel="cosine similarity", ylim=(min(every) - 0.05, max(every) + 0.05))
         note = f"{len(pairs.gold):,} pairs of {pairs.name}. A good model's points rise from left to right in a narrow band."
-        found.append(_image(f"Gold score and similarity: {name}", note, figure))
-    return found
+        drawn.append(_image(f"Gold score and similarity: {name}", note, figure))
+    return drawn
 
 
 def canvas(*, height: float, panels: int = 1, width: float = 8.0) -> tuple[Any, Sequence[Any]]:

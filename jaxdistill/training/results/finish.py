@@ -5,6 +5,7 @@ import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -79,15 +80,7 @@ def finish(
     )
     results = {
         "command": command,
-        "config": flat(run.config),
-        "max_length": run.text.store.max_length,
-        "seconds_in_this_process": outcome.seconds,
-        "seconds_of_activities": outcome.spent,
-        "best_metric": run.dev.best,
-        "best_step": outcome.best_step,
-        "averaged_steps": outcome.averaged,
-        "last_step": outcome.last_step,
-        "no_gain": lost,
+        **_results(run, outcome, lost),
         "scores": scores,
         "measured": {name: _measured(run, scores[name]) | costs[name] for name in models},
         "paper": dataclasses.asdict(paper) if paper else None,
@@ -137,6 +130,21 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
         role_prompts=role_prompts,
         dims=", ".join(map(str, run.config.student.dims)),
     )
+
+
+def _results(run: Run, outcome: Outcome, lost: str) -> dict[str, Any]:
+    """What `results.json` says of the training itself."""
+    return {
+        "config": flat(run.config),
+        "max_length": run.text.store.max_length,
+        "seconds_in_this_process": outcome.seconds,
+        "seconds_of_activities": outcome.spent,
+        "best_metric": run.dev.best,
+        "best_step": outcome.best_step,
+        "averaged_steps": outcome.averaged,
+        "last_step": outcome.last_step,
+        "no_gain": lost,
+    }
 
 
 def _made(facts: Facts) -> dict[str, str]:
