@@ -88,7 +88,7 @@ def images(entries: Sequence[Entry], *, teacher: str = "", curves: Curves | None
     for name, pairs in scored:
         figure, (panel,) = canvas(height=3.4, width=4.6)
         # As pixels: a set may have thousands of pairs.
-        panel.scatter(pairs.gold, pairs.similarities, s=7, alpha=0.4, linewidths=0, color=colors[name], rasterized=True)
+        panel.scatter(pairs.gold, pairs.similarities, s=9, alpha=0.5, linewidths=0, color=colors[name], rasterized=True)
         panel.set(xlabel="gold score", ylabel="cosine similarity", ylim=(min(every) - 0.05, max(every) + 0.05))
         note = f"{len(pairs.gold):,} pairs of {pairs.name}. A good model's points rise from left to right in a narrow band."
         drawn.append(_image(f"Gold score and similarity: {name}", note, figure))
