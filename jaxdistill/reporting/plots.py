@@ -154,7 +154,7 @@ def _draw_metrics(panel, metrics) -> None:
         panel.plot(steps, scores, color=color, marker="o", markersize=4, label=label)
         panel.plot(steps[best], scores[best], color=color, marker="*", markersize=14)
     if metrics:
-        panel.legend(frameon=False, loc="lower right")
+        panel.figure.legend(handles=panel.get_lines()[::2], frameon=False, loc="outside lower left")
 
 
 def _main_scores(entries: Sequence[Entry], colors: Mapping[str, str]) -> Any:

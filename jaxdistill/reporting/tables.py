@@ -13,7 +13,7 @@ from rich.table import Table
 from jaxdistill.evals import suite
 from jaxdistill.evals.pairs import ScoredPairs
 
-HEADING_WIDTH = 12
+HEADING_WIDTH = 10
 """Characters in a line of a column's heading; a longer name is broken after slashes, colons, hyphens and spaces."""
 COSTS = {
     "parameters": ("parameters", "{:,}".format),
@@ -72,7 +72,7 @@ def _cells(values: Sequence[float | None], shown: Callable[[float], str]) -> lis
 
 def score_table(entries: Sequence[Entry]) -> Table:
     """The table that trainings and evaluations print: main scores first, then costs, then all other scores."""
-    table = Table(box=SIMPLE_HEAD)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("scores × 100", no_wrap=True)
     for entry in entries:
         table.add_column(_heading(entry.name), justify="right")
