@@ -25,7 +25,7 @@ def entries_of(content: Mapping[str, Any], scored_pairs: Mapping[str, ScoredPair
         Entry(
             name=names[row["model"]],
             scores=row["scores"],
-            # 0: BM25 has none
+            # 0: none, as of an ensemble's vectors
             costs={name: row[name] or None for name in ("parameters", "size_bytes", "vector_bytes")}
             | {"sentences_per_s": row["scores"].get(speed.RATE)},
             scored_pairs=(scored_pairs or {}).get(row["model"]),

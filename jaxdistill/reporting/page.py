@@ -5,7 +5,7 @@ from pathlib import Path
 
 from jaxdistill.files import write_atomic, writing
 from jaxdistill.reporting.plots import Curves, images
-from jaxdistill.reporting.tables import Entry, Row, score_rows
+from jaxdistill.reporting.tables import Entry, ScoreRow, score_rows
 from jaxdistill.reporting.templates import filled
 
 PAGE = "index.html"
@@ -50,7 +50,7 @@ def write_page(
     return path
 
 
-def _shares(row: Row, entries: Sequence[Entry], teacher: str) -> list[str] | None:
+def _shares(row: ScoreRow, entries: Sequence[Entry], teacher: str) -> list[str] | None:
     """Each other model's value as a percentage of the teacher's; None without a positive one."""
     of_models = list(zip(entries, row.values, strict=True))
     whole = next((value for entry, value in of_models if entry.name == teacher), None)

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxdistill.core import InputError
 from jaxdistill.files.reading import parsed_json
@@ -33,8 +33,7 @@ class Curves:
     """Maps dev scores (a Spearman correlation, an AUC, an nDCG or a recall) to their values."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Image:
+class Image(NamedTuple):
     """A figure of a report."""
 
     title: str
@@ -51,8 +50,9 @@ def read_curves(metrics_jsonl_path: str | Path) -> Curves:
         raise InputError(f"{path}: no such file; a run writes metrics.jsonl into its workdir.")
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     rows = [parsed_json(text, f"{path}:{line}") for line, text in enumerate(lines, start=1)]
-    series = {name: _series(rows, name) for row in rows for name in row if name.endswith(DEV_SCORES)}
-    return Curves(loss=_series(rows, "loss"), metrics={name: points for name, points in series.items() if points})
+    names = dict.fromkeys(name for row in rows for name in row if name.endswith(DEV_SCORES))
+    metrics = {name: points for name in names if (points := _series(rows, name))}
+    return Curves(loss=_series(rows, "loss"), metrics=metrics)
 
 
 def training_plot(metrics_jsonl_path: str | Path, out_png: str | Path, *, title: str = "Training") -> Path:
@@ -77,22 +77,22 @@ def images(entries: Sequence[Entry], *, teacher: str = "", curves: Curves | None
     """
     others = [entry.name for entry in entries if entry.name != teacher]
     colors = dict(zip(others, itertools.cycle(COLORS), strict=False)) | {teacher: TEACHER_COLOR}
-    found = []
+    drawn = []
     if curves:
         note = "The star is the best dev score. Losses of different objectives are not comparable."
-        found.append(_image("Learning curves", note, _learning_curves(curves, width=5.5)))
+        drawn.append(_image("Learning curves", note, _learning_curves(curves, width=5.5)))
     if figure := _main_scores(entries, colors):
-        found.append(_image("Scores", "A dot for each model, a cross for each row of a paper.", figure))
+        drawn.append(_image("Scores", "A dot for each model, a cross for each row of a paper.", figure))
     scored = [(entry.name, entry.scored_pairs) for entry in entries if entry.scored_pairs]
     every = [similarity for _, pairs in scored for similarity in pairs.similarities]
     for name, pairs in scored:
         figure, (panel,) = canvas(height=3.4, width=4.6)
         # As pixels: a set may have thousands of pairs.
-        panel.scatter(pairs.gold, pairs.similarities, s=7, alpha=0.4, linewidths=0, color=colors[name], rasterized=True)
+        panel.scatter(pairs.gold, pairs.similarities, s=9, alpha=0.5, linewidths=0, color=colors[name], rasterized=True)
         panel.set(xlabel="gold score", ylabel="cosine similarity", ylim=(min(every) - 0.05, max(every) + 0.05))
         note = f"{len(pairs.gold):,} pairs of {pairs.name}. A good model's points rise from left to right in a narrow band."
-        found.append(_image(f"Gold score and similarity: {name}", note, figure))
-    return found
+        drawn.append(_image(f"Gold score and similarity: {name}", note, figure))
+    return drawn
 
 
 def canvas(*, height: float, panels: int = 1, width: float = 8.0) -> tuple[Any, Sequence[Any]]:
@@ -112,7 +112,7 @@ def _image(title: str, note: str, figure: Any) -> Image:
     svg = io.BytesIO()
     _save(figure, svg, format="svg", dpi=150, metadata={"Date": None})
     encoded = base64.b64encode(svg.getvalue()).decode("ascii")
-    return Image(title=title, note=note, address=f"data:image/svg+xml;base64,{encoded}")
+    return Image(title, note, f"data:image/svg+xml;base64,{encoded}")
 
 
 def _save(figure: Any, target: str | Path | io.BytesIO, **options: Any) -> None:
@@ -134,8 +134,6 @@ def _learning_curves(curves: Curves, *, width: float) -> Any:
 
 def _draw_loss(panel, loss) -> None:
     steps, values = [step for step, _ in loss], [value for _, value in loss]
-    if not loss:
-        panel.text(0.5, 0.5, "metrics.jsonl holds no loss", ha="center", va="center", transform=panel.transAxes)
     window = max(1, len(values) // 25)
     raw = {"alpha": 0.35, "linewidth": 1.0} if window > 1 else {"marker": "o", "markersize": 3}
     panel.plot(steps, values, color=LOSS_COLOR, label="as logged", **raw)
@@ -149,8 +147,6 @@ def _draw_loss(panel, loss) -> None:
 def _draw_metrics(panel, metrics) -> None:
     panel.set_title("Dev evaluation (higher is better)", loc="left", fontsize=11)
     panel.set_ylabel("dev score × 100")
-    if not metrics:
-        panel.text(0.5, 0.5, "no evaluation in this run", ha="center", va="center", transform=panel.transAxes)
     for color, (name, series) in zip(itertools.cycle(METRIC_COLORS), metrics.items(), strict=False):
         steps, scores = zip(*((step, 100 * value) for step, value in series), strict=True)
         best = max(range(len(scores)), key=scores.__getitem__)
@@ -158,7 +154,7 @@ def _draw_metrics(panel, metrics) -> None:
         panel.plot(steps, scores, color=color, marker="o", markersize=4, label=label)
         panel.plot(steps[best], scores[best], color=color, marker="*", markersize=14)
     if metrics:
-        panel.legend(frameon=False, loc="lower right")
+        panel.figure.legend(handles=panel.get_lines()[::2], frameon=False, loc="outside lower left")
 
 
 def _main_scores(entries: Sequence[Entry], colors: Mapping[str, str]) -> Any:

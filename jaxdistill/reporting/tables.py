@@ -13,7 +13,7 @@ from rich.table import Table
 from jaxdistill.evals import suite
 from jaxdistill.evals.pairs import ScoredPairs
 
-HEADING_WIDTH = 12
+HEADING_WIDTH = 10
 """Characters in a line of a column's heading; a longer name is broken after slashes, colons, hyphens and spaces."""
 COSTS = {
     "parameters": ("parameters", "{:,}".format),
@@ -39,7 +39,7 @@ class Entry:
     """Whether the scores are quoted from a paper, not measured."""
 
 
-class Row(NamedTuple):
+class ScoreRow(NamedTuple):
     """A score of all models."""
 
     label: str
@@ -49,7 +49,7 @@ class Row(NamedTuple):
     """Whether its values have their own unit."""
 
 
-def score_rows(entries: Sequence[Entry]) -> tuple[list[Row], list[Row], list[Row]]:
+def score_rows(entries: Sequence[Entry]) -> tuple[list[ScoreRow], list[ScoreRow], list[ScoreRow]]:
     """Rows of the main scores, of costs, and of all other scores; only those that some model has."""
     names = list(dict.fromkeys(name for entry in entries for name in entry.scores))
     main = suite.headings(names)
@@ -57,11 +57,11 @@ def score_rows(entries: Sequence[Entry]) -> tuple[list[Row], list[Row], list[Row
     for name in names:
         is_plain, values = suite.is_plain(name), [entry.scores.get(name) for entry in entries]
         cells = _cells(values, plain_number if is_plain else hundredfold)
-        scores[name] = Row(main.get(name, name), values, cells, is_plain)
+        scores[name] = ScoreRow(main.get(name, name), values, cells, is_plain)
     costs = []
     for name, (label, shown) in COSTS.items():
         values = [entry.costs.get(name) for entry in entries]
-        costs.append(Row(label, values, _cells(values, shown), is_plain=True))
+        costs.append(ScoreRow(label, values, _cells(values, shown), is_plain=True))
     others = [scores[name] for name in names if name not in main]
     return [scores[name] for name in main], [row for row in costs if any(row.values)], others
 
@@ -72,7 +72,7 @@ def _cells(values: Sequence[float | None], shown: Callable[[float], str]) -> lis
 
 def score_table(entries: Sequence[Entry]) -> Table:
     """The table that trainings and evaluations print: main scores first, then costs, then all other scores."""
-    table = Table(box=SIMPLE_HEAD)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("scores × 100", no_wrap=True)
     for entry in entries:
         table.add_column(_heading(entry.name), justify="right")

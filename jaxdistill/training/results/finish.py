@@ -3,22 +3,28 @@
 import dataclasses
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
 
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import flat
 from jaxdistill.data import sources
 from jaxdistill.evals import agreement, auc, documents, entity, pairs
+from jaxdistill.evals.pairs import GradedPairs, ScoredPairs, scored_pairs
+from jaxdistill.evals.similarity import cosines
 from jaxdistill.files import write_atomic
 from jaxdistill.paths import public_name, without_folders
 from jaxdistill.reporting.model_card import Facts, averaged_steps, origin_of, public_command, write_facts
-from jaxdistill.reporting.plots import training_plot
+from jaxdistill.reporting.page import write_page
+from jaxdistill.reporting.plots import read_curves, training_plot
 from jaxdistill.reporting.tables import Entry, as_text, hundredfold, score_table
 from jaxdistill.training.export import export, weights_bytes
 from jaxdistill.training.results.final_scores import FinalScores
 from jaxdistill.training.results.outcome import Outcome
 from jaxdistill.training.results.paper import Repeated
-from jaxdistill.training.results.report import graded_pairs_of, write_report
 from jaxdistill.training.run import Run, teachers_by_name
 from jaxdistill.training.said import say
 from jaxdistill.training.setup.objective import objective_title
@@ -49,7 +55,7 @@ def finish(
     title = f"{objective_title(run.config)}: student {facts.student.removeprefix('package:')} ({facts.name})"
     plot = training_plot(run.workdir / METRICS, run.workdir / "training.png", title=title)
     costs = {name: _costs(run, model, folder, final[name].rate) for name, model in models.items()}
-    drawn = graded_pairs_of(final, seed=run.config.run.seed)
+    drawn = _graded_pairs(final, seed=run.config.run.seed)
     entries = [
         Entry(name=name, scores=scores[name], costs=costs[name], scored_pairs=drawn.get(name)) for name in models
     ]
@@ -63,18 +69,18 @@ def finish(
     say(_ending(run, outcome, lost))
     say(f"export (reloaded and compared): {folder}")
     say(f"plot: {plot}")
-    page = write_report(run, entries, title=title, facts=facts, warning=lost, paper=paper)
+    page = write_page(
+        run.workdir / "report.html",
+        entries,
+        title=title,
+        warning=lost,
+        teacher="teacher" if "teacher" in models else "",
+        curves=read_curves(run.workdir / METRICS),
+        sections={"How it was made": _made(facts) | ({"Paper": paper.line(facts.scores)} if paper else {})},
+    )
     results = {
         "command": command,
-        "config": flat(run.config),
-        "max_length": run.text.store.max_length,
-        "seconds_in_this_process": outcome.seconds,
-        "seconds_of_activities": outcome.spent,
-        "best_metric": run.dev.best,
-        "best_step": outcome.best_step,
-        "averaged_steps": outcome.averaged,
-        "last_step": outcome.last_step,
-        "no_gain": lost,
+        **_results(run, outcome, lost),
         "scores": scores,
         "measured": {name: _measured(run, scores[name]) | costs[name] for name in models},
         "paper": dataclasses.asdict(paper) if paper else None,
@@ -124,6 +130,60 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
         role_prompts=role_prompts,
         dims=", ".join(map(str, run.config.student.dims)),
     )
+
+
+def _results(run: Run, outcome: Outcome, lost: str) -> dict[str, Any]:
+    """What `results.json` says of the training itself."""
+    return {
+        "config": flat(run.config),
+        "max_length": run.text.store.max_length,
+        "seconds_in_this_process": outcome.seconds,
+        "seconds_of_activities": outcome.spent,
+        "best_metric": run.dev.best,
+        "best_step": outcome.best_step,
+        "averaged_steps": outcome.averaged,
+        "last_step": outcome.last_step,
+        "no_gain": lost,
+    }
+
+
+def _made(facts: Facts) -> dict[str, str]:
+    """What the report says of the training."""
+    chosen = f"step {facts.steps:,}" + (f", chosen by {facts.chosen_by}" if facts.chosen_by else "")
+    return {
+        "Command": facts.command,
+        "Text": facts.data,
+        "Objective": facts.objective,
+        "Student": facts.student,
+        "Checkpoint": f"mean of steps {facts.averaged}" if facts.averaged else chosen,
+        "Versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
+    }
+
+
+def _graded_pairs(final: Mapping[str, FinalScores], *, seed: int) -> dict[str, ScoredPairs]:
+    """Graded pairs with each model's similarities: STS-B's, or near and far pairs of the training text, whose gold score is the
+    teacher's similarity."""
+    if on_sts := {name: one.on_sts["scored_pairs"] for name, one in final.items() if one.on_sts}:
+        return {name: ScoredPairs(**pairs) for name, pairs in on_sts.items()}
+    teacher = final.get("teacher")
+    if teacher is None or len(teacher.vectors) < 2:
+        return {}
+    task = agreement.held_out_task(teacher.vectors, seed=seed)
+    graded = GradedPairs(
+        name="the training text, whose gold score is the teacher's similarity",
+        first=task.first,
+        second=task.second,
+        scores=np.round(task.teacher, 4),
+    )
+
+    def embed(vectors: Mapping[str, np.ndarray], texts: Sequence[str]) -> np.ndarray:
+        return np.stack([vectors[text] for text in texts])
+
+    return {
+        name: scored_pairs(graded, cosines(partial(embed, one.vectors), graded.first, graded.second))
+        for name, one in final.items()
+        if one.vectors and name != "teacher"
+    }
 
 
 def _costs(run: Run, model: SentenceModel, exported: pathlib.Path, rate: float) -> dict[str, float]:
