@@ -13,7 +13,6 @@ student.
 """
 
 import argparse
-import functools
 import json
 import os
 import pathlib
@@ -50,7 +49,7 @@ from jaxdistill.grid import (
 from jaxdistill.options.config_file import first_line, load_config_module
 from jaxdistill.reporting import sweep as comparison
 from jaxdistill.reporting.sweep import Row, hundred
-from jaxdistill.training.setup.stage_checks import HERE, check_launch, refuse_changed_text, text_digest
+from jaxdistill.training.setup.stage_checks import HERE, check_launch, refuse_changed_text
 from jaxdistill.training.stages import is_finished
 from jaxdistill.workdir.folder import RESULTS, drop_checkpoints, stage_folder
 from jaxdistill.workdir.lock import locked
@@ -276,11 +275,10 @@ def scores(point: Point, folder: pathlib.Path) -> Row | None:
 def refuse_other_text(planned: Sequence[Point], folder: pathlib.Path) -> None:
     """Raises `InputError` if the text has changed since a finished point was trained: scores on two texts are not
     comparable."""
-    digest = functools.cache(text_digest)  # points share texts
     for point in planned:
         if scores(point, folder):
             for stage, workdir in zip(point.stages, stage_folders(point, folder), strict=True):
-                refuse_changed_text(stage, workdir, digest)
+                refuse_changed_text(stage, workdir)
 
 
 def stage_folders(point: Point, folder: pathlib.Path) -> list[pathlib.Path]:

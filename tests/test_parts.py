@@ -22,7 +22,7 @@ from jaxdistill.inference import Embedder
 from jaxdistill.options.config_file import load_config_module
 from jaxdistill.training.setup import stage_checks
 from jaxdistill.training.setup.build import build
-from jaxdistill.workdir.folder import claim_workdir
+from jaxdistill.workdir.folder import TEXT_FILES, claim_workdir
 
 from program import write_teacher
 from tiny_models import tiny_model, tiny_tokenizer
@@ -271,11 +271,15 @@ def test_a_finished_point_of_a_sweep_is_compared_as_its_reader_reads_it(folder):
     """A sweep itself loads no parts before it looks at finished points."""
     use_reader(folder, "line")
     text, reader = str(folder / "text.lines"), str(folder / "reader.py")
-    noted = sources.content_digest([text])
+    (folder / "inputs.json").write_text(json.dumps({TEXT_FILES: sources.content_digest([text])}))
     parts.readers.clear(), parts.reader_sources.clear()
-    assert stage_checks.text_digest(text, reader) == noted
+    point = config.Config(
+        data=config.Data(text=text), run=config.RunOptions(parts=reader), objective={"kind": "congen"}
+    )
+    stage_checks.refuse_changed_text(point, folder)
     (folder / "reader.py").write_text(READING.replace("MADE", "line[1:]"))
-    assert stage_checks.text_digest(text, reader) != noted
+    with pytest.raises(InputError, match="has changed since"):
+        stage_checks.refuse_changed_text(point, folder)
 
 
 @pytest.mark.parametrize("row", ["(line,)", "[{'text': line}[name] for name in columns.values()]"])

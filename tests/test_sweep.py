@@ -13,6 +13,7 @@ from rich.box import MARKDOWN
 
 from jaxdistill import export, grid, main, sweep
 from jaxdistill.core import InputError, InUseError
+from jaxdistill.data import sources
 from jaxdistill.reporting import sweep as comparison
 from jaxdistill.reporting.tables import as_text
 
@@ -295,7 +296,7 @@ def test_a_finished_sweep_trains_nothing_again(finished, capsys, monkeypatch):
 
 def test_points_of_another_text_are_not_compared(finished, capsys, monkeypatch):
     folder, _ = finished
-    monkeypatch.setattr(sweep, "text_digest", lambda text, own_parts: "of another text")
+    monkeypatch.setattr(sources, "content_digest", lambda *_: "of another text")
     before = report_of(folder)
     line = refused(sweep, arguments(folder, "--grid=objective.alpha=0.25,0.75"), capsys)
     assert "has changed since" in line and "--workdir" in line and report_of(folder)["points"][1] == before["points"][1]
