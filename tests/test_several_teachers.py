@@ -169,8 +169,8 @@ def test_a_run_that_averages_exports_and_scores_the_mean_of_its_checkpoints(fini
     assert results["scores"]["student after"] == pytest.approx(found, abs=1e-6)
     before = json.loads((finished[0] / "results.json").read_text())["scores"]["student after"]
     assert found != pytest.approx(before, abs=1e-6)
-    with pytest.raises(InputError, match=r"step 0 was not kept; .* has 2, 4\. Give .*--config\.evals\.average='\(\)'"):
-        main.main([*arguments, f"--workdir={workdir}", "--config.evals.average=(0,4)"])
+    with pytest.raises(InputError, match=r"step 1 was not kept; .* 2, 4\. Give .*--config\.evals\.average='\(\)'"):
+        main.main([*arguments, f"--workdir={workdir}", "--config.evals.average=(1,4)"])
 
 
 def test_a_damaged_checkpoint_among_those_to_average_is_named(finished, tmp_path):
@@ -224,8 +224,8 @@ def test_a_run_that_lost_its_last_steps_ends_with_the_same_bits(finished, tmp_pa
             "names 1 model, but .* takes several, separated by commas; set --config.teacher.kind=stored",
         ),
         ({"student.dims": (4,), "student.dims_targets": "truncated"}, "--config.student.dims_targets=projected"),
-        ({"student.dims": (4,), "student.keep_head": False}, "student.keep_head=False export others"),
-        ({"student.vectors": "int8", "student.keep_head": False}, "student.keep_head=False export others"),
+        ({"student.dims": (4,), "student.keep_head": False}, "student.keep_head=False exports others"),
+        ({"student.vectors": "int8", "student.keep_head": False}, "student.keep_head=False exports others"),
     ],
 )
 def test_what_does_not_go_with_several_teachers_is_refused_in_one_line(folder, changed, words):
