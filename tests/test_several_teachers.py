@@ -19,10 +19,10 @@ from jaxdistill.core import InputError
 from jaxdistill.data.targets import joined
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import init_params
+from jaxdistill.export import restored_student
 from jaxdistill.inference import Embedder
 from jaxdistill.options.config_file import read_config_file
 from jaxdistill.options.overrides import with_options
-from jaxdistill.training.results.outcome import restored_student
 from jaxdistill.training.setup import build as build_module
 from jaxdistill.training.setup.objective import make_objective
 from jaxdistill.workdir.checkpoint import Checkpoints
