@@ -30,7 +30,9 @@ from jaxdistill.inference import Embedder
 from jaxdistill.paths import delivered
 from jaxdistill.reporting.model_card import Facts, averaged_steps, read_facts
 from jaxdistill.training.export import Form, export, weights_bytes
-from jaxdistill.training.results.outcome import restored_student
+from jaxdistill.training.setup.student import read_student
+from jaxdistill.workdir.checkpoint import Checkpoints, mean_params
+from jaxdistill.workdir.folder import CHECKPOINTS, EXPORT, STUDENT, read_config
 from jaxdistill.workdir.mirror import fetched_copy
 
 
@@ -73,30 +75,33 @@ def export_checkpoint(
         onnx.check()
     out = local(out, "out").resolve()
     refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
-    student, facts = _student(workdir, step, model, out.name)
-    return export(student, out, facts=facts, to=to)
-
-
-def _student(
-    workdir: str | Path | None,
-    step: int | Sequence[int] | None,
-    model: str | Path | Embedder | SentenceModel | None,
-    name: str,
-) -> tuple[SentenceModel, Facts | None]:
-    """The given model, or the student of a run's checkpoint, with its facts."""
     if workdir is None or step is None:
-        return _loaded(model), None
-    workdir = fetched_copy(workdir)
-    if not workdir.is_dir():
-        raise InputError(f"{workdir} does not exist; --workdir is the folder of a run.")
-    steps = _whole_numbers(step)
-    facts = checkpoint_facts(workdir, steps, name)
-    return restored_student(workdir, steps), facts
+        model = model.model if isinstance(model, Embedder) else model
+        return export(model if isinstance(model, SentenceModel) else load_model(model_name(model)), out, to=to)
+    workdir, steps = fetched_copy(workdir), _whole_numbers(step)
+    facts = checkpoint_facts(workdir, steps, out.name)
+    return export(restored_student(workdir, steps), out, facts=facts, to=to)
 
 
-def _loaded(model: str | Path | Embedder | SentenceModel | None) -> SentenceModel:
-    model = model.model if isinstance(model, Embedder) else model
-    return model if isinstance(model, SentenceModel) else load_model(model_name(model))
+def restored_student(workdir: Path, steps: Sequence[int]) -> SentenceModel:
+    """The student of a run's kept checkpoint, or the mean of several; needs neither teacher nor text. Raises `InputError`, with
+    the kept steps, if one is missing."""
+    config = read_config(workdir)
+    if config is None:
+        raise InputError(f"{workdir} is not the workdir of a training: it has no config.json.")
+    if (workdir / EXPORT).is_dir() and not (workdir / CHECKPOINTS).is_dir():
+        raise InputError(
+            f"{workdir} has no checkpoints: a sweep removes them when a point is finished. Its best student is "
+            f"{workdir / EXPORT}; to keep all steps, train the point with jaxdistill.main in another --workdir."
+        )
+    student = read_student(config, workdir)
+    if student is None:
+        raise InputError(
+            f"{workdir / STUDENT} does not exist; train with this version of the program in another --workdir."
+        )
+    checkpoints = Checkpoints(workdir, read_only=True)
+    params = mean_params(checkpoints.restore_alone(step).params["student"] for step in steps)
+    return config.student.exported(config.student.evaluated(student.with_params(params)))
 
 
 def _whole_numbers(step: int | Sequence[int]) -> list[int]:

@@ -170,17 +170,17 @@ def test_a_folder_that_was_removed_meanwhile_is_one_line(tmp_path):
 
 @pytest.mark.parametrize(("average", "expected"), [((), 2.0), ((4, 1), 2.5)])
 def test_a_training_ends_with_its_best_student_or_the_mean_of_those_asked_for(tmp_path, monkeypatch, average, expected):
-    options = SimpleNamespace(run=SimpleNamespace(keep=4), evals=SimpleNamespace(average=average))
+    student = SimpleNamespace(evaluated=lambda params: params)
+    options = SimpleNamespace(student=student, run=SimpleNamespace(keep=4), evals=SimpleNamespace(average=average))
     checkpoints, track = Checkpoints(tmp_path, keep=4), {"best_step": 2, "scores": {}, "before": {}}
     for step in (1, 2, 3, 4):
         checkpoints.save(state_at(step), track)
     checkpoints.close()
-    monkeypatch.setattr(outcome, "trained_student", lambda config, student, params, teachers: params)
     monkeypatch.setattr(outcome, "sharded_embedder", lambda *given, **more: SimpleNamespace(as_embed=list))
     run = SimpleNamespace(
         workdir=tmp_path,
         config=options,
-        models=SimpleNamespace(student=None, teachers=None),
+        models=SimpleNamespace(student=SimpleNamespace(with_params=lambda params: params)),
         dev=Dev(tasks={}, best=""),
         layout=SimpleNamespace(like=state_at(0), shardings=placed(1)),
         program=SimpleNamespace(mesh=None, compute_dtype=None),

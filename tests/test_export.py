@@ -297,5 +297,5 @@ def test_the_command_exports_a_kept_checkpoint(model, tmp_path, monkeypatch, cap
 
 def test_the_command_needs_a_workdir_that_exists(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(InputError, match=f"{tmp_path}/absent does not exist"):
+    with pytest.raises(InputError, match=f"{tmp_path}/absent is not the workdir of a training"):
         export_command.main(["--workdir=~/absent", "--step=5", f"--out={tmp_path / 'out'}"])

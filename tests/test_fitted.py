@@ -17,7 +17,7 @@ from jaxdistill.students.static import Static
 from jaxdistill.teachers.several import Several
 from jaxdistill.teachers.stored import Stored
 from jaxdistill.training.setup.build import build
-from jaxdistill.training.setup.student import load_teachers, make_student
+from jaxdistill.training.setup.student import load_teachers, make_student, write_student
 from jaxdistill.workdir.checkpoint import Checkpoints
 from jaxdistill.workdir.folder import claim_workdir
 
@@ -81,6 +81,7 @@ def test_a_kept_step_is_exported_without_the_text(tmp_path):
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, max_length=32))  # not from the text
     run = build(config, workdir, progress=False)
     claim_workdir(workdir, config, write=True)
+    write_student(run.models.student, workdir)
     checkpoints = Checkpoints(workdir)
     checkpoints.save(run.first_state(run.text.seeds()), {})
     checkpoints.close()

@@ -224,7 +224,7 @@ def test_a_run_that_lost_its_last_steps_ends_with_the_same_bits(finished, tmp_pa
             "names 1 model, but .* takes several, separated by commas; set --config.teacher.kind=stored",
         ),
         ({"student.dims": (4,), "student.dims_targets": "truncated"}, "--config.student.dims_targets=projected"),
-        ({"student.dims": (4,), "student.keep_head": False}, "student.keep_head=False export others"),
+        ({"student.dims": (4,), "student.keep_head": False}, "student.keep_head=False exports others"),
     ],
 )
 def test_what_does_not_go_with_several_teachers_is_refused_in_one_line(folder, changed, words):

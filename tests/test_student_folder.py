@@ -9,7 +9,8 @@ import pytest
 
 from jaxdistill import export, main
 from jaxdistill.config import parse_config
-from jaxdistill.files.folders import WORKING
+from jaxdistill.core import InputError
+from jaxdistill.files.folders import MARK, WORKING
 from jaxdistill.training.setup.student import load_teachers, make_student, read_student, write_student
 from jaxdistill.workdir.folder import STUDENT
 
@@ -60,6 +61,9 @@ def test_a_student_is_read_as_it_was_made(options, tmp_path):
     assert config.student.in_training(read).definition == config.student.in_training(made).definition
     facts = [(one.source, one.provenance.card, one.provenance.default_prompt) for one in (read, made)]
     assert facts[0] == facts[1] and read.role_prompts == made.role_prompts
+    (workdir / STUDENT / MARK).write_text("")
+    with pytest.raises(InputError, match=r"student/jaxdistill.json is missing or damaged; restore .*student, or give"):
+        read_student(config, workdir)
 
 
 def test_a_run_killed_around_the_writing_of_its_student_ends_with_the_same_bits(tmp_path):

@@ -21,12 +21,12 @@ from jaxdistill.checkpoints.tokenizer import read_tokenizer
 from jaxdistill.core import InputError
 from jaxdistill.data import wordpiece, words
 from jaxdistill.encoders.settings import read_settings
+from jaxdistill.export import restored_student
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.options import config_file
 from jaxdistill.reading import check_reads, tokenised_text
 from jaxdistill.training import train
-from jaxdistill.training.results.outcome import restored_student
 from jaxdistill.training.setup.build import build
 from jaxdistill.training.setup.student import read_student, write_student
 from jaxdistill.workdir.folder import claim_workdir

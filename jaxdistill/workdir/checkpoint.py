@@ -14,7 +14,7 @@ import logging
 import pathlib
 import shutil
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -24,7 +24,7 @@ from orbax.checkpoint import checkpoint_managers as policies
 
 from jaxdistill.cluster.mesh import broadcast, on_host, path_name, place
 from jaxdistill.cluster.processes import count, gathered, is_first, wait
-from jaxdistill.core import InputError, TrainState
+from jaxdistill.core import InputError, Params, TrainState
 from jaxdistill.workdir.folder import CHECKPOINTS
 
 log = logging.getLogger(__name__)
@@ -273,6 +273,16 @@ class Checkpoints:
     def _shut(self) -> None:
         if self._manager:
             self._manager.close()
+
+
+def mean_params(params: Iterable[Params]) -> dict[str, np.ndarray]:
+    """The mean of several sets of parameters, of which only one is in memory at a time."""
+    total, count = dict[str, np.ndarray](), 0
+    for one in params:
+        count += 1
+        for path, array in one.items():
+            total[path] = total.get(path, 0.0) + np.asarray(array, np.float64)
+    return {path: (array / count).astype(np.float32) for path, array in total.items()}
 
 
 def _savable(state: TrainState) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from jaxdistill.surgery import trim
 FORMAT = 1
 """Version of trimming, part of the digest; bump to invalidate trimmed tokenizers in caches."""
 NOTE = "trimmed.json"
-"""File beside a trimmed tokenizer with the digest of its text, its entries, and counts of unknown words."""
+"""File beside a trimmed tokenizer with the number of entries before, and counts of unknown words."""
 CHUNK_ROWS = 4096
 """Sentences tokenised at a time."""
 
@@ -104,7 +104,7 @@ def _trimmed_folder(specs: Sequence[str], data: Data, model: SentenceModel) -> p
                 f"student.trim: the trimmed tokenizer of {model.source} tokenises the text differently; leave student.trim empty."
             )
         trim.write(result, model.provenance.tokenizer_folder, unfinished)
-        note = {"text": text.digest, "entries": len(model.params[trim.WORDS])}
+        note = {"entries": len(model.params[trim.WORDS])}
         note |= {"before": before.unknown, "after": after.unknown}
         (unfinished / NOTE).write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
 

@@ -1,20 +1,17 @@
 """The result of a training: the student of its best checkpoint, or the mean of several, and its scores."""
 
 import dataclasses
-import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster import mesh as meshes
-from jaxdistill.core import InputError, Params
+from jaxdistill.core import InputError
 from jaxdistill.training.run import Run
 from jaxdistill.training.setup.sharding import sharded_embedder
-from jaxdistill.training.setup.student import read_student
-from jaxdistill.workdir.checkpoint import Checkpoints, Restored
-from jaxdistill.workdir.folder import CHECKPOINTS, EXPORT, STUDENT, read_config
+from jaxdistill.workdir.checkpoint import Checkpoints, Restored, mean_params
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,7 +55,7 @@ def outcome_of(
     last = checkpoints.restore(run.layout.like, run.layout.shardings)
     assert last is not None  # a training saves its last step
     averaged, best_step = sorted(set(run.config.evals.average)), track["best_step"]
-    params = _mean(_params_of(run, checkpoints, last, averaged or [best_step]))
+    params = mean_params(_params_of(run, checkpoints, last, averaged or [best_step]))
     student = run.config.student.evaluated(run.models.student.with_params(params))
     checkpoints.close()
     scores = track["scores"]
@@ -99,35 +96,3 @@ def _params_of(
         params = {path: meshes.on_host(array) for path, array in restored.state.params["student"].items()}
         del restored  # or two whole states would be in memory
         yield params
-
-
-def _mean(params: Iterable[Params]) -> dict[str, np.ndarray]:
-    """The mean of several sets of parameters, of which only one is in memory at a time."""
-    total, count = dict[str, np.ndarray](), 0
-    for one in params:
-        count += 1
-        for path, array in one.items():
-            total[path] = total.get(path, 0.0) + np.asarray(array, np.float64)
-    return {path: (array / count).astype(np.float32) for path, array in total.items()}
-
-
-def restored_student(workdir: str | pathlib.Path, steps: Sequence[int]) -> SentenceModel:
-    """The student of a run's kept checkpoint, or the mean of several; needs no text. Raises `InputError`, with the kept steps,
-    if one is missing."""
-    workdir = pathlib.Path(workdir)
-    config = read_config(workdir)
-    if config is None:
-        raise InputError(f"{workdir} has no config.json, so it is not the workdir of a training.")
-    if (workdir / EXPORT).is_dir() and not (workdir / CHECKPOINTS).is_dir():
-        raise InputError(
-            f"{workdir} has no checkpoints: a sweep removes them when a point is finished. Its best student is "
-            f"{workdir / EXPORT}; to keep all steps, train the point with jaxdistill.main in another --workdir."
-        )
-    student = read_student(config, workdir)
-    if student is None:
-        raise InputError(
-            f"{workdir / STUDENT} does not exist; train with this version of the program in another --workdir."
-        )
-    checkpoints = Checkpoints(workdir, read_only=True)
-    params = _mean(checkpoints.restore_alone(step).params["student"] for step in steps)
-    return config.student.exported(config.student.evaluated(student.with_params(params)))

@@ -1,10 +1,9 @@
 """Checks stages without training: finds mistakes in later stages before the first one runs, and mistakes in a training
 before a launcher pays for machines."""
 
-import functools
 import logging
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 
@@ -64,11 +63,10 @@ def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pa
 
     The text of a finished stage must be unchanged, and no later stage may depend on the student of an unfinished one.
     """
-    digest = functools.cache(text_digest)  # stages share texts
     for number, (stage, done) in enumerate(zip(stages, finished, strict=True), start=1):
         with of_stage(number, stages):
             if done:
-                refuse_changed_text(stage, stage_folder(workdir, number), digest)
+                refuse_changed_text(stage, stage_folder(workdir, number))
                 continue
             checked_setup(stage)
             for portion in text_portions(stage.data):
@@ -124,20 +122,11 @@ def _local(option: str, path: str) -> InputError:
     )
 
 
-def text_digest(text: str, own_parts: str) -> str:
-    """Digest of the content of `data.text`; the user's own readers (`run.parts`) are part of it."""
-    parts.use(own_parts)
-    return sources.content_digest(split_specs(text))
-
-
-def refuse_changed_text(stage: Config, folder: pathlib.Path, digest: Callable[[str, str], str]) -> None:
-    """Raises `InputError` if the text of a stage has changed since the training in `folder` read it.
-
-    Args:
-      digest: `text_digest`, or a cache of it.
-    """
+def refuse_changed_text(stage: Config, folder: pathlib.Path) -> None:
+    """Raises `InputError` if the text of a stage has changed since the training in `folder` read it."""
+    parts.use(stage.run.parts)  # the user's own readers are part of the digest
     noted = read_note(folder / INPUTS).get(TEXT_FILES)
-    if noted and noted != digest(stage.data.text, stage.run.parts):
+    if noted and noted != sources.content_digest(split_specs(stage.data.text)):
         raise InputError(
             f"data.text={stage.data.text} has changed since {folder} was trained; remove the folders of this and later stages "
             "to train them again, restore the text, or give another --workdir."

@@ -13,6 +13,7 @@ from jaxdistill.checkpoints.folder import check_exportable, save
 from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.cluster import processes
 from jaxdistill.config import Config
+from jaxdistill.core import InputError
 from jaxdistill.files.folders import MARK, replacing
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
@@ -95,7 +96,10 @@ def read_student(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
     folder = workdir / STUDENT
     if not all(processes.gathered(folder.is_dir())):  # some may have no copy of the workdir
         return None
-    student, facts = load_model(str(folder), own_parts=config.run.parts), read_note(folder / MARK)
+    facts = read_note(folder / MARK)
+    if not facts:
+        raise InputError(f"{folder / MARK} is missing or damaged; restore {folder}, or give another --workdir.")
+    student = load_model(str(folder), own_parts=config.run.parts)
     base_models, licence, languages = facts["card"]
     provenance = dataclasses.replace(
         student.provenance,
