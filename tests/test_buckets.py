@@ -1,26 +1,19 @@
-"""Text, models, outputs and workdirs in a bucket: fetched once, replaced whole, locked, refused with one line."""
+"""Text, models and exports in a bucket: fetched once, replaced whole, refused with one line; test_bucket_run.py has workdirs."""
 
-import json
-import os
 import pathlib
 import sys
-import time
 
 import fsspec
 import pytest
 
-from jaxdistill import cli, paths
+from jaxdistill import cli
 from jaxdistill.checkpoints.locate import locate
-from jaxdistill.core import InputError, InUseError, TemporaryError
+from jaxdistill.core import InputError, TemporaryError
 from jaxdistill.data.sources import read, source_files
 from jaxdistill.files.buckets import Bucket, upload_folder
 from jaxdistill.files.folders import MARK, replacing
-from jaxdistill.workdir import mirror
 
 import bucket
-
-RECORD = mirror.RECORD.format(0)
-"""What a publication writes that holds no lease."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -110,18 +103,6 @@ def test_an_export_is_replaced_whole_or_its_readers_are_refused(before, calls, t
     assert (locate(there.address) / "README.md").read_text() == "edited"
 
 
-def test_outputs_are_uploaded_at_the_end_and_others_objects_are_kept():
-    with paths.delivered(f"s3://{bucket.NAME}/out/vectors.npy") as path:
-        pathlib.Path(path).write_text("vectors")
-        assert names("out") == set()
-    assert names("out") == {"vectors.npy"} and not pathlib.Path(path).exists()
-    with pytest.raises(InputError, match="not an export of this program"), paths.delivered(f"s3://{bucket.NAME}/out"):
-        raise AssertionError("the body is run")
-    with paths.delivered(f"s3://{bucket.NAME}/out/") as folder:
-        written(pathlib.Path(folder), **{"results.json": "{}"})
-    assert names("out") == {"vectors.npy", "results.json"}
-
-
 @pytest.mark.parametrize(
     "address",
     ["https://host/file.txt", "s3://key:secret@bucket/a.txt", "s3://bucket/a.txt?X-Amz-Signature=secret", "s3://bucket/../a", "s3://"],
@@ -159,47 +140,3 @@ def test_faults_of_the_store_are_one_line_and_a_status(capsys, monkeypatch):
     fsspec.filesystem("s3").clear_instance_cache()
     monkeypatch.setitem(sys.modules, "gcsfs", None)
     assert "pip install gcsfs" in status_and_line("gs://bucket/a.txt", capsys)[1]
-
-
-def test_a_workdir_is_published_whole_and_fetched_by_an_empty_machine(tmp_path):
-    there = Bucket(f"s3://{bucket.NAME}/runs/one")
-    first = mirror.Mirror(there, written(tmp_path / "a" / "one", **{"config.json": "1", "checkpoints/5/data": "5"}))
-    written(first.folder, **{"checkpoints/9.orbax-checkpoint-tmp/data": "no", ".lock": "no", ".x.unfinished": "no"})
-    first.publish()
-    (first.folder / "checkpoints/5/data").unlink()
-    written(first.folder, **{"checkpoints/10/data": "10"})
-    first.publish()
-    listed = {"config.json", "checkpoints/10/data", RECORD}
-    assert names("runs/one") == listed
-    second = mirror.Mirror(there, tmp_path / "b" / "one")
-    written(second.folder, **{"stale": "", "config.json": "other"})
-    second.fetch()
-    assert {path.name for path in second.folder.rglob("*")} == {"config.json", "checkpoints", "10", "data"}
-    assert (second.folder / "config.json").read_text() == "1"
-
-
-def test_one_run_writes_at_a_time_and_a_dead_one_is_taken_over(tmp_path, monkeypatch):
-    monkeypatch.setattr(mirror, "RENEW_SECONDS", 0.1)
-    monkeypatch.setattr(mirror, "LOOK_SECONDS", 0.3)
-    monkeypatch.setattr(mirror, "DEAD_SECONDS", 0.8)
-    there = Bucket(f"s3://{bucket.NAME}/runs/lease")
-    first, other = (mirror.Mirror(there, tmp_path / name / "run") for name in ("here", "other"))
-    with first.writing():
-        with pytest.raises(InUseError, match=f"in use by another run .pid {os.getpid()}"):
-            other.writing().__enter__()
-        first.publish()
-    dead = mirror.Mirror(there, tmp_path / "dead" / "run")
-    dead._take()  # nobody renews it
-    begun = time.monotonic()
-    with other.writing():
-        assert time.monotonic() - begun > mirror.DEAD_SECONDS
-        with pytest.raises(InUseError, match="taken over"):
-            dead.publish()
-        other.publish()
-    killed = mirror.Mirror(there, other.folder)
-    killed._take()
-    (tmp_path / "other" / "record.json").write_text(json.dumps(killed._run))
-    begun = time.monotonic()
-    with mirror.Mirror(there, other.folder).writing():  # the same machine knows at once
-        assert time.monotonic() - begun < mirror.DEAD_SECONDS
-    assert len([name for name in names("runs/lease") if mirror.NAME.fullmatch(name)]) == 1

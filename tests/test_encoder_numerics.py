@@ -37,12 +37,6 @@ def test_a_sentence_without_tokens_becomes_zeros_with_finite_gradients(small, po
     assert np.all(np.isfinite(x)) and all(np.all(np.isfinite(g)) for g in gradient.values())
 
 
-def test_rows_that_are_all_padding_change_nothing(small):
-    sequences = cases.random_sequences(4)
-    tight, wide = (cases.packed(sequences, groups=1, rows=rows) for rows in (3, 7))
-    np.testing.assert_allclose(jitted_embed(*small, tight), jitted_embed(*small, wide), atol=1e-6)
-
-
 def test_rematerialisation_changes_no_value_and_no_gradient(small):
     definition, params = small
     tokens = cases.packed(cases.random_sequences(4), groups=2, rows=3)

@@ -86,8 +86,7 @@ def bert_folder(tmp_path_factory):
 
 @pytest.mark.parametrize(
     "pooling",
-    ["cls", "max", "pooler", "mean:second_to_last", "cls:second_to_last", "mean:last4", "mean:last2", "mean:first_last",
-     "mean:all", "cls:last2", "max:last4"],
+    ["cls", "pooler", "mean:second_to_last", "mean:last2", "mean:first_last", "max:last4"],
 )  # fmt: skip
 def test_poolings_that_the_format_can_express_give_the_same_vectors(tmp_path, bert_folder, pooling):
     model = resizing.add_head(load_model(str(bert_folder), pooling=pooling), 24, key=jax.random.key(0))

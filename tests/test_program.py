@@ -151,39 +151,22 @@ def test_a_lost_terminal_saves_and_the_same_command_continues_also_when_nobody_r
     assert (workdir / "report.html").exists()
 
 
-@pytest.fixture(scope="module")
-def trained_on_devices(folder):
-    """Folder of a training on so many devices, and the arguments of one with so many steps; dropout on.
+def test_eight_devices_then_two_train_as_one_does(folder, monkeypatch, capsys, caplog):
+    """Also an odd queue; with a constant rate a longer run begins as a shorter one."""
 
-    60 steps on one device, 50 on the others; with a constant rate a longer run begins as a shorter one.
-    """
-
-    def arguments(steps):
+    def arguments(steps, workdir):
         constant = dict(optimizer__schedule="constant", optimizer__warmup_fraction=0.0)
         options = dict(student__dropout=0.1, evals__every=50, objective__queue_size=43, run__steps=steps)
-        return tiny_arguments(folder, **constant, **options)
+        return [*tiny_arguments(folder, **constant, **options), f"--workdir={folder / workdir}"]
 
-    for devices in (1, 2, 4, 8):
-        given = [*arguments(60 if devices == 1 else 50), f"--workdir={folder / f'devices{devices}'}"]
-        trained(given, devices=devices)
-    return {devices: folder / f"devices{devices}" for devices in (1, 2, 4, 8)}, arguments
-
-
-def test_one_two_four_and_eight_devices_give_the_same_losses(trained_on_devices):
-    losses = {devices: list(series(folder, "loss").values())[:50] for devices, folder in trained_on_devices[0].items()}
-    for devices in (2, 4, 8):
-        np.testing.assert_allclose(losses[devices], losses[1], atol=1e-5)
-    assert len(losses[1]) == len(losses[8]) == 50
-
-
-def test_a_checkpoint_of_eight_devices_goes_on_with_two_and_more_steps(trained_on_devices, monkeypatch, capsys, caplog):
-    workdirs, arguments = trained_on_devices
+    trained(arguments(60, "one"), devices=1)
+    trained(arguments(50, "eight"), devices=8)
     on_devices(monkeypatch, 2)
-    main.main([*arguments(60), f"--workdir={workdirs[8]}"])
+    main.main(arguments(60, "eight"))
     assert "continuing from the checkpoint of step 50" in caplog.text and "devices: 2" in capsys.readouterr().out
-    whole = series(workdirs[1], "loss")
-    assert list(whole) == list(range(1, 61))
-    np.testing.assert_allclose(list(series(workdirs[8], "loss").values()), list(whole.values()), atol=1e-5)
+    whole, eight = (series(folder / name, "loss") for name in ("one", "eight"))
+    assert list(whole) == list(eight) == list(range(1, 61))
+    np.testing.assert_allclose(list(eight.values()), list(whole.values()), atol=1e-5)
 
 
 def test_stored_targets_train_as_a_live_teacher_does(folder, finished):

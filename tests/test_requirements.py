@@ -1,9 +1,6 @@
 """The locked versions, from which the tests are installed, are those that the package asks for."""
 
-import os
 import re
-import shutil
-import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
@@ -84,51 +81,3 @@ def test_every_package_that_is_imported_is_declared():
 def test_no_flax_is_accepted_that_fails_with_the_jax_of_a_python(python, broken):
     (asked,) = (each for each in DECLARED if each.name == "flax" and each.marker.evaluate(on_linux(python)))
     assert not asked.specifier.contains(broken)
-
-
-def test_torch_is_installed_in_the_version_that_the_lock_was_made_for():
-    (torch,) = SETTINGS["constraint-dependencies"]
-    assert f"$pip {torch}\n" in (ROOT / "launch" / "test.sh").read_text()
-    assert torch in {f"{package['name']}=={package['version']}" for package in SETTINGS["dependency-metadata"]}
-
-
-STAND_IN = """#!/bin/sh
-echo "${0##*/} $*" >>"$RECORDS"
-if [ "$1 $2" = "-m venv" ]; then
-  mkdir -p "$3/bin"
-  for tool in python ruff basedpyright shellcheck hadolint; do cp "$0" "$3/bin/$tool"; done
-fi
-"""
-
-
-def ended_run(folder, *pythons, **variables):
-    """What `launch/test.sh` runs where only these Pythons are found; they and other programs are stand-ins."""
-    (folder / "bin").mkdir()
-    (folder / "launch").mkdir()
-    shutil.copy(ROOT / "launch" / "test.sh", folder / "launch")
-    for name in (*pythons, "chromium", "chromedriver", "apt-get", "sudo"):
-        (folder / "bin" / name).write_text(STAND_IN)
-        (folder / "bin" / name).chmod(0o755)
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHON"}
-    path = {"PATH": f"{folder / 'bin'}:/usr/bin:/bin", "PYENV_ROOT": str(folder), "RECORDS": str(folder / "records")}
-    command = [str(folder / "launch" / "test.sh"), "-k", "gradient"]
-    ended = subprocess.run(command, env=kept | path | variables, capture_output=True, text=True, timeout=60)
-    return ended, (folder / "records").read_text().splitlines() if (folder / "records").exists() else []
-
-
-def test_the_newest_python_is_taken_and_another_one_by_its_name(tmp_path):
-    ended, ran = ended_run(tmp_path, "python3.13", "python3.11")
-    assert ended.returncode == 0, ended.stderr
-    assert [line for line in ran if "-m venv" in line] == ["python3.13 -m venv .venv"]
-    assert ran[-1].startswith("python -m pytest ") and ran[-1].endswith(" -k gradient")
-    assert any(line.endswith("--require-hashes -r requirements-test.lock") for line in ran)
-    shutil.rmtree(tmp_path / "bin")
-    shutil.rmtree(tmp_path / "launch")
-    ended, ran = ended_run(tmp_path, "python3.13", "python3.11", PYTHON="python3.11")
-    assert ended.returncode == 0 and "python3.11 -m venv .venv-python3.11" in ran
-
-
-def test_a_missing_python_is_one_line(tmp_path):
-    ended, _ = ended_run(tmp_path, PYTHON="python3.99")
-    assert ended.returncode == 1 and ended.stderr.startswith("error: found none of python3.99")
-    assert ended.stderr.count("\n") == 1
