@@ -251,13 +251,14 @@ def table(rows: Sequence[Row]) -> Table:
     for row in rows:
         choices.setdefault(str(row["options"]), []).append(row)
     first, *_ = choices.values()
-    headings = [heading for name in SCORES for heading in (f"{name} ± s.d.", "against the first (95 %)")]
+    names = [name for name in SCORES if any(row[name] is not None for row in rows)]
+    headings = [heading for name in names for heading in (f"{name} ± s.d.", "against the first (95 %)")]
     made = Table(*rows[0]["options"], "seeds", "metric", *headings, box=SIMPLE_HEAD)
     for group in choices.values():
         cells = [*group[0]["options"].values(), len(group), group[0]["metric"] or "-"]
-        for name in SCORES:
+        for name in names:
             mean, sd = group[0][f"{name}_mean"], group[0][f"{name}_sd"]
-            cells += [f"{hundred(mean)} ± {hundred(sd)}", difference(group, first, name)]
+            cells += [hundred(mean) + (f" ± {hundred(sd)}" if sd is not None else ""), difference(group, first, name)]
         made.add_row(*map(str, cells))
     return made
 
