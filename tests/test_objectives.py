@@ -125,6 +125,13 @@ def world(name: str, devices: int) -> World:
     return World(EVERY[name], devices)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def worlds_end_with_the_file():
+    """Each holds compiled steps."""
+    yield
+    world.cache_clear()
+
+
 def params_of(state) -> dict[str, np.ndarray]:
     return {f"{part}/{name}": np.asarray(a) for part, params in state.params.items() for name, a in params.items()}
 

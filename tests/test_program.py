@@ -107,7 +107,7 @@ def test_secrets_of_the_environment_are_neither_printed_nor_written(folder, fini
     assert len(written) > 20 and not [path for path in written if SECRET.encode() in path.read_bytes()]
 
 
-def test_a_run_killed_twice_ends_with_the_same_bits(folder, finished):
+def test_a_run_that_is_hung_up_killed_and_not_listened_to_ends_with_the_same_bits(folder, finished):
     workdir = folder / "killed"
     arguments = [*tiny_arguments(folder, student__dropout=0.1), f"--workdir={workdir}"]
     workdir.mkdir()  # as a run leaves it that is killed between its first evaluation and its first checkpoint
@@ -115,32 +115,14 @@ def test_a_run_killed_twice_ends_with_the_same_bits(folder, finished):
     (workdir / "metrics.jsonl").write_text('{"step": 0, "agreement/spearman": 0.5}\n')
     process = start("main", arguments)
     wait_for(lambda: logged(workdir, 7), process)
-    process.kill()
-    process.communicate()
+    process.send_signal(signal.SIGHUP)
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == cli.AGAIN and "is saved" in out + err
     process = start("main", arguments)
     saving = lambda: any((workdir / "checkpoints").glob("1[05]*tmp*"))  # noqa: E731 - while a later step is being saved
     wait_for(lambda: saving() or logged(workdir, 16), process)
     process.kill()
     process.communicate()
-    out, _ = run("main", arguments)
-    assert "continuing from the checkpoint of step" in out
-    assert_identical(state_of(workdir, 20), state_of(finished[0], 20))
-    assert steps_of(workdir) == steps_of(finished[0])
-    assert series(workdir, "loss") == series(finished[0], "loss")
-    assert in_tensorboard(workdir, "loss") == pytest.approx(series(workdir, "loss"), rel=1e-6)
-    assert (workdir / "export" / "model.safetensors").read_bytes() == (
-        finished[0] / "export" / "model.safetensors"
-    ).read_bytes()
-
-
-def test_a_lost_terminal_saves_and_the_same_command_continues_also_when_nobody_reads_its_output(folder, finished):
-    workdir = folder / "interrupted"
-    arguments = [*tiny_arguments(folder, student__dropout=0.1), f"--workdir={workdir}"]
-    process = start("main", arguments)
-    wait_for(lambda: logged(workdir, 6), process)
-    process.send_signal(signal.SIGHUP)
-    out, err = process.communicate(timeout=200)
-    assert process.returncode == cli.AGAIN and "is saved" in out + err
     process = start("main", arguments)
     process.stdout.readline()
     process.stdout.close()  # as `| head -1` does
@@ -148,7 +130,11 @@ def test_a_lost_terminal_saves_and_the_same_command_continues_also_when_nobody_r
     _, err = process.communicate(timeout=200)
     assert process.returncode == 0, err
     assert_identical(state_of(workdir, 20), state_of(finished[0], 20))
-    assert (workdir / "report.html").exists()
+    assert steps_of(workdir) == steps_of(finished[0])
+    assert series(workdir, "loss") == series(finished[0], "loss")
+    assert in_tensorboard(workdir, "loss") == pytest.approx(series(workdir, "loss"), rel=1e-6)
+    weights = [(folder / "export" / "model.safetensors").read_bytes() for folder in (workdir, finished[0])]
+    assert weights[0] == weights[1] and (workdir / "report.html").exists()
 
 
 def test_eight_devices_then_two_train_as_one_does(folder, monkeypatch, capsys, caplog):
