@@ -19,7 +19,7 @@ import numpy as np
 import jaxdistill
 from jaxdistill.cli import Parser, run
 from jaxdistill.data.vectors import write_part
-from jaxdistill.evals import beir, beir_files, ranking, sts
+from jaxdistill.evals import beir, ranking, sts
 from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.evals.ranking import DEPTH
 from jaxdistill.evals.similarity import spearman
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> None:
     given = parser.parse_args(arguments)
     pairs = sts.read_set("sts-b-dev", given.data)
     sets = [
-        beir.read_set(beir_files.set_files(str(Path(given.data) / "retrieval" / name), split="test"))
+        beir.read_set(beir.set_files(str(Path(given.data) / "retrieval" / name), split="test"))
         for name in given.sets.split(",")
     ]
     for folder in given.models:

@@ -39,8 +39,7 @@ from jaxdistill.data.in_memory import Text, sources_of
 from jaxdistill.data.negatives import Limits, Negatives, Sampling, hard_negatives, header, mined_rows, read_rows
 from jaxdistill.data.questions import Questions, questions
 from jaxdistill.data.tables import finished, write_table
-from jaxdistill.evals.beir import questions_of
-from jaxdistill.evals.beir_files import SPLITS
+from jaxdistill.evals.beir import SPLITS, questions_of
 from jaxdistill.files import local, refuse_overwriting, try_writing
 from jaxdistill.inference import Embedder, load
 from jaxdistill.inference.stored import digest_of, pair_scores, stored_vectors

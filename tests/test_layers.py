@@ -22,7 +22,6 @@ LAYERS = (
     ("students",),
     ("training",),
     ("candidates", "planning"),
-    ("scoring",),
     ("encode", "evaluate", "export", "main"),
     ("grid",),
     ("mine", "search", "sweep"),

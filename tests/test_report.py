@@ -28,10 +28,6 @@ def entry(number: int) -> Entry:
     """A model with everything that can be shown; the scores fall with its number."""
     gold = np.linspace(0.0, 5.0, PAIRS)
     found = np.clip(gold / 5 + np.random.default_rng(number).normal(0, 0.1, PAIRS), -1, 1)
-    examples = [
-        {"query": HOSTILE, "found": [[0.9, HOSTILE], [0.5, "rain"]]},
-        {"query": "rain", "found": [[0.4, "hail"], [0.3, "sleet and snow " * 40]]},
-    ]
     return Entry(
         name=NAMES[number],
         scores={
@@ -50,7 +46,6 @@ def entry(number: int) -> Entry:
             scored_pairs=ScoredPairs(
                 name="pairs.tsv", gold=gold.tolist(), similarities=found.tolist(), pairs=[(HOSTILE, "rain")] * PAIRS
             ),
-            neighbours={"nearest": examples},
             curves=Curves(
                 loss=[(step, 1 / step) for step in range(1, 8)], metrics={"pairs/spearman": [(0, 0.5), (7, 0.6)]}
             )
@@ -254,15 +249,6 @@ def test_the_page_is_as_wide_as_the_screen(chromium, page, width):
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     right = "return Math.max(...[...document.querySelectorAll('figure, .answers, h1, h3, p, dl')].map((e) => e.getBoundingClientRect().right))"
     assert browser.execute_script(right) <= width
-
-
-def test_a_long_sentence_is_one_line_until_it_is_clicked(chromium, page):
-    browser = opened(chromium, page, PHONE)
-    heights = "return [...document.querySelectorAll('details.line')].map((line) => line.clientHeight)"
-    folded = browser.execute_script(heights)
-    assert len(folded) == 2 + 4 * len(NAMES) and max(folded) < 30
-    browser.find_elements(By.CSS_SELECTOR, "details.line summary")[-1].click()
-    assert browser.execute_script(heights)[-1] > 10 * folded[-1]
 
 
 def test_a_click_on_a_heading_sorts(chromium, page):

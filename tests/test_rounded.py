@@ -9,17 +9,12 @@ import torch.nn.functional as F
 from sentence_transformers import quantize_embeddings
 
 from jaxdistill.core import Encoded, InputError
-from jaxdistill.evals import dev_metric
-from jaxdistill.evals.beir import RetrievalSet
-from jaxdistill.evals.pairs import GradedPairs
-from jaxdistill.evals.small_forms import calibration
 from jaxdistill.objectives.ckd import CKD
 from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.objectives.parts.nested import Nested
 from jaxdistill.objectives.parts.rounded import rounded
 from jaxdistill.ops.small_vectors import STEPS, Form, as_read, ranges_of
 from jaxdistill.students.cut import Cut
-from jaxdistill.training.setup import dev
 
 from objective_cases import CKD_OPTIONS, EMBEDDING, encoded, start, value_and_gradient
 
@@ -103,38 +98,6 @@ def test_int8_and_centred_take_their_ranges_from_the_whole_batch():
     assert Nested(objective=PLAIN, dims=(), targets="projected", vectors="int8").couples_examples
     assert Nested(objective=PLAIN, dims=(), targets="projected", vectors="centred").couples_examples
     assert not Nested(objective=PLAIN, dims=(), targets="projected", vectors="binary").couples_examples
-
-
-@pytest.mark.parametrize("form", ["float", "int8", "binary", "centred"])
-def test_dev_evaluations_score_the_vectors_as_they_are_stored(monkeypatch, form):
-    rng, known = np.random.default_rng(3), {}
-
-    def embed(sentences, *, role=""):
-        return np.stack([known.setdefault((one, role), rng.standard_normal(16) + 1) for one in sentences])
-
-    texts = [f"text {row}" for row in range(20)]
-    asked, found = {f"q{row}": f"question {row}" for row in range(10)}, dict(zip(texts, texts, strict=True))
-    judged = {f"q{row}": {f"text {row}": 1} for row in range(10)}
-    retrieval = RetrievalSet(name="own", split="dev", queries=asked, documents=found, judged=judged, also_documents=())
-    graded = GradedPairs(name="own", first=tuple(texts[:10]), second=tuple(texts[10:]), scores=np.arange(10.0))
-    own = dev.DevSets(named={}, pairs=graded, retrieval=[retrieval], entities=[])
-    options = SimpleNamespace(evals=SimpleNamespace(best=""), student=SimpleNamespace(vectors=form))
-    judge = dev.make_dev(options, own, None)
-    dtype = "float32" if form == "float" else form
-    sample = embed(calibration()) if dtype in STEPS else np.empty((0, 16))
-    stored = Form(dims=16, dtype=dtype, ranges=ranges_of(sample, 16, dtype))
-    expected, calibrated = {}, []
-    for task in dev_metric.available_tasks(
-        named={}, graded=own.pairs, agreement_task=None, retrieval=own.retrieval
-    ).values():
-        expected |= task(lambda sentences, **roles: as_read(stored, embed(sentences, **roles)))
-
-    def counted(sentences, **roles):
-        calibrated.extend(["once"] * (list(sentences) == calibration()))
-        return embed(sentences, **roles)
-
-    assert judge.scores(counted) == pytest.approx(expected)
-    assert len(judge.tasks) > 1 and len(calibrated) == (dtype in STEPS)
 
 
 def test_bits_and_widths_that_no_vector_has_are_refused_with_the_student():

@@ -5,20 +5,15 @@ import re
 import numpy as np
 import pytest
 
-from jaxdistill import encode, evaluate, search
-from jaxdistill.checkpoints.folder import save
+from jaxdistill import encode, search
 from jaxdistill.core import InputError
 from jaxdistill.data import vectors
-from jaxdistill.evals.beir import RetrievalSet
-from jaxdistill.evals.documents import ranked_by_vectors, scored
-from jaxdistill.evals.similarity import spearman
-from jaxdistill.evals.small_forms import calibration
 from jaxdistill.inference import load, to_file
 from jaxdistill.inference.index import nearest_stored
-from jaxdistill.ops.small_vectors import STEPS, Form, as_ranges, as_read, as_stored, cut, floats, ranges_of
+from jaxdistill.ops.small_vectors import STEPS, Form, as_ranges, as_stored, cut, floats, ranges_of
 
 from program import refused
-from tiny_models import saved_tiny_model, tiny_model
+from tiny_models import saved_tiny_model
 from tiny_text import made_up
 
 RNG = np.random.default_rng(0)
@@ -295,47 +290,6 @@ def test_passages_are_found_in_small_vectors(model, text, tmp_path):
     assert hits[0].id == "5" and hits[0].span is not None
 
 
-def test_evaluate_scores_stored_vectors_against_their_bytes(model, text, tmp_path):
-    embedder = load(model, precision="float32")
-    pairs = [(SENTENCES[row], SENTENCES[row + 9], float(row)) for row in range(8)]
-    sets = {"queries": {"q": SENTENCES[0]}, "relevant_docs": {"q": ["5"]}}
-    corpus = {str(number): sentence for number, sentence in enumerate(SENTENCES)}
-    asked = {"dims": (8, 16), "dtypes": ("float32", "int8", "binary", "centred"), "out": f"{tmp_path}/report/"}
-    found = evaluate(embedder, pairs=pairs, corpus=corpus, **sets, **asked)
-    name, sample = embedder.model.source, ranges_of(embedder.encode(calibration()), 8, "int8")
-    form = Form(dims=8, dtype="int8", ranges=sample)
-    read = cut(
-        floats(form, as_stored(form, embedder.encode([*(one for one, _, _ in pairs), *(two for _, two, _ in pairs)]))),
-        8,
-    )
-    expected = spearman(np.arange(8.0), (read[:8] * read[8:]).sum(axis=1), what="pairs")
-    scores = found.scores[f"{name} (8 int8)"]
-    assert any(abs(score - expected) < 1e-6 for score in scores.values())
-    rows = {row["model"]: row["vector_bytes"] for row in found.results["models"]}
-    assert rows[f"{name} (16 float32)"] == 64 and rows[f"{name} (8 centred)"] == rows[f"{name} (8 binary)"] == 1
-    assert len(rows) == len({tuple(scores.values()) for scores in found.scores.values()}) == 8
-    assert found.report is not None and "bytes per vector" in found.report.read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("dtype", ["float32", "int8", "binary", "centred"])
-def test_a_teachers_index_has_the_same_form_with_ranges_of_its_own(model, tmp_path, dtype):
-    save(tiny_model(tmp_path / "tokenizer", seed=1), tmp_path / "teacher")
-    student, teacher = (load(folder, precision="float32") for folder in (model, tmp_path / "teacher"))
-    queries, documents = ({f"{letter}{row}": text for row, text in enumerate(SENTENCES)} for letter in "qd")
-    judged = {f"q{row}": {f"d{row}": 1} for row in range(30)}
-    sets = {"queries": queries, "corpus": documents, "relevant_docs": judged}
-    found = evaluate(student, **sets, index_model=tmp_path / "teacher", dims=8, dtypes=dtype)
-    form = Form(dims=8, dtype=dtype, ranges=ranges_of(teacher.encode(calibration()), 8, dtype))
-    known = RetrievalSet(
-        name="in-memory", split="test", documents=documents, queries=queries, judged=judged, also_documents=()
-    )
-    ranking = ranked_by_vectors(
-        lambda texts: cut(student.encode(texts), 8), lambda texts: as_read(form, teacher.encode(texts)), known
-    )
-    expected = {f"asymmetric {name}": score for name, score in scored(ranking, known).items()}
-    assert expected.items() <= found.scores[f"{student.model.source} (8 {dtype})"].items()
-
-
 @pytest.mark.parametrize(
     ("program", "options", "said"),
     [
@@ -351,9 +305,6 @@ def test_a_teachers_index_has_the_same_form_with_ranges_of_its_own(model, tmp_pa
         (search, ["--query=a", "--vectors={0}/cut.npy"], "cut, give the same --dims."),
         (search, ["--query=a", "--vectors={0}/cut.npy", "--dims=8", "--full_vectors={0}/cut.npy"], "but 30 of 16 are"),
         (search, ["--query=a", "--dims=8"], "--dims and --full_vectors are for stored vectors"),
-        (evaluate, ["--dims=8,x"], "--dims=8,x must be positive numbers, separated by commas"),
-        (evaluate, ["--dtypes=int4"], "dtype 'int4' is unknown"),
-        (evaluate, ["--dims=17"], "dims=17 must be from 1 to 16"),
         (search, ["--query=a", "--rescore=-1"], "--rescore=-1 must be at least 0"),
         (
             search,
@@ -365,11 +316,9 @@ def test_a_teachers_index_has_the_same_form_with_ranges_of_its_own(model, tmp_pa
 def test_what_cannot_be_is_one_line(model, text, tmp_path, capsys, program, options, said):
     np.save(tmp_path / "lost.npy", np.zeros((30, 16), np.int8))
     np.save(tmp_path / "cut.npy", np.ones((30, 8), np.float32))
-    (tmp_path / "pairs.csv").write_text("score,sentence1,sentence2\n1,a,b\n2,c,d\n")
     of_program = {
         encode: [f"--input={text}", f"--output={tmp_path / 'v.npy'}", "--quiet"],
         search: [f"--corpus={text}", "--quiet"],
-        evaluate: [f"--pairs={tmp_path / 'pairs.csv'}", "--tasks=pairs", f"--out={tmp_path}/"],
     }
     given = [option.format(tmp_path) for option in options]
     assert said in refused(program, [f"--model={model}", *of_program[program], *given], capsys)

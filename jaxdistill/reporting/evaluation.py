@@ -74,14 +74,13 @@ def _entry(name: str, row: Mapping[str, Any], scored_pairs: ScoredPairs | None, 
         name=name,
         scores=row["scores"],
         costs=Costs(
-            parameters=row["parameters"] or None,  # BM25 has none
-            size_bytes=row["size_bytes"] or None,
+            parameters=row["parameters"],
+            size_bytes=row["size_bytes"],
             sentences_per_s=row["scores"].get(speed.RATE),
         ),
         vector_bytes=row["vector_bytes"] or None,
         examples=Examples(
             scored_pairs=scored_pairs,
-            neighbours=row["neighbours"],
             curves=_readable(partial(read_curves, metrics)) if metrics and metrics.is_file() else None,
         ),
         failed=row["failed"],

@@ -41,8 +41,6 @@ class Examples:
     """What a report shows of a model besides numbers. None or an empty collection means unknown."""
 
     scored_pairs: ScoredPairs | None = None
-    neighbours: Mapping[str, Sequence[Mapping[str, Any]]] | None = None
-    """Maps studies to their examples, each with `query` and `found` sentences as in `evals/neighbours.py`."""
     curves: Curves | None = None
 
 

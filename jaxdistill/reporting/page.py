@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 from jaxdistill.evals import agreement, suite
 from jaxdistill.files import write_atomic, writing
@@ -17,16 +16,14 @@ from jaxdistill.reporting.tables import hundredfold, plain_number
 from jaxdistill.reporting.templates import filled
 
 PAGE = "index.html"
-SHOWN_NEIGHBOURS = 5
 NOT_SHOWN: Mapping[str, str] = {
     "gold-0": "gold scores and similarities (--tasks=sts)",
     "loss": "learning curves (of an export in the folder of its run)",
     "size": "score and size",
     "speed": "score and speed (--tasks=sts,speed)",
-    "bytes": "score and bytes of a vector (--dims, --dtypes)",
+    "bytes": "score and bytes of a vector (--dims)",
     "geometry": "alignment and uniformity (--tasks=geometry)",
     "documents": "retrieval of documents (--tasks=documents)",
-    "neighbours": "nearest sentences (--tasks=retrieval)",
 }
 """Maps parts of the page to their names and the flags that add them; parts that were not measured are listed."""
 
@@ -70,15 +67,13 @@ def html_page(report: Report) -> str:
         score=score.name if score else "",
         heading=score.heading if score else "",
     )
-    neighbours = _neighbours(report.entries)
-    shown = {figure.id for figure in drawn} | ({"neighbours"} if neighbours else set())
+    shown = {figure.id for figure in drawn}
     return filled(
         "report.html",
         report=report,
         headline=headline(report.entries, report.teacher),
         everything=everything(report.entries),
         figures=[asdict(figure) for figure in drawn],
-        neighbours=neighbours,
         lacking=[how for part, how in NOT_SHOWN.items() if part not in shown],
         plotly=javascript(),
     )
@@ -217,14 +212,3 @@ def _score_cell(name: str, value: float | None) -> Cell:
     if value is None:
         return Cell(text="–")
     return Cell(text=(plain_number if suite.is_plain(name) else hundredfold)(value), value=value)
-
-
-def _neighbours(entries: Sequence[Entry]) -> list[Mapping[str, Any]]:
-    """The neighbours that each model finds for each query; all models of an evaluation share the queries."""
-    answers: dict[tuple[str, str], list[tuple[str, Sequence[tuple[str, str]]]]] = {}
-    for entry in entries:
-        for study, examples in (entry.examples.neighbours or {}).items():
-            for example in examples:
-                nearest = [(f"{cosine:.2f}", sentence) for cosine, sentence in example["found"][:SHOWN_NEIGHBOURS]]
-                answers.setdefault((study, example["query"]), []).append((entry.name, nearest))
-    return [{"study": study, "query": query, "answers": of_query} for (study, query), of_query in answers.items()]

@@ -130,7 +130,7 @@ def teacher_scores(run: Run) -> dict[str, float]:
     embed = embedders[0].as_embed() if run.models.teacher else joint_embed(embedders, run.config.teacher)
     if embed is None:
         return {}
-    embed, scores = run.dev.stored(embed), {}
+    scores: dict[str, float] = {}
     for task in run.dev.tasks.values():
         # On the sentences of a file, the task compares with the teacher's own vectors; held-out targets may be whitened.
         with_itself = isinstance(task, agreement.AgreementTask) and bool(run.config.evals.agreement)

@@ -16,9 +16,10 @@ from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import Config
 from jaxdistill.core import Embed, Objective, Scorer, Sizes, Task, TrainState
 from jaxdistill.data import batches, tokenize
-from jaxdistill.evals.dev_metric import LAST
-from jaxdistill.evals.small_forms import SmallForm
 from jaxdistill.training import step
+
+LAST = "last"
+"""Value of `evals.best` for the last checkpoint."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,17 +57,10 @@ class Dev:
     """Maps each dev metric to its evaluation."""
     best: str
     """The metric that chooses the best checkpoint."""
-    form: SmallForm | None = None
-    """How an index will store the vectors; None: unchanged."""
-
-    def stored(self, embed: Embed | Scorer) -> Embed | Scorer:
-        """An embed of vectors as `form` stores them; ranges are computed once for all evaluations."""
-        return embed if self.form is None or isinstance(embed, Scorer) else self.form.stored(embed)(embed)
 
     def scores(self, embed: Embed | Scorer) -> dict[str, float]:
-        """The dev metrics of vectors as `form` stores them."""
-        stored = self.stored(embed)
-        return {name: score for task in self.tasks.values() for name, score in task(stored).items()}
+        """The dev metrics."""
+        return {name: score for task in self.tasks.values() for name, score in task(embed).items()}
 
 
 NO_DEV = Dev(tasks={}, best="")

@@ -5,14 +5,14 @@ Announces each part; for the tests, also the time they will take at the speed ju
 
 import logging
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxdistill.bars import duration
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster import processes
 from jaxdistill.core import Embed, InputError
-from jaxdistill.evals import evaluation, sts, suite
+from jaxdistill.evals import geometry, sts
 from jaxdistill.evals.caches import cached_scores, is_cached
 from jaxdistill.paths import cache_folder
 from jaxdistill.students.parts.student import widths_of
@@ -131,18 +131,13 @@ def _geometry(run: Run, name: str, model: SentenceModel) -> dict[str, float]:
         return {}
     say(f"{name}: geometry of the vectors")
     title = f"{name}, geometry"
-    known = evaluation.Model(
-        embed=_embed(run, model, title, mesh=run.program.mesh),
-        embed_in_batches=lambda size: _embed(run, model, title, batch_size=size),
-        parameters=model.parameter_count,
-        size_bytes=0,  # geometry does not depend on it
-    )
-    scores: dict[str, float] = {}
-    for unit in suite.planned(["geometry"], evaluation.Sources(data=str(folder))).units:
-        try:
-            scores |= suite.unit_values(unit, known, [model.digest()], cache_folder(run.config.data.cache_folder))[
-                "scores"
-            ]
-        except InputError as error:  # the report is there without it
-            log.warning("%s: not in the report (%s)", unit.name, error)
-    return scores
+    cache, digests = _sts_cache(run, model, folder)
+
+    def measure() -> Mapping[str, float]:
+        return geometry.measures(sts.read_set("sts-b-dev", folder), _embed(run, model, title, mesh=run.program.mesh))
+
+    try:
+        return cached_scores(cache, [*digests, geometry.PROTOCOL], measure)
+    except InputError as error:
+        log.warning("geometry: not in the report (%s)", error)
+        return {}

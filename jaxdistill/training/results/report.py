@@ -11,7 +11,6 @@ from jaxtyping import Float
 
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.core import SECOND, Embed
-from jaxdistill.evals import neighbours
 from jaxdistill.evals.agreement import held_out_task
 from jaxdistill.evals.pairs import GradedPairs, ScoredPairs, scored_pairs
 from jaxdistill.evals.similarity import cosines
@@ -98,7 +97,6 @@ def write_report(
             costs=measured[name].costs,
             examples=Examples(
                 scored_pairs=drawn.get(name),
-                neighbours=_neighbours(readings[name].vectors),
                 curves=read_curves(run.workdir / "metrics.jsonl") if name == "student after" else None,
             ),
         )
@@ -123,13 +121,6 @@ def write_report(
         ),
         run.workdir / PAGE,
     )
-
-
-def _neighbours(vectors: Mapping[str, Float[np.ndarray, " e"]]) -> Mapping[str, neighbours.Examples]:
-    if len(vectors) <= neighbours.RANKS[-1]:
-        return {}
-    _, examples = neighbours.neighbours(list(vectors), _lookup(vectors), queries=neighbours.SHOWN)
-    return {f"among {len(vectors)} sentences of the training text": examples}
 
 
 def _beside_teacher(readings: Mapping[str, Reading], *, seed: int) -> dict[str, ScoredPairs]:
