@@ -121,7 +121,7 @@ class Others:
         if self.index is None:
             return None
         embed = self.index.embed(progress=_shows_progress())
-        return IndexModel(EmbeddingCache(embed), EmbeddingCache(_in_role(embed, "document")), self.index.similarity)
+        return IndexModel(EmbeddingCache(_in_role(embed, "document")), self.index.similarity)
 
     @cached_property
     def scorer(self) -> Scorer | None:
@@ -193,7 +193,7 @@ def truncated(model: Model, dims: int) -> Model:
         model,
         embed=cut(model.embed),
         in_roles=model.in_roles and InRoles(*map(cut, model.in_roles)),
-        index=model.index and IndexModel(cut(model.index.embed), cut(model.index.document), "cosine"),
+        index=model.index and IndexModel(cut(model.index.document), "cosine"),
         similarity="cosine",
     )
 

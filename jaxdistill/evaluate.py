@@ -13,7 +13,7 @@ Tasks, separated by commas:
   nli            SICK-E, and SNLI with another training set: likewise
   pairs          AUC on QQP, QNLI, MRPC; with --pairs=FILE the correlation with your own graded pairs instead
   retrieval      translations among other sentences (alone: bitext; --bitext=FOLDER: your own), and entities (alone: entities;
-                 --entities=FILE); with --index_model=TEACHER also in an index of the teacher's vectors
+                 --entities=FILE)
   documents      nDCG@10, recall, MRR@10 and MAP of documents (--retrieval=FOLDER, in BEIR's format); with --index_model
                  also in that model's index, with --reranker after a cross-encoder. --split=dev uses the dev judgements.
                  --max_length and --document_prompt also apply to the index model; the reranker keeps its own length

@@ -235,15 +235,10 @@ def test_an_index_needs_one_encoder_and_a_reranker_is_one_cross_encoder(tiny, tm
         evaluate.main([f"--model={tiny}", "--tasks=documents", f"--retrieval={folder}", "--out=", *given])
 
 
-def test_an_index_of_the_model_itself_gives_the_same_scores_and_one_of_another_width_is_refused(tiny, tmp_path):
-    rows = ["query\tentity\tlabel", "the cat\tcat\t1", "the dog\tdog\t1", "rain\train 1\t1"]
-    entities = write(tmp_path / "de.tsv.gz", rows)
-    scores = jaxdistill.evaluate(tiny, entities=entities, index_model=tiny).scores[tiny]
-    for rank in (1, 5, 10):
-        assert scores[f"entity/de recall@{rank}"] == scores[f"asymmetric entity/de recall@{rank}"]
+def test_an_index_of_another_width_is_refused(tiny, tmp_path):
     save(tiny_model(tmp_path / "tokenizer", head=8), tmp_path / "narrow")
     with pytest.raises(EvaluationFailed, match="the queries have 16 numbers and the index 8"):
-        jaxdistill.evaluate(tiny, entities=entities, index_model=tmp_path / "narrow")
+        jaxdistill.evaluate(tiny, retrieval=write_set(tmp_path / "set"), index_model=tmp_path / "narrow")
 
 
 def test_only_sets_of_the_hub_are_said_to_come_from_it_and_their_scores_are_not_cached(tiny, data, cache, monkeypatch):

@@ -69,23 +69,12 @@ def test_entities_choose_the_best_checkpoint_by_their_mean_over_languages(tmp_pa
         dev.read_dev_sets(pair)
 
 
-def test_entities_of_another_models_index(tmp_path):
-    """The index has queen and pop changed places, so that `play queen` finds pop."""
-    path = write(tmp_path / "en.tsv", ["query\tentity\tlabel", "play queen\tqueen\t1", "play queen\tpop\t0"])
-    places = {"queen": "pop", "pop": "queen"}
-
-    def index(texts):
-        return EMBED([places[text] for text in texts])
-
-    assert entity.recalls(entity.read_entities(path), EMBED, index=index)["entity/en recall@1"] == 0.0
-
-
-def test_entities_are_a_set_a_language_and_asymmetric_retrieval_comes_with_an_index_model(tmp_path):
+def test_entities_are_a_set_a_language(tmp_path):
     lines = ["query\tentity\tlabel"]
     files = tuple(str(write(tmp_path / name, lines)) for name in ("de.tsv.gz", "stations.fr.csv", "other.de.tsv"))
-    plan = suite.planned(["retrieval"], Sources(entities=files[:2], asymmetric=True))
-    assert [one.name for _, one in plan.sets] == [
-        f"{prefix}entity/{name}" for name in ("de", "fr") for prefix in ("", "asymmetric ")
+    assert [one.name for _, one in suite.planned(["retrieval"], Sources(entities=files[:2])).sets] == [
+        "entity/de",
+        "entity/fr",
     ]
     with pytest.raises(InputError, match="--entities has two files of one language"):
         suite.planned(["retrieval"], Sources(entities=files))

@@ -17,16 +17,7 @@ import numpy as np
 
 from jaxdistill.core import Embed, InputError
 from jaxdistill.data.sources import files_of
-from jaxdistill.evals.evaluation import (
-    ASYMMETRIC,
-    Evaluation,
-    Model,
-    Sources,
-    TestSet,
-    average_heading,
-    average_of,
-    searches,
-)
+from jaxdistill.evals.evaluation import Evaluation, Model, Sources, TestSet, average_heading, average_of
 from jaxdistill.evals.read_table import columns
 from jaxdistill.evals.similarity import refuse_same_vectors, unit_vectors
 from jaxdistill.files import matching
@@ -41,8 +32,6 @@ PUBLISHED = (
 )
 """Names of the data folder's sets; the part after the dot names the file's columns."""
 FILE_NAME = re.compile(r"((?:.*\.)?(\w+)-(?!\2\.)\w+)(?:\.(?:test|dev))?\.[ct]sv(?:\.gz)?")
-OWN = "bitext/"
-"""Prefix of the scores of the user's own sets."""
 
 
 def languages(name: str) -> tuple[str, str]:
@@ -54,31 +43,21 @@ def languages(name: str) -> tuple[str, str]:
 def score_names(name: str) -> tuple[str, str]:
     """Names of a set's two scores: from its first language to the second, and back."""
     first, second = languages(name)
-    begin = name if name in PUBLISHED else f"{OWN}{name}"
+    begin = name if name in PUBLISHED else f"bitext/{name}"
     return f"{begin}/{first}-{second} {METRIC}", f"{begin}/{second}-{first} {METRIC}"
 
 
-def recalls(
-    name: str, pairs: Sequence[tuple[str, str]], embed: Embed, *, index: Embed | None = None
-) -> Mapping[str, float]:
-    """`tatoeba.en-de/en-de recall@1` and `tatoeba.en-de/de-en recall@1`, in [0, 1]; equal translations are one candidate.
-
-    Args:
-      index: another model that embeds the sentences to search; None: the evaluated model.
-    """
+def recalls(name: str, pairs: Sequence[tuple[str, str]], embed: Embed) -> Mapping[str, float]:
+    """`tatoeba.en-de/en-de recall@1` and `tatoeba.en-de/de-en recall@1`, in [0, 1]; equal translations are one candidate."""
     sentences = list(dict.fromkeys([*(one for one, _ in pairs), *(other for _, other in pairs)]))
-    row = {sentence: number for number, sentence in enumerate(sentences)}
-    queries = unit_vectors(embed, sentences)
-    indexed = unit_vectors(index, sentences) if index else queries
+    vectors = dict(zip(sentences, unit_vectors(embed, sentences), strict=True))
     scores = {}
     for score, both in zip(score_names(name), (pairs, [(other, one) for one, other in pairs]), strict=True):
         candidates = list(dict.fromkeys(translation for _, translation in both))
-        vectors = indexed[[row[text] for text in candidates]]
-        refuse_same_vectors(vectors, candidates, f"the model finds all {len(candidates):,} sentences")
-        _, found = nearest(queries[[row[query] for query, _ in both]], [vectors], count=1)
-        scores[score] = float(
-            np.mean([candidates[best] == text for best, (_, text) in zip(found[:, 0], both, strict=True)])
-        )
+        index = np.stack([vectors[text] for text in candidates])
+        refuse_same_vectors(index, candidates, f"the model finds all {len(candidates):,} sentences")
+        _, found = nearest(np.stack([vectors[query] for query, _ in both]), [index], count=1)
+        scores[score] = float(np.mean([candidates[row] == text for (row,), (_, text) in zip(found, both, strict=True)]))
     return scores
 
 
@@ -114,22 +93,11 @@ def _sets(sources: Sources) -> Iterable[TestSet]:
     else:
         files = {name: sources.part("multilingual", "bitext") / f"{name}.test.tsv.gz" for name in PUBLISHED}
     for name, path in files.items():
-        yield from searches(TestSet(name=f"bitext/{name}", protocol=PROTOCOL, files=(path,), content=name), sources)
+        yield TestSet(name=f"bitext/{name}", protocol=PROTOCOL, files=(path,), content=name)
 
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
-    index = model.index.embed if model.index and test_set.uses else None
-    return recalls(test_set.content, read_bitext(test_set.file, test_set.content), model.embed, index=index)
-
-
-def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:
-    """The mean over the data folder's sets if all were measured, or over the user's own sets if there are several."""
-    averages = dict(average_of(AVERAGE, [score for name in PUBLISHED for score in score_names(name)])(measured))
-    for prefix in ("", ASYMMETRIC):
-        own = [value for name, value in measured.items() if name.startswith(f"{prefix}{OWN}")]
-        if len(own) > 2:
-            averages[f"{prefix}{AVERAGE}"] = float(np.mean(own))
-    return averages
+    return recalls(test_set.content, read_bitext(test_set.file, test_set.content), model.embed)
 
 
 AVERAGE = f"bitext/average {METRIC}"
@@ -139,7 +107,7 @@ EVALUATION = Evaluation(
     scores=("bitext", *PUBLISHED),
     sets=_sets,
     run=_run,
-    averages=_averages,
+    averages=average_of(AVERAGE, [score for name in PUBLISHED for score in score_names(name)]),
     measure="recall × 100",
     headings=average_heading(AVERAGE, "translations, recall@1"),
 )

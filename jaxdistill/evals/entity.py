@@ -14,7 +14,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Sources, TestSet, searches
+from jaxdistill.evals.evaluation import Evaluation, MissingSet, Sources, TestSet
 from jaxdistill.evals.read_table import labelled
 from jaxdistill.evals.similarity import refuse_same_vectors, unit_vectors
 from jaxdistill.ops.nearest import nearest
@@ -34,21 +34,15 @@ class EntitySet(NamedTuple):
     """Maps queries to the entities to which they refer."""
 
 
-def recalls(entities: EntitySet, embed: Embed, *, index: Embed | None = None) -> Mapping[str, float]:
-    """`entity/LANGUAGE recall@1` and so on, in [0, 1].
-
-    Args:
-      index: another model that embeds the entities (LEAF, arXiv 2509.12539); None: the evaluated model.
-    """
-    queries, catalogue = unit_vectors(embed, list(entities.answers)), unit_vectors(index or embed, entities.entities)
+def recalls(entities: EntitySet, embed: Embed) -> Mapping[str, float]:
+    """`entity/LANGUAGE recall@1` and so on, in [0, 1]."""
+    queries, catalogue = unit_vectors(embed, list(entities.answers)), unit_vectors(embed, entities.entities)
     refuse_same_vectors(catalogue, entities.entities, f"the model finds all {len(catalogue):,} entities")
-    _, rows = nearest(queries, [catalogue], count=RANKS[-1])
-    ranked = [[entities.entities[row] for row in found] for found in rows]
-    hits = [[name in right for name in found] for found, right in zip(ranked, entities.answers.values(), strict=True)]
-    return {
-        f"entity/{entities.language} recall@{rank}": float(np.mean(np.any(np.array(hits)[:, :rank], axis=1)))
-        for rank in RANKS
-    }
+    _, found = nearest(queries, [catalogue], count=RANKS[-1])
+    answers = entities.answers.values()
+    hits = [[entities.entities[row] in right for row in rows] for rows, right in zip(found, answers, strict=True)]
+    shares = {rank: np.mean(np.any(np.array(hits)[:, :rank], axis=1)) for rank in RANKS}
+    return {f"entity/{entities.language} recall@{rank}": float(share) for rank, share in shares.items()}
 
 
 def mean_recall(catalogues: Sequence[EntitySet], embed: Embed | Scorer) -> Mapping[str, float]:
@@ -83,12 +77,7 @@ def _sets(sources: Sources) -> Iterable[TestSet]:
             f"--entities has two files of one language ({', '.join(names)}), the last part of a name before its suffix."
         )
     for name, path in zip(names, map(Path, sources.entities), strict=True):
-        yield from searches(TestSet(name=f"entity/{name}", protocol=PROTOCOL, files=(path,)), sources)
-
-
-def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
-    index = model.index.embed if model.index and test_set.uses else None
-    return recalls(read_entities(test_set.file), model.embed, index=index)
+        yield TestSet(name=f"entity/{name}", protocol=PROTOCOL, files=(path,))
 
 
 EVALUATION = Evaluation(
@@ -96,7 +85,7 @@ EVALUATION = Evaluation(
     names=("entities",),
     scores=("entity",),
     sets=_sets,
-    run=_run,
+    run=lambda model, test_set: recalls(read_entities(test_set.file), model.embed),
     measure="recall × 100",
     headings=lambda measured: {name: name for name in measured if name.endswith(f" recall@{RANKS[0]}")},
 )

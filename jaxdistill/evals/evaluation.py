@@ -4,8 +4,8 @@
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,9 +35,8 @@ class InRoles(NamedTuple):
 
 
 class IndexModel(NamedTuple):
-    """The model that makes an index: without a role, and with its prompt for documents."""
+    """The model that makes an index, with its prompt for documents."""
 
-    embed: Embed
     document: Embed
     similarity: str
 
@@ -132,13 +131,6 @@ class TestSet:
         return sha.hexdigest()
 
 
-def searches(test_set: TestSet, sources: Sources) -> Iterator[TestSet]:
-    """A set that is searched: by the model alone and, if there is an index model, in that model's vectors."""
-    yield test_set
-    if sources.asymmetric:
-        yield replace(test_set, name=f"{ASYMMETRIC}{test_set.name}", prefix=ASYMMETRIC, uses=("index",))
-
-
 class Result(NamedTuple):
     """What a set gives besides its scores. All of it is plain (JSON) data, which is cached."""
 
@@ -183,16 +175,10 @@ class Evaluation:
 
 
 def average_of(average: str, scores: Sequence[str]) -> Callable[[Mapping[str, float]], Mapping[str, float]]:
-    """The mean of these scores, named `average`, if all were measured; likewise for asymmetric retrieval."""
-
-    def averages(measured: Mapping[str, float]) -> Mapping[str, float]:
-        return {
-            f"{prefix}{average}": float(np.mean([measured[f"{prefix}{name}"] for name in scores]))
-            for prefix in ("", ASYMMETRIC)
-            if all(f"{prefix}{name}" in measured for name in scores)
-        }
-
-    return averages
+    """The mean of these scores, named `average`, if all were measured."""
+    return lambda measured: (
+        {average: float(np.mean([measured[name] for name in scores]))} if {*scores} <= measured.keys() else {}
+    )
 
 
 def average_heading(average: str, heading: str) -> Callable[[Collection[str]], Mapping[str, str]]:
