@@ -32,7 +32,7 @@ with status 2. Cross-encoders and ensembles (`A+B`) score pairs directly and hav
 
 --dims=64,128,256 scores the first numbers of each model's vectors, with one row for each width, and plots score against bytes.
 
-If --out is a folder, its index.html shows tables and plots, and needs no network.
+If --out is a folder, its index.html shows tables and plots, and needs no network. Files of other programs are never replaced.
 
 Several processes, started as for training, each encode a part; the first one prints and writes. All must see the same sets
 and models: a set that one of them cannot read fails for all. Each measures speed on its own devices.
@@ -159,7 +159,7 @@ def evaluate(
       EvaluationFailed: an evaluation or one of several models failed; the others were scored, and are in its `result`.
     """
     options = Namespace(**{name: value for name, value in locals().items() if name not in ASIDE})
-    options.data = os.environ.get("JAXDISTILL_DATA", "") if data is None else os.fspath(data)
+    options.data = os.path.expanduser(os.environ.get("JAXDISTILL_DATA", "") if data is None else data)
     for name in ("tasks", "bitext", "entities", "retrieval", "text", "dims", "parts"):
         setattr(options, name, _listed(getattr(options, name)))
     options.paper, options.postprocess_text = _repeated(paper), _repeated(postprocess_text)
@@ -173,6 +173,7 @@ def evaluate(
     plan = _planned(options, strict=strict)
     if file:
         refuse_overwriting(file, [path for _, one in plan.sets for path in one.files])
+        _refuse_foreign(file, file.with_name(PAGE) if report.is_folder(str(out)) else file)
     content, scored_pairs = _evaluated(options, plan, loaded, batch_size=batch_size)
     page = None
     if file:
@@ -326,6 +327,16 @@ def _reading(options: Namespace, plan: suite.Suite) -> Reading:
     )
 
 
+def _refuse_foreign(file: Path, page: Path) -> None:
+    """Raises `InputError` if a file that will be replaced is not of this program."""
+    try:
+        is_ours = not (file.is_file() or page.is_file()) or "protocol" in json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        is_ours = False
+    if not is_ours:
+        raise InputError(f"{file if file.exists() else page} is not of evaluate; move it, or give another --out.")
+
+
 def _widths(options: Namespace, candidate: Candidate) -> list[int]:
     """The widths at which a model is scored; 0: its own."""
     if wrong := [dims for dims in options.dims if not dims.isdecimal() or not 0 < int(dims) <= candidate.width]:
@@ -442,7 +453,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "strict": {"action": "store_true"},
     "split": {"choices": SPLITS},
     "postprocess": {"choices": ("whiten",)},
-    "data": {"type": local_path, "default": os.environ.get("JAXDISTILL_DATA", "")},
+    "data": {"type": local_path},
     **{name: {"type": any_path} for name in ("teacher", "pairs", "reranker", "index_model")},
 }
 """Properties of options that are not plain strings."""
