@@ -113,7 +113,7 @@ def test_a_reranker_orders_by_scores_however_small_and_keeps_its_ties(tmp_path, 
         ({cats: 1e-17, dogs: 1e-17, rain: 2e-17}, ["d3", "d2", "d1"]),  # of equals the last name is first
     ):
         assert ordered(*documents.reranked(ranking, Given(given), known), list(known.documents)) == [order] * 3
-    with pytest.raises(InputError, match="reranker gives NaN or infinity for 3 of 9 pairs, the first .* 'Rain It"):
+    with pytest.raises(InputError, match="reranker gives NaN or infinity for 3 of 9 pairs"):
         documents.reranked(ranking, Given({cats: 1.0, dogs: 0.0, rain: np.nan}), known)
     many = replace(known, documents={f"d{number}": f"text {number}" for number in range(101)})
     rising = Given({text: number for number, text in enumerate(many.documents.values())})

@@ -2,9 +2,7 @@
 
 import inspect
 import json
-import os
 import re
-import subprocess
 
 import numpy as np
 import pytest
@@ -382,17 +380,6 @@ def test_what_is_no_results_file_is_not_written(tiny, data, tmp_path, capsys, mo
     assert not results_path(f"{tmp_path}/new/").exists()
     with pytest.raises(InputError, match="cannot be written"):
         results_path(str(own / "below.json"))
-
-
-def test_a_link_or_a_device_as_the_results_file_stays_what_it_is(tiny, data, tmp_path):
-    (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
-    os.mkfifo(tmp_path / "pipe")
-    arguments = [f"--model={tiny}", "--tasks=sts-b", f"--data={data}"]
-    evaluate.main([*arguments, f"--out={tmp_path / 'link.json'}"])
-    assert (tmp_path / "link.json").is_symlink() and json.loads((tmp_path / "real.json").read_text())["models"]
-    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE) as reader:
-        evaluate.main([*arguments, f"--out={tmp_path / 'pipe'}"])
-        assert json.loads(reader.stdout.read())["models"]
 
 
 def test_files_may_be_globs_or_in_a_package_or_below_the_home_folder(tiny, data, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Transfer and entailment: sets, features and scores by hand, and two real sets against plain scikit-learn."""
+"""Transfer and entailment: sets, features and scores by hand, and a real set against plain scikit-learn."""
 
 import zlib
 
@@ -27,18 +27,6 @@ def rows_of(folder, name):
     plan = suite.planned(["transfer", "nli"], Sources(data=str(folder)))
     ((probed, files),) = [(one.content, one.files) for _, one in plan.sets if one.name == name]
     return probed, probed.read(files)
-
-
-def test_pair_features_by_hand():
-    one, other = np.array([[1.0, 2.0]]), np.array([[3.0, -1.0]])
-    assert transfer.pair_features(one, other).tolist() == [[2.0, 3.0, 3.0, -2.0]]
-    assert transfer.pair_features(other, one).tolist() == [[2.0, 3.0, 3.0, -2.0]]
-
-
-def test_f1_by_hand():
-    labels, predicted = np.array([1, 1, 1, 0, 0]), np.array([1, 0, 0, 1, 0])
-    assert transfer.f1(labels, predicted) == pytest.approx(2 * (1 / 2) * (1 / 3) / (1 / 2 + 1 / 3))
-    assert transfer.f1(np.zeros(3, int), np.zeros(3, int)) == 0.0
 
 
 def test_a_set_is_learnt_and_each_sentence_embedded_once(tmp_path):
@@ -80,23 +68,6 @@ def test_entailment_is_learnt_from_both_sides(tmp_path):
         snli, rows = rows_of(tmp_path, f"nli/{name}")
         assert snli.scores(rows, hashed_words) == {snli.metrics[0]: 1.0}
     assert "in place of SNLI's training set" in snli.protocol and "other training set" in snli.metrics[0]
-
-
-def test_sst2_equals_plain_scikit_learn(data_folder):
-    """On a sixteenth of the training rows, to be quick."""
-    sst2, whole = rows_of(data_folder, "transfer/sst2")
-    kept = ~whole.split["sst2.train"] | (np.arange(len(whole.labels)) % 16 == 0)
-    rows = transfer.Rows(
-        sentences=tuple(row for row, keep in zip(whole.sentences, kept, strict=True) if keep),
-        labels=whole.labels[kept],
-        split={name: of_split[kept] for name, of_split in whole.split.items()},
-    )
-    found = sst2.scores(rows, hashed_words)["transfer/sst2"]
-    features = hashed_words([text for (text,) in rows.sentences])
-    split = {name: (features[of_split], rows.labels[of_split]) for name, of_split in rows.split.items()}
-    fitted = [scikit_learn(*split["sst2.train"], strength) for strength in probe.STRENGTHS]
-    chosen = max(fitted, key=lambda classifier: classifier.score(*split["sst2.dev"]))
-    assert found == pytest.approx(chosen.score(*split["sst2.test"]), abs=0.003)
 
 
 def test_mrpc_equals_plain_scikit_learn(data_folder):

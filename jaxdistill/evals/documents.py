@@ -52,11 +52,7 @@ METRICS: Mapping[str, str] = {split: f"retrieval-{split}/ndcg@10" for split in b
 def ranked_by_vectors(
     embed_query: Embed, embed_document: Embed, known: RetrievalSet, *, similarity: str = "cosine"
 ) -> Ranking:
-    """The `DEPTH` most similar documents of each query, by `cosine` or `dot`; a zero vector has similarity 0 to all.
-
-    Raises:
-      InputError: a vector is not finite, all are zero, or all documents have the same vector.
-    """
+    """The `DEPTH` most similar documents of each query, by `cosine` or `dot`; a zero vector has similarity 0 to all."""
     read = nonzero_vectors if similarity == "dot" else unit_or_zero_vectors
     queries, texts = read(embed_query, list(known.queries.values())), list(known.documents.values())
     vectors = read(embed_document, texts)
@@ -66,11 +62,7 @@ def ranked_by_vectors(
 
 
 def reranked(ranking: Ranking, reranker: Scorer, known: RetrievalSet) -> Ranking:
-    """Reorders the first `RERANKED_DOCUMENTS` of each query by a cross-encoder's scores; later ones keep their order.
-
-    Raises:
-      InputError: a score is NaN or infinity.
-    """
+    """Reorders the first `RERANKED_DOCUMENTS` of each query by a cross-encoder's scores; later ones keep their order."""
     scores, rows = np.array(ranking[0], np.float64), np.array(ranking[1])
     asked, places = np.nonzero(scores[:, :RERANKED_DOCUMENTS] != -np.inf)
     if not len(asked):
@@ -78,11 +70,9 @@ def reranked(ranking: Ranking, reranker: Scorer, known: RetrievalSet) -> Ranking
     queries, texts = list(known.queries.values()), list(known.documents.values())
     read = [queries[query] for query in asked], [texts[row] for row in rows[asked, places]]
     judged = np.asarray(reranker.score(*read), np.float64)
-    useless = ~np.isfinite(judged)
-    if useless.any():
+    if bad := int((~np.isfinite(judged)).sum()):
         raise InputError(
-            f"the reranker gives NaN or infinity for {useless.sum():,} of {len(judged):,} pairs, the first with the "
-            f"document {read[1][int(np.argmax(useless))]!r:.60}; its weights are wrong."
+            f"the reranker gives NaN or infinity for {bad:,} of {len(judged):,} pairs; its weights are wrong."
         )
     # Documents that the cross-encoder has read come first. By rank, not by an offset: added to a large number, scores of
     # 1e-17 would all be equal.
