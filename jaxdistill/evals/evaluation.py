@@ -132,7 +132,7 @@ class TestSet:
 
 
 class Result(NamedTuple):
-    """What a set gives besides its scores. All of it is plain (JSON) data, which is cached."""
+    """Result of a set: plain (JSON) data, which is cached."""
 
     scores: Mapping[str, float]
     scored_pairs: Mapping[str, Any] | None = None
