@@ -93,15 +93,15 @@ def f1(labels: Integer[np.ndarray, " n"], predicted: Integer[np.ndarray, " n"]) 
     return float(2 * np.sum((labels == 1) & (predicted == 1)) / max(either, 1))
 
 
-def _in_folds(name: str) -> ProbedSet:
-    protocol = "ten folds, L2 chosen in ten folds of the other nine"
-    return ProbedSet(
-        splits=(f"{name}.all",), protocol=protocol, score=lambda features, labels, split: probe.nested_folds(features, labels),
+SETS: Mapping[str, ProbedSet] = {
+    name: ProbedSet(
+        splits=(f"{name}.all",),
+        protocol="ten folds, L2 chosen in ten folds of the other nine",
+        score=lambda features, labels, split: probe.nested_folds(features, labels),
         metrics=(f"transfer/{name}",),
-    )  # fmt: skip
-
-
-SETS: Mapping[str, ProbedSet] = {name: _in_folds(name) for name in ("mr", "cr", "subj", "mpqa")} | {
+    )
+    for name in ("mr", "cr", "subj", "mpqa")
+} | {
     "sst2": ProbedSet(
         splits=("sst2.train", "sst2.dev", "sst2.test"),
         protocol="test accuracy, L2 chosen on dev",
