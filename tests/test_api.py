@@ -133,6 +133,20 @@ def test_what_load_and_distill_return_can_be_exported(result, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"models": []}, "models is empty; give one or several"),
+        ({"out": "s3://b/x.json"}, "out='s3://b/x.json' is an address; give a local path"),
+        ({"parts": "absent.py"}, "absent.py does not exist; name a Python file"),
+    ],
+)
+def test_a_wrong_option_of_evaluate_raises_one_line(options, words):
+    with pytest.raises(jaxdistill.InputError, match=words) as error:
+        jaxdistill.evaluate(**{"models": "absent", "tasks": "sts", "data": "", **options})
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
     ("given", "words"),
     [
         ({"options": {"run.step": 5}}, "Did you mean run.steps"),

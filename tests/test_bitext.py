@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import numpy as np
 import pytest
 
 from jaxdistill.core import InputError
@@ -14,6 +13,7 @@ from eval_cases import on_a_circle, write
 EN, DE = ("one", "two", "three", "four"), ("eins", "zwei", "drei", "vier")
 ANGLES = {"one": 0, "two": 30, "three": 60, "four": 90, "eins": 5, "zwei": 50, "drei": 65, "vier": 70}
 EMBED = on_a_circle(ANGLES)
+PAIRS = list(zip(EN, DE, strict=True))
 
 
 def table(first=EN, second=DE, header="en\tde"):
@@ -22,7 +22,7 @@ def table(first=EN, second=DE, header="en\tde"):
 
 def test_recall_by_hand():
     """Each English word is nearest to its own; `zwei` (at 50) and `vier` (at 70) are nearest to `three` (at 60)."""
-    task = partial(bitext.recalls, bitext.Bitext(name="x.en-de", first=EN, second=DE))
+    task = partial(bitext.recalls, "x.en-de", PAIRS)
     assert task(EMBED) == {"bitext/x.en-de/en-de recall@1": 1.0, "bitext/x.en-de/de-en recall@1": 0.5}
 
 
@@ -33,24 +33,10 @@ def test_equal_sentences_are_one_candidate_and_each_is_embedded_once():
         calls.append(list(sentences))
         return EMBED(sentences)
 
-    repeated = bitext.Bitext(name="x.en-de", first=("one", "two"), second=("eins", "eins"))
-    scores = bitext.recalls(repeated, embed)
+    scores = bitext.recalls("x.en-de", [("one", "eins"), ("two", "eins")], embed)
     assert scores["bitext/x.en-de/en-de recall@1"] == 1.0
     assert scores["bitext/x.en-de/de-en recall@1"] == 0.5  # `eins` is nearer to `one`, and is asked for both
     assert len(calls) == 1 and len(calls[0]) == len(set(calls[0])) == 3
-
-
-def test_useless_vectors_are_an_error():
-    task = partial(bitext.recalls, bitext.Bitext(name="x.en-de", first=EN, second=DE))
-    with pytest.raises(InputError, match="NaN or infinity for 8 of 8"):
-        task(lambda sentences: np.full((len(sentences), 3), np.nan))
-
-
-def test_sets_are_read_from_a_data_folder_or_its_part(tmp_path):
-    write(tmp_path / "multilingual" / "tatoeba.en-de.test.tsv.gz", table(DE, EN, header="de\ten"))
-    for folder in (tmp_path, tmp_path / "multilingual"):
-        found = bitext.read_bitext(bitext.files(folder)["tatoeba.en-de"], "tatoeba.en-de")
-        assert (found.name, found.first, found.second) == ("tatoeba.en-de", EN, DE)
 
 
 def test_own_translations_are_files_whose_names_end_in_their_languages(tmp_path):
@@ -80,23 +66,12 @@ def test_own_translations_are_scored_in_place_of_the_data_folders(tmp_path):
     for name in ("news", "law"):
         write(tmp_path / "own" / f"{name}.en-de.tsv", table())
     plan = suite.planned(["bitext"], Sources(data=str(tmp_path), bitext=(str(tmp_path / "own"),)))
-    assert [unit.name for unit in plan.units] == ["bitext/law.en-de", "bitext/news.en-de"] and not plan.absent
+    assert [test_set.name for _, test_set in plan.sets] == ["bitext/law.en-de", "bitext/news.en-de"] and not plan.absent
     scores = {}
     model = Model(embed=EMBED, embed_in_batches=lambda size: EMBED, parameters=0, size_bytes=0)
-    for unit in plan.units:
-        scores |= unit.run(model)["scores"]
+    for evaluation, test_set in plan.sets:
+        scores |= evaluation.run(model, test_set)
     assert scores["bitext/law.en-de/en-de recall@1"] == 1.0 and len(scores) == 4
-    assert {suite.measure(name) for name in scores} == {"recall × 100"}
-    assert suite.with_averages(scores)["bitext/average recall@1"] == 0.75
-    assert suite.with_averages(scores, ["bitext/other.en-de"]) == scores
-
-
-def test_the_index_of_another_model_is_looked_through():
-    """It places the German words in reverse, so that no English query finds its own."""
-    backwards = dict(zip(DE, ("four", "three", "two", "one"), strict=True))
-    pairs = bitext.Bitext(name="x.en-de", first=EN, second=DE)
-    task = partial(bitext.recalls, pairs, index=lambda texts: EMBED([backwards.get(t, t) for t in texts]))
-    assert task(EMBED) == {"bitext/x.en-de/en-de recall@1": 0.0, "bitext/x.en-de/de-en recall@1": 0.5}
 
 
 @pytest.mark.parametrize(
@@ -115,6 +90,5 @@ def test_a_malformed_file_of_bitext_is_one_clear_error(tmp_path, content, messag
 
 
 def test_real_sets_have_1000_pairs(data_folder):
-    sets = [bitext.read_bitext(path, name) for name, path in bitext.files(data_folder).items()]
-    assert [found.name for found in sets] == list(bitext.SETS)
-    assert all(len(found.first) == len(found.second) == 1000 for found in sets)
+    for _, test_set in suite.planned(["bitext"], Sources(data=str(data_folder / "multilingual"))).sets:
+        assert len(bitext.read_bitext(test_set.file, test_set.content)) == 1000

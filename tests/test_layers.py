@@ -22,7 +22,6 @@ LAYERS = (
     ("students",),
     ("training",),
     ("candidates",),
-    ("scoring",),
     ("encode", "evaluate", "export", "main"),
     ("mine", "sweep"),
     ("__main__",),

@@ -76,26 +76,26 @@ READERS = {".lines": read_lines}
 """
 EVALUATION = """
 import pathlib
-from jaxdistill.evals.evaluation import Evaluation, Shown, task_unit
+from jaxdistill.evals.evaluation import Evaluation, TestSet
 from jaxdistill.evals.pairs import pairs_spearman, read_pairs
 
 PAIRS = pathlib.Path(__file__).parent / "pairs.tsv"
 
-def units(sources):
-    def task(model):
-        return lambda embed: {"mine/spearman": FACTOR * pairs_spearman(embed, read_pairs(PAIRS)), "mine/pairs": 3.0}
-    yield task_unit("mine", "Spearman of cosine similarity and score", [PAIRS], task)
+def sets(sources):
+    yield TestSet(name="mine", protocol="Spearman of cosine similarity and score", files=(PAIRS,))
+
+def run(model, test_set):
+    return {"mine/spearman": FACTOR * pairs_spearman(model.embed, read_pairs(test_set.file)), "mine/pairs": 3.0}
 
 EVALUATIONS = [
     Evaluation(
-        group="mine",
+        task="mine",
         scores=("mine",),
-        units=units,
+        sets=sets,
+        run=run,
         averages=lambda scores: {"mine/half": scores["mine/spearman"] / 2},
-        shown=Shown(
-            measure="my measure",
-            headings=lambda measured: {"mine/spearman": "my pairs", "mine/absent": "never measured"},
-        ),
+        measure="my measure",
+        headings=lambda measured: {"mine/spearman": "my pairs", "mine/absent": "never measured"},
     )
 ]
 """

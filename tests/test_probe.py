@@ -2,7 +2,6 @@
 
 import warnings
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -63,13 +62,6 @@ def test_every_fold_and_strength_has_the_optimum_of_scikit_learn(classes, scale)
             assert np.sum(predicted != expected) <= 1  # of 500: 0.2 points; one row may lie on the border
 
 
-def test_symmetric_classes_are_parted_in_the_middle():
-    """Trained on -1 and 1; by symmetry the border is at 0, for any penalty."""
-    features = np.array([[-1.0], [-1.0], [1.0], [1.0], [-0.01], [0.01]], np.float32)
-    labels, trains = np.array([0, 0, 1, 1, 0, 1]), np.arange(6)[None] < 4
-    np.testing.assert_array_equal(probe.predictions(features, labels, trains, (0.25,))[0, 0], labels)
-
-
 def test_a_nest_of_folds_equals_the_one_of_scikit_learn():
     """Two of the ten outer folds, each with 40 classifiers in its inner folds and one on all their rows."""
     features, labels = made_up(240, 5, 2, seed=3, noise=2.0)
@@ -101,27 +93,6 @@ def test_rows_outside_the_training_set_change_nothing():
     np.testing.assert_array_equal(found[..., ~test], again[..., ~test])
 
 
-def test_the_length_of_vectors_matters_only_through_the_penalty():
-    features, labels = made_up(300, 6, 2)
-    trains = np.ones((1, 300), bool)
-    found = probe.predictions(features, labels, trains, (1e-3,))
-    np.testing.assert_array_equal(found, probe.predictions(4 * features, labels, trains, (16e-3,)))
-
-
-def test_a_strong_penalty_leaves_the_larger_class():
-    features, labels = made_up(100, 4, 2)
-    labels[:] = np.arange(100) < 60
-    assert np.all(probe.predictions(features, labels, np.ones((1, 100), bool), (1e6,)) == 1)
-
-
-def test_strengths_come_back_in_their_order():
-    features, labels = made_up(300, 6, 2)
-    trains = np.ones((1, 300), bool)
-    both = probe.predictions(features, labels, trains, (1e-4, 1.0))
-    for place, strength in enumerate((1e-4, 1.0)):
-        np.testing.assert_array_equal(both[place], probe.predictions(features, labels, trains, (strength,))[0])
-
-
 def test_one_class_is_an_error():
     with pytest.raises(InputError, match="only one class"):
         probe.predictions(np.ones((4, 2), np.float32), np.array([0, 1, 0, 0]), np.array([[1, 0, 1, 1]], bool), (1.0,))
@@ -135,9 +106,3 @@ def test_dev_chooses_the_strength(dev_label, expected):
     rows = np.arange(11)
     found = probe.dev_selection(features, labels, rows == 9, rows == 10)
     assert (found.predicted.tolist(), found.accuracy) == ([expected], float(expected))
-
-
-def test_principal_axes_are_uncorrelated():
-    features, _ = made_up(500, 6, 2)
-    axes, variances = probe._principal_axes(jnp.asarray(features), jnp.ones(500, bool))
-    np.testing.assert_allclose(np.cov(axes, rowvar=False, bias=True), np.diag(variances), atol=2e-6)

@@ -75,18 +75,15 @@ def test_processes_share_the_parts_of_a_file(folder):
 OF_ONE_HOST = """
 import os
 from jaxdistill.core import InputError
-from jaxdistill.evals.evaluation import Evaluation, Unit
+from jaxdistill.evals.evaluation import Evaluation, TestSet
 
-def run(model):
+def run(model, test_set):
     if os.environ.get("JAX_PROCESS_ID") == "1":
         raise InputError("this host lacks the set")
     model.embed(["a", "b"])
-    return {"scores": {"mine": 1.0}}
+    return {"mine": 1.0}
 
-def units(sources):
-    yield Unit(name="mine", protocol="", files=(), run=run)
-
-EVALUATIONS = [Evaluation(group="mine", scores=("mine",), units=units)]
+EVALUATIONS = [Evaluation(task="mine", scores=("mine",), sets=lambda sources: [TestSet(name="mine")], run=run)]
 """
 
 

@@ -15,19 +15,20 @@ from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import defaults, parse_config
 from jaxdistill.data import tokenize
-from jaxdistill.evals import dev_metric
-from jaxdistill.evals.in_memory import retrieval_set
 from jaxdistill.teachers.parts import labelling
 from jaxdistill.training.export import export
+from jaxdistill.training.setup import dev
 from jaxdistill.training.setup.student import make_student
 
 import encoder_cases as cases
+from eval_cases import read_test, write_set
 from tiny_models import tiny_model, word_table
 from tiny_text import COLUMNS, write_pairs
 
 ROWS = {"the": [1, 0, 0], "cat": [6, 8, 0], "dog": [0.5, 0, 0], "rain": [0, 0, 1]}
 """The query `the` has cosine 1 with `dog` and 0.6 with `cat`, but dot products of 0.5 and 6."""
-SET = {"q": "the"}, {name: name for name in ("dog", "cat", "rain")}, {"q": ["cat"]}
+DOCUMENTS = ("dog", "cat", "rain")
+SET = dict(corpus=[(name, "", name) for name in DOCUMENTS], queries=[("q", "the")], qrels=[("q", "cat", 1)])
 
 
 @pytest.fixture
@@ -44,19 +45,18 @@ def dot(tmp_path):
 def test_documents_and_negatives_are_ranked_by_the_checkpoints_similarity(dot, tmp_path):
     shutil.copytree(dot, cosine := str(tmp_path / "cosine"))
     cases.edit_json(tmp_path / "cosine" / "config_sentence_transformers.json", similarity_fn_name=None)
-    given = dict(zip(("queries", "corpus", "relevant_docs"), SET, strict=True))
-    scores = jaxdistill.evaluate([dot, cosine], **given, index_model=dot).scores
+    folder = str(write_set(tmp_path / "set", **SET))
+    scores = jaxdistill.evaluate([dot, cosine], retrieval=folder, index_model=dot).scores
     second = pytest.approx(1 / np.log2(3))
-    assert [scores[model]["documents/in-memory ndcg@10"] for model in (dot, cosine)] == [1.0, second]
-    assert [scores[model]["asymmetric documents/in-memory ndcg@10"] for model in (dot, cosine)] == [1.0, 1.0]
+    assert [scores[model]["documents/set ndcg@10"] for model in (dot, cosine)] == [1.0, second]
+    assert [scores[model]["asymmetric documents/set ndcg@10"] for model in (dot, cosine)] == [1.0, 1.0]
     row, *_ = jaxdistill.mine(dot, [("the", "dog")], corpus=["cat", "rain"], num_negatives=1)
     assert (row["negative"], row["score_negative"], row["score_positive"]) == ("cat", 6.0, 0.5)
     model, theirs = jaxdistill.load(dot), SentenceTransformer(dot, device="cpu")
     vectors = model.encode(list(ROWS))
     np.testing.assert_allclose(model.similarity(vectors, vectors), theirs.similarity(vectors, vectors), atol=1e-6)
     for similarity, ndcg in (("dot", 1.0), ("cosine", second)):
-        sources = {"named": {}, "graded": None, "agreement_task": None, "retrieval": [retrieval_set(*SET)]}
-        (task,) = dev_metric.available_tasks(**sources, similarity=similarity).values()
+        (task,) = dev.available_tasks(dev.DevSets(retrieval=[read_test(folder)]), similarity=similarity).values()
         assert list(task(model.encode).values()) == [ndcg]
 
 

@@ -4,7 +4,6 @@ import csv
 import json
 
 import datasets
-import numpy as np
 import pandas
 import polars
 import pyarrow
@@ -157,14 +156,13 @@ def test_fields_of_structs_in_files_are_columns_with_a_dot(tmp_path, kind):
 
 def test_relevant_documents_that_the_corpus_lacks_count_as_never_found(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
+    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "tiny")
     judged = [("q1", "d1", 1), ("q1", "lost", 1), ("q2", "lost", 1), ("q2", "gone", 1), ("q2", "d9", 0)]
     folder = write_set(tmp_path / "set", qrels=judged)
     said = f"set: {folder}/corpus.tsv.gz lacks 2 of the relevant documents; they count as never found"
     for _ in ("computed", "from the cache"):
-        (row,) = jaxdistill.evaluate("bm25", retrieval=folder).results["models"]
+        (row,) = jaxdistill.evaluate(tmp_path / "tiny", retrieval=folder).results["models"]
         assert row["notes"] == [said] == [record.message for record in caplog.records if record.levelname == "WARNING"]
-    best = 1 / (1 + 1 / np.log2(3))  # of q1: its one document first; of q2: nothing
-    assert row["scores"]["documents/set ndcg@10"] == pytest.approx(best / 2)
     assert row["scores"]["documents/set recall@10"] == pytest.approx(1 / 4)
 
 
@@ -180,29 +178,15 @@ def models(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_evaluate_replaces_no_file_of_others_and_no_results_of_other_inputs(models, capsys):
+def test_evaluate_replaces_no_file_of_others(models, capsys):
     arguments, out = ["--model=one", "--pairs=p.tsv"], models / "results.json"
     (models / "report").mkdir()
     for page, more in (out, []), (models / "report" / "index.html", ["--out=report/"]):
         page.write_text('{"accuracy": 1.0}')
-        assert f"{page.name} is not of evaluate; move it, or give another" in refused(
-            evaluate, [*arguments, *more], capsys
-        )
+        said = refused(evaluate, [*arguments, *more], capsys)
+        assert f"{page.name} is not of evaluate; move it, or give another" in said
         assert page.read_text() == '{"accuracy": 1.0}'
     out.unlink()
-    evaluate.main(arguments)
-    evaluate.main(arguments)  # the same again
-    before = out.read_text()
-    for other in (["--model=two"], ["--model=one", "--prompt=rain "], ["--model=one", "--tasks=geometry,pairs"]):
-        said = refused(evaluate, [*other, arguments[1]], capsys)
-        assert f"results.json was made from other inputs ({other[-1][2:].partition('=')[0]} was " in said
-    with pytest.raises(InputError, match="results.json was made from other inputs"):
-        jaxdistill.evaluate("two", pairs="p.tsv", out="results.json")
-    pairs = (models / "p.tsv").read_text()
-    (models / "p.tsv").write_text(pairs.replace("3\ta", "0\ta"))
-    assert "results.json was made from other inputs (pairs was" in refused(evaluate, arguments, capsys)
-    (models / "p.tsv").write_text(pairs)
-    (models / "one").rename(models / "old")
-    (models / "two").rename(models / "one")  # trained again
-    assert "results.json has results of another state of one; move it" in refused(evaluate, arguments, capsys)
-    assert out.read_text() == before
+    for model in ("one", "two"):
+        evaluate.main([f"--model={model}", "--pairs=p.tsv"])
+        assert json.loads(out.read_text())["models"][0]["model"] == model

@@ -1,4 +1,4 @@
-"""Transfer and entailment: sets, features and scores by hand, and two real sets against plain scikit-learn."""
+"""Transfer and entailment: sets, features and scores by hand, and a real set against plain scikit-learn."""
 
 import zlib
 
@@ -7,7 +7,8 @@ import pytest
 from test_probe import scikit_learn
 
 from jaxdistill.core import InputError
-from jaxdistill.evals import nli, probe, transfer
+from jaxdistill.evals import probe, suite, transfer
+from jaxdistill.evals.evaluation import Sources
 
 from eval_cases import write
 
@@ -21,16 +22,11 @@ def hashed_words(sentences, width=12):
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def test_pair_features_by_hand():
-    one, other = np.array([[1.0, 2.0]]), np.array([[3.0, -1.0]])
-    assert transfer.pair_features(one, other).tolist() == [[2.0, 3.0, 3.0, -2.0]]
-    assert transfer.pair_features(other, one).tolist() == [[2.0, 3.0, 3.0, -2.0]]
-
-
-def test_f1_by_hand():
-    labels, predicted = np.array([1, 1, 1, 0, 0]), np.array([1, 0, 0, 1, 0])
-    assert transfer.f1(labels, predicted) == pytest.approx(2 * (1 / 2) * (1 / 3) / (1 / 2 + 1 / 3))
-    assert transfer.f1(np.zeros(3, int), np.zeros(3, int)) == 0.0
+def rows_of(folder, name):
+    """The rows of `transfer/mr` and so on in a data folder."""
+    plan = suite.planned(["transfer", "nli"], Sources(data=str(folder)))
+    ((probed, files),) = [(one.content, one.files) for _, one in plan.sets if one.name == name]
+    return probed, probed.read(files)
 
 
 def test_a_set_is_learnt_and_each_sentence_embedded_once(tmp_path):
@@ -39,8 +35,8 @@ def test_a_set_is_learnt_and_each_sentence_embedded_once(tmp_path):
     write(tmp_path / "transfer" / "trec.train.tsv.gz", ["label\tsentence", *rows])
     write(tmp_path / "transfer" / "trec.test.tsv.gz", ["label\tsentence", *rows[:6]])
     calls = []
-    read = transfer.SETS["trec"].read(tmp_path)
-    scores = transfer.SETS["trec"].scores(read, lambda texts: calls.append(texts) or hashed_words(texts))
+    trec, read = rows_of(tmp_path, "transfer/trec")
+    scores = trec.scores(read, lambda texts: calls.append(texts) or hashed_words(texts))
     assert scores == {"transfer/trec": 1.0}
     assert len(calls) == 1 and len(calls[0]) == len(set(calls[0])) == 12
     assert (int(read.split["trec.train"].sum()), int(read.split["trec.test"].sum())) == (48, 6)
@@ -59,7 +55,7 @@ def test_a_set_is_learnt_and_each_sentence_embedded_once(tmp_path):
 def test_a_malformed_set_is_one_clear_error(tmp_path, lines, message):
     write(tmp_path / "transfer" / "mr.all.tsv.gz", lines)
     with pytest.raises(InputError, match=message) as error:
-        transfer.SETS["mr"].read(tmp_path)
+        rows_of(tmp_path, "transfer/mr")
     assert "\n" not in str(error.value)
 
 
@@ -68,35 +64,18 @@ def test_entailment_is_learnt_from_both_sides(tmp_path):
     lines = ["\t".join(pair) for pair in pairs] * 12
     for split in ("sick.train", "sick.trial", "sick.test", "train", "snli.test"):
         write(tmp_path / "nli" / f"{split}.tsv.gz", ["premise\thypothesis\tlabel", *lines])
-    for known in nli.SETS.values():
-        assert known.scores(known.read(tmp_path), hashed_words) == {known.metrics[0]: 1.0}
-    snli = nli.SETS["snli"]
+    for name in ("sick-e", "snli"):
+        snli, rows = rows_of(tmp_path, f"nli/{name}")
+        assert snli.scores(rows, hashed_words) == {snli.metrics[0]: 1.0}
     assert "in place of SNLI's training set" in snli.protocol and "other training set" in snli.metrics[0]
-
-
-def test_sst2_equals_plain_scikit_learn(data_folder):
-    """On a sixteenth of the training rows, to be quick."""
-    whole = transfer.SETS["sst2"].read(data_folder)
-    kept = ~whole.split["sst2.train"] | (np.arange(len(whole.labels)) % 16 == 0)
-    rows = transfer.Rows(
-        sentences=tuple(row for row, keep in zip(whole.sentences, kept, strict=True) if keep),
-        labels=whole.labels[kept],
-        split={name: of_split[kept] for name, of_split in whole.split.items()},
-    )
-    found = transfer.SETS["sst2"].scores(rows, hashed_words)["transfer/sst2"]
-    features = hashed_words([text for (text,) in rows.sentences])
-    split = {name: (features[of_split], rows.labels[of_split]) for name, of_split in rows.split.items()}
-    fitted = [scikit_learn(*split["sst2.train"], strength) for strength in probe.STRENGTHS]
-    chosen = max(fitted, key=lambda classifier: classifier.score(*split["sst2.dev"]))
-    assert found == pytest.approx(chosen.score(*split["sst2.test"]), abs=0.003)
 
 
 def test_mrpc_equals_plain_scikit_learn(data_folder):
     from sklearn.metrics import f1_score
     from sklearn.model_selection import StratifiedKFold
 
-    rows = transfer.SETS["mrpc"].read(data_folder)
-    found = transfer.SETS["mrpc"].scores(rows, hashed_words)
+    probed, rows = rows_of(data_folder, "transfer/mrpc")
+    found = probed.scores(rows, hashed_words)
     first, second = (hashed_words(texts) for texts in zip(*rows.sentences, strict=True))
     features, labels = transfer.pair_features(first, second), rows.labels
     train, test = rows.split["mrpc.train"], rows.split["mrpc.test"]
@@ -112,6 +91,5 @@ def test_mrpc_equals_plain_scikit_learn(data_folder):
 
 
 def test_real_sets_have_their_sizes(data_folder):
-    sizes = {name: len(transfer.SETS[name].read(data_folder).labels) for name in ("cr", "trec", "mrpc")}
-    assert sizes == {"cr": 3771, "trec": 5952, "mrpc": 5801}
-    assert len(nli.SETS["sick-e"].read(data_folder).labels) == 9927
+    sizes = {"transfer/cr": 3771, "transfer/trec": 5952, "transfer/mrpc": 5801, "nli/sick-e": 9927}
+    assert {name: len(rows_of(data_folder, name)[1].labels) for name in sizes} == sizes

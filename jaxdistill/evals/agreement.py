@@ -7,16 +7,13 @@ Neither needs labels, and the models may differ in width and tokenizer.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.data.sources import read
-from jaxdistill.evals.evaluation import Absent, Evaluation, Model, Shown, Sources, Unit
+from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Sources, TestSet
 from jaxdistill.evals.similarity import similarities, spearman, unit_rows, unit_vectors, vectors_of_pairs
 from jaxdistill.ops.nearest import nearest_others, overlap
 
@@ -121,21 +118,19 @@ def neighbouring_pairs(sentences: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(sentences[::2]), list(sentences[1::2])
 
 
-def _units(sources: Sources) -> Iterable[Unit | Absent]:
-    run = partial(_values, sources.text)
-    if sources.text:
-        yield Unit(name="agreement", protocol=PROTOCOL, files=sources.text, run=run, asks=("teacher",))
-    else:
-        yield Absent("task agreement needs --text=FILE with sentences and --teacher=MODEL; give both.")
+def _sets(sources: Sources) -> Iterable[TestSet]:
+    if not sources.text:
+        raise MissingSet("task agreement needs --text=FILE with sentences and --teacher=MODEL; give both.")
+    yield TestSet(name="agreement", protocol=PROTOCOL, files=sources.text, uses=("teacher",))
 
 
-def _values(files: Sequence[Path], model: Model) -> dict[str, Any]:
-    assert model.teacher is not None  # the unit asks for it
-    sentences = list(dict.fromkeys(text for (text,) in read(list(map(str, files))) if text.strip()))
+def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
+    assert model.teacher is not None  # the set uses it
+    sentences = list(dict.fromkeys(text for (text,) in read(list(map(str, test_set.files))) if text.strip()))
     vectors = dict(zip(sentences, unit_vectors(model.teacher, sentences), strict=True))
-    return {"scores": dict(held_out_task(vectors, seed=SEED)(model.embed))}
+    return held_out_task(vectors, seed=SEED)(model.embed)
 
 
 EVALUATION = Evaluation(
-    group="agreement", scores=("agreement",), units=_units, shown=Shown(measure="agreement × 100", dev_headings=METRICS)
+    task="agreement", scores=("agreement",), sets=_sets, run=_run, measure="agreement × 100", dev_headings=METRICS
 )

@@ -11,22 +11,20 @@ The sets come from a data folder. Their test and dev (for choosing models) split
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from jaxdistill.core import Embed, InputError, Scorer, Task
-from jaxdistill.evals.evaluation import Absent, Evaluation, Shown, Sources, Unit, average_heading, average_of, set_units
+from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.evals.evaluation import Evaluation, Model, Sources, TestSet, average_heading, average_of
 from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.evals.read_table import labelled, part_of
 from jaxdistill.evals.similarity import area_under_roc, refuse_collapsed, similarities
 
 
-@dataclass(frozen=True, kw_only=True)
-class PairSet:
-    """The files of a set of labelled pairs in a data folder."""
+class PairSet(NamedTuple):
+    """A set of labelled pairs in a data folder."""
 
     part: str
     file: str
@@ -42,11 +40,11 @@ class PairSet:
 
 
 SETS: Mapping[str, PairSet] = {
-    "qqp": PairSet(part="pairs", file="qqp.sample.tsv.gz"),
-    "qnli": PairSet(part="pairs", file="qnli.dev.tsv.gz", dev_file="qnli.dev.tsv.gz", dev_rows=1000),
-    "mrpc": PairSet(part="transfer", file="mrpc.test.tsv.gz", dev_file="mrpc.train.tsv.gz", dev_rows=408),
+    "qqp": PairSet("pairs", "qqp.sample.tsv.gz"),
+    "qnli": PairSet("pairs", "qnli.dev.tsv.gz", "qnli.dev.tsv.gz", dev_rows=1000),
+    "mrpc": PairSet("transfer", "mrpc.test.tsv.gz", "mrpc.train.tsv.gz", dev_rows=408),
 }
-DEV_METRICS: Mapping[str, str] = {f"{name}-dev/auc": name for name, known in SETS.items() if known.dev_file}
+DEV_METRICS: Mapping[str, str] = {f"{name}-dev/auc": name for name, pairs in SETS.items() if pairs.dev_file}
 """Maps metrics to names of sets."""
 PROTOCOL = "area under the ROC curve of cosine similarity (Trans-Encoder)"
 
@@ -58,31 +56,14 @@ def area(pairs: GradedPairs, metric: str, embed: Embed | Scorer) -> Mapping[str,
     return {metric: area_under_roc(pairs.scores, scores)}
 
 
-def files(folder: str | Path, name: str) -> tuple[Path, ...]:
-    """The file of a set."""
-    return (part_of(folder, SETS[name].part) / SETS[name].file,)
-
-
-def protocol(name: str) -> str:
-    """How a set is scored."""
-    skipped = SETS[name].skipped
-    return f"{PROTOCOL}; all but the first {skipped:,} pairs, which are dev" if skipped else PROTOCOL
-
-
-def test_pairs(folder: str | Path, name: str) -> GradedPairs:
-    """The scored pairs of a set in a data folder; raises `InputError` with file and line for a bad row."""
-    (path,) = files(folder, name)
+def test_pairs(path: Path, name: str) -> GradedPairs:
+    """The scored pairs of a set; raises `InputError` with file and line for a bad row."""
     return _read(path, slice(SETS[name].skipped, None))
 
 
 def dev_pairs(folder: str | Path, name: str) -> GradedPairs:
-    """A set's dev pairs; the set must have some."""
-    known = SETS[name]
-    return _read(part_of(folder, known.part) / known.dev_file, slice(known.dev_rows))
-
-
-def _task(folder: str | Path, name: str) -> Task:
-    return partial(area, test_pairs(folder, name), f"auc/{name}")
+    """A set's dev pairs in a data folder; the set must have some."""
+    return _read(part_of(folder, SETS[name].part) / SETS[name].dev_file, slice(SETS[name].dev_rows))
 
 
 def _read(path: Path, chosen: slice) -> GradedPairs:
@@ -94,21 +75,25 @@ def _read(path: Path, chosen: slice) -> GradedPairs:
     return GradedPairs(name=path.name, first=first, second=second, scores=labels[chosen].astype(np.float64))
 
 
-def _units(sources: Sources) -> Iterable[Unit | Absent]:
+def _sets(sources: Sources) -> Iterable[TestSet]:
     """The published sets, unless the user gives pairs."""
-    if sources.pairs or not sources.data:
-        return ()
-    return set_units(sources, "auc", tuple(SETS), files=files, protocol=protocol, task=_task)
+    for name, pairs in SETS.items() if sources.data and not sources.pairs else ():
+        skipped = f"; all but the first {pairs.skipped:,} pairs, which are dev" if pairs.skipped else ""
+        file = sources.part(pairs.part, "auc") / pairs.file
+        yield TestSet(name=f"auc/{name}", protocol=PROTOCOL + skipped, files=(file,), content=name)
+
+
+def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
+    return area(test_pairs(test_set.file, test_set.content), test_set.name, model.embed)
 
 
 EVALUATION = Evaluation(
-    group="pairs",
+    task="pairs",
     scores=("auc", *(metric.partition("/")[0] for metric in DEV_METRICS)),
-    units=_units,
+    sets=_sets,
+    run=_run,
     averages=average_of("auc/average", [f"auc/{name}" for name in SETS]),
-    shown=Shown(
-        measure="AUC × 100",
-        headings=average_heading("auc/average", "pairs, AUC"),
-        dev_headings={metric: f"{name} dev, AUC" for metric, name in DEV_METRICS.items()},
-    ),
+    measure="AUC × 100",
+    headings=average_heading("auc/average", "pairs, AUC"),
+    dev_headings={metric: f"{name} dev, AUC" for metric, name in DEV_METRICS.items()},
 )

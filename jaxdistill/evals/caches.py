@@ -1,9 +1,10 @@
 """Caches of what evaluations share.
 
-On disk, the scores of a model, so that a teacher is not evaluated again in every run. In memory, vectors and scores of text:
-SST2 has two thirds of MR's sentences, SICK-E most of SICK-R's.
+On disk, the scores of a model, so that a teacher is not evaluated again in every run. In memory, vectors of sentences: SST2 has
+two thirds of MR's sentences, SICK-E most of SICK-R's.
 """
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.cluster import processes
-from jaxdistill.core import Embed, Scorer
+from jaxdistill.core import Embed
 from jaxdistill.files import write_atomic
 from jaxdistill.versions import source_digest, versions
 
@@ -28,22 +29,16 @@ def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapp
     All processes of a run call this together; the first one's cache decides whether all compute.
 
     Args:
-      folder: holds one file per result; created if it does not exist.
       digests: digests of the result's inputs: the model and the sets. Code and library versions are added here.
-      score: computes the result.
     """
     path = _entry(folder, digests)
-    cached = processes.gathered(_read(path))[0]
-    if cached is not None:
+    if (cached := processes.gathered(_read(path))[0]) is not None:
         return cached
     scores = dict(score())
-    if not processes.is_first():
-        return scores
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, json.dumps(scores))
-    except OSError:
-        pass  # the scores are valid, only not cached
+    if processes.is_first():
+        with contextlib.suppress(OSError):  # the scores are valid, only not cached
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, json.dumps(scores))
     return scores
 
 
@@ -74,20 +69,5 @@ class EmbeddingCache:
         new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in self._vectors]
         if new:
             self._vectors.update(zip(new, np.asarray(self._embed(new)), strict=True))
-        known = [self._vectors[sentence] for sentence in sentences]
-        return np.stack(known) if known else np.asarray(self._embed([]))
-
-
-class ScoreCache:
-    """A `Scorer` that reads each pair once: several models' rankings of a query share many of their first documents."""
-
-    def __init__(self, scorer: Scorer):
-        self._scorer, self._scores = scorer, {}
-
-    def score(self, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
-        pairs = list(zip(first, second, strict=True))
-        new = [pair for pair in dict.fromkeys(pairs) if pair not in self._scores]
-        if new:
-            scores = self._scorer.score([pair[0] for pair in new], [pair[1] for pair in new])
-            self._scores.update(zip(new, np.asarray(scores).tolist(), strict=True))
-        return np.array([self._scores[pair] for pair in pairs], np.float64)
+        vectors = [self._vectors[sentence] for sentence in sentences]
+        return np.stack(vectors) if vectors else np.asarray(self._embed([]))

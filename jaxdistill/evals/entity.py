@@ -7,16 +7,14 @@ name before the suffix (`de.tsv`, `stations.de.csv.gz`). Its columns are `query`
 the entity, 0: it does not). All entities of a file form the catalogue; queries without a right entity are ignored.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.evals.evaluation import Absent, Evaluation, Shown, Sources, Unit, search_units
+from jaxdistill.evals.evaluation import Evaluation, MissingSet, Sources, TestSet
 from jaxdistill.evals.read_table import labelled
 from jaxdistill.evals.similarity import refuse_same_vectors, unit_vectors
 from jaxdistill.ops.nearest import nearest
@@ -26,29 +24,25 @@ RANKS = (1, 5, 10)
 METRIC = "entities/recall@1"
 
 
-@dataclass(frozen=True, kw_only=True)
-class EntitySet:
+class EntitySet(NamedTuple):
     """Queries and the catalogue of one language."""
 
     language: str
-    queries: tuple[str, ...]
-    entities: tuple[str, ...]
+    entities: list[str]
     """The catalogue, each entity once."""
-    meant: tuple[frozenset[int], ...]
-    """The entities that each query refers to, as indices of the catalogue."""
+    answers: Mapping[str, set[str]]
+    """Maps queries to the entities to which they refer."""
 
 
-def recalls(known: EntitySet, embed: Embed, *, index: Embed | None = None) -> Mapping[str, float]:
-    """`entity/LANGUAGE recall@1` and so on, in [0, 1].
-
-    Args:
-      index: another model that embeds the entities (LEAF, arXiv 2509.12539); None: the evaluated model.
-    """
-    queries, entities = unit_vectors(embed, known.queries), unit_vectors(index or embed, known.entities)
-    refuse_same_vectors(entities, known.entities, f"the model finds all {len(entities):,} entities")
-    _, rows = nearest(queries, [entities], count=RANKS[-1])
-    right = np.array([[row in meant for row in ranked] for ranked, meant in zip(rows, known.meant, strict=True)])
-    return {f"entity/{known.language} recall@{rank}": float(np.mean(right[:, :rank].any(axis=1))) for rank in RANKS}
+def recalls(entities: EntitySet, embed: Embed) -> Mapping[str, float]:
+    """`entity/LANGUAGE recall@1` and so on, in [0, 1]."""
+    queries, catalogue = unit_vectors(embed, list(entities.answers)), unit_vectors(embed, entities.entities)
+    refuse_same_vectors(catalogue, entities.entities, f"the model finds all {len(catalogue):,} entities")
+    _, found = nearest(queries, [catalogue], count=RANKS[-1])
+    answers = entities.answers.values()
+    hits = [[entities.entities[row] in right for row in rows] for rows, right in zip(found, answers, strict=True)]
+    shares = {rank: np.mean(np.any(np.array(hits)[:, :rank], axis=1)) for rank in RANKS}
+    return {f"entity/{entities.language} recall@{rank}": float(share) for rank, share in shares.items()}
 
 
 def mean_recall(catalogues: Sequence[EntitySet], embed: Embed | Scorer) -> Mapping[str, float]:
@@ -60,19 +54,13 @@ def mean_recall(catalogues: Sequence[EntitySet], embed: Embed | Scorer) -> Mappi
 def read_entities(path: str | Path) -> EntitySet:
     """Reads a file of `query`, `entity`, `label`; raises `InputError` with file and line for a bad row."""
     labels, pairs = labelled(path, ("query", "entity"), ("0", "1"))
-    catalogue = {entity: place for place, entity in enumerate(dict.fromkeys(entity for _, entity in pairs))}
-    meant: dict[str, set[int]] = {}
+    answers: dict[str, set[str]] = {}
     for (query, entity), label in zip(pairs, labels, strict=True):
         if label == 1:
-            meant.setdefault(query, set()).add(catalogue[entity])
-    if not meant:
+            answers.setdefault(query, set()).add(entity)
+    if not answers:
         raise InputError(f"{path}: no row has the label 1; a query needs an entity that it refers to.")
-    return EntitySet(
-        language=language(path),
-        queries=tuple(meant),
-        entities=tuple(catalogue),
-        meant=tuple(map(frozenset, meant.values())),
-    )
+    return EntitySet(language(path), list(dict.fromkeys(entity for _, entity in pairs)), answers)
 
 
 def language(path: str | Path) -> str:
@@ -80,29 +68,24 @@ def language(path: str | Path) -> str:
     return Path(Path(path).name.removesuffix(".gz")).stem.rpartition(".")[2]
 
 
-def _units(sources: Sources) -> Iterable[Unit | Absent]:
-    languages = [language(path) for path in sources.entities]
-    twice = [name for name in languages if languages.count(name) > 1]
-    if twice:
+def _sets(sources: Sources) -> Iterable[TestSet]:
+    if not sources.entities and "entities" in sources.tasks:
+        raise MissingSet("task entities needs --entities=FILE with query, entity, label.")
+    names = [language(path) for path in sources.entities]
+    if len({*names}) < len(names):
         raise InputError(
-            f"--entities has two files for {twice[0]!r}; the last part of a name before its suffix is the language."
+            f"--entities has two files of one language ({', '.join(names)}), the last part of a name before its suffix."
         )
-    for path, name in zip(map(Path, sources.entities), languages, strict=True):
-        yield from search_units(sources, f"entity/{name}", PROTOCOL, path, values=partial(_values, path))
-
-
-def _values(path: Path, embed: Embed, index: Embed | None) -> dict[str, Any]:
-    return {"scores": recalls(read_entities(path), embed, index=index)}
-
-
-def _headings(measured: Collection[str]) -> Mapping[str, str]:
-    return {name: name for name in measured if name.endswith(f" recall@{RANKS[0]}")}
+    for name, path in zip(names, map(Path, sources.entities), strict=True):
+        yield TestSet(name=f"entity/{name}", protocol=PROTOCOL, files=(path,))
 
 
 EVALUATION = Evaluation(
-    group="retrieval",
+    task="retrieval",
     names=("entities",),
     scores=("entity",),
-    units=_units,
-    shown=Shown(measure="recall × 100", headings=_headings),
+    sets=_sets,
+    run=lambda model, test_set: recalls(read_entities(test_set.file), model.embed),
+    measure="recall × 100",
+    headings=lambda measured: {name: name for name in measured if name.endswith(f" recall@{RANKS[0]}")},
 )

@@ -1,26 +1,19 @@
-"""Defines an evaluation: its name for `--tasks`, its units, and how its scores are shown.
+"""Defines an evaluation: its name for `--tasks`, its sets, how a set is scored, and how scores are shown.
 
-Each file of `evals/` that measures models has an `EVALUATION`, which `evals/suite.py` finds. A module named by `--parts` lists
-its own in `EVALUATIONS`.
+`evals/suite.py` lists the package's evaluations. A module named by `--parts` lists its own in `EVALUATIONS`.
 """
 
 import hashlib
-import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Integer
 
-from jaxdistill.core import Embed, Scorer, Split
+from jaxdistill.core import Embed, InputError, Scorer, Split
+from jaxdistill.evals.read_table import part_of
 
-Scoring = Callable[[Embed], Mapping[str, float]]
-"""Maps `embed` to named scores: a `core.Task`, or a task that needs vectors."""
-Searching = Callable[[Embed, Embed | None], dict[str, Any]]
-"""Maps a model and the index model (None: the model makes its own index) to a result of `Unit.run`."""
 SPEARMAN = "Spearman × 100"
 PLAIN = "measure"
 """Heading of scores with their own units, which are not multiplied by 100."""
@@ -28,8 +21,10 @@ ASYMMETRIC = "asymmetric "
 """Prefix of scores of retrieval in another model's index."""
 RERANKED = "reranked "
 """Prefix of scores of retrieval after a cross-encoder has reordered the first documents."""
-Ranking = tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]
-"""Scores and indices of the best documents for each query, best first; a score of minus infinity means no document."""
+
+
+class MissingSet(InputError):
+    """A set that was not given; its evaluation is skipped."""
 
 
 class InRoles(NamedTuple):
@@ -40,15 +35,15 @@ class InRoles(NamedTuple):
 
 
 class IndexModel(NamedTuple):
-    """The model that makes an index: without a role, and with its prompt for documents."""
+    """The model that makes an index, with its prompt for documents."""
 
-    embed: Embed
     document: Embed
+    similarity: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """The interface of a model for units."""
+    """A model as evaluations see it."""
 
     embed: Embed
     embed_in_batches: Callable[[int], Embed]
@@ -57,55 +52,14 @@ class Model:
     size_bytes: int
     """Size of the weights files."""
     in_roles: InRoles | None = None
-    """The model with its prompts; None: it has no vectors."""
     similarity: str = "cosine"
     """How documents are ranked: by `cosine` or `dot`."""
     index: IndexModel | None = None
     """The model that makes the index of asymmetric retrieval."""
-    index_similarity: str = "cosine"
-    rank: Callable[[Sequence[str], Sequence[str], int], Ranking] | None = None
-    """Ranks documents directly, for a model without vectors: (queries, documents, number of documents to return)."""
     reranker: Scorer | None = None
     """A cross-encoder that reorders the first documents of each query."""
     teacher: Embed | None = None
     """The model whose neighbours are compared with this model's."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Unit:
-    """A part of an evaluation that succeeds or fails as a whole."""
-
-    name: str
-    protocol: str
-    files: tuple[Path, ...]
-    """All files that it reads; empty if its set comes from the hub."""
-    run: Callable[[Model], dict[str, Any]]
-    """Reads the files and evaluates a model. Returns plain data, which is cached as JSON: `scores` by name and, optionally,
-    `neighbours` (sentences to show), `scored_pairs` (graded pairs to plot) and `note` (a line to print)."""
-    is_repeatable: bool = True
-    """Whether the same model always gets the same result, so that it can be cached."""
-    asks: tuple[Literal["index", "reranker", "teacher"], ...] = ()
-    """Other models that the result depends on."""
-    is_averaged: bool = True
-    """Whether averages include its scores."""
-    content: str = ""
-    """Digest of what it reads besides files; for evaluations from outside the package, after one of their code."""
-
-    def digest(self) -> str:
-        """SHA-256 of the name, the protocol, the content, and the names and contents of the files."""
-        sha = hashlib.sha256(f"{self.name}\n{self.protocol}{self.content}".encode())
-        for path in self.files:
-            sha.update(path.name.encode(errors="surrogateescape"))
-            sha.update(hashlib.sha256(path.read_bytes()).digest())
-        return sha.hexdigest()
-
-
-@dataclass(frozen=True)
-class Absent:
-    """A part of an evaluation whose set is missing."""
-
-    reason: str
-    """A line that says what is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,46 +87,87 @@ class Sources:
     tasks: tuple[str, ...] = ()
     """The names in `--tasks`."""
 
+    def part(self, part: str, task: str) -> Path:
+        """A subfolder of the data folder; raises `MissingSet` without a data folder."""
+        if not self.data:
+            raise MissingSet(f"{task} needs --data=FOLDER with {part}/, or JAXDISTILL_DATA.")
+        return part_of(self.data, part)
 
-def records_digest(content: Any) -> str:
-    """SHA-256 of plain (JSON) data."""
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+@dataclass(frozen=True, kw_only=True)
+class TestSet:
+    """A set that succeeds or fails as a whole."""
+
+    __test__ = False  # not a test of pytest
+
+    name: str
+    protocol: str = ""
+    files: tuple[Path, ...] = ()
+    """All files that it reads; empty if it comes from the hub."""
+    content: Any = None
+    """What else `Evaluation.run` needs to know of it."""
+    prefix: str = ""
+    """`ASYMMETRIC` and `RERANKED`, as far as they apply; names of scores begin with it."""
+    uses: tuple[str, ...] = ()
+    """Other models on which the result depends: `index`, `reranker`, `teacher`."""
+    is_repeatable: bool = True
+    """Whether the same model always gets the same result, so that it can be cached."""
+    is_averaged: bool = True
+    """Whether averages include its scores."""
+    source: str = ""
+    """Digest of the code of an evaluation from outside the package."""
+
+    @property
+    def file(self) -> Path:
+        """The only file."""
+        return self.files[0]
+
+    def digest(self) -> str:
+        """SHA-256 of the name, the protocol, the code, and the names and contents of the files."""
+        sha = hashlib.sha256(f"{self.name}\n{self.protocol}{self.source}".encode())
+        for path in self.files:
+            sha.update(path.name.encode(errors="surrogateescape"))
+            sha.update(hashlib.sha256(path.read_bytes()).digest())
+        return sha.hexdigest()
 
 
-def own_names(measured: Collection[str]) -> Mapping[str, str]:
+class Result(NamedTuple):
+    """Result of a set: plain (JSON) data, which is cached."""
+
+    scores: Mapping[str, float]
+    scored_pairs: Mapping[str, Any] | None = None
+    """Graded pairs to plot: the fields of a `pairs.ScoredPairs`."""
+    note: str = ""
+    """A line for the results file."""
+
+
+def score_names(measured: Collection[str]) -> Mapping[str, str]:
     """One column per score, headed by its name."""
     return {name: name for name in measured}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
-    """How tables and reports show the scores of an evaluation."""
-
-    measure: str = SPEARMAN
-    """Heading of the printed table; `PLAIN` if the scores have units of their own."""
-    headings: Callable[[Collection[str]], Mapping[str, str]] = own_names
-    """Columns of a report's first table: maps scores to headings, the most informative first; scores that were not measured have none."""
-    dev_headings: Mapping[str, str] = field(default_factory=dict)
-    """The same for scores that choose checkpoints; their columns come last."""
-    drawn: tuple[str, ...] = ()
-    """Units whose `scored_pairs` a report may plot; it plots the first one that was measured."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """An evaluation: what it measures, and how that is shown."""
+    """An evaluation: what it measures, and how tables show it."""
 
-    group: str = ""
-    """Its name for `--tasks`, which several evaluations may share; empty: only trainings run it."""
+    task: str
+    """Its name for `--tasks`, which several evaluations may share."""
     names: tuple[str, ...] = ()
     """Further names for `--tasks` that select it or some of its sets."""
     scores: tuple[str, ...]
     """Prefixes of its scores' names, up to the first slash."""
-    units: Callable[[Sources], Iterable[Unit | Absent]] = lambda sources: ()
-    """Its units, with an `Absent` for each missing set; none if only trainings run it."""
+    sets: Callable[[Sources], Iterable[TestSet]]
+    """Its sets; raises `MissingSet` if they were not given."""
+    run: Callable[[Model, TestSet], Mapping[str, float] | Result]
+    """Reads a set and scores a model."""
     averages: Callable[[Mapping[str, float]], Mapping[str, float]] = lambda scores: {}
-    """Averages of its scores, if all scores that they need were measured; a failed unit's score is NaN."""
-    shown: Shown = Shown()
+    """Averages of its scores, if all scores that they need were measured."""
+    measure: str = SPEARMAN
+    """Heading of the printed table; `PLAIN` if the scores have units of their own."""
+    headings: Callable[[Collection[str]], Mapping[str, str]] = score_names
+    """Columns of a report's first table: maps scores to headings, the most informative first; scores that were not measured have none."""
+    dev_headings: Mapping[str, str] = field(default_factory=dict)
+    """The same for scores that choose checkpoints; their columns come last."""
 
     def owns(self, score: str) -> bool:
         """Whether a score of this name belongs to this evaluation."""
@@ -180,97 +175,18 @@ class Evaluation:
 
 
 def average_of(average: str, scores: Sequence[str]) -> Callable[[Mapping[str, float]], Mapping[str, float]]:
-    """The mean of these scores, named `average`, if all were measured; likewise for asymmetric retrieval."""
-
-    def averages(measured: Mapping[str, float]) -> Mapping[str, float]:
-        return {
-            f"{prefix}{average}": float(np.mean([measured[f"{prefix}{name}"] for name in scores]))
-            for prefix in ("", ASYMMETRIC)
-            if all(f"{prefix}{name}" in measured for name in scores)
-        }
-
-    return averages
+    """The mean of these scores, named `average`, if all were measured."""
+    return lambda measured: (
+        {average: float(np.mean([measured[name] for name in scores]))} if {*scores} <= measured.keys() else {}
+    )
 
 
 def average_heading(average: str, heading: str) -> Callable[[Collection[str]], Mapping[str, str]]:
     """A column for the average; if it was not measured, one column per score."""
 
     def headings(measured: Collection[str]) -> Mapping[str, str]:
-        averages = {f"{prefix}{average}": f"{prefix}{heading}" for prefix in ("", ASYMMETRIC)}
-        return {name: averages[name] for name in averages if name in measured} or own_names(measured)
+        prefixes = ("", ASYMMETRIC, RERANKED, f"{RERANKED}{ASYMMETRIC}")
+        averages = {f"{prefix}{average}": f"{prefix}{heading}" for prefix in prefixes}
+        return {name: averages[name] for name in averages if name in measured} or score_names(measured)
 
     return headings
-
-
-def task_unit(name: str, protocol: str, files: Sequence[Path], make: Callable[[Model], Scoring]) -> Unit | Absent:
-    """A unit that runs one task; `Absent` if a file is missing.
-
-    Args:
-      make: makes the task, which reads the files; called when the unit runs.
-    """
-
-    def run(model: Model) -> dict[str, Any]:
-        return {"scores": dict(make(model)(model.embed))}
-
-    return absent(name, files) or Unit(name=name, protocol=protocol, files=tuple(files), run=run)
-
-
-def search_units(
-    sources: Sources, name: str, protocol: str, path: Path, *, values: Searching
-) -> Iterator[Unit | Absent]:
-    """The units of a file that is searched: by the model alone and, if there is an index model, in that model's vectors.
-
-    Names of the second unit and its scores begin with `ASYMMETRIC`.
-
-    Args:
-      values: reads the file and searches.
-    """
-    for prefix in ("", ASYMMETRIC) if sources.asymmetric else ("",):
-        yield absent(f"{prefix}{name}", [path]) or Unit(
-            name=f"{prefix}{name}",
-            protocol=protocol,
-            files=(path,),
-            run=partial(_search_values, values, prefix),
-            asks=("index",) if prefix else (),
-        )
-
-
-def _search_values(values: Searching, prefix: str, model: Model) -> dict[str, Any]:
-    result = values(model.embed, model.index.embed if prefix and model.index else None)
-    return result | {"scores": {f"{prefix}{name}": value for name, value in result["scores"].items()}}
-
-
-def set_units(
-    sources: Sources,
-    prefix: str,
-    names: Sequence[str],
-    *,
-    files: Callable[[str, str], Sequence[Path]],
-    protocol: Callable[[str], str],
-    task: Callable[[str, str], Scoring],
-) -> Iterator[Unit | Absent]:
-    """A unit `PREFIX/NAME` for each named set of the data folder.
-
-    Args:
-      files: maps the data folder and the name of a set to its files; `task` maps them to its task.
-    """
-    for name in names:
-        if sources.data:
-            make = partial(task, sources.data, name)
-            yield task_unit(
-                f"{prefix}/{name}", protocol(name), files(sources.data, name), lambda model, make=make: make()
-            )
-        else:
-            yield no_folder(f"{prefix}/{name}")
-
-
-def absent(name: str, files: Sequence[Path]) -> Absent | None:
-    """`Absent` if one of the files does not exist."""
-    missing = [path for path in files if not path.is_file()]
-    more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
-    return Absent(f"{name}: {missing[0]} is not there{more}.") if missing else None
-
-
-def no_folder(name: str) -> Absent:
-    """The `Absent` of a set that needs a data folder."""
-    return Absent(f"{name} needs --data=FOLDER with multilingual/, transfer/ and so on, or JAXDISTILL_DATA.")

@@ -14,15 +14,14 @@ All on STS-B dev (`sts/stsb.dev.tsv.gz`), with vectors of unit length:
   ConGen-BERT-Base gives 0.3 in the paper.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError
 from jaxdistill.evals import sts
-from jaxdistill.evals.evaluation import PLAIN, Absent, Evaluation, Model, Shown, Sources, Unit
+from jaxdistill.evals.evaluation import PLAIN, Evaluation
 from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.evals.similarity import spearman, unit_vectors
 
@@ -85,19 +84,16 @@ def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
     row = list(range(len(second) + 1))
     for count, word in enumerate(first, start=1):
         before, row[0] = row[0], count
-        for place, other in enumerate(second, start=1):
-            before, row[place] = row[place], min(row[place] + 1, row[place - 1] + 1, before + (word != other))
+        for column, other in enumerate(second, start=1):
+            before, row[column] = row[column], min(row[column] + 1, row[column - 1] + 1, before + (word != other))
     return row[-1]
 
 
-def _units(sources: Sources) -> Iterable[Unit | Absent]:
-    yield sts.set_unit("geometry", "sts-b-dev", PROTOCOL, sources, values=_values)
-
-
-def _values(pairs: GradedPairs, model: Model) -> dict[str, Any]:
-    return {"scores": measures(pairs, model.embed)}
-
-
 EVALUATION = Evaluation(
-    group="geometry", scores=("geometry",), units=_units, shown=Shown(measure=PLAIN, headings=lambda measured: {})
+    task="geometry",
+    scores=("geometry",),
+    sets=lambda sources: [sts.set_on("sts-b-dev", "geometry", PROTOCOL, sources)],
+    run=lambda model, test_set: measures(sts.pairs_of(test_set), model.embed),
+    measure=PLAIN,
+    headings=lambda measured: {},
 )

@@ -1,26 +1,23 @@
-"""Measures how well similarities correlate with the scores of graded sentence pairs, the user's own or a published set's.
+"""Measures how well similarities correlate with the scores of graded sentence pairs.
 
 A file of graded pairs is `.tsv` (no quoting) or `.csv` (standard quoting), plain or `.gz`, in UTF-8, with the columns
 `score`, `sentence1`, `sentence2`. With a header line the columns may have any order, and other columns are ignored;
 without one the file has exactly these three. The scale of the scores does not matter: only their order is used.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.evals.evaluation import Absent, Evaluation, Model, Shown, Sources, Unit, absent, records_digest
-from jaxdistill.evals.read_table import table_rows, table_suffix
+from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Result, Sources, TestSet
+from jaxdistill.evals.read_table import table
 from jaxdistill.evals.similarity import area_under_roc, similarities, spearman
 
 COLUMNS = ("score", "sentence1", "sentence2")
-SUBSET = "subset"
 METRIC = "pairs/spearman"
 AUC_METRIC = "pairs/auc"
 """Metric of pairs with the scores 0 and 1."""
@@ -76,38 +73,17 @@ def scored_pairs(pairs: GradedPairs, similarities: Float[np.ndarray, " n"]) -> S
 def read_pairs(path: str | Path) -> GradedPairs:
     """Reads a file of graded pairs; raises `InputError` with file and line for a bad row."""
     path = Path(path)
-    scores, first, second, subsets = [], [], [], []
-    for line, (score, sentence1, sentence2, *subset) in _graded_rows(path):
-        subsets += subset
-        scores.append(_number(score, path, line))
-        for sentence, into in ((sentence1, first), (sentence2, second)):
-            if not sentence.strip():
-                raise InputError(f"{path}:{line}: an empty sentence; each line needs a score and two sentences.")
-            into.append(sentence.strip())
-    if len(scores) < 2:
-        raise InputError(f"{path}: {len(scores)} graded pairs; a correlation needs at least 2.")
-    return GradedPairs(
-        name=path.name, first=tuple(first), second=tuple(second), scores=np.array(scores), subsets=tuple(subsets)
-    )
-
-
-def _graded_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yields (line, [score, sentence1, sentence2]) of each row, followed by the subset if there is such a column."""
-    order, width = (0, 1, 2), 3
-    for index, (line, fields) in enumerate(table_rows(path)):
-        names = [field.strip().lower() for field in fields]
-        if index == 0 and set(COLUMNS) <= set(names):
-            known = (*COLUMNS, SUBSET) if SUBSET in names else COLUMNS
-            if repeated := [column for column in known if names.count(column) > 1]:
-                raise InputError(f"{path}:{line}: the header has the column {repeated[0]!r} twice; rename one of them.")
-            order, width = tuple(names.index(column) for column in known), len(fields)
-            continue
-        if len(fields) != width:
-            raise InputError(
-                f"{path}:{line}: {len(fields)} fields, {width} are expected ({', '.join(COLUMNS)}, "
-                f"separated by {'a tab' if table_suffix(path) == '.tsv' else 'commas'})."
-            )
-        yield line, [fields[place] for place in order]
+    names, rows = table(path, COLUMNS, without_header=True)
+    order = [names.index(name) for name in COLUMNS]
+    for line, cells in rows:
+        if not all(cells[column] for column in order):
+            raise InputError(f"{path}:{line}: an empty cell; each line needs a score and two sentences.")
+    if len(rows) < 2:
+        raise InputError(f"{path}: {len(rows)} graded pairs; a correlation needs at least 2.")
+    texts = [tuple(cells[column] for _, cells in rows) for column in order[1:]]
+    subsets = tuple(cells[names.index("subset")] for _, cells in rows) if "subset" in names else ()
+    scores = np.array([_number(cells[order[0]], path, line) for line, cells in rows])
+    return GradedPairs(name=path.name, first=texts[0], second=texts[1], scores=scores, subsets=subsets)
 
 
 def _number(text: str, path: Path, line: int) -> float:
@@ -121,42 +97,27 @@ def _number(text: str, path: Path, line: int) -> float:
     return score
 
 
-def _units(sources: Sources) -> Iterable[Unit | Absent]:
-    """The unit of the user's own pairs, or its absence if neither these nor a data folder are given."""
-    path = Path(sources.pairs)
+def _sets(sources: Sources) -> Iterable[TestSet]:
     if sources.pairs:
-        yield absent("pairs", [path]) or own_unit(path)
+        protocol = "Spearman of cosine similarity and score; AUC where all scores are 0 or 1"
+        yield TestSet(name="pairs", protocol=protocol, files=(Path(sources.pairs),))
     elif not sources.data:
-        yield Absent(
+        raise MissingSet(
             "task pairs needs --pairs=FILE with score, sentence1, sentence2, or --data=FOLDER with QQP, QNLI and MRPC."
         )
 
 
-def own_unit(known: Path | GradedPairs) -> Unit:
-    """The unit of the user's own pairs, in a file or in memory."""
-    is_file = isinstance(known, Path)
-    return Unit(
-        name="pairs",
-        protocol="Spearman of cosine similarity and score; AUC where all scores are 0 or 1",
-        files=(known,) if is_file else (),
-        content="" if is_file else records_digest([known.first, known.second, known.scores.tolist()]),
-        run=partial(_values, known),
-    )
-
-
-def _values(known: Path | GradedPairs, model: Model) -> dict[str, Any]:
-    pairs = read_pairs(known) if isinstance(known, Path) else known
+def _run(model: Model, test_set: TestSet) -> Result:
+    pairs = read_pairs(test_set.file)
     predicted = similarities(model.embed, pairs.first, pairs.second)
     scores = {"pairs": spearman(pairs.scores, predicted, what=pairs.name)}
     if is_binary(pairs):
         scores[AUC_METRIC] = area_under_roc(pairs.scores, predicted)
-    return {"scores": scores, "scored_pairs": asdict(scored_pairs(pairs, predicted))}
+    return Result(scores, asdict(scored_pairs(pairs, predicted)))
 
 
 def _headings(measured: Iterable[str]) -> Mapping[str, str]:
     return {name: "graded pairs, AUC" if name.endswith("/auc") else "graded pairs" for name in measured}
 
 
-EVALUATION = Evaluation(
-    group="pairs", scores=("pairs",), units=_units, shown=Shown(headings=_headings, drawn=("pairs",))
-)
+EVALUATION = Evaluation(task="pairs", scores=("pairs",), sets=_sets, run=_run, headings=_headings)

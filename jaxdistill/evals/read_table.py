@@ -4,7 +4,7 @@ Tables are `.tsv` (quoted or not, see `formats.tsv_rows`) or `.csv` (standard qu
 """
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,9 @@ from jaxdistill.core import InputError
 from jaxdistill.data.formats import quoted_rows, tsv_rows
 from jaxdistill.files import reading
 
+Row = tuple[int, list[str]]
+"""Line and cells, without white space around them."""
+
 
 def part_of(folder: str | Path, part: str) -> Path:
     """`folder/part` of a data folder, or `folder` itself if it is that part."""
@@ -21,32 +24,45 @@ def part_of(folder: str | Path, part: str) -> Path:
     return Path(folder) if not inside.is_dir() and any(Path(folder).glob("*.gz")) else inside
 
 
-def columns(path: str | Path, names: Sequence[str]) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yields (line, cells) of the named columns of a table with a header, without white space around cells.
+def table(path: Path, names: Sequence[str], *, without_header: bool = False) -> tuple[list[str], list[Row]]:
+    """Names of a table's columns, and its rows.
+
+    Args:
+      names: columns that it needs.
+      without_header: whether it may lack a header; it then has exactly these columns.
 
     Raises:
-      InputError: a column is missing, a line has more or fewer fields than the header or an empty cell, or the table has
-        no row.
+      InputError: a column is missing or appears twice, or a row has more or fewer cells than the table has columns.
     """
-    rows = table_rows(Path(path))
-    header = [field.strip() for field in next(rows, (0, []))[1]]
-    shown = ", ".join(" ".join(field.split()) for field in header)  # a quoted name may have several lines
-    absent = [name for name in names if name not in header]
-    if absent:
-        raise InputError(f"{path}: the columns are {shown or 'none':.200}; {' and '.join(names)} are needed.")
-    repeated = [name for name in names if header.count(name) > 1]
-    if repeated:
+    rows = [(line, [cell.strip() for cell in cells]) for line, cells in table_rows(path)]
+    header = [" ".join(cell.split()) for cell in rows[0][1]] if rows else []  # a quoted name may have several lines
+    if without_header and not {*names} <= {name.lower() for name in header}:
+        header = list(names)
+    else:
+        rows = rows[1:]
+    header = [name.lower() for name in header] if without_header else header
+    shown = ", ".join(header) or "none"
+    if not {*names} <= {*header}:
+        raise InputError(f"{path}: the columns are {shown:.200}; {' and '.join(names)} are needed.")
+    if repeated := [name for name in names if header.count(name) > 1]:
         raise InputError(f"{path}: the column {repeated[0]!r} appears twice; rename one of them.")
-    places, line = [header.index(name) for name in names], 0
-    for line, fields in rows:
-        if len(fields) != len(header):
-            raise InputError(f"{path}:{line}: {len(fields)} fields, {len(header)} are expected ({shown:.200}).")
-        cells = tuple(fields[place].strip() for place in places)
-        if not all(cells):
-            raise InputError(f"{path}:{line}: column {names[cells.index('')]} is empty.")
-        yield line, cells
-    if not line:
+    for line, cells in rows:
+        if len(cells) != len(header):
+            raise InputError(f"{path}:{line}: {len(cells)} fields, {len(header)} are expected ({shown:.200}).")
+    return header, rows
+
+
+def columns(path: str | Path, names: Sequence[str]) -> list[tuple[int, tuple[str, ...]]]:
+    """Line and cells of the named columns of each row; raises `InputError` like `table`, or if a cell is empty or no row."""
+    header, rows = table(Path(path), names)
+    order, chosen = [header.index(name) for name in names], []
+    for line, cells in rows:
+        chosen.append((line, tuple(cells[column] for column in order)))
+        if "" in chosen[-1][1]:
+            raise InputError(f"{path}:{line}: column {names[chosen[-1][1].index('')]} is empty.")
+    if not chosen:
         raise InputError(f"{path}: the table has a header but no rows; at least one row is needed.")
+    return chosen
 
 
 def labelled(
@@ -61,25 +77,22 @@ def labelled(
     Raises:
       InputError: as `columns`, or a label that is not in `classes`.
     """
-    number: Mapping[str, int] = {name: place for place, name in enumerate(classes)}
-    labels, texts = [], []
-    for line, (name, *row) in columns(path, ("label", *sentences)):
-        if name not in number:
+    rows = columns(path, ("label", *sentences))
+    for line, (name, *_) in rows:
+        if name not in classes:
             raise InputError(f"{path}:{line}: label {name!r:.40} is not one of {', '.join(classes)}.")
-        labels.append(number[name])
-        texts.append(tuple(row))
-    return np.array(labels), texts
+    return np.array([classes.index(name) for _, (name, *_) in rows]), [tuple(row) for _, (_, *row) in rows]
 
 
-def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yields (line, fields) of each row of a `.tsv` or `.csv` file; skips blank rows."""
+def table_rows(path: Path) -> Iterator[Row]:
+    """Yields (line, cells) of each row of a `.tsv` or `.csv` file; skips blank rows."""
     suffix = table_suffix(path)
     if suffix not in (".tsv", ".csv"):
         raise InputError(f"{path}: a table is read from .tsv or .csv, plain or .gz; got {suffix or 'no suffix'!r}.")
     csv.field_size_limit(reading.LINE_BYTES)
     with reading.opened_text(path) as file:
         rows = (quoted_rows if suffix == ".csv" else tsv_rows)(path, reading.lines(path, file))
-        yield from ((line, fields) for line, fields in rows if any(field.strip() for field in fields))
+        yield from ((line, cells) for line, cells in rows if any(cell.strip() for cell in cells))
 
 
 def table_suffix(path: Path) -> str:

@@ -17,11 +17,7 @@ CONSTANT = 1e-7
 
 
 def finite_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
-    """Vectors of the sentences, not normalised.
-
-    Raises:
-      InputError: a wrong number of vectors, NaN or infinity; names the first such sentence.
-    """
+    """Vectors of the sentences, not normalised; raises `InputError` for a wrong number of vectors, NaN or infinity."""
     vectors = np.asarray(embed(sentences))
     if vectors.ndim != 2 or len(vectors) != len(sentences):
         raise InputError(f"{len(sentences)} sentences gave vectors of shape {vectors.shape}; one row each is needed.")
@@ -30,22 +26,15 @@ def finite_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, 
 
 
 def unit_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
-    """Vectors of unit length, in float64.
-
-    Raises:
-      InputError: as `finite_vectors`, or a zero vector.
-    """
+    """Vectors of unit length, in float64; raises `InputError` as `finite_vectors`, or for a zero vector."""
     vectors = unit_or_zero_vectors(embed, sentences)
     _refuse(~np.any(vectors, axis=1), "a zero vector", sentences)
     return vectors
 
 
 def unit_or_zero_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
-    """Vectors of unit length, in float64; zero vectors, which static models give for texts of unknown words, stay zero.
-
-    Raises:
-      InputError: as `nonzero_vectors`.
-    """
+    """Vectors of unit length, in float64; zero vectors, which static models give for texts of unknown words, stay zero. Raises
+    `InputError` as `nonzero_vectors`."""
     return unit_rows(nonzero_vectors(embed, sentences))
 
 
@@ -96,20 +85,16 @@ def vectors_of_pairs(
       roles: roles of all first sentences, then of all second ones, for which `embed` must be a `RoleEmbed`; a sentence in two
         roles is embedded twice. Empty: sentences have no roles.
     """
-    places = list(zip([*first, *second], roles or [""] * (len(first) + len(second)), strict=True))
-    row = {place: index for index, place in enumerate(dict.fromkeys(places))}
+    texts = list(zip([*first, *second], roles or [""] * (len(first) + len(second)), strict=True))
+    row = {text: index for index, text in enumerate(dict.fromkeys(texts))}
     read = partial(cast(RoleEmbed, embed), role=[role for _, role in row]) if roles else embed
     vectors = unit_vectors(read, [sentence for sentence, _ in row])
-    left, right = np.split(np.array([row[place] for place in places], np.int64), [len(first)])
+    left, right = np.split(np.array([row[text] for text in texts], np.int64), [len(first)])
     return vectors, left, right
 
 
 def similarities(model: Embed | Scorer, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
-    """Similarity of each pair: a cross-encoder's score, or otherwise the cosine.
-
-    Raises:
-      InputError: as `unit_vectors`, or a score that is NaN or infinity.
-    """
+    """Similarity of each pair: a cross-encoder's score, or otherwise the cosine; raises `InputError` for NaN or infinity."""
     if not isinstance(model, Scorer):
         return cosines(model, first, second)
     scores = np.asarray(model.score(first, second), np.float64)
@@ -121,12 +106,7 @@ def spearman(reference: Real[np.ndarray, " n"], similarities: Float[np.ndarray, 
     """Spearman's rank correlation, in [-1, 1]; ties get their mean rank.
 
     Args:
-      reference: gold scores, or a teacher's similarities.
-      similarities: the model's similarities.
-      what: name of the pairs, for errors.
-
-    Raises:
-      InputError: one side is constant, so the correlation is undefined.
+      what: name of the pairs, for the error if one side is constant, so that the correlation is undefined.
     """
     if _is_constant(reference):
         raise InputError(f"{what}: all {len(reference)} pairs have the same reference score, so they have no ranking.")
@@ -138,11 +118,7 @@ def spearman(reference: Real[np.ndarray, " n"], similarities: Float[np.ndarray, 
 
 
 def area_under_roc(labels: Real[np.ndarray, " n"], scores: Float[np.ndarray, " n"]) -> float:
-    """Probability, in [0, 1], that a pair of label 1 scores above a pair of label 0; ties count half.
-
-    Raises:
-      InputError: all labels are the same.
-    """
+    """Probability, in [0, 1], that a pair of label 1 scores above a pair of label 0; ties count half."""
     positives, negatives = scores[labels == 1], scores[labels == 0]
     if not len(positives) or not len(negatives):
         raise InputError(f"{len(positives)} pairs of label 1 and {len(negatives)} of label 0; the area needs both.")

@@ -6,14 +6,12 @@ because a pass covers both sides of all pairs; there is one pass at batch 1, an 
 passes at batch 128. Compilation is not counted. Rates depend on the machine and its load, so they are never cached.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from timeit import timeit
-from typing import Any
 
 from jaxdistill.core import Embed
 from jaxdistill.evals import sts
-from jaxdistill.evals.evaluation import PLAIN, Absent, Evaluation, Model, Shown, Sources, Unit
-from jaxdistill.evals.pairs import GradedPairs
+from jaxdistill.evals.evaluation import PLAIN, Evaluation, Model, TestSet
 
 BATCH_SIZE = 128
 PASSES = 3
@@ -37,15 +35,17 @@ def rates(sentences: Sequence[str], embed: Embed) -> dict[str, float]:
     }
 
 
-def _units(sources: Sources) -> Iterable[Unit | Absent]:
-    yield sts.set_unit("speed", "sts-b", PROTOCOL, sources, values=_values, is_repeatable=False)
-
-
-def _values(pairs: GradedPairs, model: Model) -> dict[str, Any]:
+def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
+    pairs = sts.pairs_of(test_set)
     measured = rates((*pairs.first, *pairs.second), model.embed_in_batches(BATCH_SIZE))
-    return {"scores": measured | {"speed/parameters": model.parameters, "speed/weights (bytes)": model.size_bytes}}
+    return measured | {"speed/parameters": model.parameters, "speed/weights (bytes)": model.size_bytes}
 
 
 EVALUATION = Evaluation(
-    group="speed", scores=("speed",), units=_units, shown=Shown(measure=PLAIN, headings=lambda measured: {})
+    task="speed",
+    scores=("speed",),
+    sets=lambda sources: [sts.set_on("sts-b", "speed", PROTOCOL, sources, is_repeatable=False)],
+    run=_run,
+    measure=PLAIN,
+    headings=lambda measured: {},
 )

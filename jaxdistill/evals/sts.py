@@ -1,4 +1,4 @@
-"""Scores semantic textual similarity in English: STS12-16, STS-B and SICK-R.
+"""Scores semantic textual similarity: STS12-16, STS-B and SICK-R in English, and the tracks of STS 2017.
 
 The protocol is `all` of SimCSE (Gao et al., EMNLP 2021, appendix B): Spearman's correlation between cosine similarity and gold
 score over all pairs of a set together, without a trained regressor. The average is over the seven tests. SentEval's own
@@ -8,13 +8,15 @@ The sets come from a data folder (`sts/sts12.test.tsv.gz` and so on; `--data` ma
 Hugging Face hub. NOTE: the hub's copies have original case and spacing, while the SentEval files are lower-cased and
 tokenised: an uncased model gets nearly the same score on both, a cased one may not. The hub's SICK has 4,906 test pairs, the
 original file 4,927.
+
+The seven tracks of SemEval-2017 task 1 (Cer et al., https://arxiv.org/abs/1708.00055) are pairs of Spanish, Arabic and mixed
+sentences, 250 each: `multilingual/sts17.es-en.test.tsv.gz` and so on. English with German and with French, which Reimers and
+Gurevych (EMNLP 2020) added and ConGen's Table 3 includes, are scored if the folder has them. The task reports Pearson's correlation.
 """
 
 import hashlib
-import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +24,13 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.cli import did_you_mean
-from jaxdistill.core import Embed, InputError, Scorer, error_line
+from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.evals.caches import EmbeddingCache
-from jaxdistill.evals.evaluation import Absent, Evaluation, Model, Shown, Sources, Unit, absent
-from jaxdistill.evals.pairs import GradedPairs, read_pairs, scored_pairs
+from jaxdistill.evals.evaluation import Evaluation, Model, Result, Sources, TestSet, average_heading, average_of
+from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs, scored_pairs
 from jaxdistill.evals.read_table import part_of
 from jaxdistill.evals.similarity import similarities, spearman
+from jaxdistill.files.reading import foreign_errors
 
 PROTOCOL = "Spearman of cosine similarity and gold score, all pairs of a set together (SimCSE)"
 DEV_METRIC = "sts-b-dev/spearman"
@@ -103,11 +106,6 @@ def averages(scores: Mapping[str, float]) -> dict[str, float]:
     return means
 
 
-def protocol(name: str) -> str:
-    """How `sts_values` scores a set with its subsets."""
-    return f"{PROTOCOL}; {SUBSET_PROTOCOL}" if name in SUBSETS else PROTOCOL
-
-
 def _subset_scores(graded: Mapping[str, GradedPairs], alike: Mapping[str, Float[np.ndarray, "_"]]) -> dict[str, float]:
     scores: dict[str, float] = {}
     for name, pairs in graded.items():
@@ -154,14 +152,8 @@ def _from_hub(name: str) -> GradedPairs:
     import datasets
 
     source = SETS[name]
-    try:
+    with foreign_errors(f"{source.hub} cannot be loaded from the hub; give a data folder with STS (JAXDISTILL_DATA)"):
         rows = datasets.load_dataset(source.hub, split=source.split, revision=source.revision)
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:  # pyright: ignore[reportAttributeAccessIssue]
-        offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
-        raise InputError(
-            f"{source.hub} could not be loaded from the Hugging Face hub{offline}: {error_line(error):.120}. "
-            "Give a data folder with the STS files (JAXDISTILL_DATA), or set HF_HOME to a cache that holds the set."
-        ) from error
     score, first, second = (rows[column] for column in source.columns)
     scores = np.array(score, np.float64)  # NaN for None
     if len(bad := np.flatnonzero(~np.isfinite(scores))):
@@ -169,40 +161,33 @@ def _from_hub(name: str) -> GradedPairs:
     return GradedPairs(name=source.hub, first=tuple(first), second=tuple(second), scores=scores)
 
 
-def set_unit(
-    name: str,
-    source: str,
-    protocol: str,
-    sources: Sources,
-    values: Callable[[GradedPairs, Model], dict[str, Any]],
-    *,
-    is_repeatable: bool = True,
-) -> Unit | Absent:
-    """A unit on a set of `SETS`, from the data folder or the hub; `Absent` if the file is missing.
-
-    Args:
-      source: name of the set.
-      values: result of `Unit.run` for these pairs and a model.
-    """
-    folder = part_of(sources.data, "sts") if sources.data else None
-    files = (folder / SETS[source].file,) if folder else ()
-
-    def run(model: Model) -> dict[str, Any]:
-        return values(read_set(source, folder), model)
-
-    return absent(name, files) or Unit(
-        name=name, protocol=protocol, files=files, run=run, is_repeatable=is_repeatable and folder is not None
+def set_on(set_name: str, name: str, protocol: str, sources: Sources, *, is_repeatable: bool = True) -> TestSet:
+    """A test set `name` on the pairs of an STS set, from the data folder or the hub, which `pairs_of` reads."""
+    files = (part_of(sources.data, "sts") / SETS[set_name].file,) if sources.data else ()
+    return TestSet(
+        name=name,
+        protocol=protocol,
+        files=files,
+        content=set_name,
+        is_repeatable=is_repeatable and bool(files),  # the hub's may change
     )
 
 
-def _units(sources: Sources) -> Iterable[Unit | Absent]:
+def pairs_of(test_set: TestSet) -> GradedPairs:
+    """The pairs of a set of `set_on`."""
+    return read_pairs(test_set.file) if test_set.files else _from_hub(test_set.content)
+
+
+def _sets(sources: Sources) -> Iterator[TestSet]:
     for name in SETS:
         if "sts" in sources.tasks or name in sources.tasks:
-            yield set_unit(name, name, protocol(name), sources, values=partial(_values, name))
+            protocol = f"{PROTOCOL}; {SUBSET_PROTOCOL}" if name in SUBSETS else PROTOCOL
+            yield set_on(name, name, protocol, sources)
 
 
-def _values(name: str, pairs: GradedPairs, model: Model) -> dict[str, Any]:
-    return sts_values(model.embed, {name: pairs}, subsets=True)
+def _run(model: Model, test_set: TestSet) -> Result:
+    values = sts_values(model.embed, {test_set.name: pairs_of(test_set)}, subsets=True)
+    return Result(values["scores"], values.get("scored_pairs"))
 
 
 def _headings(measured: Collection[str]) -> Mapping[str, str]:
@@ -212,10 +197,35 @@ def _headings(measured: Collection[str]) -> Mapping[str, str]:
 
 
 EVALUATION = Evaluation(
-    group="sts",
+    task="sts",
     names=tuple(SETS),
     scores=(*SETS, "average"),
-    units=_units,
+    sets=_sets,
+    run=_run,
     averages=averages,
-    shown=Shown(headings=_headings, dev_headings={"sts-b-dev": "STS-B dev", DEV_METRIC: "STS-B dev"}, drawn=DRAWN),
+    headings=_headings,
+    dev_headings={"sts-b-dev": "STS-B dev", DEV_METRIC: "STS-B dev"},
+)
+
+
+TRACKS = ("ar-ar", "en-ar", "es-es", "es-en", "es-en-mt", "en-en", "en-tr")
+"""The tracks of STS 2017."""
+ADDED_TRACKS = ("en-de", "en-fr")
+"""Tracks that are scored only if the folder has them."""
+
+
+def _tracks(sources: Sources) -> Iterable[TestSet]:
+    for track in (*TRACKS, *ADDED_TRACKS):
+        path = sources.part("multilingual", "multilingual") / f"sts17.{track}.test.tsv.gz"
+        if track in TRACKS or path.is_file():
+            yield TestSet(name=f"sts17/{track}", protocol="Spearman of cosine similarity and gold score", files=(path,))
+
+
+MULTILINGUAL = Evaluation(
+    task="multilingual",
+    scores=("sts17",),
+    sets=_tracks,
+    run=lambda model, track: {track.name: pairs_spearman(model.embed, read_pairs(track.file))},
+    averages=average_of("sts17/average", [f"sts17/{track}" for track in TRACKS]),
+    headings=average_heading("sts17/average", "STS 2017"),
 )

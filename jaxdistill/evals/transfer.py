@@ -1,15 +1,19 @@
-"""Scores SentEval's transfer tasks by a linear probe on sentence vectors: MR, CR, SUBJ, MPQA, SST2, TREC, MRPC.
+"""Scores SentEval's transfer tasks and entailment by a linear probe on sentence vectors.
 
-The protocol is SentEval's (Conneau and Kiela, LREC 2018; ConGen's Table 10): a logistic regression on frozen vectors.
-`probe.py` describes its training and the differences from SentEval's. MRPC's features are `[|u - v|, u * v]`, and it also
-reports the F1 of paraphrases. Vectors are not normalised: their length affects the penalty.
+The protocol is SentEval's (Conneau and Kiela, LREC 2018; ConGen's Tables 10 and 11): a logistic regression on frozen vectors.
+`probe.py` describes its training and the differences from SentEval's. The tasks are MR, CR, SUBJ, MPQA, SST2, TREC and MRPC, whose
+features are `[|u - v|, u * v]` and which also reports the F1 of paraphrases; and entailment, SICK-E with the same features and SNLI
+with `[u, v, |u - v|, u * v]` and nearly no penalty. Vectors are not normalised: their length affects the penalty.
 
-The sets come from a data folder: `transfer/mr.all.tsv.gz`, `transfer/sst2.train.tsv.gz` and so on.
+The sets come from a data folder: `transfer/mr.all.tsv.gz`, `nli/sick.train.tsv.gz` and so on.
+
+NOTE: SNLI's training set is not in the data folder: `nli/train` (83,238 pairs, a quarter of them from SNLI, most others
+written for premises of MultiNLI) replaces its 549,367 pairs. So scores are comparable only with others of this training set,
+not with published ones, and the score's name says so.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +21,8 @@ from jaxtyping import Bool, Float, Integer
 
 from jaxdistill.core import Embed
 from jaxdistill.evals import probe
-from jaxdistill.evals.evaluation import Absent, Evaluation, Shown, Sources, Unit, average_heading, average_of, set_units
-from jaxdistill.evals.read_table import labelled, part_of
+from jaxdistill.evals.evaluation import Evaluation, Model, Sources, TestSet, average_heading, average_of
+from jaxdistill.evals.read_table import labelled
 from jaxdistill.evals.similarity import finite_vectors, refuse_same_vectors
 
 Scoring = Callable[
@@ -41,8 +45,6 @@ class Rows:
 class ProbedSet:
     """A set on which a linear probe is trained and tested."""
 
-    part: str = "transfer"
-    """Subfolder of a data folder."""
     splits: tuple[str, ...]
     """Names of its files, without their suffixes."""
     columns: tuple[str, ...] = ("sentence",)
@@ -55,13 +57,9 @@ class ProbedSet:
     metrics: tuple[str, ...]
     """Names of its scores: of the accuracy and, if it is reported, of the F1 of class 1."""
 
-    def files(self, folder: str | Path) -> tuple[Path, ...]:
-        """Its files in a data folder, one for each split."""
-        return tuple(part_of(folder, self.part) / f"{split}.tsv.gz" for split in self.splits)
-
-    def read(self, folder: str | Path) -> Rows:
-        """Its rows in a data folder; raises `InputError` with file and line for a bad row."""
-        read = [labelled(path, self.columns, self.classes) for path in self.files(folder)]
+    def read(self, files: Sequence[Path]) -> Rows:
+        """Its rows in the files of its splits; raises `InputError` with file and line for a bad row."""
+        read = [labelled(path, self.columns, self.classes) for path in files]
         split_of = np.repeat(self.splits, [len(labels) for labels, _ in read])
         return Rows(
             sentences=tuple(row for _, texts in read for row in texts),
@@ -74,18 +72,6 @@ class ProbedSet:
         result = self.score(self.features(*row_vectors(embed, rows.sentences)), rows.labels, rows.split)
         scores = result.accuracy, f1(rows.labels[rows.split[self.splits[-1]]], result.predicted)
         return dict(zip(self.metrics, scores, strict=False))
-
-
-def probe_units(sources: Sources, group: str, sets: Mapping[str, ProbedSet]) -> Iterator[Unit | Absent]:
-    """A unit `GROUP/NAME` for each set."""
-    return set_units(
-        sources,
-        group,
-        tuple(sets),
-        files=lambda folder, name: sets[name].files(folder),
-        protocol=lambda name: f"{probe.PROTOCOL}; {sets[name].protocol}",
-        task=lambda folder, name: partial(sets[name].scores, sets[name].read(folder)),
-    )
 
 
 def row_vectors(embed: Embed, rows: Sequence[tuple[str, ...]]) -> list[Float[np.ndarray, "n e"]]:
@@ -140,16 +126,57 @@ SETS: Mapping[str, ProbedSet] = {
         metrics=("transfer/mrpc", "transfer/mrpc f1"),
     ),
 }
+SICK_E, SNLI = "nli/sick-e", "nli/snli (other training set)"
+PREMISES = {"columns": ("premise", "hypothesis"), "classes": ("entailment", "neutral", "contradiction")}
+ENTAILMENT_SETS: Mapping[str, ProbedSet] = {
+    "sick-e": ProbedSet(
+        splits=("sick.train", "sick.trial", "sick.test"),
+        **PREMISES,
+        features=pair_features,
+        protocol="test accuracy of [|u - v|, u * v], L2 chosen on trial",
+        score=lambda features, labels, split: probe.dev_selection(
+            features, labels, split["sick.trial"], split["sick.test"]
+        ),
+        metrics=(SICK_E,),
+    ),
+    "snli": ProbedSet(
+        splits=("train", "snli.test"),
+        **PREMISES,
+        features=lambda first, second: np.concatenate([first, second, pair_features(first, second)], axis=1),
+        protocol="test accuracy of [u, v, u * v, |u - v|]; trained on nli/train in place of SNLI's training set",
+        score=lambda features, labels, split: probe.one_strength(features, labels, split["snli.test"], 1e-9),
+        metrics=(SNLI,),
+    ),
+}
 
 
-def _units(sources: Sources) -> Iterable[Unit | Absent]:
-    return probe_units(sources, "transfer", SETS)
+def _sets(sources: Sources, part: str, probed: Mapping[str, ProbedSet]) -> Iterable[TestSet]:
+    folder = sources.part(part, part)
+    for name, one in probed.items():
+        protocol = f"{probe.PROTOCOL}; {one.protocol}"
+        files = tuple(folder / f"{split}.tsv.gz" for split in one.splits)
+        yield TestSet(name=f"{part}/{name}", protocol=protocol, files=files, content=one)
+
+
+def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
+    probed: ProbedSet = test_set.content
+    return probed.scores(probed.read(test_set.files), model.embed)
 
 
 EVALUATION = Evaluation(
-    group="transfer",
+    task="transfer",
     scores=("transfer",),
-    units=_units,
+    sets=lambda sources: _sets(sources, "transfer", SETS),
+    run=_run,
     averages=average_of("transfer/average", [f"transfer/{name}" for name in SETS]),
-    shown=Shown(measure="accuracy, F1 × 100", headings=average_heading("transfer/average", "transfer")),
+    measure="accuracy, F1 × 100",
+    headings=average_heading("transfer/average", "transfer"),
+)
+ENTAILMENT = Evaluation(
+    task="nli",
+    scores=("nli",),
+    sets=lambda sources: _sets(sources, "nli", ENTAILMENT_SETS),
+    run=_run,
+    measure="accuracy, F1 × 100",
+    headings=lambda measured: {SICK_E: "SICK-E", SNLI: "SNLI, own training set"},
 )

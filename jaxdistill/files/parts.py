@@ -6,7 +6,7 @@ are variables of a module that `run.parts` names, or `--parts` of `evaluate`, `e
     FAMILIES = {"my-bert": my_bert}                       # model_type to a module as in encoders/families
     VIEWS = {"shout": lambda text, uniform: text.upper()}   # (sentence, random number in [0, 1)) to what is read instead
     READERS = {".lines": read_lines}                      # suffix to (path, {our name: column}) -> rows of texts
-    EVALUATIONS = [Evaluation(group="mine", ...)]         # see evals/evaluation.py
+    EVALUATIONS = [Evaluation(task="mine", ...)]          # see evals/evaluation.py
 """
 
 import hashlib

@@ -16,8 +16,10 @@ from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import Config
 from jaxdistill.core import Embed, Objective, Scorer, Sizes, Task, TrainState
 from jaxdistill.data import batches, tokenize
-from jaxdistill.evals.dev_metric import LAST
 from jaxdistill.training import step
+
+LAST = "last"
+"""Value of `evals.best` for the last checkpoint."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

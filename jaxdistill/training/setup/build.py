@@ -23,7 +23,6 @@ from jaxdistill.data import batches, sources
 from jaxdistill.data.sources import TEXT
 from jaxdistill.data.tokenize import TokenStore
 from jaxdistill.encoders.architecture import Pooling
-from jaxdistill.evals import dev_metric
 from jaxdistill.files import parts
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.reading import student_text
@@ -33,7 +32,15 @@ from jaxdistill.training import step
 from jaxdistill.training.hooks.profile import profiled_steps
 from jaxdistill.training.run import NO_DEV, Layout, Models, Program, Run, Text
 from jaxdistill.training.setup import optim
-from jaxdistill.training.setup.dev import DevSets, check_dev, dev_agreement, held_out_rows, make_dev, read_dev_sets
+from jaxdistill.training.setup.dev import (
+    LAST,
+    DevSets,
+    check_dev,
+    dev_agreement,
+    held_out_rows,
+    make_dev,
+    read_dev_sets,
+)
 from jaxdistill.training.setup.lengths import training_length
 from jaxdistill.training.setup.objective import (
     check_accumulation,
@@ -234,7 +241,7 @@ def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int
     if config.run.steps or not (config.run.epochs or config.run.minutes):  # otherwise text or speed determine the steps
         step_count(config, steps_per_epoch=0)
     evals = config.evals
-    if sum(map(bool, (evals.best == dev_metric.LAST, evals.average, evals.patience or evals.patience_epochs))) > 1:
+    if sum(map(bool, (evals.best == LAST, evals.average, evals.patience or evals.patience_epochs))) > 1:
         raise InputError(
             f"evals.best={evals.best}, evals.average={evals.average} and evals.patience choose the checkpoint in different ways; give only "
             "one of best=last, average and patience (or patience_epochs), and lower run.steps to end earlier."

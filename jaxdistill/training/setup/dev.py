@@ -1,9 +1,15 @@
-"""The dev evaluations, which judge the student while it trains."""
+"""The dev evaluations, which judge the student while it trains, and the one that determines the best checkpoint.
+
+It is the one that `evals.best` names, such as STS-B dev, as the papers' presets do, or the dev pairs of QNLI or MRPC. By
+default it is the first available of: the user's graded pairs, retrieval sets or entities; STS-B dev, if there is a data folder;
+agreement with the teacher. The choice is made, and its data read, before training. With `evals.best=last`, the evaluation, if
+there is one, is measured but the last checkpoint counts.
+"""
 
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,33 +17,110 @@ from jaxtyping import Integer
 
 from jaxdistill import paths
 from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.cli import did_you_mean
 from jaxdistill.config import Config, Evals
-from jaxdistill.core import LABELS, InputError, Objective, Task
+from jaxdistill.core import LABELS, InputError, Objective, Task, errors_of
 from jaxdistill.data import sources
 from jaxdistill.data.sources import split_specs
-from jaxdistill.evals import agreement, beir, beir_files, dev_metric, entity, pairs, sts
-from jaxdistill.evals.beir import RetrievalSet
-from jaxdistill.evals.beir_files import SetFiles
+from jaxdistill.evals import agreement, auc, beir, documents, entity, pairs, sts
+from jaxdistill.evals.beir import RetrievalSet, SetFiles
 from jaxdistill.evals.entity import EntitySet
-from jaxdistill.training.run import Dev
+from jaxdistill.evals.pairs import GradedPairs
+from jaxdistill.training.run import LAST, Dev
 from jaxdistill.training.setup.targets import Targets
 
 HELD_OUT = 2000
 """Sentences held out of training to measure agreement with the teacher, unless a file of sentences is given."""
-LEAST_HELD_OUT = 4
+MIN_HELD_OUT = 4
 """Fewest sentences on which agreement is measured."""
+NEEDED = {
+    pairs.METRIC: "--config.evals.pairs=FILE",
+    pairs.AUC_METRIC: "--config.evals.pairs=FILE",
+    **dict.fromkeys(documents.METRICS.values(), "--config.evals.retrieval=FOLDER"),
+    entity.METRIC: "--config.evals.entities=FILE",
+}
+"""Maps metrics to the options that name the user's data for them."""
 
 
 class DevSets(NamedTuple):
     """The data for choosing the best checkpoint: the user's own, and the sets that others made."""
 
-    named: Mapping[str, pairs.GradedPairs]
-    """Of `dev_metric.named_sets`."""
-    pairs: pairs.GradedPairs | None
-    retrieval: Sequence[RetrievalSet]
-    entities: Sequence[EntitySet]
+    named: Mapping[str, GradedPairs] = {}
+    """Of `named_sets`."""
+    pairs: GradedPairs | None = None
+    retrieval: Sequence[RetrievalSet] = ()
+    entities: Sequence[EntitySet] = ()
     agreement: Sequence[Sequence[str]] = ()
     """The first and second sentences of `evals.agreement`; empty without it."""
+
+
+def named_sets(best: str, data_folder: pathlib.Path | None) -> dict[str, GradedPairs]:
+    """Maps metrics to the dev pairs that are not the user's own: a set of `auc.DEV_METRICS` if `best` names it, and STS-B dev
+    if `best` names it or there is a data folder; without one, it is read from the hub."""
+    named = {}
+    if best in auc.DEV_METRICS:
+        if not data_folder:
+            raise InputError(
+                f"evals.best={best!r} needs a set from the data folder; set JAXDISTILL_DATA to that folder."
+            )
+        named[best] = auc.dev_pairs(data_folder, auc.DEV_METRICS[best])
+    if data_folder or best == sts.DEV_METRIC:
+        with errors_of(f"dev set {sts.DEV_METRIC}"):
+            named[sts.DEV_METRIC] = sts.read_set("sts-b-dev", data_folder)
+    return named
+
+
+def available_tasks(
+    sets: DevSets, agreement_task: Task | None = None, *, best: str = "", similarity: str = "cosine"
+) -> dict[str, Task]:
+    """Maps metrics to evaluations, the preferred one first.
+
+    Graded pairs are scored by AUC if `best` names that metric, or if `best` is empty and all scores are 0 or 1. Retrieval ranks
+    by `similarity`.
+    """
+    tasks: dict[str, Task] = {}
+    if sets.pairs is not None:
+        is_binary = pairs.is_binary(sets.pairs)
+        if best == pairs.AUC_METRIC and not is_binary:
+            raise InputError(f"{sets.pairs.name}: {best} needs scores of 0 and 1; use {pairs.METRIC} for others.")
+        if is_binary and best in ("", pairs.AUC_METRIC):
+            tasks[pairs.AUC_METRIC] = partial(auc.area, sets.pairs, pairs.AUC_METRIC)
+        else:
+            tasks[pairs.METRIC] = partial(pairs.correlation, sets.pairs, pairs.METRIC)
+    if sets.retrieval:
+        metric = documents.METRICS[sets.retrieval[0].split]
+        tasks[metric] = partial(documents.mean_ndcg, sets.retrieval, similarity=similarity)
+    if sets.entities:
+        tasks[entity.METRIC] = partial(entity.mean_recall, sets.entities)
+    for metric, read in sets.named.items():
+        tasks[metric] = partial(auc.area if metric in auc.DEV_METRICS else pairs.correlation, read, metric)
+    if agreement_task is not None:
+        tasks[agreement.METRIC] = agreement_task
+    return tasks
+
+
+def chosen_metric(tasks: Mapping[str, Task], best: str = "") -> str:
+    """The named metric, or the first available one when none is named; higher is better. Empty for `LAST` without any."""
+    if best == LAST:
+        return next(iter(tasks), "")
+    if not tasks and not best:
+        raise InputError(
+            "no evaluation can choose the best checkpoint: give --config.evals.best=sts-b-dev/spearman (from JAXDISTILL_DATA "
+            "or the hub) or last, --config.evals.pairs=FILE, --config.evals.retrieval=FOLDER, --config.evals.entities=FILE or "
+            "--config.teacher.model=MODEL."
+        )
+    metric, agreeing = best or next(iter(tasks)), tasks.get(agreement.METRIC)
+    measured = [*tasks, *(agreeing.metrics[1:] if isinstance(agreeing, agreement.AgreementTask) else ())]
+    if metric not in measured and metric in NEEDED:
+        raise InputError(
+            f"evals.best={metric!r} needs your own data; give {NEEDED[metric]}, or another --config.evals.best."
+        )
+    if metric not in measured:
+        raise InputError(
+            f"evals.best={metric!r} is not measured in this run; measured: {', '.join([*measured, LAST])}."
+            f"{did_you_mean(metric, measured)}"
+        )
+    return metric
 
 
 def check_dev(
@@ -47,7 +130,7 @@ def check_dev(
     if config.evals.agreement and not teachers:
         raise InputError("evals.agreement needs a teacher model; your own vectors only cover the training text.")
     sentences, expected = sum(map(len, sets.agreement)) or held_out, None
-    if sentences >= LEAST_HELD_OUT and (teachers or objective.teacher_views):
+    if sentences >= MIN_HELD_OUT and (teachers or objective.teacher_views):
         nearest = None if config.teacher.scores_pairs else np.empty((sentences, 0), np.int64)
         expected = agreement.AgreementTask(first=(), second=(), teacher=np.empty(0), nearest=nearest)
     make_dev(config, sets, expected)
@@ -55,16 +138,8 @@ def check_dev(
 
 def make_dev(config: Config, sets: DevSets, agreement_task: Task | None, *, similarity: str = "cosine") -> Dev:
     """The dev evaluations of a run, for a student of this similarity; raises `InputError` if none can choose the best checkpoint."""
-    tasks = dev_metric.available_tasks(
-        named=sets.named,
-        graded=sets.pairs,
-        retrieval=sets.retrieval,
-        entities=sets.entities,
-        agreement_task=agreement_task,
-        best=config.evals.best,
-        similarity=similarity,
-    )
-    return Dev(tasks=tasks, best=dev_metric.chosen_metric(tasks, config.evals.best))
+    tasks = available_tasks(sets, agreement_task, best=config.evals.best, similarity=similarity)
+    return Dev(tasks=tasks, best=chosen_metric(tasks, config.evals.best))
 
 
 def dev_agreement(config: Config, targets: Targets, sets: DevSets, held_out: Integer[np.ndarray, " n"]) -> Task | None:
@@ -74,7 +149,7 @@ def dev_agreement(config: Config, targets: Targets, sets: DevSets, held_out: Int
         embed = targets.embed
         assert embed is not None  # `check_dev` has found a teacher
         return agreement.agreement_task(embed, *sets.agreement)
-    if len(held_out) < LEAST_HELD_OUT or (targets.embed is None and not targets.arrays):
+    if len(held_out) < MIN_HELD_OUT or (targets.embed is None and not targets.arrays):
         return None
     if targets.views == (LABELS,):
         pair = targets.scored[:2]
@@ -105,11 +180,11 @@ def read_dev_sets(config: Config, *, named: bool = True) -> DevSets:
         pairs=pairs.read_pairs(sources.file_of("evals.pairs", config.evals.pairs)) if config.evals.pairs else None,
         retrieval=[beir.read_set(files) for files in retrieval_files(config.evals)],
         entities=[entity.read_entities(path) for path in entities],
-        named=dev_metric.named_sets(config.evals.best, sts_data_folder()) if named else {},
+        named=named_sets(config.evals.best, sts_data_folder()) if named else {},
         agreement=agreement.neighbouring_pairs(sentences) if config.evals.agreement else (),
     )
     if named and not any(sets) and not config.teacher.is_given:  # no agreement either
-        dev_metric.chosen_metric({}, config.evals.best)
+        chosen_metric({}, config.evals.best)
     return sets
 
 
@@ -121,9 +196,8 @@ def dev_set_is_here(config: Config) -> bool:
 def retrieval_files(evals: Evals) -> list[SetFiles]:
     """The files of the sets that `evals.retrieval` names."""
     specs = [os.path.expanduser(spec) for spec in split_specs(evals.retrieval)]
-    split, option = evals.retrieval_split or "dev", "--config.evals.retrieval_split"
-    named = beir_files.named_sets(specs).items()
-    return [replace(beir_files.set_files(spec, split=split, option=option), name=name) for spec, name in named]
+    option = "--config.evals.retrieval_split"
+    return [beir.set_files(spec, split=evals.retrieval_split or "dev", option=option) for spec in specs]
 
 
 def held_out_rows(evals: Evals, rows: int) -> int:
