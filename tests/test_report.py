@@ -46,7 +46,7 @@ def test_the_table_has_main_scores_then_costs_then_all_others():
     assert lines[2:] and lines[-5:] == [
         ["STS,", "average", "of", "7", "80.00", "70.00", "75.00"],
         ["parameters", "22,713,216", "22,713,216", "–"],
-        ["weights", "(MB)", "90.9", "90.9", "–"],
+        ["weights", "file", "(MB)", "90.9", "90.9", "–"],
         ["sts12", "70.00", "70.00", "–"],
         ["geometry/anisotropy", "12.3", "12.3", "–"],
     ]

@@ -28,9 +28,9 @@ class Cited:
 
     reference: str
     """`PAPER:ROW`."""
-    scores: Mapping[str, float]
+    scores: dict[str, float]
     """Maps names of scores to the paper's values, in [-1, 1]."""
-    sources: Mapping[str, str]
+    sources: dict[str, str]
     """Maps names of scores to their tables in the paper."""
 
     @property
@@ -68,18 +68,13 @@ def cells(paper: str) -> Iterator[tuple[str, str, str, str]]:
 @functools.cache
 def rows() -> Mapping[str, Cited]:
     """Maps references to rows, of all papers. If two tables of a paper disagree, the first one counts."""
-    scores_of: dict[str, dict[str, tuple[float, str]]] = {}
+    by_reference: dict[str, Cited] = {}
     for reference, score, printed, source in itertools.chain.from_iterable(map(cells, papers())):
         if score:
-            scores_of.setdefault(reference, {}).setdefault(score, (float(printed) / 100, source))
-    return {
-        reference: Cited(
-            reference=reference,
-            scores={score: value for score, (value, _) in by_score.items()},
-            sources={score: source for score, (_, source) in by_score.items()},
-        )
-        for reference, by_score in scores_of.items()
-    }
+            row = by_reference.setdefault(reference, Cited(reference=reference, scores={}, sources={}))
+            row.scores.setdefault(score, float(printed) / 100)
+            row.sources.setdefault(score, source)
+    return by_reference
 
 
 def cited(reference: str, option: str) -> Cited:

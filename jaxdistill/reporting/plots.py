@@ -126,35 +126,27 @@ def _save(figure: Any, target: str | Path | io.BytesIO, **options: Any) -> None:
 
 def _learning_curves(curves: Curves, *, width: float) -> Any:
     figure, (top, bottom) = canvas(height=6.4, panels=2, width=width)
-    _draw_loss(top, curves.loss)
-    _draw_metrics(bottom, curves.metrics)
-    bottom.set_xlabel("step (updates of the student)")
-    return figure
-
-
-def _draw_loss(panel, loss) -> None:
-    steps, values = [step for step, _ in loss], [value for _, value in loss]
-    window = max(1, len(values) // 25)
+    steps, losses = [step for step, _ in curves.loss], [loss for _, loss in curves.loss]
+    window = max(1, len(losses) // 25)
     raw = {"alpha": 0.35, "linewidth": 1.0} if window > 1 else {"marker": "o", "markersize": 3}
-    panel.plot(steps, values, color=LOSS_COLOR, label="as logged", **raw)
+    top.plot(steps, losses, color=LOSS_COLOR, label="as logged", **raw)
     if window > 1:
-        panel.plot(steps, _smooth(values, window), color=LOSS_COLOR, linewidth=2, label=f"mean of {window} log steps")
-        panel.legend(frameon=False)
-    panel.set_title("Training loss (lower is better)", loc="left", fontsize=11)
-    panel.set_ylabel("mean over sentences")
-
-
-def _draw_metrics(panel, metrics) -> None:
-    panel.set_title("Dev evaluation (higher is better)", loc="left", fontsize=11)
-    panel.set_ylabel("dev score × 100")
-    for color, (name, series) in zip(itertools.cycle(METRIC_COLORS), metrics.items(), strict=False):
+        top.plot(steps, _smooth(losses, window), color=LOSS_COLOR, linewidth=2, label=f"mean of {window} log steps")
+        top.legend(frameon=False)
+    lines = []
+    for color, (name, series) in zip(itertools.cycle(METRIC_COLORS), curves.metrics.items(), strict=False):
         steps, scores = zip(*((step, 100 * value) for step, value in series), strict=True)
         best = max(range(len(scores)), key=scores.__getitem__)
         label = f"{_plain(name)}, best {scores[best]:.2f} at step {steps[best]:,}"
-        panel.plot(steps, scores, color=color, marker="o", markersize=4, label=label)
-        panel.plot(steps[best], scores[best], color=color, marker="*", markersize=14)
-    if metrics:
-        panel.figure.legend(handles=panel.get_lines()[::2], frameon=False, loc="outside lower left")
+        lines += bottom.plot(steps, scores, color=color, marker="o", markersize=4, label=label)
+        bottom.plot(steps[best], scores[best], color=color, marker="*", markersize=14)
+    if lines:
+        figure.legend(handles=lines, frameon=False, loc="outside lower left")
+    top.set_title("Training loss (lower is better)", loc="left", fontsize=11)
+    bottom.set_title("Dev evaluation (higher is better)", loc="left", fontsize=11)
+    top.set(ylabel="mean over sentences")
+    bottom.set(xlabel="step (updates of the student)", ylabel="dev score × 100")
+    return figure
 
 
 def _main_scores(entries: Sequence[Entry], colors: Mapping[str, str]) -> Any:

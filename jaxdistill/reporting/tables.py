@@ -17,7 +17,7 @@ HEADING_WIDTH = 10
 """Characters in a line of a column's heading; a longer name is broken after slashes, colons, hyphens and spaces."""
 COSTS = {
     "parameters": ("parameters", "{:,}".format),
-    "size_bytes": ("weights (MB)", lambda size: f"{size / 1e6:.1f}"),
+    "size_bytes": ("weights file (MB)", lambda size: f"{size / 1e6:.1f}"),
     "vector_bytes": ("bytes per vector", "{:,}".format),
     "sentences_per_s": ("encoding (sentences/s)", "{:,.0f}".format),
 }

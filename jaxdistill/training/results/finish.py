@@ -213,18 +213,12 @@ def _lost(run: Run, outcome: Outcome) -> str:
     if not metric or outcome.scores[metric] > outcome.before[metric]:
         return ""
     before, after = hundredfold(outcome.before[metric]), hundredfold(outcome.scores[metric])
-    at_its_best, exported = (
-        "at its best ",
-        "the best trained checkpoint" if outcome.best_step else "the untrained student",
-    )
-    if run.exports_last:
-        at_its_best, exported = "", "the last checkpoint"
+    best = "" if outcome.averaged or run.exports_last else "at its best "
+    exported = "the best trained checkpoint" if outcome.best_step else "the untrained student"
+    exported = "the last checkpoint" if run.exports_last else exported
     if outcome.averaged:
-        steps = ", ".join(map(str, outcome.averaged))
-        at_its_best, exported = "", f"the mean of the checkpoints of steps {steps}"
-    return (
-        f"NO GAIN: {metric} was {before} before training and is {after} {at_its_best}after it; the export is {exported}"
-    )
+        exported = f"the mean of the checkpoints of steps {', '.join(map(str, outcome.averaged))}"
+    return f"NO GAIN: {metric} was {before} before training and is {after} {best}after it; the export is {exported}"
 
 
 def _ending(run: Run, outcome: Outcome, lost: str) -> str:

@@ -33,11 +33,9 @@ class Repeated:
         """The tables that the row's measured scores come from, and how the run differs."""
         differences = "no preset repeats this row"
         if self.preset:
-            shown = ", ".join(self.changed[:SHOWN])
-            more = f" and {len(self.changed) - SHOWN} others" if len(self.changed) > SHOWN else ""
-            differences = f"this run has the options of configs/{self.preset}" + (
-                f" except {shown}{more}" if shown else ""
-            )
+            others = [f"{len(self.changed) - SHOWN} others"] * (len(self.changed) > SHOWN)
+            changed = ", ".join([*self.changed[:SHOWN], *others])
+            differences = f"this run has the options of configs/{self.preset}" + f" except {changed}" * bool(changed)
         return f"{self.row.label} ({self.beside(measured).tables}); {differences}"
 
 
