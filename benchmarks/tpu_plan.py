@@ -72,7 +72,7 @@ def main(arguments: Sequence[str]) -> None:
     width = teacher.definition.embedding_width
     student = model(given.student, layers=layers[1], width=width)
     made = make_step(config, objective, student, teacher, mesh, live=not given.stored, steps=1000)
-    frozen = {} if given.stored else meshes.frozen_shapes(teacher.params, jnp.bfloat16)
+    frozen = {} if given.stored else meshes.frozen_shapes(teacher.frozen_params(mesh), jnp.bfloat16)
     batch = batch_of(given, objective, meshes.batch_devices(mesh), width)
     begun = time.monotonic()
     plan = compiled_plan(target, made.train_step, made.layout.like, frozen, batch, config.run)

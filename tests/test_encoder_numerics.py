@@ -106,18 +106,20 @@ def test_dropout_depends_on_its_key_and_is_off_without_one(small):
     assert np.abs(np.asarray(first) - np.asarray(jitted_embed(*small, tokens))).max() > 1e-3
 
 
-def test_each_dropout_has_a_site_of_its_own_and_heads_of_sentence_encoders_have_none(small, monkeypatch):
-    sites, rates = [], []
-    for module in (attention, transformer):
-        monkeypatch.setattr(module, "dropout", lambda x, rate, seeds, site: sites.append(site) or x)
+def test_each_dropout_has_seeds_of_its_own_and_heads_of_sentence_encoders_have_none(small, monkeypatch):
+    drawn, rates = [], []
     monkeypatch.setattr(sentence, "dropout", lambda x, rate, seeds, place: rates.append(rate) or x)
     tokens = cases.padded(cases.random_sequences(2))
-    jax.eval_shape(partial(embed, small[0]), small[1], tokens, key=jax.random.key(0))
-    assert sorted(sites) == list(range(1 + 3 * small[0].architecture.layers))
     distilbert = cross_definition(dataclasses.replace(small[0].architecture, family="distilbert"))
     params = jax.eval_shape(lambda: init_params(distilbert, jax.random.key(0)))
     jax.eval_shape(partial(embed, distilbert), params, tokens, key=jax.random.key(0))
-    assert rates == [0.0, 0.0, 0.0, 0.1]
+    for module in (attention, transformer):
+        monkeypatch.setattr(
+            module, "dropout", lambda x, rate, seeds, site: drawn.append(tuple(seeds[site].tolist())) or x
+        )
+    embed(*small, tokens, key=jax.random.key(0))
+    assert rates == [0.0, 0.1, 0.0, 0.0]
+    assert len(set(drawn)) == len(drawn) == 1 + 3 * small[0].architecture.layers
 
 
 def test_dropout_keeps_the_mean_and_the_rate():
@@ -222,7 +224,7 @@ def test_blocks_and_divided_rows_draw_dropout_of_their_own(monkeypatch):
     def outputs(seeds):
         sections = (attention.Section(whole, None), attention.Section(halves, jnp.zeros((1, 2, 1, 3, 3))))
         reach, given = attention.Reach(sections, None), dict(kind=LayerKind(), compute_dtype=jnp.float32, mesh=None)
-        return layer(jnp.ones((1, 2, 6, 4)), reach, None, seeds=seeds, site=0, **given)
+        return layer(jnp.ones((1, 2, 6, 4)), reach, None, seeds=seeds, **given)
 
     y = np.asarray(outputs(np.zeros((1, 2), np.uint32)))
     assert len({float(y[0, row, slot, 0]) for row, slot in ((0, 0), (0, 2), (0, 4), (1, 0))}) == 4

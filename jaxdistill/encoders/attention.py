@@ -83,7 +83,6 @@ class Attention(nnx.Module):
         *,
         kind: LayerKind,
         seeds: Array | None,
-        site: int,
         compute_dtype: DTypeLike,
         mesh: Mesh | None,
     ) -> Float[Array, "g r l d"]:
@@ -93,7 +92,7 @@ class Attention(nnx.Module):
             grouped = query.ndim == keys.ndim + 1
             u, bias = ("u", bias[:, :, :, :, None]) if grouped else ("", bias)
             scores = contraction(f"grqh{u}s,grkhs->grhq{u}k", query, keys, compute_dtype)
-            weights = dropout(jax.nn.softmax(scores + bias, axis=-1), self.rate, seeds, site)
+            weights = dropout(jax.nn.softmax(scores + bias, axis=-1), self.rate, seeds, 0)
             return contraction(f"grhq{u}k,grkhs->grqh{u}s", weights, value, compute_dtype)
 
         # The TPU kernel has neither relative positions nor dropout.

@@ -100,7 +100,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
             mesh=mesh,
             compute_dtype=dtype,
             train_step=made.train_step,
-            teacher_params=placed_teacher(live_teacher, made.teacher_shardings, dtype, absent=absent is not None),
+            teacher_params=placed_teacher(live_teacher, mesh, made.teacher_shardings, dtype, absent=absent is not None),
             steps=steps,
             schedule=optim.make_schedule(config.optimizer, steps),
         ),
@@ -197,14 +197,18 @@ def make_step(
 
 
 def placed_teacher(
-    teacher: SentenceModel | None, placed: Mapping[str, NamedSharding], dtype: DTypeLike, *, absent: bool
+    teacher: SentenceModel | None,
+    mesh: Mesh,
+    placed: Mapping[str, NamedSharding],
+    dtype: DTypeLike,
+    *,
+    absent: bool,
 ) -> Mapping[str, jax.Array] | Mapping[str, jax.ShapeDtypeStruct]:
     """The live teacher's parameters on the mesh, or as shapes if its devices are absent; empty without one."""
     if teacher is None:
         return {}
-    if absent:
-        return meshes.frozen_shapes(teacher.params, dtype)
-    return meshes.place_frozen(teacher.params, placed, dtype)
+    params = teacher.frozen_params(mesh)
+    return meshes.frozen_shapes(params, dtype) if absent else meshes.place_frozen(params, placed, dtype)
 
 
 def make_batches(
