@@ -75,7 +75,7 @@ class Training:
         layout, self.step = make_step(config, objective, student, teacher, mesh, live=not stored, steps=1000)
         dtype = jax.numpy.dtype(precision)
         placed = frozen_shardings(teacher, mesh, config.run.sharding)
-        self.teacher = {} if stored else meshes.place_frozen(teacher.params, placed, dtype)
+        self.teacher = {} if stored else meshes.place_frozen(teacher.frozen_params(mesh), placed, dtype)
         draw = np.random.default_rng(0)
         seeds = unit(draw, (objective.reserve_rows, width)) if objective.reserve_rows else None
         make_state = jax.jit(

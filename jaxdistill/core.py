@@ -24,6 +24,8 @@ MASK_TOKENS = ("[MASK]", "<mask>")
 
 Params = Mapping[str, Array]
 """Parameters: maps paths such as `transformer/layers/0/attention/query/kernel` to arrays."""
+STACKED = "transformer/stacked/"
+"""Prefix of the paths of weights that hold several layers on a leading axis (`encoders/transformer.py`)."""
 
 
 Split = Literal["train", "dev", "test"]

@@ -11,7 +11,7 @@ from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import Optimizer
 from jaxdistill.core import Batch, Sizes, Tokens
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
-from jaxdistill.encoders.sentence import embed, param_shapes
+from jaxdistill.encoders.sentence import embed, param_shapes, with_stacks
 from jaxdistill.objectives.congen import ConGen
 from jaxdistill.training import step
 from jaxdistill.training.setup import optim
@@ -52,12 +52,22 @@ def tokens(groups: int, sentences: int, rows: int = 2, length: int = 32) -> Toke
     return Tokens(*(jax.ShapeDtypeStruct(s, jnp.int32) for s in (shape, shape, shape, (groups, sentences))))
 
 
-def train_step(mesh, objective, *, batch_size: int, groups: int, compute_dtype=jnp.float32, remat: bool = False):
+def train_step(
+    mesh,
+    objective,
+    *,
+    batch_size: int,
+    groups: int,
+    teacher_layers: int = 2,
+    compute_dtype=jnp.float32,
+    remat: bool = False,
+):
     """(the jitted step, its arguments as shapes)."""
-    student, teacher = definition(), definition(layers=2)
+    student, teacher = definition(), definition(layers=teacher_layers)
     optimizer = optim.make_optimizer(ADAMW, 100)
     shapes = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in param_shapes(student).items()}
     of_teacher = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in param_shapes(teacher).items()}
+    of_teacher = meshes.frozen_shapes(with_stacks(teacher.architecture, mesh, of_teacher, list), compute_dtype)
     seeds = jax.ShapeDtypeStruct((objective.queue_size, 32), jnp.float32)
     make = partial(step.make_state, objective=objective, optimizer=optimizer, sizes=sizes(batch_size))
     like = jax.eval_shape(make, shapes, seeds, jax.eval_shape(lambda: jax.random.key(0)))

@@ -1,6 +1,5 @@
 """What the compiled training step moves and keeps, on CPU devices here and, ahead of time, on TPU slices and CUDA."""
 
-import importlib.util
 import os
 
 import jax
@@ -58,6 +57,17 @@ def test_bfloat16_and_rematerialisation_compile_for_a_tpu():
     assert "bf16" in step.lower(*arguments).compile().as_text()
 
 
+def test_a_deep_teacher_makes_a_program_for_tpus_no_larger():
+    mesh = tpu_mesh("v5e:2x4")
+
+    def size(teacher_layers: int) -> int:
+        options = dict(batch_size=64, groups=8, compute_dtype=jnp.bfloat16)
+        step, arguments = train_step(mesh, congen(4096), teacher_layers=teacher_layers, **options)
+        return len(step.lower(*arguments).compile().as_text())
+
+    assert size(24) == pytest.approx(size(4), rel=0.01)
+
+
 def test_long_rows_are_attended_to_in_one_kernel_on_a_tpu():
     def lowered(slots: int, dtype):
         return gradient_of_an_encoder(tpu_mesh("v5e:2x2"), rows=2, slots=slots, compute_dtype=dtype)
@@ -102,7 +112,7 @@ def test_a_write_to_the_queue_is_in_place():
 
 def tpu_mesh(name: str) -> Mesh:
     """Devices of a slice that is not there; needs the TPU compiler alone."""
-    assert importlib.util.find_spec("libtpu"), "the TPU compiler is missing: launch/test.sh installs libtpu"
+    pytest.importorskip("libtpu", reason="the TPU compiler is missing: pip install libtpu")
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     from jax.experimental import topologies
 

@@ -10,8 +10,8 @@ import transformers
 
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model, read_architecture
-from jaxdistill.core import InputError, Tokens
-from jaxdistill.encoders import hugging_face
+from jaxdistill.core import STACKED, InputError, Tokens
+from jaxdistill.encoders import hugging_face, sentence
 from jaxdistill.encoders.architecture import EncoderDefinition, LayerKind, Pooling
 from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS
 from jaxdistill.encoders.pooling import pooled
@@ -43,6 +43,39 @@ def sentences(model, tokens):
 
 
 jitted_states = jax.jit(cases.hidden_states, static_argnums=0)
+
+
+@pytest.mark.parametrize("family", cases.CONFIGS)
+def test_stacked_layers_give_the_vectors_of_unrolled_ones(tmp_path, mesh, monkeypatch, family):
+    """Of all layers, with dropout; layers of several kinds, and a first one that differs, repeat twice."""
+    cases.write_config(tmp_path, family)
+    drawn = read_architecture(tmp_path)
+    order = [*range(drawn.layers), *range(drawn.layers)]
+    architecture = dataclasses.replace(drawn.with_layers([0, *order] if drawn.kinds else order), drophead=0.2)
+    definition = EncoderDefinition(architecture=architecture, pooling=Pooling.parse("mean:all"))
+    params, tokens = init_params(definition, jax.random.key(0)), cases.packed(cases.random_sequences(12), 2, 6)
+    monkeypatch.setattr(sentence, "platform", lambda mesh: "tpu")
+    stacked = sentence.with_stacks(architecture, mesh, params, np.stack)
+    assert any(path.startswith(STACKED) for path in stacked) and len(stacked) <= len(params)
+    vectors = [jitted_embed(definition, each, tokens, key=jax.random.key(1)) for each in (params, stacked)]
+    np.testing.assert_allclose(*vectors, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("windows", "first_norm", "found"),
+    [
+        ((0, 0, 0, 0), True, (0, 1)),
+        ((0, 0, 0, 0), False, (1, 1)),
+        ((0, 8, 8, 0, 8, 8), True, (0, 3)),
+        ((0, 8, 8, 0, 8, 8, 0), False, (1, 3)),
+        ((0, 0, 8, 8, 8), True, (2, 1)),
+        ((0, 8), True, (2, 0)),
+    ],
+)
+def test_layers_repeat_from_the_first_one_whose_period_comes_back(small, windows, first_norm, found):
+    kinds = tuple(LayerKind(window=window) for window in windows)
+    a = dataclasses.replace(small[0].architecture, layers=len(windows), kinds=kinds, first_norm=first_norm)
+    assert a.repeated_layers == found
 
 
 @pytest.mark.parametrize("family", cases.CONFIGS)

@@ -8,7 +8,8 @@ import pytest
 
 from jaxdistill import config, main
 from jaxdistill.cluster import mesh as meshes
-from jaxdistill.core import InputError
+from jaxdistill.core import STACKED, InputError
+from jaxdistill.encoders import sentence
 from jaxdistill.training import overview
 from jaxdistill.training.setup import build, sharding
 
@@ -31,10 +32,10 @@ def folder(tmp_path_factory):
     return folder
 
 
-def built(folder, **run):
+def built(folder, *, teacher="teacher", **run):
     options = {
         "data.text": folder / "text.txt", "data.batch_size": 16, "data.max_length": 32, "data.cache_folder": folder / "cache",
-        "teacher.model": folder / "teacher", "teacher.pooling": "mean", "teacher.kind": "live", "student.layers": "1,2",
+        "teacher.model": folder / teacher, "teacher.pooling": "mean", "teacher.kind": "live", "student.layers": "1,2",
         "evals.pairs": "", "evals.agreement": "", "evals.best": "", "run.steps": 2, "run.precision": "float32",
     } | {f"run.{name}": value for name, value in run.items()}  # fmt: skip
     given = [f"--config.{name}={value}" for name, value in options.items()]
@@ -79,6 +80,28 @@ def test_a_sharded_step_is_the_unsharded_one_and_each_device_holds_its_part(fold
         sharding.sharded_embedder(whole.models.teacher, whole.config.run).encode(["w1 w2"]),
         atol=1e-5,
     )
+
+
+@pytest.mark.parametrize("case", ["zero", "fsdp", "tensor"])
+def test_a_stacked_teacher_is_split_and_gathered_layer_by_layer(folder, monkeypatch, case):
+    """As accelerators hold it: whole layers on a leading axis that no device splits."""
+    monkeypatch.setattr(sharding, "LARGE", 512)
+    options, most = CASES[case]
+    cases.write_encoder(folder / "llama", "llama")
+    options = options | {"model_axis": options.get("model_axis", 1)}
+    _, loss = stepped(built(folder, teacher="llama", **options))
+    monkeypatch.setattr(sentence, "platform", lambda mesh: "tpu")
+    split = built(folder, teacher="llama", **options)
+    state, split_loss = stepped(split)
+    assert split_loss == pytest.approx(loss, abs=1e-6)
+    params = split.program.teacher_params
+    assert params[f"{STACKED}0/output/kernel"].shape == (3, 48, 32)
+    held = sharding.held_share(params, {path: array.sharding for path, array in params.items()})
+    assert held == 1 if case == "zero" else held < most
+    if case == "fsdp":
+        program = split.program.train_step.lower(state, params, split.text.batches.batch_at(0)).compile().as_text()
+        gathered = re.findall(r"= (f32\[[\d,]+\])\S* all-gather\(", program)
+        assert "f32[48,32]" in gathered and not [shape for shape in gathered if shape.startswith("f32[3,")]
 
 
 def test_kernels_are_gathered_in_bfloat16_where_products_round_them_and_gradients_stay_float32(folder, monkeypatch):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import tokenizers
+from jax.sharding import Mesh
 
 from jaxdistill.checkpoints import static
 from jaxdistill.checkpoints.card import CardFacts, read_card
@@ -23,12 +24,13 @@ from jaxdistill.checkpoints.weights import (
     params_from_tensors,
     read_checkpoint,
 )
+from jaxdistill.cluster.mesh import FrozenParams
 from jaxdistill.core import ROLES, InputError, Params, errors_of
 from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling, identity
 from jaxdistill.encoders.families import family
 from jaxdistill.encoders.hugging_face import QUANTISED, refuse, tensor_names
 from jaxdistill.encoders.pair_head import cross_definition, head_names
-from jaxdistill.encoders.sentence import param_shapes
+from jaxdistill.encoders.sentence import param_shapes, with_stacks
 from jaxdistill.encoders.settings import read_settings, setting
 from jaxdistill.files import parts, reading
 
@@ -133,6 +135,10 @@ class SentenceModel:
     def as_pooled(self) -> "SentenceModel":
         """The same model without its Normalize module."""
         return dataclasses.replace(self, definition=dataclasses.replace(self.definition, normalize=False))
+
+    def frozen_params(self, mesh: Mesh) -> FrozenParams:
+        """Its parameters for `place_frozen`: except on CPUs, layers that repeat are stacked."""
+        return with_stacks(self.definition.architecture, mesh, self.params, list)
 
     def with_length(self, length: int) -> "SentenceModel":
         """The same model with another maximum length."""

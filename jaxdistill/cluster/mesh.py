@@ -19,9 +19,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
 from jaxtyping import Integer
 
-from jaxdistill.core import BATCH_AXES, Array, InputError, Params, error_line
+from jaxdistill.core import BATCH_AXES, STACKED, Array, InputError, Params, error_line
 
 Rules = Sequence[tuple[str, Sequence[str]]]
+FrozenParams = Mapping[str, Array | list[Array]]
+"""Parameters by path; the weights of stacked layers are a list, which `place_frozen` makes one array."""
 
 AXES = ("slice", "data", "model")
 
@@ -132,12 +134,17 @@ def unsharded(params: Params, shardings: Mapping[str, NamedSharding], dtype: DTy
 
     Otherwise the compiler splits hidden states by width where a matrix is split over the batch's devices, and reshards them
     in every product. Kernels are sent in `dtype`, to which products round them anyway; gradients are summed in float32.
+    Stacks of layers stay split; called with the weights of one layer, it gathers these.
     """
 
     def whole(path: str, array: Array) -> Array:
         split = shardings[path]
         if "data" not in split.spec:
             return array
+        if path.startswith(STACKED):
+            if array.ndim == len(split.spec):
+                return array
+            split = NamedSharding(split.mesh, PartitionSpec(*split.spec[1:]))
         axes = [None if axis == "data" else axis for axis in split.spec]
         # Biases, norms and tables stay float32: unlike kernels, they are not rounded when they are used.
         sent = jnp.dtype(dtype if path.endswith("/kernel") else array.dtype)
@@ -192,19 +199,25 @@ def place(tree: Any, sharding: Any) -> Any:
     return jax.tree.map(_place_one, tree, sharding)
 
 
-def place_frozen(params: Params, shardings: Mapping[str, Any], dtype: DTypeLike) -> dict[str, jax.Array]:
+def place_frozen(params: FrozenParams, shardings: Mapping[str, Any], dtype: DTypeLike) -> dict[str, jax.Array]:
     """Places a frozen model's parameters on devices, one by one; rounds matrices that are multiplied in bfloat16."""
-    return {
-        path: place(array.astype(_frozen_dtype(path, array, dtype), copy=False), shardings[path])
-        for path, array in params.items()
-    }
+
+    def stored(path: str, array: Any) -> Any:
+        if isinstance(array, list):
+            return np.stack([stored(path, layer) for layer in array])
+        return array.astype(_frozen_dtype(path, array, dtype), copy=False)
+
+    return {path: place(stored(path, array), shardings[path]) for path, array in params.items()}
 
 
-def frozen_shapes(params: Params, dtype: DTypeLike) -> dict[str, jax.ShapeDtypeStruct]:
+def frozen_shapes(params: FrozenParams, dtype: DTypeLike) -> dict[str, jax.ShapeDtypeStruct]:
     """Shapes and dtypes of the result of `place_frozen`."""
-    return {
-        path: jax.ShapeDtypeStruct(array.shape, _frozen_dtype(path, array, dtype)) for path, array in params.items()
-    }
+
+    def stored(path: str, array: Any) -> jax.ShapeDtypeStruct:
+        layers, one = ((len(array),), array[0]) if isinstance(array, list) else ((), array)
+        return jax.ShapeDtypeStruct((*layers, *one.shape), _frozen_dtype(path, one, dtype))
+
+    return {path: stored(path, array) for path, array in params.items()}
 
 
 def _frozen_dtype(path: str, array: Array, dtype: DTypeLike) -> np.dtype:

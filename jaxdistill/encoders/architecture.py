@@ -200,6 +200,19 @@ class Architecture:
         """The properties of one layer."""
         return self.kinds[layer] if self.kinds else LayerKind()
 
+    @property
+    def repeated_layers(self) -> tuple[int, int]:
+        """(start, period): from layer `start` to the last, every layer is built like the one `period` layers before it, and
+        there are at least two periods. (`layers`, 0) if no layers repeat."""
+        built = [(self.kind(layer), self.first_norm or layer > 0) for layer in range(self.layers)]
+        repeats = [
+            (start, period)
+            for start in range(self.layers)
+            for period in range(1, (self.layers - start) // 2 + 1)
+            if (self.layers - start) % period == 0 and built[start + period :] == built[start:-period]
+        ]
+        return min(repeats, key=sum, default=(self.layers, 0))
+
     def with_layers(self, chosen: Sequence[int]) -> "Architecture":
         """A copy with only the layers of these indices, which may repeat."""
         return dataclasses.replace(

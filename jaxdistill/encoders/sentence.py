@@ -3,8 +3,10 @@
 Parameters are a flat dict by path; NNX modules exist only while JAX traces, which keeps dispatch cheap.
 """
 
-from collections.abc import Hashable, Iterable
+import re
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +15,11 @@ from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Float
 
-from jaxdistill.core import Array, Params, Tokens
-from jaxdistill.encoders.architecture import Dense, EncoderDefinition, SentenceNorm
+from jaxdistill.core import STACKED, Array, Params, Tokens, platform
+from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, SentenceNorm
 from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, Linear, Norm, dropout
 from jaxdistill.encoders.pooling import counted, pooled
-from jaxdistill.encoders.transformer import Transformer
+from jaxdistill.encoders.transformer import Transformer, path_string
 from jaxdistill.ops.similarity import unit
 
 SENTENCE_NORM_EPS = 1e-5
@@ -27,8 +29,8 @@ SENTENCE_NORM_EPS = 1e-5
 class SentenceEncoder(nnx.Module):
     """A transformer, and dense layers and norms on its pooled output."""
 
-    def __init__(self, definition: EncoderDefinition, *, rngs: nnx.Rngs):
-        self.transformer = Transformer(definition.architecture, rngs=rngs)
+    def __init__(self, definition: EncoderDefinition, *, rngs: nnx.Rngs, stacked: bool = False):
+        self.transformer = Transformer(definition.architecture, rngs=rngs, stacked=stacked)
         self.dense = nnx.List(
             [
                 Norm(d.width, SENTENCE_NORM_EPS)
@@ -75,10 +77,15 @@ def vectors_and_states(
     compute_dtype: DTypeLike = jnp.float32,
     remat: bool = False,
     mesh: Mesh | None = None,
+    gather: Callable[[Params], Params] = dict,
 ) -> tuple[Float[Array, "g n e"], list[Float[Array, "g r l d"]]]:
-    """Like `embed`, but also returns the token vectors after the embeddings and after every layer, first to last."""
+    """Like `embed`, but also returns the token vectors after the embeddings and after every layer, first to last.
+
+    Args:
+      gather: applied to the weights of stacked layers as the loop reaches them.
+    """
     encoder = as_module(definition, params)
-    states = encoder.transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat, mesh=mesh)
+    states = encoder.transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat, mesh=mesh, gather=gather)
     x = pooled(definition.pooling, states, counted(tokens, definition.architecture.dropped_id))
     if definition.pooling.tokens == "pooler":
         pooler = encoder.transformer.pooler
@@ -113,19 +120,32 @@ def param_shapes(definition: EncoderDefinition) -> dict[str, tuple[int, ...]]:
     return {path_string(path): shape for path, shape in _structure(definition)[1]}
 
 
+def with_stacks(
+    a: Architecture, mesh: Mesh, by_path: Mapping[str, Any], stack: Callable[[list], Any]
+) -> dict[str, Any]:
+    """`by_path`, such as parameters, as a frozen model is held on the mesh: except on CPUs, `stack` joins the values of the
+    layers that repeat, see `Transformer`. On CPUs, a loop over layers is slower than a program with all of them."""
+    start, period = a.repeated_layers if platform(mesh) != "cpu" else (a.layers, 0)
+    joined: dict[str, Any] = {}
+    layers: dict[str, dict[int, Any]] = {}
+    for path, value in by_path.items():
+        match = re.fullmatch(r"transformer/layers/(\d+)/(.*)", path)
+        if match and int(match[1]) >= start:
+            repeat, index = divmod(int(match[1]) - start, period)
+            layers.setdefault(f"{STACKED}{index}/{match[2]}", {})[repeat] = value
+        else:
+            joined[path] = value
+    return joined | {path: stack([values[repeat] for repeat in sorted(values)]) for path, values in layers.items()}
+
+
 def as_module(definition: EncoderDefinition, params: Params) -> SentenceEncoder:
     """The encoder as a module that holds `params`."""
-    graph, shapes = _structure(definition)
+    graph, shapes = _structure(definition, stacked=any(path.startswith(STACKED) for path in params))
     return nnx.merge(graph, nnx.from_flat_state([(path, nnx.Param(params[path_string(path)])) for path, _ in shapes]))
 
 
-def path_string(path: Iterable[Hashable]) -> str:
-    """A parameter's path as one string."""
-    return "/".join(map(str, path))
-
-
 @lru_cache(maxsize=64)
-def _structure(definition: EncoderDefinition):
-    encoder = nnx.eval_shape(lambda: SentenceEncoder(definition, rngs=nnx.Rngs(params=0)))
+def _structure(definition: EncoderDefinition, stacked: bool = False):
+    encoder = nnx.eval_shape(lambda: SentenceEncoder(definition, rngs=nnx.Rngs(params=0), stacked=stacked))
     graph, state = nnx.split(encoder)
     return graph, tuple((path, tuple(variable.shape)) for path, variable in nnx.to_flat_state(state))

@@ -1,6 +1,8 @@
 """Maps token ids to hidden states: embeddings and a stack of layers, assembled from an `Architecture`."""
 
 import math
+from collections.abc import Callable, Hashable, Iterable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +11,7 @@ from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
-from jaxdistill.core import Array, Tokens
+from jaxdistill.core import STACKED, Array, Params, Tokens
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.attention import Attention, Reach, reach_of
 from jaxdistill.encoders.layers import (
@@ -22,9 +24,15 @@ from jaxdistill.encoders.layers import (
     dropout,
     expanded,
 )
+from jaxdistill.ops.dense import computed_once
 
 SITES_PER_LAYER = 3
 """Dropout sites of a layer: attention probabilities, attention output and feed-forward output."""
+
+
+def path_string(path: Iterable[Hashable]) -> str:
+    """A parameter's path as one string."""
+    return "/".join(map(str, path))
 
 
 class Embeddings(nnx.Module):
@@ -82,9 +90,9 @@ def of_type(
 class Layer(nnx.Module):
     """Attention, then the feed-forward network, each with a residual and one or two norms."""
 
-    def __init__(self, a: Architecture, *, rngs: nnx.Rngs, first: bool):
+    def __init__(self, a: Architecture, *, rngs: nnx.Rngs, first: bool, sliced: bool = False):
         self.activation, self.rate, self.norm_place = a.activation, a.hidden_dropout, a.norm_place
-        self.attention = Attention(a, rngs=rngs, normed=a.first_norm or not first)
+        self.attention = Attention(a, rngs=rngs, normed=a.first_norm or not first, sliced=sliced)
         self.gate = Linear(a.hidden_size, a.intermediate_size, rngs=rngs, bias=a.intermediate_bias) if a.gated else None
         self.intermediate = Linear(a.hidden_size, a.intermediate_size, rngs=rngs, bias=a.intermediate_bias)
         self.output = Linear(a.intermediate_size, a.hidden_size, rngs=rngs, bias=a.output_bias)
@@ -99,17 +107,16 @@ class Layer(nnx.Module):
         *,
         kind: LayerKind,
         seeds: Array | None,
-        site: int,
         compute_dtype: DTypeLike,
         mesh: Mesh | None,
     ) -> Float[Array, "g r l d"]:
         attended = self.attention(
             self.before(x, self.attention), reach, head_scale,
-            kind=kind, seeds=seeds, site=site, compute_dtype=compute_dtype, mesh=mesh,
+            kind=kind, seeds=seeds, compute_dtype=compute_dtype, mesh=mesh,
         )  # fmt: skip
-        x = self.summed(x, dropout(attended, self.rate, seeds, site + 1), self.attention)
+        x = self.summed(x, dropout(attended, self.rate, seeds, 1), self.attention)
         output = self.feed_forward(self.before(x, self), compute_dtype)
-        return self.summed(x, dropout(output, self.rate, seeds, site + 2), self)
+        return self.summed(x, dropout(output, self.rate, seeds, 2), self)
 
     def feed_forward(self, x: Float[Array, "g r l d"], compute_dtype: DTypeLike) -> Float[Array, "g r l d"]:
         activation = ACTIVATION_FUNCTIONS[self.activation]
@@ -121,7 +128,7 @@ class Layer(nnx.Module):
             return y.astype(x.dtype)
 
         gate = None if self.gate is None else self.gate(x, compute_dtype)
-        return self.output(hidden(self.intermediate(x, compute_dtype), gate), compute_dtype)
+        return self.output(computed_once(hidden(self.intermediate(x, compute_dtype), gate)), compute_dtype)
 
     def before(self, x: Float[Array, "g r l d"], block: "Attention | Layer") -> Float[Array, "g r l d"]:
         """The input of a block: normalised unless norms come after the residual sum."""
@@ -145,45 +152,111 @@ class Layer(nnx.Module):
         return summed(x, y)
 
 
-class Transformer(nnx.Module):
-    """Embeddings and layers; also holds the pooler's weights, as checkpoints do."""
+class LayerSeeds(NamedTuple):
+    """Random seeds of a layer, or of several on leading axes; None: nothing is dropped."""
 
-    def __init__(self, a: Architecture, *, rngs: nnx.Rngs):
+    sites: Integer[Array, "*_ 3 2"] | None = None
+    """Of its dropout sites."""
+    heads: Integer[Array, "*_ 2"] | None = None
+    """Of DropHead."""
+
+    def of(self, layers: int | slice) -> "LayerSeeds":
+        """The seeds of one or some of the layers."""
+        return LayerSeeds(*(None if seeds is None else seeds[layers] for seeds in self))
+
+
+class Transformer(nnx.Module):
+    """Embeddings and layers; also holds the pooler's weights, as checkpoints do.
+
+    If `stacked`, the layers that repeat (`Architecture.repeated_layers`) are held as those of one period, each weight with a
+    leading axis for the periods. A loop runs them, so that the compiled program does not grow with their number.
+    """
+
+    def __init__(self, a: Architecture, *, rngs: nnx.Rngs, stacked: bool = False):
         self.embeddings = Embeddings(a, rngs=rngs)
         self.relative_bias = Table(a.relative_buckets, a.heads, rngs=rngs) if a.relative_buckets else None
-        count = 1 if a.shared_layers else a.layers
-        self.layers = nnx.List([Layer(a, rngs=rngs, first=index == 0) for index in range(count)])
+        start, period = a.repeated_layers if stacked else (1 if a.shared_layers else a.layers, 0)
+        layers = [
+            Layer(a, rngs=rngs, first=index == 0, sliced=index >= start and stacked) for index in range(start + period)
+        ]
+        self.layers, self.stacked = nnx.List(layers[:start]), nnx.List(layers[start:])
         self.norm = Norm(a.hidden_size, a.layer_norm_eps, a.norm) if a.norm_place != "post" else None
         self.pooler = Linear(a.hidden_size, a.hidden_size, rngs=rngs) if a.pooler else None
         self.architecture = a
 
     def __call__(
-        self, tokens: Tokens, *, key: jax.Array | None, compute_dtype: DTypeLike, remat: bool, mesh: Mesh | None = None
+        self,
+        tokens: Tokens,
+        *,
+        key: jax.Array | None,
+        compute_dtype: DTypeLike,
+        remat: bool,
+        mesh: Mesh | None = None,
+        gather: Callable[[Params], Params] = dict,
     ) -> list[Float[Array, "g r l d"]]:
         """Hidden states in float32: the embeddings' output, then each layer's; a final norm applies to the last.
 
         Between layers, and between the parts of a layer, states have the compute dtype.
+
+        Args:
+          gather: makes the weights of one period of stacked layers whole, before the loop runs it.
         """
         a = self.architecture
-        seeds, head_seeds = self.seeds(key)
+        seeds, drawn = self.seeds(key)
         x = self.embeddings(tokens, seeds=seeds, compute_dtype=compute_dtype)
         reaches = self.reaches(tokens)
+
+        def run(x: Array, layer: Layer, kind: LayerKind, drawn: LayerSeeds) -> Array:
+            def apply(x, reach, head_scale, seeds):
+                return layer(x, reach, head_scale, kind=kind, seeds=seeds, compute_dtype=compute_dtype, mesh=mesh)
+
+            head_scale = None if drawn.heads is None else self.head_scale(tokens, drawn.heads)
+            return (jax.checkpoint(apply) if remat else apply)(x, reaches[kind], head_scale, drawn.sites)
+
         states, x = [x], x.astype(compute_dtype)
-        for index in range(a.layers):
-            layer, kind = self.layers[0 if a.shared_layers else index], a.kind(index)
-
-            def apply(x, reach, head_scale, seeds, layer=layer, kind=kind, site=1 + SITES_PER_LAYER * index):
-                return layer(
-                    x, reach, head_scale,
-                    kind=kind, seeds=seeds, site=site, compute_dtype=compute_dtype, mesh=mesh,
-                )  # fmt: skip
-
-            head_scale = None if head_seeds is None else self.head_scale(tokens, head_seeds[index])
-            x = (jax.checkpoint(apply) if remat else apply)(x, reaches[kind], head_scale, seeds)
+        start, period = a.repeated_layers if self.stacked else (a.layers, 0)
+        for index in range(start):
+            layer = self.layers[0 if a.shared_layers else index]
+            x = run(x, layer, a.kind(index), drawn.of(index))
             states.append(x)
+        if period:
+            states += self.looped(run, x, drawn.of(slice(start, None)), gather)
+            x = states[-1]
         if self.norm is not None:
             states[-1] = self.norm(x)
         return [state.astype(jnp.float32) for state in states]
+
+    def looped(
+        self,
+        run: Callable[[Array, Layer, LayerKind, LayerSeeds], Array],
+        x: Float[Array, "g r l d"],
+        drawn: LayerSeeds,
+        gather: Callable[[Params], Params],
+    ) -> list[Float[Array, "g r l d"]]:
+        """The hidden states after each stacked layer; `run` applies one of them."""
+        a = self.architecture
+        start, period = a.repeated_layers
+        graph, state = nnx.split(self.stacked)
+        variables = nnx.to_flat_state(state)
+        weights = {f"{STACKED}{path_string(path)}": variable[...] for path, variable in variables}
+        shared = {path: weight[0] for path, weight in weights.items()} if a.shared_layers else {}
+
+        def run_period(x: Array, inputs: tuple[Params, LayerSeeds]) -> tuple[Array, list[Array]]:
+            weights, drawn = inputs
+            whole = gather(weights or shared)
+            params = [nnx.Param(whole[f"{STACKED}{path_string(path)}"]) for path in variables.paths]
+            layers = nnx.merge(graph, nnx.from_flat_state(zip(variables.paths, params, strict=True)))
+            states = []
+            for index, layer in enumerate(layers):
+                x = run(x, layer, a.kind(start + index), drawn.of(index))
+                states.append(x)
+            return x, states
+
+        drawn = jax.tree.map(lambda seeds: seeds.reshape(-1, period, *seeds.shape[1:]), drawn)
+        periods = (a.layers - start) // period
+        x, stacks = jax.lax.scan(run_period, x, ({} if shared else weights, drawn), length=periods)
+        states = [stack[number] for number in range(periods) for stack in stacks]
+        return [*states[:-1], x]  # not the last from its stack: the compiler drops stacks that are not read
 
     def reaches(self, tokens: Tokens) -> dict[LayerKind, Reach]:
         """Masks and rotations for each kind of layer, computed once and shared by all its layers."""
@@ -193,15 +266,16 @@ class Transformer(nnx.Module):
             for kind in {a.kind(index) for index in range(a.layers)}
         }
 
-    def seeds(self, key: jax.Array | None) -> tuple[Integer[Array, "sites 2"] | None, Integer[Array, "s 2"] | None]:
-        """Seeds of every dropout site and of every layer with DropHead; None without dropout."""
+    def seeds(self, key: jax.Array | None) -> tuple[Integer[Array, "1 2"] | None, LayerSeeds]:
+        """Seeds of the embeddings and of the layers, on a leading axis."""
         if key is None:
-            return None, None
+            return None, LayerSeeds()
         layers = self.architecture.layers
         seeds = jax.random.bits(key, (1 + SITES_PER_LAYER * layers, 2), jnp.uint32)
-        if self.architecture.drophead == 0.0:
-            return seeds, None
-        return seeds, jax.random.bits(jax.random.fold_in(key, 1), (layers, 2), jnp.uint32)
+        heads = None
+        if self.architecture.drophead:
+            heads = jax.random.bits(jax.random.fold_in(key, 1), (layers, 2), jnp.uint32)
+        return seeds[:1], LayerSeeds(seeds[1:].reshape(layers, SITES_PER_LAYER, 2), heads)
 
     def head_scale(self, tokens: Tokens, seed: Integer[Array, " 2"]) -> Float[Array, "g r l h"]:
         """A layer's DropHead factors, token by token."""

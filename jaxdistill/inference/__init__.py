@@ -78,7 +78,7 @@ class Embedder:
         """
         self.model = model
         self.mesh = mesh or make_mesh(devices=jax.local_devices())
-        self._shardings = shardings or dict.fromkeys(model.params, replicated(self.mesh))
+        self._shardings = shardings
         if params is not None:
             self.params = params
         self.batch_size = batch_size
@@ -89,7 +89,9 @@ class Embedder:
     @cached_property
     def params(self) -> Params:
         """Parameters on the mesh; the model's own are placed there on first use."""
-        return place_frozen(self.model.params, self._shardings, self.compute_dtype)
+        params = self.model.frozen_params(self.mesh)
+        shardings = self._shardings or dict.fromkeys(params, replicated(self.mesh))
+        return place_frozen(params, shardings, self.compute_dtype)
 
     @property
     def width(self) -> int:

@@ -4,14 +4,14 @@ The step is pure: state, frozen teacher and batch in, next state and metrics out
 arrays between devices; the code only states how the arguments are sharded over the mesh.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 from jax.typing import DTypeLike
 from jaxtyping import Float
 
@@ -113,8 +113,9 @@ class Forward(NamedTuple):
         assert tokens is not None  # a live teacher has them
         vectors = encoded(
             self.teacher,
-            unsharded(teacher_params, self.places.teacher, self.compute_dtype),
+            teacher_params,
             tokens,
+            shardings=self.places.teacher,
             views=len(self.objective.teacher_views),
             reads=self.objective.reads,
             key=jax.random.fold_in(key, 1) if self.teacher_dropout else None,
@@ -133,8 +134,9 @@ class Forward(NamedTuple):
         """The student's side of a batch: its encoder's output."""
         return encoded(
             self.student,
-            unsharded(params, self.places.student, self.compute_dtype),
+            params,
             batch.student,
+            shardings=self.places.student,
             views=len(self.objective.student_views),
             reads=self.objective.reads,
             key=key,
@@ -248,6 +250,7 @@ def encoded(
     params: Params,
     tokens: Tokens,
     *,
+    shardings: Mapping[str, NamedSharding],
     views: int,
     reads: Sequence[str],
     key: jax.Array | None,
@@ -256,8 +259,10 @@ def encoded(
     remat: bool = False,
 ) -> Encoded:
     """An encoder's output as an objective reads it: sentence vectors, and what `reads` names."""
+    gather = partial(unsharded, shardings=shardings, dtype=compute_dtype)
+    params = gather(params)
     vectors, states = vectors_and_states(
-        definition, params, tokens, key=key, compute_dtype=compute_dtype, remat=remat, mesh=mesh
+        definition, params, tokens, key=key, compute_dtype=compute_dtype, remat=remat, mesh=mesh, gather=gather
     )
     return Encoded(
         sentences=by_example(vectors, views),

@@ -169,6 +169,7 @@ def batches_of(
 ) -> Callable[..., batches.Batches]:
     """Makes the run's batches from the teacher's tokens or its stored vectors, or from neither."""
     local = meshes.own_groups(mesh, groups) if computed else np.arange(groups)
+    on_cpus = platform(mesh) == "cpu"
     return partial(
         batches.Batches,
         batches.Viewed(store, objective.student_views),
@@ -177,7 +178,7 @@ def batches_of(
         weights=config.data.weights,
         groups=batches.Groups(groups, local),
         reserve_rows=reserved_rows(store.rows, objective.reserve_rows, held_out),
-        shaping=batches.Shaping(most=config.data.pack_shapes, divided=platform(mesh) == "cpu"),
+        shaping=batches.Shaping(most=config.data.pack_shapes or (4 if on_cpus else 3), divided=on_cpus),
     )
 
 
@@ -194,9 +195,10 @@ def frozen_teacher(
     """The parameters of the teacher in the step, on its devices or as shapes; none if the step runs no teacher."""
     if teacher is None:
         return {}
+    params = teacher.frozen_params(mesh)
     if not computed:
-        return meshes.frozen_shapes(teacher.params, dtype)
-    return meshes.place_frozen(teacher.params, frozen_shardings(teacher, mesh, config.run.sharding), dtype)
+        return meshes.frozen_shapes(params, dtype)
+    return meshes.place_frozen(params, frozen_shardings(teacher, mesh, config.run.sharding), dtype)
 
 
 def reserved_rows(rows: int, seeds: int, held_out: int) -> int:

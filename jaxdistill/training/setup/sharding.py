@@ -6,13 +6,14 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster.mesh import Rules, make_mesh, path_name, shardings
 from jaxdistill.config import RunOptions, Sharding
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Architecture
+from jaxdistill.encoders.sentence import with_stacks
 from jaxdistill.inference import Embedder
 
 LARGE = 2**16
@@ -32,10 +33,14 @@ def sharding_rules(sharding: Sharding, params: Any, architecture: Architecture, 
 
 
 def frozen_shardings(model: SentenceModel, mesh: Mesh, sharding: Sharding) -> dict[str, NamedSharding]:
-    """Shardings of a frozen model's parameters; `zero` replicates them."""
+    """Shardings of a frozen model's parameters; `zero` replicates them. A stack of layers is split as its first layer."""
     if sharding == "zero":
         sharding = ()
-    return shardings(model.params, mesh, sharding_rules(sharding, model.params, model.definition.architecture, mesh))
+    architecture = model.definition.architecture
+    of_layers = shardings(model.params, mesh, sharding_rules(sharding, model.params, architecture, mesh))
+    return with_stacks(
+        architecture, mesh, of_layers, lambda layers: NamedSharding(mesh, PartitionSpec(None, *layers[0].spec))
+    )
 
 
 def sharded_embedder(model: SentenceModel, run: RunOptions, *, mesh: Mesh | None = None, **options: Any) -> Embedder:
