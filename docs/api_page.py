@@ -67,7 +67,12 @@ def signature(function: Callable[..., Any], name: str) -> str:
     """The signature as written in its source, under the name by which it is called, with several arguments a line."""
     tree, lines = definition(function)
     arguments = [line.strip().replace(" ", "\xa0") for line in lines[tree.lineno - 1 : tree.body[0].lineno - 1]]
-    head = re.sub(r"\(\s*(self,?\s*)?", "(", " ".join(arguments), count=1).replace(", )", ")").replace(" )", ")").removesuffix(":")
+    head = (
+        re.sub(r"\(\s*(self,?\s*)?", "(", " ".join(arguments), count=1)
+        .replace(", )", ")")
+        .replace(" )", ")")
+        .removesuffix(":")
+    )
     filled = textwrap.fill(f"{name}{head[len(f'def {tree.name}') :]}", 112, subsequent_indent="    ")
     return f"```python\n{filled}\n```".replace("\xa0", " ")
 
