@@ -58,13 +58,14 @@ class Reach(NamedTuple):
 class Attention(nnx.Module):
     """Multi-head self-attention; its norms are applied by the layer."""
 
-    def __init__(self, a: Architecture, *, rngs: nnx.Rngs, normed: bool = True):
+    def __init__(self, a: Architecture, *, rngs: nnx.Rngs, normed: bool = True, sliced: bool = False):
         queries, keys = a.heads * a.head_width, a.key_head_count * a.head_width
         self.heads, self.key_heads, self.size = a.heads, a.key_head_count, a.head_width
         # Grouped keys lie beside their queries and values, so that devices that each hold some heads
         # (`run.sharding=tensor`) move no weights. Without groups this copy is left out: it costs a short sentence a tenth.
         self.blocks = self.key_heads if self.key_heads != self.heads else 1
         self.scale = a.attention_scale or 1.0 / math.sqrt(a.head_width)
+        self.sliced = sliced
         self.rate, self.causal, self.relative = a.attention_dropout, a.causal, a.relative_buckets > 0
         self.query = Linear(a.hidden_size, queries, rngs=rngs, bias=a.attention_bias)
         self.key = Linear(a.hidden_size, keys, rngs=rngs, bias=a.attention_bias)
@@ -118,16 +119,20 @@ class Attention(nnx.Module):
 
     def projected(self, x: Float[Array, "g r l d"], rotation, compute_dtype: DTypeLike) -> tuple[Array, Array, Array]:
         """Queries, keys and values [g r l h s]; with grouped keys, queries [g r l h u s]: `u` per key head."""
-        # One product for the three: fewer and wider, and one gradient with respect to x instead of a sum of three.
         linears = (self.query, self.key, self.value)
-        kernel = self.together([linear.kernel[...] for linear in linears])
-        together = product(x, kernel, compute_dtype=compute_dtype)
-        biases = [linear.bias[...] for linear in linears if linear.bias is not None]
-        if biases:
-            together = together + expanded(self.together(biases).astype(together.dtype), together)
-        together = together.astype(x.dtype).reshape(*x.shape[:-1], self.blocks, -1)
-        queries, keys = (heads // self.blocks * self.size for heads in (self.heads, self.key_heads))
-        parts = jnp.split(together, (queries, queries + keys), axis=-1)
+        if self.sliced:
+            # To join slices would copy these weights in every round of the loop.
+            parts = [linear(x, compute_dtype) for linear in linears]
+        else:
+            # One product for the three: fewer and wider, and one gradient with respect to x instead of a sum of three.
+            kernel = self.together([linear.kernel[...] for linear in linears])
+            together = product(x, kernel, compute_dtype=compute_dtype)
+            biases = [linear.bias[...] for linear in linears if linear.bias is not None]
+            if biases:
+                together = together + expanded(self.together(biases).astype(together.dtype), together)
+            together = together.astype(x.dtype).reshape(*x.shape[:-1], self.blocks, -1)
+            queries, keys = (heads // self.blocks * self.size for heads in (self.heads, self.key_heads))
+            parts = jnp.split(together, (queries, queries + keys), axis=-1)
         query, keys, value = (part.reshape(*x.shape[:-1], -1, self.size) for part in parts)
         if self.query_norm is not None and self.key_norm is not None:
             query, keys = self.query_norm(query), self.key_norm(keys)

@@ -24,6 +24,7 @@ from jaxdistill.encoders.layers import (
     dropout,
     expanded,
 )
+from jaxdistill.ops.dense import computed_once
 
 SITES_PER_LAYER = 3
 """Dropout sites of a layer: attention probabilities, attention output and feed-forward output."""
@@ -89,9 +90,9 @@ def of_type(
 class Layer(nnx.Module):
     """Attention, then the feed-forward network, each with a residual and one or two norms."""
 
-    def __init__(self, a: Architecture, *, rngs: nnx.Rngs, first: bool):
+    def __init__(self, a: Architecture, *, rngs: nnx.Rngs, first: bool, sliced: bool = False):
         self.activation, self.rate, self.norm_place = a.activation, a.hidden_dropout, a.norm_place
-        self.attention = Attention(a, rngs=rngs, normed=a.first_norm or not first)
+        self.attention = Attention(a, rngs=rngs, normed=a.first_norm or not first, sliced=sliced)
         self.gate = Linear(a.hidden_size, a.intermediate_size, rngs=rngs, bias=a.intermediate_bias) if a.gated else None
         self.intermediate = Linear(a.hidden_size, a.intermediate_size, rngs=rngs, bias=a.intermediate_bias)
         self.output = Linear(a.intermediate_size, a.hidden_size, rngs=rngs, bias=a.output_bias)
@@ -127,7 +128,7 @@ class Layer(nnx.Module):
             return y.astype(x.dtype)
 
         gate = None if self.gate is None else self.gate(x, compute_dtype)
-        return self.output(hidden(self.intermediate(x, compute_dtype), gate), compute_dtype)
+        return self.output(computed_once(hidden(self.intermediate(x, compute_dtype), gate)), compute_dtype)
 
     def before(self, x: Float[Array, "g r l d"], block: "Attention | Layer") -> Float[Array, "g r l d"]:
         """The input of a block: normalised unless norms come after the residual sum."""
@@ -175,7 +176,7 @@ class Transformer(nnx.Module):
         self.embeddings = Embeddings(a, rngs=rngs)
         self.relative_bias = Table(a.relative_buckets, a.heads, rngs=rngs) if a.relative_buckets else None
         start, period = a.repeated_layers if stacked else (1 if a.shared_layers else a.layers, 0)
-        layers = [Layer(a, rngs=rngs, first=index == 0) for index in range(start + period)]
+        layers = [Layer(a, rngs=rngs, first=index == 0, sliced=index >= start and stacked) for index in range(start + period)]
         self.layers, self.stacked = nnx.List(layers[:start]), nnx.List(layers[start:])
         self.norm = Norm(a.hidden_size, a.layer_norm_eps, a.norm) if a.norm_place != "post" else None
         self.pooler = Linear(a.hidden_size, a.hidden_size, rngs=rngs) if a.pooler else None
