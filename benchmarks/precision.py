@@ -49,7 +49,7 @@ def compare(raw: dict, folder: Path, *, steps: int) -> None:
             walls[name].append(time.monotonic() - begun[0])
             processors[name].append(time.process_time() - begun[1])
     for name, one in runs.items():
-        memory, _ = overview.probe(one, one.text.batches.batch_at(0))
+        memory, *_ = overview.probe(one, one.text.batches.batch_at(0))
         print(
             f"batch {one.text.batches.batch_size} {name}: {min(walls[name]):.2f} s a step, {min(processors[name]):.2f} s of "
             f"processor time, {memory / 2**20:,.0f} MiB"

@@ -32,7 +32,7 @@ def main(arguments):
     model = load_model(given.model)
     pairs = read_set("sts-b-dev", needed_data_folder("STS-B dev"))
     sentences = [*pairs.first, *pairs.second]
-    config = configs.parse_config({"data": {"text": given.text}, "objective": {"name": "simcse"}})
+    config = configs.parse_config({"data": {"text": given.text}, "objective": {"kind": "simcse"}})
     seen = activation_moments(setting_of(config, pathlib.Path()), model)
     whole = unit_rows(Embedder(model).encode(sentences))
     print(line("whole", model, whole, whole, pairs.scores))

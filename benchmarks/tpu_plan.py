@@ -30,13 +30,15 @@ from jaxdistill.teachers.live import Live
 from jaxdistill.teachers.stored import Stored
 from jaxdistill.training.setup.build import make_step
 from jaxdistill.training.setup.objective import make_objective
-from jaxdistill.training.setup.sharding import held_share
+from jaxdistill.training.setup.sharding import frozen_shardings, held_share
 
 QWEN3 = {"head_dim": 128, "num_key_value_heads": 8, "rope_theta": 1e6, "rms_norm_eps": 1e-6}
 BERT = {"vocab_size": 30522, "max_position_embeddings": 512, "type_vocab_size": 2}
 MODELS: dict[str, tuple[Any, str, Any, Mapping]] = {
     "minilm-l6": (bert, "mean", jnp.float32, BERT
         | dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)),
+    "gte-small": (bert, "mean", jnp.float32, BERT
+        | dict(hidden_size=384, num_hidden_layers=12, num_attention_heads=12, intermediate_size=1536)),
     "bert-base": (bert, "mean", jnp.float32, BERT
         | dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072)),
     "roberta-large": (roberta, "mean", jnp.float32, dict(
@@ -54,9 +56,9 @@ MODELS: dict[str, tuple[Any, str, Any, Mapping]] = {
 }  # fmt: skip
 """Name to family, pooling, dtype of the checkpoint's file, and config.json."""
 OBJECTIVES = {
-    "l2": {"name": "embedding"},
+    "l2": {"kind": "embedding"},
     "congen": dict(
-        name="congen", alpha=0.5, student_temperature=0.05, teacher_temperature=0.05, key_set="queue+batch",
+        kind="congen", alpha=0.5, student_temperature=0.05, teacher_temperature=0.05, key_set="queue+batch",
         queue_init="sentences", control_view="text", generalize_view="delete_words"),
 }  # fmt: skip
 
@@ -71,16 +73,16 @@ def main(arguments: Sequence[str]) -> None:
     teacher = model(given.teacher, layers=layers[0])
     width = teacher.definition.embedding_width
     student = model(given.student, layers=layers[1], width=width)
-    made = make_step(config, objective, student, teacher, mesh, live=not given.stored, steps=1000)
+    layout, train_step = make_step(config, objective, student, teacher, mesh, live=not given.stored, steps=1000)
     frozen = {} if given.stored else meshes.frozen_shapes(teacher.frozen_params(mesh), jnp.bfloat16)
     batch = batch_of(given, objective, meshes.batch_devices(mesh), width)
     begun = time.monotonic()
-    plan = compiled_plan(target, made.train_step, made.layout.like, frozen, batch, config.run)
+    plan = compiled_plan(target, train_step, layout.like, frozen, batch, config.run)
     print(f"{' '.join(arguments)}: {time.monotonic() - begun:.0f} s")
-    for line in report(plan, batch_size=config.data.batch_size, steps=1000):
+    for line in report(plan, batch_size=config.data.batch_size):
         print(line)
-    share = held_share(frozen, made.teacher_shardings)
-    queue = held_bytes(made.layout.like.objective, made.layout.shardings.objective)
+    share = held_share(frozen, {} if given.stored else frozen_shardings(teacher, mesh, config.run.sharding))
+    queue = held_bytes(layout.like.objective, layout.shardings.objective)
     print(f"a chip holds {share:.1%} of the live teacher's parameters and {queue / GIB:.2f} GiB of queue")
 
 

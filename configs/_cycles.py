@@ -44,7 +44,7 @@ def trans_encoder(form: str, **changed) -> dict:
     """The objective with its options."""
     defaults = dict(form=form, loss="bce", negatives="clip", both_orders=True)
     defaults |= dict(loss="mse", both_orders=False) if form == "bi" else {}
-    return dict(name="trans_encoder") | defaults | changed
+    return dict(kind="trans_encoder") | defaults | changed
 
 
 def stage(

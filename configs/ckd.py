@@ -22,7 +22,7 @@ Text: `news5m.txt`, and SimCSE's `nli_for_simcse.csv` (docs/guide/data.md downlo
 --config.stage2.data.text (TinyBERTs of paper-simcse: --config.stage1.data.text and --config.stage3.data.text).
 """
 
-from _presets import TEACHER, Stages, chosen, embedded, minilm_l3, options, tiny
+from _presets import STS_B_DEV, TEACHER, Stages, chosen, embedded, minilm_l3, options, tiny
 from congen import STUDENTS as CONGENS_STUDENTS
 from congen import of_student
 from ml_collections import ConfigDict
@@ -39,7 +39,7 @@ STUDENTS = {
 
 def ckd(**changed) -> dict:
     """The objective with its options."""
-    defaults = dict(name="ckd", temperature=0.05, learned_scale="none", queue_size=65536, view="text")
+    defaults = dict(kind="ckd", temperature=0.05, learned_scale="none", queue_size=65536, view="text")
     return defaults | changed
 
 
@@ -65,6 +65,7 @@ def distilcse(objective: dict, student: str, *, batch_size: int) -> ConfigDict:
     config.optimizer.b2 = 0.98
     config.optimizer.eps = 1e-8
     config.optimizer.eps_before_correction = True
+    config.evals.best = STS_B_DEV
     config.evals.every = 125
     config.evals.patience_epochs = 3.0
     config.evals.untrained = False

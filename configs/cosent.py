@@ -23,7 +23,7 @@ from trans_encoder import COLUMNS
 
 
 def on_pairs() -> ConfigDict:
-    config = minilm_l3(name="cosent", temperature=0.05)
+    config = minilm_l3(kind="cosent", temperature=0.05)
     config.data.columns = COLUMNS
     become(config, "teacher", "labels")
     config.student.model = TEACHER

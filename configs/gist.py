@@ -19,7 +19,7 @@ from simcse import PLAIN_TRIPLETS, VIEWS_OF_TRIPLETS
 
 
 def gist(views: tuple[str, ...]) -> ConfigDict:
-    config = minilm_l3(name="gist", temperature=0.01, margin=0.0, candidates="all", views=views)
+    config = minilm_l3(kind="gist", temperature=0.01, margin=0.0, candidates="all", views=views)
     config.data.columns = PLAIN_TRIPLETS[: len(views)]
     config.optimizer.learning_rate = 5e-5
     config.run.steps, config.run.epochs = 0, 1.0

@@ -21,7 +21,7 @@ from ml_collections import ConfigDict
 def gram(**changed) -> dict:
     """The objective with its options: Jasper's by default."""
     defaults = dict(
-        name="gram",
+        kind="gram",
         cosine_weight=10.0,
         pair_weight=200.0,
         triplet_weight=20.0,

@@ -26,7 +26,7 @@ from ml_collections import ConfigDict
 def l2(**changed) -> dict:
     """The objective with its options."""
     defaults = dict(
-        name="embedding",
+        kind="embedding",
         distance="squared",
         normalize=True,
         view="text",
@@ -40,6 +40,8 @@ def l2(**changed) -> dict:
 def paper(student: str = "bert-base", **changed) -> ConfigDict:
     """ConGen's baseline; what its text leaves open is as in ConGen's own row of Table 7."""
     config = of_student(student, l2(**changed))
+    if not config.objective.second_view:
+        config.data.columns = config.data.columns[:1]  # English, without its translations
     config.optimizer.eps = 1e-8
     return config
 

@@ -34,7 +34,7 @@ def listwise(**changed) -> ConfigDict:
         teacher_temperature=0.05,
         views=VIEWS_OF_TRIPLETS,
     )
-    config = minilm_l3(**dict(name="listwise") | defaults | changed)
+    config = minilm_l3(**dict(kind="listwise") | defaults | changed)
     config.data.columns = PLAIN_TRIPLETS
     become(config, "teacher", "labels")
     config.student.model = TEACHER

@@ -163,7 +163,7 @@ def domain() -> ConfigDict:
 
 def graded(model: str) -> ConfigDict:
     """CoSENT on graded pairs."""
-    stage = options(name="cosent", temperature=0.05)
+    stage = options(kind="cosent", temperature=0.05)
     stage.data.columns = PAIRS
     stage.data.batch_size, stage.data.pack_groups = 64, 4
     stage.data.max_length = 64

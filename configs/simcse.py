@@ -36,7 +36,7 @@ The papers' repositories link the text files.
 
 from functools import partial
 
-from _presets import NLI, chosen, embedded, options
+from _presets import NLI, STS_B_DEV, chosen, embedded, options
 from _presets import minilm_l3 as layers_of_minilm
 from congen import PAPER, STUDENTS
 from ml_collections import ConfigDict
@@ -54,7 +54,7 @@ TINYBERTS = {"l6": "nreimers/TinyBERT_L-6_H-768_v2", "l4": "nreimers/TinyBERT_L-
 def simcse(**changed) -> dict:
     """The objective with its options."""
     defaults = dict(
-        name="simcse",
+        kind="simcse",
         temperature=0.05,
         learned_scale="none",
         views=("text", "text"),
@@ -82,6 +82,7 @@ def papers(student: str, *, batch_size: int, learning_rate: float, supervised: b
     config.optimizer.weight_decay = 0.0
     config.optimizer.eps = 1e-8
     config.optimizer.eps_before_correction = True
+    config.evals.best = STS_B_DEV
     config.evals.every = 125
     config.evals.untrained = False
     config.run.epochs = 3.0 if supervised else 1.0
@@ -124,6 +125,7 @@ def mirror(student: str = "google-bert/bert-base-uncased", *, pooling: str, drop
     config.optimizer.decay = "all"
     config.optimizer.eps_before_correction = False
     config.optimizer.clip_norm = 0.0
+    config.evals.best = "last"
     config.evals.every = 50
     config.evals.untrained = False
     return config

@@ -26,7 +26,7 @@ text: those are ours. The export is an ELECTRA model, which sentence-transformer
 
 from functools import partial
 
-from _presets import NLI, TEACHER, Stages, become, chosen, embedded, minilm_l3, options
+from _presets import NLI, STS_B_DEV, TEACHER, Stages, become, chosen, embedded, minilm_l3, options
 from ml_collections import ConfigDict
 from simcse import simcse
 
@@ -42,7 +42,7 @@ BERT_TINY = "nreimers/BERT-Tiny_L-2_H-128_A-2"
 def simtde(**changed) -> dict:
     """The objective with its options."""
     defaults = dict(
-        name="simtde",
+        kind="simtde",
         alpha=0.5,
         token_loss="batch",
         sentence_loss="mse",
@@ -60,6 +60,7 @@ def paper(row: str, **changed) -> ConfigDict:
     config.data.text = NLI
     config.teacher.model = teacher
     config.teacher.pooling = pooling
+    config.evals.best = STS_B_DEV
     config.teacher.normalize = False  # section 4: "we create final representations using mean pooling over all tokens"
     return config
 

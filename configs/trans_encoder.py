@@ -5,7 +5,7 @@
 Odd stages train a cross-encoder on the bi-encoder's labels, even stages a bi-encoder on the cross-encoder's; a cycle is
 two stages. PAIRS.tsv has the columns sentence1 and sentence2, or premise and hypothesis; more files can follow after a
 comma. `--config.all.` gives an option to every stage, `--config.stage2.` to one.
-The best checkpoint of a stage is chosen by --config.all.evals.pairs, your own graded pairs; else by STS-B dev if
+`minilm` chooses the best checkpoint of a stage by --config.all.evals.pairs, your own graded pairs; else by STS-B dev if
 JAXDISTILL_DATA is set; else by agreement with the labels of held-out pairs. The best encoders of all stages are
 DIR/best-bi and DIR/best-cross. Many presets take the number of cycles (1 to 5), as in sts:2.
 
@@ -67,14 +67,14 @@ from _cycles import (
     every,
     stage,
 )
-from _presets import TEACHER, Stages, become, chosen, quickstart, tiny
+from _presets import STS_B_DEV, TEACHER, Stages, become, chosen, quickstart, tiny
 from ml_collections import ConfigDict
 from simcse import mirror, papers, simcse
 
 STS_PAIRS = "data:sts/sts1*.tsv.gz,data:sts/stsb.*.tsv.gz,data:sts/sick.*.tsv.gz"
 SICK_PAIRS = "data:sts/sick.*.tsv.gz"
 QQP_PAIRS = "hf:nyu-mll/glue:qqp:train[:10000]:question1,hf:nyu-mll/glue:qqp:validation[:11000]:question1"
-QQP_STAND_IN = "data:pairs/qqp.duplicates.tsv.gz,qqp-negatives.tsv"
+QQP_STAND_IN = "raw:data:pairs/qqp.duplicates.tsv.gz,raw:qqp-negatives.tsv"
 QQP_RATIO = (37.0, 63.0)
 """Duplicates and other pairs, as in a random sample of QQP (`pairs/qqp.sample.tsv.gz` of a data folder)."""
 QNLI_DEV_PAIRS = "data:pairs/qnli.dev.tsv.gz"
@@ -104,7 +104,7 @@ def reranker() -> ConfigDict:
     return config
 
 
-def contrastive(begun: Mapping[str, str | int], *, text: str = STS_PAIRS, best: str = "") -> ConfigDict:
+def contrastive(begun: Mapping[str, str | int], *, text: str = STS_PAIRS, best: str = STS_B_DEV) -> ConfigDict:
     """SimCSE's loss with the sentences of a pair as anchor and positive; STS without duplicates, other tasks as they are."""
     (config,) = on_pairs([papers(begun["bi"], batch_size=64, learning_rate=3e-5)], text, best=best)
     config.objective = ConfigDict(simcse(views=("text", "second")))
@@ -122,8 +122,10 @@ def on_first_sentences(config: ConfigDict) -> ConfigDict:
     return config
 
 
-def on_pairs(stages: list[ConfigDict], text: str = STS_PAIRS, *, best: str = "", exclude: str = "") -> list[ConfigDict]:
-    """All stages on this text, with this dev metric; by default STS-B dev, which lies in the data folder too."""
+def on_pairs(
+    stages: list[ConfigDict], text: str = STS_PAIRS, *, best: str = STS_B_DEV, exclude: str = ""
+) -> list[ConfigDict]:
+    """All stages on this text, with this dev metric."""
 
     def change(stage: ConfigDict) -> None:
         stage.data.update(text=text, exclude=exclude)
@@ -143,7 +145,7 @@ def on_sick(stages: list[ConfigDict]) -> list[ConfigDict]:
 
 
 def binary(
-    stages: list[ConfigDict], text: str, *, best: str = "", both_orders: bool = True, dedupe: bool = False
+    stages: list[ConfigDict], text: str, *, best: str = STS_B_DEV, both_orders: bool = True, dedupe: bool = False
 ) -> list[ConfigDict]:
     """QQP, QNLI and MRPC in Table 16: 3 epochs of a cross-encoder, 15 of a bi-encoder."""
 

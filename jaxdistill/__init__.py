@@ -13,7 +13,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-if sys.argv[:1] == ["-m"] and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+_is_program = any(argument.removeprefix("-m").partition(".")[0] == __name__ for argument in sys.orig_argv)
+if sys.argv[:1] == ["-m"] and _is_program and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
     # `python -m jaxdistill.PROGRAM`: Ctrl-C during imports would print a traceback.
     signal.signal(signal.SIGINT, lambda *_: (os.write(2, b"\ninterrupted\n"), os._exit(130)))
 

@@ -15,7 +15,6 @@ PROGRAMS = {
     "encode": ("encode", "writes the vectors of a text to a file"),
     "search": ("search", "finds the nearest sentences of a corpus"),
     "mine": ("mine", "finds hard negatives of queries"),
-    "augment": ("augment", "writes second views of sentences"),
 }
 """Maps names of programs to their modules and what they do."""
 

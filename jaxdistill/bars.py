@@ -10,7 +10,16 @@ Advance = Callable[[int], object]
 """Called with the number of units just finished."""
 
 
-def progress_bar(total: int | None, unit: str, *, shown: bool | str) -> tqdm:
+class Bar(tqdm):
+    """A bar that looks at the time with every update. tqdm's skips updates and starts a thread for good that notices delays."""
+
+    monitor_interval = 0
+
+    def __init__(self, **options):
+        super().__init__(miniters=1, **options)
+
+
+def progress_bar(total: int | None, unit: str, *, shown: bool | str) -> Bar:
     """A bar that counts `unit`s.
 
     Args:
@@ -23,7 +32,7 @@ def progress_bar(total: int | None, unit: str, *, shown: bool | str) -> tqdm:
         options["bar_format"] = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
     if isinstance(shown, str):
         options |= {"desc": shown, "leave": False, "delay": seconds}
-    return tqdm(total=total, unit=f" {unit}", disable=not shown, dynamic_ncols=True, mininterval=seconds, **options)
+    return Bar(total=total, unit=f" {unit}", disable=not shown, dynamic_ncols=True, mininterval=seconds, **options)
 
 
 @contextlib.contextmanager

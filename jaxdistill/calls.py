@@ -16,6 +16,8 @@ HINT = " --help lists the options."
 """End of an error on the command line."""
 FLAGS = {"text": "input", "prompt_name": "prompt", "corpus_prompt_name": "corpus_prompt"}
 """Maps arguments of functions to the programs' flags, if names differ: arguments are named as in `Embedder.encode`."""
+OWN_FILES: dict[str, str] = {}
+"""Maps files that hold an argument's text in memory to what errors call them instead."""
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
@@ -82,7 +84,10 @@ def in_python_words(
             try:
                 return function(*args, **options)
             except InputError as error:
-                error.args = (python_words(str(error), [*own, *options], words),)
+                line = python_words(str(error), [*own, *options], words)
+                for file, name in OWN_FILES.items():
+                    line = line.replace(file, name)
+                error.args = (line,)
                 raise
 
         return call

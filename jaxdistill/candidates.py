@@ -52,6 +52,12 @@ class Candidate(NamedTuple):
         return 0 if several else self.members[0].definition.embedding_width
 
     @property
+    def similarity(self) -> str:
+        """How documents are ranked by its vectors; an ensemble and a transform have lost their lengths."""
+        is_own = len(self.members) == 1 and not self.postprocessing.method
+        return self.members[0].definition.similarity if is_own else "cosine"
+
+    @property
     def vector_bytes(self) -> int:
         """Bytes per stored vector; 0 if it has no vectors, or a transform changes their width."""
         dims, dtype = (self.form.dims, self.form.dtype) if self.form else (0, "float32")
@@ -100,6 +106,8 @@ class Others:
     """The model that makes the index of asymmetric retrieval."""
     reranker: Candidate | None
     """A cross-encoder that reorders the first documents of a query."""
+    teacher: Candidate | None = None
+    """The model with which the task agreement compares."""
 
     @cached_property
     def searched(self) -> IndexModel | None:
@@ -114,9 +122,14 @@ class Others:
         """The reranker; reads each pair once, for all scored models."""
         return ScoreCache(cast(Scorer, self.reranker.embed(progress=_shows_progress()))) if self.reranker else None
 
+    @cached_property
+    def teacher_embed(self) -> Embed | None:
+        """The teacher; it encodes each text once, for all scored models and itself."""
+        return model_of(self.teacher, Others(None, None), batch_size=BATCH_SIZE).embed if self.teacher else None
+
     def digests(self, unit: Unit) -> list[str]:
         """Digests of the other models that a unit uses."""
-        asked = [{"index": self.index, "reranker": self.reranker}[name] for name in unit.asks]
+        asked = [getattr(self, name) for name in unit.asks]
         return [candidate.digest() for candidate in asked if candidate]
 
 
@@ -134,19 +147,23 @@ def model_of(candidate: Candidate, others: Others, *, batch_size: int) -> Model:
     if candidate.spec == bm25.NAME:
         return Model(
             embed=bm25.no_vectors, embed_in_batches=lambda size: bm25.no_vectors, parameters=0, size_bytes=0,
-            rank=bm25.rank, reranker=others.scorer,
+            rank=bm25.rank, reranker=others.scorer, teacher=others.teacher_embed,
         )  # fmt: skip
     embed = candidate.embed(batch_size, progress=_shows_progress())
     after = candidate.postprocessing.of(embed)
     cached = cast(Embed, embed) if isinstance(embed, Scorer) else EmbeddingCache(after(embed))
+    shared = others.teacher_embed if candidate is others.teacher else None
     return Model(
-        embed=cached,
+        embed=shared or cached,
         embed_in_batches=lambda size: after(candidate.own_embed(size)),
         parameters=sum(member.parameter_count for member in candidate.members),
         size_bytes=sum(weights_bytes(locate(member.source)) for member in candidate.members),
         in_roles=InRoles(*(EmbeddingCache(after(_in_role(embed, role))) for role in ("query", "document"))),
+        similarity=candidate.similarity,
         index=others.searched,
+        index_similarity=others.index.similarity if others.index else "cosine",
         reranker=others.scorer,
+        teacher=others.teacher_embed,
     )
 
 
@@ -204,6 +221,15 @@ def index_model_of(given: argparse.Namespace, precision: str) -> Candidate | Non
         raise InputError(f"{begin} is a cross-encoder; an index needs one sentence encoder.")
     prompts = {"document": given.document_prompt} if given.document_prompt else {}
     return Candidate(spec, (model.with_role_prompts(prompts),), precision)
+
+
+def others_of(
+    given: argparse.Namespace, postprocessing: Postprocessing, loaded: Mapping[str, Embedder], units: Sequence[Unit]
+) -> Others:
+    """Loads the other models that the units use."""
+    precision, compares = dtype_of(given.precision).name, any("teacher" in unit.asks for unit in units)
+    teacher = candidate_of(given.teacher, given, postprocessing, loaded) if compares else None
+    return Others(index_model_of(given, precision), reranker_of(given.reranker, precision), teacher)
 
 
 def reranker_of(spec: str, precision: str) -> Candidate | None:

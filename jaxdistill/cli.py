@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any, get_args
 
-from jaxdistill import memory
+from jaxdistill import devices, memory
 from jaxdistill.compile_cache import keep_compiled
 from jaxdistill.core import InputError, InUseError, Precision, TemporaryError
 from jaxdistill.files import buckets, is_remote, parts
@@ -32,6 +32,10 @@ DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPER
 """OS errors caused by the user's disk, reported as one line wherever they occur; other OS errors are bugs."""
 LOOKALIKES = {"\u2500": "-", "\u00d7": "x", "\u2026": "...", "\u2013": "-"}
 """ASCII substitutes for characters of tables and bars that a terminal's encoding lacks."""
+STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+"""Signals that ask a program to stop. Windows has no SIGHUP."""
+INTERRUPT_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGALRM") if hasattr(signal, name)]
+"""Ctrl-C, and the alarm that raises it again. Windows has no SIGALRM."""
 AFTER_CALLBACK_S = 0.05
 """Seconds after which an interrupt is raised again that Python has dropped."""
 BATCH_SIZE = 128
@@ -176,11 +180,12 @@ def error_status(error: InputError) -> int:
 
 
 def error_of_input(error: BaseException) -> InputError | None:
-    """The error as an `InputError`, if it is bad input or a fault of the user's disk; None for any other, which is a bug."""
+    """The error as an `InputError`, if it is bad input, a fault of the user's disk, or devices that JAX cannot use; None for
+    any other, which is a bug."""
     if isinstance(error, OSError) and error.errno in DISK_FAULTS:
         place = f"{error.filename}: " if error.filename else ""
         return InputError(f"{place}{error.strerror}; fix that and run the same command again.")
-    return error if isinstance(error, InputError) else None
+    return error if isinstance(error, InputError) else devices.error_of_devices(error)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -212,8 +217,8 @@ class Interrupts:
         """Exit status after the signal; 0 before one."""
         self._before: dict[int, Any] = {}
         if _is_main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+            for number in STOP_SIGNALS:
+                if number.name == "SIGHUP" and signal.getsignal(number) == signal.SIG_IGN:
                     continue  # nohup
                 self._before[number] = signal.signal(number, self._ask)
         return self
@@ -234,8 +239,8 @@ class Interrupts:
 def _one_interrupt() -> Iterator[None]:
     """Raises KeyboardInterrupt on the first Ctrl-C even if a library converts it, and again if Python drops it, as in JAX's
     garbage collector callback. Exits at once on the second."""
-    first, alarm, dropped = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGALRM), sys.unraisablehook
-    if first == signal.SIG_IGN or not _is_main_thread():
+    before, dropped = {number: signal.getsignal(number) for number in INTERRUPT_SIGNALS}, sys.unraisablehook
+    if before[signal.SIGINT] == signal.SIG_IGN or not _is_main_thread():
         yield
         return
     came = False
@@ -248,13 +253,13 @@ def _one_interrupt() -> Iterator[None]:
 
     def raise_again_or_tell(told: Any) -> None:
         if issubclass(told.exc_type, KeyboardInterrupt):
-            signal.setitimer(signal.ITIMER_REAL, AFTER_CALLBACK_S)
+            _set_alarm(AFTER_CALLBACK_S)
         # TensorStore ends some reads of a damaged checkpoint late.
         elif "Event loop is closed" not in str(told.exc_value):
             dropped(told)
 
-    signal.signal(signal.SIGINT, interrupt)
-    signal.signal(signal.SIGALRM, interrupt)
+    for number in before:
+        signal.signal(number, interrupt)
     sys.unraisablehook = raise_again_or_tell
     try:
         yield
@@ -263,10 +268,16 @@ def _one_interrupt() -> Iterator[None]:
             raise KeyboardInterrupt from error
         raise
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGINT, first)
-        signal.signal(signal.SIGALRM, alarm)
+        _set_alarm(0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         sys.unraisablehook = dropped
+
+
+def _set_alarm(seconds: float) -> None:
+    """Raises SIGALRM after so many seconds, or never after 0; does nothing on Windows."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def _is_main_thread() -> bool:
@@ -356,6 +367,7 @@ def _run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> Non
     """Calls `main` and translates its exceptions."""
     try:
         with _one_interrupt():
+            devices.prepare_libtpu()
             keep_compiled()
             memory.keep_freed()
             _refuse_undecodable(arguments)
@@ -363,7 +375,7 @@ def _run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> Non
         sys.stdout.flush()
     except BrokenPipeError:
         _to_devnull(sys.stdout)
-    except (InputError, OSError) as error:
+    except Exception as error:
         known = error_of_input(error)
         if known is None:
             raise

@@ -197,7 +197,8 @@ class Objective:
     queue_size: int = 0
     """Number of earlier sentences kept as negatives, which a run limits to a quarter of the text's rows; 0: no queue."""
     reserve_rows: int = 0
-    """Number of sentences held out of training, whose teacher vectors initialise the objective's state."""
+    """Number of sentences whose teacher vectors initialise the objective's state. They are held out of training, as far as a
+    small text has enough."""
     reads: Sequence[str] = ()
     """Outputs of student and teacher, of `READS`, that it uses. If there are any, the teacher reads the student's views."""
     unread_if: Mapping[str, tuple[Any, ...]] = MappingProxyType({})
@@ -210,8 +211,12 @@ class Objective:
     """Columns whose pairs a teacher scores: the first one with each of the others."""
     logits: bool = False
     """Whether a cross-encoder labels with logits instead of their sigmoids."""
+    similarity: str = "cosine"
+    """How it compares the student's vectors: by `cosine` or `dot`; empty: with the teacher's, whose lengths they learn."""
     largest_label: float = float(np.inf)
     """Largest allowed magnitude of the user's own scores."""
+    variant: str = ""
+    """What the loss is under the current options, for titles, if its name says too much."""
 
     @property
     def unread(self) -> Mapping[str, str]:
@@ -222,7 +227,7 @@ class Objective:
         """The objective's parameters and initial state; none by default.
 
         Args:
-          seeds: the teacher's vectors of the reserved rows, `[k, e]`; None if there are none.
+          seeds: the teacher's vectors of `reserve_rows` sentences, `[k, e]`; None if there are none.
         """
         return {}, ()
 

@@ -10,8 +10,8 @@ bucket (`s3://...`, `gs://...`).
 A folder holds `.parquet` files of 8,192 rows, which DuckDB, Polars, pyarrow, `datasets` and Ray Data read as one table. The
 vectors are in the column `embedding`. `np.load(FILE, mmap_mode="r")` opens a `.npy` file of any size. If the program is
 killed, the same command computes the missing parts and gives the same bytes as an uninterrupted run (on other devices, up to
-rounding). A different model, text or option starts over. The parts of a single file are in a hidden folder beside it until
-all are done.
+rounding), and a finished output stays as it is. One of another model, text or option is never replaced: move it first. The parts of
+a single file are in a hidden folder beside it until all are done; then its note, FILE.json, says what it was made from.
 
 Several processes, started as for training, share the parts of a folder, which must be in a bucket or on a file system that
 all of them see.

@@ -19,6 +19,8 @@ Tasks, separated by commas:
                  also in that model's index, with --reranker after a cross-encoder. --model=bm25 is the lexical
                  baseline. --split=dev uses the dev judgements. --max_length and --document_prompt also apply to the
                  index model; the reranker keeps its own length
+  agreement      share of the nearest 1 and 10 sentences that --teacher finds in --text=FILE which the model also finds, and the
+                 correlation of their similarities
   geometry       alignment, uniformity, anisotropy, edit distance, an out-of-domain example
   speed          sentences/s at batch 1 and 128, parameters, bytes
 
@@ -33,6 +35,8 @@ training. A file that is itself scored is refused.
 
 --dims=64,128,256 and --dtypes=float32,int8,binary,centred score each model's vectors as an index stores them, with one row for each
 width in each dtype, the bytes per vector, and a plot of score against bytes. In `documents`, queries stay float.
+
+Results of other models, sets or options, and files of other programs, are never replaced: move them, or give another --out.
 
 If --out is a folder, its index.html shows tables and plots, and needs no network.
 
@@ -64,7 +68,7 @@ from jaxdistill.versions import source_digest
 from jaxdistill.workdir.folder import RESULTS
 
 JOINED, REPEATED = (
-    ("tasks", "parts", "dims", "dtypes", "bitext", "entities", "retrieval"),
+    ("tasks", "parts", "dims", "dtypes", "bitext", "entities", "retrieval", "text"),
     ("model", "paper", "postprocess_text"),
 )
 """Options that a Python call may give as lists; on the command line, values are joined by commas or the flag is repeated."""
@@ -152,6 +156,7 @@ def evaluate(
     bitext: str | Path | Sequence[str | Path] = (),
     entities: str | Path | Sequence[str | Path] = (),
     retrieval: str | Path | Sequence[str | Path] = (),
+    text: str | Path | Sequence[str | Path] = (),
     split: Split = "test",
     index_model: str | Path = "",
     reranker: str | Path = "",
@@ -182,6 +187,7 @@ def evaluate(
       queries, corpus, relevant_docs: a retrieval set in memory: maps ids to texts, ids to texts (or `title` and `text`), and
         query ids to document ids, or to relevance by document id. Its scores begin with `documents/in-memory`.
       retrieval: sets of documents in BEIR's format, with the judgements of `split`.
+      text: files of sentences, on which the task `agreement` compares models with `teacher`.
       dims, dtypes: of stored vectors, such as `(64, 128)` and `("int8", "binary")`; scores are named `MODEL (64 int8)` and so on.
       out: results file, or a folder (ending in /) for results and report; empty: nothing is written.
 
@@ -194,9 +200,7 @@ def evaluate(
     loaded = _loaded(options)
     given = _parser().parse_call(options, joined=JOINED, repeated=REPEATED)
     if is_remote(given.out):
-        raise InputError(
-            f"out={given.out!r} is an address; give a local path, or run `python -m jaxdistill.evaluate --out`."
-        )
+        raise InputError(f"out={given.out!r} is an address; give a local path, or use the program's --out.")
     given.out = given.out if processes.is_first() else ""
     return _result(scored(given, own, loaded), given)
 
@@ -248,7 +252,7 @@ def _parser() -> Parser:
     add = parser.add_argument
     model = "folder, package:NAME/PATH or hub name, or A+B for the mean of several models' scores; repeatable"
     add("--model", action="append", type=any_path, required=True, help=model)
-    teacher = "also scored, and the reference of the report; default: the teacher of the export's run"
+    teacher = "also scored, and the reference of the report and of the task agreement; default: the teacher of the export's run, for the report"
     add("--teacher", type=any_path, default="", help=teacher)
     paper = "row of a paper's tables to show beside the models, as congen:tinybert-l4 (see docs/methods.md); repeatable"
     add("--paper", action="append", default=[], help=paper)

@@ -55,7 +55,7 @@ class Point(NamedTuple):
 
 
 def studies() -> dict[str, pathlib.Path]:
-    """Maps names to files of the papers' studies, which lie in a clone; empty for an installed package, which must stay small."""
+    """Maps names to files of the papers' studies."""
     return {path.stem: path for path in sorted((shipped_configs()[0].parent / "studies").glob("*.py"))}
 
 
@@ -68,8 +68,7 @@ def read_grid(text: str) -> tuple[str, Any]:
     if not path.is_file():
         if path.stem not in shipped or path.parent.name not in ("", "studies"):
             close = did_you_mean(path.stem, list(shipped))
-            known = ", ".join(shipped) or "none here, because the papers' studies are in a clone of the project alone"
-            raise InputError(f"study {text!r} does not exist; shipped: {known}.{close}")
+            raise InputError(f"study {text!r} does not exist; shipped: {', '.join(shipped)}.{close}")
         path = shipped[path.stem]
     try:
         module = load_config_module(path)

@@ -32,12 +32,13 @@ Trains a student and exports it to DIR/export. Running the same command again re
                            s3://BUCKET/PATH or gs://BUCKET/PATH; default: runs/CONFIG-PRESET
   --dry_run                build everything, including stored targets and labels; print sizes,
                            memory, steps and estimated time; stop before step 1
-  --compile_for=SLICE      with --dry_run: compile the step for absent TPUs (v5e-16, v5p-64, v6e-8),
-                           and print memory, FLOPs, traffic and the minimum time; needs the TPU
-                           compiler (pip install libtpu) but no TPU
-  --check=here|elsewhere   check options, text and models, without loading or reading them, and
-                           stop; elsewhere: for machines that see only buckets and hubs, not local
-                           files. The launchers do this first
+  --compile_for=SLICE      with --dry_run: compile the step for absent TPUs (v5e-16 or
+                           v5litepod-16, v5p-64, v6e-8), and print memory, FLOPs, traffic and the
+                           run's least minutes and chip-hours; needs the TPU compiler (pip install
+                           libtpu) but no TPU
+  --check=here|elsewhere   check options, text and models without running them, and stop; here:
+                           loads models that are on this machine; elsewhere: for machines that
+                           see only buckets and hubs, not local files. The launchers do this first
   --config.all.SECTION.OPTION=VALUE, --config.stage2.SECTION.OPTION=VALUE
                            for configs with stages: every stage that has the option, or one
   --profile=FIRST:LAST     trace these steps into DIR/profile, for xprof

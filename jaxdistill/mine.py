@@ -8,9 +8,9 @@
 
 Writes a table with one row per query, positive and negative: `text`, `positive`, `negative`, `score_positive`,
 `score_negative`. `--output_format=n-tuple` writes one row per query and positive, with all negatives (`negative_1`,
-`score_negative_1` and so on), and leaves out queries with too few. Scores are cosines of --model, or scores in (0, 1)
-of `--cross_encoder`. With `--logits` they are the cross-encoder's logits, which still differ where sigmoids round to 1;
-MarginMSE learns from such differences.
+`score_negative_1` and so on), and leaves out queries with too few. Scores are cosines of --model, its dot products if
+its checkpoint compares by these (`similarity_fn_name`), or scores in (0, 1) of `--cross_encoder`. With `--logits`
+they are the cross-encoder's logits, which still differ where sigmoids round to 1; MarginMSE learns from such differences.
 
 Documents are all distinct positives, or all documents of `--retrieval`, together with the texts of `--corpus`. A query may
 have several positives. A document with the text of the query or of one of its positives, ignoring case and white space, is
@@ -44,7 +44,7 @@ from jaxdistill.evals.beir_files import SPLITS
 from jaxdistill.files import local, refuse_overwriting, try_writing
 from jaxdistill.inference import Embedder, load
 from jaxdistill.inference.stored import digest_of, pair_scores, stored_vectors
-from jaxdistill.ops.nearest import VectorRows, cosines_of_pairs, nearest
+from jaxdistill.ops.nearest import VectorRows, nearest, scores_of_pairs
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +75,7 @@ def mined(
     scorer: Embedder | None = None,
     logits: bool = False,
     widens: bool = False,
+    dot: bool = False,
     progress: bool = False,
 ) -> tuple[Negatives, list[list[float]]]:
     """The negatives of each query, and the scores of its positives.
@@ -84,19 +85,21 @@ def mined(
       widens: consider more candidates than `range_max` for queries with too few negatives among these.
       scorer: a cross-encoder that scores the nearest documents and the positives, instead of the vectors.
       logits: use the scorer's logits as scores.
+      dot: compare vectors by dot product instead of cosine.
     """
     left_out = known.excluded()
     asked = np.repeat(np.arange(len(known.queries)), [len(of_query) for of_query in known.positives])
     answers = np.concatenate([np.asarray(of_query, np.int64) for of_query in known.positives])
     score = partial(pair_scores, scorer, known, logits=logits, progress=progress) if scorer else None
-    of_positives = score(asked, answers) if score else cosines_of_pairs(queries, documents, asked, answers)
+    pairs = asked, answers
+    of_positives = score(*pairs) if score else scores_of_pairs(queries, documents, *pairs, dot=dot)
     # All pairs are scored in one flat list, which is then cut up again by query.
     ends = np.cumsum([len(of_query) for of_query in known.positives])[:-1]
     positive_scores = [part.tolist() for part in np.split(of_positives, ends)]
 
     def among_nearest(some: np.ndarray, depth: int, limits: Limits) -> Negatives:
         blocks = (documents[at : at + BLOCK_ROWS] for at in range(0, len(documents), BLOCK_ROWS))
-        scores, rows = nearest(queries[some], blocks, count=depth)
+        scores, rows = nearest(queries[some], blocks, count=depth, dot=dot)
         if score:
             scores = score(np.repeat(some, depth), rows.ravel()).reshape(rows.shape)
         known_of = [left_out[query] for query in some], [positive_scores[query] for query in some]
@@ -203,6 +206,7 @@ def _mined(given: argparse.Namespace, say: Callable[[str], object]) -> Path:
         )
         options = {"limits": limits, "count": given.num_negatives, "sampling": given.sampling_strategy}
         options |= {"seed": given.seed, "scorer": scorer, "logits": given.logits, "widens": _widens(given)}
+        options["dot"] = embedder.model.definition.similarity == "dot"
         negatives, scores = mined(known, queries, documents, **options, progress=not given.quiet)
         rows = list(mined_rows(known, negatives, scores, output_format=given.output_format))
         _refuse_none(rows, negatives)

@@ -4,7 +4,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,19 +13,19 @@ from jaxdistill.candidates import (
     Candidate,
     Others,
     candidate_of,
-    index_model_of,
     model_of,
+    others_of,
     postprocessing_of,
-    reranker_of,
 )
 from jaxdistill.cluster import processes
 from jaxdistill.core import InputError
+from jaxdistill.data.tables import refuse_changes
 from jaxdistill.evals import options, probe, suite
 from jaxdistill.evals.evaluation import Model, Unit
 from jaxdistill.evals.in_memory import InMemory
 from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.evals.small_forms import SmallForm, small_forms
-from jaxdistill.files import refuse_overwriting, write_atomic
+from jaxdistill.files import is_special, refuse_overwriting, write_atomic
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.paths import cache_folder
@@ -32,6 +33,13 @@ from jaxdistill.reporting import evaluation as evaluation_report
 from jaxdistill.reporting import papers
 from jaxdistill.reporting.page import PAGE
 from jaxdistill.versions import versions
+
+ASIDE = ("out", "strict", "batch_size")
+"""Options that change no result."""
+
+
+class OtherResults(InputError):
+    """The results file has results of another state of a model."""
 
 
 class Scored(NamedTuple):
@@ -57,6 +65,27 @@ class Scored(NamedTuple):
             return None
         path = self.file.with_name(PAGE)
         return evaluation_report.write_evaluation(self.content, self.scored_pairs, path, teacher=given.teacher)
+
+
+def _replaced_digests(out: Path, option: str, inputs: Mapping[str, Any]) -> dict[str, str]:
+    """Digests of the models in the results file that will be replaced; raises `InputError` unless it has the same inputs.
+
+    Args:
+      option: `--out`, which may be a folder that also holds the report.
+      inputs: of `_inputs_of`.
+    """
+    page = out.with_name(PAGE) if evaluation_report.is_folder(option) else None
+    if is_special(out) or not (out.exists() or (page and page.exists())):
+        return {}
+    try:
+        earlier = json.loads(out.read_bytes())
+        made_from, digests = dict(earlier["inputs"]), {of["model"]: of["digest"] for of in earlier["models"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError(
+            f"{out if out.exists() else page} is not of evaluate; move it, or give another --out."
+        ) from None
+    refuse_changes(out, made_from, inputs)
+    return digests
 
 
 def score(
@@ -93,6 +122,7 @@ def score(
         "seconds_of_task": seconds,
         "scores": suite.with_averages(scores, failed, apart),
         "failed": failed,
+        "notes": [values["note"] for values in of_units.values() if "note" in values],
         "neighbours": {name: values["neighbours"] for name, values in of_units.items() if "neighbours" in values},
     }
     drawn = [ScoredPairs(**of_units[name]["scored_pairs"]) for name in suite.drawn_units() if name in of_units]
@@ -119,31 +149,22 @@ def scored(given: argparse.Namespace, own: InMemory, loaded: Mapping[str, Embedd
     postprocessing = postprocessing_of(given, plan.units)
     cited = [papers.cited(reference, "--paper") for reference in given.paper]
     precision = dtype_of(given.precision).name
-    others = Others(index_model_of(given, precision), reranker_of(given.reranker, precision))
-    specs = list(dict.fromkeys([*filter(None, [given.teacher]), *given.model]))
-    evaluated, unloaded = [], {}
-    for spec in specs:
-        try:
-            with processes.agreed() as facts:
-                candidate = candidate_of(spec, given, postprocessing, loaded)
-                facts[spec] = candidate.digest() if processes.count() > 1 else ""
-            asked = forms if spec in given.model else [None]
-            evaluated += _scored_in(asked, candidate, plan.units, others, batch_size=given.batch_size)
-        except InputError as error:
-            if len(specs) == 1:
-                raise
-            unloaded[spec] = str(error)
-            _complain(f"failed: model {spec}: {error}")
+    others = others_of(given, postprocessing, loaded, plan.units)
+    files = {unit.name: unit.digest() for unit in plan.units}
+    inputs = _inputs_of(given, files, others)
+    earlier = _replaced_digests(out, given.out, inputs) if out else {}
+    load = partial(candidate_of, given=given, postprocessing=postprocessing, loaded=loaded)
+    evaluated, unloaded = _evaluated(given, load, forms, plan.units, others=others, earlier=earlier)
     measured = dict.fromkeys(name for row, _ in evaluated for name in row["scores"])
     content = {
         "protocol": {unit.name: unit.protocol for unit in plan.units},
-        "files": {unit.name: unit.digest() for unit in plan.units},
+        "files": files,
+        "inputs": inputs,
         "seed": probe.SEED,
         "data": given.data or ("Hugging Face hub" if any(map(_is_of_hub, plan.units)) else ""),
         "sets": {option: spec for option in options.TASK_OF if (spec := getattr(given, option))} | own.described(),
-        "index_model": given.index_model,
+        **{name: getattr(given, name) for name in ("index_model", "reranker", "teacher")},
         "index_model_reading": others.index.reading()[0] if others.index else {},
-        "reranker": given.reranker,
         "reranker_reading": others.reranker.reading()[0] if others.reranker else {},
         "precision": precision,
         "postprocess": str(postprocessing),
@@ -159,6 +180,57 @@ def scored(given: argparse.Namespace, own: InMemory, loaded: Mapping[str, Embedd
     if out:
         write_atomic(out, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     return Scored(content, {row["model"]: pairs for row, pairs in evaluated}, out)
+
+
+def _inputs_of(given: argparse.Namespace, files: Mapping[str, str], others: Others) -> dict[str, Any]:
+    """Everything besides the scored models that determines the results: options, digests of sets, and of other models."""
+    helpers = {
+        "state of index_model": others.index,
+        "state of reranker": others.reranker,
+        "state of teacher": others.teacher,
+    }
+    chosen = {name: value for name, value in vars(given).items() if name not in ASIDE}
+    return {**chosen, **files, **{name: model.digest() for name, model in helpers.items() if model}}
+
+
+def _evaluated(
+    given: argparse.Namespace,
+    load: Callable[[str], Candidate],
+    forms: Sequence[SmallForm | None],
+    units: Sequence[Unit],
+    *,
+    others: Others,
+    earlier: Mapping[str, str],
+) -> tuple[list[tuple[dict[str, Any], ScoredPairs | None]], dict[str, str]]:
+    """The results of `score` for all models, and the reasons of those that could not be loaded.
+
+    Args:
+      earlier: of `_replaced_digests`.
+
+    Raises:
+      InputError: the only model cannot be loaded, or the results file has results of another state of a model.
+    """
+    specs = list(dict.fromkeys([*filter(None, [given.teacher]), *given.model]))
+    evaluated, unloaded = [], {}
+    for spec in specs:
+        try:
+            with processes.agreed() as facts:
+                teacher = others.teacher if spec == given.teacher else None
+                candidate = teacher or load(spec)
+                facts[spec] = candidate.digest() if processes.count() > 1 else ""
+            asked = forms if spec in given.model else [None]
+            for one in (candidate._replace(form=form) for form in asked):
+                if one.label in earlier and one.digest() != earlier[one.label]:
+                    raise OtherResults(
+                        f"{given.out} has results of another state of {spec}; move it, or give another --out."
+                    )
+            evaluated += _scored_in(asked, candidate, units, others, batch_size=given.batch_size)
+        except InputError as error:
+            if len(specs) == 1 or isinstance(error, OtherResults):
+                raise
+            unloaded[spec] = str(error)
+            _complain(f"failed: model {spec}: {error}")
+    return evaluated, unloaded
 
 
 def _scored_in(

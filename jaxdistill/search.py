@@ -61,6 +61,7 @@ def search(
     top: int,
     rescore: int = RESCORE,
     full: Path | None = None,
+    dot: bool = False,
 ) -> list[list[Hit]]:
     """The `top` nearest texts to each query, best first, ties by row. A text in passages counts by its nearest passage.
 
@@ -69,11 +70,11 @@ def search(
       vectors: a `.npy` or `.parquet` file, or a folder of parts, with one vector per row of the corpus, or per passage.
       specs: the corpus, as text for training is given; a table of passages has its own text.
       column: column of the sentences in a table.
-      rescore, full: as in `nearest_stored`.
+      rescore, full, dot: as in `nearest_stored`.
     """
     split = holds_passages(vectors)
     groups = texts_of_passages(vectors) if split else None
-    cosines, rows = nearest_stored(queries, vectors, count=top, rescore=rescore, full=full, groups=groups)
+    cosines, rows = nearest_stored(queries, vectors, count=top, rescore=rescore, full=full, groups=groups, dot=dot)
     wanted, texts = set(rows.flat), kept_passages(vectors) if split else passages(specs, column)
     of_rows = {row: passage for row, passage in enumerate(texts) if row in wanted}
     if wanted - of_rows.keys():
@@ -180,7 +181,8 @@ def _found(given: argparse.Namespace, queries: Mapping[str, str]) -> list[list[H
     top = min(TOP, rows) if given.top is None else given.top
     for line in (_loss_of_queries(embedder, given.prompt, list(queries.values())), loss):
         _note(line)
-    return search(asked, vectors, specs, column=column, top=top, rescore=given.rescore, full=full)
+    dot = embedder.model.definition.similarity == "dot"
+    return search(asked, vectors, specs, column=column, top=top, rescore=given.rescore, full=full, dot=dot)
 
 
 def _stored(vectors: str) -> Path:

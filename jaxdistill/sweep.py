@@ -6,7 +6,7 @@
     --grid='objective.queue_size=64,2048;optimizer.learning_rate=1e-4,5e-4'
 
 --config.SECTION.OPTION=VALUE applies to every point. Running the same command again resumes the sweep; points and seeds
-may be added. The workdir gets a table (sweep.md, sweep.csv, sweep.tex), the numbers (sweep.json) and a plot
+may be added. The workdir gets a table (sweep.md, sweep.csv), the numbers (sweep.json) and a plot
 (sweep.png). Each point has its own log and workdir. Stages with the same options as an earlier point's, after the same stages, are
 not trained again: the workdir links to them. The checkpoints of a finished point are removed; its export holds the best
 student.
@@ -145,9 +145,7 @@ def _swept(options: argparse.Namespace, given: Sequence[str], grid: Any = None) 
 
 def _parser() -> Parser:
     lines = [f"  {name}: {first_line(load_config_module(path))}" for name, path in studies().items()]
-    parser = Parser(
-        prog="python -m jaxdistill.sweep", description=__doc__, epilog="\n".join(["studies:", *lines] if lines else [])
-    )
+    parser = Parser(prog="python -m jaxdistill.sweep", description=__doc__, epilog="\n".join(["studies:", *lines]))
     add = parser.add_argument
     add("--config", default="", help="FILE[:PRESET], or several separated by commas; default: the study's")
     add("--grid", default="", help="study file, name of a study, or 'option=value,value;option=...'")
@@ -210,16 +208,16 @@ def train_all(planned: Sequence[Point], folder: pathlib.Path, report: Mapping[st
     folder.mkdir(parents=True, exist_ok=True)
     comparison.write_sweep(report, rows, folder)
     for number, (point, row) in enumerate(zip(planned, rows, strict=True), start=1):
-        print(f"point {number} of {len(planned)}: {point.shown}", end=" ... ", flush=True)
         reuse_stages(point, planned[: number - 1], folder)
-        begun, before = time.monotonic(), scores(point, folder)
+        begun, before, log = time.monotonic(), scores(point, folder), folder / f"{point.name}.log"
+        log_note = "" if before else f", log {log}"
+        print(f"point {number} of {len(planned)}: {point.shown}{log_note}", end=" ... ", flush=True)
         row["status"] = 0 if before else train_point(point, folder)
         if result := before or scores(point, folder):
             row |= result
             for stage in stage_folders(point, folder):
                 drop_checkpoints(stage)
         if row["status"]:
-            log = folder / f"{point.name}.log"
             row["failure"] = f"failed with status {row['status']}: {last_line(log)} (see {log})"
         took = "done before" if before else f"{(time.monotonic() - begun) / 60:.1f} minutes"
         print(row["failure"] or f"{hundred(row['score'])} ({took})")

@@ -26,14 +26,18 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
 
 def version_text() -> str:
     """The output of `--version`: the versions of `versions` and of the devices' drivers, and the devices."""
+    installed = versions((*PACKAGES, *DRIVERS))
+    return f"{', '.join(f'{name} {version}' for name, version in installed.items())}\ndevices: {devices()}"
+
+
+def devices() -> str:
+    """Number and kind of the devices that JAX finds, or why it finds none."""
     import jax  # imported here: it takes a second
 
-    installed = versions((*PACKAGES, *DRIVERS))
     try:
-        devices = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
-    except RuntimeError as error:
-        devices = f"none ({str(error).splitlines()[0]})"
-    return f"{', '.join(f'{name} {version}' for name, version in installed.items())}\ndevices: {devices}"
+        return f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+    except (RuntimeError, AssertionError) as error:
+        return f"none ({(str(error) or 'no such device').splitlines()[0]})"
 
 
 @cache

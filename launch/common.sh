@@ -18,6 +18,15 @@ needs() {
   [ -n "$DRY_RUN" ] || command -v "$1" >/dev/null || fail "$1 is not installed; $2"
 }
 
+# sky_tpu NAME: SkyPilot's name of a TPU slice, by any of its names (v5e-16, v5litepod-16, tpu-v5litepod-16); empty for another accelerator.
+sky_tpu() {
+  local name=${1#tpu-}
+  case $name in
+    v5e-*) echo "tpu-v5litepod-${name#v5e-}" ;;
+    v[2-9]*-*) echo "tpu-$name" ;;
+  esac
+}
+
 # checked here|elsewhere ARGUMENTS: checks a training with the Python of this machine, before anything is created.
 checked() {
   local python=${PYTHON:-python3}

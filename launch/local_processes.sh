@@ -35,7 +35,7 @@ pids=() signalled=""
 # shellcheck disable=SC2329 # the traps call it
 pass_on() {
   signalled=1
-  for pid in "${pids[@]}"; do kill -s "$1" "$pid" 2>/dev/null || true; done
+  for pid in ${pids[@]+"${pids[@]}"}; do kill -s "$1" "$pid" 2>/dev/null || true; done
 }
 trap 'pass_on INT' INT
 trap 'pass_on TERM' TERM
@@ -53,7 +53,7 @@ for ((index = 0; index < count; index++)); do
 done
 
 worst=0
-for pid in "${pids[@]}"; do
+for pid in ${pids[@]+"${pids[@]}"}; do
   signalled=1
   while [ -n "$signalled" ]; do # a signal ends `wait` too
     signalled="" status=0

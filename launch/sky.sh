@@ -31,13 +31,12 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$gpus" ] || fail "--gpus is missing, such as --gpus=tpu-v5litepod-8 or --gpus=A100:8."
 [ $# -gt 0 ] || fail "the training has no arguments; give them after --; see --help."
-extra=cuda
-case $gpus in
-  tpu-*)
-    extra=tpu
-    [ "$nodes" = 1 ] || fail "--num-nodes=$nodes: a TPU slice is one node; give a larger one, such as --gpus=tpu-v6e-64."
-    ;;
-esac
+extra=cuda tpu=$(sky_tpu "$gpus")
+if [ -n "$tpu" ]; then
+  extra=tpu
+  [ "$gpus" = "$tpu" ] || fail "--gpus=$gpus is a TPU slice, which SkyPilot knows by another name; give --gpus=$tpu."
+  [ "$nodes" = 1 ] || fail "--num-nodes=$nodes: a TPU slice is one node; give a larger one, such as --gpus=tpu-v6e-64."
+fi
 checked elsewhere "$@"
 needs sky "run pip install 'skypilot[gcp]>=0.11.2'."
-run sky jobs launch launch/sky.yaml --gpus="$gpus" "${options[@]}" --env EXTRA="$extra" --env ARGUMENTS="$(quoted "$@")"
+run sky jobs launch launch/sky.yaml --gpus="$gpus" ${options[@]+"${options[@]}"} --env EXTRA="$extra" --env ARGUMENTS="$(quoted "$@")"

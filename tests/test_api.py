@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import jaxdistill
-from jaxdistill import memory
 from jaxdistill.options.config_file import read_config_file
 from jaxdistill.options.overrides import with_options
 from jaxdistill.training.setup import lengths
@@ -30,11 +29,9 @@ def result(tmp_path_factory):
     text = ({"body": line, "other": 1} for line in [*made_up(200, words=6), None, float("nan")])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAXDISTILL_CACHE", str(folder / "cache"))
-        asked = []
-        patch.setattr(memory, "keep_freed", lambda: asked.append("keep"))
         teacher = write_teacher(folder)
         patch.chdir(folder)
-        found = jaxdistill.distill(
+        return jaxdistill.distill(
             teacher,
             text,
             columns="body",
@@ -45,14 +42,66 @@ def result(tmp_path_factory):
             options=options,
             callbacks=[lambda step, metrics: CALLED.append((step, set(metrics)))],
         )
-        assert asked == ["keep"]
-        return found
+
+
+OWN = """
+import resource, signal, threading
+
+def state():
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(3):
+        bytes(b"x") * (64 << 20)
+    goes_back = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults > 1000
+    return goes_back, [signal.getsignal(number) for number in signal.valid_signals()], threading.enumerate()
+
+before = state()
+import jaxdistill, sys
+text = [f"{row} the cat sleeps" for row in range(1300)]
+options = {"evals.sts": False, "data.cache_folder": "cache"}
+jaxdistill.distill(sys.argv[1], text, layers=1, steps=1, batch_size=1100, workdir="run", options=options)
+assert state() == before, (before, state())
+"""
+
+
+def test_a_process_is_as_before_after_distill(tmp_path):
+    """Large freed blocks, signal handlers and threads; also in a package that is started with -m, as the programs are."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "__init__.py").write_text(OWN)
+    (tmp_path / "own" / "__main__.py").touch()
+    command = [sys.executable, "-m", "own", write_teacher(tmp_path)]
+    subprocess.run(command, cwd=tmp_path, env=environment() | {"JAXDISTILL_CACHE": str(tmp_path)}, check=True)
+
+
+FORKS = """
+import multiprocessing, sys
+import jaxdistill
+
+def work():
+    for use in (lambda: used.encode("a cat"), lambda: unused.encode("a cat"), lambda: jaxdistill.load(sys.argv[1])):
+        try:
+            use()
+        except jaxdistill.InputError as error:
+            print(error, flush=True)
+
+used, unused = (jaxdistill.load(sys.argv[1]) for _ in range(2))
+used.encode("a cat")
+process = multiprocessing.get_context("fork").Process(target=work)
+process.start()
+process.join(60)
+process.kill()
+"""
+
+
+def test_a_forked_process_raises_instead_of_waiting(tmp_path):
+    command = [sys.executable, "-c", FORKS, write_teacher(tmp_path)]
+    said = subprocess.run(command, env=environment(), check=True, capture_output=True, text=True).stdout
+    assert [line.partition(" of ")[0] for line in said.splitlines()] == ["this process is a fork"] * 3
 
 
 def test_distill_returns_model_scores_and_export(result):
     assert result.export_folder.is_dir() and result.results["config"]["run.steps"] == 4
     assert result.results["max_length"] == result.model.model.max_length == 32  # chosen from the text
-    asked = {"student.layers": "even:1", "data.batch_size": 16, "objective.name": "congen", "objective.alpha": 1.0}
+    asked = {"student.layers": "even:1", "data.batch_size": 16, "objective.kind": "congen", "objective.alpha": 1.0}
     assert asked.items() <= result.results["config"].items()
     assert result.workdir.parent.name == "runs" and result.workdir.name.startswith("l2-cosine-")
     assert set(result.teacher_scores) == set(result.scores) and all(abs(score) <= 1 for score in result.scores.values())

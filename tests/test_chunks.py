@@ -137,6 +137,7 @@ def config_of(passages, folder, **changed) -> configs.Config:
 def test_a_run_trains_on_chunks_and_refuses_what_needs_rows(passages, tmp_path):
     write_teacher(tmp_path)
     (tmp_path / "dev.txt").write_text("\n".join(made_up(8)) + "\n")
+    np.save(tmp_path / "v.npy", np.zeros((1, 16), np.float32))
     run = build_module.build(config_of(passages, tmp_path), tmp_path / "w", progress=False)
     lengths = run.text.store.lengths("text")
     assert lengths.max() <= 32 and run.text.store.rows > 30
@@ -146,7 +147,7 @@ def test_a_run_trains_on_chunks_and_refuses_what_needs_rows(passages, tmp_path):
     refused = {
         "data.max_length": {"data__chunk_tokens": 64},
         "chunk_least": {"data__chunk_least": 33},
-        "chunk_tokens too": {"data__chunk_tokens": 0, "data__chunk_least": 8, "data__text": passages[0]},
+        "chunk_tokens too": {"data__chunk_tokens": 0, "data__chunk_least": 8, "objective__second_view": "title"},
         "whole rows": {
             "teacher__kind": "vectors",
             "teacher__file": f"{tmp_path}/v.npy",

@@ -1,5 +1,6 @@
 """What all programs do alike: addresses refused, closed pipes outlived, signals answered, useless folders refused."""
 
+import importlib.util
 import os
 import pathlib
 import re
@@ -18,7 +19,7 @@ from jaxdistill.files import is_remote, local
 from jaxdistill.paths import public_name
 from jaxdistill.reporting.model_card import public_command
 
-from program import ROOT, environment, refused, tiny_arguments
+from program import ROOT, environment, refused, start, tiny_arguments
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +30,15 @@ def folder(tmp_path_factory):
 def python(*arguments, path="", **options) -> subprocess.CompletedProcess:
     variables = environment() | {"PYTHONPATH": os.pathsep.join(filter(None, [str(path), str(ROOT)]))}
     return subprocess.run([sys.executable, *arguments], env=variables, text=True, timeout=60, **options)
+
+
+@pytest.mark.parametrize("platform", ["tpu", "cuda"])
+def test_a_platform_that_is_not_there_is_one_line(folder, platform):
+    process = start("main", tiny_arguments(folder), variables={"JAX_PLATFORMS": platform})
+    _, said = process.communicate(timeout=200)
+    assert process.returncode == 2 and "Traceback" not in said
+    last = said.splitlines()[-1]
+    assert re.match(rf"error: JAX_PLATFORMS={platform}: .*\w; there is 1 x cpu. Set JAX_PLATFORMS to a platform", last)
 
 
 def test_addresses_are_told_from_paths(monkeypatch):
@@ -164,6 +174,22 @@ def test_nohup_is_respected():
         signal.signal(signal.SIGHUP, before)
 
 
+def test_programs_run_and_stop_without_the_signals_that_windows_lacks():
+    code = (
+        "import signal; del signal.SIGHUP, signal.SIGALRM, signal.setitimer; from jaxdistill.cli import Interrupts, run\n"
+        "with Interrupts() as interrupts: run(lambda _: signal.raise_signal(signal.SIGTERM)); print(interrupts.status)\n"
+    )
+    ended = python("-c", code, capture_output=True)
+    assert (ended.stdout, ended.stderr) == (f"{AGAIN}\n", "")
+
+
+def test_libtpu_prints_nothing_where_there_is_no_tpu():
+    variables = {name: value for name, value in environment().items() if not name.startswith(("JAX_PLATFORMS", "TPU_"))}
+    command = [sys.executable, "-m", "jaxdistill.main", "--version"]
+    ended = subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert importlib.util.find_spec("libtpu") and "TPU" not in ended.stderr
+
+
 def test_what_a_terminal_cannot_show_has_lookalikes(tmp_path):
     code = "from jaxdistill import cli; cli.run(lambda _: print('──── 3 × 4… 日'))"
     done = python("-c", code, capture_output=True, path="", cwd=tmp_path)
@@ -211,10 +237,10 @@ def test_a_public_command_keeps_its_options():
     command = (
         "python -m jaxdistill.main --config=/opt/x/configs/congen.py:tiny '--config.data.text=/a b/t.txt,hf:org/set:train:text' "
         '--config.stage2.student.model=/m/mini \'--config.run.sharding=(("/kernel",("","model")),)\' --workdir=DIR '
-        "--config.student.trim=/home/a/t.txt --config.run.parts=a/b/p.py --config.objective.name=/home/a/my.py:Loss"
+        "--config.student.trim=/home/a/t.txt --config.run.parts=a/b/p.py --config.objective.kind=/home/a/my.py:Loss"
     )
     assert public_command(command) == (
         "python -m jaxdistill.main --config=configs/congen.py:tiny --config.data.text=t.txt,hf:org/set:train:text "
         '--config.stage2.student.model=mini \'--config.run.sharding=(("/kernel",("","model")),)\' --workdir=DIR '
-        "--config.student.trim=t.txt --config.run.parts=p.py --config.objective.name=my.py:Loss"
+        "--config.student.trim=t.txt --config.run.parts=p.py --config.objective.kind=my.py:Loss"
     )

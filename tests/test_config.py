@@ -53,8 +53,8 @@ def tiny_congen():
 @pytest.mark.parametrize("path, preset", PRESETS, ids=lambda value: getattr(value, "stem", value))
 def test_every_preset_spells_out_every_option(path, preset):
     for stage in configs.parse_stages(load(path, preset)):
-        options = {key: value for key, value in stage.objective.items() if key != "name"}
-        objectives.make(stage.objective["name"], options)
+        options = {key: value for key, value in stage.objective.items() if key != "kind"}
+        objectives.make(stage.objective["kind"], options)
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
@@ -117,7 +117,8 @@ def test_extensions_are_options_that_exist():
         (lambda raw: raw["data"].update(weights=5), r"a tuple such as \(1\.0,\)"),
         (lambda raw: raw["run"].update(sharding=(("a", "b"),)), r'a tuple such as \("name",\)'),
         (lambda raw: raw.update(extra={}), "extra is unknown"),
-        (lambda raw: raw["objective"].pop("name"), r"objective\.name is missing"),
+        (lambda raw: raw["objective"].pop("kind"), r"objective\.kind is missing\.$"),
+        (lambda raw: raw["objective"].update(name=raw["objective"].pop("kind")), "; objective.name is its former name"),
     ],
 )
 def test_a_wrong_key_or_type_is_refused_with_its_name(change, words):
@@ -128,12 +129,12 @@ def test_a_wrong_key_or_type_is_refused_with_its_name(change, words):
 
 
 def test_options_that_are_not_given_have_their_defaults():
-    config = configs.parse_config({"data": {"columns": "body"}, "objective": {"name": "ckd"}})
+    config = configs.parse_config({"data": {"columns": "body"}, "objective": {"kind": "ckd"}})
     assert config.data.columns == (("text", "body"),) and config.data.batch_size == configs.Data().batch_size
     assert config.run == configs.RunOptions()
     assert objectives.make("ckd", {}).queue_size == 65536
     with pytest.raises(InputError, match="config section run has type int"):
-        configs.parse_config({"run": 5, "objective": {"name": "ckd"}})
+        configs.parse_config({"run": 5, "objective": {"kind": "ckd"}})
 
 
 def test_a_changed_option_is_an_extension_or_another_training():
@@ -167,11 +168,11 @@ def test_a_column_is_named_by_one_word(tmp_path):
 
 def test_a_config_file_of_ones_own_states_what_differs(tmp_path):
     lines = ["from ml_collections import ConfigDict", "def get_config():"]
-    lines += ["    return ConfigDict(dict(objective=dict(name='ckd', queue_size=64), run=dict(steps=5)))"]
+    lines += ["    return ConfigDict(dict(objective=dict(kind='ckd', queue_size=64), run=dict(steps=5)))"]
     (tmp_path / "mine.py").write_text("\n".join(lines))
     given = [f"--config={tmp_path / 'mine.py'}", "--workdir=w", "--config.objective.temperature=0.1"]
     config = configs.parse_config(main.parse_flags(given).config)
-    assert config.objective == dict(name="ckd", queue_size=64, temperature=0.1, learned_scale="none", view="text")
+    assert config.objective == dict(kind="ckd", queue_size=64, temperature=0.1, learned_scale="none", view="text")
     assert (config.run.steps, config.data) == (5, configs.Data())
 
 
@@ -273,10 +274,10 @@ def on_random_models(raw: dict, checkpoints) -> dict:
             else write_checkpoint(checkpoints, family_of(name), layers=layers)
             for name in names
         )
-    others = [view for view in raw["objective"].get("views", ()) if view in ("a", "b")]
+    named = tuple((view, view if view in COLUMNS else "negative") for view, _ in raw["data"]["columns"])
     raw["data"] |= dict(
         text=str(checkpoints / "text.tsv"), max_length=32, cache_folder=str(checkpoints / "cache"), batch_size=16,
-        columns=(*((name, name) for name in COLUMNS), *((name, "negative") for name in others)), exclude="", pack_shapes=2, weights=(),
+        columns=named, exclude="", pack_shapes=2, weights=(),
         chunk_tokens=min(raw["data"]["chunk_tokens"], 32),
     )  # fmt: skip
     if "model" in teacher:

@@ -17,9 +17,8 @@ from jaxdistill.encoders.pair_head import fresh_head
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.inference import Embedder
 from jaxdistill.inference.to_file import encode_file
-from jaxdistill.reporting.model_card import Facts
+from jaxdistill.reporting.model_card import Facts, model_card
 from jaxdistill.surgery import resizing
-from jaxdistill.training.export import card_of
 
 import encoder_cases as cases
 from tiny_models import tiny_model
@@ -102,7 +101,7 @@ def test_sentence_transformers_loads_the_export_as_a_cross_encoder(family, tmp_p
     save(ours, tmp_path / "export")
     theirs = CrossEncoder(str(tmp_path / "export"), device="cpu")
     np.testing.assert_allclose(theirs.predict(PAIRS), Embedder(ours).score(FIRST, SECOND), atol=1e-5)
-    card = card_of(ours, Facts(name="export"), spec=str(tmp_path / "export"))
+    card = model_card(ours, Facts(name="export"), spec=str(tmp_path / "export"))
     code = [block.partition("```")[0] for block in card.split("```python")[1:]]
     assert "CrossEncoder(" in code[0] and ".score(" in code[1]
     assert "SentenceTransformer(" not in card and "vectors" not in card and "Pooling" not in card
@@ -219,7 +218,7 @@ def test_a_new_head_on_an_exported_sentence_encoder_has_a_pooler_that_is_not_zer
 def test_the_body_of_a_cross_encoder_can_be_a_sentence_encoder(tmp_path, caplog):
     theirs = cases.write_cross_encoder(tmp_path, "roberta")
     ours = load_model(str(tmp_path), pooling="mean")
-    assert "pooling mean instead of the checkpoint's own head of 1 label(s), as asked" in caplog.text
+    assert ": pooling=mean instead of the checkpoint's own head of 1 label(s)" in caplog.text
     ids = np.arange(6, 16)
     with torch.no_grad():
         wanted = theirs.roberta(input_ids=torch.as_tensor(ids)[None]).last_hidden_state[0].mean(0).numpy()

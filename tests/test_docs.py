@@ -36,6 +36,16 @@ def test_the_walk_names_functions_that_exist():
         assert functions and all(f"def {name.split('.')[-1]}(" in source for name in functions), step
 
 
+def test_the_files_that_contributing_names_exist():
+    ignored = (ROOT / ".gitignore").read_text().split()
+    for line in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines():
+        folders = re.findall(r"`(\S+/)", line.split("|")[1]) if line.startswith("| `") else []
+        for name in set(re.findall(r"[`(](\w[\w./*-]*)[`)]", line)) - set(ignored):
+            paths = [f"{folder}{name.rstrip('/')}{end}" for folder in ("", *folders) for end in ("", ".py")]
+            if folders or "/" in name:
+                assert any(list(ROOT.glob(path)) for path in paths), name
+
+
 def test_pages_build_without_warnings(tmp_path):
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", str(ROOT / "docs"), str(tmp_path)]
     built = subprocess.run(command, capture_output=True, text=True)

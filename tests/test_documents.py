@@ -171,7 +171,7 @@ def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
 
     assert documents.mean_ndcg([known], by_topic) == {"retrieval-test/ndcg@10": 1.0}
     (unit,) = documents.EVALUATION.units(Sources(retrieval=(folder,)))
-    model = SimpleNamespace(rank=None, reranker=None, in_roles=InRoles(by_topic, by_topic))
+    model = SimpleNamespace(rank=None, reranker=None, in_roles=InRoles(by_topic, by_topic), similarity="cosine")
     assert unit.run(model)["scores"]["documents/tiny ndcg@10"] == 1.0
 
 
@@ -323,12 +323,12 @@ def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):
     sets = ",".join(map(str, folders))
     lone = r"own has no judgements of the split dev \(qrels/dev.tsv\), only of test \(qrels.tsv\); add them, or give"
     with pytest.raises(InputError, match=f"{lone} --config.evals.retrieval_split=test.$"):
-        dev.read_own_sets(Config(objective={}, evals=Evals(retrieval=sets)))
+        dev.read_dev_sets(Config(objective={}, evals=Evals(retrieval=sets)))
     for folder in folders:
         with_dev(folder, [("q1", "d3", 1), ("q2", "d1", 1)])
     config = Config(objective={}, evals=Evals(retrieval=sets))
-    own = dev.read_own_sets(config)
-    tasks = dev_metric.available_tasks(data_folder=None, graded=own.pairs, agreement_task=None, retrieval=own.retrieval)
+    own = dev.read_dev_sets(config)
+    tasks = dev_metric.available_tasks(named={}, graded=own.pairs, agreement_task=None, retrieval=own.retrieval)
     asked = []
 
     def embed(sentences, *, role):
@@ -349,12 +349,13 @@ def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):
         )
     }
     assert asked == ["query", "document"] * 2
-    on_test = dev.read_own_sets(Config(objective={}, evals=Evals(retrieval=sets, retrieval_split="test"))).retrieval
+    on_test = dev.read_dev_sets(Config(objective={}, evals=Evals(retrieval=sets, retrieval_split="test"))).retrieval
     assert documents.mean_ndcg(on_test, embed).keys() == {"retrieval-test/ndcg@10"}
     assert suite.headings(["retrieval-dev/ndcg@10"]) == {"retrieval-dev/ndcg@10": "retrieval dev, nDCG@10"}
     assert dev.held_out_rows(Evals(retrieval=sets), rows=1000) == 0
+    assert dev.held_out_rows(Evals(retrieval=sets, best="agreement/recall@10"), rows=1000) == 100
     assert tasks[chosen](Reranker()) == {}
     with pytest.raises(InputError, match="student.kind=cross_encoder is a cross-encoder; leave it out"):
-        dev.read_own_sets(replace(config, student=CrossEncoder()))
+        dev.read_dev_sets(replace(config, student=CrossEncoder()))
     with pytest.raises(InputError, match="retrieval set x/y/z: x/y/z is neither a folder"):
-        dev.read_own_sets(Config(objective={}, evals=Evals(retrieval="x/y/z")))
+        dev.read_dev_sets(Config(objective={}, evals=Evals(retrieval="x/y/z")))

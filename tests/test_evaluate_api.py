@@ -10,6 +10,7 @@ import jaxdistill
 from jaxdistill import evaluate
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.core import InputError
+from jaxdistill.evals.agreement import held_out_task
 from jaxdistill.evaluate import EvaluationFailed
 
 from eval_cases import DOCUMENTS, QUERIES, write_set
@@ -70,6 +71,22 @@ def test_what_fails_is_raised_after_the_rest_was_scored_and_written(tiny, tmp_pa
         jaxdistill.evaluate([tiny, "absent"], pairs=PAIRS)
 
 
+def test_models_are_compared_with_a_teacher_on_a_text(tiny, tmp_path):
+    save(tiny_model(tmp_path / "tokenizer", seed=1), tmp_path / "teacher")
+    teacher = str(tmp_path / "teacher")
+    sentences = [f"the cat sleeps {number} rain {number % 7}" for number in range(20)]
+    (tmp_path / "text.txt").write_text("\n".join([*sentences, *sentences]) + "\n")
+    scores = jaxdistill.evaluate(tiny, tasks="agreement", text=tmp_path / "text.txt", teacher=teacher).scores
+    vectors = jaxdistill.load(teacher, precision="float32").encode(sentences)
+    task = held_out_task(dict(zip(sentences, vectors, strict=True)), seed=0)
+    assert scores[tiny] == pytest.approx(task(jaxdistill.load(tiny, precision="float32").encode))
+    assert scores[teacher] == pytest.approx(dict.fromkeys(task.metrics, 1.0)) and scores[tiny]["agreement/recall@1"] < 1
+    with pytest.raises(InputError, match="needs text=FILE with sentences and teacher=MODEL; give both"):
+        jaxdistill.evaluate(tiny, text=tmp_path / "text.txt")
+    with pytest.raises(EvaluationFailed, match="agreement of bm25 failed: bm25 has no vectors"):
+        jaxdistill.evaluate(tiny, text=tmp_path / "text.txt", teacher="bm25")
+
+
 def test_the_signature_names_every_option():
     parameters = inspect.signature(evaluate.evaluate).parameters
     in_python = {"models", "queries", "corpus", "relevant_docs"}
@@ -78,7 +95,7 @@ def test_the_signature_names_every_option():
     for name in (
         set(parameters)
         - in_python
-        - {"data", "out", "paper", "parts", "postprocess_text", "bitext", "entities", "retrieval"}
+        - {"data", "out", "paper", "parts", "postprocess_text", "bitext", "entities", "retrieval", "text"}
     ):
         assert parameters[name].default == options[name], name
 

@@ -9,7 +9,6 @@ from safetensors import SafetensorError
 
 from jaxdistill import export as export_command
 from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.licences import licences_of
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
@@ -84,7 +83,7 @@ def stage_student(folder, source, *, trained_on, teacher_reads=0, asked=0):
             data=dict(max_length=trained_on),
             teacher=dict(model=str(folder / "teacher"), max_length=teacher_reads),
             student=dict(model=source, pooling="", head="none", max_length=asked),
-            objective=dict(name="embedding"),
+            objective=dict(kind="embedding"),
         )
     )
     teachers = load_teachers(config, folder)
@@ -260,37 +259,6 @@ def test_the_card_tells_how_the_model_was_made(model, tmp_path, unchecked):
     ):
         assert part in text
     assert 'SentenceTransformer("small")' in text and 'jaxdistill.load("small")' in text
-
-
-def test_licences_are_handed_down_from_export_to_export(model, tmp_path, unchecked):
-    licences = {"gte-small": "mit", "mine": ""}
-    first = export(model, tmp_path / "first", facts=Facts(name="first", origin=Origin(licences=licences)))
-    second = export(load_model(str(first)), tmp_path / "second")
-    assert load_model(str(first)).provenance.licences == load_model(str(second)).provenance.licences == licences
-    (second / MARK).write_text("{")
-    assert load_model(str(second)).provenance.licences == {"second": ""}
-
-
-@pytest.mark.parametrize(
-    "card, licence",
-    [
-        ("---\ntags:\n- a\nlicense: mit\n---\n# x\n", "mit"),
-        ("\ufeff---\r\nlicense: 'apache-2.0' # as its paper says\r\n---\r\n", "apache-2.0"),
-        ("---\nlicense: [mit, cc-by-4.0]\n---\n", "mit, cc-by-4.0"),
-        ("---\nlicense: {a: b\n---\n", ""),
-        ("---\nlicense: |\n  a | b\n---\n", ""),
-        ("license: mit\n", ""),
-        ("---\ndate: 2024-02-30\nlicense: mit\n---\n", "mit"),
-        ("---\nlicense: null\n---\n", ""),
-        ('---\na: "\\UFFFFFFFF"\nlicense: mit\n---\n', ""),
-        ("---\na: " + "[" * 3000 + "\nlicense: mit\n---\n", ""),
-        ('---\nwidth: "' + "x" * 100_000 + '"\nlicense: mit\n---\n', "mit"),
-    ],
-    ids=lambda value: value[:30],
-)
-def test_the_licence_is_what_the_front_matter_of_a_card_says(tmp_path, card, licence):
-    (tmp_path / "README.md").write_text(card, newline="")
-    assert licences_of(tmp_path, "model") == {"model": licence}
 
 
 @pytest.mark.parametrize("steps", ["5,", "five", "5 6", "-5"])

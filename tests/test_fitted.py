@@ -59,7 +59,7 @@ def starting(folder, init):
             data=dict(text=str(folder / "text.txt"), cache_folder=str(folder / "cache"), batch_size=16, pack_groups=8),
             teacher=dict(model=str(folder / "teacher")),
             student=dict(model=str(folder / "other"), pooling="", head="linear", head_init=init),
-            objective=dict(name="embedding"),
+            objective=dict(kind="embedding"),
             run=dict(precision="float32"),
         )
     )
@@ -97,7 +97,7 @@ def test_teacher_and_student_give_vectors_as_pooled_where_asked(tmp_path):
     for start in ("teacher", str(tmp_path / "model")):
         for normalize in (True, False):
             raw = dict(teacher=dict(model=str(tmp_path / "model"), normalize=normalize), student=dict(model=start))
-            config = parse_config(raw | dict(objective=dict(name="embedding")))
+            config = parse_config(raw | dict(objective=dict(kind="embedding")))
             (teacher,) = load_teachers(config, tmp_path)
             student = make_student(config, (teacher,), tmp_path)
             mine, wanted = (Embedder(model).encode(TEXT[:8]) for model in (student, teacher))
@@ -112,7 +112,7 @@ def test_teacher_and_student_give_vectors_as_pooled_where_asked(tmp_path):
 @pytest.mark.parametrize(("head", "named"), [("tanh", "--config.student.head=linear"), ("linear", "head_init=uniform")])
 def test_a_head_that_cannot_be_fitted_is_refused(head, named):
     config = parse_config(
-        dict(student=dict(model="none", head=head, head_init="fitted"), objective=dict(name="embedding"))
+        dict(student=dict(model="none", head=head, head_init="fitted"), objective=dict(kind="embedding"))
     )
     with pytest.raises(InputError, match=named):
         config.student.check(config.teacher)

@@ -103,7 +103,7 @@ class Reader:
 def test_own_pairs_with_labels_are_judged_by_auc(tmp_path):
     path = tmp_path / "own.tsv"
     path.write_text("score\tsentence1\tsentence2\n1\ta\tab\n0\tb\tc\n1\td\te\n0\tf\tg\n")
-    given = dict(data_folder=None, graded=read_pairs(path), agreement_task=None)
+    given = dict(named={}, graded=read_pairs(path), agreement_task=None)
     (task,) = select.available_tasks(**given).values()
     assert task(Reader()) == {"pairs/auc": 0.75}, "the positive (d, e) ties with both negatives"
     assert list(select.available_tasks(**given, best="pairs/spearman")) == ["pairs/spearman"]
@@ -116,13 +116,12 @@ def test_own_pairs_with_labels_are_judged_by_auc(tmp_path):
     with pytest.raises(InputError, match="own.tsv: pairs/auc needs scores of 0 and 1"):
         select.available_tasks(**given, best="pairs/auc")
     with pytest.raises(InputError, match="'mrpc-dev/auc' needs a set from the data folder"):
-        select.available_tasks(**given, best="mrpc-dev/auc")
+        select.named_sets("mrpc-dev/auc", None)
 
 
 def test_a_sets_dev_pairs_are_read_where_they_are_asked_for(data_folder):
-    given = dict(data_folder=data_folder, graded=None, agreement_task=None)
-    assert list(select.available_tasks(**given, best="qnli-dev/auc")) == ["qnli-dev/auc", "sts-b-dev/spearman"]
-    assert list(select.available_tasks(**given)) == ["sts-b-dev/spearman"]
+    assert list(select.named_sets("qnli-dev/auc", data_folder)) == ["qnli-dev/auc", "sts-b-dev/spearman"]
+    assert list(select.named_sets("", data_folder)) == ["sts-b-dev/spearman"]
 
 
 def test_the_first_1000_pairs_of_qnli_are_not_scored(tmp_path, data_folder):

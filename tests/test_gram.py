@@ -107,7 +107,7 @@ def test_only_the_cosine_needs_vectors_of_one_width(mesh):
 
 
 def test_a_run_with_two_widths_is_refused_unless_similarities_alone_are_compared():
-    wider, student = SimpleNamespace(width=12), SimpleNamespace(definition=SimpleNamespace(embedding_width=8))
+    wider, student = 12, SimpleNamespace(definition=SimpleNamespace(embedding_width=8))
     alone = Gram(**GRAM | dict(cosine_weight=0.0))
     for objective in (alone, Nested(objective=alone, dims=(4,), targets="projected")):
         check_width(objective, wider, student)

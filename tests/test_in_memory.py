@@ -66,6 +66,8 @@ def test_sentences_of_every_form_are_the_same_text(text, cache):
 )
 def test_columns_of_every_table_are_the_same_rows(text):
     assert list(read(sources_of(text, COLUMNS), COLUMNS)) == ROWS
+    if not isinstance(text, list) or isinstance(text[0], dict):  # tuples have no names
+        assert list(read(sources_of(text, {"text": "q+d"}), {"text": "q+d"})) == [("a c",), ("b d",), ("e",)]
 
 
 @pytest.mark.parametrize("missing", [None, float("nan"), np.float32("nan"), pandas.NA, pandas.NaT])

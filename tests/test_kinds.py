@@ -18,7 +18,7 @@ def test_a_kind_has_the_options_of_all_its_parts_under_its_own_name(section, kin
     declared = {name for part in options.__mro__ if dataclasses.is_dataclass(part) for name in part.__annotations__}
     assert {field.name for field in dataclasses.fields(options)} == declared
     assert KINDS[section].default_options(kind)["kind"] == kind == KINDS[section].name_of(options)
-    parsed = parse_config({section: {"kind": kind}, "objective": {"name": "embedding"}})
+    parsed = parse_config({section: {"kind": kind}, "objective": {"kind": "embedding"}})
     assert type(getattr(parsed, section)) is options
 
 

@@ -31,6 +31,18 @@ TRAINING = ["--config=configs/congen.py:minilm-l3", "--config.data.text=my texts
 IN_BUCKET = [TRAINING[0], "--config.data.text=gs://mine/my texts/*.gz", "--workdir=gs://mine/runs/l3"]
 
 
+SINCE_BASH_4 = r"mapfile|readarray|(declare|local) -[An]|coproc|wait -n|&>>|\|&|\$\{\w+(,|\^|@)|\[-\d"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "launch").glob("*.sh")), ids=lambda path: path.name)
+def test_a_script_keeps_to_the_bash_3_2_of_macos(path):
+    code = path.read_text()
+    assert not re.search(SINCE_BASH_4, code)
+    may_be_empty = set(re.findall(r"\b(\w+)=\(\)", code))
+    unguarded = set(re.findall(r'(?<!\+)"\$\{(\w+)\[@\]\}"', code))
+    assert not may_be_empty & unguarded, 'under `set -u`, it fails on an empty array: ${a[@]+"${a[@]}"}'
+
+
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     """A folder with stand-ins in PATH, which note their arguments in `commands`; `status` is a training's exit status."""
@@ -98,6 +110,12 @@ def test_a_training_is_checked_and_submitted_to_skypilot(machine, gpus, extra, o
         ("sky.sh", ["--gpus", "A100:8", "--", *IN_BUCKET], "A100:8 is no option; give values as --OPTION=VALUE"),
         ("sky.sh", ["--gpus=A100:8"], "the training has no arguments"),
         ("sky.sh", ["--gpus=tpu-v6e-8", "--num-nodes=2", "--", *IN_BUCKET], "a TPU slice is one node"),
+        ("sky.sh", ["--gpus=v5e-16", "--", *IN_BUCKET], "give --gpus=tpu-v5litepod-16."),
+        ("sky.sh", ["--gpus=v5litepod-16", "--", *IN_BUCKET], "give --gpus=tpu-v5litepod-16."),
+        ("sky.sh", ["--gpus=tpu-v5e-16", "--", *IN_BUCKET], "give --gpus=tpu-v5litepod-16."),
+        ("sky.sh", ["--gpus=v6e-8", "--", *IN_BUCKET], "give --gpus=tpu-v6e-8."),
+        ("sky.sh", ["--gpus=v5p-8", "--", *IN_BUCKET], "give --gpus=tpu-v5p-8."),
+        ("slurm.sh", ["--gpus=v5e-16", "--", *TRAINING], "use launch/sky.sh --gpus=tpu-v5litepod-16."),
         ("slurm.sh", ["--nodes=2"], "the training has no arguments"),
         ("slurm.sh", ["--nodes=0", "--", *TRAINING], "--nodes=0 must be a number of at least 1"),
         ("slurm.sh", ["--per=core", "--", *TRAINING], "allowed: node, gpu"),

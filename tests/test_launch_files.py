@@ -10,6 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 
 import pytest
 import yaml
@@ -27,7 +28,7 @@ if sys.argv[1] != "-c":
     with open(os.environ["RECORDS"], "a") as file:
         file.write(json.dumps([pathlib.Path(sys.argv[0]).name, *sys.argv[1:]]) + "\\n")
 """
-PROGRAMS = ("sky", "sbatch", "kubectl", "docker", "gcloud", "ssh-add", "python")
+PROGRAMS = ("sky", "sbatch", "kubectl", "docker", "gcloud", "ssh-add", "python", "pip", "git", "tensorboard")
 
 
 def loaded(name):
@@ -75,7 +76,7 @@ def test_the_sky_task_joins_its_nodes_and_goes_on_after_a_preemption(tmp_path):
             command, cwd=tmp_path, env=environment, capture_output=True, text=True
         ).stdout.splitlines()
 
-    arguments = ["--config.data.text=gs://mine/my texts/*.gz", "--config.objective.name=it's.py:Mine"]
+    arguments = ["--config.data.text=gs://mine/my texts/*.gz", "--config.objective.kind=it's.py:Mine"]
     assert started("cuda") == ["10.0.0.1:8476 2 1", "-m", "jaxdistill.main", *arguments]
     assert started("tpu") == ["  ", "-m", "jaxdistill.main", *arguments]  # JAX finds the hosts of a slice
 
@@ -91,6 +92,7 @@ def test_the_container_takes_what_exists_and_ends_as_a_plain_user():
     copied = [rest.split()[:-1] for word, rest in steps if word == "COPY" and "--from" not in rest]
     sources = set(itertools.chain.from_iterable(copied))
     assert all((ROOT / source).exists() for source in sources)
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["readme"] in sources
     sent = (ROOT / "launch" / "Dockerfile.dockerignore").read_text().splitlines()
     assert {line[1:] for line in sent if line.startswith("!")} == sources
     assert [rest for word, rest in steps if word == "USER"][-1] not in ("root", "0")
@@ -120,8 +122,10 @@ def scripts():
         commands = re.findall(r"^ {2}((?:launch/|docker|kubectl)(?:.*\\\n)*.*)", comment, flags=re.M)
         if commands := [command for command in commands if "[" not in command]:
             found[path.name] = "\n".join(commands)
-    blocks = re.findall("^```\n(.*?)^```", (ROOT / "docs" / "guide" / "hosts.md").read_text(), flags=re.M | re.S)
-    return found | {f"hosts.md {i}": block for i, block in enumerate(blocks) if "launch/" in block or "gcloud" in block}
+    for name in ("hosts.md", "tpu.md"):
+        blocks = re.findall("^```\n(.*?)^```", (ROOT / "docs" / "guide" / name).read_text(), flags=re.M | re.S)
+        found[name] = "".join(block for block in blocks if "launch/" in block or "gcloud" in block)
+    return found
 
 
 def trainings(command):
@@ -131,7 +135,7 @@ def trainings(command):
             return [arguments if "--check=" in arguments[0] else ["--check=here", *arguments]]
         case ["docker", "run", *words]:
             return [["--check=here", *words[words.index("train") + 1 :]]]
-        case ["gcloud", *words]:
+        case ["gcloud", *words] if ">>log" in words[-1]:
             remote = shlex.split(words[-1].removeprefix("--command=").replace("\\\n", " "))
             return [["--check=elsewhere", *remote[remote.index("jaxdistill.main") + 1 : remote.index(">>log")]]]
         case ["kubectl", "apply", *_, path]:
@@ -166,4 +170,4 @@ def test_a_printed_command_passes_the_check_before_anything_is_created(folder, m
 
 def test_the_check_covers_every_launcher():
     files = {"Dockerfile", "gke_jobset.yaml", "local_processes.sh", "sky.sh", "slurm.sh"}
-    assert set(scripts()) == files | {"hosts.md 0", "hosts.md 1"}
+    assert set(scripts()) == files | {"hosts.md", "tpu.md"}

@@ -90,7 +90,7 @@ def asking(folder, layers: str):
         dict(
             data=dict(text=str(folder / "text.txt")),
             student=dict(model=deep_teacher(folder), pooling="", layers=layers),
-            objective=dict(name="simcse"),
+            objective=dict(kind="simcse"),
             run=dict(precision="float32"),
         )
     )

@@ -3,14 +3,18 @@
 import dataclasses
 import json
 import logging
+from types import SimpleNamespace
 
 import jax
+import numpy as np
 import pytest
 
 from jaxdistill import config as configs
 from jaxdistill import objectives
+from jaxdistill.inference import Embedder
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.labels import Labels
+from jaxdistill.training.results import report
 from jaxdistill.training.setup import lengths
 
 from tiny_models import tiny_model
@@ -28,7 +32,7 @@ def student(tmp_path_factory):
 
 
 def config_of(path, **data) -> configs.Config:
-    return configs.parse_config(dict(objective=dict(name="simcse"), data=dict(text=str(path)) | data))
+    return configs.parse_config(dict(objective=dict(kind="simcse"), data=dict(text=str(path)) | data))
 
 
 def text_of(folder, *, long: int, rows: int = 200):
@@ -65,9 +69,9 @@ def test_rows_are_sampled_whole_so_that_no_column_is_left_out(student, tmp_path,
     lines = ["\t".join(pair) for pair in [("sentence1", "sentence2"), *[(SHORT, LONG)] * 64]]
     (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
     config = config_of(tmp_path / "pairs.tsv", columns=PAIRS)
-    views = dict(name="simcse", views=("text", "second"))
+    views = dict(kind="simcse", views=("text", "second"))
     assert lengths.training_length(dataclasses.replace(config, objective=views), student, (), tmp_path) == 32
-    alone = dict(name="simcse", views=("text", "text"))
+    alone = dict(kind="simcse", views=("text", "text"))
     assert lengths.training_length(dataclasses.replace(config, objective=alone), student, (), tmp_path) == 16
 
 
@@ -76,7 +80,7 @@ def test_the_length_of_a_cross_encoder_is_of_both_sentences(student, tmp_path):
     (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
     config = dataclasses.replace(
         config_of(tmp_path / "pairs.tsv", columns=PAIRS),
-        objective=dict(name="trans_encoder", form="cross"),
+        objective=dict(kind="trans_encoder", form="cross"),
         teacher=Labels(model="any"),
     )
     cross = resizing.cross_encoder(student, key=jax.random.key(0))
@@ -105,18 +109,34 @@ def test_chunks_are_read_whole_and_a_begun_run_keeps_its_length_without_its_text
 def test_a_column_of_which_much_is_truncated_is_reported(student, tmp_path, long, length, words):
     text = text_of(tmp_path, long=long).read_text().split()
     store = store_of(tmp_path, text, tokenizer=student.tokenizer, max_length=length)
-    found = lengths.truncation_warnings(objectives.make("embedding", {}), student, (), store)
+    found = lengths.truncation_warnings(objectives.make("embedding", {}), student, (), store, advise=True)
     assert len(found) == bool(words) and words in "".join(found)
+    found = lengths.truncation_warnings(objectives.make("embedding", {}), student, (), store, advise=False)
+    assert len(found) == bool(words) and "set --config" not in "".join(found)
+
+
+def test_speeds_are_of_texts_truncated_to_one_length(student, tmp_path, monkeypatch):
+    """Teacher and student have the same weights, so their vectors are equal only if they read equal texts."""
+    teacher = student.with_length(32)
+    run = SimpleNamespace(
+        models=SimpleNamespace(teachers=(teacher,), student=student), config=SimpleNamespace(run=None),
+        text=SimpleNamespace(store=store_of(tmp_path, [LONG], tokenizer=student.tokenizer, max_length=16)),
+        program=SimpleNamespace(mesh=None),
+    )  # fmt: skip
+    monkeypatch.setattr(report, "sharded_embedder", lambda model, *_, **__: Embedder(model))
+    of_teacher, of_student = (report.reading(run, model).vectors[LONG] for model in (teacher, student))
+    np.testing.assert_array_equal(of_teacher, of_student)
+    assert np.abs(Embedder(teacher).encode([LONG])[0] - of_student).max() > 0.01
 
 
 def test_where_the_student_reads_no_more_the_advice_is_to_split(student, tmp_path):
     store = store_of(tmp_path, ["a" * 50] * 20, tokenizer=student.tokenizer, max_length=32)
-    (line,) = lengths.truncation_warnings(objectives.make("embedding", {}), student, (), store)
+    (line,) = lengths.truncation_warnings(objectives.make("embedding", {}), student, (), store, advise=True)
     assert "100 % of the sentences of column text; the models read no more" in line
     assert "--config.data.chunk_tokens=32 splits long texts" in line
     store = store_of(tmp_path, ["a" * 50] * 20, tokenizer=student.tokenizer, max_length=24)
-    (line,) = lengths.truncation_warnings(objectives.make("embedding", {}), student, (), store)
+    (line,) = lengths.truncation_warnings(objectives.make("embedding", {}), student, (), store, advise=True)
     assert "set --config.data.max_length=32 to read more of them" in line
     teacher = dataclasses.replace(student, max_length=16)
-    (line,) = lengths.truncation_warnings(objectives.make("embedding", {}), student, (teacher,), store)
+    (line,) = lengths.truncation_warnings(objectives.make("embedding", {}), student, (teacher,), store, advise=True)
     assert "set --config.data.max_length=32 --config.teacher.max_length=32 to read more of them" in line

@@ -201,8 +201,9 @@ def test_a_margin_of_dot_products_is_a_cross_encoders_margin_of_logits(model, tm
     head = {"dense/0/kernel": 1000 * cross.params["dense/0/kernel"], "dense/0/bias": np.full(1, 25, np.float32)}
     cross, store = dataclasses.replace(cross, params=cross.params | head), store_of(path, model)
     config = Config(
-        objective=dict(name="listwise", loss=loss, similarity=similarity),
-        teacher=Labels(model="cross"), data=Data(text=str(path), cache_folder=str(tmp_path / "c")),
+        objective=dict(kind="listwise", loss=loss, similarity=similarity),
+        teacher=Labels(model="cross"),
+        data=Data(text=str(path), columns=tuple(zip(COLUMNS, COLUMNS, strict=True)), cache_folder=str(tmp_path / "c")),
     )  # fmt: skip
     options = dict(teachers=(), labellers=[cross], store=store, compute_dtype=jnp.float32, progress=False)
     found = Targets(config, make_objective(config), **options).rows(np.arange(store.rows))
@@ -219,7 +220,8 @@ def test_targets_of_candidates_reach_the_batch_and_a_pair_judges_the_student(mod
     path = table(tmp_path, "tsv.gz")
     np.save(tmp_path / "scores.npy", np.float32([[1, 2], [3, 4], [5, 6], [7, 8]]))
     teacher = Scores(file=str(tmp_path / "scores.npy"))
-    config = Config(objective={"name": "listwise"}, teacher=teacher, data=Data(text=str(path)))
+    data = Data(text=str(path), columns=tuple(zip(COLUMNS, COLUMNS, strict=True)))
+    config = Config(objective={"kind": "listwise"}, teacher=teacher, data=data)
     objective, store = make_objective(config), store_of(path, model)
     options = dict(teachers=(), labellers=load_labellers(config, tmp_path), store=store, compute_dtype=jnp.float32)
     found = Targets(config, objective, **options, progress=False)
@@ -228,7 +230,7 @@ def test_targets_of_candidates_reach_the_batch_and_a_pair_judges_the_student(mod
 
 
 def test_candidates_without_scores_are_refused_in_one_line():
-    config = Config(objective={"name": "listwise"}, teacher=Live(model="m"))
+    config = Config(objective={"kind": "listwise"}, teacher=Live(model="m"))
     with pytest.raises(InputError, match="listwise.*--config.teacher.kind=labels"):
         make_objective(config)
     with pytest.raises(InputError, match="objective.views=.* has 2 parts; their number must be at least 3"):

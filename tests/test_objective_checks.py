@@ -41,9 +41,21 @@ def objective_of(preset, **changed):
             {"teacher__components": 8},
             "an option of the kinds several, stored, vectors, not of labels",
         ),
+        ("configs/l2.py:cosine", {"data__columns": BOTH}, "reads only text; .*--config.data.columns=text.positive$"),
+        ("configs/simcse.py:minilm-l3-sup", {"data__columns": BOTH}, "unknown view 'negative'"),
+        (
+            "configs/trans_encoder.py:reranker",
+            {"data__columns": BOTH[:1]},
+            "the text has no column 'second'; it has text",
+        ),
+        (
+            "configs/ckd.py:minilm-l3",
+            {"objective__view": "crop", "teacher__kind": "stored"},
+            "'crop' differs at every step",
+        ),
     ],
 )
-def test_a_form_of_targets_that_the_objective_misreads_is_refused(preset, changed, words):
+def test_what_the_objective_misreads_is_refused(preset, changed, words):
     with pytest.raises(InputError, match=words):
         objective_of(preset, **changed)
 
@@ -51,12 +63,16 @@ def test_a_form_of_targets_that_the_objective_misreads_is_refused(preset, change
 @pytest.mark.parametrize(
     ("preset", "changed"),
     [
-        ("configs/l2.py:cosine", {"teacher__whiten": 1.0, "teacher__kind": "stored", "data__columns": BOTH}),
+        (
+            "configs/l2.py:cosine",
+            {"teacher__whiten": 1.0, "teacher__kind": "stored", "data__columns": BOTH, "data__chunk_tokens": 64},
+        ),
+        ("configs/l2.py:cosine", {"data__columns": BOTH, "student__trim": "other.txt"}),
         ("configs/congen.py:minilm-l3", {"teacher__kind": "vectors", "teacher__file": "v.npy", "student__model": "m"}),
         ("configs/gist.py:minilm-l3", {"teacher__kind": "stored"}),
     ],
 )
-def test_one_column_may_be_whitened_or_given(preset, changed):
+def test_one_column_may_be_whitened_or_given_and_all_of_chunks_are_read(preset, changed):
     assert objective_of(preset, **changed).teacher_views
 
 

@@ -17,8 +17,8 @@ TABLES = {
     path.stem: importlib.import_module(f"paper_tables.{path.stem}").TABLE
     for path in sorted((ROOT / "tests" / "paper_tables").glob("[!_]*.py"))
 }
-DEFAULTS = lacking() | configs.flat(configs.parse_config({"objective": {"name": "any"}}))
-SAID_OTHERWISE = {"objective.name", "optimizer.warmup_fraction", "run.paper"}
+DEFAULTS = lacking() | configs.flat(configs.parse_config({"objective": {"kind": "any"}}))
+SAID_OTHERWISE = {"objective.kind", "optimizer.warmup_fraction", "run.paper"}
 """By the objective's options, by `derived.warmup_steps`, and by `configs/papers`."""
 CASES = [(name, preset) for name, table in TABLES.items() for preset in table]
 
@@ -51,7 +51,7 @@ def test_a_preset_has_the_settings_of_its_source(name, preset):
     assert len(stages) == len(table)
     for raw, stage in zip(stages, table, strict=True):
         found = observed(raw, stage.rows)
-        objective = [option for option in found if option.startswith("objective.") and option != "objective.name"]
+        objective = [option for option in found if option.startswith("objective.") and option != "objective.kind"]
         assert not [option for option in (*REQUIRED, *objective) if option not in stage.facts]
         assert not [option for option, fact in stage.facts.items() if not fact.source]
         unsaid = found.keys() - stage.facts.keys() - SAID_OTHERWISE

@@ -120,7 +120,7 @@ def folder(tmp_path, monkeypatch):
 
 def options(folder: pathlib.Path) -> dict:
     return {
-        "objective": {"name": f"{folder / 'loss.py'}:Halfway", "weight": 0.25},
+        "objective": {"kind": f"{folder / 'loss.py'}:Halfway", "weight": 0.25},
         "run": {"steps": 2, "parts": str(folder / "others.py"), "precision": "float32"},
         "data": {"text": str(folder / "text.lines"), "batch_size": 16, "max_length": 24},
     }
@@ -152,7 +152,7 @@ def test_kinds_of_student_and_teacher_of_ones_own(folder):
         "teacher": {"kind": f"{folder / 'kinds.py'}:Turned", "model": str(folder / "model")},
         "student": {"kind": f"{folder / 'kinds.py'}:Shrunk", "model": "teacher", "scale": 0.25},
     }
-    given["objective"] = {"name": "embedding", "distance": "cosine"}
+    given["objective"] = {"kind": "embedding", "distance": "cosine"}
     given["data"]["cache_folder"] = str(folder / "cache")
     parsed = config.parse_config(given)
     parts.use(parsed.run.parts)
@@ -189,8 +189,14 @@ def test_kinds_of_student_and_teacher_of_ones_own(folder):
 def test_a_kind_or_an_option_that_there_is_not_is_refused_in_one_line(folder, section, given, words):
     given = {name: str(value).replace("FOLDER", str(folder)) for name, value in given.items()}
     with pytest.raises(InputError, match=words) as error:
-        config.parse_config({section: given, "objective": {"name": "embedding"}})
+        config.parse_config({section: given, "objective": {"kind": "embedding"}})
     assert "\n" not in str(error.value)
+
+
+def test_an_own_objective_has_no_option_kind(tmp_path):
+    (tmp_path / "loss.py").write_text(OBJECTIVE.replace("weight", "kind"))
+    with pytest.raises(InputError, match="Halfway' has an option named kind, which chooses the objective; rename it"):
+        objectives.options_class(f"{tmp_path / 'loss.py'}:Halfway")
 
 
 def test_a_changed_source_is_refused(folder):

@@ -112,8 +112,8 @@ def test_passages_are_whole_sentences_in_their_places_and_read_whole(documents, 
 
 def test_a_table_of_whole_texts_has_their_ids_too(documents, embedder, tmp_path):
     for keep, columns in ((False, ["id", "embedding"]), (True, ["id", "text", "embedding"])):
-        encode_file(embedder, [documents], tmp_path / "whole.parquet", keep_text=keep, progress=False)
-        assert parquet.read_table(tmp_path / "whole.parquet").column_names == columns
+        encode_file(embedder, [documents], tmp_path / f"{keep}.parquet", keep_text=keep, progress=False)
+        assert parquet.read_table(tmp_path / f"{keep}.parquet").column_names == columns
 
 
 def test_passages_end_where_those_of_training_end(embedder):
@@ -143,6 +143,7 @@ def test_an_interrupted_file_of_passages_goes_on_and_other_lengths_begin_anew(
     encode_file(embedder, [documents], cut, **options)
     assert cut.read_bytes() == whole.read_bytes() and sum(sizes) == parquet.read_metadata(whole).num_rows + 2
     sizes.clear()
+    cut.unlink()
     with pytest.raises(KeyboardInterrupt):
         encode_file(embedder, [documents], cut, **options)
     encode_file(embedder, [documents], cut, **options | {"chunk_tokens": TOKENS - 4})

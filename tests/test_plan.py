@@ -1,6 +1,7 @@
 """Plans for TPUs that are not there: slices, counted arithmetic and collectives, and the program's `--compile_for`."""
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from jaxdistill.config import RunOptions, parse_config
 from jaxdistill.core import InputError
 from jaxdistill.inference import Embedder
 from jaxdistill.planning.compiled import collectives_of, estimated_cycles
-from jaxdistill.planning.plan import GIB, _fits, argument_bytes, compiled_plan, shapes_of, slice_named
+from jaxdistill.planning.plan import GIB, _fits, argument_bytes, compiled_plan, shapes_of, slice_named, target_flops
 from jaxdistill.surgery import pruning
 from jaxdistill.training.hooks.arithmetic import Products, products_by_part
 from jaxdistill.training.setup.build import build
@@ -128,6 +129,8 @@ def test_products_inside_a_shard_map_count_on_every_device(mesh):
     ("name", "words"),
     [
         ("v5e", "not a TPU slice. Did you mean v5e"),
+        ("v5litepod-7", "v5litepod-7 does not exist; allowed: v5e-1, v5e-4"),
+        ("tpu-", "Allowed: v5e"),
         ("v7-8", "Allowed: v5e, v5p, v6e with a number"),
         ("v5e-7", "allowed: v5e-1, v5e-4, v5e-8"),
         ("v5p-4", "allowed: v5p-2, v5p-8, v5p-16"),
@@ -136,6 +139,19 @@ def test_products_inside_a_shard_map_count_on_every_device(mesh):
 def test_an_unknown_slice_is_refused_with_the_known_ones(name, words):
     with pytest.raises(InputError, match=words):
         slice_named(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [
+        ("v5e-16", ("v5litepod-16", "tpu-v5litepod-16", "tpu-v5e-16")),
+        ("v5p-8", ("tpu-v5p-8",)),
+        ("v6e-8", ("tpu-v6e-8",)),
+    ],
+)
+def test_a_slice_is_known_by_the_names_of_google_and_skypilot(name, names):
+    assert slice_named(name).name == name
+    assert all(slice_named(other) == slice_named(name) for other in names)
 
 
 def test_slices_of_v5p_are_named_by_cores():
@@ -210,11 +226,25 @@ def test_the_program_plans_its_step_without_computing_or_writing(targets, tmp_pa
         "memory traffic by XLA's count",
         "collectives:",
         "a step takes at least",
-        "steps take at least",
     ):
         assert words in out
+    compiled_s, shapes, minutes, hours = map(
+        float, re.search(r"step in (\d+) s.*compiling (\d).* ([\d.]+) minutes, ([\d.]+) chip-hours", out, re.S).groups()
+    )
+    assert minutes == pytest.approx(shapes * compiled_s / 60, abs=0.1)  # steps and targets take less than a second
+    assert hours == pytest.approx(8 * minutes / 60, abs=0.02)
     assert ("teacher" in out.partition("TFLOP")[2].splitlines()[0]) == (targets == "live")
     assert not (tmp_path / "w").exists() and not (cache / "targets").exists()
+
+
+def test_stored_targets_cost_the_teachers_products_of_each_row(tmp_path):
+    given = tiny_arguments(tmp_path, data__text=write_text(tmp_path), teacher__kind="stored", run__precision="bfloat16")
+    config = parse_config(main.parse_flags([*given, f"--workdir={tmp_path / 'w'}"]).config)
+    run = build(config, tmp_path / "w", progress=False, absent=slice_named("v5e-8").mesh())
+    store, (teacher,) = run.text.store, run.models.teachers
+    tokens = store.rows * int(store.lengths("text").mean())
+    matrices = sum(array.size for path, array in teacher.params.items() if path.endswith("/kernel"))
+    assert 1 < target_flops(run) / (2 * tokens * matrices) < 1.5  # and attention
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from jaxdistill import cli, encode, main
 from jaxdistill.evals import sts
+from jaxdistill.training import overview
 from jaxdistill.workdir.checkpoint import Checkpoints
 
 import eval_cases
@@ -70,6 +71,9 @@ def test_a_run_ends_with_an_export_a_table_and_a_plot(finished):
     results = json.loads((workdir / "results.json").read_text())
     assert results["last_step"] == 20 and results["best_metric"] == "agreement/spearman"
     assert re.search(r"student after +paper +\n", out) and "agreement with the teacher" in out
+    for metric, row in (("agreement/recall@1", "nearest sentence found"), ("agreement/recall@10", "ten nearest found")):
+        shown = " +".join(f"{100 * scores[metric]:.2f}" for scores in results["scores"].values())
+        assert re.search(rf"{row} \(%\) +{shown} ", out) and row in (workdir / "report.html").read_text()
     assert set(series(workdir, "vectors/rank")) == {0, 5, 10, 15, 20} and "collapse" not in out + err
     assert "estimated time" in out and "teacher's own dev scores" in out
     assert "sentences/s" in err  # the progress bar
@@ -87,12 +91,12 @@ def test_a_run_ends_with_a_report_of_what_it_has_evaluated(finished):
     page = (workdir / "report.html").read_text()
     drawn = drawn_in(workdir / "report.html")
     assert set(drawn) == {"gold-0", "gold-1", "gold-2", "similarities", "loss", "dev", "size", "speed"}
-    assert drawn["loss"] == [20] and drawn["dev"] == [5] and len(drawn["size"]) == 3
+    assert drawn["loss"] == [20] and drawn["dev"] == [5, 5, 5] and len(drawn["size"]) == 3
     assert drawn["gold-2"] == [512] and "among 256 sentences of the training text" in page
     assert f"report: {workdir / 'report.html'}" in out and "chosen by agreement/spearman</dd>" in page
     assert "paper, congen:bert-mini" in page
     title = re.search(r"<title>(.*)</title>", page)[1]
-    assert re.fullmatch(r"congen: student .*model, layers 1 \(finished\)", title) and title in out
+    assert re.fullmatch(r"congen, control term alone: student .*model, layers 1 \(finished\)", title) and title in out
 
 
 def test_secrets_of_the_environment_are_neither_printed_nor_written(folder, finished):
@@ -237,9 +241,18 @@ def test_with_a_data_folder_sts_is_scored_and_the_vectors_geometry_drawn(folder,
 def test_dry_run_prints_the_same_lines_and_writes_nothing(folder, finished, capsys):
     main.main([*tiny_arguments(folder), f"--workdir={folder / 'dry'}", "--dry_run"])
     out = capsys.readouterr().out
-    for words in ("parameters", "memory:", "steps: 20", "estimated time:", "dry run: stopped before step 1"):
+    for words in ("columns read: text\n", "memory:", "steps: 20", "estimated time:", "dry run: stopped before step 1"):
         assert words in out
-    assert not (folder / "dry").exists()
+    assert not (folder / "dry").exists() and "to train for less time" not in out
+
+
+def test_a_long_training_is_told_what_shortens_it_and_where_its_pooling_is_from(folder, monkeypatch, capsys, caplog):
+    # A step takes 200 s, half of it in the student.
+    monkeypatch.setattr(overview, "probe", lambda run, batch: (0, 200.0, 0.5))
+    main.main([*tiny_arguments(folder, teacher__pooling="cls"), f"--workdir={folder / 'dry'}", "--dry_run"])
+    out = capsys.readouterr().out
+    assert "--config.run.minutes=30 takes 9 of the 20 steps; --config.data.max_length=16 takes about 64.0 min" in out
+    assert "model: teacher.pooling=cls instead of the checkpoint's own mean" in caplog.text
 
 
 def test_a_finished_run_is_not_trained_again(folder, finished, capsys):
@@ -247,6 +260,24 @@ def test_a_finished_run_is_not_trained_again(folder, finished, capsys):
     main.main([*tiny_arguments(folder, student__dropout=0.1), f"--workdir={finished[0]}"])
     assert "student after" in capsys.readouterr().out
     assert_identical(state_of(finished[0], 20), before)
+
+
+def test_minutes_choose_the_steps_that_a_resumed_run_keeps(folder, monkeypatch, capsys):
+    workdir = folder / "timed"
+    given = [*tiny_arguments(folder, run__steps=None, run__minutes=0.1, run__save_every=2), f"--workdir={workdir}"]
+
+    def trained_at(seconds):
+        monkeypatch.setattr(overview, "probe", lambda run, batch: (0, seconds, 0.5))
+        main.main(given)
+        return state_of(workdir, 6)
+
+    whole = trained_at(1.0)
+    assert "run.minutes=0.1: 6 steps; a resumed run has as many" in capsys.readouterr().out
+    for lost in ("checkpoints/6", "export"):
+        shutil.rmtree(workdir / lost)
+    assert_identical(trained_at(0.1), whole)
+    assert steps_of(workdir)[-1] == 6
+    assert "exclude each other" in refused(main, [*given, "--config.run.steps=9"], capsys)
 
 
 def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_taken(folder, finished):
@@ -264,7 +295,8 @@ def test_a_run_that_is_asked_to_end_where_it_was_killed_scores_that_step(folder)
     workdir = folder / "ended"
 
     def given(steps):
-        return [*tiny_arguments(folder, evals__every=100, run__save_every=2, run__steps=steps), f"--workdir={workdir}"]
+        saved = dict(run__save_every=2, run__keep=3)  # step 0 too, which may be the best
+        return [*tiny_arguments(folder, evals__every=100, run__steps=steps, **saved), f"--workdir={workdir}"]
 
     main.main(given(4))
     scored = series(workdir, "agreement/spearman")

@@ -13,7 +13,7 @@ from jaxdistill.core import InputError
 from jaxdistill.files import write_atomic
 from jaxdistill.options import config_file
 from jaxdistill.training.hooks.hook import patience_of
-from jaxdistill.training.setup.dev import read_own_sets
+from jaxdistill.training.setup.dev import read_dev_sets
 from jaxdistill.workdir.folder import read_config
 
 from program import ROOT, refused, run, tiny_arguments
@@ -57,6 +57,7 @@ def test_patience_in_epochs_counts_their_evaluations(patience, epochs, expected)
         (["--config.objective.alpha=much"], "--config.objective.alpha='much' must be a number."),
         (["--config.evals.untrained=maybe"], "--config.evals.untrained='maybe' must be true or false."),
         (["--config.data.batch_sise=3"], "Did you mean --config.data.batch_size?"),
+        (["--config.objective.name=gram"], "--config.objective.name is called --config.objective.kind"),
         (["--workdirs=x"], "Did you mean"),
         (["--steps=2"], "unknown option --steps. Did you mean --config.run.steps?"),
         (["--config.run.steps=2.5"], "--config.run.steps='2.5' must be a whole number."),
@@ -75,9 +76,21 @@ def test_a_mistyped_option_is_one_clear_line(folder, changed, words, capsys):
         (dict(data__text="nowhere.txt"), "nowhere.txt"),
         (dict(teacher__model="nowhere/at all/here"), "does not exist"),
         (dict(teacher__model="no/such-model"), "HF_HOME"),
-        (dict(data__batch_size=600), "has 600 sentences, but 100 reserved ones and one batch of 600 need 700"),
-        (dict(objective__name="congenn"), "Did you mean congen?"),
-        (dict(evals__best="sts-b/spearman"), "agreement/spearman"),
+        (dict(teacher__kind="stored", run__wandb=True), "needs the package wandb: pip install wandb"),
+        (
+            dict(teacher__kind="stored", data__batch_size=600),
+            "has 600 sentences, but 60 reserved ones and one batch of 600 need 660",
+        ),
+        (dict(objective__kind="congenn"), "Did you mean congen?"),
+        (dict(teacher__kind="stored", evals__best="sts-b/spearman"), "agreement/spearman"),
+        (
+            dict(teacher__kind="stored", student__kind="static", student__width=8, student__layers=None),
+            "the student's vectors have 8 numbers, the teacher's 16; set student.head",
+        ),
+        (
+            dict(teacher__kind="stored", student__layers="greedy:1", run__sharding="(('nowhere', ('data',)),)"),
+            "matches no parameter",
+        ),
         (dict(teacher__pooling="middle"), "middle"),
         (dict(teacher__kind="stored", teacher__components=1000), "--config.teacher.components to at most 16"),
         (
@@ -99,7 +112,7 @@ def test_a_mistyped_option_is_one_clear_line(folder, changed, words, capsys):
 def test_bad_input_is_one_clear_line_and_leaves_nothing_behind(folder, overrides, words, capsys):
     arguments = [argument.replace("FOLDER", str(folder)) for argument in tiny_arguments(folder, **overrides)]
     assert words in refused(main, [*arguments, f"--workdir={folder / 'bad'}"], capsys)
-    assert not (folder / "bad").exists()
+    assert not (folder / "bad").exists() and not (folder / "cache" / "targets").exists()
 
 
 def test_a_batch_that_devices_do_not_divide_is_refused_with_the_nearest(folder, capsys):
@@ -146,4 +159,4 @@ def test_graded_pairs_of_two_files_are_refused(tmp_path):
     config = configs.parse_config(*config_file.read_config_file("configs/congen.py:tiny"))
     config = dataclasses.replace(config, evals=dataclasses.replace(config.evals, pairs=f"{tmp_path}/g*.tsv"))
     with pytest.raises(InputError, match=r"g\*.tsv is 2 files \(g1.tsv, g2.tsv\); name one of them"):
-        read_own_sets(config)
+        read_dev_sets(config)

@@ -10,9 +10,9 @@ from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.evals import auc, bitext, dev_metric, entity, neighbours, transfer
 from jaxdistill.evals.pairs import GradedPairs
-from jaxdistill.ops.nearest import nearest
+from jaxdistill.ops.nearest import nearest, nearest_others
 from jaxdistill.students.cross_encoder import CrossEncoder
-from jaxdistill.training.setup.dev import read_own_sets
+from jaxdistill.training.setup.dev import read_dev_sets
 
 from eval_cases import on_a_circle, write
 
@@ -58,9 +58,9 @@ def test_entities_choose_the_best_checkpoint_by_their_mean_over_languages(tmp_pa
     rows = ("query\tentity\tlabel", "play queen\tqueen\t1", "play queen\tkings\t0")
     german = write(tmp_path / "dev.de.tsv", [*rows, "king\tpop\t1"])
     french = write(tmp_path / "dev.fr.tsv", rows)
-    config = parse_config(dict(evals=dict(entities=f"{german},{french}"), objective=dict(name="simcse")))
-    entities = read_own_sets(config).entities
-    tasks = dev_metric.available_tasks(data_folder=None, graded=None, agreement_task=None, entities=entities)
+    config = parse_config(dict(evals=dict(entities=f"{german},{french}"), objective=dict(kind="simcse")))
+    entities = read_dev_sets(config).entities
+    tasks = dev_metric.available_tasks(named={}, graded=None, agreement_task=None, entities=entities)
     chosen = dev_metric.chosen_metric(tasks, "entities/recall@1")
     assert tasks[chosen](EMBED) == {"entities/recall@1": 0.75}
     with pytest.raises(
@@ -69,7 +69,7 @@ def test_entities_choose_the_best_checkpoint_by_their_mean_over_languages(tmp_pa
         dev_metric.chosen_metric({}, "entities/recall@1")
     pair = dataclasses.replace(config, student=CrossEncoder())
     with pytest.raises(InputError, match="evals.entities=.* is for students with vectors"):
-        read_own_sets(pair)
+        read_dev_sets(pair)
 
 
 def test_entities_of_another_models_index(tmp_path):
@@ -100,6 +100,11 @@ def test_neighbours_by_hand():
     assert examples[1]["found"][0] == [pytest.approx(np.cos(np.deg2rad(4)), abs=1e-4), "queen"]
     assert scores["nearest/cosine@1"] == pytest.approx(np.cos(np.deg2rad(4)), abs=1e-6)
     assert list(scores) == ["nearest/cosine@1", "nearest/cosine@5", "nearest/cosine@10"]
+
+
+def test_equal_vectors_are_neighbours_in_their_order():
+    cosines, rows = nearest_others(same := np.float32([[1, 0], [2, 0], [3, 0], [0, 1]]), same, count=2)
+    assert rows.tolist() == [[1, 2], [0, 2], [0, 1], [0, 1]] and cosines.tolist() == [[1, 1], [1, 1], [1, 1], [0, 0]]
 
 
 def test_the_overlap_with_the_index_model_is_1_for_itself():

@@ -117,17 +117,15 @@ def test_dev_evaluations_score_the_vectors_as_they_are_stored(monkeypatch, form)
     judged = {f"q{row}": {f"text {row}": 1} for row in range(10)}
     retrieval = RetrievalSet(name="own", split="dev", queries=asked, documents=found, judged=judged, also_documents=())
     graded = GradedPairs(name="own", first=tuple(texts[:10]), second=tuple(texts[10:]), scores=np.arange(10.0))
-    own = dev.OwnSets(graded, [retrieval], [])
-    monkeypatch.setattr(dev, "dev_agreement", lambda *_: None)
-    monkeypatch.setattr(dev, "sts_data_folder", lambda: None)
+    own = dev.DevSets(named={}, pairs=graded, retrieval=[retrieval], entities=[])
     options = SimpleNamespace(evals=SimpleNamespace(best=""), student=SimpleNamespace(vectors=form))
-    judge = dev.make_dev(options, None, own, np.empty(0, np.int64))
+    judge = dev.make_dev(options, own, None)
     dtype = "float32" if form == "float" else form
     sample = embed(calibration()) if dtype in STEPS else np.empty((0, 16))
     stored = Form(dims=16, dtype=dtype, ranges=ranges_of(sample, 16, dtype))
     expected, calibrated = {}, []
     for task in dev_metric.available_tasks(
-        data_folder=None, graded=own.pairs, agreement_task=None, retrieval=own.retrieval
+        named={}, graded=own.pairs, agreement_task=None, retrieval=own.retrieval
     ).values():
         expected |= task(lambda sentences, **roles: as_read(stored, embed(sentences, **roles)))
 

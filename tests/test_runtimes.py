@@ -4,7 +4,6 @@ transformers.js runs in node and in headless Chromium; npm installs it into a fo
 """
 
 import contextlib
-import dataclasses
 import gzip
 import http.server
 import json
@@ -17,26 +16,21 @@ import threading
 import jax
 import numpy as np
 import pytest
-from test_exports import cosines, needs, unchecked_shapes  # noqa: F401 - a fixture
+from test_onnx import unchecked_shapes  # noqa: F401 - a fixture
 
-from jaxdistill import exports
+from jaxdistill.checkpoints import onnx
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.data.sources import read
-from jaxdistill.exports import demo, onnx
-from jaxdistill.exports.running import Runtime
 from jaxdistill.inference import Embedder
 from jaxdistill.surgery import resizing
-from jaxdistill.training.export import export_demo
 
-import encoder_cases as cases
 from conftest import TEACHER
-from tiny_models import tiny_model, word_table
+from tiny_models import word_table
 
 HERE = pathlib.Path(__file__).parent / "runtimes"
 NODE = pathlib.Path(tempfile.gettempdir()) / "jaxdistill-test-node"
 TRANSFORMERS_JS = "@huggingface/transformers@4.3.1"
-LLAMA_CPP = ("node-llama-cpp@3.22.1", "@node-llama-cpp/linux-x64@3.22.1")
 IN_BROWSER = 20
 """Texts that Chromium embeds, on one thread of WebAssembly."""
 
@@ -51,6 +45,11 @@ def texts(data_folder):
             found += [line.rstrip("\n").split("\t")[1] for line, _ in zip(file, range(120), strict=False)]
     assert len(found) == 1000
     return found
+
+
+def cosines(one, other):
+    one, other = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (one, other))
+    return np.sum(one * other, axis=1)
 
 
 def two_layers():
@@ -74,8 +73,7 @@ def own(student, texts):
 
 @pytest.fixture(scope="module")
 def in_onnx(student):
-    needs("onnx")
-    return exports.form("onnx").write(student[1], student[0])
+    return onnx.write(student[1], student[0])
 
 
 def test_sentence_transformers(student, texts, own):
@@ -116,37 +114,20 @@ def test_model2vec(texts, tmp_path):
     assert cosines(theirs[written], own[written]).min() > 0.9999
 
 
-@pytest.mark.parametrize("name", ["openvino", "stablehlo"])
-def test_forms_in_their_runtimes(student, texts, own, name):
-    needs(name)
-    folder, model = student
-    (file,) = exports.form(name).write(model, folder)
-    assert cosines(Runtime(model, exports.form(name).runner(model, file)).encode(texts), own).min() > 0.9999
-
-
-def test_litert(student, texts):
-    """The file holds one sentence, padded to the model's maximum: of 256 tokens, each would take four times as long."""
-    folder, _ = student
-    short = load_model(str(folder), max_length=64)
-    (file,) = exports.form("litert").write(short, folder)
-    found = Runtime(short, exports.form("litert").runner(short, file)).encode(texts)
-    assert cosines(found, Embedder(short).encode(texts)).min() > 0.9999
-
-
 def test_onnx_runtime(student, texts, own, in_onnx):
     for file in in_onnx:
-        found = cosines(Runtime(student[1], onnx.runner(student[1], file)).encode(texts), own)
-        assert found.min() > (0.95 if file.name in onnx.ROUNDED else 0.9999)
+        found = cosines(onnx.encoder(student[1], file)(texts), own)
+        assert found.min() > (0.95 if file.name == onnx.INT8 else 0.9999)
         assert found.mean() > 0.99
 
 
-def installed(folder, *packages, options=()):
+def installed(folder, *packages):
     """The folder with these npm packages, which are installed there once a machine."""
     if not shutil.which("npm"):
         pytest.skip("npm is not installed")
     if not all((folder / "node_modules" / package.rpartition("@")[0]).is_dir() for package in packages):
         folder.mkdir(exist_ok=True)
-        command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", *options, *packages]
+        command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", *packages]
         made = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
         if made.returncode:
             pytest.skip(f"npm cannot install {' '.join(packages)}: {made.stderr[-200:]}")
@@ -218,88 +199,3 @@ def test_transformers_js_in_chromium(student, texts, own, in_onnx, node, tmp_pat
         vectors = browser.execute_async_script(code, [texts[index] for index in some])
     assert not isinstance(vectors, str), vectors
     assert cosines(np.array(vectors), own[some]).min() > 0.9999
-
-
-TYPED = """const [texts, done] = arguments, found = [], [query, status, results] = ["query", "status", "results"].map((id) => document.getElementById(id));
-    const next = () => {
-        if (found.length === texts.length) return done(found);
-        query.value = texts[found.length];
-        query.dispatchEvent(new Event("input"));
-        shown();
-    };
-    const shown = () => {
-        if (status.className === "fault") return done(status.textContent);
-        if (results.dataset.query !== texts[found.length]) return setTimeout(shown, 20);
-        found.push([...results.children].map((line) => [line.children[0].textContent, Number(line.children[1].textContent)]));
-        next();
-    };
-    const ready = () => (status.className !== "fault" && query.disabled ? setTimeout(ready, 50) : next());
-    ready();"""
-"""Types texts into the page of `export --demo`; gives the sentences and scores that each one shows."""
-
-
-@pytest.mark.parametrize("kind", ["encoder", "table"])
-def test_the_page_finds_what_the_student_finds(student, texts, node, tmp_path, kind):
-    needs("onnx")
-    model = student[1] if kind == "encoder" else word_table(load_model(TEACHER))
-    model = dataclasses.replace(model, prompts={"query": "question: ", "document": "text: "})
-    hostile = "<img src=x onerror=\"document.title = 'taken'\"> & </script>"
-    sentences = [*texts[::20], hostile]
-    npm = node / "node_modules" / "@huggingface" / "transformers"
-    export_demo(model, tmp_path / "page", name=hostile, sentences=sentences, runtime=demo.runtime_files(npm))
-    typed = ["A cat sleeps.", "Wo ist der Bahnhof?", texts[7], " ".join(texts[:60]), "<b>", "القطة تنام."]
-    with in_chromium(tmp_path / "page") as browser:
-        found = browser.execute_async_script(TYPED, typed)
-        assert browser.title == browser.find_element("tag name", "h1").text == hostile
-        assert not [line for line in browser.get_log("browser") if line["level"] == "SEVERE"]
-    assert not isinstance(found, str), found
-    embedder = Embedder(model)
-    scores = embedder.similarity(embedder.encode_query(typed), embedder.encode_document(sentences))
-    for shown, own in zip(found, scores, strict=True):
-        assert len(shown) == 10 and sentences.index(shown[0][0]) == own.argmax()
-        np.testing.assert_allclose([score for _, score in shown], np.sort(own)[::-1][:10], rtol=0, atol=1e-3)
-        at = [sentences.index(sentence) for sentence, _ in shown]
-        np.testing.assert_allclose([score for _, score in shown], own[at], rtol=0, atol=1e-3)
-    if kind == "table":
-        np.roll(np.fromfile(tmp_path / "page" / "vectors.bin", "<f4"), 1).tofile(tmp_path / "page" / "vectors.bin")
-        with in_chromium(tmp_path / "page") as browser:
-            assert "this browser computes other vectors" in browser.execute_async_script(TYPED, typed)
-
-
-@pytest.fixture(scope="module")
-def in_llama_cpp(tmp_path_factory):
-    """Tokens and vectors of texts from a GGUF file."""
-    pytest.importorskip("gguf")
-    # Its optional packages are built for other processors, 670 MB.
-    folder = installed(NODE.with_name("jaxdistill-test-llama"), *LLAMA_CPP, options=["--omit=optional"])
-    given = tmp_path_factory.mktemp("texts")
-
-    def run(file, texts):
-        (given / "texts.json").write_text(json.dumps(texts))
-        in_node(folder, "llama_cpp.mjs", file, given / "texts.json", given / "vectors.json")
-        found = json.loads((given / "vectors.json").read_text())
-        return [one["tokens"] for one in found], np.array([one["vector"] for one in found])
-
-    return run
-
-
-def test_llama_cpp_in_node(texts, tmp_path, in_llama_cpp):
-    """A student without a head, which llama.cpp would leave out."""
-    model = two_layers()
-    own = Embedder(model).encode(texts, normalize_embeddings=True)
-    want = [model.tokenizer.encode(text).ids for text in texts]
-    exact, half = exports.form("gguf").write(model, tmp_path)
-    for file, step in ((exact, 1), (half, 5)):
-        tokens, vectors = in_llama_cpp(file, texts[::step])
-        assert tokens == want[::step]
-        assert cosines(vectors, own[::step]).min() > 0.9999
-
-
-@pytest.mark.parametrize(("family", "pooling"), [("roberta", "cls"), ("distilbert", "last"), ("nomic-bert", "mean")])
-def test_other_families_in_llama_cpp(tmp_path, in_llama_cpp, family, pooling):
-    cases.write_encoder(tmp_path / "in", family)
-    body = load_model(str(tmp_path / "in"), pooling=pooling)
-    model = dataclasses.replace(tiny_model(tmp_path / "words"), definition=body.definition, params=body.params)
-    texts = ["the cat sleeps", "rain", "x y", "a dog? 12", "the cat sleeps. " * 5]
-    (file, _) = exports.form("gguf").write(model, tmp_path)
-    assert cosines(in_llama_cpp(file, texts)[1], Embedder(model).encode(texts)).min() > 0.9999

@@ -183,7 +183,10 @@ def test_a_table_with_the_sentences_of_another_corpus_is_refused(model, corpus, 
             "short.npy has 6 rows, the corpus 7; give the vectors of exactly this",
         ),
         (["--query=a", "--vectors={0}/wide.npy"], "wide.npy gives vectors of 17 numbers, "),
-        (["--query=a", "--vectors={0}/nan.npy"], "nan.npy: row 5 is not finite; compute that vector again."),
+        (
+            ["--query=a", "--vectors={0}/nan.npy"],
+            "nan.npy: row 5 is not finite (nan in column 3); compute that vector again.",
+        ),
         (
             ["--query=a", "--vectors=v.npy", "--corpus_model=m"],
             "--vectors excludes --corpus_model, --corpus_prompt and",

@@ -13,12 +13,12 @@ import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from test_exports import cosines, needs
 from test_linear_heads import linear_head
+from test_runtimes import cosines
 
+from jaxdistill.checkpoints import onnx
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
-from jaxdistill.exports import onnx
 from jaxdistill.inference import Embedder
 from jaxdistill.surgery import resizing
 
@@ -64,7 +64,6 @@ for folder, code in cases:
 
 
 def test_fastembed_gives_the_student_s_vectors(tmp_path, python_with_fastembed):
-    needs("onnx")
     text = section("FastEmbed")
     (code,) = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
     (whole,) = re.findall(r"`(pooling=PoolingType.DISABLED, output_name=[^`]*)`", text)

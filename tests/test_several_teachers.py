@@ -249,10 +249,9 @@ def test_what_chooses_the_checkpoint_is_one_thing_within_the_run(folder, tmp_pat
         build_module.build(config, tmp_path, progress=False)
 
 
-def test_the_card_names_the_teachers_and_their_licences(finished):
+def test_the_card_names_the_teachers(finished):
     card = (finished[0] / "export" / "README.md").read_text()
     assert "| Teacher | model, bytes |" in card
-    assert "| Licences of these models | model: not stated; bytes: mit |" in card
 
 
 def test_a_run_that_lost_its_last_steps_ends_with_the_same_bits(finished, tmp_path):

@@ -124,8 +124,8 @@ def test_kernels_are_gathered_in_bfloat16_where_products_round_them_and_gradient
 
 def test_a_word_is_given_plainly_and_an_impossible_one_is_refused(folder):
     for given in ("fsdp", ("fsdp",), ["fsdp"]):
-        assert config.parse_config({"objective": {"name": "l2"}, "run": {"sharding": given}}).run.sharding == "fsdp"
+        assert config.parse_config({"objective": {"kind": "l2"}, "run": {"sharding": given}}).run.sharding == "fsdp"
     with pytest.raises(InputError, match="run.sharding='fdsp' is unknown; allowed: zero, fsdp, tensor"):
-        config.parse_config({"objective": {"name": "l2"}, "run": {"sharding": "fdsp"}})
+        config.parse_config({"objective": {"kind": "l2"}, "run": {"sharding": "fdsp"}})
     with pytest.raises(InputError, match="run.sharding=tensor .*--config.run.model_axis"):
         built(folder, sharding="tensor")

@@ -20,8 +20,9 @@ FILES = [
 PACKAGE = [path for path in FILES if path.is_relative_to(ROOT / "jaxdistill")]
 MOST_ARGUMENTS, MOST_POSITIONAL = 8, 4
 RECORDS = ("dataclass", "NamedTuple")
-OPTIONS = {"Architecture", "Data", "Evals", "Optimizer", "RunOptions", "Sources"}
-"""Classes that are options, given by name: sections of the config, settings of a network, flags of an evaluation."""
+OPTIONS = {"Architecture", "Data", "Evals", "Measured", "Model", "Modules", "Optimizer", "RunOptions", "Sources"}
+"""Classes whose fields are given by name: sections of the config, settings of a network, what a folder states of a model, flags of an
+evaluation, and what it reads of a model and reports of it."""
 CALLS_OF_OTHERS = {"eval_shape", "info", "partial", "reshape", "uniform", "warning", "zip"}
 """Functions of libraries that take many positional arguments, or pass them on."""
 LONGEST_FILE, LONGEST_FUNCTION, LARGEST_MEDIAN = 400, 60, 8

@@ -1,7 +1,9 @@
 """A text of a few hundred sentences trains: the queue shrinks with it."""
 
 import logging
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from jaxdistill import config as configs
@@ -30,13 +32,19 @@ def test_a_preset_trains_on_a_small_text_with_a_smaller_queue(tmp_path, caplog):
     with caplog.at_level(logging.INFO, "jaxdistill"):
         run = small_run(tmp_path, 200)
     assert "objective.queue_size: 50 instead of 16,384: at most a quarter of the text's 200 rows" in caplog.text
-    assert run.objective.reserve_rows == 50 and len(run.text.seeds()) == 50
-    assert (run.text.batches.training_rows, run.text.batches.steps_per_epoch) == (
-        200 - 50 - 20,
-        8,
-    )  # 20 for the agreement
-    with pytest.raises(InputError, match="has 20 sentences, but 7 reserved ones and one batch of 16 need 23"):
-        small_run(tmp_path, 20)
+    assert run.objective.reserve_rows == 50 and len(np.unique(run.text.seeds(), axis=0)) == 50
+    # A tenth, for the agreement; the queue begins with sentences that are trained on.
+    assert (run.text.batches.training_rows, run.text.batches.steps_per_epoch) == (200 - 20, 11)
+    with pytest.raises(InputError, match="has 16 sentences, but 1 reserved ones and one batch of 16 need 17"):
+        small_run(tmp_path, 16)
+
+
+def test_a_small_text_reserves_at_most_a_tenth_and_its_queue_takes_the_rest_of_what_is_trained_on():
+    cases = [(900, 225, 0), (900, 225, 60), (900, 50, 20), (build_module.SMALL, 12_000, 2_000)]
+    assert [build_module.reserved_rows(*case) for case in cases] == [90, 90, 70, 14_000]
+    data = SimpleNamespace(reserved=np.arange(90), trained=np.arange(90, 900))
+    of_queue, of_evaluation = map(set, build_module.drawn_rows(data, 225, 60))
+    assert len(of_queue) == 225 and of_queue | of_evaluation >= {*data.reserved} and not of_queue & of_evaluation
 
 
 @pytest.mark.parametrize("name", ["congen", "ckd"])

@@ -154,13 +154,14 @@ def test_plain_bits_that_say_little_are_advised_against(model, tmp_path, capsys,
     share = np.mean((above < 0.1) | (above > 0.9))
     assert share > 0.2  # a random model's vectors lie in a cone
     for dtype in ("binary", "centred"):
-        written(model, tmp_path / "text.txt", tmp_path / "v.npy", f"--dtype={dtype}")
+        written(model, tmp_path / "text.txt", tmp_path / f"{dtype}.npy", f"--dtype={dtype}")
         said = f"{share:.0%} of the numbers have the same sign in nine of ten texts" in capsys.readouterr().out
         assert said == (dtype == "binary" and rows == 100)
 
 
 def test_new_bits_never_lie_beside_the_ranges_of_old_ones(model, text, tmp_path):
     for dtype in ("centred", "binary", "int8", "binary"):
+        (tmp_path / "v.npy").unlink(missing_ok=True)
         written(model, text, tmp_path / "v.npy", f"--dtype={dtype}")
         assert vectors.form_of(tmp_path / "v.npy").dtype == dtype
         assert (tmp_path / "v.ranges.npy").exists() == (dtype in STEPS)

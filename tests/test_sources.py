@@ -8,13 +8,14 @@ import os
 import sys
 import tracemalloc
 
+import datasets
 import pyarrow
 import pyarrow.parquet
 import pytest
 
 from jaxdistill.checkpoints.locate import locate
 from jaxdistill.core import InputError
-from jaxdistill.data import hub, sources
+from jaxdistill.data import sources
 from jaxdistill.files import parts, reading
 
 ROWS = [("The cat sleeps.", "Die Katze schläft."), ('He said "no", twice', "Er sagte nein"), ("a\u2028b", "c\x0bd")]
@@ -49,6 +50,7 @@ def test_every_table_format_gives_the_same_rows(tmp_path, suffix, zipped):
     spec = table(tmp_path / f"rows.{suffix}{zipped}")
     assert list(sources.read([spec], COLUMNS)) == ROWS
     assert list(sources.read([spec], {"translation": "de", "text": "en"})) == [(de, en) for en, de in ROWS]
+    assert list(sources.read([spec], {"text": "title|en+de|de", "de": "de"})) == [(f"{en} {de}", de) for en, de in ROWS]
 
 
 @pytest.mark.parametrize("zipped", ["", ".gz", ".bz2", ".xz"])
@@ -70,6 +72,14 @@ def test_a_very_long_cell_is_read(tmp_path):
 def test_the_only_column_of_a_table_serves_as_text(tmp_path):
     specs = [write(tmp_path / "a.tsv", "sentence\nx y\n"), write(tmp_path / "b.jsonl", '{"s": "z"}\n\n{"s": null}\n')]
     assert list(sources.read(specs)) == [("x y",), ("z",), ("",)]
+
+
+def test_joined_columns_leave_out_empty_cells_and_need_all_columns(tmp_path):
+    spec = write(tmp_path / "a.csv", "a,b,a+c\nx, y ,1\n,z,2\nx,,3\n,,4\n")
+    assert list(sources.read([spec], {"text": "a+b"})) == [("x y",), ("z",), ("x",), ("",)]
+    assert [text for (text,) in sources.read([spec], {"text": "a+c"})] == list("1234"), "a column of that name"
+    with pytest.raises(InputError, match=r"has no column 'b\+d'; it has 'a', 'b', 'a\+c'"):
+        list(sources.read([spec], {"text": "b+d"}))
 
 
 def test_a_glob_is_read_in_the_order_of_names(tmp_path):
@@ -300,10 +310,21 @@ def test_hub_sets_are_read_through_datasets(tmp_path):
         list(sources.read([f"hf:{tmp_path}:train:text"]))
     assert sources.content_digest([f"hf:{tmp_path}:train:premise"])
     assert list(sources.read([f"hf:{tmp_path}:train[:1]:premise"])) == [("x",)]
+    write(tmp_path / "train.csv", "premise,label\nx,one\n")
+    assert list(sources.read([f"hf:{tmp_path}:train:premise+label"])) == [("x one",)]
+
+
+def test_no_other_column_of_a_hub_set_is_decoded(monkeypatch):
+    table = datasets.Dataset.from_dict({"a": ["x", "y"], "b": ["1", "2"], "image": [b"not one", b"nor this"]})
+    table = table.cast_column("image", datasets.Image())
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, split: table)
+    rows = list(sources.read(["hf:o/s:train:a"], {"text": "", "second": "b", "third": "a"}))
+    assert rows == [("x", "1", "x"), ("y", "2", "y")]
 
 
 def test_bytes_of_a_hub_set_are_text_or_one_clear_line(monkeypatch):
-    monkeypatch.setattr(hub, "_hf", lambda *_: ([{"a": "caf\u00e9".encode()}, {"a": b"\xff"}], ["a"]))
+    table = datasets.Dataset.from_dict({"a": ["caf\u00e9".encode(), b"\xff"]})
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, split: table)
     rows = sources.read(["hf:o/s:train:a"])
     assert next(rows) == ("caf\u00e9",)
     with pytest.raises(InputError, match="row 2: column 'a' has bytes that are not UTF-8"):

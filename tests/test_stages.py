@@ -2,8 +2,10 @@
 
 import json
 import shutil
+import sys
 
 import pytest
+from test_sts import fake_datasets
 
 from jaxdistill import main
 from jaxdistill.config import parse_stages
@@ -12,6 +14,8 @@ from jaxdistill.training.setup import stage_checks
 from jaxdistill.training.stages import rivals
 
 import program
+
+STS_B = "sts-b-dev/spearman"
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +158,50 @@ def test_graded_pairs_of_a_later_stage_are_read_before_the_first_is_trained(fold
     assert not (tmp_path / "w").exists()
 
 
+def chosen_by(folder, first: str, second: str) -> list[str]:
+    """The run without a teacher in its second stage."""
+    best = [f"--config.stage{number}.evals.best={metric}" for number, metric in ((1, first), (2, second))]
+    return [flag for flag in arguments(folder) if "evals.best" not in flag] + [*best, "--config.stage2.teacher.model="]
+
+
+@pytest.mark.parametrize("further", [[], ["--dry_run"]])
+def test_a_dev_set_that_cannot_be_had_is_missed_before_the_first_stage(
+    folder, finished, capsys, tmp_path, monkeypatch, further
+):
+    """By a stage that names it, and by one that has no other."""
+
+    def offline(*_, **__):
+        raise ConnectionError("no network")
+
+    monkeypatch.setitem(sys.modules, "datasets", fake_datasets(offline))
+    further = [*further, f"--workdir={tmp_path / 'w'}"]
+    line = program.refused(main, [*chosen_by(folder, STS_B, STS_B), *further], capsys)
+    assert "stage 1: dev set sts-b-dev/spearman: mteb/stsbenchmark-sts could not be loaded from the" in line
+    line = program.refused(main, [*chosen_by(folder, "", ""), *further], capsys)
+    assert "stage 2: no evaluation can choose the best checkpoint: give --config.evals.best=sts-b-dev/spearman" in line
+    assert not (tmp_path / "w").exists()
+
+
+def test_sts_b_dev_comes_from_the_hub(folder, finished, tmp_path, monkeypatch):
+    columns = {
+        "score": [0.0, 2.0, 5.0, 3.0],
+        "sentence1": ["the cat", "a dog", "rain", "it"],
+        "sentence2": list("abcd"),
+    }
+    monkeypatch.setitem(sys.modules, "datasets", fake_datasets(lambda *_, **__: columns))
+    program.trained([*chosen_by(folder, STS_B, STS_B), f"--workdir={tmp_path / 'w'}"])
+    for stage in ("stage1", "stage2"):
+        results = json.loads((tmp_path / "w" / stage / "results.json").read_text())
+        assert results["best_metric"] == STS_B in results["scores"]["student after"]
+
+
+def test_the_last_checkpoint_needs_no_dev_set(folder, finished, tmp_path):
+    options = dict(teacher__model="", student__model=folder / "model", student__layers="", objective__queue_size=None)
+    given = program.tiny_arguments(folder, evals__best="last", **options)[1:]
+    said = program.trained(["--config=configs/simcse.py:tiny", *given, f"--workdir={tmp_path / 'w'}"])
+    assert "step 20: no dev set" in said and "last checkpoint: step 20" in said
+
+
 def test_a_stage_is_not_taken_for_finished_once_one_before_it_was_trained_again(folder, finished, capsys, tmp_path):
     workdir = shutil.copytree(folder / "w", tmp_path / "w")
     weights = workdir / "stage1" / "export" / "model.safetensors"
@@ -181,7 +229,7 @@ def test_stages_are_complete_and_in_the_order_of_the_run():
         "--config.stage2.run.seed=8",
     ]
     stages = parse_stages(main.parse_flags(given).stages)
-    assert [stage.objective["name"] for stage in stages] == ["ckd", "simcse"]
+    assert [stage.objective["kind"] for stage in stages] == ["ckd", "simcse"]
     assert [stage.run.seed for stage in stages] == [7, 8]
     assert stages[1].student.model == "previous" and stages[1].data.batch_size == 128
 
@@ -195,8 +243,8 @@ def test_a_list_of_stages_of_ones_own(tmp_path):
     (tmp_path / "mine.py").write_text(
         "from ml_collections import ConfigDict\n"
         "def get_config():\n"
-        "    first = ConfigDict(dict(objective=dict(name='simcse'), student=dict(model='m')))\n"
-        "    return [first, ConfigDict(dict(objective=dict(name='ckd'), student=dict(kind='static', model='previous')))]\n"
+        "    first = ConfigDict(dict(objective=dict(kind='simcse'), student=dict(model='m')))\n"
+        "    return [first, ConfigDict(dict(objective=dict(kind='ckd'), student=dict(kind='static', model='previous')))]\n"
     )
     given = [
         f"--config={tmp_path / 'mine.py'}",
@@ -232,5 +280,6 @@ def test_the_text_of_a_later_stage_is_read_by_its_own_reader(tmp_path, monkeypat
         (tmp_path / name).write_text("a cat\n")
     given = ["--config=configs/ckd.py:two-stage", "--workdir=w", f"--config.all.data.text={tmp_path / 't.txt'}"]
     given += [f"--config.stage2.data.text={tmp_path / 't.lines'}", f"--config.stage2.run.parts={tmp_path / 'own.py'}"]
+    given += ["--config.stage2.evals.best=last"]
     stage_checks.check_stages(parse_stages(main.parse_flags(given).stages), [False] * 2, tmp_path)
     assert ".lines" in parts.readers

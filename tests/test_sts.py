@@ -13,7 +13,7 @@ from jaxdistill.evals import agreement, pairs, sts
 from jaxdistill.evals import dev_metric as select
 from jaxdistill.evals.similarity import cosines, spearman, unit_vectors
 
-from eval_cases import sts_scores, write
+from eval_cases import on_a_circle, sts_scores, write
 
 ROWS = [
     ("4.5", "a cat sleeps on the mat", "a cat naps on the mat"),
@@ -122,22 +122,30 @@ def test_hub_sets_are_read_by_their_own_columns(monkeypatch):
         asked.append((name, split, revision))
         return {"relatedness_score": [1, 4.5], "sentence_A": ["a", "b"], "sentence_B": ["c", "d"]}
 
-    monkeypatch.setitem(sys.modules, "datasets", _fake_datasets(load_dataset))
+    monkeypatch.setitem(sys.modules, "datasets", fake_datasets(load_dataset))
     read = sts.read_set("sick-r", None)
     assert (read.first, read.second, read.scores.tolist()) == (("a", "b"), ("c", "d"), [1.0, 4.5])
     assert asked == [("RobZamp/sick", "test", "refs/convert/parquet")]
+
+
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_a_hub_set_that_lacks_a_score_is_refused_with_its_row(monkeypatch, missing):
+    rows = {"score": [1, missing], "sentence1": ["a", "b"], "sentence2": ["c", "d"]}
+    monkeypatch.setitem(sys.modules, "datasets", fake_datasets(lambda *_, **__: rows))
+    with pytest.raises(InputError, match="mteb/sts12-sts row 2 has no finite number in the column 'score'"):
+        sts.read_set("sts12", None)
 
 
 def test_no_network_for_a_hub_set_says_what_to_do(monkeypatch):
     def load_dataset(*_, **__):
         raise ConnectionError("Couldn't reach the Hub\nlong trace")
 
-    monkeypatch.setitem(sys.modules, "datasets", _fake_datasets(load_dataset))
+    monkeypatch.setitem(sys.modules, "datasets", fake_datasets(load_dataset))
     with pytest.raises(InputError, match="mteb/sts12-sts.*data folder.*HF_HOME"):
         sts.read_set("sts12", None)
 
 
-def _fake_datasets(load_dataset):
+def fake_datasets(load_dataset):
     errors = types.SimpleNamespace(DatasetsError=RuntimeError)
     return types.SimpleNamespace(load_dataset=load_dataset, exceptions=errors)
 
@@ -168,7 +176,7 @@ def test_pairs_are_the_same_from_tsv_csv_with_and_without_header(tmp_path):
         ("a.tsv", b"1\ta\tb\nnan\tc\td\n", r"a.tsv:2: 'nan' is not a score"),
         ("a.tsv", b"1\ta\tb\n2\t \td\n", r"a.tsv:2: an empty sentence"),
         ("a.tsv", b"1\ta\tb\n2\tc\xff\td\n", r"a.tsv:2 is not UTF-8"),
-        ("a.csv", b'1,a,b\n2,"c,d\n', r"a.csv:2: "),
+        ("a.csv", b'1,a,b\n2,"c,d\n', r"a.csv:2 is not valid CSV: "),
         ("a.csv.gz", b"\x1f\x8bnot gzip", r"not a complete gzip file"),
         ("a.tsv", b"", r"0 graded pairs"),
         (
@@ -201,7 +209,7 @@ def test_the_teacher_agrees_with_itself_and_a_rotated_teacher_too():
     _, first, second = zip(*ROWS, strict=True)
     task = agreement.agreement_task(bag_of_words, first, second)
     rotation = np.linalg.qr(np.random.default_rng(1).normal(size=(32, 32)))[0]
-    assert task(bag_of_words) == pytest.approx({"agreement/spearman": 1.0})
+    assert task(bag_of_words) == pytest.approx({"agreement/spearman": 1.0, "agreement/recall@1": 1.0})
     assert task(lambda s: bag_of_words(s) @ rotation)["agreement/spearman"] == pytest.approx(1.0)
     assert task(lambda s: bag_of_words(s)[:, :2])["agreement/spearman"] < 0.999
 
@@ -231,34 +239,56 @@ def test_agreement_with_held_out_vectors_equals_agreement_with_the_live_teacher(
         agreement.held_out_task({"alone": np.ones(3)}, seed=0)
 
 
+def test_recall_of_the_teachers_neighbours_by_hand():
+    """Twelve sentences at 0, 1, 3, 6 and so on to 66 degrees; the student swaps the last two, at 55 and 66."""
+    names = [f"s{number}" for number in range(12)]
+    angles = [number * (number + 1) / 2 for number in range(12)]
+    teacher = on_a_circle(dict(zip(names, angles, strict=True)))
+    student = on_a_circle(dict(zip(names, [*angles[:10], 66, 55], strict=True)))
+    # The nearest of s10 is s9 and becomes s11, that of s11 is s10 and becomes s9. Ten of eleven others are all but the
+    # farthest, which is s11 for s0 to s7 and becomes s10; for the others it stays s0.
+    by_hand = {"agreement/recall@1": 10 / 12, "agreement/recall@10": 1 - 8 * 0.1 / 12}
+    tasks = (
+        agreement.held_out_task(dict(zip(names, teacher(names), strict=True)), seed=0),
+        agreement.agreement_task(teacher, [*names, *names], [*names[1:], *names, "s0"]),  # each sentence four times
+    )
+    for task in tasks:
+        assert {name: task(student)[name] for name in by_hand} == pytest.approx(by_hand)
+        assert task(teacher) == pytest.approx(dict.fromkeys(agreement.METRICS, 1.0))
+
+
 def test_neighbouring_sentences_are_pairs_and_an_odd_one_is_an_error():
     assert agreement.neighbouring_pairs(["a", "b", "c", "d"]) == (["a", "c"], ["b", "d"])
-    with pytest.raises(InputError, match="3 sentences.*even number"):
-        agreement.neighbouring_pairs(["a", "b", "c"])
+    for few in (["a", "b", "c"], ["a", "b"]):
+        with pytest.raises(InputError, match=f"{len(few)} sentences.*even number, at least 4"):
+            agreement.neighbouring_pairs(few)
 
 
 def test_the_dev_evaluation_prefers_own_pairs_then_sts_b_then_agreement(sts_data):
     _, first, second = zip(*ROWS, strict=True)
     write_tsv(sts_data / "own.tsv.gz", ROWS)
     sources = {
-        "data_folder": sts_data,
+        "named": select.named_sets("", sts_data),
         "graded": pairs.read_pairs(sts_data / "own.tsv.gz"),
         "agreement_task": agreement.agreement_task(bag_of_words, first, second),
     }
     tasks = select.available_tasks(**sources)
     assert list(tasks) == ["pairs/spearman", "sts-b-dev/spearman", "agreement/spearman"]
     for metric, task in tasks.items():
-        assert list(task(bag_of_words)) == [metric]
+        assert next(iter(task(bag_of_words))) == metric
         assert select.chosen_metric(tasks, metric) == metric
+    assert select.chosen_metric(tasks, "agreement/recall@1") == "agreement/recall@1"
+    with pytest.raises(InputError, match="'agreement/recall@10' is not measured.*agreement/recall@1, last"):
+        select.chosen_metric(tasks, "agreement/recall@10")  # of nine sentences
     assert select.chosen_metric(tasks) == "pairs/spearman"
     assert select.chosen_metric(select.available_tasks(**sources | {"graded": None})) == "sts-b-dev/spearman"
 
 
 def test_an_unknown_best_metric_names_those_of_the_run(sts_data):
-    tasks = select.available_tasks(data_folder=sts_data, graded=None, agreement_task=None)
+    tasks = select.available_tasks(named=select.named_sets("", sts_data), graded=None, agreement_task=None)
     with pytest.raises(InputError, match="'pair/spearman' is not measured.*sts-b-dev/spearman"):
         select.chosen_metric(tasks, "pair/spearman")
     with pytest.raises(InputError, match="'pairs/spearman' needs your own data; give --config.evals.pairs=FILE"):
         select.chosen_metric(tasks, "pairs/spearman")
-    with pytest.raises(InputError, match="set JAXDISTILL_DATA to a folder with STS-B"):
+    with pytest.raises(InputError, match="sts-b-dev/spearman .from JAXDISTILL_DATA or the hub. or last"):
         select.chosen_metric({})

@@ -82,7 +82,7 @@ def test_several_configs_are_a_column_of_the_grid():
     assert [point.shown for point in planned] == [
         f"config={name} run.seed={seed}" for name in ("congen:tiny", "l2:tiny") for seed in (0, 1)
     ]
-    assert [point.stages[0].objective["name"] for point in planned] == ["congen", "congen", "embedding", "embedding"]
+    assert [point.stages[0].objective["kind"] for point in planned] == ["congen", "congen", "embedding", "embedding"]
     assert [*sweep.base_options([TINY, "l2.py:tiny"], [])] == ["congen:tiny", "l2:tiny"]
     assert grid.config_names(["a/x.py", "b/x.py"]) == {"a/x.py": "a/x.py", "b/x.py": "b/x.py"}
     with pytest.raises(InputError, match=r"^configs/congen.py:tiny: unknown option --config.objective.alhpa"):
@@ -139,33 +139,34 @@ def test_the_table_has_a_line_for_each_point_and_means_once():
     ]
 
 
-def test_csv_has_scores_and_means_and_latex_a_line_for_each_choice_of_options():
+def test_csv_has_scores_and_means():
     first, *_, failed, unborn = csv.DictReader(comparison.sweep_csv(ROWS).splitlines())
     assert (first["a"], first["seed"], first["metric"], first["score"]) == ("0", "0", "pairs/spearman", "0.8")
     assert float(first["score_mean"]) == pytest.approx(0.82) and first["sts_average_sd"] == "0.0"
     assert (failed["status"], failed["score"], failed["score_mean"]) == ("2", "", "0.9")
     assert (unborn["status"], unborn["score_mean"]) == ("", "")
-    seeds = [row({"config": "x_y:50%"}, seed, score) for seed, score in enumerate((0.8, 0.81, None))]
-    assert comparison.sweep_tex(seeds) == (
-        "\\begin{tabular}{lrr}\n\\toprule\n"
-        "config & seeds & pairs/spearman $\\times$ 100 \\\\\n\\midrule\n"
-        "x\\_y:50\\% & 2 & 80.50 $\\pm$ 0.71 \\\\\n"
-        "\\bottomrule\n\\end{tabular}\n"
-    )
-    assert (
-        "a\\b~{}^&#$".translate(comparison.IN_LATEX)
-        == r"a\textbackslash{}b\textasciitilde{}\{\}\textasciicircum{}\&\#\$"
-    )
+
+
+def test_differences_are_paired_by_seed_with_an_interval_by_hand():
+    """Differences of 10, 7 and 13 points have the mean 10 and the deviation 3; Student's t of two degrees is 4.3027."""
+    scores = {(0, "x"): (0.8, 0.84, 0.82), (1, "x"): (0.9, 0.91, 0.95), (0, "y"): (0.9,), (1, "y"): (0.9, 0.91, None)}
+    rows = [row({"a": a, "b": b}, *seed) for (a, b), values in scores.items() for seed in enumerate(values)]
+    begin, half = "pairs/spearman × 100, a=1", 4.3027 * 3 / 3**0.5
+    assert comparison.difference_lines(rows) == [
+        f"{begin}, b=x against a=0: +10.00, 95 % interval {10 - half:+.2f} to {10 + half:+.2f} (paired by seed: 0, 1, 2)",
+        f"{begin}, b=y against b=x: +0.00, 95 % interval +0.00 to +0.00 (paired by seed: 0, 1)",
+    ]
+    assert comparison.difference_lines([*rows, rows[0] | {"metric": "pairs/auc"}]) == []
 
 
 def test_lines_of_the_plot_are_the_choices_of_the_other_options():
     several = [row({"a": a, "b": b}, 0, 0.1 * a + (b == "y")) for b in "xy" for a in (1, 2)]
     assert comparison.score_lines(several) == {
-        "b=x": [(1, 0.1, 0.0), (2, 0.2, 0.0)],
-        "b=y": [(1, 1.1, 0.0), (2, 1.2, 0.0)],
+        "b=x": [(1, {0: 0.1}), (2, {0: 0.2})],
+        "b=y": [(1, {0: 1.1}), (2, {0: 1.2})],
     }
     decided = [row({"model": "big", "pooling": "cls"}, 0, 0.5), row({"model": "small", "pooling": "mean"}, 0, 0.4)]
-    assert comparison.score_lines(decided) == {"": [("big", 0.5, 0.0), ("small", 0.4, 0.0)]}
+    assert comparison.score_lines(decided) == {"": [("big", {0: 0.5}), ("small", {0: 0.4})]}
 
 
 @pytest.mark.parametrize(
@@ -302,11 +303,9 @@ def test_a_sweep_that_was_stopped_ends_with_table_plot_and_numbers(finished):
         assert row["metric"] == "agreement/spearman"
         assert row["score"] == results["scores"]["student after"]["agreement/spearman"]
         shown = f"{100 * row['score']:.2f}"
-        assert (
-            f"point {number} of 2: objective.alpha={row['options']['objective.alpha']} run.seed=0 ... {shown} (" in out
-        )
-        assert f" {shown} |" in tabulated
-        assert f"step {STEPS}:" in (folder / "sweep" / f"{row['point']}.log").read_text()
+        alpha, log = row["options"]["objective.alpha"], folder / "sweep" / f"{row['point']}.log"
+        assert f"point {number} of 2: objective.alpha={alpha} run.seed=0, log {log} ... {shown} (" in out
+        assert f" {shown} |" in tabulated and f"step {STEPS}:" in log.read_text()
     assert (folder / "sweep" / "sweep.png").read_bytes()[:4] == b"\x89PNG"
 
 
@@ -372,7 +371,8 @@ def test_a_point_that_fails_is_told_and_the_others_stay(finished):
     out, status = swept(arguments(folder, f"--grid={study}"))
     assert status == sweep.POINT_FAILED
     said = "failed with status 2: error: student.dims=(999,) goes beyond the student's vectors"
-    assert f"point 1 of 3: objective.alpha=1.0 student.dims=[999] run.seed=0 ... {said}" in out
+    assert f"point 1 of 3: objective.alpha=1.0 student.dims=[999] run.seed=0, log {folder / 'sweep'}" in out
+    assert f".log ... {said}" in out
     assert out.count("(done before)") == 2
     failed, *others = report_of(folder)["points"]
     assert (failed["status"], failed["score"]) == (2, None) and all(row["score"] for row in others)

@@ -203,7 +203,7 @@ def test_targets_of_another_text_view_precision_or_teacher_have_another_digest(m
 
 
 def test_a_vector_that_is_not_finite_is_named_by_its_row(tmp_path):
-    with pytest.raises(InputError, match="row 13 is not finite; check its weights"):
+    with pytest.raises(InputError, match=r"row 13 is not finite \(nan in column 0\); check its weights"):
         made(tmp_path, lambda texts: np.where(embed(texts) == 13, np.nan, embed(texts)))
     assert len([*tmp_path.rglob("part-*.npy")]) == 1
     with pytest.raises(InputError, match=r"shape \(3,\), expected \(2,\)"):

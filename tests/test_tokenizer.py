@@ -1,10 +1,13 @@
 """Tokenizers are read as transformers reads them: `tokenizer_config.json` may say otherwise than `tokenizer.json`."""
 
 import json
+import struct
 
 import pytest
 import tokenizers
+from test_trim import MAKERS
 from tokenizers import models, normalizers, pre_tokenizers, processors
+from transformers import convert_slow_tokenizer
 
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
@@ -12,6 +15,7 @@ from jaxdistill.checkpoints.tokenizer import read_tokenizer
 from jaxdistill.core import InputError
 
 import encoder_cases as cases
+import tiny_text
 from tiny_models import SPECIAL, tiny_model, tiny_tokenizer
 
 TEXTS = ["The Cat sleeps", "THE dog, rain", "thé câT 中文", "cat <x> dog"]
@@ -57,20 +61,58 @@ def test_the_normalizer_is_that_of_the_class_and_its_settings(tmp_path, family, 
     assert len({tuple(ids) for ids in found}) == len(TEXTS)
 
 
-@pytest.mark.parametrize("kind", ["BertTokenizer", "PreTrainedTokenizerFast"])
-@pytest.mark.parametrize("stated", ["mask_token", "additional_special_tokens", "added_tokens.json"])
-def test_a_token_that_the_settings_name_is_not_split(tmp_path, kind, stated):
-    """Also if tokenizer.json, trained without transformers, does not list it among its added tokens."""
-    tiny_tokenizer(tmp_path)
-    content = json.loads((tmp_path / "tokenizer.json").read_text()) | {"added_tokens": []}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    plain = {key: token for key, token in SPECIAL.items() if key != "mask_token"}
-    named = {"mask_token": "[MASK]", "additional_special_tokens": ["[MASK]"]}.get(stated)
-    config = plain | ({stated: named} if named else {}) | {"tokenizer_class": kind}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    if not named:
-        (tmp_path / "added_tokens.json").write_text(json.dumps({"[MASK]": 4}))
-    assert ours(tmp_path, ["the [MASK] cat"]) == theirs(tmp_path, ["the [MASK] cat"])
+def unlisted(folder):
+    """As a file trained without transformers may be: special tokens are entries, but no added tokens."""
+    tiny_tokenizer(folder)
+    cases.edit_json(folder / "tokenizer.json", added_tokens=[])
+
+
+def saved(made, folder):
+    tokenizer, config = made if isinstance(made, tuple) else (made, {})
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+
+
+MADE = (tiny_text.word_piece, tiny_text.byte_level, tiny_text.sentence_piece, tiny_text.untrimmed, *MAKERS.values())
+FORMS = {make.__name__: make for make in (tiny_tokenizer, unlisted, cases.write_tokenizer, cases.write_letters)}
+FORMS |= {make.__name__: lambda folder, make=make: saved(make(), folder) for make in MADE}
+"""Writes every form of a tokenizer that the tests have."""
+QUERY = {"content": "[QRY] ", "lstrip": True, "rstrip": False, "normalized": False, "single_word": False}
+NAMING = {
+    "additional_special_tokens": ["[DOC]", "[QRY] "],
+    "extra_special_tokens": [{"__type": "AddedToken"} | QUERY],
+    "extra_special_tokens by name": {"extra_special_tokens": {"query_token": "[QRY] "}},
+    "query_token": "[QRY] ",
+    "mask_token": "[QRY] ",
+    "special_tokens_map.json": {"additional_special_tokens": ["[QRY] "], "mask_token": QUERY},
+    "added_tokens.json": {"[QRY] ": 4},
+    "none": {},
+}
+"""Ways to name a special token that `tokenizer.json` lacks."""
+
+
+@pytest.mark.parametrize("naming", NAMING)
+@pytest.mark.parametrize("form", FORMS)
+def test_special_tokens_have_the_ids_that_transformers_gives_them(tmp_path, form, naming):
+    FORMS[form](tmp_path)
+    path, named = tmp_path / "tokenizer_config.json", NAMING[naming]
+    if naming.endswith(".json"):
+        (tmp_path / naming).write_text(json.dumps(named))
+    else:
+        cases.edit_json(path, **(named if isinstance(named, dict) else {naming: named}))
+    whole = json.loads((tmp_path / "tokenizer.json").read_text())["added_tokens"]
+    specials = {"[DOC]", "[QRY] ", "[MASK]", *(token["content"] for token in whole)}
+    texts = [text for token in specials for text in (f"{token}the cat", f"a {token} the", f"a{token}{token}  cat")]
+    assert ours(tmp_path, texts) == theirs(tmp_path, texts)
+
+
+def test_a_named_token_beyond_the_word_embeddings_is_an_error(tmp_path):
+    tokenizer = tiny_tokenizer(tmp_path)
+    cases.edit_json(tmp_path / "tokenizer_config.json", additional_special_tokens=["[QRY] "])
+    size = tokenizer.get_vocab_size()
+    assert read_tokenizer(tmp_path, vocab_size=size + 1, lower_case=False).token_to_id("[QRY] ") == size
+    with pytest.raises(InputError, match=rf"ids up to {size}, but .* have {size} rows; remove '\[QRY\] ' from token"):
+        read_tokenizer(tmp_path, vocab_size=size, lower_case=False)
 
 
 @pytest.mark.parametrize("kind", ["RobertaTokenizerFast", "GPT2Tokenizer", "PreTrainedTokenizerFast"])
@@ -148,6 +190,53 @@ def test_spaces_and_letters_are_those_of_a_sentencepiece_class(tmp_path, family,
     assert ours(tmp_path, texts) == theirs(tmp_path, texts)
 
 
+def write_sentencepiece(folder):
+    """A model whose map of characters lowers T, the only one that it changes: a trie of 256 units, then what T becomes."""
+    units = [0] * 256
+    units[ord("T")] = ord("T") | 1 << 8 | (ord("T") ^ 255) << 10
+    model = convert_slow_tokenizer.import_protobuf().ModelProto()
+    for number, piece in enumerate(["<unk>", "<s>", "</s>", "\u2581", "\u2581the", "cat", *"abcdehinost"]):
+        model.pieces.add(piece=piece, score=-number / 3, type=1 if number > 2 else 3 if number else 2)
+    model.trainer_spec.model_type = 1
+    model.normalizer_spec.precompiled_charsmap = struct.pack("<257I", 1024, *units) + b"t\0"
+    (folder / "sentencepiece.bpe.model").write_bytes(model.SerializeToString())
+    (folder / "config.json").write_text('{"model_type": "bert"}')
+
+
+@pytest.mark.parametrize("kind", ["XLMRobertaTokenizer", "BertTokenizer", None])
+def test_a_sentencepiece_model_is_read_as_xlm_rs_class_reads_it(tmp_path, monkeypatch, kind):
+    """Without the package sentencepiece, which transformers asks for and does not need."""
+    write_sentencepiece(tmp_path)
+    texts = ["The cat  sat", "then\na hat <mask>", "zzz", "[QRY] cat"]
+    config = {"additional_special_tokens": ["[QRY] "]}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | ({"tokenizer_class": kind} if kind else {})))
+    found = ours(tmp_path, texts)
+    monkeypatch.setattr(convert_slow_tokenizer, "requires_backends", lambda *_: None)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | {"tokenizer_class": "XLMRobertaTokenizer"}))
+    assert found == theirs(tmp_path, texts)
+    assert found[0][:3] == [0, 5, 4]
+
+
+def test_a_sentencepiece_model_of_another_class_needs_its_package(tmp_path, monkeypatch):
+    write_sentencepiece(tmp_path)
+    monkeypatch.setattr("jaxdistill.checkpoints.tokenizer.find_spec", lambda name: None)
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "CamembertTokenizer"}')
+    with pytest.raises(InputError, match=r"bpe.model needs the package sentencepiece: pip install sentencepiece.$"):
+        ours(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "known"),
+    [("vocab.json", '{"the": 0, "cat": 1}', "0 of 0"), ("vocab.txt", "[UNK]\n\u2581the\n\u2581cat\na\n", "1 of 3")],
+)
+def test_a_tokenizer_that_knows_no_words_is_refused(tmp_path, file, content, known):
+    """The first would have BERT's five special tokens alone."""
+    (tmp_path / file).write_text(content)
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(InputError, match=f"the tokenizer knows {known} words of its own vocabulary, so most texts"):
+        ours(tmp_path)
+
+
 def test_texts_end_as_a_tokenizers_own_code_ends_them(tmp_path):
     cases.write_letters(tmp_path)
     path = tmp_path / "tokenizer.json"
@@ -159,8 +248,8 @@ def test_texts_end_as_a_tokenizers_own_code_ends_them(tmp_path):
     tokenizer.post_processor = processors.ByteLevel()
     tokenizer.save(str(path))
     assert ours(tmp_path) == [ids[1:] for ids in whole]
-    cases.edit_json(tmp_path / "tokenizer_config.json", eos_token="<absent>")
-    with pytest.raises(InputError, match="add_eos_token=true and eos_token='<absent>', which the tokenizer lacks"):
+    cases.edit_json(tmp_path / "tokenizer_config.json", eos_token="removed")
+    with pytest.raises(InputError, match="add_eos_token=true and eos_token=None, which the tokenizer lacks"):
         ours(tmp_path)
 
 
@@ -189,3 +278,23 @@ def test_an_export_pads_although_the_checkpoint_names_no_special_tokens(tmp_path
     save(load_model(str(tmp_path / "a")), tmp_path / "b")
     padded = AutoTokenizer.from_pretrained(tmp_path / "b")(TEXTS, padding=True)["attention_mask"]
     assert {len(mask) for mask in padded} == {max(map(sum, padded))}
+
+
+def test_tokenizer_json_alone_truncates_where_the_model_does_and_libraries_may_still_read_on(tmp_path):
+    from sentence_transformers import SentenceTransformer
+    from transformers import AutoTokenizer
+
+    model, long = tiny_model(tmp_path / "tokenizer", max_length=16), "the cat sleeps " * 9
+    save(model, tmp_path / "out")
+    alone = tokenizers.Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    auto = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert alone.padding is None and len(model.tokenizer.encode(long).ids) == 16
+    for texts in ((long,), (long, "a dog")):
+        assert alone.encode(*texts).ids == model.tokenizer.encode(*texts).ids == auto(*texts, truncation=True).input_ids
+    auto.save_pretrained(tmp_path / "again")
+    for whole in (auto, AutoTokenizer.from_pretrained(tmp_path / "again")):
+        assert len(whole(long).input_ids) == 29 and len(whole(["a", "a dog"]).input_ids[0]) == 3
+    longer = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    longer.max_seq_length = 24
+    assert longer.tokenize([long])["input_ids"].shape == (1, 24)
+    assert len(load_model(str(tmp_path / "out"), max_length=24).tokenizer.encode(long).ids) == 24

@@ -256,7 +256,7 @@ def trimming(folder, option):
         {
             "data": {"text": str(folder / "text.txt"), "cache_folder": str(folder / "cache")},
             "student": {"model": write_teacher(folder), "trim": option.format(folder=folder)},
-            "objective": {"name": "simcse"},
+            "objective": {"kind": "simcse"},
         }
     )
 

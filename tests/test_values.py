@@ -33,7 +33,7 @@ def test_values_and_options_by_name_are_the_same_config():
     named = {name: value for name, value in values.items() if name.startswith(("student.", "teacher.", "objective."))}
     assert (named["student.layers"], named["student.head"]) == ("even:1", "linear")
     assert (named["teacher.kind"], named["teacher.model"], named["teacher.dims"]) == ("stored", "MODEL", 8)
-    assert (named["objective.name"], named["objective.alpha"]) == ("congen", 0.5)
+    assert (named["objective.kind"], named["objective.alpha"]) == ("congen", 0.5)
     assert config_of(options=named) == values
 
 

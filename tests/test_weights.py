@@ -168,9 +168,11 @@ def test_a_lora_adapter_beside_a_checkpoint_is_merged(original, copy, tmp_path, 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (dict(peft_type="IA3"), "peft_type='IA3'; LORA can be merged"),
-        (dict(use_dora=True), "use_dora=True; adapters without it"),
-        (dict(bias="all"), "bias='all'"),
+        (dict(peft_type="IA3"), 'peft_type="IA3"; only "LORA" can be read; merge it by peft'),
+        (
+            dict(init_lora_weights="pissa_niter_4"),
+            r'="pissa_niter_4"; only true, false, .* by peft: .*merge_and_unload\(\)',
+        ),
         (dict(r=0), "r=0; it must be a whole number, at least 1"),
         (dict(prefix="base_model.model.x"), "names 0 tensors of the checkpoint, not one"),
     ],
@@ -255,6 +257,10 @@ BROKEN = {
     "missing": (lambda t: t.pop("encoder.layer.2.output.dense.bias"), r"encoder.layer.2.output.dense.bias is missing"),
     "shape": (lambda t: t.update({WORD: t[WORD][:, :30].clone()}), r"weight has shape \[99, 30\], expected \[99, 32\]"),
     "nan": (lambda t: t[WORD][5].fill_(float("nan")), f"tensor {WORD} has NaN or infinite values"),
+    "integer": (
+        lambda t: t.update({WORD: t[WORD].to(torch.int8)}),
+        f"tensor {WORD} has int8 numbers; only .* dequantize",
+    ),
     "infinite": (lambda t: t["encoder.layer.0.output.dense.weight"].fill_(float("inf")), "has NaN or infinite values"),
     "unknown": (lambda t: t.update({"adapter.weight": torch.ones(1)}), "no place for tensor adapter.weight"),
     "deeper": (lambda t: t.update({"encoder.layer.4.output.dense.bias": torch.ones(32)}), "no place for tensor"),
@@ -281,8 +287,11 @@ CONFIG_ERRORS = [
     (dict(model_type="removed"), "has no model_type"),
     (dict(hidden_size="removed"), "config.json has no 'hidden_size'"),
     (dict(hidden_act="mish"), "hidden_act='mish'"),
-    (dict(position_embedding_type="relative_key"), "position_embedding_type='relative_key'"),
-    (dict(is_decoder=True), "is a decoder"),
+    (
+        dict(position_embedding_type="relative_key"),
+        'position_embedding_type="relative_key"; only "absolute" can be read',
+    ),
+    (dict(is_decoder=True), "is_decoder=true; only false can be read"),
     (dict(hidden_size="32"), 'config.json has hidden_size="32"; it must be a whole number, at least 1'),
     (dict(layer_norm_eps=None), "config.json has layer_norm_eps=null; it must be a number, at least 0"),
     (

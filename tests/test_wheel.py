@@ -1,56 +1,81 @@
-"""The built wheel works from an empty folder: configs and embedded text are in it."""
+"""The package works as installed: a clone from the folder around it, the wheel from an empty folder."""
 
-import os
 import shutil
 import subprocess
 import sys
+import venv
+import zipfile
 
 import pytest
-from setuptools import find_packages
 
 from conftest import ROOT
-from program import environment, tiny_arguments
+from program import environment, tiny_arguments, write_teacher, write_text
+
+PIP = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory):
-    """A folder with the wheel's content, as pip unpacks it."""
+def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
-    shutil.rmtree(ROOT / "build", ignore_errors=True)  # setuptools would pack what an earlier build left there
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT)], check=True)
-    (wheel,) = folder.glob("jaxdistill-*.whl")
-    assert wheel.stat().st_size < 1_000_000
-    subprocess.run([*pip, "install", "--no-deps", "--target", str(folder / "site"), str(wheel)], check=True)
-    return folder / "site"
+    build = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT)]
+    subprocess.run([sys.executable, *build], check=True)
+    (made,) = folder.glob("jaxdistill-*.whl")
+    return made
 
 
-def test_the_wheel_runs_from_an_empty_folder(installed, tmp_path):
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    (tmp_path / "data").mkdir()
+@pytest.fixture(scope="module", params=["clone", "wheel"])
+def python(request, wheel, tmp_path_factory):
+    """Runs the Python of a new environment: next to the clone, which it has as an editable install, or in an empty folder."""
+    folder = tmp_path_factory.mktemp(request.param)
+    package, start = [str(wheel)], folder / "empty"
+    start.mkdir()
+    if request.param == "clone":
+        ignored = shutil.ignore_patterns(".*", "__pycache__", "runs", "build", "dist")
+        clone = shutil.copytree(ROOT, start / "jaxdistill", ignore=ignored)
+        package = ["--no-build-isolation", "--editable", str(clone)]
+    venv.create(folder / "venv", symlinks=True)
+    (site,) = (folder / "venv").glob("lib/*/site-packages")
+    (site / "shared.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
+
+    def run(*arguments):
+        command = [str(folder / "venv" / "bin" / "python"), *arguments]
+        done = subprocess.run(command, cwd=start, env=environment(), capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+
+    run(*PIP, "install", "--no-deps", "--ignore-installed", *package)
+    return run
+
+
+def test_python_imports_the_package_and_its_configs_and_distils_a_step(python, tmp_path):
+    options = {"data.cache_folder": str(tmp_path / "cache"), "data.batch_size": 8, "data.max_length": 32}
+    given = dict(layers=1, steps=1, options=options, workdir=str(tmp_path / "run"))
+    code = f"""
+import jaxdistill
+from jaxdistill.configs.studies import congen_alpha
+assert not jaxdistill.__file__.startswith({str(ROOT)!r}) and not congen_alpha.__file__.startswith({str(ROOT)!r})
+jaxdistill.distill({write_teacher(tmp_path)!r}, {write_text(tmp_path)!r}, **{given!r})
+"""
+    python("-c", code)
+    assert (tmp_path / "run" / "export" / "modules.json").is_file()
+
+
+def test_programs_find_configs_studies_and_text(python, tmp_path):
     text = "package:jaxdistill/assets/train.txt.bz2"
     pairs = "package:jaxdistill/assets/graded_pairs.tsv"
-    arguments = tiny_arguments(tmp_path / "data", data__text=text, evals__pairs=pairs, objective__queue_size=32)
-    command = [sys.executable, "-m", "jaxdistill.main", *arguments, "--workdir=run", "--dry_run"]
-    where = "import jaxdistill; print(jaxdistill.__file__)"
-    variables = environment() | {"PYTHONPATH": str(installed)}
-    found = subprocess.run(
-        [sys.executable, "-c", where], cwd=empty, env=variables, capture_output=True, text=True, check=True
-    )
-    assert found.stdout.startswith(str(installed))
-    done = subprocess.run(command, cwd=empty, env=variables, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "26,000 rows" in done.stdout and "pairs/spearman" in done.stdout
+    _, *arguments = tiny_arguments(tmp_path, data__text=text, evals__pairs=pairs, objective__queue_size=32)
+    given = ["--config=congen.py:tiny", *arguments, f"--workdir={tmp_path / 'run'}", "--dry_run"]
+    out = python("-m", "jaxdistill.main", *given)
+    assert "26,000 rows" in out and "pairs/spearman" in out
+    assert "congen_alpha" in python("-m", "jaxdistill.sweep", "--help")
 
 
-def test_every_package_is_in_the_wheel(installed):
-    expected = {name for name in find_packages(str(ROOT), include=["jaxdistill*"])} | {"jaxdistill.configs"}
-    for name in expected:
-        folder = installed / name.replace(".", os.sep)
-        assert any(folder.glob("*.py")), f"{name} is not in the wheel: add it to [tool.setuptools] packages"
-    assert (installed / "jaxdistill" / "assets" / "heldout.txt.bz2").stat().st_size > 10_000
-    for template in ("report.html", "demo.html", "demo.js", "model_card.md"):
-        assert (installed / "jaxdistill" / "assets" / template).is_file()
-    papers = {path.name for path in (ROOT / "configs" / "papers").glob("*.toml")}
-    assert papers and papers == {path.name for path in (installed / "jaxdistill" / "configs" / "papers").iterdir()}
+def test_the_wheel_has_every_file(wheel):
+    folders = {ROOT / "jaxdistill": "jaxdistill", ROOT / "configs": "jaxdistill/configs"}
+    expected = {
+        f"{inside}/{path.relative_to(folder).as_posix()}"
+        for folder, inside in folders.items()
+        for path in folder.rglob("*")
+        if path.is_file() and path.parent.name != "__pycache__"
+    }
+    assert expected == {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}

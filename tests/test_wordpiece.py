@@ -247,6 +247,7 @@ def test_an_objective_of_tokens_refuses_a_tokenizer_of_its_own(table, tmp_path):
     raw = json.loads(json.dumps(dataclasses.asdict(bilingual(tmp_path))))
     tokens = config_file.load_config_module(ROOT / "configs" / "simtde.py").get_config("tiny").to_dict()
     raw |= dict(objective=tokens["objective"])
+    raw["data"]["columns"] = "en"
     raw["teacher"] = dict(kind="live", model=raw["teacher"]["model"])
     with pytest.raises(InputError, match="must share tokenizer"):
         build(configs.parse_config(raw), tmp_path / "w", progress=False)

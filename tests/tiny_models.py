@@ -84,7 +84,7 @@ def tiny_model(folder, *, pooling="mean", head=None, seed=0, scale=10.0, max_len
 
 
 def made_from(model, **stated):
-    """The model with another provenance: `licences`, `licence`, `languages` or `source`."""
+    """The model with another provenance: `card` or `source`."""
     return dataclasses.replace(model, provenance=dataclasses.replace(model.provenance, **stated))
 
 

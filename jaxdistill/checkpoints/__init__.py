@@ -1,1 +1,1 @@
-"""Finds, reads and writes models on disk, with their tokenizers, modules and licences."""
+"""Finds, reads and writes models on disk, with their tokenizers, modules and cards."""

@@ -7,14 +7,11 @@ get them too.
 
 sentence-transformers has no module for poolings that concatenate layers or take their maximum. Their folder names a
 module of this project instead, which `jaxdistill.load` reads and sentence-transformers refuses.
-
-Two models in one folder, a student for queries and the index's for documents, are sentence-transformers' `Router`.
 """
 
 import dataclasses
 import json
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,9 +48,6 @@ from jaxdistill.encoders.settings import read_settings
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import public_name
 
-ROUTER = "sentence_transformers.models.Router"
-OF_THE_WHOLE = ("modules.json", "config_sentence_transformers.json", "README.md")
-"""Files of a model's folder that a route within a `Router` does not have."""
 SPECIAL_TOKENS = {
     "unk_token": ("[UNK]", "<unk>"),
     "pad_token": ("[PAD]", "<pad>"),
@@ -138,56 +132,6 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "") -> None:
     (folder / "README.md").write_text(card or _short_card(model), "utf-8")
 
 
-def save_router(query: SentenceModel, document: SentenceModel, folder: Path, *, card: str) -> None:
-    """Writes both models into an empty folder. `encode_query` then runs the query model and `encode_document` the document
-    model, each with its own prompt; `encode` runs the document model.
-
-    Raises:
-      InputError: the models' vectors are not comparable, or an export cannot hold one of the models.
-    """
-    widths = query.definition.embedding_width, document.definition.embedding_width
-    pairs = [model.source for model in (query, document) if model.definition.reads_pairs]
-    if pairs:
-        raise InputError(f"{pairs[0]} is a cross-encoder, which has no vectors; a router takes two sentence encoders.")
-    if widths[0] != widths[1]:
-        raise InputError(
-            f"{query.source} has vectors of {widths[0]} numbers and {document.source} of {widths[1]}; a router needs a student as "
-            "wide as the model that encodes the documents."
-        )
-    routes = {role: _write_route(role, model, folder) for role, model in (("query", query), ("document", document))}
-    types = routes["query"] | routes["document"]
-    structure = {role: list(route) for role, route in routes.items()}
-    parameters = {"default_route": "document", "allow_empty_key": True, "route_mappings": {}}
-    write_json(folder / "router_config.json", {"types": types, "structure": structure, "parameters": parameters})
-    write_json(folder / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": ROUTER}])
-    prompts = {"query": query.role_prompts["query"], "document": document.role_prompts["document"]}
-    write_general(folder, prompts, None)
-    (folder / "README.md").write_text(card, "utf-8")
-
-
-def _write_route(role: str, model: SentenceModel, folder: Path) -> dict[str, str]:
-    """Writes a model's modules, each in its own folder; maps the folders' names to the modules' types, in order."""
-    with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        save(model, whole := Path(temporary))
-        modules = json.loads((whole / "modules.json").read_text("utf-8"))
-        for name in OF_THE_WHOLE:
-            (whole / name).unlink()
-        places = {entry["path"]: folder / f"{role}_{entry['idx']}_{_kind(entry)}" for entry in modules}
-        # The module in the folder itself is moved last, when the other modules' subfolders are gone.
-        for path in sorted(places, reverse=True):
-            places[path].mkdir()
-            for file in list((whole / path).iterdir()):
-                shutil.move(file, places[path])
-            if path:
-                (whole / path).rmdir()
-    return {places[entry["path"]].name: entry["type"] for entry in modules}
-
-
-def _kind(entry: Mapping[str, Any]) -> str:
-    """The class of a module in `modules.json`."""
-    return entry["type"].rpartition(".")[2]
-
-
 def write_json(path: Path, content: Any) -> None:
     """Writes a JSON file; creates its folder if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -215,7 +159,7 @@ def _write_sentence_encoder(model: SentenceModel, folder: Path) -> None:
     _write_modules(definition, params, folder)
     # Lower-casing that the original's sentence_bert_config.json asked for is now part of tokenizer.json.
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
-    write_general(folder, model.prompts, model.default_prompt)
+    write_general(folder, model.prompts, model.default_prompt, definition.similarity)
 
 
 def _write_static(model: SentenceModel, folder: Path) -> None:
@@ -227,7 +171,7 @@ def _write_static(model: SentenceModel, folder: Path) -> None:
     if of_model2vec:
         write_json(folder / "config.json", static.model2vec_config(definition, max_length=model.max_length))
     _write_module_list(["StaticEmbedding", *["Normalize"] * definition.normalize], folder)
-    write_general(folder, model.prompts, model.default_prompt)
+    write_general(folder, model.prompts, model.default_prompt, definition.similarity)
 
 
 def _write_cross_encoder(model: SentenceModel, folder: Path) -> None:
@@ -313,10 +257,10 @@ def _sentence_module_config(part: Dense | SentenceNorm) -> dict[str, Any]:
 
 
 def _write_tokenizer(model: SentenceModel, folder: Path) -> None:
-    truncation = None
-    if model.definition.architecture.is_static and model.max_length < static.LONGEST:
-        # Packages that read a static table take its maximum length only from tokenizer.json.
-        truncation = {"direction": "Right", "max_length": model.max_length, "strategy": "LongestFirst", "stride": 0}
+    """Writes `tokenizer.json`, which truncates like the model; packages that read a table take its maximum length only from here."""
+    truncation = {"direction": "Right", "max_length": model.max_length, "strategy": "LongestFirst", "stride": 0}
+    if model.definition.architecture.is_static and model.max_length >= static.LONGEST:
+        truncation = None
     content = json.loads(model.tokenizer.to_str()) | {"truncation": truncation, "padding": None}
     (folder / "tokenizer.json").write_text(tokenizer_json(content, indent=2), "utf-8")
 
@@ -350,11 +294,11 @@ def _tokenizer_config(tokenizer: tokenizers.Tokenizer) -> dict[str, Any]:
     return {role: text for role, text in special.items() if text}
 
 
-def write_general(folder: Path, prompts: Mapping[str, str], default_prompt: str | None) -> None:
+def write_general(folder: Path, prompts: Mapping[str, str], default_prompt: str | None, similarity: str) -> None:
     """Writes sentence-transformers' settings of the whole folder: prompts, and how vectors are compared."""
     write_json(
         folder / "config_sentence_transformers.json",
-        {"prompts": prompts, "default_prompt_name": default_prompt, "similarity_fn_name": "cosine"},
+        {"prompts": prompts, "default_prompt_name": default_prompt, "similarity_fn_name": similarity},
     )
 
 

@@ -4,20 +4,35 @@ Source: Hu et al., LoRA, 2021, https://arxiv.org/abs/2106.09685; file format of 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from jaxdistill.checkpoints.safetensors_file import read_safetensors
 from jaxdistill.core import InputError
-from jaxdistill.encoders.settings import ADAPTER, read_settings, setting
+from jaxdistill.encoders.settings import ADAPTER, read_settings, refuse_others, setting
 
 WEIGHTS = "adapter_model.safetensors"
 PREFIX = "base_model.model."
 """Prefix that peft adds to the names of a model's modules."""
-REFUSED = ("use_dora", "fan_in_fan_out", "modules_to_save", "rank_pattern", "alpha_pattern", "lora_bias")
-"""Options of peft that change the merged weights; they must be empty or false."""
+READABLE: Mapping[str, Sequence[Any]] = {
+    "peft_type": ("LORA",),
+    # NOTE: pissa, olora, corda, loftq and lora_ga change the base model: its checkpoint keeps what peft subtracts.
+    "init_lora_weights": (True, False, "gaussian", "eva", "orthogonal", "mica"),
+    "bias": ("none",),
+    **dict.fromkeys(("fan_in_fan_out", "use_dora", "use_qalora", "lora_bias"), (False,)),
+    **dict.fromkeys(("modules_to_save", "target_parameters"), ([],)),
+    **dict.fromkeys(("rank_pattern", "alpha_pattern"), ({},)),
+    **dict.fromkeys(("trainable_token_indices", "layer_replication", "alora_invocation_tokens"), ()),
+    **dict.fromkeys(("use_bdlora", "arrow_config", "kasa_config", "monteclora_config"), ()),
+}
+"""Implemented values of peft's options that change the merged weights."""
+MERGING = (
+    "; merge it by peft: PeftModel.from_pretrained(AutoModel.from_pretrained(BASE_MODEL), ADAPTER).merge_and_unload()"
+    ".save_pretrained(FOLDER)"
+)
 
 
 def with_adapter(tensors: dict[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
@@ -52,13 +67,7 @@ def _fits(a: np.ndarray, b: np.ndarray, shape: tuple[int, ...]) -> bool:
 
 
 def _scale(config: Mapping, file: Path) -> float:
-    if config.get("peft_type") != "LORA":
-        raise InputError(f"{file} has peft_type={config.get('peft_type')!r:.40}; LORA can be merged.")
-    for key in REFUSED:
-        if config.get(key):
-            raise InputError(f"{file} has {key}={config[key]!r:.80}; adapters without it can be merged.")
-    if config.get("bias") not in (None, "none"):
-        raise InputError(f"{file} has bias={config['bias']!r:.40}; adapters with bias='none' can be merged.")
+    refuse_others(config, READABLE, file=file, advice=MERGING)
     rank, alpha = setting(config, "r", int, least=1, file=file), setting(config, "lora_alpha", float, file=file)
     return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
 

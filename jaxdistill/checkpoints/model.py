@@ -12,7 +12,7 @@ import tokenizers
 from jax.sharding import Mesh
 
 from jaxdistill.checkpoints import static
-from jaxdistill.checkpoints.licences import languages_of, licence_of, licences_of
+from jaxdistill.checkpoints.card import CardFacts, read_card
 from jaxdistill.checkpoints.locate import locate
 from jaxdistill.checkpoints.modules import Modules, read_modules, sentence_tensors
 from jaxdistill.checkpoints.prompts import prompt_text, prompts_of, with_asked
@@ -28,8 +28,8 @@ from jaxdistill.cluster.mesh import FrozenParams
 from jaxdistill.core import ROLES, InputError, Params, errors_of
 from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling, identity
 from jaxdistill.encoders.families import family
-from jaxdistill.encoders.hugging_face import tensor_names
-from jaxdistill.encoders.pair_head import classifier_labels, cross_definition, head_names
+from jaxdistill.encoders.hugging_face import QUANTISED, refuse, tensor_names
+from jaxdistill.encoders.pair_head import cross_definition, head_names
 from jaxdistill.encoders.sentence import param_shapes, with_stacks
 from jaxdistill.encoders.settings import read_settings, setting
 from jaxdistill.files import parts, reading
@@ -50,12 +50,8 @@ class Provenance:
     """The tokenizer's folder, from which an export copies `tokenizer_config.json` and similar files."""
     default_prompt: str | None = None
     """Name of the checkpoint's own default prompt; the model's is another if one was requested."""
-    licences: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Maps the models that it was made from (itself, for an original) to the licences that their cards state."""
-    licence: str = ""
-    """Its own licence: stated, or common to these models; empty if unknown."""
-    languages: tuple[str, ...] = ()
-    """Languages that its card states, such as `en`."""
+    card: CardFacts = CardFacts()
+    """What its model card says."""
     kept_layers: tuple[int, ...] = ()
     """Indices of the layers of its checkpoint that it keeps; empty: all."""
 
@@ -150,6 +146,14 @@ class SentenceModel:
         """Its parameters for `place_frozen`: except on CPUs, layers that repeat are stacked."""
         return with_stacks(self.definition.architecture, mesh, self.params, list)
 
+    def with_length(self, length: int) -> "SentenceModel":
+        """The same model with another maximum length."""
+        if length == self.max_length:
+            return self
+        tokenizer = tokenizers.Tokenizer.from_str(self.tokenizer.to_str())  # other models may share it
+        tokenizer.enable_truncation(length)
+        return dataclasses.replace(self, tokenizer=tokenizer, max_length=length)
+
     def with_params(self, params: Params) -> "SentenceModel":
         """The same model with other weights, such as trained ones."""
         return dataclasses.replace(self, params={path: np.asarray(params[path], np.float32) for path in self.params})
@@ -172,6 +176,7 @@ def load_model(
     prompt: str = "",
     frozen: bool = False,
     own_parts: str = "",
+    option: str = "pooling",
 ) -> SentenceModel:
     """Loads a sentence encoder, or a cross-encoder, which is a classifier of one label.
 
@@ -185,6 +190,7 @@ def load_model(
       frozen: for a model that is not trained: weights stay in their files, in the stored dtype, until they are placed on
         a device.
       own_parts: modules or files with the user's own encoder families, see `files/parts.py`.
+      option: where `pooling` comes from, such as `teacher.pooling`, for the log.
 
     Raises:
       InputError: something is missing, damaged or unknown.
@@ -192,6 +198,7 @@ def load_model(
     parts.use(own_parts)
     folder = locate(str(spec))
     modules = read_modules(folder)
+    _log_pooling(folder, modules, pooling, option)
     if modules.static:
         return _load_static(spec, modules, folder, pooling=pooling, max_length=max_length, prompt=prompt)
     architecture = read_architecture(modules.transformer)
@@ -245,17 +252,14 @@ def _read_model(
     tokenizer: tokenizers.Tokenizer,
     max_length: int,
 ) -> SentenceModel:
-    """A model of these parts, with the prompts, licences and languages that its folder states."""
+    """A model of these parts, with the prompts and the card of its folder."""
     texts, default_prompt = prompts_of(modules, prompt, folder)
     tokenizer.enable_truncation(max_length)
-    licences = licences_of(folder, str(spec))
     provenance = Provenance(
         source=str(spec),
         tokenizer_folder=modules.transformer,
         default_prompt=modules.prompts.default,
-        licences=licences,
-        licence=licence_of(folder, licences),
-        languages=tuple(languages_of(folder)),
+        card=read_card(folder, str(spec)),
     )
     return SentenceModel(
         definition=definition,
@@ -276,20 +280,13 @@ def read_architecture(folder: Path) -> Architecture:
             f"{folder}/config.json has no model_type, so its family is unknown; add it, for instance 'bert'."
         )
     with errors_of(str(folder)):
+        refuse(config, QUANTISED, advice=": dequantize() the model in transformers and save it again")
         return family(setting(config, "model_type", str, file="config.json")).architecture(config)
 
 
 def labels_of(spec: str) -> int:
     """Number of labels of the classification head of the checkpoint `spec`: 1 for a cross-encoder, 0 without a head."""
-    return _labels(read_modules(locate(spec)))
-
-
-def _labels(modules: Modules) -> int:
-    """Like `labels_of`; a checkpoint with a pooling module is a sentence encoder, as in sentence-transformers."""
-    if modules.pooling is not None:
-        return 0
-    file = modules.transformer / "config.json"
-    return classifier_labels(read_settings(file), file)
+    return read_modules(locate(spec)).labels
 
 
 def _with_positions(architecture: Architecture, stated: int, folder: Path) -> Architecture:
@@ -306,17 +303,21 @@ def _with_positions(architecture: Architecture, stated: int, folder: Path) -> Ar
 
 def _is_cross_encoder(modules: Modules, pooling: str, folder: Path) -> bool:
     """Whether to read the checkpoint as a cross-encoder; never if the caller or the checkpoint states a pooling."""
-    labels = _labels(modules)
-    if pooling and labels:
-        logger.warning(
-            "%s: pooling %s instead of the checkpoint's own head of %d label(s), as asked", folder, pooling, labels
-        )
-    elif labels > 1:
+    labels = modules.labels
+    if labels > 1 and not pooling:
         raise InputError(
             f"{folder} is a classifier with {labels} labels; a cross-encoder has one. To read its body as a sentence "
             "encoder, name a pooling."
         )
     return labels == 1 and not pooling
+
+
+def _log_pooling(folder: Path, modules: Modules, pooling: str, option: str) -> None:
+    """Logs a warning if the option's pooling replaces the checkpoint's own pooling or head."""
+    labels = 0 if modules.static or not pooling else modules.labels
+    own = f"head of {labels} label(s)" if labels else modules.pooling
+    if pooling and own not in (None, Pooling.parse(pooling)):
+        logger.warning("%s: %s=%s instead of the checkpoint's own %s", folder, option, pooling, own)
 
 
 def _definition(architecture: Architecture, modules: Modules, pooling: str, folder: Path) -> EncoderDefinition:
@@ -326,13 +327,12 @@ def _definition(architecture: Architecture, modules: Modules, pooling: str, fold
             f"{folder} does not say how to pool token vectors; give one of {POOLING_HELP}, as --config.student.pooling or "
             "--config.teacher.pooling in training, --pooling elsewhere."
         )
-    if modules.pooling is not None and chosen != modules.pooling:
-        logger.warning("%s: pooling %s instead of the checkpoint's own %s, as asked", folder, chosen, modules.pooling)
     if chosen.tokens == "pooler":
         architecture = dataclasses.replace(architecture, pooler=True)
     return EncoderDefinition(
-        architecture=architecture, pooling=chosen, dense=modules.layers, normalize=modules.normalize
-    )
+        architecture=architecture, pooling=chosen, dense=modules.layers, normalize=modules.normalize,
+        similarity=modules.similarity,
+    )  # fmt: skip
 
 
 def _params(

@@ -1,7 +1,6 @@
 """Reads the modules of a sentence-transformers folder besides the transformer: pooling, dense layers, length, prompts."""
 
 import dataclasses
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,8 @@ from jaxdistill.checkpoints import static
 from jaxdistill.checkpoints.weights import read_checkpoint
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import LAYER_CHOICES, MEANS, SHORTEST, Dense, Pooling, SentenceNorm
-from jaxdistill.encoders.settings import read_settings, setting
+from jaxdistill.encoders.pair_head import classifier_labels
+from jaxdistill.encoders.settings import read_settings, refuse_others, setting
 from jaxdistill.files import reading
 
 POOLING_MODES = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last", "weightedmean": "weightedmean"}
@@ -42,20 +42,32 @@ READ_SUFFIXES = (".json", ".txt", ".model", ".safetensors", ".bin")
 """Suffixes of the files of a model that are read."""
 TEXT_SETTINGS = (
     "tokenizer_args", "tokenizer_kwargs", "processor_kwargs", "config_args", "config_kwargs", "processing_kwargs",
-    "query_length", "document_length", "query_expansion",
+    "model_args", "model_kwargs", "query_length", "document_length", "query_expansion",
 )  # fmt: skip
 """Settings of the Transformer module that change how sentence-transformers reads text or builds the encoder."""
 HARMLESS_SETTINGS = (
     "trust_remote_code", "revision", "cache_dir", "token", "local_files_only", "use_fast", "padding_side", "padding", "truncation",
     "chat_template", "attn_implementation", "torch_dtype", "dtype", "unpad_inputs", "use_memory_efficient_attention",
+    "add_pooling_layer", "device_map", "low_cpu_mem_usage", "use_safetensors",
 )  # fmt: skip
 """Entries of `TEXT_SETTINGS` that change no vector."""
 TRANSFORMER_SETTINGS = {
-    False: ("feature-extraction", "last_hidden_state", "token_embeddings"),
-    True: ("sequence-classification", "logits", "scores"),
+    scores: {
+        "transformer_task": (task,),
+        "modality_config": ({"text": {"method": "forward", "method_output_name": output}},),
+        "module_output_name": (name,),
+        "tokenizer_name_or_path": (),
+    }
+    for scores, task, output, name in (
+        (False, "feature-extraction", "last_hidden_state", "token_embeddings"),
+        (True, "sequence-classification", "logits", "scores"),
+    )
 }
-"""Supported values of the Transformer module's task, of the output of transformers that it takes, and of its name among
-modules, for sentence encoders and (True) cross-encoders. Others read texts as chat messages, or pool inside."""
+"""Implemented values of the Transformer module's settings, for sentence encoders and (True) cross-encoders. Others read texts as chat
+messages, or pool inside."""
+GENERAL = {"model_type": ("SentenceTransformer", "CrossEncoder"), "similarity_fn_name": ("cosine", "dot")}
+GENERAL |= {"truncate_dim": ()}
+"""Implemented values of `config_sentence_transformers.json`; `teacher.dims` truncates a teacher's vectors."""
 MOST_LAYERS = 1000
 DENSE_ACTIVATIONS = {
     "torch.nn.modules.activation.Tanh": "tanh",
@@ -92,12 +104,20 @@ class Modules:
     """Maximum tokens per sentence; 0: not stated."""
     lower_case: bool = False
     """Whether text is lower-cased before the tokenizer sees it."""
+    similarity: str = "cosine"
+    """How vectors are compared: `cosine` or `dot`."""
     prompts: StatedPrompts
 
     @property
     def layers(self) -> tuple[Dense | SentenceNorm, ...]:
         """The layers on the pooled sentence."""
         return tuple(layer for layer, _ in self.dense)
+
+    @property
+    def labels(self) -> int:
+        """Number of labels of the classification head; 0 without one, or with a pooling, as in sentence-transformers."""
+        file = self.transformer / "config.json"
+        return classifier_labels(read_settings(file), file) if self.pooling is None else 0
 
 
 def read_modules(folder: Path) -> Modules:
@@ -114,15 +134,7 @@ def read_modules(folder: Path) -> Modules:
             f"{folder} is a CrossEncoder made of the modules {', '.join(kinds):.80}; the only supported cross-encoders are"
             " classifiers with one label (a single Transformer)."
         )
-    if general.get("model_type") not in (None, "SentenceTransformer", "CrossEncoder"):
-        raise InputError(
-            f"{file} has model_type={general['model_type']!r:.80}; SentenceTransformer and CrossEncoder can be read."
-        )
-    if general.get("truncate_dim"):
-        raise InputError(
-            f"{file} has truncate_dim={general['truncate_dim']!r:.20}, which is not supported; remove it for whole vectors. To "
-            "truncate a teacher's vectors in training, set --config.teacher.dims."
-        )
+    refuse_others(general, GENERAL, file=file)
     _check_order(kinds, folder)
     for kind, path in zip(kinds, paths, strict=True):
         if kind == "Normalize" and (path / "config.json").exists():
@@ -142,6 +154,7 @@ def read_modules(folder: Path) -> Modules:
         normalize="Normalize" in kinds,
         max_length=max_length,
         lower_case=lower_case,
+        similarity=general.get("similarity_fn_name") or "cosine",
         prompts=StatedPrompts(
             texts={name: setting(prompts, name, str | None, file=f"{file}: prompts") or "" for name in prompts},
             default=setting(general, "default_prompt_name", str | None, None, file=file),
@@ -150,19 +163,15 @@ def read_modules(folder: Path) -> Modules:
 
 
 def _entries(folder: Path) -> list[tuple[str, Path]]:
-    """Kind and folder of each module, in their order."""
+    """Kind and folder of each module, in the file's order; sentence-transformers reads no `idx`."""
     path = folder / "modules.json"
     if not path.exists() and static.is_model2vec(folder):
         return [(STATIC, folder), *[("Normalize", folder)] * static.normalizes(folder)]
     if not path.exists():
         return [("Transformer", folder)]
-    content = reading.read_json(path)
-    try:
-        entries = sorted(content, key=lambda entry: entry["idx"])
-    except (TypeError, KeyError):
-        entries = []
-    if not entries:
-        raise InputError(f"{path} is not a list of modules with idx, path and type.")
+    entries = reading.read_json(path)
+    if not entries or not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise InputError(f"{path} is not a list of modules with path and type.")
     listed = [
         (
             _kind(setting(entry, "type", str, file=path), path),
@@ -212,10 +221,13 @@ def _kind(name: str, path: Path) -> str:
 
 
 def _check_links(root: Path, folder: Path) -> None:
-    """Raises `InputError` if a module's file links to a place outside the model: exports would copy that file."""
+    """Raises `InputError` if a module's file was not fetched, or links to a place outside the model: exports would copy it."""
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.suffix in READ_SUFFIXES:
             reading.inside(root, path)
+            # Weights may lie there in a form that is not read.
+            if path.suffix not in (".safetensors", ".bin") and not path.is_dir():
+                reading.regular(path)
 
 
 def _check_order(kinds: Sequence[str], folder: Path) -> None:
@@ -238,22 +250,12 @@ def _text_options(folder: Path, *, scores: bool) -> tuple[int, bool]:
     Args:
       scores: whether the folder is a cross-encoder's.
     """
-    task, output, called = TRANSFORMER_SETTINGS[scores]
-    readable = {
-        "transformer_task": task,
-        "modality_config": {"text": {"method": "forward", "method_output_name": output}},
-        "module_output_name": called,
-    }
     for path in sorted(folder.glob("sentence_*_config.json")):
         options = read_settings(path)
+        refuse_others(options, TRANSFORMER_SETTINGS[scores], file=path)
         for name in TEXT_SETTINGS:
             if changing := _changing(options.get(name)):
                 raise InputError(f"{path} has {name}={changing!r:.80}, which changes the vectors and is not supported.")
-        for name, only in readable.items():
-            if options.get(name) not in (None, only):
-                raise InputError(
-                    f"{path} has {name}={json.dumps(options[name]):.160}; only {json.dumps(only)} can be read."
-                )
         length = setting(options, "max_seq_length", int | None, None, least=SHORTEST, file=path)
         return length or 0, setting(options, "do_lower_case", bool | None, False, file=path) or False
     return 0, False
@@ -283,8 +285,7 @@ def _pooling(places: Mapping[str, Path]) -> Pooling | None:
         raise InputError(
             f"{path} asks for pooling {' + '.join(modes) or 'by nothing':.80}; one of {', '.join(POOLING_MODES)} can be read."
         )
-    if config.get("include_prompt") is False:
-        raise InputError(f"{path} has include_prompt=false: pooling without the prompt's tokens is not supported.")
+    refuse_others(config, {"include_prompt": (True,)}, file=path)
     if layers_folder is None:
         return Pooling(tokens=POOLING_MODES[modes[0]], layers="last")
     # sentence-transformers skips this module unless the transformer outputs all layers.
@@ -319,15 +320,12 @@ def _layers(folder: Path) -> str:
 
 def _check_names(config: Mapping[str, Any], path: Path, only: str = "sentence_embedding") -> None:
     """Raises `InputError` if a module reads or writes another output than `only`."""
-    for key in ("module_input_name", "module_output_name"):
-        if config.get(key) not in (None, only):
-            raise InputError(f"{path} has {key}={config[key]!r:.80}; modules on {only} can be read.")
+    refuse_others(config, dict.fromkeys(("module_input_name", "module_output_name"), (only,)), file=path)
 
 
 def _dense(path: Path) -> Dense:
     config = read_settings(path)
-    if config.get("use_residual"):
-        raise InputError(f"{path} has use_residual=true; dense layers without a residual can be read.")
+    refuse_others(config, {"use_residual": (False,)}, file=path)
     activation = setting(config, "activation_function", str, "torch.nn.modules.activation.Tanh", file=path)
     if activation not in DENSE_ACTIVATIONS:
         raise InputError(f"{path} has activation {activation:.80}; can be read: {', '.join(DENSE_ACTIVATIONS)}.")

@@ -14,6 +14,7 @@ import numpy as np
 import tokenizers
 from jaxtyping import Float
 
+from jaxdistill.checkpoints.safetensors_file import shapes_of_safetensors
 from jaxdistill.checkpoints.tokenizer import own_limit, read_tokenizer, tokenizer_json
 from jaxdistill.checkpoints.weights import read_checkpoint
 from jaxdistill.core import InputError
@@ -62,9 +63,12 @@ def architecture_of(table: Float[np.ndarray, "v d"], *, dropped: int | None) -> 
 
 
 def is_model2vec(folder: Path) -> bool:
-    """Whether the `config.json` in `folder` is model2vec's."""
-    path = folder / "config.json"
-    return path.exists() and read_settings(path).get("model_type") == MODEL2VEC
+    """Whether `folder` is model2vec's, whose `config.json` has no `model_type` before December 2024."""
+    path, weights = folder / "config.json", folder / "model.safetensors"
+    stated = read_settings(path).get("model_type") if path.exists() else ""
+    if stated is None and weights.exists():
+        return "embeddings" in shapes_of_safetensors(weights)
+    return stated == MODEL2VEC
 
 
 def normalizes(folder: Path) -> bool:

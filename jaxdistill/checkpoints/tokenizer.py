@@ -12,6 +12,8 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from importlib.util import find_spec
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +24,15 @@ from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import SHORTEST
 from jaxdistill.encoders.settings import read_settings, setting
 from jaxdistill.files import reading
+from jaxdistill.ops.unknown import unknown_id
 
-VOCABULARIES = ("vocab.txt", "vocab.json", "sentencepiece.bpe.model")
+SENTENCEPIECE = "sentencepiece.bpe.model"
+VOCABULARIES = ("vocab.txt", "vocab.json", SENTENCEPIECE)
 ADDED_TOKENS = "added_tokens.json"
 """Older checkpoints' file of tokens beyond the vocabulary, with their ids."""
-TOKENIZER_FILES = ("special_tokens_map.json", ADDED_TOKENS, "merges.txt", *VOCABULARIES)
-"""Files of a tokenizer besides `tokenizer.json` and `tokenizer_config.json`."""
+CONFIG, SPECIAL_TOKENS = "tokenizer_config.json", "special_tokens_map.json"
+TOKENIZER_FILES = (SPECIAL_TOKENS, ADDED_TOKENS, "merges.txt", *VOCABULARIES)
+"""Files of a tokenizer besides `tokenizer.json` and `CONFIG`."""
 UNLIMITED = 10**6
 """A `model_max_length` above this means no limit; transformers writes 1e30."""
 GENERIC = "PreTrainedTokenizerFast"
@@ -36,6 +41,7 @@ TYPED = ("BertTokenizer", "ConvBertTokenizer", "ElectraTokenizer", "MobileBertTo
 """Classes that pass token types to the model unless `model_input_names` says otherwise."""
 WORDPIECE = (*TYPED, "DistilBertTokenizer", "MPNetTokenizer")
 """Classes that override the normalizer by `NORMALIZER_SETTINGS`."""
+XLM_R = "XLMRobertaTokenizer"
 OWN_CLASS = ("qwen2",)
 """Families for which transformers uses its own class, whatever the files name; it overrides how text is split into words."""
 NORMALIZER_SETTINGS = {
@@ -47,6 +53,8 @@ NORMALIZER_SETTINGS = {
 UNREAD_SETTINGS = (*NORMALIZER_SETTINGS, "do_basic_tokenize", "never_split", "add_prefix_space")
 """Settings that `GENERIC` does not read."""
 
+CHECK_WORDS = 200
+"""Entries of a vocabulary that a tokenizer must know as words."""
 OFFSETS = sorted(range(-32, 33), key=abs)
 """Distances from a score's nearest decimal, in units of the last digit, at which `_decimal` searches."""
 
@@ -74,12 +82,16 @@ def read_tokenizer(
         _apply_own_code(tokenizer, folder)
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+    last, largest = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=itemgetter(1), default=("", -1))
     if vocab_size is not None and largest >= vocab_size:
+        is_named = last in named_tokens(folder)
+        removed = f"remove {last!r} from {CONFIG} and {SPECIAL_TOKENS} if no text needs it"
+        advice = removed if is_named else "they do not belong together"
         raise InputError(
-            f"{folder}: the tokenizer has ids up to {largest}, but the word embeddings have {vocab_size} rows;"
-            " they do not belong together."
+            f"{folder}: the tokenizer has ids up to {largest}, but the word embeddings have {vocab_size} rows; {advice}."
         )
+    with reading.foreign_errors(f"{path} is not a tokenizer that can be read"):
+        _refuse_unknowing(tokenizer, folder)
     if lower_case:
         before = [tokenizers.normalizers.Lowercase()] + ([tokenizer.normalizer] if tokenizer.normalizer else [])
         tokenizer.normalizer = tokenizers.normalizers.Sequence(before)
@@ -111,7 +123,7 @@ def gives_types(folder: Path) -> bool:
 
 def _config(folder: Path) -> tuple[dict[str, Any], Path]:
     """Content of `tokenizer_config.json`, empty if it does not exist, and its path."""
-    path = folder / "tokenizer_config.json"
+    path = folder / CONFIG
     return (read_settings(path) if path.exists() else {}), path
 
 
@@ -132,8 +144,7 @@ def _is_complete(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
             f"{file} has split_special_tokens=true; only tokenizers that keep special tokens whole are supported."
         )
     whole = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    named = {text for text in _special_tokens(config) if tokenizer.token_to_id(text) is not None}
-    if not whole.issuperset(named.union(_added_tokens(config, file))):
+    if not whole.issuperset(named_tokens(folder).union(_added_tokens(config, file))):
         return False
     model = folder / "config.json"
     if model.exists() and read_settings(model).get("model_type") in OWN_CLASS:
@@ -154,14 +165,16 @@ def _added_tokens(config: Mapping[str, Any], file: Path) -> list[str]:
     return [setting(setting(added, number, dict, file=file), "content", str, file=file) for number in added]
 
 
-def _special_tokens(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the special tokens that `tokenizer_config.json` names, which transformers never splits."""
-    lists = (config.get(key) for key in ("additional_special_tokens", "extra_special_tokens"))
-    more = (token for tokens in lists if isinstance(tokens, list) for token in tokens)
-    for token in (*(config[key] for key in config if key.endswith("_token")), *more):
-        text = token.get("content") if isinstance(token, dict) else token
-        if isinstance(text, str):
-            yield text
+def named_tokens(folder: Path) -> set[str]:
+    """Tokens that the files beside `tokenizer.json` name, such as for padding and prompts; transformers never splits them."""
+    values: list[Any] = []
+    for name in (CONFIG, SPECIAL_TOKENS):
+        settings = read_settings(folder / name) if (folder / name).exists() else {}
+        values += [value for key, value in settings.items() if key.endswith("_token")]
+        for more in (settings.get(key) for key in ("additional_special_tokens", "extra_special_tokens")):
+            values += more.values() if isinstance(more, dict) else more if isinstance(more, list) else []
+    texts = (token.get("content") if isinstance(token, dict) else token for token in values)
+    return {text for text in texts if isinstance(text, str)}
 
 
 def wordpiece_settings(tokenizer: tokenizers.Tokenizer, name: str | None) -> dict[str, Any]:
@@ -215,6 +228,20 @@ def _refuse_left_truncation(tokenizer: tokenizers.Tokenizer, folder: Path) -> No
         )
 
 
+def _refuse_unknowing(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
+    """Raises `InputError` if most words of the vocabulary are unknown or nothing as text: the files are of another class."""
+    size = tokenizer.get_vocab_size(with_added_tokens=True)
+    entries = (tokenizer.id_to_token(number) or "" for number in range(0, size, max(1, size // CHECK_WORDS)))
+    words = [word for entry in entries if (word := entry.removeprefix("##").strip("\u2581\u0120")).isalnum()]
+    empty = {unknown_id(tokenizer), tokenizer.token_to_id("\u2581")}
+    read = sum(not empty.issuperset(each.ids) for each in tokenizer.encode_batch(words, add_special_tokens=False))
+    if 2 * read <= len(words):
+        raise InputError(
+            f"{folder}: the tokenizer knows {read} of {len(words)} words of its own vocabulary, so most texts would be alike;"
+            f" correct tokenizer_class in {CONFIG}, or add tokenizer.json."
+        )
+
+
 def _from_json(path: Path) -> tokenizers.Tokenizer:
     with _panics_unprinted():
         tokenizer = tokenizers.Tokenizer.from_file(str(reading.regular(path)))
@@ -250,7 +277,7 @@ def _panics_unprinted() -> Iterator[None]:
 def _from_transformers(folder: Path) -> tokenizers.Tokenizer:
     """The tokenizer as transformers reads it, from copies of the tokenizer's files alone."""
     if not any((folder / name).exists() for name in ("tokenizer.json", *VOCABULARIES)):
-        raise InputError(f"{folder} has no tokenizer; looked for tokenizer.json, vocab.txt, vocab.json.")
+        raise InputError(f"{folder} has no tokenizer; looked for {', '.join(('tokenizer.json', *VOCABULARIES))}.")
     from transformers import AutoTokenizer  # slow to import
 
     with tempfile.TemporaryDirectory(prefix="jaxdistill-tokenizer-") as temporary:
@@ -258,10 +285,37 @@ def _from_transformers(folder: Path) -> tokenizers.Tokenizer:
             if (folder / name).exists():
                 with reading.open_regular(folder / name) as source, open(Path(temporary) / name, "wb") as copy:
                     shutil.copyfileobj(source, copy)
-        config = json.dumps(without_paths(_config(folder)[0]))
-        (Path(temporary) / "tokenizer_config.json").write_text(config, encoding="utf-8")
+        config = without_paths(_config(folder)[0])
+        if not any((folder / name).exists() for name in ("tokenizer.json", "vocab.txt", "vocab.json")):
+            config |= _convert_sentencepiece(folder, Path(temporary) / "tokenizer.json")
+        (Path(temporary) / CONFIG).write_text(json.dumps(config), encoding="utf-8")
         loaded = AutoTokenizer.from_pretrained(temporary, local_files_only=True, trust_remote_code=False)
     return loaded.backend_tokenizer
+
+
+def _convert_sentencepiece(folder: Path, path: Path) -> dict[str, Any]:
+    """Writes a sentencepiece model as XLM-R's `tokenizer.json`, also if the folder is BERT's; returns the class to read it with.
+
+    transformers would need the package sentencepiece, or read a BERT-typed folder as a vocabulary of five special tokens.
+    """
+    file = folder / "config.json"
+    family = read_settings(file).get("model_type") if file.exists() else None
+    if _class_of(*_config(folder)) not in (None, XLM_R, *TYPED) or family == "camembert":
+        if find_spec("sentencepiece") is None:
+            raise InputError(f"{folder / SENTENCEPIECE} needs the package sentencepiece: pip install sentencepiece.")
+        return {}
+    from transformers import XLMRobertaTokenizer
+    from transformers.convert_slow_tokenizer import import_protobuf
+
+    protobuf: Any = import_protobuf()  # its classes are generated
+    content = protobuf.ModelProto()
+    with reading.open_regular(folder / SENTENCEPIECE) as model:
+        content.ParseFromString(model.read())
+    first, last = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")], [("<mask>", 0.0)]
+    pieces = [(piece.piece, piece.score) for piece in content.pieces[3:]]
+    charsmap = content.normalizer_spec.precompiled_charsmap or None
+    XLMRobertaTokenizer(first + pieces + last, _spm_precompiled_charsmap=charsmap).backend_tokenizer.save(str(path))
+    return {"tokenizer_class": XLM_R}
 
 
 def without_paths(config: dict[str, Any]) -> dict[str, Any]:

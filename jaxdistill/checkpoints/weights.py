@@ -5,6 +5,7 @@ Files are safetensors or PyTorch's `pytorch_model.bin`, single or sharded. Kerne
 """
 
 import errno
+import os
 import re
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
@@ -207,6 +208,11 @@ def _parameter(tensors, where: str | Part, path: str, shape: tuple[int, ...], so
         raise InputError(
             f"{source}: tensor {name} has shape {list(tensor.shape)}, expected {list(expected)} by config.json."
         )
+    if tensor.dtype.kind in "iub":
+        raise InputError(
+            f"{source}: tensor {name} has {tensor.dtype} numbers; only weights of floats can be read: dequantize() the model in "
+            "transformers and save it again."
+        )
     rows = np.split(tensor, count)[index]
     if frozen and rows.dtype in (np.float32, ml_dtypes.bfloat16):
         array = rows.T if path.endswith("/kernel") else rows
@@ -228,7 +234,7 @@ def _without_prefix(tensors, wanted: Set[str], prefixes: Sequence[str]) -> dict[
 def _weight_files(folder: Path) -> list[Path]:
     """A checkpoint's weight files: a single one, or the shards that an index lists."""
     for name in WEIGHT_FILES:
-        if (folder / name).exists():
+        if os.path.lexists(folder / name):  # also a link to weights that were not fetched
             return _shards(folder / name) if name.endswith(".index.json") else [folder / name]
     raise InputError(f"{folder} has no weights; looked for {', '.join(WEIGHT_FILES)}.")
 

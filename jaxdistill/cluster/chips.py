@@ -23,6 +23,8 @@ class Chip:
     """Number per chip that slice names count: `v5p-8` has 8 cores, or 4 chips; other kinds' names count chips (1)."""
     topologies: dict[int, str]
     """Maps a slice's number of chips to its shape."""
+    accelerator_type: str = ""
+    """Google's name of the kind in names of slices, `v5litepod-16`, if it differs; SkyPilot puts `tpu-` before it."""
 
 
 FLAT = {4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
@@ -30,7 +32,7 @@ SOLID = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4", 128: "4x
 CHIPS = {
     "v5e": Chip(
         device_kind="TPU v5 lite", flops_per_s=197e12, memory_bytes_per_s=819e9, link_bytes_per_s=200e9,
-        memory_gib=15.75, cores=1, topologies=FLAT,
+        memory_gib=15.75, cores=1, topologies=FLAT, accelerator_type="v5litepod",
     ),
     "v5p": Chip(
         device_kind="TPU v5", flops_per_s=459e12, memory_bytes_per_s=2765e9, link_bytes_per_s=600e9,

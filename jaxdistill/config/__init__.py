@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 WITHOUT_EFFECT = (
     "run.log_every", "run.save_every", "run.keep", "run.remat", "run.model_axis", "run.sharding", "run.slices", "run.profile",
-    "run.export_to", "run.license", "run.wandb", "run.paper", "data.cache_folder", "data.max_line_bytes", "data.max_unknown",
+    "run.export_to", "run.wandb", "run.paper", "data.cache_folder", "data.max_line_bytes", "data.max_unknown",
 )  # fmt: skip
 """Options that do not change the student, except for rounding."""
 EXTENSIONS = (
@@ -40,7 +40,8 @@ class Data:
     text: str = ""
     """Sources, separated by commas: paths or globs (local, `s3://` or `gs://`), `hf:NAME[:CONFIG]:SPLIT:COLUMN`,
     `tfds:NAME:SPLIT:COLUMN`, `package:NAME/PATH`, or `data:PATH`, a file or glob in the folder that JAXDISTILL_DATA
-    names. `files:` before a file, glob or folder makes each file one text."""
+    names. `files:` before a file, glob or folder makes each file one text. `raw:` or `quoted:` before a `.tsv` says how
+    its quotes are read; otherwise its first rows decide."""
     exclude: str = ""
     """Sources, as for `text`, whose sentences or pairs (in either order) are not trained on; case is ignored."""
     weights: tuple[Positive, ...] = ()
@@ -48,7 +49,8 @@ class Data:
     columns: Columns = ()
     """For tables: pairs of a view and the file's column, such as `(("text", "en"), ("translation", "de"))`. A single
     word, such as `body`, names the column of the sentences. `sentence1|premise` reads the first of these columns that
-    the file has. Empty: files have one column."""
+    the file has, `translation.en` the field `en` of a column of structs. `subject+body` joins two columns with a space, and
+    leaves out empty ones. Empty: files have one column."""
     roles: str = ""
     """Which sentences are queries and which are documents; teacher and student each prepend their own prompt for the
     role. Values: `query` or `document` for the whole text, one role per source (`query,document`) or per column
@@ -124,8 +126,10 @@ class Evals:
     """Steps between evaluations. Each evaluation saves a checkpoint; the last step is always evaluated."""
     best: str = ""
     """Metric that selects the best checkpoint. Empty: the first available of pairs/spearman (pairs/auc if all scores
-    are 0 or 1), retrieval-dev/ndcg@10, entities/recall@1, sts-b-dev/spearman and agreement/spearman. With a data folder,
-    qnli-dev/auc and mrpc-dev/auc are also available. `last`: exports the last checkpoint regardless of its score."""
+    are 0 or 1), retrieval-dev/ndcg@10, entities/recall@1, sts-b-dev/spearman (if JAXDISTILL_DATA names a data folder) and
+    agreement/spearman. Also available: agreement/recall@1 and agreement/recall@10. If named, sts-b-dev/spearman is read from
+    the data folder or the hub, and qnli-dev/auc and mrpc-dev/auc from the data folder. `last`: exports the last checkpoint
+    regardless of its score; it needs no dev set."""
     pairs: str = ""
     """Your own graded pairs: a .tsv or .csv file with the columns score, sentence1 and sentence2; empty: none."""
     retrieval: str = ""
@@ -164,9 +168,12 @@ class RunOptions:
     """Length, seed, precision, devices and checkpoints of a run."""
 
     steps: CountOrNone = 0
-    """Number of updates; 0: determined by `epochs`."""
+    """Number of updates; 0: determined by `minutes` or `epochs`. A preset's number gives way to `minutes`."""
+    minutes: NotNegative = 0.0
+    """Above 0: as many updates as take this long, without evaluations, at the speed measured before step 1. The number is
+    printed, and kept in the workdir for resumed runs."""
     epochs: NotNegative = 1.0
-    """Passes over the text, used if `steps` is 0."""
+    """Passes over the text, used if `steps` and `minutes` are 0."""
     seed: Annotated[int, Range(least=0, most=2**32 - 1)] = 0
     """Seed of all random choices, except which sentences are reserved for the first queue and for evaluation."""
     precision: Precision = "auto"
@@ -194,12 +201,8 @@ class RunOptions:
     profile: str = ""
     """`10:20`: the first process traces steps 10 to 20 into `profile/` in the workdir, for xprof; empty: no trace.
     `--profile=10:20` is the short form."""
-    export_to: str = ""
-    """Forms for other runtimes to add to the export, separated by commas: onnx, openvino, litert, stablehlo,
-    gguf (docs/deployment.md)."""
-    license: str = ""
-    """Licence of the student, such as `apache-2.0`, or `other:NAME:LINK` for one that the Hugging Face hub does not list;
-    empty: the one that the cards of teacher and student have in common."""
+    export_to: Literal["", "onnx"] = ""
+    """`onnx`: add ONNX files to the export (docs/deployment.md); empty: none."""
     wandb: bool = False
     """Also log to Weights & Biases, with the account configured for it."""
     parts: str = ""
@@ -254,8 +257,8 @@ def parse_config(raw: Mapping[str, Any]) -> Config:
                 f"config section {name} has type {type(value).__name__}; it must be a mapping of options to values."
             )
     built = {name: _parse_section(name, value) for name, value in raw.items()}
-    if "name" not in built.get("objective", {}):
-        raise InputError("objective.name is missing.")
+    if "kind" not in (objective := built.get("objective", {})):
+        raise InputError(f"objective.kind is missing{'; objective.name is its former name' * ('name' in objective)}.")
     return Config(**built)
 
 

@@ -13,12 +13,11 @@ from jaxdistill.files import parts
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kinds:
-    """The kinds that a section of the config can have: frozen options classes, found by the name of their file."""
+    """The kinds that a section of the config can have: frozen options classes, found by the name of their file. The section's
+    option `kind` names one."""
 
     section: str
     """Name of the section, such as `student`."""
-    option: str = "kind"
-    """The section's option that names the kind."""
     default: str = ""
     """The kind if a section names none; empty: it must name one."""
     package: str
@@ -35,11 +34,13 @@ class Kinds:
 
     def options_class(self, name: str) -> type:
         """The frozen dataclass of the kind `name`, which may be `MODULE:CLASS` or `FILE.py:CLASS`."""
-        given = f"{self.section}.{self.option}={name!r}"
+        given = f"{self.section}.kind={name!r}"
         if parts.is_outside(name):
             outside = parts.load_attribute(name)
             if not dataclasses.is_dataclass(outside) or not hasattr(outside, self.member):
                 raise InputError(f"{given} is not a frozen dataclass that extends {self.base}.")
+            if self.section not in KINDS and any(field.name == "kind" for field in dataclasses.fields(outside)):
+                raise InputError(f"{given} has an option named kind, which chooses the {self.section}; rename it.")
             return cast(type, outside)
         if name not in self.available():
             close = did_you_mean(name, self.available())

@@ -7,7 +7,7 @@ all groups this way, then reads and packs only its own, so the batch is the same
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -357,10 +357,8 @@ def _viewed(
 def _in_blocks(work: Callable[[slice], None], rows: int) -> None:
     """Calls `work` on each block of rows, in several threads."""
     blocks = [slice(begin, min(begin + BLOCK_ROWS, rows)) for begin in range(0, rows, BLOCK_ROWS)]
-    for _ in _threads().map(work, blocks) if len(blocks) > 1 else map(work, blocks):
-        pass  # an error of a block is raised here
-
-
-@cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), "batches")
+    if len(blocks) == 1:
+        return work(blocks[0])
+    with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), "batches") as threads:
+        for _ in threads.map(work, blocks):
+            pass  # an error of a block is raised here

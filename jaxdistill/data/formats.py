@@ -2,13 +2,16 @@
 
 import csv
 import io
+import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxdistill.core import InputError
+from jaxdistill.data.structs import cells_of, field_names, with_fields
 from jaxdistill.files import parts, reading
 
 SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl", ".parquet")
@@ -24,6 +27,12 @@ PARQUET_BYTES = 64 << 20
 """Maximum text decoded at a time, estimated from the file's metadata."""
 UNPACKED_BYTES = 1 << 30
 """Maximum decompressed size of a compressed `.parquet`, which is read into memory."""
+SAMPLE_LINES = 200
+"""Lines of a `.tsv`, from its first quote on, that show whether its cells are quoted."""
+CELL = re.compile(r'(?:"((?:[^"]|"")*+)"|([^"\t\r\n]*+))(?:[\t\r\n]|\Z)')
+"""A cell of a tab-separated table, quoted or not, and the character behind it."""
+
+log = logging.getLogger(__name__)
 
 
 class MissingColumn(InputError):
@@ -35,7 +44,9 @@ def checked_text(value: object, place: str, column: str, limit_bytes: int = read
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise InputError(f"{place}: column {column!r} holds {type(value).__name__} {value!r:.40}, not text.")
+        field = next(iter(value), "") if isinstance(value, Mapping) else ""
+        advice = f"; name a field of it, such as {column}.{field}" if field else ""
+        raise InputError(f"{place}: column {column!r} holds {type(value).__name__} {value!r:.40}, not text{advice}.")
     if len(value) > limit_bytes:
         raise reading.too_long(place, limit_bytes)
     try:
@@ -48,26 +59,36 @@ def checked_text(value: object, place: str, column: str, limit_bytes: int = read
 
 
 def number_or_text(value: object, place: str, column: str, limit_bytes: int = reading.LINE_BYTES) -> str:
-    """Like `checked_text`, but converts a number to text."""
+    """Like `checked_text`, but converts a number to text; NaN, as pandas writes a missing one, becomes an empty text."""
+    if isinstance(value, float) and value != value:
+        return ""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return str(value) if is_number else checked_text(value, place, column, limit_bytes)
 
 
 def rows(
-    path: Path, columns: Mapping[str, str], line_bytes: int = reading.LINE_BYTES, *, cell: Cell = checked_text
+    path: Path,
+    columns: Mapping[str, str],
+    line_bytes: int = reading.LINE_BYTES,
+    *,
+    cell: Cell = checked_text,
+    quoted: bool | None = None,
 ) -> Iterator[tuple[str, ...]]:
     """Yields the rows of one file in order; `columns` maps our names to the file's.
 
     Args:
       line_bytes: longest line or cell.
       cell: converts a cell of a typed format (`.jsonl`, `.parquet`) to text.
+      quoted: as in `tsv_rows`.
 
     Raises:
       InputError: unknown format, not a regular file, no rows, bytes that are not UTF-8, a line above the limit, a row
         without the column or with more fields than the header, a duplicate column, a damaged file.
     """
-    readers = {".txt": _txt, ".tsv": _tsv, ".csv": _csv, ".jsonl": partial(_jsonl, cell=cell)}
+    readers = {".txt": _txt, ".tsv": partial(_tsv, quoted=quoted), ".csv": _csv, ".jsonl": partial(_jsonl, cell=cell)}
     kind, count = suffix(path), 0
+    if quoted is not None and kind != ".tsv":
+        raise InputError(f"{path} is not a .tsv file; leave out {'quoted:' if quoted else 'raw:'} before its name.")
     if kind in parts.readers:
         yield from _from_outside(path, kind, columns)
         return
@@ -97,7 +118,7 @@ def whole_file(
     Line ends become `\\n`, as in Python's text mode, so that offsets match other programs that open the file as text.
     """
     cells = dict.fromkeys(columns, str(path))
-    for name in (name for name, source in columns.items() if name != "text" and id_name not in _names(source)):
+    for name in (name for name, source in columns.items() if name != "text" and (id_name,) not in _choices(source)):
         raise MissingColumn(f"{path} has no column {name!r}: a whole file is one text; use a table, such as .jsonl.")
     lines, size = [], 0
     with reading.opened_text(path) as file:
@@ -137,26 +158,44 @@ def _from_outside(path: Path, kind: str, columns: Mapping[str, str]) -> Iterator
         raise MissingColumn(f"{path}: the reader for {kind} has no column {error}.") from None
 
 
-def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: str, *, advice: str = "") -> list[str]:
-    """The table's column for each of ours: of `sentence1|premise`, the first that exists; a single column serves as `text`.
+class Found(NamedTuple):
+    """The columns of a table from which ours are read."""
+
+    names: list[str]
+    counts: list[int]
+    """How many of `names`, in order, each of our columns joins."""
+
+    def row(self, cells: Iterable[str]) -> tuple[str, ...]:
+        """The texts of our columns from the cells of `names`; joins cells with a space and leaves out empty ones."""
+        rest = iter(cells)
+        return tuple(
+            next(rest) if count == 1 else " ".join(filter(None, map(str.strip, islice(rest, count))))
+            for count in self.counts
+        )
+
+
+def chosen_columns(available: Sequence[str], columns: Mapping[str, str], place: str, *, advice: str = "") -> Found:
+    """The table's columns for ours: of `sentence1|premise`, the first that exists; of `subject+body`, both; a single column
+    serves as `text`.
 
     Args:
       advice: ends the error about a missing column; a template for our name. Empty: how options name it.
     """
-    chosen = []
+    selected = Found([], [])
     for name, source in columns.items():
-        column = next((one for one in _names(source) if one in available), None)
-        if column is None and name == "text" and len(available) == 1:
-            column = available[0]
-        if column is None:
+        chosen = next((choice for choice in _choices(source) if {*choice} <= {*available}), ())
+        if not chosen and name == "text" and len(available) == 1:
+            chosen = (available[0],)
+        if not chosen:
             raise MissingColumn(
                 f"{place} has no column {source!r}; it has {', '.join(map(repr, available)) or 'none'}. "
                 + (advice.format(name) or _how_to_name(columns, name, place))
             )
-        if list(available).count(column) > 1:
-            raise InputError(f"{place} has the column {column!r} twice; rename one of them.")
-        chosen.append(column)
-    return chosen
+        if twice := [column for column in chosen if list(available).count(column) > 1]:
+            raise InputError(f"{place} has the column {twice[0]!r} twice; rename one of them.")
+        selected.names.extend(chosen)
+        selected.counts.append(len(chosen))
+    return selected
 
 
 def _how_to_name(columns: Mapping[str, str], name: str, place: str) -> str:
@@ -168,14 +207,14 @@ def _how_to_name(columns: Mapping[str, str], name: str, place: str) -> str:
     return f"Name the column: data.columns={given} in a training, or another program's option that ends in column."
 
 
-def _names(source: str) -> tuple[str, ...]:
-    """The names that a column `sentence1|premise` may have in a file, including the whole string."""
-    return (source, *source.split("|"))
+def _choices(source: str) -> list[tuple[str, ...]]:
+    """The columns that may serve as `subject+body|text`, the preferred ones first; any string may be a column's whole name."""
+    return [(source,), *(one for name in source.split("|") for one in ((name,), tuple(name.split("+"))))]
 
 
-def _asked(columns: Mapping[str, str]) -> set[str]:
+def requested_names(columns: Mapping[str, str]) -> set[str]:
     """All names that the requested columns may have in a file."""
-    return {name for source in columns.values() for name in _names(source)}
+    return {name for source in columns.values() for choice in _choices(source) for name in choice}
 
 
 def _txt(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
@@ -188,20 +227,66 @@ def _txt(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple
         yield (line.rstrip("\r\n"),)
 
 
-def _tsv(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """Tab-separated, with a header line, without quoting."""
-    yield from _cells(path, ((number, line.rstrip("\r\n").split("\t")) for number, line in lines), columns)
+def _tsv(path: Path, lines: Lines, columns: Mapping[str, str], *, quoted: bool | None) -> Iterator[tuple[str, ...]]:
+    yield from _cells(path, tsv_rows(path, lines, quoted=quoted), columns)
 
 
 def _csv(path: Path, lines: Lines, columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """Comma-separated, with a header line and standard quoting."""
-    reader = csv.reader((line for _, line in lines), strict=True)
+    yield from _cells(path, quoted_rows(path, lines), columns)
+
+
+def tsv_rows(path: Path, lines: Lines, *, quoted: bool | None = None) -> Iterator[tuple[int, list[str]]]:
+    """Yields (line, cells) of a tab-separated table.
+
+    Args:
+      quoted: whether cells are quoted as by `csv.excel_tab`; False: a quote is an ordinary character; None: as the first lines
+        with a quote are. Lines before them read the same either way.
+    """
+    sample: list[tuple[int, str]] = []
+    if quoted is None:
+        for number, line in lines:
+            if '"' in line:
+                sample = [(number, line), *islice(lines, SAMPLE_LINES)]
+                quoted = _is_quoted("".join(line for _, line in sample), with_header=number == 1)
+                if quoted:
+                    _say_quoted(path)
+                break
+            yield number, line.rstrip("\r\n").split("\t")
+    if quoted:
+        yield from quoted_rows(path, chain(sample, lines), delimiter="\t", before=sample[0][0] - 1 if sample else 0)
+    else:
+        yield from ((number, line.rstrip("\r\n").split("\t")) for number, line in chain(sample, lines))
+
+
+def _is_quoted(sample: str, *, with_header: bool) -> bool:
+    """Whether all quotes in these lines surround cells or are doubled inside, and a program had a reason to quote those cells:
+    pandas quotes cells with a quote, a tab or a line end, Excel also those with a comma, others all cells and the header."""
+    cells, place = [], 0
+    while place < len(sample) and (cell := CELL.match(sample, place)):
+        cells.append(cell)
+        place = cell.end()
+    if '"' in sample[place + 1 :].replace('""', ""):  # the last cell may end behind the sample, but not within it
+        return False
+    quoted = [cell[1] for cell in cells if cell[1] is not None]
+    of_commas = all("," in cell for cell in quoted) and not any("," in (cell[2] or "") for cell in cells)
+    return bool(quoted) and (with_header or of_commas or any(re.search(r'["\t\r\n]', cell) for cell in quoted))
+
+
+@cache
+def _say_quoted(path: Path) -> None:
+    log.warning("%s: its cells are quoted; to keep quotes as they are, write raw:%s", path, path)
+
+
+def quoted_rows(path: Path, lines: Lines, *, delimiter: str = ",", before: int = 0) -> Iterator[tuple[int, list[str]]]:
+    """Yields (line, cells) of a table with standard quoting; `before` is the number of lines already read."""
+    reader, line = csv.reader((line for _, line in lines), strict=True, delimiter=delimiter), before
     try:
-        yield from _cells(path, ((reader.line_num, cells) for cells in reader), columns)
+        for cells in reader:
+            line = before + reader.line_num
+            yield line, cells
     except csv.Error as error:
-        raise InputError(
-            f"{path}:{reader.line_num} is not valid CSV: {error}; check the quotes, or use .tsv."
-        ) from None
+        other = "use .tsv" if delimiter == "," else f"write raw:{path} if they are text"
+        raise InputError(f"{path}:{line + 1} is not valid CSV: {error}; check the quotes, or {other}.") from None
 
 
 def _cells(path: Path, table: Iterator[tuple[int, list[str]]], columns: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
@@ -209,8 +294,9 @@ def _cells(path: Path, table: Iterator[tuple[int, list[str]]], columns: Mapping[
     _, header = next(table, (0, None))
     if header is None:
         return
-    names = chosen_columns(header, columns, f"{path}:1 (header)")
-    if len(header) == 1 and names[0] not in _asked(columns) and not NAME.fullmatch(header[0]):
+    selected = chosen_columns(header, columns, f"{path}:1 (header)")
+    names = selected.names
+    if len(header) == 1 and names[0] not in requested_names(columns) and not NAME.fullmatch(header[0]):
         raise InputError(
             f"{path}:1 is the header of the table, but {header[0]!r:.60} does not look like the name of a column; check the "
             "separator, add a first line such as text, or use .txt for one sentence per line."
@@ -226,7 +312,7 @@ def _cells(path: Path, table: Iterator[tuple[int, list[str]]], columns: Mapping[
             raise InputError(
                 f"{path}:{line} has {len(cells)} fields, but the header has {len(header)}; correct or remove the row."
             )
-        yield tuple(cells[place] if place < len(cells) else "" for place in places)
+        yield selected.row(cells[place] if place < len(cells) else "" for place in places)
 
 
 def _jsonl(path: Path, lines: Lines, columns: Mapping[str, str], *, cell: Cell) -> Iterator[tuple[str, ...]]:
@@ -239,13 +325,14 @@ def _jsonl(path: Path, lines: Lines, columns: Mapping[str, str], *, cell: Cell) 
         row = reading.parsed_json(line.strip(), place)
         if not isinstance(row, dict):
             raise InputError(f'{place} is {type(row).__name__}, not an object such as {{"text": "..."}}.')
-        names = chosen_columns(list(row), columns, place)
-        allowed = allowed or _asked(columns).union(names)
-        if not allowed.issuperset(names):
+        row = with_fields(row)
+        selected = chosen_columns(list(row), columns, place)
+        allowed = allowed or requested_names(columns).union(selected.names)
+        if not allowed.issuperset(selected.names):
             raise MissingColumn(
-                f"{place} has no column {columns['text']!r}, unlike the first row; it has {names[0]!r}."
+                f"{place} has no column {columns['text']!r}, unlike the first row; it has {selected.names[0]!r}."
             )
-        yield tuple(cell(row[name], place, name) for name in names)
+        yield selected.row(cell(row[name], place, name) for name in selected.names)
 
 
 def _parquet(
@@ -256,18 +343,19 @@ def _parquet(
     whole, number = _unpacked(path, file) if path.suffix.lower() in reading.PACKED else file, 0
     with reading.foreign_errors(f"{path} is not a complete Parquet file"):
         schema = parquet.read_schema(whole)
-        names = chosen_columns(schema.names, columns, str(path))
-        wanted = list(dict.fromkeys(names))
+        fields = [name for name in field_names(schema) if name not in schema.names]
+        selected = chosen_columns([*schema.names, *fields], columns, str(path))
+        wanted = list(dict.fromkeys(selected.names))
         # Dictionary-encoded columns stay encoded: decoded, 4,096 rows of one long text would take 4,096 times its memory.
-        plain = [name for name in wanted if not schema.field(name).type.num_fields]
+        plain = [name for name in wanted if name in schema.names and not schema.field(name).type.num_fields]
         table = parquet.ParquetFile(whole, read_dictionary=plain)
         for batch in table.iter_batches(_rows_at_a_time(table), columns=wanted):
-            cells = {name: _column(batch.column(name)) for name in wanted}
-            for values in zip(*(cells[name] for name in names), strict=True):
+            own = {name: _column(batch.column(name)) for name in batch.schema.names}
+            for values in zip(*(cells_of(name, own, own.__getitem__) for name in selected.names), strict=True):
                 number += 1
                 place = f"{path} row {number}"
-                cells_of_row = zip(values, names, strict=True)
-                yield tuple(cell(value, place, name, line_bytes) for value, name in cells_of_row)
+                cells_of_row = zip(values, selected.names, strict=True)
+                yield selected.row(cell(value, place, name, line_bytes) for value, name in cells_of_row)
 
 
 def _unpacked(path: Path, file: reading.Readable) -> io.BytesIO:

@@ -1,14 +1,16 @@
 """Reads text from data set hubs: `hf:NAME[:CONFIG]:SPLIT:COLUMN` and `tfds:NAME:SPLIT:COLUMN`, without TensorFlow."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from jaxdistill.core import InputError, error_line
-from jaxdistill.data import formats
+from jaxdistill.data import formats, structs
 
 HF, TFDS = "hf:", "tfds:"
+HF_ROWS = 256
+"""Rows of a set of the Hugging Face hub that are decoded at a time; more would take memory and no less time."""
 COLON = re.compile(r":(?![^\[\]]*\])")
 """Separates the parts of a spec; does not match inside a slice of a split, such as `train[:10000]`."""
 
@@ -26,12 +28,18 @@ def rows(spec: str, columns: Mapping[str, str], line_bytes: int, *, cell: format
     *options, column = options
     wanted = {ours: column if ours == "text" else theirs for ours, theirs in columns.items()}
     table, available = (_hf if spec.startswith(HF) else _tfds)(spec, name, *options)
-    names = formats.chosen_columns(available, wanted, spec)
-    count = 0
-    for count, row in enumerate(table, start=1):
+    if spec.startswith(HF):  # row by row, `datasets` would decode every column
+        asked = formats.requested_names(wanted)
+        read = [one for one in available if any(f"{name}.".startswith(f"{one}.") for name in asked)] or available
+        batches = table.select_columns(read).iter(HF_ROWS)
+        table = ({name: batch[name][row] for name in read} for batch in batches for row in range(len(batch[read[0]])))
+    selected, count = None, 0
+    for count, row in enumerate(map(structs.with_fields, table), start=1):
         place = f"{spec} row {count}"
-        values = (_decoded(row[name], name, place) for name in names)
-        yield tuple(cell(value, place, name, line_bytes) for value, name in zip(values, names, strict=True))
+        selected = selected or formats.chosen_columns(list(dict.fromkeys([*available, *row])), wanted, spec)
+        yield selected.row(
+            cell(_decoded(row.get(name), name, place), place, name, line_bytes) for name in selected.names
+        )
     if not count:
         raise InputError(f"{spec} is empty: it has no rows of text.")
 
@@ -44,7 +52,7 @@ def _decoded(value: Any, column: str, place: str) -> Any:
         raise InputError(f"{place}: column {column!r} has bytes that are not UTF-8; name a text column.") from None
 
 
-def _hf(spec: str, name: str, *options: str) -> tuple[Iterable[Mapping[str, Any]], list[str]]:
+def _hf(spec: str, name: str, *options: str) -> tuple[Any, list[str]]:
     *config, split = options
     import datasets
 
@@ -58,7 +66,7 @@ def _hf(spec: str, name: str, *options: str) -> tuple[Iterable[Mapping[str, Any]
     return table, table.column_names
 
 
-def _tfds(spec: str, name: str, split: str) -> tuple[Iterable[Mapping[str, Any]], list[str]]:
+def _tfds(spec: str, name: str, split: str) -> tuple[Any, list[str]]:
     import tensorflow_datasets as tfds
 
     try:

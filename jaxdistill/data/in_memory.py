@@ -10,11 +10,13 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from jaxdistill.calls import OWN_FILES
 from jaxdistill.core import InputError
 from jaxdistill.data.formats import SUFFIXES, checked_text, chosen_columns
 from jaxdistill.data.sources import TEXT
+from jaxdistill.data.structs import cells_of, with_fields
 from jaxdistill.files import UNFINISHED_SUFFIX, reading, writing
 from jaxdistill.paths import cache_folder, other_cache
 
@@ -63,6 +65,8 @@ def sources_of(
     Raises:
       InputError: no text, a value that is not a string, or a missing column; names the place and the value.
     """
+    if type(text).__name__ == "LazyFrame":
+        text = cast(Any, text).collect()
     if isinstance(text, str | Path):
         return [str(text)] if str(text) else []
     if isinstance(text, bytes) or not (isinstance(text, Iterable) or _names_of(text) is not None):
@@ -75,7 +79,9 @@ def sources_of(
         raise InputError(
             f"{argument} is a list of file names, which would be read as sentences; give [pathlib.Path({text[0]!r}), ...]."
         )
-    return [str(_written(_Rows(argument, dict(columns), tuple(numbers)).of(text), argument))]
+    source = str(_written(_Rows(argument, dict(columns), tuple(numbers)).of(text), argument))
+    OWN_FILES[source] = f"the {type(text).__name__} given as {argument}"
+    return [source]
 
 
 class _Rows:
@@ -93,6 +99,7 @@ class _Rows:
         for index, item in enumerate(values_of(text, self.argument)):
             place = f"{self.argument}[{index}]"
             if isinstance(item, Mapping):
+                item = with_fields(item)
                 names = names or self._chosen(list(item), place)
                 if lacking := [name for name in names if name not in item]:
                     raise InputError(f"{place} has no {lacking[0]!r}: {item!r:.{SHOWN}}; every row needs it.")
@@ -111,8 +118,14 @@ class _Rows:
         available = list(table) if isinstance(table, Mapping) else _names_of(table) or []
         if isinstance(table, Mapping) and any(_names_of(value) is not None for value in table.values()):
             raise InputError(f"{self.argument} has the splits {', '.join(map(str, table))}; give one of them.")
-        names = self._chosen(available, self.argument)
-        columns = [values_of(table[name], f"{self.argument}[{name!r}]") for name in names]
+
+        def column(name: Any) -> Iterable[Any]:
+            return values_of(table[name], f"{self.argument}[{name!r}]")
+
+        asked = " ".join((*self.columns.values(), *self.numbers))
+        first = with_fields({name: next(iter(column(name)), None) for name in available if f"{name}." in asked})
+        names = self._chosen([*available, *(first.keys() - {*available})], self.argument)
+        columns = [cells_of(name, available, column) for name in names]
         try:
             for index, cells in enumerate(zip(*columns, strict=True)):
                 yield self._row(names, cells, f"{self.argument} row {index}")
@@ -123,12 +136,12 @@ class _Rows:
 
     def _chosen(self, available: Sequence[Any], place: str) -> list[str]:
         """The columns to write: those asked for, or the only one."""
-        names = chosen_columns(
+        selected = chosen_columns(
             available, self.columns or {TEXT: TEXT}, place, advice="Name the column: columns={{{!r}: NAME}}."
         )
         if lacking := [name for name in self.numbers if name not in available]:
             raise InputError(f"{place} has no column {lacking[0]!r}; it has {', '.join(map(repr, available))}.")
-        return list(dict.fromkeys([*names, *self.numbers]))
+        return list(dict.fromkeys([*selected.names, *self.numbers]))
 
     def _by_place(self, cells: list[Any], place: str) -> list[str]:
         """Column names for the values of a tuple, or for a single string."""

@@ -321,7 +321,12 @@ def read_origin(folder: Path | Bucket) -> dict[str, Any] | None:
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """Describes how two origins differ."""
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    return ", ".join(f"{name} was {old.get(name)!s:.12}, is {new.get(name)!s:.12}" for name in names)
+    return ", ".join(f"{name} was {_shown(old.get(name))}, is {_shown(new.get(name))}" for name in names)
+
+
+def _shown(value: Any) -> str:
+    """A value of an origin: names in full, and the start of a digest."""
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else f"{value!s:.12}"
 
 
 def checksum(path: Path) -> int:

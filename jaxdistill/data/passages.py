@@ -1,6 +1,6 @@
 """Reads a corpus's texts with their ids, whole or split into passages short enough for a model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, tee
 from pathlib import Path
 from typing import NamedTuple
@@ -8,8 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Integer
 
+from jaxdistill.core import InputError
 from jaxdistill.data.chunks import Chunking
 from jaxdistill.data.formats import checked_text, number_or_text
+from jaxdistill.data.row_keys import text_key
 from jaxdistill.data.sources import ID_NAMES, TEXT, Watched, has_columns, read
 from jaxdistill.data.vectors import END, ID, START, columns_beside, source
 from jaxdistill.files.reading import LINE_BYTES
@@ -33,11 +35,14 @@ def passages(specs: Sequence[str], column: str = TEXT, chunking: Chunking | None
       specs: see `sources`.
       column: the column of the texts, if the sources are tables.
       chunking: splits each text; a text without words then yields nothing. None: texts stay whole.
+
+    Raises:
+      InputError: a text to split has no id, or an earlier one's; passages of an id are of one text.
     """
     if chunking is None:
         yield from (Passage(text, name, 0, len(text)) for name, text in _texts(specs, column))
         return
-    texts, split = tee(_texts(specs, column))
+    texts, split = tee(_with_own_ids(_texts(specs, column), ", ".join(specs)))
     for (name, text), of_text in zip(texts, chunking.spans(text for _, text in split), strict=True):
         yield from (Passage(text[start:end], name, start, end) for start, end in of_text)
 
@@ -95,6 +100,16 @@ def _texts(specs: Sequence[str], column: str) -> Iterator[tuple[str, str]]:
     else:
         for number, (text,) in enumerate(read(specs, {TEXT: column}), start=1):
             yield str(number), text
+
+
+def _with_own_ids(texts: Iterable[tuple[str, str]], where: str) -> Iterator[tuple[str, str]]:
+    keys: set[int] = set()
+    for row, (name, text) in enumerate(texts, start=1):
+        if not name.strip() or (key := text_key(name)) in keys:
+            what = f"the id {name!r:.60} of an earlier row" if name.strip() else "no id"
+            raise InputError(f"row {row:,} of {where} has {what}; each text that is split needs its own.")
+        keys.add(key)
+        yield name, text
 
 
 def _columns(column: str) -> dict[str, str]:

@@ -3,7 +3,7 @@
 A spec is one of: a file or glob (`.txt`, `.tsv`, `.csv`, `.jsonl`, `.parquet`; plain, `.gz`, `.bz2` or `.xz`), also in a
 bucket (`s3://...`, `gs://...`); `package:NAME/PATH` (a file inside an installed package); `data:PATH` (a file or glob in the
 folder JAXDISTILL_DATA); `hf:NAME[:CONFIG]:SPLIT:COLUMN`; `tfds:NAME:SPLIT:COLUMN`. `files:` before a file, glob or folder makes each
-file one text, whatever its extension.
+file one text, whatever its extension. `raw:` or `quoted:` before a `.tsv` file or glob says how its quotes are read.
 """
 
 import glob
@@ -15,7 +15,7 @@ from pathlib import Path
 from jaxdistill import paths
 from jaxdistill.core import InputError, errors_of
 from jaxdistill.data import formats, hub
-from jaxdistill.files import buckets, is_remote, reading
+from jaxdistill.files import buckets, is_remote, matching, reading
 from jaxdistill.paths import in_package
 
 Row = tuple[str, ...]
@@ -27,6 +27,8 @@ MOST_COMMAS = 8
 IN_DATA = "data:"
 WHOLE = "files:"
 """Prefix of a spec whose files are one text each; a folder means all its files at any depth that are not hidden."""
+QUOTED = {"raw:": False, "quoted:": True}
+"""Maps prefixes of a spec of `.tsv` files to whether their cells are quoted; without one, each file's first rows decide."""
 ID_NAMES = ("_id", "id")
 """Columns that may hold a text's id: BEIR's, then the usual one. A whole file's id is its path."""
 
@@ -50,7 +52,7 @@ def read(
       specs: see the module's docstring; the files of a glob are sorted by name.
       columns: names, or a mapping from our names to the file's columns, such as
         `{"text": "sentence", "translation": "de"}`. A table with one column needs no mapping for `text`.
-        `"sentence1|premise"` reads the first of these columns that a file has.
+        `"sentence1|premise"` reads the first of these columns that a file has, `"subject+body"` both, joined with a space.
       line_bytes: maximum bytes of a line or cell.
       cell: `formats.number_or_text` for columns that hold numbers.
 
@@ -66,7 +68,7 @@ def read(
             if spec.startswith(WHOLE):
                 yield formats.whole_file(path, wanted, ID_NAMES[0], line_bytes)
             else:
-                yield from formats.rows(path, wanted, line_bytes, cell=cell)
+                yield from formats.rows(path, wanted, line_bytes, cell=cell, quoted=QUOTED.get(_prefix(spec)))
 
 
 def is_plain(spec: str) -> bool:
@@ -81,7 +83,8 @@ def has_columns(spec: str, columns: Mapping[str, str], *, cell: formats.Cell = f
     if spec.startswith(WHOLE) or hub.is_hub(spec):
         each = [read([spec], columns, cell=cell)]
     else:
-        each = [formats.rows(path, columns, cell=cell) for path in source_files(spec)]
+        quoted = QUOTED.get(_prefix(spec))
+        each = [formats.rows(path, columns, cell=cell, quoted=quoted) for path in source_files(spec)]
     try:
         for of_file in each:
             next(of_file, None)
@@ -96,6 +99,7 @@ def source_files(
     """The files that a spec names, sorted by path; raises `InputError`, with what is allowed, if there are none."""
     if spec.startswith(WHOLE):
         return _whole_files(spec.removeprefix(WHOLE))
+    spec = spec.removeprefix(_prefix(spec))
     if spec.startswith("package:"):
         path = in_package(spec)
         if not path.is_file():
@@ -117,8 +121,7 @@ def source_files(
         )
     if path.exists():
         return [path]
-    files = sorted(Path(name) for name in glob.glob(str(path), recursive=True) if Path(name).is_file())
-    if files:
+    if files := matching(Path(path.anchor), path.relative_to(path.anchor)):
         return files
     if glob.has_magic(str(path)):
         raise InputError(f"no file matches {spec}; check the folder, and quote the glob.")
@@ -128,6 +131,8 @@ def source_files(
 def files_of(option: str, specs: Sequence[str]) -> list[Path]:
     """The files that the specs of an option name; its errors name the option."""
     with errors_of(option):
+        if spec := next(filter(_prefix, specs), ""):
+            raise InputError(f"{spec}: {_prefix(spec)} is for sources of text; name the file, or save it as .csv.")
         return [path for spec in specs for path in source_files(spec, "a file or a glob")]
 
 
@@ -138,6 +143,10 @@ def file_of(option: str, spec: str) -> Path:
         names = ", ".join(path.name for path in files)
         raise InputError(f"{option}={spec} is {len(files)} files ({names:.100}); name one of them.")
     return files[0]
+
+
+def _prefix(spec: str) -> str:
+    return next(filter(spec.startswith, QUOTED), "")
 
 
 def _whole_files(spec: str) -> list[Path]:
@@ -168,7 +177,7 @@ def content_digest(specs: Sequence[str], columns: Mapping[str, str] | Sequence[s
     of a user's own reader does, because a changed reader gives other rows for the same bytes."""
     digest = hashlib.sha256()
     for spec in specs:
-        digest.update(WHOLE.encode() if spec.startswith(WHOLE) else b"source")
+        digest.update(WHOLE.encode() if spec.startswith(WHOLE) else _prefix(spec).encode() or b"source")
         if hub.is_hub(spec):
             for row in read([spec], columns):
                 digest.update("\0".join(row).encode() + b"\n")
@@ -176,7 +185,8 @@ def content_digest(specs: Sequence[str], columns: Mapping[str, str] | Sequence[s
         for path in source_files(spec):
             digest.update(formats.reader_source(path).encode())
             with reading.open_regular(path) as file:
-                digest.update(f"file {''.join(path.suffixes[-2:])} {os.fstat(file.fileno()).st_size}".encode())
+                kind = "table" if ".tsv" in path.suffixes else "file"  # not "file", of which no cell was quoted
+                digest.update(f"{kind} {''.join(path.suffixes[-2:])} {os.fstat(file.fileno()).st_size}".encode())
                 try:
                     while block := file.read(reading.BLOCK_BYTES):
                         digest.update(block)

@@ -34,7 +34,7 @@ def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | No
     return counts
 
 
-def refuse_changes(path: Path, made_from: Mapping[str, object], origin: Mapping[str, object]) -> None:
+def refuse_changes(path: Path | str, made_from: Mapping[str, object], origin: Mapping[str, object]) -> None:
     """Raises `InputError` if the file at `path` was made from other inputs."""
     if differ := changes(made_from, json.loads(json.dumps(origin))):
         raise InputError(f"{path} was made from other inputs ({differ}); move it, or choose another file.")
@@ -58,8 +58,13 @@ def write_table(
             with open(draft, "w", encoding="utf-8", newline="\n") as file:
                 file.write("\t".join(columns) + "\n")
                 file.writelines("\t".join(map(one_line, row)) + "\n" for row in rows)
-            note = {"origin": origin, "counts": counts, "checksum": checksum(draft)}
-            write_atomic(_note(path), json.dumps(note, indent=1) + "\n")
+            write_note(path, draft, origin, counts)
+
+
+def write_note(path: Path, draft: Path, origin: Mapping[str, object], counts: Mapping[str, int]) -> None:
+    """Writes the note of `path`, whose content is still in `draft`; raises `OSError`."""
+    note = {"origin": origin, "counts": counts, "checksum": checksum(draft)}
+    write_atomic(_note(path), json.dumps(note, indent=1) + "\n")
 
 
 def one_line(text: str) -> str:

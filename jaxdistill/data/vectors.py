@@ -9,7 +9,7 @@ ranges are `binary`.
 
 import glob
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -178,12 +178,15 @@ def write_part(
     parquet.write_table(table, path, use_dictionary=False)
 
 
-def write_whole(folder: Path, output: Path) -> None:
-    """Writes the parts of a folder as one `.npy` or `.parquet` file; raises `InputError` if it cannot be written."""
+def write_whole(folder: Path, output: Path, note: Callable[[Path], None] = lambda draft: None) -> None:
+    """Writes the parts of a folder as one `.npy` or `.parquet` file; raises `InputError` if it cannot be written.
+
+    Args:
+      note: called with the complete file before it replaces `output`.
+    """
     with writing(output):
         if output.suffix == ".npy" and (form := form_of(folder)).dtype in (*STEPS, "binary"):
-            # First: old vectors must never lie beside new ranges, nor new bits beside old ones.
-            output.unlink(missing_ok=True)
+            # First: new bits must never lie beside the ranges of old ones.
             ranges_file(output).unlink(missing_ok=True)
             if form.ranges:
                 with drafted(ranges_file(output)) as draft, open(draft, "wb") as file:
@@ -193,6 +196,7 @@ def write_whole(folder: Path, output: Path) -> None:
                 _write_parquet(folder, draft)
             else:
                 _write_npy(folder, draft)
+            note(draft)
 
 
 def _write_npy(folder: Path, path: Path) -> None:
@@ -241,13 +245,19 @@ def _npy_blocks(path: Path) -> Iterator[np.ndarray]:
 
 
 def _parquet_blocks(path: Path) -> Iterator[np.ndarray]:
-    table = _table(path)
+    table, start = _table(path), 0
     with reading.foreign_errors(f"{path} is not a complete Parquet file"):
         for batch in table.iter_batches(BLOCK_ROWS, columns=[EMBEDDING]):
             lists = batch.column(EMBEDDING)
             if lists.null_count:
-                raise InputError(f"{path}: a row has no vector; write the table again with encode.")
-            yield arrow.numbers_of(lists.flatten()).reshape(len(lists), lists.type.list_size)
+                row = start + lists.is_null().index(True).as_py()
+                raise InputError(f"{path}: row {row} has no vector; write the table again with encode.")
+            numbers, width = lists.flatten(), lists.type.list_size
+            if numbers.null_count:
+                row, place = divmod(numbers.is_null().index(True).as_py(), width)
+                raise InputError(f"{path}: row {start + row} is null in column {place}; compute that vector again.")
+            yield arrow.numbers_of(numbers).reshape(len(lists), width)
+            start += len(lists)
 
 
 def _table(path: Path):
@@ -268,6 +278,7 @@ def _table(path: Path):
 
 
 def _check_finite(block: np.ndarray, rows: Sequence[int] | np.ndarray, whose: str, advice: str) -> None:
-    bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
+    bad = np.argwhere(~np.isfinite(block))
     if len(bad):
-        raise InputError(f"{whose} row {rows[bad[0]]} is not finite; {advice}.")
+        row, place = bad[0]
+        raise InputError(f"{whose} row {rows[row]} is not finite ({block[row, place]} in column {place}); {advice}.")

@@ -56,6 +56,11 @@ class View:
         """Whether the view changes the text, which is then tokenised again; other views' lengths follow from stored counts."""
         return self.augmentation == "mask_span" or self.augmentation in parts.views
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it reads."""
+        return (self.column, self.second) if self.second else (self.column,)
+
     def longest(self, store: TokenStore) -> int:
         """Maximum tokens of a sequence of this view."""
         if not self.second:

@@ -344,11 +344,15 @@ class EncoderDefinition:
     dense: tuple[Dense | SentenceNorm, ...] = ()
     """Layers applied to the pooled sentence, in order."""
     normalize: bool = False
+    similarity: str = _variation("cosine")
+    """How its vectors are compared: `cosine`, or `dot` if their lengths count, which unit vectors do not have."""
     reads_pairs: bool = _of_training(False)
     """NOTE: not in `identity`, which tells cross-encoders by their width of 1, so that older digests stay valid."""
 
     def __post_init__(self):
         self.pooling.indices(self.architecture.layers)
+        if self.normalize:
+            object.__setattr__(self, "similarity", "cosine")
         if self.pooling.tokens == "pooler" and not self.architecture.pooler:
             raise InputError(
                 f"pooling pooler needs a pooler, which this {self.architecture.family} encoder lacks; use cls."

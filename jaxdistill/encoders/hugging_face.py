@@ -9,7 +9,7 @@ from typing import Any
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Architecture, LayerKind
-from jaxdistill.encoders.settings import setting
+from jaxdistill.encoders.settings import refuse_others, setting
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -39,23 +39,17 @@ class PairHead:
     drops_input: bool = True
 
 
-@dataclasses.dataclass(frozen=True)
-class WordHead:
-    """Names of the tensors of a family's head for masked language modelling."""
-
-    dense: str
-    norm: str
-    bias: str
-    output: str
-    """The output layer, if stored; otherwise the word embeddings are its weight and `bias` is its bias."""
-    activation: str = ""
-    """Empty: the body's activation."""
-
-
 value = partial(setting, file="config.json")
 """A value of a `config.json`, see `setting`."""
 size = partial(value, kind=int, least=1)
 """A number of rows, layers or the like; required in `config.json` unless there is a default."""
+refuse = partial(refuse_others, file="config.json")
+"""Refuses values of a `config.json` that are not implemented, see `refuse_others`."""
+QUANTISED = {"quantization_config": (), "compression_config": ()}
+"""Keys of a checkpoint whose weights are integers or 8-bit floats, to be multiplied by scales."""
+ENCODER = {"position_embedding_type": ("absolute",)}
+ENCODER |= dict.fromkeys(("is_decoder", "add_cross_attention", "is_causal"), (False,))
+"""Implemented values of keys by which encoders vary, or become decoders."""
 
 
 def with_own_names(config: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
@@ -110,16 +104,6 @@ def activation(config: Mapping[str, Any], key: str = "hidden_act", default: str 
 def activation_name(name: str) -> str:
     """Hugging Face's name of our activation function."""
     return "gelu_new" if name == "gelu_tanh" else name
-
-
-def refuse_variants(config: Mapping[str, Any]) -> None:
-    """Raises `InputError` for options that change the computation and that no sentence encoder of these families uses."""
-    kind = config.get("position_embedding_type") or "absolute"
-    if kind != "absolute":
-        raise InputError(f"config.json has position_embedding_type={kind!r}; only 'absolute' can be read.")
-    for key in ("is_decoder", "add_cross_attention", "is_causal"):
-        if config.get(key):
-            raise InputError(f"config.json has {key}=true: that is a decoder; only encoders can be read.")
 
 
 def rotary(config: Mapping[str, Any], default: float, *, of: str = "", old: str = "rope_theta") -> LayerKind:

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
-from jaxdistill.encoders.families import head_in
+from jaxdistill.encoders.families import pair_head
 from jaxdistill.encoders.hugging_face import Part, tensor_names
 from jaxdistill.encoders.layers import INITIAL_DEVIATION
 from jaxdistill.encoders.settings import setting
@@ -25,7 +25,7 @@ KIND = "ForSequenceClassification"
 
 def cross_definition(architecture: Architecture) -> EncoderDefinition:
     """The definition of the family's cross-encoder with this body."""
-    head = head_in(architecture.family, "PAIR_HEAD")
+    head = pair_head(architecture.family)
     width = architecture.hidden_size
     hidden = Dense(in_features=width, out_features=width, activation=head.activation, drops=head.drops_input)
     return EncoderDefinition(
@@ -41,7 +41,7 @@ def cross_definition(architecture: Architecture) -> EncoderDefinition:
 
 def head_names(architecture: Architecture) -> dict[str, str | Part]:
     """Maps the head's parameters to the checkpoint's tensor names."""
-    head = head_in(architecture.family, "PAIR_HEAD")
+    head = pair_head(architecture.family)
     layers = [name for name in (head.hidden, head.output) if name]
     table = {f"dense/{place}": name for place, name in enumerate(layers)}
     return tensor_names(table, [f"{layer}/{leaf}" for layer in table for leaf in ("kernel", "bias")])

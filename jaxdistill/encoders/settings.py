@@ -2,7 +2,7 @@
 
 import json
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any
@@ -39,6 +39,23 @@ def read_settings(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path} must hold a JSON object, not a {type(content).__name__}.")
     return content
+
+
+def refuse_others(
+    content: Mapping[str, Any], readable: Mapping[str, Sequence[Any]], *, file: Path | str, advice: str = ""
+) -> None:
+    """Raises `InputError` if a key has another value than those that are implemented, which would change the result.
+
+    Args:
+      readable: maps keys to their implemented values; null and an absent key always count as one of them.
+      advice: what to do instead, for the end of the error.
+    """
+    for key, values in readable.items():
+        value = content.get(key)
+        if value is not None and value not in values:
+            named = value.get("quant_method", value) if isinstance(value, dict) else value
+            only = ", ".join(map(json.dumps, values or (None,)))
+            raise InputError(f"{file} has {key}={json.dumps(named):.160}; only {only} can be read{advice}.")
 
 
 def setting(

@@ -176,7 +176,9 @@ class Transformer(nnx.Module):
         self.embeddings = Embeddings(a, rngs=rngs)
         self.relative_bias = Table(a.relative_buckets, a.heads, rngs=rngs) if a.relative_buckets else None
         start, period = a.repeated_layers if stacked else (1 if a.shared_layers else a.layers, 0)
-        layers = [Layer(a, rngs=rngs, first=index == 0, sliced=index >= start and stacked) for index in range(start + period)]
+        layers = [
+            Layer(a, rngs=rngs, first=index == 0, sliced=index >= start and stacked) for index in range(start + period)
+        ]
         self.layers, self.stacked = nnx.List(layers[:start]), nnx.List(layers[start:])
         self.norm = Norm(a.hidden_size, a.layer_norm_eps, a.norm) if a.norm_place != "post" else None
         self.pooler = Linear(a.hidden_size, a.hidden_size, rngs=rngs) if a.pooler else None

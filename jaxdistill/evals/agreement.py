@@ -1,47 +1,87 @@
-"""Measures agreement of student and teacher: Spearman's correlation of their similarities of the same sentence pairs.
+"""Measures agreement of student and teacher: how they rank pairs of the same sentences, and whether they find the same neighbours.
 
-The correlation is between the two models' cosine similarities over held-out pairs. It needs no labels, and the models may
-differ in width and tokenizer.
+The correlation is Spearman's, between the two models' cosine similarities over held-out pairs. Recall is the share of the
+teacher's k nearest sentences that are among the student's k nearest, where each held-out sentence is compared with all others.
+Neither needs labels, and the models may differ in width and tokenizer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Integer
 
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.evals.evaluation import Evaluation, Shown
-from jaxdistill.evals.similarity import cosines, similarities, spearman, unit_rows
+from jaxdistill.data.sources import read
+from jaxdistill.evals.evaluation import Absent, Evaluation, Model, Shown, Sources, Unit
+from jaxdistill.evals.similarity import similarities, spearman, unit_rows, unit_vectors, vectors_of_pairs
+from jaxdistill.ops.nearest import nearest_others, overlap
 
 METRIC = "agreement/spearman"
+RECALLS = {1: "agreement/recall@1", 10: "agreement/recall@10"}
+"""Maps ranks to the metrics of the neighbours up to that rank."""
+METRICS = {
+    METRIC: "agreement with the teacher",
+    RECALLS[1]: "teacher's nearest sentence found",
+    RECALLS[10]: "teacher's ten nearest found",
+}
+"""Maps metrics to the headings of reports."""
+SEED = 0
+"""Seed of the random pairs of a text in `evaluate`."""
+PROTOCOL = (
+    "each distinct sentence compared with all others by cosine: share of the teacher's nearest 1 and 10 that the model finds; "
+    "Spearman of the two models' cosines over pairs of a sentence with the teacher's nearest and with a random one"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgreementTask:
-    """The evaluation against a teacher's stored similarities."""
+    """The evaluation against a teacher's stored similarities and neighbours."""
 
     first: tuple[str, ...]
     second: tuple[str, ...]
     teacher: Float[np.ndarray, " n"]
     """The teacher's cosine similarity of each pair."""
+    nearest: Integer[np.ndarray, "sentences best"] | None = None
+    """The teacher's nearest others of each row of `vectors_of_pairs`; None: the teacher only scores pairs."""
     roles: tuple[Sequence[str], Sequence[str]] = ((), ())
     """Roles of the first and of the second sentences; empty: none has one. With roles, `embed` must be a `RoleEmbed`."""
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The names of a sentence encoder's scores. A recall needs more others than its rank, or it would always be 1."""
+        others = 0 if self.nearest is None else len(self.nearest) - 1
+        return METRIC, *(name for rank, name in RECALLS.items() if rank < others)
+
     def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
-        """`agreement/spearman`, in [-1, 1]; 1 for the teacher itself."""
-        if isinstance(embed, Scorer) or not any(map(any, self.roles)):
-            student = similarities(embed, self.first, self.second)
-        else:
-            student = cosines(embed, self.first, self.second, roles=[*self.roles[0], *self.roles[1]])
-        return {METRIC: spearman(self.teacher, student, what="agreement with the teacher")}
+        """The `metrics`; the teacher itself has 1. A cross-encoder has only the correlation."""
+        what = "agreement with the teacher"
+        if isinstance(embed, Scorer):
+            return {METRIC: spearman(self.teacher, similarities(embed, self.first, self.second), what=what)}
+        roles = [*self.roles[0], *self.roles[1]] if any(map(any, self.roles)) else ()
+        vectors, left, right = vectors_of_pairs(embed, self.first, self.second, roles=roles)
+        scores = {METRIC: spearman(self.teacher, np.einsum("ne,ne->n", vectors[left], vectors[right]), what=what)}
+        if self.nearest is not None:
+            _, nearest = nearest_others(vectors, vectors, count=max(RECALLS))
+            recalls = {name: overlap(self.nearest[:, :rank], nearest[:, :rank]) for rank, name in RECALLS.items()}
+            scores |= {name: recall for name, recall in recalls.items() if name in self.metrics}
+        return scores
 
 
 def agreement_task(teacher: Embed, first: Sequence[str], second: Sequence[str]) -> AgreementTask:
-    """The evaluation on these pairs; computes the teacher's similarities."""
+    """The evaluation on these pairs and their sentences; computes the teacher's similarities and neighbours."""
     if len(first) < 2:
         raise InputError(f"agreement needs at least 2 sentence pairs; got {len(first)}.")
-    return AgreementTask(first=tuple(first), second=tuple(second), teacher=cosines(teacher, first, second))
+    vectors, left, right = vectors_of_pairs(teacher, first, second)
+    return AgreementTask(
+        first=tuple(first),
+        second=tuple(second),
+        teacher=np.einsum("ne,ne->n", vectors[left], vectors[right]),
+        nearest=nearest_others(vectors, vectors, count=max(RECALLS))[1],
+    )
 
 
 def held_out_task(
@@ -59,27 +99,43 @@ def held_out_task(
     if len(sentences) < 2:
         raise InputError(f"{len(sentences)} distinct held-out sentences; pairs need at least 2.")
     unit = unit_rows(np.stack([vectors[sentence] for sentence in sentences]))
-    similarities = unit @ unit.T
-    np.fill_diagonal(similarities, -np.inf)
-    near = np.argmax(similarities, axis=1)
+    _, nearest = nearest_others(unit, unit, count=max(RECALLS))
     count = len(sentences)
     far = (np.arange(count) + np.random.default_rng(seed).integers(1, count, size=count)) % count
-    left, right = np.tile(np.arange(count), 2), np.concatenate([near, far])
+    left, right = np.tile(np.arange(count), 2), np.concatenate([nearest[:, 0], far])
     return AgreementTask(
         first=tuple(sentences[i] for i in left),
         second=tuple(sentences[i] for i in right),
-        teacher=similarities[left, right],
+        teacher=np.einsum("ne,ne->n", unit[left], unit[right]),
+        nearest=nearest,
         roles=([roles[sentences[i]] for i in left], [roles[sentences[i]] for i in right]) if roles else ((), ()),
     )
 
 
 def neighbouring_pairs(sentences: Sequence[str]) -> tuple[list[str], list[str]]:
     """Pairs the first sentence with the second, the third with the fourth, and so on."""
-    if len(sentences) % 2:
+    if len(sentences) % 2 or len(sentences) < 4:
         raise InputError(
-            f"{len(sentences)} sentences do not make pairs of neighbouring lines; an even number is needed."
+            f"{len(sentences)} sentences do not make pairs of neighbouring lines; an even number, at least 4, is needed."
         )
     return list(sentences[::2]), list(sentences[1::2])
 
 
-EVALUATION = Evaluation(scores=("agreement",), shown=Shown(dev_headings={METRIC: "agreement with the teacher"}))
+def _units(sources: Sources) -> Iterable[Unit | Absent]:
+    run = partial(_values, sources.text)
+    if sources.text:
+        yield Unit(name="agreement", protocol=PROTOCOL, files=sources.text, run=run, asks=("teacher",))
+    else:
+        yield Absent("task agreement needs --text=FILE with sentences and --teacher=MODEL; give both.")
+
+
+def _values(files: Sequence[Path], model: Model) -> dict[str, Any]:
+    assert model.teacher is not None  # the unit asks for it
+    sentences = list(dict.fromkeys(text for (text,) in read(list(map(str, files))) if text.strip()))
+    vectors = dict(zip(sentences, unit_vectors(model.teacher, sentences), strict=True))
+    return {"scores": dict(held_out_task(vectors, seed=SEED)(model.embed))}
+
+
+EVALUATION = Evaluation(
+    group="agreement", scores=("agreement",), units=_units, shown=Shown(measure="agreement × 100", dev_headings=METRICS)
+)

@@ -13,6 +13,7 @@ Hugging Face hub, the tables may also be `corpus/*.parquet` and `queries/*.parqu
 of A on the documents of B, which must have the same ids: for a set in two languages, this measures retrieval across them.
 """
 
+import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from jaxdistill.data.formats import checked_text, rows
 from jaxdistill.data.questions import Questions, questions
 from jaxdistill.data.sources import column_map
 from jaxdistill.evals.beir_files import SetFiles, set_files
-from jaxdistill.evals.read_table import table_suffix, text_lines
+from jaxdistill.evals.read_table import table_rows, table_suffix, text_lines
 from jaxdistill.files.reading import LINE_BYTES, foreign_errors, parsed_json, regular
 
 SCORE_NAMES = ("score", "relevance", "rel", "label")
@@ -34,6 +35,8 @@ IDS = ("_id", "id")
 """Names of the id's field; the first one present counts."""
 RELEVANCE = re.compile(r"([+-]?\d{1,9})(?:\.0*)?")
 """A whole number that fits trec_eval's integers, also as `1.0`."""
+
+log = logging.getLogger(__name__)
 
 
 class Record(NamedTuple):
@@ -66,6 +69,9 @@ class RetrievalSet:
     also_documents: Collection[str]
     """Ids shared by a query and a document with the same text, as in ArguAna and Quora. For `A+B`: the documents of A."""
 
+    note: str = ""
+    """A line about the relevant documents that the corpus lacks; empty if it has all."""
+
 
 def questions_of(spec: str, split: Split, more: Iterable[str] = ()) -> Questions:
     """For mining hard negatives: the judged queries of a split, and all documents of a set together with `more` documents."""
@@ -74,7 +80,7 @@ def questions_of(spec: str, split: Split, more: Iterable[str] = ()) -> Questions
         (text, known.documents[document])
         for query, text in known.queries.items()
         for document, relevance in known.judged[query].items()
-        if relevance > 0
+        if relevance > 0 and document in known.documents
     )
     own: dict[str, list[str]] = {}
     for query, text in known.queries.items():
@@ -126,8 +132,8 @@ def set_of(
       asked_corpus: for `A+B`, the documents of A.
 
     Raises:
-      InputError: a duplicate id, an empty query, contradictory judgements, a judged query or a relevant document that the
-        set lacks; or no document has text, or no query has a relevant document.
+      InputError: a duplicate id, an empty query, contradictory judgements, or a judged query that the set lacks; or no document
+        has text, or no query has a relevant document that the set has.
     """
     texts = {name: _joined(cells) for name, cells in _texts(queries, places[0], may_be_empty=False)}
     documents, also_documents = {}, set()
@@ -142,9 +148,18 @@ def set_of(
         raise InputError(
             f"{places[1]}: none of its {len(documents):,} documents has text; at least one must have some."
         )
-    judged = _judged(judgements, texts, documents, places)
-    if not any(relevance > 0 for of_query in judged.values() for relevance in of_query.values()):
-        raise InputError(f"{places[2]}: no query has a relevant document; at least one judgement must be above 0.")
+    judged = _judged(judgements, texts, places)
+    relevant = {name for of_query in judged.values() for name, relevance in of_query.items() if relevance > 0}
+    absent = len(relevant - documents.keys())
+    if absent == len(relevant):
+        raise InputError(
+            f"{places[2]}: no query has a relevant document that {places[1]} has; at least one judgement must be above 0."
+        )
+    note = (
+        f"{name}: {places[1]} lacks {absent:,} of the relevant documents; they count as never found" if absent else ""
+    )
+    if note:
+        log.warning(note)
     return RetrievalSet(
         name=name,
         split=split,
@@ -152,18 +167,17 @@ def set_of(
         queries={query: text for query, text in texts.items() if query in judged},
         judged={query: judged[query] for query in texts if query in judged},
         also_documents=also_documents,
+        note=note,
     )
 
 
 def _judged(
-    judgements: Iterable[Judgement], queries: Mapping[str, str], documents: Mapping[str, str], places: Sequence[str]
+    judgements: Iterable[Judgement], queries: Mapping[str, str], places: Sequence[str]
 ) -> Mapping[str, Mapping[str, int]]:
     judged: dict[str, dict[str, int]] = {}
     for place, query, document, relevance in judgements:
         if query not in queries:
             raise InputError(f"{place} judges the query {query!r:.60}, which {places[0]} does not have.")
-        if relevance > 0 and document not in documents:
-            raise InputError(f"{place} judges the document {document!r:.60}, which {places[1]} does not have.")
         before = judged.setdefault(query, {}).setdefault(document, relevance)
         if before != relevance:
             raise InputError(
@@ -208,8 +222,8 @@ def _records(paths: Sequence[Path], fields: Sequence[str]) -> Iterator[Record]:
 
 def _tsv_records(path: Path, fields: Sequence[str]) -> Iterator[Record]:
     order = range(1 + len(fields))
-    for place, line, text in _lines(path):
-        cells = text.split("\t")
+    for line, cells in table_rows(path):
+        place = f"{path}:{line}"
         if len(cells) != len(order):
             raise InputError(f"{place}: {len(cells)} fields; id, {', '.join(fields)} are expected.")
         if line == 1 and (named := _named_order(cells, fields)):

@@ -7,6 +7,7 @@ from pathlib import Path, PurePath
 from typing import get_args
 
 from jaxdistill.core import InputError, Split
+from jaxdistill.files import matching
 from jaxdistill.files.reading import foreign_errors
 
 CORPUS = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.tsv", "corpus.tsv.gz", "corpus/*.parquet")
@@ -95,12 +96,8 @@ def _names(spec: str) -> list[str]:
 
 
 def _found(folder: Path, patterns: Sequence[str]) -> list[Path]:
-    """The files that match the first pattern with any match; ignores hidden ones, such as macOS's `._x.parquet`."""
-    matches = (
-        sorted(path for path in folder.glob(pattern) if path.is_file() and not path.name.startswith("."))
-        for pattern in patterns
-    )
-    return next(filter(None, matches), [])
+    """The files that match the first pattern with any match."""
+    return next(filter(None, (matching(folder, pattern) for pattern in patterns)), [])
 
 
 def _files(folder: Path, patterns: Sequence[str]) -> list[Path]:

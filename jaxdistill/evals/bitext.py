@@ -36,6 +36,7 @@ from jaxdistill.evals.evaluation import (
 )
 from jaxdistill.evals.read_table import columns, part_of
 from jaxdistill.evals.similarity import refuse_same_vectors, unit_vectors
+from jaxdistill.files import matching
 from jaxdistill.ops.nearest import nearest
 
 PROTOCOL = "recall at 1 of the nearest neighbour by cosine similarity (LASER's Tatoeba test)"
@@ -132,7 +133,7 @@ def own_files(specs: Sequence[str]) -> dict[str, Path]:
         folder = Path(spec).expanduser()
         if not folder.is_dir():
             paths = files_of("--bitext", [spec])
-        elif not (paths := sorted(path for path in folder.iterdir() if OWN.fullmatch(path.name))):
+        elif not (paths := [path for path in matching(folder, "*-*") if OWN.fullmatch(path.name)]):
             raise InputError(f"--bitext={spec} has no file of translations, NAME.en-de.tsv.")
         for path in paths:
             named = OWN.fullmatch(path.name)

@@ -1,8 +1,8 @@
 """Measures retrieval of documents: nDCG@10, recall, MRR@10 and MAP on sets in BEIR's format.
 
-Documents are ranked exactly, by cosine similarity with the query. A model prepends its prompts for queries and documents, if
-it has them. With an index model, queries are also run on its vectors of the documents; with a reranker, a cross-encoder also
-reorders the first documents of each query.
+Documents are ranked exactly, by cosine with the query, or by dot product if the model's checkpoint says so. A model prepends its
+prompts for queries and documents, if it has them. With an index model, queries are also run on its vectors of the documents; with
+a reranker, a cross-encoder also reorders the first documents of each query.
 """
 
 import math
@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -32,12 +32,13 @@ from jaxdistill.evals.evaluation import (
     records_digest,
 )
 from jaxdistill.evals.ranking import DEPTH, NDCG, measures, ordered
-from jaxdistill.evals.similarity import refuse_same_vectors, unit_or_zero_vectors
+from jaxdistill.evals.similarity import nonzero_vectors, refuse_same_vectors, unit_or_zero_vectors
+from jaxdistill.files import matching
 from jaxdistill.ops.nearest import nearest
 
 PROTOCOL = (
-    f"cosine of queries and documents (title and text), exact, {DEPTH:,} documents deep; "
-    "measures of trec_eval over all judged queries"
+    f"cosine of queries and documents (title and text), or the dot product if the checkpoint says so, exact, {DEPTH:,} "
+    "documents deep; measures of trec_eval over all judged queries"
 )
 RERANKED_DOCUMENTS = 100
 """Number of documents per query that a cross-encoder reorders."""
@@ -49,18 +50,20 @@ METRICS: Mapping[str, str] = {split: f"retrieval-{split}/ndcg@10" for split in b
 """Maps splits to the metric that chooses checkpoints by their judgements."""
 
 
-def ranked_by_vectors(embed_query: Embed, embed_document: Embed, known: RetrievalSet) -> Ranking:
-    """The `DEPTH` nearest documents of each query; a zero vector has cosine 0 to all.
+def ranked_by_vectors(
+    embed_query: Embed, embed_document: Embed, known: RetrievalSet, *, similarity: str = "cosine"
+) -> Ranking:
+    """The `DEPTH` most similar documents of each query, by `cosine` or `dot`; a zero vector has similarity 0 to all.
 
     Raises:
       InputError: a vector is not finite, all are zero, or all documents have the same vector.
     """
-    queries = unit_or_zero_vectors(embed_query, list(known.queries.values()))
-    texts = list(known.documents.values())
-    vectors = unit_or_zero_vectors(embed_document, texts)
+    read = nonzero_vectors if similarity == "dot" else unit_or_zero_vectors
+    queries, texts = read(embed_query, list(known.queries.values())), list(known.documents.values())
+    vectors = read(embed_document, texts)
     refuse_same_vectors(vectors, texts, f"{known.name}: the model finds all {len(vectors):,} documents")
     blocks = (vectors[at : at + BLOCK_DOCUMENTS] for at in range(0, len(vectors), BLOCK_DOCUMENTS))
-    return nearest(queries, blocks, count=min(DEPTH, len(vectors)))
+    return nearest(queries, blocks, count=min(DEPTH, len(vectors)), dot=similarity == "dot")
 
 
 def reranked(ranking: Ranking, reranker: Scorer, known: RetrievalSet) -> Ranking:
@@ -109,12 +112,13 @@ def scored(ranking: Ranking, known: RetrievalSet) -> dict[str, float]:
     return {f"documents/{known.name} {name}": score for name, score in measures(named, known.judged).items()}
 
 
-def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer) -> Mapping[str, float]:
+def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer, similarity: str = "cosine") -> Mapping[str, float]:
     """`retrieval-dev/ndcg@10`, in [0, 1], the mean over sets of one split; empty for a cross-encoder. `embed` must be a `RoleEmbed`."""
     if isinstance(embed, Scorer):
         return {}
     query, document = (partial(cast(RoleEmbed, embed), role=role) for role in ("query", "document"))
-    rankings = [without_itself(ranked_by_vectors(query, document, known), known) for known in sets]
+    ranked = partial(ranked_by_vectors, query, document, similarity=similarity)
+    rankings = [without_itself(ranked(known), known) for known in sets]
     scores = [scored(ranking, known) for ranking, known in zip(rankings, sets, strict=True)]
     mean = np.mean([score for of_set in scores for name, score in of_set.items() if name.endswith(NDCG)])
     return {METRICS[sets[0].split]: float(mean)}
@@ -129,6 +133,7 @@ def specs(sources: Sources) -> Sequence[str]:
     if sources.retrieval or not sources.data:
         return sources.retrieval
     inside = Path(sources.data) / "retrieval"
+    matching(inside, "*")  # raises for a link to a set that was not fetched
     folders = sorted(folder for folder in inside.glob("*/") if beir_files.is_set(folder))
     english = {
         folder.name.removesuffix(f"-{ENGLISH}"): folder for folder in folders if folder.name.endswith(f"-{ENGLISH}")
@@ -191,7 +196,7 @@ def _files(spec: str, name: str, split: Split) -> SetFiles | InputError:
         return error
 
 
-def _values(known: SetFiles | RetrievalSet | InputError, prefix: str, model: Model) -> dict[str, dict[str, float]]:
+def _values(known: SetFiles | RetrievalSet | InputError, prefix: str, model: Model) -> dict[str, Any]:
     if isinstance(known, InputError):
         raise known
     known = beir.read_set(known) if isinstance(known, SetFiles) else known
@@ -203,11 +208,13 @@ def _values(known: SetFiles | RetrievalSet | InputError, prefix: str, model: Mod
     else:
         searched = model.index if ASYMMETRIC in prefix else model.in_roles
         assert model.in_roles is not None and searched is not None  # all models but BM25 have them
-        ranking = ranked_by_vectors(model.in_roles.query, searched.document, known)
+        similarity = model.index_similarity if ASYMMETRIC in prefix else model.similarity
+        ranking = ranked_by_vectors(model.in_roles.query, searched.document, known, similarity=similarity)
     ranking = without_itself(ranking, known)
     if RERANKED in prefix and model.reranker is not None:
         ranking = reranked(ranking, model.reranker, known)
-    return {"scores": {f"{prefix}{name}": value for name, value in scored(ranking, known).items()}}
+    scores = {f"{prefix}{name}": value for name, value in scored(ranking, known).items()}
+    return {"scores": scores, **({"note": known.note} if known.note else {})}
 
 
 def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:

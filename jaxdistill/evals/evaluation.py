@@ -58,12 +58,17 @@ class Model:
     """Size of the weights files."""
     in_roles: InRoles | None = None
     """The model with its prompts; None: it has no vectors."""
+    similarity: str = "cosine"
+    """How documents are ranked: by `cosine` or `dot`."""
     index: IndexModel | None = None
     """The model that makes the index of asymmetric retrieval."""
+    index_similarity: str = "cosine"
     rank: Callable[[Sequence[str], Sequence[str], int], Ranking] | None = None
     """Ranks documents directly, for a model without vectors: (queries, documents, number of documents to return)."""
     reranker: Scorer | None = None
     """A cross-encoder that reorders the first documents of each query."""
+    teacher: Embed | None = None
+    """The model whose neighbours are compared with this model's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,10 +81,10 @@ class Unit:
     """All files that it reads; empty if its set comes from the hub."""
     run: Callable[[Model], dict[str, Any]]
     """Reads the files and evaluates a model. Returns plain data, which is cached as JSON: `scores` by name and, optionally,
-    `neighbours` (sentences to show) and `scored_pairs` (graded pairs to plot)."""
+    `neighbours` (sentences to show), `scored_pairs` (graded pairs to plot) and `note` (a line to print)."""
     is_repeatable: bool = True
     """Whether the same model always gets the same result, so that it can be cached."""
-    asks: tuple[Literal["index", "reranker"], ...] = ()
+    asks: tuple[Literal["index", "reranker", "teacher"], ...] = ()
     """Other models that the result depends on."""
     is_averaged: bool = True
     """Whether averages include its scores."""
@@ -119,6 +124,8 @@ class Sources:
     """Sets of documents in BEIR's form; empty: the data folder's."""
     split: Split = "test"
     """Split of these sets' judgements."""
+    text: tuple[Path, ...] = ()
+    """Files of sentences on which models are compared with a teacher; empty without a teacher."""
     asymmetric: bool = False
     """Whether to measure retrieval also in another model's index."""
     reranked: bool = False

@@ -29,7 +29,7 @@ from jaxdistill.evals.evaluation import (
 )
 from jaxdistill.evals.read_table import part_of, text_lines
 from jaxdistill.evals.similarity import refuse_same_vectors, unit_vectors
-from jaxdistill.ops.nearest import nearest
+from jaxdistill.ops.nearest import nearest_others, overlap
 
 Examples = Sequence[Mapping[str, Any]]
 """For each query, `query` and `found`: a list of `[cosine, sentence]`, nearest first."""
@@ -56,13 +56,11 @@ def neighbours(
     indexed = unit_vectors(index or embed, captions)
     refuse_same_vectors(indexed, captions, f"the model finds all {len(indexed):,} captions")
     asked = unit_vectors(embed, captions[:queries]) if index else indexed[:queries]
-    others, cosines = _others(asked, indexed)
+    cosines, others = nearest_others(asked, indexed, count=RANKS[-1])
     scores = {f"nearest/cosine@{rank}": float(np.mean(cosines[:, :rank])) for rank in RANKS}
     if index:
-        own, _ = _others(indexed[:queries], indexed)
-        for rank in RANKS:
-            shared = [len(set(a) & set(b)) for a, b in zip(own[:, :rank], others[:, :rank], strict=True)]
-            scores[f"nearest/overlap@{rank}"] = float(np.mean(shared) / min(rank, own.shape[1]))
+        _, own = nearest_others(indexed[:queries], indexed, count=RANKS[-1])
+        scores |= {f"nearest/overlap@{rank}": overlap(own[:, :rank], others[:, :rank]) for rank in RANKS}
     examples = [
         {
             "query": captions[query],
@@ -74,14 +72,6 @@ def neighbours(
         for query in range(min(SHOWN, queries))
     ]
     return scores, examples
-
-
-def _others(queries: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The nearest rows of the index and their cosines, without the query's own row, which has the query's index."""
-    cosines, rows = nearest(queries, [index], count=RANKS[-1] + 1)
-    # The stable sort moves the query's own row to the end, which is dropped; without it, the last row is dropped.
-    order = np.argsort(rows == np.arange(len(queries))[:, None], axis=1, kind="stable")[:, :-1]
-    return np.take_along_axis(rows, order, axis=1), np.take_along_axis(cosines, order, axis=1)
 
 
 def drawn_captions(path: str | Path, *, seed: int) -> list[str]:

@@ -18,13 +18,14 @@ from jaxdistill.ops.small_vectors import STORED_AS
 
 SPLIT: Split = "test"
 """Default split of judgements for scoring documents."""
-TASK_OF = {"pairs": "pairs", "bitext": "bitext", "entities": "entities", "retrieval": "documents"}
+TASK_OF = {"pairs": "pairs", "bitext": "bitext", "entities": "entities", "retrieval": "documents", "text": "agreement"}
 """Maps options that name sets to the tasks that read them, which are the default tasks if the option is given."""
 READ_BY = {
     "pairs": ("pairs",),
     "bitext": ("retrieval", "bitext"),
     "entities": ("retrieval", "entities"),
     "retrieval": ("documents",),
+    "text": ("agreement",),
     "split": ("documents",),
     "reranker": ("documents",),
     "query_prompt": ("documents",),
@@ -50,6 +51,8 @@ def add_options(parser: Parser) -> None:
     add("--entities", default="", help=entities)
     retrieval = "folders or hub names in BEIR's form, separated by commas; A+B: A's queries, B's documents; default: DATA/retrieval/*"
     add("--retrieval", default="", help=retrieval)
+    text = "sentences on which the task agreement compares models with --teacher: files or globs, separated by commas"
+    add("--text", default="", help=text)
     add("--split", choices=SPLITS, default=SPLIT, help=f"judgements of the sets of documents; default: {SPLIT}")
     reranker = "cross-encoder with which the first 100 documents are also reordered; it keeps its own maximum length"
     add("--reranker", type=any_path, default="", help=reranker)
@@ -75,6 +78,7 @@ def planned(given: argparse.Namespace, own: InMemory) -> suite.Suite:
         bitext=tuple(split_specs(given.bitext)),
         retrieval=tuple(map(os.path.expanduser, split_specs(given.retrieval))),
         split=given.split,
+        text=tuple(files_of("--text", split_specs(given.text))) if given.teacher else (),
         asymmetric=bool(given.index_model),
         reranked=bool(given.reranker),
     )

@@ -1,17 +1,17 @@
 """Reads tables of evaluations; errors name the file and the line.
 
-Tables are `.tsv` (no quoting) or `.csv` (standard quoting), plain or `.gz`, in UTF-8.
+Tables are `.tsv` (quoted or not, see `formats.tsv_rows`) or `.csv` (standard quoting), plain or `.gz`, in UTF-8.
 """
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Integer
 
 from jaxdistill.core import InputError
+from jaxdistill.data.formats import quoted_rows, tsv_rows
 from jaxdistill.files import reading
 
 
@@ -77,12 +77,9 @@ def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     if suffix not in (".tsv", ".csv"):
         raise InputError(f"{path}: a table is read from .tsv or .csv, plain or .gz; got {suffix or 'no suffix'!r}.")
     csv.field_size_limit(reading.LINE_BYTES)
-    quoting: Any = {} if suffix == ".csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-    rows = csv.reader((text + "\n" for _, text in text_lines(path)), strict=True, **quoting)
-    try:
-        yield from ((rows.line_num, fields) for fields in rows if any(field.strip() for field in fields))
-    except csv.Error as error:
-        raise InputError(f"{path}:{rows.line_num}: not readable as {suffix[1:].upper()} ({error}).") from error
+    with reading.opened_text(path) as file:
+        rows = (quoted_rows if suffix == ".csv" else tsv_rows)(path, reading.lines(path, file))
+        yield from ((line, fields) for line, fields in rows if any(field.strip() for field in fields))
 
 
 def table_suffix(path: Path) -> str:

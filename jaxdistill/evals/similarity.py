@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, cast
 
 import numpy as np
-from jaxtyping import Float, Real
+from jaxtyping import Float, Integer, Real
 
 from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer
 
@@ -44,11 +44,16 @@ def unit_or_zero_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.nda
     """Vectors of unit length, in float64; zero vectors, which static models give for texts of unknown words, stay zero.
 
     Raises:
-      InputError: as `finite_vectors`, or if all vectors are zero.
+      InputError: as `nonzero_vectors`.
     """
-    vectors = finite_vectors(embed, sentences).astype(np.float64)
+    return unit_rows(nonzero_vectors(embed, sentences))
+
+
+def nonzero_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
+    """Vectors, not normalised; raises `InputError` as `finite_vectors`, or if all are zero."""
+    vectors = finite_vectors(embed, sentences)
     _refuse(np.full(len(vectors), not vectors.any()), "a zero vector", sentences)
-    return unit_rows(vectors)
+    return vectors
 
 
 def unit_rows(vectors: Real[np.ndarray, "n e"]) -> Float[np.ndarray, "n e"]:
@@ -57,8 +62,8 @@ def unit_rows(vectors: Real[np.ndarray, "n e"]) -> Float[np.ndarray, "n e"]:
     return vectors / np.where(lengths == 0.0, 1.0, lengths)[:, None]
 
 
-def all_cosines(first: Any, second: Any) -> Float[np.ndarray, "n k"]:
-    """Cosine of each vector of `first` with each of `second`, in [-1, 1], float32; a single vector counts as one row.
+def all_similarities(first: Any, second: Any, similarity: str = "cosine") -> Float[np.ndarray, "n k"]:
+    """`cosine` or `dot` of each vector of `first` with each of `second`, float32; a single vector counts as one row.
 
     Raises:
       InputError: anything but vectors of one width.
@@ -68,17 +73,24 @@ def all_cosines(first: Any, second: Any) -> Float[np.ndarray, "n k"]:
         rows = np.atleast_2d(np.asarray(side))
         if rows.ndim != 2 or rows.dtype.kind not in "fiu":
             raise InputError(f"similarity takes vectors, not {side!r:.40}; encode sentences first.")
-        sides.append(unit_rows(rows))
+        sides.append(rows.astype(np.float64) if similarity == "dot" else unit_rows(rows))
     widths = [side.shape[1] for side in sides]
     if widths[0] != widths[1]:
         raise InputError(f"similarity got vectors of {widths[0]} and {widths[1]} numbers; give vectors of one model.")
-    return np.clip(sides[0] @ sides[1].T, -1.0, 1.0).astype(np.float32)
+    products = sides[0] @ sides[1].T
+    return (products if similarity == "dot" else np.clip(products, -1.0, 1.0)).astype(np.float32)
 
 
-def cosines(
+def cosines(embed: Embed, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
+    """Cosine similarity of each pair, in [-1, 1]. Each distinct sentence is embedded once, all in one call."""
+    vectors, left, right = vectors_of_pairs(embed, first, second)
+    return np.einsum("ne,ne->n", vectors[left], vectors[right])
+
+
+def vectors_of_pairs(
     embed: Embed, first: Sequence[str], second: Sequence[str], *, roles: Sequence[str] = ()
-) -> Float[np.ndarray, " n"]:
-    """Cosine similarity of each pair, in [-1, 1]. Each distinct sentence is embedded once, all in one call.
+) -> tuple[Float[np.ndarray, "rows e"], Integer[np.ndarray, " n"], Integer[np.ndarray, " n"]]:
+    """Unit vectors of the distinct sentences in order of appearance, first sentences first, and the two rows of each pair.
 
     Args:
       roles: roles of all first sentences, then of all second ones, for which `embed` must be a `RoleEmbed`; a sentence in two
@@ -89,7 +101,7 @@ def cosines(
     read = partial(cast(RoleEmbed, embed), role=[role for _, role in row]) if roles else embed
     vectors = unit_vectors(read, [sentence for sentence, _ in row])
     left, right = np.split(np.array([row[place] for place in places], np.int64), [len(first)])
-    return np.einsum("ne,ne->n", vectors[left], vectors[right])
+    return vectors, left, right
 
 
 def similarities(model: Embed | Scorer, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:

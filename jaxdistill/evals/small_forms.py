@@ -47,7 +47,14 @@ class SmallForm:
             query=partial(_cut_query, model.in_roles.query, dims), document=own(model.in_roles.document)
         )
         index = model.index and IndexModel(*map(self.stored(model.index.embed), model.index))
-        return replace(model, embed=own(model.embed), in_roles=in_roles, index=index)
+        return replace(
+            model,
+            embed=own(model.embed),
+            in_roles=in_roles,
+            index=index,
+            similarity="cosine",
+            index_similarity="cosine",
+        )
 
     def stored(self, embed: Embed) -> Callable[[Embed], Embed]:
         """Returns a function that gives an embed this form, with the ranges of the vectors of `embed`."""

@@ -160,10 +160,13 @@ def _from_hub(name: str) -> GradedPairs:
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
         raise InputError(
             f"{source.hub} could not be loaded from the Hugging Face hub{offline}: {error_line(error):.120}. "
-            "Give a data folder with the STS files, or set HF_HOME to a cache that holds the set."
+            "Give a data folder with the STS files (JAXDISTILL_DATA), or set HF_HOME to a cache that holds the set."
         ) from error
     score, first, second = (rows[column] for column in source.columns)
-    return GradedPairs(name=source.hub, first=tuple(first), second=tuple(second), scores=np.array(score, np.float64))
+    scores = np.array(score, np.float64)  # NaN for None
+    if len(bad := np.flatnonzero(~np.isfinite(scores))):
+        raise InputError(f"{source.hub} row {bad[0] + 1} has no finite number in the column {source.columns[0]!r}.")
+    return GradedPairs(name=source.hub, first=tuple(first), second=tuple(second), scores=scores)
 
 
 def set_unit(

@@ -22,7 +22,7 @@ from jaxdistill.evals.caches import cached_scores
 from jaxdistill.evals.evaluation import PLAIN, SPEARMAN, Absent, Evaluation, Model, Sources, Unit
 from jaxdistill.files import parts
 
-ORDER = ("sts", "multilingual", "transfer", "nli", "pairs", "retrieval", "documents", "geometry", "speed")
+ORDER = ("sts", "multilingual", "transfer", "nli", "pairs", "retrieval", "documents", "agreement", "geometry", "speed")
 """Order in which groups run and are printed; other groups follow, sorted by name."""
 
 

@@ -31,6 +31,8 @@ KINDS = {
     stat.S_IFSOCK: "a socket",
 }
 
+POINTERS = {b"version https://git-lfs.github.com/spec/": "git lfs pull", b"/annex/objects/": "git annex get"}
+"""First bytes of files that stand for one that was not fetched, with the command that fetches it."""
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 NO_TEXT = {
     b"\x1f\x8b": "gzip: add .gz to its name",
@@ -111,7 +113,11 @@ def open_regular(path: Path) -> BinaryIO:
     mode = stat.S_IFMT(os.fstat(handle).st_mode)
     real = os.path.realpath(path)
     if mode == stat.S_IFREG and not any(real.startswith(f"{folder}/") for folder in KERNEL_FOLDERS):
-        return os.fdopen(handle, "rb")
+        file = os.fdopen(handle, "rb")
+        if command := next((POINTERS[begin] for begin in POINTERS if file.peek(64).startswith(begin)), ""):
+            file.close()
+            raise InputError(f"{path} only points to a file that is not here; fetch it with {command}.")
+        return file
     os.close(handle)
     raise InputError(f"{path} is {KINDS.get(mode, 'a file of the kernel')}; only regular files can be read.")
 

@@ -25,7 +25,7 @@ from jaxdistill.core import ROLES, Array, Embed, InputError, PairScorer, Params,
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.sentence import embed
-from jaxdistill.evals.similarity import all_cosines, cosines, unit_rows
+from jaxdistill.evals.similarity import all_similarities, cosines, unit_rows
 from jaxdistill.inference.sentences import checked_sentences, prompt_text, whole_number
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.ops.small_vectors import Form, as_ranges, as_stored, checked_dims
@@ -197,7 +197,8 @@ class Embedder:
         return self.encode(sentences, role="document", **options)
 
     def similarity(self, first: Any, second: Any) -> Float[np.ndarray, "n k"]:
-        """Cosine, in [-1, 1], of each vector of `first` with each of `second`; a single vector counts as one row.
+        """Cosine, in [-1, 1], of each vector of `first` with each of `second`, or the dot product if the model's checkpoint says
+        so (`similarity_fn_name`); a single vector counts as one row.
 
         >>> vectors = model.encode(["A cat sleeps.", "It rains."])
         >>> model.similarity(vectors[0], vectors).shape
@@ -206,7 +207,7 @@ class Embedder:
         Raises:
           InputError: anything but vectors of one width.
         """
-        return all_cosines(first, second)
+        return all_similarities(first, second, self.model.definition.similarity)
 
     def score(
         self,

@@ -20,7 +20,7 @@ from jaxdistill.data.vectors import END, ID, START, blocks, form_of, rows_at, sh
 from jaxdistill.evals.similarity import unit_rows
 from jaxdistill.inference import Embedder
 from jaxdistill.inference.to_file import chunking_for, encode_parts, origin_of
-from jaxdistill.ops.nearest import cosines_of_pairs, nearest, nearest_groups
+from jaxdistill.ops.nearest import nearest, nearest_groups, scores_of_pairs
 from jaxdistill.ops.small_vectors import as_read, cut, is_packed
 from jaxdistill.paths import cache_folder
 
@@ -71,7 +71,7 @@ def likeness(embedder: Embedder, vectors: Path, texts: Iterator[str], *, is_cut:
     own = embedder.encode(list(islice(texts, len(known))), role="document")
     own = as_read(form, own) if is_cut or form.dtype != "float32" else own
     rows = np.flatnonzero(own.any(axis=1) | known.any(axis=1))
-    lowest = float(cosines_of_pairs(own, known, rows, rows).min()) if len(rows) else 1.0
+    lowest = float(scores_of_pairs(own, known, rows, rows).min()) if len(rows) else 1.0
     return len(rows), None if lowest >= (ALIKE_BITS if is_packed(form.dtype) else ALIKE) else lowest
 
 
@@ -83,8 +83,9 @@ def nearest_stored(
     rescore: int = RESCORE,
     full: Path | None = None,
     groups: Integer[np.ndarray, " n"] | None = None,
+    dot: bool = False,
 ) -> tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]:
-    """Cosines and indices of the `count` nearest rows to each query, best first; ties are ordered by index.
+    """Cosines (dot products, with `dot`) and indices of the `count` nearest rows to each query, best first; ties are ordered by index.
 
     Args:
       queries: float vectors of the model's width.
@@ -93,16 +94,18 @@ def nearest_stored(
         query with their bits. 0: binary rows are compared with the query's bits only.
       full: vectors of the same rows at the model's full width.
       groups: the group of each row; only the best row of a group counts.
+      dot: compare whole float vectors by dot product.
     """
     form = form_of(vectors)
-    asked = cut(queries, form.dims)
+    dot = dot and form.dtype == "float32" and form.dims == queries.shape[1]  # other forms are of unit vectors
+    asked = queries if dot else cut(queries, form.dims)
     is_binary = form.dtype == "binary"
     again = bool(rescore) and (is_binary or full is not None)
     candidates, coded = count * rescore if again else count, as_read(form, asked) if is_binary else asked
     if groups is None:
-        scores, rows = nearest(coded, blocks(vectors), count=candidates, dot=is_binary)
+        scores, rows = nearest(coded, blocks(vectors), count=candidates, dot=dot or is_binary)
     else:
-        scores, rows = nearest_groups(coded, partial(blocks, vectors), groups, count=candidates, dot=is_binary)
+        scores, rows = nearest_groups(coded, partial(blocks, vectors), groups, count=candidates, dot=dot or is_binary)
     if again:
         scores, rows = _rescored(queries if full else asked, full or vectors, rows, count=count)
     return scores / form.dims if is_binary and not again else scores, rows

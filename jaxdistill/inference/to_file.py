@@ -21,6 +21,7 @@ from jaxdistill.data.fill_parts import Made, filled_from_text
 from jaxdistill.data.part_folder import ABOUT, read_origin
 from jaxdistill.data.passages import Corpus, Passage
 from jaxdistill.data.sources import TEXT, local_files, read
+from jaxdistill.data.tables import finished, refuse_changes, write_note
 from jaxdistill.data.vectors import EMBEDDING, checked_block, write_part, write_whole
 from jaxdistill.files import is_remote, is_special, local, refuse_overwriting, try_writing, without_links, writing
 from jaxdistill.files.buckets import Bucket
@@ -114,12 +115,9 @@ def encode_file(
       part_rows: number of sentences computed and written together; a killed call repeats at most this many.
 
     Raises:
-      InputError: text that cannot be read, an output that cannot be written, or a vector that is not finite.
+      InputError: text that cannot be read, an output that cannot be written or has other inputs, or a vector that is not finite.
     """
-    place = _place(output)
-    if isinstance(place, Path) and not is_folder(output):
-        needs_table = "--keep_text" if keep_text else f"--chunk_tokens={chunk_tokens}" if chunk_tokens else ""
-        _check_file(place, needs_table)
+    place, whole = _target(output, keep_text=keep_text, chunk_tokens=chunk_tokens)
     # First, because it refuses an unknown prompt or a cross-encoder before any text is read.
     prefix = embedder.prefix(prompt_name, role)
     text = Corpus(specs, column, chunking_for(embedder, chunk_tokens, prefix) if chunk_tokens else None)
@@ -130,16 +128,39 @@ def encode_file(
     with processes.agreed() as origin:
         origin |= origin_of(embedder, text, column=column, prefix=prefix)
         origin |= {"calibrate": sample.digest} if calibrate else {}
-    wants_text = keep_text or chunk_tokens > 0
+    columns = () if whole and whole.suffix == ".npy" else _columns(text, keep_text or chunk_tokens > 0)
+    small = {"dims": dims, "dtype": dtype} if dims or dtype != "float32" else {}
+    origin |= {"columns": [*columns, EMBEDDING]} | small
     if isinstance(place, Path):
         refuse_overwriting(place, local_files(specs))
-    whole = without_links(place) if isinstance(place, Path) and not is_folder(output) else None
+    if written := _finished(place, whole, origin):
+        return written
     begun = partial(_begun_form, _unfinished(whole) if whole else place, origin)
     form = _form(embedder, sample, prefix, begun=begun, dims=dims, dtype=dtype)
     options: dict[str, Any] = {"form": form, "progress": progress, "part_rows": part_rows}
     if whole:
-        return _encode_whole(embedder, text, whole, origin, wants_text=wants_text, **options)
-    return encode_parts(embedder, text, place, origin, columns=_columns(text, wants_text), **options)
+        return _encode_whole(embedder, text, whole, origin, columns=columns, **options)
+    return encode_parts(embedder, text, place, origin, columns=columns, **options)
+
+
+def _target(output: str | Path, *, keep_text: bool, chunk_tokens: int) -> tuple[Path | Bucket, Path | None]:
+    """The output, and the same path if it is one file. Raises `InputError` for a file that cannot be written."""
+    place = _place(output)
+    if isinstance(place, Bucket) or is_folder(output):
+        return place, None
+    _check_file(place, "--keep_text" if keep_text else f"--chunk_tokens={chunk_tokens}" if chunk_tokens else "")
+    return place, without_links(place)
+
+
+def _finished(parts: Path | Bucket, whole: Path | None, origin: Mapping[str, Any]) -> Written | None:
+    """The counts of a whole file that is complete; raises `InputError` if a file or parts of other inputs would be replaced."""
+    if whole:
+        counts = finished(whole, origin)
+        return Written(**counts) if counts else None
+    if noted := read_origin(parts):
+        made_from = {name: noted[name] for name in noted.keys() - {"form", "rows", "part_rows"}}
+        refuse_changes(parts if isinstance(parts, Path) else parts.address, made_from, origin)
+    return None
 
 
 def _without_ranges(dtype: str) -> InputError:
@@ -182,16 +203,13 @@ def _sampled_vectors(embedder: Embedder, sample: Corpus, prefix: str) -> Float[n
     return checked_block(embedder.encode_ids(ids), 0, embedder.width)
 
 
-def _encode_whole(
-    embedder: Embedder, text: Corpus, output: Path, origin: Mapping[str, Any], wants_text: bool, **options: Any
-) -> Written:
-    """Writes one file, from parts in a hidden folder beside it."""
+def _encode_whole(embedder: Embedder, text: Corpus, output: Path, origin: Mapping[str, Any], **options: Any) -> Written:
+    """Writes one file with a note of what it was made from, from parts in a hidden folder beside it."""
     with writing(output):
         try_writing(output)
     unfinished = _unfinished(output)
-    columns = _columns(text, wants_text) if output.suffix == ".parquet" else ()
-    written = encode_parts(embedder, text, unfinished, origin, columns=columns, **options)
-    write_whole(unfinished, output)
+    written = encode_parts(embedder, text, unfinished, origin, **options)
+    write_whole(unfinished, output, partial(write_note, output, origin=origin, counts=written._asdict()))
     shutil.rmtree(unfinished)
     return written
 

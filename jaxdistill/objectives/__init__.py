@@ -6,7 +6,7 @@ from jaxdistill.config import options_from
 from jaxdistill.config.kinds import Kinds
 from jaxdistill.core import READS, InputError, Objective
 
-OBJECTIVES = Kinds(section="objective", option="name", package=__name__, member="scored", base="core.Objective")
+OBJECTIVES = Kinds(section="objective", package=__name__, member="scored", base="core.Objective")
 available = OBJECTIVES.available
 options_class = OBJECTIVES.options_class
 name_of = OBJECTIVES.name_of

@@ -45,7 +45,8 @@ class ConGen(Objective):
     key_set: Literal["queue+batch", "queue", "queue+own"] = "queue+batch"
     """Keys of the similarities: `queue+batch` (code), `queue` (paper) or `queue+own` (SEED)."""
     queue_init: Literal["sentences", "random"] = "sentences"
-    """Initial queue: teacher vectors of sampled `sentences`, which are held out of training, or `random` unit vectors."""
+    """Initial queue: teacher vectors of sampled `sentences`, which are held out of training (of fewer than 100,000 rows at
+    most a tenth, evaluation included), or `random` unit vectors."""
     control_view: str = "text"
     """View that the student reads for the control term, and the teacher for both terms."""
     generalize_view: str = "delete_words"
@@ -63,6 +64,10 @@ class ConGen(Objective):
     @property
     def teacher_views(self) -> tuple[str, ...]:
         return (self.control_view,)
+
+    @property
+    def variant(self) -> str:
+        return {1.0: "control term alone", 0.0: "generalization term alone"}.get(self.alpha, "")
 
     @property
     def reserve_rows(self) -> int:

@@ -55,6 +55,10 @@ class Embedding(Objective):
             raise InputError(f"objective.third={self.third!r} compares two views; set --config.objective.second_view.")
 
     @property
+    def similarity(self) -> str:
+        return "cosine" if self.normalize or self.distance == "cosine" else ""
+
+    @property
     def couples_examples(self) -> bool:
         return self.spread_weight > 0
 
@@ -71,7 +75,7 @@ class Embedding(Objective):
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """The mean of the terms of ConGen's section 4.2, which gives no equations."""
         mine, wanted = student.sentences, jax.lax.stop_gradient(teacher.sentences)
-        if self.normalize or self.distance == "cosine":
+        if self.similarity:
             mine, wanted = unit(mine), unit(wanted)
         terms = {"first": self.between(mine[:, 0], wanted[:, 0])}
         if self.second_view:

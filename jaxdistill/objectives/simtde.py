@@ -50,6 +50,10 @@ class SimTDE(Objective):
     unread_if = {"token_loss": ("alpha", 0), "sentence_loss": ("alpha", 1), "hidden_map": ("hidden_weight", 0)}
 
     @property
+    def similarity(self) -> str:
+        return "" if self.sentence_loss in ("mse", "kl") else "cosine"
+
+    @property
     def student_views(self) -> tuple[str, ...]:
         return (self.view,)
 

@@ -14,6 +14,8 @@ from jaxdistill.ops.similarity import unit
 
 QUERY_ROWS = 1024
 """Number of queries compared with a block at a time."""
+BLOCK_ROWS = 50_000
+"""Number of rows of an array in memory compared at a time."""
 PAIRS = 8192
 """Number of pairs compared at a time."""
 ROWS_PER_GROUP = 4
@@ -38,7 +40,7 @@ def nearest(
       queries: vectors of any length; a zero vector has cosine 0 to all rows.
       blocks: the rows in blocks, read once; one block and its similarities are in memory at a time.
       count: rows per query; fewer are returned if there are fewer.
-      dot: compare by dot product instead, which is exact for +1 and -1.
+      dot: compare by dot product instead.
 
     Returns:
       Cosines in [-1, 1] or dot products, and indices of rows; ties are ordered by index.
@@ -64,6 +66,22 @@ def nearest(
         cosines, rows = np.take_along_axis(cosines, order, axis=1), np.take_along_axis(rows, order, axis=1)
         start += len(block)
     return cosines, rows
+
+
+def nearest_others(
+    queries: Float[np.ndarray, "q e"], rows: Float[np.ndarray, "n e"], *, count: int
+) -> tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]:
+    """Like `nearest`, but without the query's own row, which has the query's index."""
+    blocks = (rows[at : at + BLOCK_ROWS] for at in range(0, len(rows), BLOCK_ROWS))
+    cosines, nearest_rows = nearest(queries, blocks, count=count + 1)
+    # The stable sort moves the query's own row to the end, which is dropped; without it, the last row is dropped.
+    order = np.argsort(nearest_rows == np.arange(len(queries))[:, None], axis=1, kind="stable")[:, :-1]
+    return np.take_along_axis(cosines, order, axis=1), np.take_along_axis(nearest_rows, order, axis=1)
+
+
+def overlap(first: Integer[np.ndarray, "q best"], second: Integer[np.ndarray, "q best"]) -> float:
+    """Share of the rows found for each query in `first` that are also in `second`, in [0, 1]; the mean over queries."""
+    return float((first[:, :, None] == second[:, None, :]).any(axis=2).mean())
 
 
 def nearest_groups(
@@ -93,20 +111,25 @@ def nearest_groups(
             return np.take_along_axis(cosines, places, axis=1), np.take_along_axis(rows, places, axis=1)
 
 
-def cosines_of_pairs(
+def scores_of_pairs(
     queries: VectorRows,
     rows: VectorRows,
     asked: Integer[np.ndarray, " pairs"],
     answers: Integer[np.ndarray, " pairs"],
+    *,
+    dot: bool = False,
 ) -> Float[np.ndarray, " pairs"]:
-    """Cosine of each pair of a query and a row, given by indices; 0 for a zero vector."""
-    cosines = np.zeros(len(asked), np.float32)
+    """Cosine or dot product of each pair of a query and a row, given by indices; 0 for a zero vector."""
+    scores = np.zeros(len(asked), np.float32)
     for at in range(0, len(asked), PAIRS):
         block = slice(at, at + PAIRS)
-        sides = queries[asked[block]], rows[answers[block]]
-        left, right = (side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12) for side in sides)
-        cosines[block] = np.einsum("ne,ne->n", left, right)
-    return cosines
+        left, right = queries[asked[block]], rows[answers[block]]
+        if not dot:
+            left, right = (
+                side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12) for side in (left, right)
+            )
+        scores[block] = np.einsum("ne,ne->n", left, right)
+    return scores
 
 
 @partial(jax.jit, static_argnames=("count", "dot"))

@@ -50,8 +50,8 @@ def completed(raw: Mapping[str, Any]) -> dict[str, Any]:
 
     given = {section: dict(raw.get(section) or {}) for section in SECTIONS}
     whole = {section: default_options(section, options) | options for section, options in given.items()}
-    if "name" in whole["objective"]:
-        whole["objective"] = objectives.default_options(whole["objective"]["name"]) | whole["objective"]
+    if "kind" in whole["objective"]:
+        whole["objective"] = objectives.default_options(whole["objective"]["kind"]) | whole["objective"]
     return whole | {name: value for name, value in raw.items() if name not in whole}
 
 

@@ -55,7 +55,7 @@ def options_of_kinds(kinds: Kinds) -> list[Option]:
     having: dict[Option, list[str]] = {}
     for name in kinds.available():
         for option in options_of(kinds.options_class(name)):
-            if option.name == kinds.option:
+            if option.name == "kind":
                 option = option._replace(default=repr(kinds.default))
             having.setdefault(option, []).append(name)
     everywhere = len(kinds.available())

@@ -26,15 +26,15 @@ def with_options(
     `stage2.run.seed` is an option of one stage, and `all.run.seed` of every stage that has it; a value for one stage overrides
     a value for all. If there is only one stage, names need no prefix.
 
-    A `student.kind`, `teacher.kind` or `objective.name` applies first, because it determines the section's options. Options
-    that both kinds have keep their values; all others get their defaults.
+    A `student.kind`, `teacher.kind` or `objective.kind` applies first, because it determines the section's options. Options
+    that both kinds have keep their values; all others get their defaults. `run.minutes` replaces a config's `run.steps`.
 
     Args:
       text: the values are strings from the command line.
     """
     changed: list[dict[str, Any]] = json.loads(json.dumps(stages))
     for name in sorted(
-        given, key=lambda name: (name.rpartition(".")[2] not in ("kind", "name"), not name.startswith(ALL))
+        given, key=lambda name: (name.rpartition(".")[2] not in ("kind", "minutes"), not name.startswith(ALL))
     ):
         shown = f"--config.{name}" if text else repr(name)
         option, numbers = placed(name, len(changed), flag="--config." if text else "")
@@ -68,9 +68,9 @@ def _replace(stage: dict[str, Any], name: str, value: Any, *, text: bool) -> Non
     place = stage[section]
     value = typed_text(place[option], value, name) if text else value
     if option == "kind" and value != place[option]:
-        stage[section] = turned(section, place, value)
-    elif name == "objective.name" and value != place[option]:
-        stage[section] = objectives.default_options(value)
+        stage[section] = turned(section, place, value) if section in KINDS else objectives.default_options(value)
+    elif name == "run.minutes" and value:
+        place["steps"] = 0
     stage[section][option] = value
 
 
@@ -81,13 +81,15 @@ def _unknown(name: str, before: str, stage: Mapping[str, Any], *, text: bool) ->
       before: prefix of the option as the user gave it.
     """
     section, _, option = name.partition(".")
+    end = "" if text else "'"
+    if name == "objective.name":
+        return InputError(f"{before}{name}{end} is called {before}objective.kind{end}.")
     if section in KINDS and section in stage:
         try:
             refuse_foreign_options(section, stage[section]["kind"], [option])
         except InputError as error:
             return error
     close = _likely(name, option_names(stage), flag=before.lstrip("'"))
-    end = "" if text else "'"
     return InputError(f"unknown option {before}{name}{end}.{close}{' --help lists the options.' * text}")
 
 

@@ -3,26 +3,33 @@
 import contextlib
 import dataclasses
 import importlib.util
+import itertools
 import math
 import os
 import pathlib
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import jax
+import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
+from jaxdistill.bars import duration
 from jaxdistill.cli import did_you_mean
 from jaxdistill.cluster.chips import CHIPS, Chip
 from jaxdistill.cluster.mesh import make_mesh
 from jaxdistill.config import Config, RunOptions
-from jaxdistill.core import Batch, InputError, TrainState
+from jaxdistill.core import Batch, InputError, Tokens, TrainState
+from jaxdistill.devices import LIBTPU_WITHOUT_TPU
+from jaxdistill.encoders.sentence import embed
 from jaxdistill.files import parts
 from jaxdistill.planning.compiled import Collective, Memory, accessed_bytes, collectives_of, estimated_cycles, memory_of
 from jaxdistill.training.hooks.arithmetic import Products, products_by_part
+from jaxdistill.training.run import Run
 from jaxdistill.training.setup.build import build
 
 GIB = 2**30
@@ -49,14 +56,7 @@ class Slice:
         """A mesh of the slice's devices, for compiling only; raises `InputError` without the TPU compiler."""
         if not importlib.util.find_spec("libtpu"):
             raise InputError(f"--compile_for={self.name} needs the TPU compiler: pip install libtpu. It needs no TPU.")
-        # Without these variables, libtpu looks for a TPU, warns, and allows one process at a time.
-        for name, value in (
-            ("TPU_SKIP_MDS_QUERY", "1"),
-            ("TPU_WORKER_HOSTNAMES", "localhost"),
-            ("TPU_ACCELERATOR_TYPE", "v5litepod-8"),  # any will do: the topology below counts
-            ("ALLOW_MULTIPLE_LIBTPU_LOAD", "1"),
-        ):
-            os.environ.setdefault(name, value)
+        os.environ.update(LIBTPU_WITHOUT_TPU | os.environ)
         from jax.experimental import topologies
 
         devices = topologies.get_topology_desc(platform="tpu", topology_name=self.topology).devices
@@ -64,22 +64,22 @@ class Slice:
 
 
 def slice_named(name: str) -> Slice:
-    """The slice of this name, such as `v5e-16`. An unknown name raises `InputError`, which lists the known ones."""
-    match = re.fullmatch(r"(v\w+)-(\d+)", name)
-    if not match or match[1] not in CHIPS:
+    """The slice of this name: `v5e-16`, Google's `v5litepod-16` or SkyPilot's `tpu-v5litepod-16`; raises `InputError`."""
+    kinds = {kind: kind for kind in CHIPS} | {chip.accelerator_type: kind for kind, chip in CHIPS.items()}
+    match = re.fullmatch(r"(?:tpu-)?(v\w+)-(\d+)", name)
+    if not match or match[1] not in kinds:
         meant = did_you_mean(name.partition("-")[0], list(CHIPS))
         raise InputError(
             f"--compile_for={name} is not a TPU slice.{meant} Allowed: {', '.join(CHIPS)} with a number, v5e-16."
         )
-    chip = CHIPS[match[1]]
+    kind = kinds[match[1]]
+    chip = CHIPS[kind]
     chips = int(match[2]) // chip.cores
     if chips * chip.cores != int(match[2]) or chips not in (1, *chip.topologies):
         sizes = [chips * chip.cores for chips in (1, *chip.topologies)]
-        raise InputError(
-            f"--compile_for={name} does not exist; allowed: {', '.join(f'{match[1]}-{n}' for n in sizes)}."
-        )
+        raise InputError(f"--compile_for={name} does not exist; allowed: {', '.join(f'{kind}-{n}' for n in sizes)}.")
     shape = chip.topologies[max(chips, min(chip.topologies))]  # a single chip is part of the smallest slice
-    return Slice(name=name, chip=chip, chips=chips, topology=f"{match[1]}:{shape}")
+    return Slice(name=f"{kind}-{match[2]}", chip=chip, chips=chips, topology=f"{kind}:{shape}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,7 +130,7 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str, say: Callable[[
     run = build(config, workdir, progress=True, absent=mesh)
     batch = run.text.batches.batch_at(0)
     axes = ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
-    say(f"{name}: {target.chips} chips, {axes}, {run.config.run.precision}")
+    say(f"{target.name}: {target.chips} chips, {axes}, {run.config.run.precision}")
     tokens = {"student": batch.student, "teacher": batch.teacher}
     slots = ", ".join(f"{part} {' x '.join(map(str, one.ids.shape))}" for part, one in tokens.items() if one)
     say(f"first batch: {run.text.batches.batch_size:,} sentences in groups x rows x token slots: {slots}")
@@ -143,11 +143,35 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str, say: Callable[[
         batch=shapes_of(batch),
         options=config.run,
     )
-    say(f"compiled its step in {time.monotonic() - begun:.0f} s")
-    for line in report(plan, batch_size=run.text.batches.batch_size, steps=run.program.steps):
+    compile_s, shapes = time.monotonic() - begun, len(run.text.batches.shapes)
+    say(f"compiled its step in {compile_s:.0f} s")
+    steps = int(60 * config.run.minutes / plan.least_seconds) or run.program.steps
+    for line in report(plan, batch_size=run.text.batches.batch_size):
         say(line)
     state = held_bytes(run.layout.like.objective, run.layout.shardings.objective)
     say(f"state of the objective (queue): {state / 2**20:,.1f} MiB of a chip's memory, in the arguments above")
+    flops = target_flops(run) if batch.targets is not None else 0.0
+    seconds = {
+        f"{steps:,} steps at least": steps * plan.least_seconds,
+        "stored targets at least": flops / (target.chips * target.chip.flops_per_s),
+        f"compiling {shapes} shapes of a batch, as fast as here,": shapes * compile_s,
+    }
+    say("time: " + "; ".join(f"{what} {duration(each)}" for what, each in seconds.items()))
+    minutes = sum(seconds.values()) / 60
+    cost = f"{minutes:,.1f} minutes, {minutes * target.chips / 60:,.2f} chip-hours"
+    say(f"the run takes at least {cost}; evaluations and scores of pairs by teachers are not counted")
+
+
+def target_flops(run: Run) -> float:
+    """Least operations of computing the stored targets: all sentences have the mean length, by the student's tokenizer."""
+    store, dtype, flops = run.text.store, run.program.compute_dtype, 0.0
+    for teacher, view in itertools.product(run.models.teachers, run.objective.teacher_views):
+        length = max(int(np.minimum(store.lengths(view), teacher.max_length).mean()), 1)
+        slots = np.zeros((1, 1, length), np.int32)
+        encode = partial(embed, teacher.definition, compute_dtype=dtype)
+        traced = jax.make_jaxpr(encode)(shapes_of(teacher.params), Tokens(slots, slots, slots, slots[..., 0]))
+        flops += store.rows * sum(products.bfloat16_flops for products in products_by_part(traced.jaxpr).values())
+    return flops
 
 
 def compiled_plan(
@@ -225,7 +249,7 @@ def argument_bytes(train_step: Any, *arguments: Any) -> int:
     return held_bytes(leaves, known)
 
 
-def report(plan: Plan, *, batch_size: int, steps: int) -> list[str]:
+def report(plan: Plan, *, batch_size: int) -> list[str]:
     """The lines that describe a plan."""
     memory, seconds, least = plan.memory, plan.seconds, plan.least_seconds
     slowest = max(seconds, key=lambda name: seconds[name])
@@ -243,7 +267,6 @@ def report(plan: Plan, *, batch_size: int, steps: int) -> list[str]:
         f"a step takes at least {1000 * least:,.2f} ms, bound by {slowest}: at most {batch_size / least:,.0f} sentences/s "
         f"and {plan.utilisation:.0%} of the chips' arithmetic",
         f"the compiler's own estimates of all operations add up to {plan.cycles / 1e6:,.1f} million cycles",
-        f"{steps:,} steps take at least {steps * least / 3600:,.2f} hours, evaluations not counted",
     ]
 
 

@@ -166,7 +166,7 @@ def _dev(entries: Sequence[Entry], colors: Mapping[str, str]) -> Figure | None:
         ):
             steps, values = zip(*points, strict=True)
             trace = _trace(entry.name, colors, steps, [100 * value for value in values], mode="lines+markers")
-            dash = ("solid", "dot", "dash")[number % 3]
+            dash = ("solid", "dot", "dash", "dashdot")[number % 4]
             traces.append(trace | {"name": _plain(f"{entry.name}, {metric}")})
             traces[-1]["line"] = {"color": colors[entry.name], "dash": dash}
     return _figure(

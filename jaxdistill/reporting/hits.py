@@ -27,6 +27,7 @@ class Hit(NamedTuple):
     """A sentence or passage that was found."""
 
     cosine: float
+    """The dot product instead, for a model whose checkpoint compares by it."""
     row: int
     """Row of its vector, from 0."""
     sentence: str

@@ -9,16 +9,13 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 
-from jaxdistill.checkpoints.licences import common_languages, common_licence, licence_metadata
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.core import InputError
 from jaxdistill.files import write_atomic
 from jaxdistill.paths import is_hub_name, public_name
-from jaxdistill.reporting.hub_results import model_index
 from jaxdistill.reporting.templates import filled
 from jaxdistill.versions import versions
 
@@ -34,17 +31,12 @@ class Origin:
     teacher: str = ""
     student: str = ""
     """Origin of the student's weights, such as `layers 1,3,5 of all-MiniLM-L6-v2`."""
-    licences: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Maps the models that the student was made from to their licences; empty if their cards state none."""
+    base_models: str = ""
+    """The models that the student was made from, separated by commas."""
     licence: str = ""
-    """The student's own, as the user states it for the student or these models; empty: see `known_licence`."""
+    """The licence that the cards of all these models state; empty if they differ or one states none."""
     languages: str = ""
     """Languages common to the cards of these models, such as `en, de`."""
-
-    @property
-    def known_licence(self) -> str:
-        """The student's licence: stated, or else the one that all these models have; empty if unknown."""
-        return self.licence or common_licence(self.licences.values())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,7 +108,7 @@ SECTIONS = {"origin": Origin, "training": Training, "checkpoint": Checkpoint, "p
 
 PATH_OPTIONS = (
     "data.text", "data.exclude", "data.cache_folder", "teacher.model", "student.model", "evals.pairs", "evals.retrieval",
-    "evals.entities", "evals.agreement", "run.parts", "student.trim", "teacher.file", "student.kind", "teacher.kind", "objective.name",
+    "evals.entities", "evals.agreement", "run.parts", "student.trim", "teacher.file", "student.kind", "teacher.kind", "objective.kind",
 )  # fmt: skip
 """Options whose values may be local paths without a leading `/`, `~` or `.`."""
 
@@ -174,14 +166,12 @@ def model_card(
     *,
     spec: str,
     forms: Sequence[Mapping[str, str]] = (),
-    mteb: Mapping[str, Any] | None = None,
 ) -> str:
     """The README of an exported model: markdown with the YAML header that model hubs read.
 
     Args:
       spec: name of the model in the code examples.
       forms: measurements of forms for other runtimes: rows that map columns to cells.
-      mteb: arguments of MTEB's `ModelMeta`; None: the card has no draft of one.
     """
     definition = model.definition
     is_standard = definition.pooling.in_sentence_transformers
@@ -196,32 +186,13 @@ def model_card(
         digest=model.digest(),
         in_sentence_transformers=is_standard,
         reads_pairs=definition.reads_pairs,
+        prompts=model.role_prompts,
+        pad_id=definition.architecture.pad_id,
+        typed=definition.architecture.token_types > 1,
         forms=forms,
         head_in_tokens=not definition.dense or definition.dense_on_tokens,
-        mteb=mteb,
         metadata=_metadata(facts, is_standard, definition.reads_pairs),
-        licences=_listed(facts.origin.licences),
         software=", ".join(f"{name} {version}" for name, version in versions().items()),
-    )
-
-
-def router_card(query: SentenceModel, document: SentenceModel, facts: Facts, *, spec: str) -> str:
-    """The README of a `Router`.
-
-    Args:
-      facts: its name, and the origin of both models.
-      spec: name of the folder in the code example.
-    """
-    return filled(
-        "router_card.md",
-        facts=facts,
-        spec=spec,
-        query=public_name(query.source),
-        document=public_name(document.source),
-        parameters=(query.parameter_count, document.parameter_count),
-        width=query.definition.embedding_width,
-        metadata=_metadata(facts, in_sentence_transformers=True, reads_pairs=False),
-        licences=_listed(facts.origin.licences),
     )
 
 
@@ -231,45 +202,31 @@ def averaged_steps(steps: Sequence[int]) -> str:
 
 
 def origin_of(*models: SentenceModel) -> Origin:
-    """Licences and languages of what is made from these models."""
-    known = [model.provenance for model in models]
+    """The origin of what is made from these models, as their cards state it."""
+    cards = [model.provenance.card for model in models]
+    licences, stated = {card.licence for card in cards}, [card.languages for card in cards if card.languages]
     return Origin(
-        licences={name: licence for one in known for name, licence in one.licences.items()},
-        licence=common_licence(one.licence for one in known),
-        languages=", ".join(common_languages(one.languages for one in known)),
+        base_models=", ".join(dict.fromkeys(name for card in cards for name in card.base_models)),
+        licence=licences.pop() if len(licences) == 1 else "",
+        languages=", ".join(one for one in stated[0] if all(one in each for each in stated)) if stated else "",
     )
-
-
-def base_models(origin: Origin) -> list[str]:
-    """Models of the hub that a student was made from."""
-    # An export that states no origin has its public name here, which looks like a hub's.
-    return [name for name in origin.licences if is_hub_name(name) and not name.endswith("/export")]
-
-
-def hub_datasets(facts: Facts) -> list[str]:
-    """Data sets of the hub among the text of the training."""
-    return [*dict.fromkeys(HUB_DATA.findall(facts.training.data))]
-
-
-def _listed(licences: Mapping[str, str]) -> str:
-    return "; ".join(f"{name}: {licence or 'not stated'}" for name, licence in licences.items())
 
 
 def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -> str:
     """The YAML header for model hubs: https://huggingface.co/docs/hub/model-cards. Leaves out fields of unknown value."""
     library = ["sentence-transformers"] if in_sentence_transformers else []
     kinds = ["cross-encoder", "text-ranking"] if reads_pairs else ["sentence-similarity", "feature-extraction"]
-    base = base_models(facts.origin)
+    # An export that states no origin has its public name here, which looks like a hub's.
+    base = [name for name in facts.origin.base_models.split(", ") if is_hub_name(name) and not name.endswith("/export")]
     metadata = {
         "language": facts.origin.languages.split(", ") if facts.origin.languages else [],
-        **licence_metadata(facts.origin.known_licence),
+        "license": facts.origin.licence,
         "library_name": "".join(library),
         "pipeline_tag": "text-ranking" if reads_pairs else "sentence-similarity",
         "base_model": base,
         "base_model_relation": "finetune" if base else "",  # otherwise hubs take several base models for a merge
-        "datasets": hub_datasets(facts),
+        "datasets": [*dict.fromkeys(HUB_DATA.findall(facts.training.data))],
         "tags": [*library, *kinds, "distillation", "jaxdistill"],
-        "model-index": model_index(facts.name, facts.checkpoint.scores),
     }
     return yaml.safe_dump(
         {name: value for name, value in metadata.items() if value}, sort_keys=False, allow_unicode=True

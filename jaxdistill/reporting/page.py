@@ -171,7 +171,7 @@ def _score_columns(entries: Sequence[Entry]) -> list[_Column]:
             heading=heading,
             value=lambda entry, name=name: entry.scores.get(name),
             shown=plain_number if suite.is_plain(name) else hundredfold,
-            is_retained=name != agreement.METRIC,
+            is_retained=name not in agreement.METRICS,
         )
         for name, heading in suite.headings(measured).items()
     ]

@@ -4,6 +4,7 @@ Every line of that file is a JSON object with `step` and named numbers: `loss` a
 `agreement/spearman`, `pairs/auc` or `retrieval-dev/ndcg@10` at evaluation steps.
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from jaxdistill.files.reading import parsed_json
 from jaxdistill.reporting.tables import StageRow
 
 LOSS_COLOR, METRIC_COLORS = "#3b6ea5", ("#c2573a", "#4f8a4c", "#7b5aa6", "#8a6d3b")
-DEV_SCORES = ("/spearman", "/auc", "/ndcg@10", "/recall@1")
+DEV_SCORES = ("/spearman", "/auc", "/ndcg@10", "/recall@1", "/recall@10")
 """Suffixes of the names of dev scores."""
 
 
@@ -25,7 +26,7 @@ class Curves:
 
     loss: Sequence[tuple[int, float]]
     metrics: Mapping[str, Sequence[tuple[int, float]]]
-    """Maps dev scores (a Spearman correlation, an AUC or an nDCG) to their values."""
+    """Maps dev scores (a Spearman correlation, an AUC, an nDCG or a recall) to their values."""
 
 
 def read_curves(metrics_jsonl_path: str | Path) -> Curves:
@@ -107,7 +108,7 @@ def _draw_metrics(panel, metrics) -> None:
     panel.set_ylabel("dev score × 100")
     if not metrics:
         panel.text(0.5, 0.5, "no evaluation in this run", ha="center", va="center", transform=panel.transAxes)
-    for color, (name, series) in zip(METRIC_COLORS, metrics.items(), strict=False):
+    for color, (name, series) in zip(itertools.cycle(METRIC_COLORS), metrics.items(), strict=False):
         steps, scores = zip(*((step, 100 * value) for step, value in series), strict=True)
         best = max(range(len(scores)), key=scores.__getitem__)
         label = f"{name}, best {scores[best]:.2f} at step {steps[best]:,}"

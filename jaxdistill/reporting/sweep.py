@@ -1,14 +1,17 @@
-"""Summarises a sweep: means over seeds, and its points as a table, CSV, LaTeX and a plot."""
+"""Summarises a sweep: means over seeds, and its points as a table, CSV and a plot."""
 
 import csv
 import io
 import itertools
 import json
+import math
 import pathlib
 import statistics
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
+import numpy as np
 from rich.box import MARKDOWN, SIMPLE_HEAD, Box
 from rich.table import Table
 
@@ -22,10 +25,6 @@ run), `failure` (a line), `metric`, and, in [-1, 1], the best `score` by that me
 SCORES = ("score", "sts_average")
 LOG_AXIS_FROM = 20
 """An axis of values above 0 is logarithmic if the largest is more than this many times the smallest."""
-IN_LATEX = str.maketrans({letter: f"\\{letter}" for letter in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "×": r"$\times$",
-})  # fmt: skip
-"""Maps characters that LaTeX reads as commands, or that some fonts lack, to LaTeX code that prints them (`str.translate`)."""
 
 
 def means(rows: Sequence[Row]) -> list[Row]:
@@ -52,6 +51,45 @@ def _mean(values: list[float]) -> dict[str, float | None] | None:
     if not values:
         return None
     return {"mean": statistics.fmean(values), "sd": statistics.stdev(values) if len(values) > 1 else None}
+
+
+def scores_by_seed(rows: Sequence[Row], name: str) -> list[tuple[Row, dict[int, float]]]:
+    """For each choice of options: these options, and the score of each seed that has one."""
+    return [
+        (group[0]["options"], {row["seed"]: row[name] for row in group if row[name] is not None})
+        for group in _groups(rows)
+    ]
+
+
+def difference_lines(rows: Sequence[Row]) -> list[str]:
+    """Differences of a score that one option makes, paired by seed.
+
+    Each choice of options is compared with the first that differs from it in one option and shares two seeds or more.
+    """
+    lines = []
+    for name in shown_scores(rows):
+        if name == "score" and len({row["metric"] for row in rows if row["metric"]}) > 1:
+            continue  # scores by different metrics have no difference
+        choices = scores_by_seed(rows, name)
+        for number, (options, scores) in enumerate(choices):
+            for base, base_scores in choices[:number]:
+                changed = [f"{option}={value}" for option, value in base.items() if value != options[option]]
+                gains = {seed: scores[seed] - base_scores[seed] for seed in scores if seed in base_scores}
+                if len(changed) == 1 and len(gains) > 1:
+                    chosen = ", ".join(f"{option}={value}" for option, value in options.items())
+                    lines.append(f"{heading(name, rows)}, {chosen} against {changed[0]}: {_paired(gains)}")
+                    break
+    return lines
+
+
+def _paired(gains: Mapping[int, float]) -> str:
+    """The mean of differences by seed, and its 95 % interval (Student's t)."""
+    from scipy import stats  # imported here: it takes over a second
+
+    mean, error = statistics.fmean(gains.values()), statistics.stdev(gains.values()) / math.sqrt(len(gains))
+    half = float(stats.t.ppf(0.975, len(gains) - 1)) * error
+    shown, low, high = (f"{100 * value:+.2f}" for value in (mean, mean - half, mean + half))
+    return f"{shown}, 95 % interval {low} to {high} (paired by seed: {', '.join(map(str, gains))})"
 
 
 def sweep_table(rows: Sequence[Row], *, box: Box = SIMPLE_HEAD) -> Table:
@@ -100,20 +138,6 @@ def sweep_csv(rows: Sequence[Row]) -> str:
     return text.getvalue()
 
 
-def sweep_tex(rows: Sequence[Row]) -> str:
-    """A LaTeX table for the package booktabs: one line per choice of options, with means and deviations over the seeds
-    that did not fail."""
-    names, options = shown_scores(rows), list(rows[0]["options"])
-    lines = [[*options, "seeds", *(heading(name, rows) for name in names)]]
-    for summary, group in zip(means(rows), _groups(rows), strict=True):
-        scored = sum(row["score"] is not None for row in group)
-        lines.append([*summary["options"].values(), scored, *(mean_text(summary[name]) for name in names)])
-    head, *body = [" & ".join(str(cell).translate(IN_LATEX) for cell in line) + r" \\" for line in lines]
-    columns = "l" * len(options) + "r" * (1 + len(names))
-    begin = rf"\begin{{tabular}}{{{columns}}}"
-    return "\n".join([begin, r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
-
-
 def hundred(score: float | None) -> str:
     """A score × 100 as text; `-` for a missing one."""
     return "-" if score is None else hundredfold(score)
@@ -139,38 +163,41 @@ def axis_of(values: Sequence[Any]) -> str:
     return "log" if min(values) > 0 and max(values) > LOG_AXIS_FROM * min(values) else "linear"
 
 
-def score_lines(rows: Sequence[Row]) -> dict[str, list[tuple[Any, float, float]]]:
-    """Maps labels of the plot's lines to points of (first option, mean score, standard deviation or 0).
+def score_lines(rows: Sequence[Row]) -> dict[str, list[tuple[Any, dict[int, float]]]]:
+    """Maps labels of the plot's lines to points of (first option, score by seed).
 
     There is one line per choice of the other options, or a single line if the first option determines the others, as in a
     list of teachers with their pooling.
     """
-    groups = [group for group in means(rows) if group["score"]]
-    firsts = [next(iter(group["options"].values()), "") for group in groups]
+    groups = [(options, scores) for options, scores in scores_by_seed(rows, "score") if scores]
+    firsts = [next(iter(options.values()), "") for options, _ in groups]
     one = len({str(first) for first in firsts}) == len(groups)
-    lines: dict[str, list[tuple[Any, float, float]]] = {}
-    for first, group in zip(firsts, groups, strict=True):
-        others = list(group["options"].items())[1:]
-        label = "" if one else ", ".join(f"{name}={value}" for name, value in others)
-        lines.setdefault(label, []).append((first, group["score"]["mean"], group["score"]["sd"] or 0.0))
+    lines: dict[str, list[tuple[Any, dict[int, float]]]] = {}
+    for first, (options, scores) in zip(firsts, groups, strict=True):
+        label = "" if one else ", ".join(f"{name}={value}" for name, value in list(options.items())[1:])
+        lines.setdefault(label, []).append((first, scores))
     return lines
 
 
 def sweep_plot(rows: Sequence[Row], out_png: pathlib.Path, *, title: str) -> None:
-    """Plots the best score against the first option, with bars of one standard deviation over seeds."""
+    """Plots the mean of the best scores against the first option, with their range over seeds; thin lines join a seed's."""
     figure, (panel,) = canvas(height=4.8)
     figure.suptitle(title, fontweight="bold")
     drawn = score_lines(rows)
-    firsts = [first for points in drawn.values() for first, _, _ in points]
+    firsts = [first for points in drawn.values() for first, _ in points]
     axis, categories = axis_of(firsts), list(dict.fromkeys(map(str, firsts)))
     for color, (label, points) in zip(itertools.cycle((LOSS_COLOR, *METRIC_COLORS)), drawn.items(), strict=False):
-        placed = [(categories.index(str(x)) if axis == "category" else x, *rest) for x, *rest in points]
-        x, mean, spread = zip(*sorted(placed), strict=True)
-        bars = [100 * value for value in spread] if any(spread) else None
+        placed = [(categories.index(str(x)) if axis == "category" else x, scores) for x, scores in points]
+        x, by_seed = zip(*sorted(placed, key=itemgetter(0)), strict=True)
+        for seed in dict.fromkeys(seed for scores in by_seed for seed in scores):
+            of_seed = [(at, 100 * scores[seed]) for at, scores in zip(x, by_seed, strict=True) if seed in scores]
+            panel.plot(*zip(*of_seed, strict=True), color=color, alpha=0.35, linewidth=1.0)
+        hundreds = [[100 * score for score in scores.values()] for scores in by_seed]
+        mean, low, high = (np.array([of(values) for values in hundreds]) for of in (statistics.fmean, min, max))
         panel.errorbar(
             x,
-            [100 * value for value in mean],
-            yerr=bars,
+            mean,
+            yerr=np.abs([mean - low, high - mean]),  # rounding may make them negative
             color=color,
             label=label,
             linestyle="none" if axis == "category" else "-",
@@ -200,15 +227,14 @@ def write_sweep(report: Mapping[str, Any], rows: Sequence[Row], folder: pathlib.
 
 
 def show_sweep(report: Mapping[str, Any], rows: Sequence[Row], folder: pathlib.Path) -> None:
-    """Prints the table and the failures, writes `sweep.md`, `.csv` and `.tex`, and draws the plot if there is a score."""
+    """Prints the table, differences and failures, writes `sweep.md` and `.csv`, and draws the plot if there is a score."""
     failures = [f"{row['point']} {row['failure']}" for row in rows if row["failure"]]
-    tabulated = as_text(sweep_table(rows, box=MARKDOWN), width=1000).strip()
-    parts = [f"`{report['command']}`", tabulated, "s.d.: over seeds, n - 1.", *failures]
+    tabulated, differences = as_text(sweep_table(rows, box=MARKDOWN), width=1000).strip(), difference_lines(rows)
+    parts = [f"`{report['command']}`", tabulated, "s.d.: over seeds, n - 1.", *differences, *failures]
     write_atomic(folder / "sweep.md", "\n\n".join(parts) + "\n")
     write_atomic(folder / "sweep.csv", sweep_csv(rows))
-    write_atomic(folder / "sweep.tex", sweep_tex(rows))
-    print("\n".join([as_text(sweep_table(rows), width=160), *failures]))
-    print(f"table: {folder / 'sweep.md'}, sweep.csv and sweep.tex; numbers: {folder / 'sweep.json'}")
+    print("\n".join([as_text(sweep_table(rows), width=160), *differences, *failures]))
+    print(f"table: {folder / 'sweep.md'} and sweep.csv; numbers: {folder / 'sweep.json'}")
     if any(row["score"] is not None for row in rows):
         sweep_plot(rows, folder / "sweep.png", title=folder.resolve().name)
         print(f"plot: {folder / 'sweep.png'}")

@@ -32,6 +32,10 @@ class Measured:
 
     agreement: float | None = None
     """Spearman correlation with the teacher's similarities, in [-1, 1]."""
+    teacher_recall_1: float | None = None
+    """Share of sentences whose nearest by the teacher is also the model's nearest, in [0, 1]."""
+    teacher_recall_10: float | None = None
+    """Mean share of the teacher's ten nearest sentences that are among the model's ten nearest, in [0, 1]."""
     pairs: float | None = None
     """Spearman correlation with the scores of graded pairs, in [-1, 1]."""
     auc: float | None = None
@@ -57,6 +61,8 @@ def hundredfold(score: float) -> str:
 
 ROWS = (
     ("agreement with the teacher (Spearman × 100)", "agreement", hundredfold),
+    ("teacher's nearest sentence found (%)", "teacher_recall_1", hundredfold),
+    ("teacher's ten nearest found (%)", "teacher_recall_10", hundredfold),
     ("graded pairs (Spearman × 100)", "pairs", hundredfold),
     ("dev pairs (AUC × 100)", "auc", hundredfold),
     ("retrieval (nDCG@10 × 100)", "retrieval", hundredfold),

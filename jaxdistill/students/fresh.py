@@ -32,6 +32,8 @@ class Fresh(Layered, Prompted, Trimming, Headed):
     `data.text` that the student reads. It lower-cases text and keeps accents. For text without spaces (Thai), it splits
     long runs of characters and isolates rare characters. 0: the tokenizer of `model`."""
 
+    computes = False
+
     def make(self, ground: Ground) -> SentenceModel:
         setting = ground.setting
         model = self.trimmed(setting, self.with_prompts(setting, self.loaded(ground)))

@@ -71,11 +71,11 @@ def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
 
 
 def with_pooling(model: SentenceModel, pooling: str) -> SentenceModel:
-    """The model with another pooling, such as `cls`; `pooler` uses the checkpoint's own pooler."""
+    """The teacher as a student with another pooling, such as `cls`; `pooler` uses the checkpoint's own pooler."""
     chosen, old = Pooling.parse(pooling), model.definition
     if chosen == old.pooling:
         return model
-    logger.warning("%s: pooling %s instead of %s, as asked", model.source, chosen, old.pooling)
+    logger.warning("%s: student.pooling=%s instead of the teacher's %s", model.source, chosen, old.pooling)
     read = {path: array for path, array in model.params.items() if path.startswith(POOLER)}
     pooler, rest = {**model.unread_pooler, **read}, {path: model.params[path] for path in model.params.keys() - read}
     wanted = pooler if chosen.tokens == "pooler" else {}

@@ -21,13 +21,12 @@ from tokenizers import Tokenizer, pre_tokenizers
 
 from jaxdistill.checkpoints.folder import write_json
 from jaxdistill.checkpoints.model import SentenceModel
-from jaxdistill.checkpoints.tokenizer import read_tokenizer, tokenizer_json
+from jaxdistill.checkpoints.tokenizer import CONFIG, SPECIAL_TOKENS, named_tokens, read_tokenizer, tokenizer_json
 from jaxdistill.core import InputError
 from jaxdistill.encoders.settings import read_settings
 from jaxdistill.files import reading
 
 WORDS = "transformer/embeddings/word/embedding"
-CONFIG, SPECIAL_TOKENS = "tokenizer_config.json", "special_tokens_map.json"
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 """Names of the bytes in a byte fallback."""
 
@@ -145,17 +144,6 @@ def _renumbered(content: dict[str, Any], ids: Mapping[str, int], new: Mapping[in
         for token in part.get("special_tokens", {}).values():
             token["ids"] = [new[ids[text]] for text in token["tokens"]]
     return content | {"model": model | pieces, "added_tokens": added}
-
-
-def named_tokens(folder: Path) -> set[str]:
-    """Tokens that the files beside `tokenizer.json` name, such as for padding and masks."""
-    values: list[Any] = []
-    for name in (CONFIG, SPECIAL_TOKENS):
-        settings = read_settings(folder / name) if (folder / name).exists() else {}
-        for key, value in settings.items():
-            values += [value] if key.endswith("_token") else value if key.endswith("special_tokens") else []
-    texts = (token.get("content") if isinstance(token, dict) else token for token in values)
-    return {text for text in texts if isinstance(text, str)}
 
 
 def write(result: Trimmed, origin: Path, folder: Path) -> None:

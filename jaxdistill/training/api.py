@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from jaxdistill import memory, objectives
+from jaxdistill import objectives
 from jaxdistill.calls import by_name, in_python_words
 from jaxdistill.config import EXTENSIONS, Config, flat_stages, parse_stages
 from jaxdistill.config.kinds import STUDENTS, TEACHERS, Kinds
@@ -166,8 +166,8 @@ def _of_value(section: str, value: Any) -> dict[str, Any]:
     if isinstance(value, type) or not dataclasses.is_dataclass(value) or not hasattr(value, kinds.member):
         raise InputError(f"{section}={value!r:.60} is no {section} with its options; give one such as {example}.")
     options = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    options.pop(kinds.option, None)  # the class determines it
-    named = {kinds.option: kinds.name_of(type(value)), **options}
+    options.pop("kind", None)  # the class determines it
+    named = {"kind": kinds.name_of(type(value)), **options}
     return {f"{section}.{name}": option for name, option in named.items()}
 
 
@@ -177,7 +177,7 @@ def _default(name: str, raw: Mapping[str, Any]) -> Any:
     if section not in VALUES:
         return ...
     kinds, _ = VALUES[section]
-    return kinds.default_options(raw[section].get(kinds.option, kinds.default)).get(option, ...)
+    return kinds.default_options(raw[section].get("kind", kinds.default)).get(option, ...)
 
 
 def whole_config(config: str, text: Text, chosen: Mapping[str, Any], options: Mapping[str, Any]) -> list[Config]:
@@ -219,7 +219,6 @@ def _trained(
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise InputError(f"callbacks={callbacks!r:.60} must be a list of functions, such as [print].")
     folder = local_folder(workdir)
-    memory.keep_freed()  # as the program does: steps on CPUs are faster
     run_stages(parsed, workdir, dry_run=dry_run, command=command, callbacks=callbacks)
     return None if dry_run else result_of(folder, parsed)
 

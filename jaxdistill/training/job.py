@@ -1,7 +1,7 @@
 """Runs one training from its config to an exported student: build, train, export, report."""
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from jaxdistill.cluster import processes
 from jaxdistill.config import Config
@@ -9,7 +9,7 @@ from jaxdistill.data import hub, sources
 from jaxdistill.files import parts
 from jaxdistill.files.folders import refuse_foreign
 from jaxdistill.training.hooks.metrics import Callback
-from jaxdistill.training.overview import print_overview
+from jaxdistill.training.overview import print_overview, timed
 from jaxdistill.training.results.final_scores import final_models, final_scores_of
 from jaxdistill.training.results.finish import finish
 from jaxdistill.training.results.paper import repeated
@@ -23,6 +23,7 @@ from jaxdistill.workdir.folder import (
     DEV_SCORE,
     EXPORT,
     LENGTH,
+    STEPS,
     TEXT_FILES,
     claim_workdir,
     note_inputs,
@@ -53,13 +54,20 @@ def run_training(
             claim_workdir(workdir, config, write=False)
             config.student.refuse_other_text(config.data, workdir)
             refuse_foreign(workdir / EXPORT, advice="Move it, or give another --workdir.")
+            paper = repeated(config)
             run = build(config, workdir, progress=leads)
             read = digests(run)
-            paper = repeated(config)
-            inputs = inputs_of(run, read)
+            # The student's weights may differ: a resumed run has the checkpoint's.
+            inputs = {name: digest for name, digest in read.items() if name != "content of student.model"}
+            if not any(map(hub.is_hub, sources.split_specs(config.data.text))) and run.text.store.source_digest:
+                inputs[TEXT_FILES] = run.text.store.source_digest
+            inputs |= {LENGTH: str(run.text.store.max_length), DEV_SCORE: run.dev.best or "none"}
             refuse_other_inputs(workdir, inputs)
             # Compared between the processes as this block ends, before the first step.
             facts.update(read)
+        run = timed(run)
+        if config.run.minutes:
+            inputs |= {STEPS: str(run.program.steps)}
         teacher_scores = print_overview(run)
         if dry_run:
             say("dry run: stopped before step 1")
@@ -97,17 +105,3 @@ def digests(run: Run) -> dict[str, str]:
     contents[FORM] = run.models.student.form_digest()
     contents["data.text"] = run.text.store.content_digest
     return {f"content of {name}": digest[:12] for name, digest in contents.items()}
-
-
-def inputs_of(run: Run, read: Mapping[str, str]) -> dict[str, str]:
-    """Inputs that must not change on resume: everything the run reads, and its dev score.
-
-    The student is left out, because its weights come from the checkpoint.
-
-    Args:
-      read: the `digests`.
-    """
-    inputs = {name: digest for name, digest in read.items() if name != "content of student.model"}
-    if not any(map(hub.is_hub, sources.split_specs(run.config.data.text))) and run.text.store.source_digest:
-        inputs[TEXT_FILES] = run.text.store.source_digest
-    return inputs | {LENGTH: str(run.text.store.max_length), DEV_SCORE: run.dev.best or "none"}

@@ -5,44 +5,50 @@ import time
 import jax
 import numpy as np
 from clu import parameter_overview
-from jax.sharding import Mesh
 
 import jaxdistill
 from jaxdistill.bars import duration
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster import mesh as meshes
+from jaxdistill.cluster import processes
 from jaxdistill.config import config_digest
 from jaxdistill.data.batches import padding_share
+from jaxdistill.data.sources import TEXT
 from jaxdistill.encoders.architecture import Dense
 from jaxdistill.evals import agreement
+from jaxdistill.reading import columns_of_views
+from jaxdistill.training.hooks.arithmetic import products_by_part
 from jaxdistill.training.results import final_scores
 from jaxdistill.training.run import Run
 from jaxdistill.training.said import note, say
-from jaxdistill.training.setup.lengths import truncation_warnings
+from jaxdistill.training.setup.build import UNTIMED, with_steps
+from jaxdistill.training.setup.lengths import STEP, truncation_warnings
 from jaxdistill.training.setup.sharding import held_share, sharded_embedder
 from jaxdistill.training.setup.targets import joint_embed
 
+LONG = 3600
+"""Seconds above which options that shorten a training are named."""
 PADDING_STEPS = 8
 """Number of batches in which padding is measured."""
 
 
 def print_overview(run: Run) -> dict[str, float]:
     """Prints the overview; returns the teacher's dev scores."""
-    device = jax.devices()[0]
+    device, shape = jax.devices()[0], run.program.mesh.shape
+    axes = ", ".join(f"{axis} {size}" for axis, size in shape.items() if axis != "slice" or size > 1)
     say(f"jaxdistill {jaxdistill.__version__}, JAX {jax.__version__}, config {config_digest(run.config)}")
     say(
-        f"devices: {run.program.mesh.size} x {device.device_kind} ({_axes(run.program.mesh)}), "
+        f"devices: {run.program.mesh.size} x {device.device_kind} ({axes}), "
         f"matrix products in {np.dtype(run.program.compute_dtype).name}"
     )
     for teacher in run.models.teachers:
         say(f"teacher: {model_line(teacher)}")
     say(f"student: {model_line(run.models.student)}")
     note(parameter_table(run))
-    for line in [
-        *run.text.store.report(),
-        *truncation_warnings(run.objective, run.models.student, run.models.teachers, run.text.store),
-    ]:
+    for line in run.text.store.report():
         say(line)
+    columns = [f"{name} ({source})" for name, source in run.config.data.columns]
+    say(f"columns read: {', '.join(columns) or TEXT}")
     if run.config.run.sharding:
         trained = held_share(run.layout.like.params, run.layout.shardings.params)
         teacher = held_share(
@@ -51,32 +57,48 @@ def print_overview(run: Run) -> dict[str, float]:
         say(
             f"run.sharding: a device holds {trained:.1%} of the trained parameters, {teacher:.1%} of the live teacher's"
         )
-    reserved = (
-        f", {len(run.text.batches.reserved):,} held out for the queue and evaluation"
-        if len(run.text.batches.reserved)
-        else ""
-    )
-    say(
-        f"training: {run.text.batches.training_rows:,} sentences{reserved}, {run.text.batches.steps_per_epoch:,} steps per epoch"
-    )
-    shapes = "; ".join(" + ".join(map(str, shapes)) for shapes in run.text.batches.shapes)
-    batches = [run.text.batches.batch_at(step) for step in range(PADDING_STEPS)]
+    data = run.text.batches
+    reserved = f"{len(data.reserved):,} held out for the queue and evaluation"
+    say(f"training: {data.training_rows:,} sentences, {reserved}, {data.steps_per_epoch:,} steps per epoch")
+    shapes = "; ".join(" + ".join(map(str, shapes)) for shapes in data.shapes)
+    batches = [data.batch_at(step) for step in range(PADDING_STEPS)]
     padding = np.mean([padding_share(batch) for batch in batches])
     say(f"rows x tokens per group: {shapes}; {padding:.1%} of token slots are padding")
     scores = teacher_scores(run)
     if scores:
         say("teacher's own dev scores: " + ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items()))
-    memory, seconds = probe(run, batches[0])
+    memory, seconds, share = probe(run, batches[0])
     say(f"memory: {memory / 2**20:,.0f} MiB per device (arguments and temporaries of a step)")
-    total = seconds * run.program.steps
-    rate = run.text.batches.batch_size / seconds
-    say(
-        f"steps: {run.program.steps:,} of {run.text.batches.batch_size} sentences; a step takes {seconds:.3f} s, {rate:,.0f} sentences/s"
-    )
-    evaluations = -(-run.program.steps // run.config.evals.every) + 1
-    say(f"estimated time: {duration(total)} for all steps; {evaluations} evaluations are not counted")
+    steps, minutes = run.program.steps, run.config.run.minutes
+    rate = data.batch_size / seconds
+    say(f"steps: {steps:,} of {data.batch_size} sentences; a step takes {seconds:.3f} s, {rate:,.0f} sentences/s")
+    if minutes:
+        again = f"a resumed run has as many, and elsewhere --config.run.steps={steps} gives as many"
+        say(f"run.minutes={minutes:g}: {steps:,} steps; {again}")
+    evaluations = -(-steps // run.config.evals.every) + 1
+    say(f"estimated time: {duration(seconds * steps)} for all steps; {evaluations} evaluations are not counted")
+    is_long = seconds * steps > LONG and not minutes
+    if is_long:
+        say(shorter_ways(run, seconds, share))
+    models = (run.models.student, run.models.teachers)
+    for line in truncation_warnings(run.objective, *models, run.text.store, advise=not is_long):
+        say(line)
     say(final_scores.planned(run))
     return scores
+
+
+def shorter_ways(run: Run, seconds: float, share: float) -> str:
+    """A line with two options that shorten a training, and what each brings at the speed and the share that `probe` measured."""
+    store, steps = run.text.store, run.program.steps
+    lengths = np.concatenate([store.lengths(column) for column in columns_of_views(store, run.objective.student_views)])
+    half = max(STEP, store.max_length // 2 // STEP * STEP)
+    less = share * (1 - float(np.minimum(lengths, half).sum() / lengths.sum()))
+    option = "chunk_tokens" if run.config.data.chunk_tokens else "max_length"
+    return (
+        f"to train for less time: --config.run.minutes=30 takes {min(1800 / seconds, steps):,.0f} of the {steps:,} steps; "
+        f"--config.data.{option}={half} takes about {duration(seconds * steps * (1 - less))} ({np.mean(lengths > half):.0%} of the sentences are "
+        f"longer), and --config.student.max_length={run.models.student.max_length} lets the student read more after training"
+    )
 
 
 def parameter_table(run: Run) -> str:
@@ -112,12 +134,21 @@ def teacher_scores(run: Run) -> dict[str, float]:
     for task in run.dev.tasks.values():
         # On the sentences of a file, the task compares with the teacher's own vectors; held-out targets may be whitened.
         with_itself = isinstance(task, agreement.AgreementTask) and bool(run.config.evals.agreement)
-        scores |= {agreement.METRIC: 1.0} if with_itself else task(embed)
+        scores |= dict.fromkeys(task.metrics, 1.0) if with_itself else task(embed)
     return scores
 
 
-def probe(run: Run, batch) -> tuple[float, float]:
-    """(bytes per device, seconds per step), measured on steps whose results are discarded."""
+def timed(run: Run) -> Run:
+    """The run with as many steps as take `run.minutes` at the speed measured now, unless the workdir has a number already."""
+    if run.program.steps != UNTIMED:
+        return run
+    _, seconds, _ = probe(run, run.text.batches.batch_at(0))
+    return with_steps(run, processes.gathered(max(1, int(60 * run.config.run.minutes / seconds)))[0])
+
+
+def probe(run: Run, batch) -> tuple[float, float, float]:
+    """(bytes per device, seconds per step, the student's share of its arithmetic), measured on steps whose results are
+    discarded."""
     seeds = (
         np.ones((run.objective.reserve_rows, run.layout.sizes.width), np.float32)
         if run.objective.reserve_rows
@@ -125,7 +156,9 @@ def probe(run: Run, batch) -> tuple[float, float]:
     )
     state = run.first_state(seeds)
     batch = meshes.place_batch(batch, run.program.mesh, run.text.batches.groups)
-    memory = run.program.train_step.lower(state, run.program.teacher_params, batch).compile().memory_analysis()
+    traced = run.program.train_step.trace(state, run.program.teacher_params, batch)
+    flops = {part: products.flops for part, products in products_by_part(traced.jaxpr.jaxpr).items()}
+    memory = traced.lower().compile().memory_analysis()
     used = (
         memory.argument_size_in_bytes
         + memory.temp_size_in_bytes
@@ -138,9 +171,4 @@ def probe(run: Run, batch) -> tuple[float, float]:
         state, metrics = run.program.train_step(state, run.program.teacher_params, batch)
         jax.block_until_ready((state, metrics))
         seconds.append(time.monotonic() - begun)
-    return used, min(seconds)
-
-
-def _axes(mesh: Mesh) -> str:
-    """Sizes of the mesh's axes; `slice` is left out if its size is 1."""
-    return ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items() if axis != "slice" or size > 1)
+    return used, min(seconds), flops.get("student", 0.0) / max(sum(flops.values()), 1.0)

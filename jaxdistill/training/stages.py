@@ -23,6 +23,7 @@ from jaxdistill.reporting.tables import Gain, StageRow, as_text, stage_table
 from jaxdistill.training.hooks.metrics import Callback
 from jaxdistill.training.job import run_training
 from jaxdistill.training.said import say
+from jaxdistill.training.setup.objective import objective_title
 from jaxdistill.training.setup.stage_checks import check_stages
 from jaxdistill.versions import source_digest
 from jaxdistill.workdir import lock, mirror
@@ -112,7 +113,7 @@ def _run_chain(stages: Sequence[Config], place: mirror.Opened, run: Callable[...
             if finished[number - 1]:
                 say(f"stage {number} of {len(stages)} is finished: {folder / EXPORT}")
                 continue
-            say(f"stage {number} of {len(stages)}: {stage.objective['name']} in {folder}")
+            say(f"stage {number} of {len(stages)}: {objective_title(stage)} in {folder}")
             run(stage, folder, shared=shared)
             if dry_run:
                 return  # the next stage's student does not exist yet

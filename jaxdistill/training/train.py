@@ -132,7 +132,7 @@ def _first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, 
             f"{run.workdir} is at step {restored.step}, beyond the {run.program.steps} steps asked for; raise --config.run.steps."
         )
     if run.dev.best not in (restored.progress["before"] or {run.dev.best: None}):
-        refuse_other_dev_score(run.workdir, ", ".join(restored.progress["before"]), run.dev.best)
+        refuse_other_dev_score(run.workdir, next(iter(restored.progress["before"])), run.dev.best)
     return restored.state, restored.progress
 
 

@@ -31,6 +31,8 @@ TEXT_FILES, DEV_SCORE = "content of the files of data.text", "dev score"
 """Names of two of the inputs."""
 LENGTH = "data.max_length"
 """Name of a third input: the maximum number of tokens, given or chosen from the text."""
+STEPS = "run.steps"
+"""Name of the note of the number of steps that `run.minutes` chose."""
 STUDENTS = "students.json"
 """In a workdir of several stages: for each stage that has begun, the digests of the earlier exports that it uses."""
 
@@ -159,6 +161,6 @@ def _changed(note: pathlib.Path, now: Mapping[str, str], what: str) -> list[str]
 
 def part_digests(config: Config) -> dict[str, str]:
     """Maps every part from outside that the config names to the SHA-256 of its source code."""
-    names = (config.objective["name"], config.student.kind, config.teacher.kind)
+    names = (config.objective["kind"], config.student.kind, config.teacher.kind)
     own = [name.rpartition(":")[0] for name in names if parts.is_outside(name)]
     return parts.source_digests([*own, *split_specs(config.run.parts)])

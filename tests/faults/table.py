@@ -18,10 +18,10 @@ import tempfile
 from collections.abc import Mapping
 
 import program
-from faults import forms, hostile, inputs, options, outputs, processes, terminal
+from faults import hostile, inputs, options, outputs, processes, terminal
 from faults.harness import Case, Row, observe
 
-SECTIONS = (options, inputs, outputs, forms, terminal, hostile, processes)
+SECTIONS = (options, inputs, outputs, terminal, hostile, processes)
 DOCUMENT = program.ROOT / "docs" / "reliability.md"
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
 NEW, CHANGED = " (new)", " (changed)"

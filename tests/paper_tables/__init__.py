@@ -21,7 +21,7 @@ REQUIRED = (
     "optimizer.learning_rate", "optimizer.schedule", "optimizer.weight_decay", "optimizer.decay",
     "optimizer.b1", "optimizer.b2", "optimizer.eps", "optimizer.bias_correction",
     "optimizer.eps_before_correction", "optimizer.clip_norm",
-    "evals.every", "evals.patience", "evals.patience_epochs", "evals.untrained", "run.epochs", "run.steps", "run.seed",
+    "evals.best", "evals.every", "evals.patience", "evals.patience_epochs", "evals.untrained", "run.epochs", "run.steps", "run.seed",
     "derived.sequences_per_step", "derived.steps", "derived.warmup_steps",
 )  # fmt: skip
 """Options, and numbers that follow from them, of which every stage states a fact; all options of its objective too."""
@@ -53,8 +53,8 @@ def cited(source: str, **values: Any) -> dict[str, Fact]:
 def observed(raw: Mapping[str, Any], rows: int) -> dict[str, Any]:
     """All options of one stage by their dotted names, and what follows from them on a text of `rows` rows."""
     config = configs.parse_config(raw)
-    options = {name: value for name, value in config.objective.items() if name != "name"}
-    views = objectives.make(config.objective["name"], options).student_views
+    options = {name: value for name, value in config.objective.items() if name != "kind"}
+    views = objectives.make(config.objective["kind"], options).student_views
     optimizer, run, batch_size = config.optimizer, config.run, config.data.batch_size
     steps = run.steps or round(run.epochs * (rows // batch_size))
     warmup = optimizer.warmup_steps or math.ceil(round(optimizer.warmup_fraction * steps, 6))

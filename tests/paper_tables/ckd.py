@@ -42,7 +42,7 @@ STAGE_1 = NONE_CUT | {
         data__max_length=64, data__dedupe=False, teacher__model="princeton-nlp/sup-simcse-roberta-large",
         teacher__pooling="pooler", teacher__max_length=64, teacher__kind="live", student__pooling="pooler",
         student__head="linear", student__head_init="uniform", student__keep_head=False, student__dropout=-1.0,
-        student__drophead=0.0, evals__every=125,
+        student__drophead=0.0, evals__every=125, evals__best="sts-b-dev/spearman",
     ),
     **WHOLE,
     **cited("DistilCSE 4.1: News-5m", data__text="news5m.txt"),
@@ -55,7 +55,7 @@ STAGE_2 = NONE_CUT | {
     **cited(
         "sentemb: nli_finetune.py",
         data__max_length=64, data__dedupe=False, data__columns=TRIPLETS, student__model="previous", student__head="none",
-        student__dropout=-1.0, student__drophead=0.0, evals__every=125, evals__untrained=False, evals__patience=0, evals__patience_epochs=0.0, run__epochs=5.0, run__steps=0,
+        student__dropout=-1.0, student__drophead=0.0, evals__best="sts-b-dev/spearman", evals__every=125, evals__untrained=False, evals__patience=0, evals__patience_epochs=0.0, run__epochs=5.0, run__steps=0,
         run__seed=1111,
     ),
     **WHOLE,

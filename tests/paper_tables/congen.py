@@ -62,6 +62,7 @@ COMMON = {
     **cited("no bias correction, no place of eps beside it", optimizer__eps_before_correction=False),
     **cited("ConGen 4.1: 10 % of the training; the code: WarmupLinear", optimizer__schedule="linear"),
     "evals.every": Fact(512, "ConGen A.1", "the code evaluates at each epoch's end too"),
+    **cited("ConGen: main.py, STS-B dev", evals__best="sts-b-dev/spearman"),
     **cited("ConGen: main.py, patience 7 epochs", evals__patience=0),
     **cited("ConGen: main.py, nothing is evaluated before training", evals__untrained=False),
     "evals.patience_epochs": Fact(

@@ -1,7 +1,7 @@
 """L2 as a baseline of ConGen, whose code is not public."""
 
 from paper_tables import Fact, Stage, cited
-from paper_tables.congen import SILENT, TABLE_7, of_student, rows_of, steps
+from paper_tables.congen import MULTILINGUAL, SILENT, TABLE_7, TRANSLATIONS, of_student, rows_of, steps
 
 EPS = Fact(
     1e-8, "ours", "ConGen's own 1e-6 is above the gradients of a mean square of unit vectors: the student hardly moves"
@@ -20,6 +20,10 @@ def row(student: str, changed: dict[str, Fact], *, sequences: int) -> list[Stage
     return [Stage(rows_of(student), facts | changed)]
 
 
-TABLE = {"paper": row("bert-base", {}, sequences=1)} | {
-    f"paper:{student}": row(student, {}, sequences=1) for student in TABLE_7
-}
+def english_alone(student: str) -> list[Stage]:
+    """L2 reads no second view, and so no translations."""
+    columns = cited(TRANSLATIONS, data__columns=[["text", "en"]]) if student in MULTILINGUAL else {}
+    return row(student, columns, sequences=1)
+
+
+TABLE = {"paper": english_alone("bert-base")} | {f"paper:{student}": english_alone(student) for student in TABLE_7}

@@ -26,6 +26,7 @@ ROBERTA, ROBERTA_LARGE = "FacebookAI/roberta-base", "FacebookAI/roberta-large"
 SIMCSE = COMMON | {
     **cited("SimCSE: train.py, blank lines apart nothing is left out", data__dedupe=False),
     **cited("SimCSE: run_*_example.sh", data__max_length=32, evals__every=125),
+    **cited("SimCSE: run_*_example.sh, metric_for_best_model", evals__best="sts-b-dev/spearman"),
     **cited("SimCSE: evaluation.py, nothing is truncated", student__max_length=512),
     **cited("SimCSE: models.py, the MLP of --pooler_type cls", student__pooling="cls", student__head="tanh"),
     **cited("SimCSE: models.py, BertModel's _init_weights", student__head_init="normal"),
@@ -90,7 +91,8 @@ def mirror(student: str, script: str, *, pooling: str, dropout: float, drophead:
     facts |= cited("ours: no sentence of an evaluation is longer", student__max_length=512)
     facts |= cited("ours: one form here", objective__learned_scale="none", objective__negative_weight=1.0)
     facts |= cited("ours: there is no head, not read", student__head_init="normal", student__keep_head=False)
-    facts["evals.every"] = Fact(50, "ours", "the code never evaluates and keeps the last step, which is step 50")
+    facts |= cited("mirror-bert: the code never evaluates and keeps the last step", evals__best="last")
+    facts["evals.every"] = Fact(50, "ours", "the code never evaluates; step 50 is the last")
     return [Stage(STS_B, COMMON | facts)]
 
 
@@ -109,7 +111,7 @@ def distilface(source: str, *, batch_size: int, learning_rate: float, steps: int
     facts["evals.every"] = Fact(
         125,
         "SimCSE: run_unsup_example.sh",
-        "the notebooks evaluate at the end alone, on test sets; here STS-B dev shows the curve",
+        "the notebooks evaluate at the end alone, on test sets; here STS-B dev shows the curve if there is a data folder",
     )
     return [Stage(WIKI, SIMCSE | facts)]
 

@@ -24,8 +24,9 @@ TEXTS = dict(
     qnli="hf:nyu-mll/glue:qnli:train[:10000]:question,data:pairs/qnli.dev.tsv.gz",
     mrpc="data:transfer/mrpc.*.tsv.gz",
 )
-BEST = dict(sts="", sick="pairs/spearman", qqp="", qnli="qnli-dev/auc", mrpc="mrpc-dev/auc")
-"""What chooses the checkpoint of each stage; empty: STS-B dev."""
+BEST = dict.fromkeys(("sts", "qqp"), "sts-b-dev/spearman")
+BEST |= dict(sick="pairs/spearman", qnli="qnli-dev/auc", mrpc="mrpc-dev/auc")
+"""What chooses the checkpoint of each stage."""
 MODELS = {
     "bert-base": ("princeton-nlp/unsup-simcse-bert-base-uncased", "google-bert/bert-base-uncased"),
     "roberta-base": ("princeton-nlp/unsup-simcse-roberta-base", "FacebookAI/roberta-base"),
@@ -47,7 +48,7 @@ COMMON = (
         teacher__dropout=False,
         evals__untrained=False,
         run__seed=2021,
-        objective__name="trans_encoder",
+        objective__kind="trans_encoder",
     )
     | cited(
         LIBRARIES,

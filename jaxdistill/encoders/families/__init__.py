@@ -2,17 +2,17 @@
 
 A family's file has two functions: `architecture(config)` reads a `config.json`, and `config(architecture)` writes one.
 The table `NAMES` maps our layers to the checkpoint's (see `tensor_names`); the tuple `PREFIXES` lists prefixes that task
-models add to these names. If the family's cross-encoders and masked language models can be read, `PAIR_HEAD` and
-`WORD_HEAD` name their tensors. `HEADS_DIVIDE_WIDTH` marks families for which transformers requires the number of heads to
-divide the width, even though `config.json` states the size of a head.
+models add to these names. If the family's cross-encoders can be read, `PAIR_HEAD` names the tensors of their head.
+`HEADS_DIVIDE_WIDTH` marks families for which transformers requires the number of heads to divide the width, even though
+`config.json` states the size of a head.
 """
 
 import importlib
 import pkgutil
 from types import ModuleType
-from typing import Any
 
 from jaxdistill.core import InputError
+from jaxdistill.encoders.hugging_face import PairHead
 from jaxdistill.files import parts
 
 
@@ -32,11 +32,10 @@ def known() -> list[str]:
     return sorted({module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)} | parts.families.keys())
 
 
-def head_in(model_type: str, name: str) -> Any:
-    """The family's `PAIR_HEAD` or `WORD_HEAD`; raises `InputError` if it has none."""
-    head = getattr(family(model_type), name, None)
+def pair_head(model_type: str) -> PairHead:
+    """The family's `PAIR_HEAD`; raises `InputError` if it has none."""
+    head = getattr(family(model_type), "PAIR_HEAD", None)
     if head is None:
-        kind = {"PAIR_HEAD": "cross-encoders", "WORD_HEAD": "masked language models"}[name]
-        having = [other for other in known() if hasattr(family(other), name)]
-        raise InputError(f"{kind} of {model_type} cannot be read; families that can be: {', '.join(having)}.")
+        having = [other for other in known() if hasattr(family(other), "PAIR_HEAD")]
+        raise InputError(f"cross-encoders of {model_type} cannot be read; families that can be: {', '.join(having)}.")
     return head

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from jaxdistill.core import InputError
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import bert
@@ -25,13 +24,13 @@ NAMES = {
     "layers/*/norm": "encoder.albert_layer_groups.*.albert_layers.0.full_layer_layer_norm",
     "pooler": "pooler",
 }
+READABLE = {"num_hidden_groups": (1,), "inner_group_num": (1,)}
+"""Implemented values: one shared layer."""
 
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
-    for key in ("num_hidden_groups", "inner_group_num"):
-        if config.get(key, 1) != 1:
-            raise InputError(f"config.json has {key}={config[key]!r}; only 1 (one shared layer) can be read.")
+    hugging_face.refuse(config, READABLE)
     width = hugging_face.size(config, "embedding_size", default=128)
     return bert.architecture(
         {"hidden_act": "gelu_new", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} | dict(config),

@@ -5,7 +5,7 @@ from typing import Any
 
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
-from jaxdistill.encoders.hugging_face import PairHead, WordHead
+from jaxdistill.encoders.hugging_face import PairHead
 
 PREFIXES = ("bert.",)
 NAMES = {
@@ -24,17 +24,11 @@ NAMES = {
     "pooler": "pooler.dense",
 }
 PAIR_HEAD = PairHead("classifier")
-WORD_HEAD = WordHead(
-    "cls.predictions.transform.dense",
-    "cls.predictions.transform.LayerNorm",
-    "cls.predictions.bias",
-    "cls.predictions.decoder",
-)
 
 
 def architecture(config: Mapping[str, Any], **variations: Any) -> Architecture:
     """Reads a `config.json`; `variations` are the fields in which a related family differs."""
-    hugging_face.refuse_variants(config)
+    hugging_face.refuse(config, hugging_face.ENCODER)
     value = hugging_face.value
     fields: dict[str, Any] = dict(
         family="bert",

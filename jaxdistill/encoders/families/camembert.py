@@ -8,7 +8,6 @@ from jaxdistill.encoders.families import roberta
 from jaxdistill.encoders.families.roberta import NAMES as NAMES
 from jaxdistill.encoders.families.roberta import PAIR_HEAD as PAIR_HEAD
 from jaxdistill.encoders.families.roberta import PREFIXES as PREFIXES
-from jaxdistill.encoders.families.roberta import WORD_HEAD as WORD_HEAD
 
 
 def architecture(config: Mapping[str, Any]) -> Architecture:

@@ -5,7 +5,7 @@ from typing import Any
 
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
-from jaxdistill.encoders.hugging_face import PairHead, WordHead
+from jaxdistill.encoders.hugging_face import PairHead
 
 PREFIXES = ("distilbert.",)
 NAMES = {
@@ -22,7 +22,6 @@ NAMES = {
     "layers/*/norm": "transformer.layer.*.output_layer_norm",
 }
 PAIR_HEAD = PairHead("classifier", "pre_classifier", "relu", drops_input=False)
-WORD_HEAD = WordHead("vocab_transform", "vocab_layer_norm", "vocab_projector.bias", "vocab_projector")
 
 GENERAL_NAMES = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
 """General names mapped to DistilBERT's own: transformers' `attribute_map`."""
@@ -32,7 +31,7 @@ OWN_NAMES = GENERAL_NAMES | {"intermediate_size": "hidden_dim"}
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
     config = hugging_face.with_own_names(config, GENERAL_NAMES)
-    hugging_face.refuse_variants(config)
+    hugging_face.refuse(config, hugging_face.ENCODER)
     value = hugging_face.value
     return Architecture(
         family="distilbert",

@@ -6,20 +6,13 @@ from typing import Any
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import bert
-from jaxdistill.encoders.hugging_face import PairHead, WordHead
+from jaxdistill.encoders.hugging_face import PairHead
 
 PREFIXES = ("electra.",)
 NAMES = {key: name for key, name in bert.NAMES.items() if key != "pooler"} | {
     "embeddings/projection": "embeddings_project"
 }
 PAIR_HEAD = PairHead("classifier.out_proj", "classifier.dense", "gelu")
-WORD_HEAD = WordHead(
-    "generator_predictions.dense",
-    "generator_predictions.LayerNorm",
-    "generator_lm_head.bias",
-    "generator_lm_head",
-    activation="gelu",
-)
 
 
 def architecture(config: Mapping[str, Any]) -> Architecture:

@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from jaxdistill.core import InputError
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.families import llama
@@ -20,13 +19,14 @@ NAMES = llama.NAMES | {
     "layers/*/norm": "layers.*.pre_feedforward_layernorm",
     "layers/*/norm_after": "layers.*.post_feedforward_layernorm",
 }
+READABLE = {"attn_logit_softcapping": ()}
+"""Implemented values: none of Gemma 2's caps."""
 
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
     value = hugging_face.value
-    if config.get("attn_logit_softcapping"):
-        raise InputError("config.json has attn_logit_softcapping; only Gemma 3, which has none, can be read.")
+    hugging_face.refuse(config, READABLE)
     both_sides = value(config, "use_bidirectional_attention", bool | None, False) or False
     causal = value(config, "is_causal", bool, True)
     sliding = value(config, "sliding_window", int | None, 4096, least=2) or 4096

@@ -24,17 +24,13 @@ NAMES = {
     "layers/*/output": "encoder.layer.*.mlp.down_proj",
     "layers/*/norm": "encoder.layer.*.mlp_ln",
 }
+READABLE = {"position_embedding_type": ("rope",), "layer_norm_type": ("layer_norm",), "logn_attention_scale": (False,)}
+"""Implemented values of keys by which checkpoints with their own code vary."""
 
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json` of `gte`, or of the older `new`, whose checkpoints include their own code."""
-    for key, only in (("position_embedding_type", "rope"), ("layer_norm_type", "layer_norm")):
-        if config.get(key, only) != only:
-            raise InputError(f"config.json has {key}={config[key]!r}; only {only!r} can be read.")
-    if config.get("logn_attention_scale"):
-        raise InputError(
-            "config.json has logn_attention_scale=true; scaling attention by the text's length is not supported."
-        )
+    hugging_face.refuse(config, READABLE)
     sizes = hugging_face.head_sizes(config)
     width = sizes["head_size"] or hugging_face.size(config, "hidden_size") // hugging_face.size(
         config, "num_attention_heads"

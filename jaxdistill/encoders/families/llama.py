@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from jaxdistill.core import InputError
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 
@@ -28,6 +29,12 @@ HEADS_DIVIDE_WIDTH = True
 def architecture(config: Mapping[str, Any], *, theta: float = 10_000.0, **variations: Any) -> Architecture:
     """Reads a `config.json`; `variations` are the fields in which a related family differs, `theta` its default base."""
     value = hugging_face.value
+    code = value(config, "auto_map", dict | None, None) or {}
+    if "AutoModel" in code and "is_causal" not in config and "causal" not in variations:
+        raise InputError(
+            f"config.json names its own code ({code['AutoModel']!s:.80}), which is not run, and does not say whether a token"
+            ' attends to later ones; add "is_causal": false if it does (GTE-Qwen2, Stella, LLM2Vec), or true.'
+        )
     layers, mlp_bias = hugging_face.layer_count(config), value(config, "mlp_bias", bool, False)
     fields: dict[str, Any] = dict(
         family="llama",

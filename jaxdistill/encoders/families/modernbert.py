@@ -27,7 +27,7 @@ NAMES = {
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
-    hugging_face.refuse_variants(config)
+    hugging_face.refuse(config, hugging_face.ENCODER)
     value = hugging_face.value
     layers, mlp_bias = hugging_face.layer_count(config), value(config, "mlp_bias", bool, False)
     every = value(config, "global_attn_every_n_layers", int, 3, least=1)

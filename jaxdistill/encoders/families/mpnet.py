@@ -8,7 +8,6 @@ from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.attention import BUCKETS
 from jaxdistill.encoders.families import bert
 from jaxdistill.encoders.families.roberta import PAIR_HEAD as PAIR_HEAD
-from jaxdistill.encoders.families.roberta import WORD_HEAD as WORD_HEAD
 
 PREFIXES = ("mpnet.",)
 NAMES = bert.NAMES | {

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from jaxdistill.core import InputError
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import bert
@@ -35,29 +34,27 @@ OLD_NAMES = {
     "attn_pdrop": "attention_probs_dropout_prob",
 }
 """Older option names, of checkpoints that include their own code (which is never run), mapped to today's."""
-OLD_VALUES = {
-    "activation_function": "swiglu",
-    "prenorm": False,
-    "use_rms_norm": False,
-    "qkv_proj_bias": False,
-    "mlp_fc1_bias": False,
-    "mlp_fc2_bias": False,
-    "causal": False,
-    "parallel_block": False,
-    "rotary_emb_fraction": 1.0,
-    "rotary_emb_interleaved": False,
-    "rotary_emb_scale_base": None,
-    "num_experts": 0,
+READABLE = {
+    "activation_function": ("swiglu",),
+    "prenorm": (False,),
+    "use_rms_norm": (False,),
+    "qkv_proj_bias": (False,),
+    "mlp_fc1_bias": (False,),
+    "mlp_fc2_bias": (False,),
+    "causal": (False,),
+    "parallel_block": (False,),
+    "rotary_emb_fraction": (1.0,),
+    "rotary_emb_interleaved": (False,),
+    "rotary_emb_scale_base": (),
+    "num_experts": (0,),
 }
-"""Older options that change the computation, with the only supported values."""
+"""Implemented values of older options that change the computation."""
 
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json` in today's or the older form."""
     is_old = "n_embd" in config
-    for key, only in OLD_VALUES.items():
-        if is_old and config.get(key, only) != only:
-            raise InputError(f"config.json has {key}={config[key]!r}; only {only!r} can be read.")
+    hugging_face.refuse(config, READABLE)
     config = {OLD_NAMES.get(key, key) if is_old else key: value for key, value in config.items()}
     if is_old and "n_positions" in config:
         # For longer texts, the checkpoints' own code stretches rotary positions, which is not supported.

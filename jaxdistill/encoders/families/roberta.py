@@ -7,11 +7,10 @@ from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import bert
 from jaxdistill.encoders.families.bert import NAMES as NAMES
-from jaxdistill.encoders.hugging_face import PairHead, WordHead
+from jaxdistill.encoders.hugging_face import PairHead
 
 PREFIXES = ("roberta.",)
 PAIR_HEAD = PairHead("classifier.out_proj", "classifier.dense")
-WORD_HEAD = WordHead("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder", activation="gelu")
 
 
 def architecture(config: Mapping[str, Any], *, family: str = "roberta") -> Architecture:

@@ -7,7 +7,6 @@ from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import roberta
 from jaxdistill.encoders.families.roberta import NAMES as NAMES
 from jaxdistill.encoders.families.roberta import PAIR_HEAD as PAIR_HEAD
-from jaxdistill.encoders.families.roberta import WORD_HEAD as WORD_HEAD
 
 PREFIXES = ("roberta.", "xlm-roberta.")
 

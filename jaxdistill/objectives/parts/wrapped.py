@@ -21,4 +21,5 @@ class Wrapped(Objective):
     any_width = alias("objective.any_width")
     scored = alias("objective.scored")
     logits = alias("objective.logits")
+    similarity = alias("objective.similarity")
     largest_label = alias("objective.largest_label")

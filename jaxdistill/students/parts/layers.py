@@ -74,6 +74,10 @@ class Cutting(Layered):
 
     unread_if = {"prune_by": ("heads", "intermediate", 0)}
 
+    @property
+    def computes(self) -> bool:
+        return self.layers.startswith(layer_choice.GREEDY) or bool(self.heads or self.intermediate)
+
     def cut(self, setting: Setting, model: SentenceModel) -> SentenceModel:
         """The model with only the layers, heads and units to keep."""
         if self.layers:

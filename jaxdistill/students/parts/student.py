@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-import tokenizers
 from jaxtyping import Float
 
 from jaxdistill.checkpoints.model import SentenceModel, load_model
@@ -58,6 +57,8 @@ class Student:
     """Maximum tokens per sentence that the student reads after training, in evaluations and as exported, up to its
     number of positions. 0: as many as in training; a static student reads all."""
 
+    computes = True
+    """Whether `make` runs a model if `Setting.computed` is set."""
     reads_pairs = False
     """Whether it is a cross-encoder, which has no vectors and no prompts."""
     export_prompt = False
@@ -92,7 +93,7 @@ class Student:
         if self.model == "teacher":
             model = resizing.with_pooling(ground.teachers[0], pooling) if pooling else ground.teachers[0]
         else:
-            model = load_model(ground.setting.located(self.model), pooling=pooling)
+            model = load_model(ground.setting.located(self.model), pooling=pooling, option="student.pooling")
         return model if ground.teacher.normalize else model.as_pooled()
 
     def check(self, teacher: Teacher) -> None:
@@ -135,12 +136,7 @@ class Student:
         """
         architecture = student.definition.architecture
         length = self.max_length or (student.max_length if architecture.is_static else trained)
-        length = min(length, architecture.longest)
-        if length == student.max_length:
-            return student
-        tokenizer = tokenizers.Tokenizer.from_str(student.tokenizer.to_str())  # the teacher keeps its own
-        tokenizer.enable_truncation(length)
-        return dataclasses.replace(student, tokenizer=tokenizer, max_length=length)
+        return student.with_length(min(length, architecture.longest))
 
     def keep(self, student: SentenceModel, workdir: pathlib.Path) -> None:
         """Keeps in the workdir what the student takes from the text, such as a tokenizer, so that an export needs no text."""

@@ -69,7 +69,10 @@ class Encoder(Prompting, Teacher):
     def read(self, setting: Setting, *, frozen: bool) -> SentenceModel:
         """The one model that `model` names, with its prompts."""
         source = setting.located(self.model)
-        model = load_model(source, pooling=self.pooling, max_length=self.max_length, prompt=self.prompt, frozen=frozen)
+        model = load_model(
+            source, pooling=self.pooling, max_length=self.max_length, prompt=self.prompt, frozen=frozen,
+            option="teacher.pooling",
+        )  # fmt: skip
         return self.prompted(setting.data, model, "teacher")
 
 
@@ -151,11 +154,11 @@ class StoredVectors(VectorModel, WhiteningOptions):
     """Models whose vectors are computed once and cached on disk."""
 
     def width(self, widths: Sequence[int]) -> int:
+        self.check_components(sum(widths))
         return self.components or sum(widths)
 
     def stored(self, making: Making) -> tuple[targets.Stored, ...]:
         views, width = making.objective.teacher_views, sum(embedder.width for embedder in making.embedders)
-        self.check_components(width)  # now, not after hours of computing targets
         for embedder in making.embedders:
             check_reads(making.data, embedder.model, views, making.text)
         if not making.computed:
@@ -163,11 +166,6 @@ class StoredVectors(VectorModel, WhiteningOptions):
         return tuple(self.whitened(self._of_view(making, view)) for view in views)
 
     def _of_view(self, making: Making, view: str) -> targets.Parts | targets.Joined:
-        if view not in making.text.columns:
-            raise InputError(
-                f"teacher.kind={self.kind} needs a teacher view that is a column of the text "
-                f"({', '.join(making.text.columns)}); {view!r} differs at every step: use teacher.kind=live."
-            )
         of_view = f"{making.text.content_digest} {view} {np.dtype(making.compute_dtype).name}"
         arrays = [_of_model(embedder, making, view, of_view) for embedder in making.embedders]
         return arrays[0] if len(arrays) == 1 else targets.Joined(arrays, self.shares())

@@ -3,7 +3,8 @@
 A row has one pair (Trans-Encoder, CoSENT), or its sentence with each of several candidates (listwise distillation).
 
 A labeller is a sentence encoder (cosine similarity, in [-1, 1]) or a cross-encoder (sigmoid, in (0, 1)). Where an objective
-compares differences of any size, a cross-encoder gives its logit, because the sigmoids of large logits are all 1 in float32.
+compares differences of any size, a cross-encoder gives its logit, because the sigmoids of large logits are all 1 in float32, and
+a sentence encoder gives the dot product, if its checkpoint compares by it.
 Several labellers of one kind are averaged, as in Trans-Encoder's mutual distillation (Liu et al., ICLR 2022, section 2.4). A
 sentence encoder reads each distinct sentence once, a cross-encoder each pair once, in its own order.
 """
@@ -52,14 +53,18 @@ def labels(
       store: text with these columns; its tokens are not used.
       folder: cache of scores, and of the vectors they are computed from, keyed by the digest of their inputs.
       columns: the first forms a pair with each of the others.
-      logits: cross-encoders give logits instead of scores in (0, 1).
+      logits: cross-encoders give logits instead of scores in (0, 1), and sentence encoders for dot products these.
       progress: show bars.
     """
     refuse_mixed(labellers)
     scores = []
     for labeller in labellers:
         embedder = Embedder(labeller, compute_dtype=compute_dtype)
-        made = partial(_of_pairs, logits=logits) if labeller.definition.reads_pairs else _of_sentences
+        dot = labeller.definition.similarity == "dot"
+        if dot and not logits:
+            log.warning("%s: its checkpoint compares by dot product; its labels are cosines here", labeller.source)
+        of_sentences = partial(_of_sentences, dot=dot and logits)
+        made = partial(_of_pairs, logits=logits) if labeller.definition.reads_pairs else of_sentences
         scores.append(made(embedder, store, columns, folder, dtype=np.dtype(compute_dtype).name, progress=progress))
     mean = np.asarray(np.mean(np.stack(scores), axis=0, dtype=np.float32))
     log.info(
@@ -97,9 +102,16 @@ def _of_pairs(
 
 
 def _of_sentences(
-    embedder: Embedder, store: TokenStore, columns: Sequence[str], folder: Path, *, dtype: str, progress: bool
+    embedder: Embedder,
+    store: TokenStore,
+    columns: Sequence[str],
+    folder: Path,
+    *,
+    dtype: str,
+    progress: bool,
+    dot: bool,
 ) -> Float[np.ndarray, "rows k"]:
-    """A sentence encoder's cosine similarities."""
+    """A sentence encoder's cosine similarities or dot products."""
     # Each distinct sentence is encoded once; `sides` has its row in both columns of a pair.
     row: dict[str, int] = {}
     prompts = embedder.model.role_prompts
@@ -121,7 +133,7 @@ def _of_sentences(
         block = slice(begin, begin + targets.BLOCK_ROWS)
         left, *others = (np.asarray(vectors[side[block]], np.float64) for side in sides)
         for place, right in enumerate(others):
-            lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+            lengths = 1.0 if dot else np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
             scores[block, place] = np.einsum("ne,ne->n", left, right) / np.maximum(lengths, 1e-12)
     return scores
 
@@ -156,7 +168,7 @@ def checked_scores(
         place = tuple(beyond[0])
         raise InputError(
             f"{named}: row {store.input_row[place[0]] + 1:,} of data.text has the score {scores[place]:g}, and this objective's "
-            f"labels are similarities from {-largest:g} to {largest:g}; divide scores of 0 to 5 by 5, or use objective.name=cosent, "
+            f"labels are similarities from {-largest:g} to {largest:g}; divide scores of 0 to 5 by 5, or use objective.kind=cosent, "
             "which reads their order alone."
         )
     if scores.size > 1 and np.ptp(scores) == 0.0:

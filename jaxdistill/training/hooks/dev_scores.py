@@ -63,7 +63,7 @@ class DevScores(Hook):
             self.compare(step, scores)
         best_now = not self.run.exports_last and self.track["best"] is not None and self.track["best_step"] == step
         shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items())
-        say(f"step {step:,}: {shown}{' (best)' if best_now else ''}")
+        say(f"step {step:,}: {shown or 'no dev set'}{' (best)' if best_now else ''}")
         self.recorder.write(step, scores | spread)
         self.recorder.restart(step)
 
@@ -82,7 +82,7 @@ class DevScores(Hook):
 
     def compare(self, step: int, scores: dict[str, float]) -> None:
         """Notes whether these scores are the best so far."""
-        score, best = scores[self.run.dev.best], self.track["best"]
+        score, best = scores.get(self.run.dev.best, 0.0), self.track["best"]  # none is needed if the last step counts
         self.track["since_best"] = 0 if best is None or score > best else self.track["since_best"] + 1
         if self.run.exports_last or best is None or score >= best:  # at equal scores the later one, trained for longer
             self.track |= {"best": score, "best_step": step, "scores": scores}

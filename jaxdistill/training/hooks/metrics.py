@@ -12,10 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tqdm.auto import tqdm
-
-from jaxdistill.bars import seconds_between
-from jaxdistill.core import InputError
+from jaxdistill.bars import Bar, seconds_between
 from jaxdistill.files import write_atomic, writing
 from jaxdistill.workdir.folder import STAGE_NAME
 
@@ -107,10 +104,7 @@ def _step_of(line: str) -> float:
 
 def _wandb_run(folder: pathlib.Path, config: Mapping[str, Any]):
     """The run in Weights & Biases, which continues for the same folder."""
-    try:
-        import wandb  # pyright: ignore[reportMissingImports] - optional
-    except ImportError:
-        raise InputError("run.wandb needs the package wandb: pip install wandb, or --config.run.wandb=False.") from None
+    import wandb  # pyright: ignore[reportMissingImports] - optional
 
     whole = folder.absolute()
     name = f"{whole.parent.name}-{whole.name}" if STAGE_NAME.fullmatch(whole.name) else whole.name
@@ -118,7 +112,7 @@ def _wandb_run(folder: pathlib.Path, config: Mapping[str, Any]):
     return wandb.init(project="jaxdistill", name=name, id=own, resume="allow", dir=str(folder), config=dict(config))
 
 
-class _Bar(tqdm):
+class _Bar(Bar):
     """Progress bar with the training's own estimate of the time left; tqdm's would count evaluations as steps."""
 
     seconds_left: Callable[[int], float] = staticmethod(lambda step: 0.0)

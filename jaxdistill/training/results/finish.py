@@ -33,6 +33,7 @@ from jaxdistill.training.results.outcome import Outcome
 from jaxdistill.training.results.paper import Repeated
 from jaxdistill.training.run import Run, teachers_by_name
 from jaxdistill.training.said import say
+from jaxdistill.training.setup.objective import objective_title
 from jaxdistill.versions import versions
 from jaxdistill.workdir.folder import EXPORT, METRICS, RESULTS, read_note, stage_export
 
@@ -94,7 +95,7 @@ def finish(
 def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], command: str) -> Facts:
     """What the model card says of the training."""
     objective = dict(run.config.objective)
-    name = objective.pop("name")
+    del objective["kind"]
     if "queue_size" in objective:
         objective["queue_size"] = run.objective.queue_size  # a small text has a smaller one
     teachers = [model.source for model in run.models.teachers] or run.config.teacher.shown
@@ -113,10 +114,9 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
         inherited,
         teacher=", ".join(map(public_name, teachers)),
         student=without_folders(run.models.student.source, origins),
-        licence=run.config.run.license or inherited.licence,
     )
     training = Training(
-        objective=f"{public_name(name)} ({', '.join(f'{key} {value}' for key, value in objective.items())})",
+        objective=f"{objective_title(run.config)} ({', '.join(f'{key} {value}' for key, value in objective.items())})",
         data=", ".join(map(public_name, sources.split_specs(run.config.data.text))),
         data_digest=run.text.store.content_digest,
         sentences=run.text.batches.training_rows,
@@ -149,8 +149,8 @@ def _exported(run: Run, outcome: Outcome, facts: Facts) -> pathlib.Path:
     """Exports the student; returns the folder."""
     write_facts(run.workdir, facts)
     say("writing the export; reloading and comparing it")
-    forms = sources.split_specs(run.config.run.export_to)
-    return export(run.config.student.exported(outcome.student), run.workdir / EXPORT, facts=facts, to=forms)
+    student = run.config.student.exported(outcome.student)
+    return export(student, run.workdir / EXPORT, facts=facts, to=run.config.run.export_to)
 
 
 def _results(run: Run, outcome: Outcome, lost: str) -> dict[str, Any]:
@@ -181,6 +181,8 @@ def _scored(
 
 
 def _lost(run: Run, outcome: Outcome) -> str:
+    if not run.dev.best:
+        return ""
     return no_gain(
         run.dev.best,
         outcome.before[run.dev.best],
@@ -212,6 +214,8 @@ def _measured(
     same_size = model is not run.models.teacher
     return Measured(
         agreement=scores.get(agreement.METRIC),
+        teacher_recall_1=scores.get(agreement.RECALLS[1]),
+        teacher_recall_10=scores.get(agreement.RECALLS[10]),
         pairs=scores.get(pairs.METRIC),
         retrieval=scores.get(documents.METRICS[run.config.evals.retrieval_split or "dev"]),
         recall=scores.get(entity.METRIC),
@@ -228,4 +232,4 @@ def _measured(
 def _title(run: Run, facts: Facts) -> str:
     """The title of the report: method, student, and the name of the user's folder."""
     student = facts.origin.student.removeprefix("package:")
-    return f"{public_name(run.config.objective['name'])}: student {student} ({facts.name})"
+    return f"{objective_title(run.config)}: student {student} ({facts.name})"

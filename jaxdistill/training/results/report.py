@@ -42,12 +42,14 @@ class Reading(NamedTuple):
 
 
 def reading(run: Run, model: SentenceModel, *, progress: bool | str = False) -> Reading:
-    """Reads `READ_SENTENCES` of the training text, twice; all processes call this together.
+    """Reads `READ_SENTENCES` of the training text, twice, truncated to what both teacher and student read; all processes call
+    this together.
 
     Args:
       progress: as `Embedder.encode` takes it.
     """
-    embedder = sharded_embedder(model, run.config.run, mesh=run.program.mesh)
+    length = min(one.max_length for one in (*run.models.teachers, run.models.student))
+    embedder = sharded_embedder(model.with_length(length), run.config.run, mesh=run.program.mesh)
     sentences = run.text.store.texts("text")[:READ_SENTENCES]
     others = run.text.store.texts(SECOND)[:READ_SENTENCES] if model.definition.reads_pairs else []
     if model.definition.reads_pairs:

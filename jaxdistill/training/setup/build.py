@@ -1,23 +1,27 @@
 """Builds a run from its config: models, text, targets, objective and step, each made once and checked before step 1."""
 
+import dataclasses
+import importlib.util
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
-from jax.typing import DTypeLike
+from jax.sharding import Mesh
+from jaxtyping import Integer
 
-from jaxdistill import exports
-from jaxdistill.checkpoints.licences import check_licence
+from jaxdistill.checkpoints import onnx
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster import mesh as meshes
+from jaxdistill.cluster import processes
 from jaxdistill.config import Config
 from jaxdistill.config.ranges import LARGEST_INT32
 from jaxdistill.core import InputError, Objective, platform
 from jaxdistill.data import batches, sources
+from jaxdistill.data.sources import TEXT
+from jaxdistill.data.tokenize import TokenStore
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.evals import dev_metric
 from jaxdistill.files import parts
@@ -29,7 +33,7 @@ from jaxdistill.training import step
 from jaxdistill.training.hooks.profile import profiled_steps
 from jaxdistill.training.run import NO_DEV, Layout, Models, Program, Run, Text
 from jaxdistill.training.setup import optim
-from jaxdistill.training.setup.dev import held_out_rows, make_dev, read_own_sets
+from jaxdistill.training.setup.dev import DevSets, check_dev, dev_agreement, held_out_rows, make_dev, read_dev_sets
 from jaxdistill.training.setup.lengths import training_length
 from jaxdistill.training.setup.objective import (
     check_accumulation,
@@ -43,6 +47,38 @@ from jaxdistill.training.setup.objective import (
 from jaxdistill.training.setup.sharding import frozen_shardings, sharding_rules
 from jaxdistill.training.setup.student import fitted_student, load_labellers, load_teachers, make_student
 from jaxdistill.training.setup.targets import Targets
+from jaxdistill.workdir.folder import INPUTS, STEPS, read_note
+
+SMALL = 100_000
+"""Fewest rows of a text of which more than a tenth may be held out."""
+UNTIMED = LARGEST_INT32
+"""Number of steps of a run whose speed is still to be measured for `run.minutes`."""
+
+Prepared = tuple[Objective, Sequence[SentenceModel], Sequence[SentenceModel], SentenceModel, DevSets]
+
+
+def prepared(config: Config, workdir: pathlib.Path, objective: Objective, *, named: bool = True) -> Prepared:
+    """Objective, labellers, teachers, student and dev sets of a run; raises `InputError` if they do not go together.
+    Needs no text: the student has its shape, but no model has read the text for it.
+
+    Args:
+      objective: of `checked_setup`.
+      named: read the dev sets that are not the user's own, too.
+    """
+    labellers, teachers = load_labellers(config, workdir), load_teachers(config, workdir)
+    objective = config.teacher.wrapped(objective, widths_of(teachers))
+    student = make_student(config, teachers, workdir, computed=False)
+    if config.run.export_to:
+        onnx.check(student)
+    if config.run.wandb and not importlib.util.find_spec("wandb"):
+        raise InputError("run.wandb needs the package wandb: pip install wandb, or --config.run.wandb=False.")
+    check_roles(config.data, [*labellers, *teachers, student])
+    check_form(objective, student)
+    check_views_differ(objective, config.student.in_training(student), list(dict(config.data.columns) or (TEXT,)))
+    check_width(objective, config.teacher.width(widths_of(teachers)) if objective.teacher_views else 0, student)
+    if objective.reads and len(teachers) == 1:
+        check_same_tokens(config.data, objective, student, teachers[0])
+    return objective, labellers, teachers, student, read_dev_sets(config, named=named)
 
 
 def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh | None = None) -> Run:
@@ -52,36 +88,38 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
       absent: mesh of absent devices for which to compile the step; no model then runs, and the run cannot train.
     """
     mesh, groups, objective = checked_setup(config, absent)
-    dtype = dtype_of(config.run.precision)
-    labellers, teachers = load_labellers(config, workdir), load_teachers(config, workdir)
-    objective = config.teacher.wrapped(objective, widths_of(teachers))
-    teacher = teachers[0] if len(teachers) == 1 else None
-    student = make_student(config, teachers, workdir, computed=absent is None)
+    objective, labellers, teachers, student, dev_sets = prepared(config, workdir, objective, named=absent is None)
+    dtype, computed = dtype_of(config.run.precision), absent is None
     length = training_length(config, student, teachers, workdir)
     student = config.student.with_length(student, length)
-    exports.check(sources.split_specs(config.run.export_to), student)
-    check_roles(config.data, [*labellers, *teachers, student])
-    own_dev = read_own_sets(config)  # before labels and targets are computed, which takes long
     store = student_text(config, objective, student, length, progress=progress)
     objective = sized_to_text(objective, store.rows)
-    check_form(objective, student)
-    check_views_differ(objective, config.student.in_training(student), store.columns)
+    held_out = held_out_rows(config.evals, store.rows)
+    batches_with = batches_of(config, objective, store, mesh, groups=groups, held_out=held_out, computed=computed)
+    steps = step_count(config, batches_with().steps_per_epoch, timed=timed_steps(config, workdir))
+    if computed:
+        check_dev(config, dev_sets, teachers, objective, held_out=held_out)
+    teacher = teachers[0] if len(teachers) == 1 else None
+    live_teacher = teacher if objective.teacher_views and config.teacher.is_live else None
+    step_of = partial(make_step, config, objective, teacher=teacher, mesh=mesh, live=bool(live_teacher), steps=steps)
+    layout, train_step = step_of(student)
+    # By now, all is checked that can be known before a model reads the text.
+    if computed and config.student.computes:
+        student = config.student.with_length(make_student(config, teachers, workdir), length)
+        layout, train_step = step_of(student)
     targets = Targets(
         config, objective, teachers=teachers, labellers=labellers, store=store, compute_dtype=dtype, progress=progress,
-        computed=absent is None,
+        computed=computed,
     )  # fmt: skip
-    check_width(objective, targets, student)
-    if objective.reads and teacher is not None:
-        check_same_tokens(objective, student, teacher, store)
-    own = meshes.own_groups(mesh, groups) if absent is None else np.arange(groups)
-    reserved = objective.reserve_rows + held_out_rows(config.evals, store.rows)
-    data = make_batches(config, objective, targets, mesh, groups=batches.Groups(groups, own), reserve_rows=reserved)
-    student = fitted_student(config, student, targets, data.trained) if absent is None else student
-    drawn = np.random.RandomState(batches.QUEUE_SEED).permutation(data.reserved)
-    dev = make_dev(config, targets, own_dev, drawn[objective.reserve_rows :]) if absent is None else NO_DEV
-    steps = step_count(config, data.steps_per_epoch)
-    live_teacher = teacher if targets.store is not None or objective.reads else None
-    made = make_step(config, objective, student, teacher, mesh=mesh, live=live_teacher is not None, steps=steps)
+    live = None if targets.store is None else batches.Viewed(targets.store, objective.teacher_views)
+    data = batches_with(live or targets.arrays)
+    student = fitted_student(config, student, targets, data.trained) if computed else student
+    seeds, held_out = drawn_rows(data, objective.reserve_rows, held_out)
+    dev = NO_DEV
+    if computed:
+        agreement = dev_agreement(config, targets, dev_sets, held_out)
+        dev = make_dev(config, dev_sets, agreement, similarity=student.definition.similarity)
+    frozen = frozen_teacher(config, live_teacher, mesh, dtype, computed=computed)
     return Run(
         config=config,
         workdir=workdir,
@@ -89,22 +127,78 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         models=Models(
             teachers=teachers, labeller_digests=[labeller.digest() for labeller in labellers], student=student
         ),
-        text=Text(
-            store=store,
-            batches=data,
-            seeds=lambda: targets.rows(drawn[: objective.reserve_rows]) if objective.reserve_rows else None,
-        ),
+        text=Text(store=store, batches=data, seeds=lambda: targets.rows(seeds) if len(seeds) else None),
         dev=dev,
-        layout=made.layout,
+        layout=layout,
         program=Program(
             mesh=mesh,
             compute_dtype=dtype,
-            train_step=made.train_step,
-            teacher_params=placed_teacher(live_teacher, mesh, made.teacher_shardings, dtype, absent=absent is not None),
+            train_step=train_step,
+            teacher_params=frozen,
             steps=steps,
             schedule=optim.make_schedule(config.optimizer, steps),
         ),
     )
+
+
+def batches_of(
+    config: Config,
+    objective: Objective,
+    store: TokenStore,
+    mesh: Mesh,
+    *,
+    groups: int,
+    held_out: int,
+    computed: bool,
+) -> Callable[..., batches.Batches]:
+    """Makes the run's batches from the teacher's tokens or its stored vectors, or from neither."""
+    local = meshes.own_groups(mesh, groups) if computed else np.arange(groups)
+    return partial(
+        batches.Batches,
+        batches.Viewed(store, objective.student_views),
+        batch_size=config.data.batch_size,
+        seed=config.run.seed,
+        weights=config.data.weights,
+        groups=batches.Groups(groups, local),
+        reserve_rows=reserved_rows(store.rows, objective.reserve_rows, held_out),
+        shaping=batches.Shaping(most=config.data.pack_shapes, divided=platform(mesh) == "cpu"),
+    )
+
+
+def timed_steps(config: Config, workdir: pathlib.Path) -> int:
+    """The steps that an earlier start measured for `run.minutes`; `UNTIMED` before that, 0 without `run.minutes`."""
+    if not config.run.minutes:
+        return 0
+    return int(processes.gathered(read_note(workdir / INPUTS).get(STEPS, UNTIMED))[0])
+
+
+def frozen_teacher(
+    config: Config, teacher: SentenceModel | None, mesh: Mesh, dtype: np.dtype, *, computed: bool
+) -> Mapping[str, Any]:
+    """The parameters of the teacher in the step, on its devices or as shapes; none if the step runs no teacher."""
+    if teacher is None:
+        return {}
+    params = teacher.frozen_params(mesh)
+    if not computed:
+        return meshes.frozen_shapes(params, dtype)
+    return meshes.place_frozen(params, frozen_shardings(teacher, mesh, config.run.sharding), dtype)
+
+
+def reserved_rows(rows: int, seeds: int, held_out: int) -> int:
+    """Rows of the text to reserve for the first queue and for evaluation: of a small text at most a tenth."""
+    return seeds + held_out if rows >= SMALL else min(seeds + held_out, max(held_out, rows // 10))
+
+
+def drawn_rows(
+    data: batches.Batches, seeds: int, held_out: int
+) -> tuple[Integer[np.ndarray, " seeds"], Integer[np.ndarray, " held_out"]]:
+    """The rows whose targets fill the first queue, and the held-out rows. Of a small text, the queue also takes rows that are
+    trained on, because too few are reserved."""
+    reserved, trained = (
+        np.random.RandomState(batches.QUEUE_SEED).permutation(rows) for rows in (data.reserved, data.trained)
+    )
+    own = len(reserved) - held_out
+    return np.concatenate([reserved[:own], np.resize(trained, seeds - own)]), reserved[own:]
 
 
 def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int, Objective]:
@@ -115,7 +209,6 @@ def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int
     """
     parts.use(config.run.parts)
     profiled_steps(config.run.profile)
-    check_licence(config.run.license, "run.license")
     if config.student.pooling:
         Pooling.parse(config.student.pooling)
     specs = sources.split_specs(config.data.text)
@@ -128,28 +221,19 @@ def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int
     groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
     objective = make_objective(config)
     check_accumulation(config, objective, groups, mesh)
-    if config.run.steps or not config.run.epochs:  # otherwise the number of steps depends on the text
+    if config.run.steps and config.run.minutes:
+        raise InputError(
+            f"run.steps={config.run.steps} and run.minutes={config.run.minutes:g} exclude each other; set one of them to 0."
+        )
+    if config.run.steps or not (config.run.epochs or config.run.minutes):  # otherwise text or speed determine the steps
         step_count(config, steps_per_epoch=0)
-    _refuse_patience(config)
-    return mesh, groups, objective
-
-
-def _refuse_patience(config: Config) -> None:
     evals = config.evals
     if sum(map(bool, (evals.best == dev_metric.LAST, evals.average, evals.patience or evals.patience_epochs))) > 1:
         raise InputError(
             f"evals.best={evals.best}, evals.average={evals.average} and evals.patience choose the checkpoint in different ways; give only "
             "one of best=last, average and patience (or patience_epochs), and lower run.steps to end earlier."
         )
-
-
-class MadeStep(NamedTuple):
-    """The training step of a run, with the layout of the state that it takes."""
-
-    layout: Layout
-    teacher_shardings: dict[str, NamedSharding]
-    """Shardings of the live teacher's parameters; empty without one."""
-    train_step: step.TrainStep
+    return mesh, groups, objective
 
 
 def make_step(
@@ -161,8 +245,9 @@ def make_step(
     *,
     live: bool,
     steps: int,
-) -> MadeStep:
-    """The jitted training step for these models, whose parameters may be mere shapes; `live`: the step runs the teacher."""
+) -> tuple[Layout, step.TrainStep]:
+    """The layout of the state and the jitted training step for these models, whose parameters may be mere shapes; `live`: the
+    step runs the teacher."""
     optimizer = optim.make_optimizer(config.optimizer, steps)
     compute_dtype = dtype_of(config.run.precision)
     sizes = sizes_of(student, teacher, batch_size=config.data.batch_size, precision=compute_dtype)
@@ -192,62 +277,40 @@ def make_step(
         teacher_dropout=config.teacher.dropout,
         accumulate=config.run.accumulate,
     )
-    layout = Layout(optimizer=optimizer, sizes=sizes, like=like, shardings=shardings)
-    return MadeStep(layout, of_teacher, train_step)
+    return Layout(optimizer=optimizer, sizes=sizes, like=like, shardings=shardings), train_step
 
 
-def placed_teacher(
-    teacher: SentenceModel | None,
-    mesh: Mesh,
-    placed: Mapping[str, NamedSharding],
-    dtype: DTypeLike,
-    *,
-    absent: bool,
-) -> Mapping[str, jax.Array] | Mapping[str, jax.ShapeDtypeStruct]:
-    """The live teacher's parameters on the mesh, or as shapes if its devices are absent; empty without one."""
-    if teacher is None:
-        return {}
-    params = teacher.frozen_params(mesh)
-    return meshes.frozen_shapes(params, dtype) if absent else meshes.place_frozen(params, placed, dtype)
-
-
-def make_batches(
-    config: Config,
-    objective: Objective,
-    targets: Targets,
-    mesh: Mesh,
-    *,
-    groups: batches.Groups,
-    reserve_rows: int,
-) -> batches.Batches:
-    """Batches of the text in the objective's views, with the teacher's tokens or stored targets."""
-    live = None if targets.store is None else batches.Viewed(targets.store, objective.teacher_views)
-    return batches.Batches(
-        batches.Viewed(targets.text, objective.student_views),
-        live or targets.arrays,
-        batch_size=config.data.batch_size,
-        seed=config.run.seed,
-        weights=config.data.weights,
-        groups=groups,
-        reserve_rows=reserve_rows,
-        shaping=batches.Shaping(most=config.data.pack_shapes, divided=platform(mesh) == "cpu"),
-    )
-
-
-def check_width(objective: Objective, targets: Targets, student: SentenceModel) -> None:
-    """Raises `InputError` if student and teacher give vectors of different widths, which the objective cannot compare."""
+def check_width(objective: Objective, teacher: int, student: SentenceModel) -> None:
+    """Raises `InputError` if the student's vectors and the targets, of `teacher` numbers, have different widths, which the
+    objective cannot compare. Without targets that are vectors, `teacher` is 0."""
     width = student.definition.embedding_width
-    if targets.width not in (0, width) and not objective.any_width:
+    if teacher not in (0, width) and not objective.any_width:
         raise InputError(
-            f"the student's vectors have {width} numbers, the teacher's {targets.width}; "
+            f"the student's vectors have {width} numbers, the teacher's {teacher}; "
             f"set student.head to tanh or linear, which maps to the teacher's width."
         )
 
 
-def step_count(config: Config, steps_per_epoch: int) -> int:
-    """Updates of the run; raises `InputError` if there are none, or if evals.average names a step beyond them."""
+def with_steps(run: Run, steps: int) -> Run:
+    """The run with another number of steps."""
+    program, models, config = run.program, run.models, run.config
+    live = bool(program.teacher_params)
+    layout, train_step = make_step(
+        config, run.objective, models.student, teacher=models.teacher, mesh=program.mesh, live=live, steps=steps
+    )
+    schedule = optim.make_schedule(config.optimizer, step_count(config, 0, timed=steps))
+    program = dataclasses.replace(program, train_step=train_step, steps=steps, schedule=schedule)
+    return dataclasses.replace(run, layout=layout, program=program)
+
+
+def step_count(config: Config, steps_per_epoch: int, timed: int = 0) -> int:
+    """Updates of the run; raises `InputError` if there are none, or if evals.average names a step beyond them.
+
+    Args:
+      timed: the number that takes `run.minutes`, or `UNTIMED`.
+    """
     run = config.run
-    steps = run.steps or int(round(run.epochs * steps_per_epoch))
+    steps = run.steps or timed or int(round(run.epochs * steps_per_epoch))
     if not 1 <= steps <= LARGEST_INT32:
         raise InputError(
             f"run.steps={run.steps} and run.epochs={run.epochs} give {steps:.0f} steps; set one of them to give 1 to "

@@ -48,9 +48,9 @@ def training_length(
 
 
 def truncation_warnings(
-    objective: Objective, student: SentenceModel, teachers: Sequence[SentenceModel], store: TokenStore
+    objective: Objective, student: SentenceModel, teachers: Sequence[SentenceModel], store: TokenStore, *, advise: bool
 ) -> list[str]:
-    """A line for each column of the student's text, or its pairs, with many truncated sentences."""
+    """A line for each column of the student's text, or its pairs, with many truncated sentences; `advise` to read more."""
     columns = columns_of_views(store, objective.student_views)
     together = [columns] if student.definition.reads_pairs else [[column] for column in columns]
     rows = range(0, len(store), -(-len(store) // SAMPLE))
@@ -67,8 +67,8 @@ def truncation_warnings(
         cut = float(np.mean(lengths > store.max_length))
         if cut > MOST_CUT:
             of = f"data.max_length={store.max_length} truncates {100 * cut:.0f} % of the sentences of column"
-            advice = _advice(_fitting(lengths), store.max_length, student, teachers)
-            lines.append(f"warning: {of} {' and '.join(read)}; {advice}")
+            advice = f"; {_advice(_fitting(lengths), store.max_length, student, teachers)}" if advise else ""
+            lines.append(f"warning: {of} {' and '.join(read)}{advice}")
     return lines
 
 

@@ -12,27 +12,35 @@ from jax.typing import DTypeLike
 from jaxdistill import objectives
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster.mesh import batch_devices
-from jaxdistill.config import Config
+from jaxdistill.config import Config, Data
 from jaxdistill.core import LABELS, InputError, Objective, Sizes, refuse
-from jaxdistill.data import tokenize, views
+from jaxdistill.data import views
+from jaxdistill.data.sources import TEXT
 from jaxdistill.objectives.parts.wrapped import Wrapped
+from jaxdistill.paths import public_name
+from jaxdistill.reading import sentence_roles
+from jaxdistill.teachers.parts.encoder import StoredVectors
 
 QUEUE_SHARE = 0.25
-"""Largest queue, as a fraction of the text's rows. A queue's initial sentences are not trained on, and a longer queue would
-hold the same sentences many times."""
+"""Largest queue, as a fraction of the text's rows: a longer queue would hold the same sentences many times."""
 
 log = logging.getLogger(__name__)
 
 
 def plain_objective(config: Config) -> Objective:
     """The objective with its options, not wrapped."""
-    options = {key: value for key, value in config.objective.items() if key != "name"}
-    return objectives.make(config.objective["name"], options)
+    options = {key: value for key, value in config.objective.items() if key != "kind"}
+    return objectives.make(config.objective["kind"], options)
+
+
+def objective_title(config: Config) -> str:
+    """The objective's name, and its variant, such as `congen, control term alone`."""
+    return ", ".join(filter(None, [public_name(config.objective["kind"]), plain_objective(config).variant]))
 
 
 def make_objective(config: Config) -> Objective:
     """The objective, wrapped for nested widths, rounding or several teachers; checks that it fits the other options."""
-    objective, teacher, name = plain_objective(config), config.teacher, config.objective["name"]
+    objective, teacher, name = plain_objective(config), config.teacher, config.objective["kind"]
     columns = [view for view in dict.fromkeys(objective.teacher_views) if view in dict(config.data.columns)]
     refuse([
         (teacher.scores_pairs != (tuple(objective.teacher_views) == (LABELS,)),
@@ -51,6 +59,7 @@ def make_objective(config: Config) -> Objective:
          f"teacher.kind={teacher.kind} has one vector for each row, but the teacher of objective {name} reads {', '.join(columns)}; "
          "name a teacher model."),
     ])  # fmt: skip
+    _check_columns(config, objective)
     if objective.teacher_views:
         teacher.check()
     config.student.check(teacher)
@@ -71,12 +80,34 @@ def sized_to_text(objective: Objective, rows: int) -> Objective:
     return dataclasses.replace(cast(Any, objective), queue_size=most)
 
 
+def _check_columns(config: Config, objective: Objective) -> None:
+    """Raises `InputError` for an unknown view, a view of a column that the text lacks, or a column that nothing reads."""
+    columns, named = dict(config.data.columns) or {TEXT: TEXT}, config.objective["kind"]
+    names = [name for name in (*objective.student_views, *objective.teacher_views) if name != LABELS]
+    read = {column for name in names for column in views.parse_view(name, list(columns)).columns}
+    read |= {*objective.scored} if LABELS in objective.teacher_views else set()
+    lacking, unread = sorted(read - {*columns}), [name for name in columns if name not in (TEXT, *read)]
+    # Every column of a text in chunks is read, and a trimmed vocabulary may be for more languages than the views.
+    unread = [] if config.data.chunk_tokens or getattr(config.student, "trim", "") else unread
+    stored = objective.teacher_views if isinstance(config.teacher, StoredVectors) else ()
+    changing = [name for name in stored if name not in columns]
+    refuse([
+        (lacking, f"the text has no column {lacking and lacking[0]!r}; it has {', '.join(columns)}. Set --config.data.columns."),
+        (unread,
+         f"data.columns names {' and '.join(unread)}, but objective {named} reads only {', '.join(sorted(read))}; leave out the rest, or "
+         f"join it to the text: --config.data.columns={'+'.join(columns.get(name, name) for name in (TEXT, *unread))}"),
+        (changing,
+         f"teacher.kind={config.teacher.kind} needs a teacher view that is a column of the text ({', '.join(columns)}); "
+         f"{changing and changing[0]!r} differs at every step: use teacher.kind=live."),
+    ])  # fmt: skip
+
+
 def check_accumulation(config: Config, objective: Objective, groups: int, mesh: Mesh) -> None:
     """Raises `InputError` if a batch's gradient cannot be computed from its parts, or parts are not whole groups."""
     parts, most = config.run.accumulate, groups // batch_devices(mesh)
     refuse([
         (parts > 1 and objective.couples_examples and objective.reads,
-         f"run.accumulate={parts}: {config.objective['name']} compares the examples of a batch by more than their vectors, so its "
+         f"run.accumulate={parts}: {config.objective['kind']} compares the examples of a batch by more than their vectors, so its "
          "gradient cannot be cached; use --config.run.remat=True for less memory."),
         (most % parts, f"run.accumulate={parts} does not divide the {most} groups of a device; raise data.pack_groups."),
     ])  # fmt: skip
@@ -110,24 +141,24 @@ def check_views_differ(objective: Objective, student: SentenceModel, columns: Se
         )
 
 
-def check_same_tokens(
-    objective: Objective, student: SentenceModel, teacher: SentenceModel, store: tokenize.TokenStore
-) -> None:
+def check_same_tokens(data: Data, objective: Objective, student: SentenceModel, teacher: SentenceModel) -> None:
     """Raises `InputError` if an objective compares token by token and the teacher cannot read the student's tokens."""
     if tuple(objective.student_views) != tuple(objective.teacher_views):
         raise InputError(
             f"to compare token by token, both must read the same views, not {objective.student_views} and "
             f"{objective.teacher_views}."
         )
-    of_teacher = {role: teacher.role_prompts[role] for role in store.prompts}
-    if student.tokenizer.get_vocab() != teacher.tokenizer.get_vocab() or store.prompts != of_teacher:
+    roles = {role for source in sentence_roles(data) for role in source.values()}
+    prompts_differ = any(student.role_prompts[role] != teacher.role_prompts[role] for role in roles)
+    if student.tokenizer.get_vocab() != teacher.tokenizer.get_vocab() or prompts_differ:
         raise InputError(
             "to compare token by token, student and teacher must share tokenizer and prompts; cut the student from the "
             "teacher, or choose an objective of whole sentences."
         )
     longest = teacher.definition.architecture.longest
-    if store.max_length > longest:
-        raise InputError(f"data.max_length={store.max_length} is more than the teacher reads; at most {longest}.")
+    length = min(data.max_length or data.chunk_tokens, student.definition.architecture.longest)
+    if length > longest:
+        raise InputError(f"data.max_length={length} is more than the teacher reads; at most {longest}.")
 
 
 def sizes_of(student: SentenceModel, teacher: SentenceModel | None, *, batch_size: int, precision: DTypeLike) -> Sizes:

@@ -16,8 +16,8 @@ from jaxdistill.data import hub, sources
 from jaxdistill.data.sources import split_specs
 from jaxdistill.files import buckets, is_remote, parts
 from jaxdistill.reading import text_portions
-from jaxdistill.training.setup.build import checked_setup
-from jaxdistill.training.setup.dev import read_own_sets
+from jaxdistill.training.setup.build import checked_setup, prepared
+from jaxdistill.training.setup.dev import HELD_OUT, check_dev, dev_set_is_here, read_dev_sets
 from jaxdistill.workdir.folder import INPUTS, STAGE_NAME, TEXT_FILES, made_of, read_note, stage_folder
 
 HERE, ELSEWHERE = "here", "elsewhere"
@@ -29,7 +29,8 @@ log = logging.getLogger(__name__)
 def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
     """Raises `InputError` for options, text and models with which the training would fail at its start.
 
-    Loads no model, reads no text, and downloads nothing. Does not check addresses of buckets that cannot be reached from here.
+    Downloads nothing, and reads no text but what a new vocabulary needs; loads the models if all files are on this machine. Does
+    not check addresses of buckets that cannot be reached from here.
 
     Args:
       where: `HERE` or `ELSEWHERE`.
@@ -41,15 +42,21 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
     mesh = meshes.make_mesh(devices=jax.devices()[:1])  # the training's own devices are not known here
     for number, stage in enumerate(stages, start=1):
         with of_stage(number, stages):
-            checked_setup(stage, mesh)
+            _, _, objective = checked_setup(stage, mesh)
+            of_stages = any(map(STAGE_NAME.fullmatch, (*stage.teacher.models, stage.student.model)))
+            is_here = where == HERE and dev_set_is_here(stage) and not of_stages
             for option, spec in (*_texts(stage), *_models(stage)):
                 on_hub = hub.is_hub(spec) or (option.endswith(".model") and _may_be_on_hub(spec))
+                is_here = is_here and not (on_hub or is_remote(spec))
                 if is_remote(spec):
                     _check_in_bucket(option, spec)
                 elif where == ELSEWHERE and not (on_hub or spec.startswith("package:")):
                     raise _local(f"--config.{option}", spec)
                 elif where == HERE and not on_hub:
                     _check_here(option, spec)
+            if is_here:
+                objective, _, teachers, _, dev_sets = prepared(stage, pathlib.Path(workdir), objective)
+                check_dev(stage, dev_sets, teachers, objective, held_out=HELD_OUT)
 
 
 def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pathlib.Path) -> None:
@@ -67,7 +74,7 @@ def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pa
             for portion in text_portions(stage.data):
                 spec = split_specs(stage.data.text)[portion.source]
                 next(sources.read([spec], portion.columns, stage.data.max_line_bytes), None)
-            read_own_sets(stage)
+            read_dev_sets(stage)
             for option, spec in (*_texts(stage), *_models(stage)):
                 _check_here(option, spec)
             _refuse_descendants(workdir, number)

@@ -1,5 +1,7 @@
 """Builds the models of a run: the teachers, the labellers and the untrained student."""
 
+import dataclasses
+import logging
 import pathlib
 from collections.abc import Sequence
 
@@ -16,6 +18,8 @@ from jaxdistill.students.parts.student import Ground
 from jaxdistill.training.setup.objective import plain_objective
 from jaxdistill.training.setup.targets import Targets
 from jaxdistill.workdir.folder import stage_export
+
+log = logging.getLogger(__name__)
 
 FITTING_SAMPLE = 4096
 """Sentences to which a student is fitted: ten times the numbers of a usual vector."""
@@ -53,9 +57,25 @@ def make_student(
       computed: see `Setting.computed`.
     """
     ground = Ground(setting_of(config, workdir, computed=computed), config.teacher, teachers)
-    student = config.student.make(ground)
+    student = _compared_as_trained(config, config.student.make(ground), teachers)
     check_exportable(config.student.evaluated(student, ground.widths).definition)
     return student
+
+
+def _compared_as_trained(config: Config, student: SentenceModel, teachers: Sequence[SentenceModel]) -> SentenceModel:
+    """The student with the similarity by which its training compares vectors; logs if checkpoints state another."""
+    similarity = plain_objective(config).similarity or (teachers[0] if teachers else student).definition.similarity
+    # Targets of several teachers have unit length, transformed ones other lengths than the teacher's, and few bits none.
+    if len(teachers) > 1 or config.teacher.transforms or config.student.vectors != "float":
+        similarity = "cosine"
+    definition = dataclasses.replace(student.definition, similarity=similarity)
+    others = [model.source for model in (*teachers, student) if model.definition.similarity == "dot"]
+    if others and definition.similarity == "cosine":
+        log.warning(
+            "%s: its checkpoint compares by dot product, but this training by cosine, by which the student is evaluated and exported",
+            others[0],
+        )
+    return dataclasses.replace(student, definition=definition)
 
 
 def fitted_student(

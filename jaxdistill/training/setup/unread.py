@@ -35,12 +35,13 @@ def unread(config: Config) -> dict[str, str]:
     objective = plain_objective(config)
     of_sections = {"objective": objective.unread, "student": switched_off(config.student, "student")}
     reasons = {f"{section}.{name}": why for section, of_one in of_sections.items() for name, why in of_one.items()}
-    for option, steps in (("run.epochs", "run.steps"), ("optimizer.warmup_fraction", "optimizer.warmup_steps")):
+    pairs = (("run.epochs", "run.steps"), ("run.epochs", "run.minutes"))
+    for option, steps in (*pairs, ("optimizer.warmup_fraction", "optimizer.warmup_steps")):
         if number := flat(config)[steps]:
             reasons[option] = f"{steps} is {number}"
     if not objective.teacher_views:
         names = ("teacher.dropout", "teacher.normalize", "teacher.whiten", "teacher.components", "student.dims_targets")
-        reasons |= dict.fromkeys(names, f"objective {config.objective['name']} has no teacher")
+        reasons |= dict.fromkeys(names, f"objective {config.objective['kind']} has no teacher")
     return reasons
 
 

@@ -1,1 +1,0 @@
-"""Makes second views of sentences: by synonyms, a masked language model, or translation."""

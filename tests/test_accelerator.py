@@ -1,0 +1,31 @@
+"""benchmarks/accelerator.py: each figure of this project is measured on small sizes, and one that fails costs no other."""
+
+import json
+import subprocess
+import sys
+
+from conftest import ROOT
+from program import environment
+
+OURS = ("device", "peak", "step-live", "step-stored", "step-minilm", "queue", "attention", "parity")
+"""Without PyTorch's figures and `encode`, whose compilation takes minutes here."""
+
+
+def lines(*arguments, **variables):
+    command = [sys.executable, ROOT / "benchmarks" / "accelerator.py", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment() | variables, check=True)
+    return {line.pop("figure"): line for line in map(json.loads, done.stdout.splitlines())}
+
+
+def test_every_figure_of_this_project_is_measured():
+    found = lines("--small", f"--only={','.join(OURS)}")
+    assert tuple(found) == OURS and not [line for line in found.values() if "error" in line]
+    assert found["step-live"]["tflop_per_step"] > found["step-stored"]["tflop_per_step"] > 0
+    assert len(found["queue"]) == 4 and len(found["attention"]) == 7  # and the seconds of each process
+    assert found["parity"]["largest_difference"] == 0.0  # both on the CPU
+
+
+def test_a_figure_that_fails_or_is_out_of_time_is_said():
+    found = lines("--small", "--only=peak,device", JAX_PLATFORMS="no-such-platform")
+    assert "no-such-platform" in found["peak"]["error"] and "error" in found["device"]
+    assert lines("--small", "--minutes=0")["parity"] == {"error": "left out: no time"}

@@ -1,0 +1,209 @@
+"""ONNX files of an export: the model's vectors of every family, in float32 and with 8-bit weights."""
+
+import dataclasses
+import itertools
+import json
+
+import jax
+import jaxtyping
+import numpy as np
+import pytest
+from test_linear_heads import linear_head
+from test_static import table_model
+
+from jaxdistill import export as export_command
+from jaxdistill import main as train_command
+from jaxdistill.checkpoints import onnx
+from jaxdistill.checkpoints.folder import check_exportable, save
+from jaxdistill.checkpoints.model import load_model, read_architecture
+from jaxdistill.core import InputError
+from jaxdistill.encoders import families
+from jaxdistill.encoders.architecture import ACTIVATIONS, COMBINATIONS, LAYER_CHOICES, TOKEN_POOLINGS, SentenceNorm
+from jaxdistill.evals.similarity import unit_rows
+from jaxdistill.inference import Embedder
+from jaxdistill.surgery import resizing
+from jaxdistill.training import export as export_module
+from jaxdistill.training.export import export
+
+import encoder_cases as cases
+import program
+from tiny_models import tiny_model
+
+TEXTS = ["w1 w2 w3", "w4", "w5 unknown w7 " * 9, "w1 " * 60, "w8 w9"]
+SEVERAL_LAYERS = {
+    "albert": {},
+    "modernbert": {},
+    "qwen2": dict(max_window_layers=1),
+    "qwen3": dict(max_window_layers=1),
+    "qwen3:both-sides": dict(max_window_layers=1),
+    "gemma3-text": {},
+    "gemma3-text:both-sides": dict(layer_types=["sliding_attention", "full_attention"]),
+    "gemma3-text:not-causal": {},
+}
+"""Families whose layers differ, or share their weights, and what keeps one of each kind among two; others have one."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def unchecked_shapes():
+    """Symbolic sizes cannot be compared, which checks of shapes do."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(jaxtyping.config, "jaxtyping_disable", True)
+        yield
+
+
+def in_float(model, folder, texts=TEXTS):
+    """What the graph in float32 makes of texts."""
+    onnx.trace(model, folder, file := folder / "model.onnx")
+    return onnx.encoder(model, file)(texts)
+
+
+def write_family(folder, family, *, layers=1):
+    """A small encoder of the family, with at least so many layers."""
+    layers = max(layers, 2 if family in SEVERAL_LAYERS else 1)
+    cases.write_encoder(folder, family, num_hidden_layers=layers, **SEVERAL_LAYERS.get(family, {}))
+
+
+POOLINGS = [*TOKEN_POOLINGS, *(f"mean:{layers}" for layers in LAYER_CHOICES if layers != "last")]
+POOLINGS += [f"mean:last2:{combination}" for combination in COMBINATIONS if combination != "mean"]
+HEADS = ["", "norm", *ACTIVATIONS]
+ROWS = [
+    (family, POOLINGS[row % len(POOLINGS)], HEADS[row % len(HEADS)], row // len(HEADS) % 2 == 0)
+    for row, family in zip(range(max(map(len, (cases.CONFIGS, POOLINGS, HEADS)))), itertools.cycle(cases.CONFIGS))
+]
+"""Every family, pooling, head and norm, each with several of the others."""
+
+
+def with_head(model, head):
+    if head != "norm":
+        return resizing.add_head(model, 24, key=jax.random.key(0), activation=head) if head else model
+    width = model.definition.embedding_width
+    scale = {f"dense/0/{part}": np.linspace(0.5, 1.5, width, dtype=np.float32) for part in ("scale", "bias")}
+    definition = dataclasses.replace(model.definition, dense=(SentenceNorm(width=width),))
+    return dataclasses.replace(model, definition=definition, params=model.params | scale)
+
+
+def refusal(architecture, pooling, head):
+    """Words of the line for what no export holds."""
+    if pooling == "pooler" and "pooler" not in families.family(architecture.family).NAMES:
+        return "pooling pooler needs a pooler"
+    if pooling == "mean:second_to_last" and architecture.norm_place != "post":
+        return "pooling mean:second_to_last cannot be exported: .* has a norm after its last layer"
+    if head == "gelu_tanh":
+        return "dense activation 'gelu_tanh' cannot be exported"
+    return f"onnx cannot hold this model: .* none for pooling {pooling}" if pooling in POOLINGS[-2:] else ""
+
+
+@pytest.mark.parametrize(("family", "pooling", "head", "normalize"), ROWS)
+def test_every_family_pooling_head_and_norm_is_in_onnx_or_refused(tmp_path, family, pooling, head, normalize):
+    write_family(tmp_path / "in", family, layers=3 if ":" in pooling else 1)
+
+    def written(pooling):
+        model = with_head(load_model(str(tmp_path / "in"), pooling=pooling), head)
+        model = dataclasses.replace(model, definition=dataclasses.replace(model.definition, normalize=normalize))
+        check_exportable(model.definition)
+        onnx.check(model)
+        save(model, tmp_path / "out")
+        return model, onnx.write(model, tmp_path / "out")
+
+    if words := refusal(read_architecture(tmp_path / "in"), pooling, head):
+        with pytest.raises(InputError, match=words):
+            written(pooling)
+        return
+    model, (exact, rounded) = written(pooling)
+    expected = Embedder(model).encode(TEXTS)
+    np.testing.assert_allclose(onnx.encoder(model, exact)(TEXTS), expected, rtol=0, atol=2e-5)
+    vectors = onnx.encoder(model, rounded)(TEXTS)
+    cosines = np.sum(unit_rows(vectors) * unit_rows(expected), axis=1)
+    assert cosines.min() > 0.9
+
+
+def test_the_rows_have_every_family():
+    assert {*families.known()} - {name.partition(":")[0] for name in cases.CONFIGS} == {"new"}  # read like gte
+
+
+def test_a_cross_encoder_gives_the_same_logits(tmp_path):
+    cases.write_cross_encoder(tmp_path / "in", "bert")
+    model = load_model(str(tmp_path / "in"))
+    save(model, tmp_path / "out")
+    pairs = list(zip(TEXTS, TEXTS[::-1], strict=True))
+    expected = Embedder(model).score(TEXTS, TEXTS[::-1], logits=True)
+    np.testing.assert_allclose(in_float(model, tmp_path / "out", pairs)[:, 0], expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "mean:last2"])
+def test_linear_heads_are_in_the_token_vectors(tmp_path, pooling):
+    import onnxruntime
+
+    cases.write_encoder(tmp_path / "in", "bert", num_hidden_layers=2)
+    model = linear_head(tmp_path / "out", tmp_path / "in", pooling)
+    expected = Embedder(model).encode(TEXTS)
+    np.testing.assert_allclose(in_float(model, tmp_path / "out"), expected, atol=1e-5)
+    if pooling == "mean":
+        session = onnxruntime.InferenceSession(str(tmp_path / "out" / "model.onnx"))
+        (encoding,) = model.encodings(TEXTS[:1])
+        ids = np.array([encoding.ids])
+        given = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+        mean = session.run(["last_hidden_state"], given)[0][0].mean(axis=0)
+        np.testing.assert_allclose(mean / np.linalg.norm(mean), expected[0] / np.linalg.norm(expected[0]), atol=1e-5)
+
+
+@pytest.mark.parametrize("dropped", [1, None])
+def test_a_table_gives_the_same_vectors(tmp_path, dropped):
+    model = table_model(tmp_path, dropped=dropped)
+    save(model, tmp_path / "out")
+    texts = ["the cat sleeps", "rain", "", "a dog unknown"]
+    np.testing.assert_allclose(in_float(model, tmp_path / "out", texts), Embedder(model).encode(texts), atol=1e-5)
+
+
+def test_the_command_writes_both_files_and_a_table_of_what_they_cost(tmp_path):
+    save(tiny_model(tmp_path / "tokenizer", head=8), tmp_path / "in")
+    export_command.main([f"--model={tmp_path / 'in'}", f"--out={tmp_path / 'out'}", "--to=onnx"])
+    names = {path.name for path in (tmp_path / "out" / "onnx").iterdir()}
+    assert "model.onnx" in names <= {"model.onnx", "model_quantized.onnx"}
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "## Other runtimes" in card and all(f"| onnx/{name} |" in card for name in names)
+    assert "average `last_hidden_state`" in card  # the head has an activation
+    marked = json.loads((tmp_path / "out" / "jaxdistill.json").read_text())["files"]
+    assert {f"onnx/{name}" for name in names} <= marked.keys()
+
+
+def test_a_training_ends_with_files_that_its_report_shows(tmp_path):
+    given = program.tiny_arguments(tmp_path, run__steps=2, evals__every=2, run__export_to="onnx")
+    train_command.main([*given, f"--workdir={tmp_path / 'run'}"])
+    row, *_ = json.loads((tmp_path / "run" / "export" / "jaxdistill.json").read_text())["forms"]
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "".join(f"<td>{cell}</td>" for cell in row.values()) in page and float(row["mean cosine"]) > 0.9999
+
+
+def test_a_file_that_differs_is_not_written(tmp_path, monkeypatch):
+    model = tiny_model(tmp_path / "tokenizer")
+    export(model, tmp_path / "out")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    encoder = onnx.encoder
+    monkeypatch.setattr(onnx, "encoder", lambda *given: lambda texts: encoder(*given)(texts)[:, ::-1])
+    with pytest.raises(InputError, match="onnx/model.onnx was not written: it differs from the model by"):
+        export(model, tmp_path / "out", to="onnx")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()} == before
+
+
+def test_weights_that_lose_too_much_in_8_bits_are_left_out(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(export_module, "MIN_ROUNDED", 0.99999)
+    folder = export(tiny_model(tmp_path / "tokenizer"), tmp_path / "out", to="onnx")
+    assert [path.name for path in (folder / "onnx").iterdir()] == ["model.onnx"]
+    assert "onnx/model_quantized.onnx is left out" in caplog.text
+
+
+def test_what_onnx_cannot_hold_is_refused_before_anything_is_written(tmp_path, monkeypatch, capsys):
+    save(tiny_model(tmp_path / "tokenizer", pooling="mean:last2:max"), tmp_path / "in")
+    given = [f"--model={tmp_path / 'in'}", f"--out={tmp_path / 'out'}"]
+    line = program.refused(export_command, [*given, "--to=onnx"], capsys)
+    assert "onnx cannot hold this model: sentence-transformers, whose modules are traced, has none for pooling" in line
+    assert "--to='onxx' is unknown; it takes onnx" in program.refused(export_command, [*given, "--to=onxx"], capsys)
+    checkpoint = ["--workdir=run", "--step=5"]
+    for named in ([given[1]], *([*given, *others] for others in (checkpoint, checkpoint[:1], checkpoint[1:]))):
+        line = program.refused(export_command, named, capsys)
+        assert "give --workdir and --step of a run, or --model alone" in line
+    monkeypatch.setattr(onnx, "NEEDS", ("no_such_package",))
+    line = program.refused(export_command, [*given, "--to=onnx"], capsys)
+    assert "--to=onnx needs the package no_such_package; run: pip install 'jaxdistill[onnx]'" in line
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,106 @@
+"""How a checkpoint compares vectors: read, ranked by and handed on; a student is compared as its training compares it."""
+
+import dataclasses
+import json
+import shutil
+from functools import partial
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+
+import jaxdistill
+from jaxdistill.checkpoints import static
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import load_model
+from jaxdistill.config import defaults, parse_config
+from jaxdistill.data import tokenize
+from jaxdistill.evals import dev_metric
+from jaxdistill.evals.in_memory import retrieval_set
+from jaxdistill.teachers.parts import labelling
+from jaxdistill.training.export import export
+from jaxdistill.training.setup.student import make_student
+
+import encoder_cases as cases
+from tiny_models import tiny_model, word_table
+from tiny_text import COLUMNS, write_pairs
+
+ROWS = {"the": [1, 0, 0], "cat": [6, 8, 0], "dog": [0.5, 0, 0], "rain": [0, 0, 1]}
+"""The query `the` has cosine 1 with `dog` and 0.6 with `cat`, but dot products of 0.5 and 6."""
+SET = {"q": "the"}, {name: name for name in ("dog", "cat", "rain")}, {"q": ["cat"]}
+
+
+@pytest.fixture
+def dot(tmp_path):
+    model = word_table(dataclasses.replace(tiny_model(tmp_path / "tokenizer"), prompts={}))
+    table = np.zeros_like(model.params[static.TABLE])
+    for word, row in ROWS.items():
+        table[model.tokenizer.token_to_id(word), :3] = row
+    save(model.with_params({static.TABLE: table}), tmp_path / "dot")
+    cases.edit_json(tmp_path / "dot" / "config_sentence_transformers.json", similarity_fn_name="dot")
+    return str(tmp_path / "dot")
+
+
+def test_documents_and_negatives_are_ranked_by_the_checkpoints_similarity(dot, tmp_path):
+    shutil.copytree(dot, cosine := str(tmp_path / "cosine"))
+    cases.edit_json(tmp_path / "cosine" / "config_sentence_transformers.json", similarity_fn_name=None)
+    given = dict(zip(("queries", "corpus", "relevant_docs"), SET, strict=True))
+    scores = jaxdistill.evaluate([dot, cosine], **given, index_model=dot).scores
+    second = pytest.approx(1 / np.log2(3))
+    assert [scores[model]["documents/in-memory ndcg@10"] for model in (dot, cosine)] == [1.0, second]
+    assert [scores[model]["asymmetric documents/in-memory ndcg@10"] for model in (dot, cosine)] == [1.0, 1.0]
+    row, *_ = jaxdistill.mine(dot, [("the", "dog")], corpus=["cat", "rain"], num_negatives=1)
+    assert (row["negative"], row["score_negative"], row["score_positive"]) == ("cat", 6.0, 0.5)
+    [hits] = jaxdistill.search(dot, list(SET[1]), "the", top=2)
+    assert [(hit.sentence, hit.cosine) for hit in hits] == [("cat", 6.0), ("dog", 0.5)]
+    model, theirs = jaxdistill.load(dot), SentenceTransformer(dot, device="cpu")
+    vectors = model.encode(list(ROWS))
+    np.testing.assert_allclose(model.similarity(vectors, vectors), theirs.similarity(vectors, vectors), atol=1e-6)
+    for similarity, ndcg in (("dot", 1.0), ("cosine", second)):
+        sources = {"named": {}, "graded": None, "agreement_task": None, "retrieval": [retrieval_set(*SET)]}
+        (task,) = dev_metric.available_tasks(**sources, similarity=similarity).values()
+        assert list(task(model.encode).values()) == [ndcg]
+
+
+def test_an_unchanged_model_hands_its_similarity_on_and_unit_vectors_have_the_cosine(dot, tmp_path):
+    again = export(load_model(dot), tmp_path / "again")
+    assert json.loads((again / "config_sentence_transformers.json").read_text())["similarity_fn_name"] == "dot"
+    assert load_model(str(again)).digest() == load_model(dot).digest()
+    modules = json.loads((again / "modules.json").read_text())
+    modules.append({"kind": "1", "path": "1_Normalize", "type": "sentence_transformers.models.Normalize"})
+    (again / "modules.json").write_text(json.dumps(modules))
+    normalized = load_model(str(again))
+    assert normalized.definition.similarity == normalized.as_pooled().definition.similarity == "cosine"
+
+
+@pytest.mark.parametrize(
+    ("objective", "student", "similarity"),
+    [
+        ({"kind": "embedding"}, {}, "cosine"),
+        ({"kind": "congen"}, {}, "cosine"),
+        ({"kind": "embedding", "normalize": False}, {}, "dot"),
+        ({"kind": "embedding", "normalize": False}, {"vectors": "binary"}, "cosine"),
+        ({"kind": "simtde"}, {}, "dot"),
+        ({"kind": "simtde", "sentence_loss": "cosine_mse"}, {}, "cosine"),
+        ({"kind": "listwise", "similarity": "dot"}, {}, "dot"),
+    ],
+)
+def test_a_student_is_compared_as_in_its_training(tmp_path, caplog, objective, student, similarity):
+    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "teacher")
+    cases.edit_json(tmp_path / "teacher" / "config_sentence_transformers.json", similarity_fn_name="dot")
+    teacher = load_model(str(tmp_path / "teacher"))
+    sections = {"student": defaults()["student"] | {"model": "teacher"} | student, "objective": objective}
+    made = make_student(parse_config(defaults() | sections), (teacher,), tmp_path)
+    assert made.definition.similarity == similarity
+    assert caplog.text.count("teacher: its checkpoint compares by dot product") == (similarity == "cosine")
+
+
+def test_labels_are_dot_products_only_where_differences_of_any_size_count(dot, tmp_path, caplog):
+    path, model = write_pairs(tmp_path / "pairs.tsv", [("the", "cat"), ("the", "dog")]), load_model(dot)
+    options = {"tokenizer": model.tokenizer, "max_length": 16, "cache_folder": tmp_path / "cache", "columns": COLUMNS}
+    store = tokenize.build_store([str(path)], **options)
+    labels = partial(labelling.labels, [model], store, tmp_path / "labels", compute_dtype="float32", progress=False)
+    np.testing.assert_allclose(labels(logits=True)[:, 0], [6.0, 0.5], atol=1e-6)
+    assert "compares by" not in caplog.text
+    np.testing.assert_allclose(labels(logits=False)[:, 0], [0.6, 1.0], atol=1e-6)
+    assert "its checkpoint compares by dot product; its labels are cosines here" in caplog.text

@@ -1,0 +1,326 @@
+"""Text and numbers are read as they were written, or refused in one line: nothing is left out or made up without a word."""
+
+import csv
+import errno
+import json
+import os
+
+import datasets
+import numpy as np
+import pandas
+import polars
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+import jaxdistill
+from jaxdistill import encode, evaluate
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.checkpoints.model import load_model
+from jaxdistill.core import InputError
+from jaxdistill.data import sources, vectors
+from jaxdistill.data.in_memory import sources_of
+from jaxdistill.evals.beir import questions_of
+from jaxdistill.evals.pairs import read_pairs
+
+from eval_cases import read_test, write_set
+from program import refused
+from tiny_models import tiny_model
+
+CELLS = ['He said "no".', "two\nlines", "a\ttab", "plain", 'one, "two"', "", "last"]
+RAW = ['"Yes," she said, "I know."', '"Yes."', 'a 5" pipe', '"half quoted', "no quotes, but a comma"]
+
+
+def write_excel(path, cells):
+    """As Excel saves a sheet as text: it also quotes cells with a comma."""
+    rows = ['"' + cell.replace('"', '""') + '"' if set(cell) & set('",\n\t') else cell for cell in cells]
+    path.write_text("n\ttext\r\n" + "".join(f"{n}\t{row}\r\n" for n, row in enumerate(rows)), newline="")
+
+
+def texts(spec):
+    return [text for (text,) in sources.read([str(spec)])]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path, cells: pandas.DataFrame({"n": 1, "text": cells}).to_csv(path, sep="\t"),
+        lambda path, cells: pandas.DataFrame({"text": cells}).to_csv(path, sep="\t", quoting=csv.QUOTE_ALL),
+        write_excel,
+    ],
+    ids=["pandas", "all quoted", "Excel"],
+)
+@pytest.mark.parametrize("cells", [CELLS, ["x"] * 3000 + CELLS, ["a, b", "c, d", "e"]], ids=["mixed", "late", "commas"])
+def test_quoted_cells_of_a_tsv_are_read_without_their_quotes(tmp_path, caplog, write, cells):
+    write(tmp_path / "a.tsv", cells)
+    assert texts(tmp_path / "a.tsv") == texts(f"quoted:{tmp_path}/*.tsv") == cells
+    said = [record.message for record in caplog.records]
+    assert said == [
+        f"{tmp_path}/a.tsv: its cells are quoted; to keep quotes as they are, write raw:{tmp_path}/a.tsv"
+    ] * ('"' in (tmp_path / "a.tsv").read_text())
+
+
+def test_quotes_of_a_raw_tsv_are_text_and_the_prefix_decides(tmp_path, caplog):
+    for name, cells in {"raw": RAW, "few": ['"Yes."', "no"]}.items():
+        (tmp_path / f"{name}.tsv").write_text("text\n" + "".join(f"{cell}\n" for cell in cells))
+        assert texts(tmp_path / f"{name}.tsv") == texts(f"raw:{tmp_path / name}.tsv") == cells
+    assert not caplog.records
+    assert texts(f"quoted:{tmp_path}/few.tsv") == ["Yes.", "no"]
+    (tmp_path / "quoted.tsv").write_text('text\n"a ""b"""\n')
+    assert texts(f"raw:{tmp_path}/quoted.tsv") == ['"a ""b"""'] and texts(tmp_path / "quoted.tsv") == ['a "b"']
+    digests = {sources.content_digest([f"{prefix}{tmp_path}/few.tsv"]) for prefix in ("", "raw:", "quoted:")}
+    assert len(digests) == 3
+    with pytest.raises(InputError, match="raw.tsv:2 is not valid CSV: .*; check the quotes, or write raw:.*raw.tsv if"):
+        texts(f"quoted:{tmp_path}/raw.tsv")
+    (tmp_path / "a.csv").write_text("text\na\n")
+    with pytest.raises(InputError, match="a.csv is not a .tsv file; leave out raw: before its name"):
+        texts(f"raw:{tmp_path}/a.csv")
+    with pytest.raises(InputError, match="--pairs: raw:x.tsv: raw: is for sources of text"):
+        sources.file_of("--pairs", "raw:x.tsv")
+
+
+def test_quoted_cells_of_graded_pairs_are_read_without_their_quotes(tmp_path):
+    table = {"score": [1, 2, 3], "sentence1": CELLS[:3], "sentence2": CELLS[3:5] + ["b"]}
+    pandas.DataFrame(table).to_csv(tmp_path / "p.tsv", sep="\t", index=False)
+    assert read_pairs(tmp_path / "p.tsv").first == tuple(CELLS[:3])
+
+
+def test_a_link_to_an_ancestor_repeats_no_text(tmp_path):
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "a.txt").write_text("a")
+    (tmp_path / "in" / "deep" / "b.txt").write_text("b")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "c.txt").write_text("c")
+    (tmp_path / "in" / "other").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "in" / "deep" / "up").symlink_to(tmp_path / "in")
+    assert texts(f"files:{tmp_path}/in") == texts(f"{tmp_path}/in/**/*.txt") == ["a", "b", "c"]
+    assert texts(f"{tmp_path}/in/**/[ac].txt") == ["a", "c"] and texts(f"{tmp_path}/*/deep/*.txt") == ["b"]
+
+
+@pytest.mark.parametrize("spec", ["files:{}", "files:{}/**", "{}/*.txt", "{}/**/*.txt", "{}/*/b.txt"])
+def test_a_file_that_was_not_fetched_is_named_and_not_left_out(tmp_path, spec):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("a\n")
+    (tmp_path / "b.txt").symlink_to(tmp_path / ".git" / "annex" / "b")
+    (tmp_path / "in" / "b.txt").symlink_to(tmp_path / ".git" / "annex" / "b")
+    with pytest.raises(InputError, match="b.txt cannot be read: No such file or directory; fetch it, or leave it out"):
+        texts(spec.format(tmp_path))
+
+
+def test_a_folder_that_may_not_be_read_is_named_and_not_left_out(tmp_path, monkeypatch):
+    (tmp_path / "shut").mkdir()
+    (tmp_path / "a.txt").write_text("a\n")
+
+    def refuse(path=".", listed=(os.listdir, os.scandir)):
+        if str(path).rstrip("/") == str(tmp_path / "shut"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return listed[0](path)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    monkeypatch.setattr(os, "scandir", lambda path=".", scan=os.scandir: refuse(path, (scan,)))
+    for spec in (f"files:{tmp_path}", f"{tmp_path}/**/*.txt", f"{tmp_path}/*/*.txt"):
+        with pytest.raises(InputError, match="shut cannot be read: Permission denied"):
+            texts(spec)
+
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0a\nsize 9\n"
+
+
+@pytest.mark.parametrize("suffix", ["txt", "tsv", "jsonl", "parquet", "md"])
+@pytest.mark.parametrize(
+    ("content", "command"), [(POINTER, "git lfs pull"), ("/annex/objects/MD5E-s3--0a\n", "git annex get")]
+)
+def test_a_pointer_to_a_file_is_no_text(tmp_path, suffix, content, command):
+    (tmp_path / f"a.{suffix}").write_text(content)
+    with pytest.raises(
+        InputError, match=f"a.{suffix} only points to a file that is not here; fetch it with {command}."
+    ):
+        texts(f"files:{tmp_path}" if suffix == "md" else tmp_path / f"a.{suffix}")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json", "vocab.txt"])
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_file_of_a_model_that_was_not_fetched_is_named(tmp_path, name, linked):
+    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "model")
+    (tmp_path / "model" / "pytorch_model.bin").write_text(POINTER)  # of no use beside model.safetensors
+    load_model(str(tmp_path / "model"))
+    (tmp_path / "model" / name).unlink()
+    if linked:
+        (tmp_path / "model" / name).symlink_to(tmp_path / "model" / "blob")
+    else:
+        (tmp_path / "model" / name).write_text(POINTER)
+    with pytest.raises(InputError, match=f"{name}.*(cannot be read: No such file|only points to a file)"):
+        load_model(str(tmp_path / "model"))
+
+
+@pytest.mark.parametrize("name", ["corpus/corpus-00001-of-00002.parquet", "queries/queries-00000-of-00002.parquet"])
+def test_a_part_of_a_retrieval_set_that_was_not_fetched_is_named(tmp_path, name):
+    path = write_set(tmp_path / "set", "parquet") / name
+    path.unlink()
+    path.symlink_to(tmp_path / "blob")
+    with pytest.raises(InputError, match=f"{name} cannot be read: No such file"):
+        read_test(tmp_path / "set")
+    path.unlink()
+    path.write_text(POINTER)
+    with pytest.raises(InputError, match=f"{name} only points to a file"):
+        read_test(tmp_path / "set")
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "int8", "uint8"])
+def test_a_null_inside_a_vector_is_refused_with_its_row_and_column(tmp_path, kind):
+    values = pyarrow.array([1, 2, 3, 4, None, 6] if "int" in kind else [1.0, 2.0, 3.0, 4.0, None, 6.0]).cast(kind)
+    table = pyarrow.table({"embedding": pyarrow.FixedSizeListArray.from_arrays(values, 2)})
+    parquet.write_table(table.replace_schema_metadata({"int8_ranges": "[[0, 0], [1, 1]]"}), tmp_path / "v.parquet")
+    with pytest.raises(InputError, match="v.parquet: row 2 is null in column 0; compute that vector again"):
+        list(vectors.blocks(tmp_path / "v.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        (
+            ["a", "b", "b", "c"],
+            "row 3 of a.parquet has the id 'b' of an earlier row; each text that is split needs its own",
+        ),
+        ([1, 2, 3, 1], "row 4 of a.parquet has the id '1' of an earlier row"),
+        (["a", " ", "", "c"], "row 2 of a.parquet has no id"),
+        (["a", "b", None, None], "row 3 of a.parquet has no id"),
+        ([1.0, 2.0, 3.0, float("nan")], "row 4 of a.parquet has no id"),
+    ],
+)
+def test_texts_that_share_an_id_are_not_split_as_one(tmp_path, monkeypatch, capsys, ids, said):
+    monkeypatch.chdir(tmp_path)
+    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "model")
+    parquet.write_table(pyarrow.table({"id": ids, "text": ["the cat sleeps."] * 4}), "a.parquet")
+    arguments = ["--model=model", "--input=a.parquet", "--output=v.parquet", "--quiet"]
+    assert said in refused(encode, [*arguments, "--chunk_tokens=9"], capsys)
+    encode.main(arguments)  # whole texts need no ids
+
+
+PAIRS = {"id": [1, 2], "translation": [{"en": "a", "x": {"de": "b"}}, {"en": "c", "x": {"de": None}}]}
+PAIRS |= {"plain.name": ["own", "own"], "x.y": ["own", "own"], "x": [{"y": "field"}, {"y": "field"}]}
+FIELDS = {"text": "no.column|translation.en", "second": "translation.x.de", "third": "plain.name", "fourth": "x.y"}
+TABLES = [pyarrow.table, polars.DataFrame, polars.LazyFrame, pandas.DataFrame, datasets.Dataset.from_dict, dict]
+
+
+def write_pairs(folder, kind, pairs):
+    """The pairs in a file; as `hub` in a folder that `datasets` loads. Gives the source without a column."""
+    table = pyarrow.table(pairs)
+    if kind == "jsonl":
+        (folder / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    else:
+        parquet.write_table(table, folder / "train.parquet")
+    return f"hf:{folder}:train" if kind == "hub" else str(folder / ("t.jsonl" if kind == "jsonl" else "train.parquet"))
+
+
+@pytest.mark.parametrize("make", [*TABLES, lambda pairs: pyarrow.table(pairs).to_pylist()])
+def test_fields_of_structs_in_memory_are_columns_with_a_dot(tmp_path, monkeypatch, make):
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path))
+    assert list(sources.read(sources_of(make(PAIRS), FIELDS), FIELDS)) == [
+        ("a", "b", "own", "own"),
+        ("c", "", "own", "own"),
+    ]
+    if make in TABLES:
+        gap = {"translation": [{"en": "a"}, None]}
+        assert list(sources.read(sources_of(make(gap), {"text": "translation.en"}))) == [("a",), ("",)]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "hub"])
+def test_fields_of_structs_in_files_are_columns_with_a_dot(tmp_path, kind):
+    spec = write_pairs(tmp_path, kind, PAIRS)
+    given = f"{spec}:translation.en" if kind == "hub" else spec
+    assert list(sources.read([given], FIELDS)) == [("a", "b", "own", "own"), ("c", "", "own", "own")]
+    for column, said in {
+        "translation": "column 'translation' holds dict .*, not text; name a field of it, such as translation.en",
+        "translation.fr": "has no column 'translation.fr'; it has .*'translation.en'",
+    }.items():
+        with pytest.raises(InputError, match=said):
+            list(sources.read([f"{spec}:{column}" if kind == "hub" else spec], {"text": column}))
+    if kind != "jsonl":  # whose objects may lack any field
+        write_pairs(tmp_path, kind, {"translation": [{"en": "a"}, None]})
+        assert list(sources.read([given], {"text": "translation.en"})) == [("a",), ("",)]
+
+
+def test_relevant_documents_that_the_corpus_lacks_count_as_never_found(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
+    judged = [("q1", "d1", 1), ("q1", "lost", 1), ("q2", "lost", 1), ("q2", "gone", 1), ("q2", "d9", 0)]
+    folder = write_set(tmp_path / "set", qrels=judged)
+    said = f"set: {folder}/corpus.tsv.gz lacks 2 of the relevant documents; they count as never found"
+    for _ in ("computed", "from the cache"):
+        (row,) = jaxdistill.evaluate("bm25", retrieval=folder).results["models"]
+        assert row["notes"] == [said] == [record.message for record in caplog.records if record.levelname == "WARNING"]
+    best = 1 / (1 + 1 / np.log2(3))  # of q1: its one document first; of q2: nothing
+    assert row["scores"]["documents/set ndcg@10"] == pytest.approx(best / 2)
+    assert row["scores"]["documents/set recall@10"] == pytest.approx(1 / 4)
+    assert questions_of(str(folder), "test").positives == [[0]]
+
+
+def test_a_text_in_memory_is_refused_by_its_own_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "model")
+    with pytest.raises(InputError, match="^the list given as text:1 is longer than 16,777,216 bytes"):
+        jaxdistill.encode("model", ["x" * (17 << 20)])
+    with pytest.raises(InputError, match="^the DataFrame given as text: every row has an empty sentence"):
+        jaxdistill.distill("model", pandas.DataFrame({"text": [" ", ""]}), layers=1, options={"evals.best": "last"})
+
+
+@pytest.fixture
+def models(tmp_path, monkeypatch):
+    """Two models, a text and graded pairs in the working directory."""
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate(("one", "two")):
+        save(tiny_model(tmp_path / "tokenizer", seed=seed), tmp_path / name)
+    (tmp_path / "a.txt").write_text("the cat sleeps\nrain\n")
+    (tmp_path / "p.tsv").write_text("1\tthe cat\train\n2\tthe dog\ta dog\n3\ta\tb\n")
+    return tmp_path
+
+
+def test_evaluate_replaces_no_file_of_others_and_no_results_of_other_inputs(models, capsys):
+    arguments, out = ["--model=one", "--pairs=p.tsv"], models / "results.json"
+    (models / "report").mkdir()
+    for page, more in (out, []), (models / "report" / "index.html", ["--out=report/"]):
+        page.write_text('{"accuracy": 1.0}')
+        assert f"{page.name} is not of evaluate; move it, or give another" in refused(
+            evaluate, [*arguments, *more], capsys
+        )
+        assert page.read_text() == '{"accuracy": 1.0}'
+    out.unlink()
+    evaluate.main(arguments)
+    evaluate.main(arguments)  # the same again
+    before = out.read_text()
+    for other in (["--model=two"], ["--model=one", "--prompt=rain "], ["--model=one", "--tasks=geometry,pairs"]):
+        said = refused(evaluate, [*other, arguments[1]], capsys)
+        assert f"results.json was made from other inputs ({other[-1][2:].partition('=')[0]} was " in said
+    with pytest.raises(InputError, match="results.json was made from other inputs"):
+        jaxdistill.evaluate("two", pairs="p.tsv", out="results.json")
+    pairs = (models / "p.tsv").read_text()
+    (models / "p.tsv").write_text(pairs.replace("3\ta", "0\ta"))
+    assert "results.json was made from other inputs (pairs was" in refused(evaluate, arguments, capsys)
+    (models / "p.tsv").write_text(pairs)
+    (models / "one").rename(models / "old")
+    (models / "two").rename(models / "one")  # trained again
+    assert "results.json has results of another state of one; move it" in refused(evaluate, arguments, capsys)
+    assert out.read_text() == before
+
+
+@pytest.mark.parametrize("output", ["v.npy", "v.parquet", "v/"])
+def test_encode_replaces_no_file_of_others_and_no_vectors_of_other_inputs(models, capsys, output):
+    arguments = ["--input=a.txt", f"--output={output}", "--quiet"]
+    if output != "v/":
+        (models / output).write_text("mine")
+        assert "exists without a valid v." in refused(encode, ["--model=one", *arguments], capsys)
+        assert (models / output).read_text() == "mine"
+        (models / output).unlink()
+    encode.main(["--model=one", *arguments])
+    before = {path: path.read_bytes() for path in [*models.glob("v*"), *models.glob("v/*")] if path.is_file()}
+    encode.main(["--model=one", *arguments])  # the same again
+    for other in (["--model=two"], ["--model=one", "--dims=8"], ["--model=one", "--dtype=float16"]):
+        said = refused(encode, [*other, *arguments], capsys)
+        assert (
+            f"{output.rstrip('/')} was made from other inputs (" in said and "move it, or choose another file" in said
+        )
+    with pytest.raises(InputError, match="was made from other inputs"):
+        jaxdistill.encode("two", "a.txt", output=output)
+    assert {path: path.read_bytes() for path in before} == before
