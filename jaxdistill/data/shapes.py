@@ -40,7 +40,7 @@ def choose_shapes(
     Args:
       batches: sentence lengths of each stream, for some batches of the run.
       longest: maximum sentence length of each stream.
-      most: 2 to 4. Each set is compiled once; fewer sets mean more padding.
+      most: 1 to 4. Each set is compiled once; fewer sets mean more padding.
       divided: whether rows may be divided into parts. On a TPU, arrays of short parts are mostly padding.
 
     Rows may be shorter than the longest sentence, for batches without one, and up to twice as long: longer rows leave
@@ -55,7 +55,7 @@ def choose_shapes(
     streams = [_Needs.of([batch[place] for batch in batches], size, divided) for place, size in enumerate(different)]
     streams *= len(longest) if alike else 1
     largest = tuple(_cheapest(stream.with_margin(), stream.longest) for stream in streams)
-    chosen = [largest]
+    chosen = [largest][: most - 1]
     candidates = set(_candidates(streams))
     costs = {shapes: _costs(shapes, streams) for shapes in (*candidates, largest)}
     each = np.nan_to_num(costs[largest], posinf=_cost(largest))  # the largest counts as holding all

@@ -16,7 +16,7 @@ NUMBERS = {
     "data.batch_size": (0, -1, 10**20),
     "data.max_length": (-1,),
     "data.pack_groups": (0,),
-    "data.pack_shapes": (1, 5),
+    "data.pack_shapes": (-1, 5),
     "teacher.max_length": (-1,),
     "student.embedding": (-16,),
     "student.dropout": ("nan", 1),

@@ -153,6 +153,7 @@ def batches_of(
 ) -> Callable[..., batches.Batches]:
     """Makes the run's batches from the teacher's tokens or its stored vectors, or from neither."""
     local = meshes.own_groups(mesh, groups) if computed else np.arange(groups)
+    on_cpus = platform(mesh) == "cpu"
     return partial(
         batches.Batches,
         batches.Viewed(store, objective.student_views),
@@ -161,7 +162,7 @@ def batches_of(
         weights=config.data.weights,
         groups=batches.Groups(groups, local),
         reserve_rows=reserved_rows(store.rows, objective.reserve_rows, held_out),
-        shaping=batches.Shaping(most=config.data.pack_shapes, divided=platform(mesh) == "cpu"),
+        shaping=batches.Shaping(most=config.data.pack_shapes or (4 if on_cpus else 3), divided=on_cpus),
     )
 
 
