@@ -18,8 +18,9 @@ import jax
 from jaxdistill.cli import Interrupted, Interrupts
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.cluster import processes
-from jaxdistill.core import Array, Batch, InputError, TrainState
+from jaxdistill.core import Array, Batch, InputError, TrainState, platform
 from jaxdistill.data.batches import Batches
+from jaxdistill.training.ahead import StepPrograms
 from jaxdistill.training.hooks.collapse import Collapse, sample_of
 from jaxdistill.training.hooks.dev_scores import DevScores
 from jaxdistill.training.hooks.goodput import Goodput
@@ -30,6 +31,7 @@ from jaxdistill.training.hooks.recorder import Recorder, Saving
 from jaxdistill.training.results.outcome import Outcome, open_checkpoints, outcome_of
 from jaxdistill.training.run import Run
 from jaxdistill.training.said import say
+from jaxdistill.training.step import TrainStep
 from jaxdistill.workdir.checkpoint import Checkpoints
 from jaxdistill.workdir.folder import refuse_other_dev_score
 
@@ -55,6 +57,9 @@ def train(run: Run, *, progress: bool, shared: bool = True, callbacks: Sequence[
     checkpoints = open_checkpoints(run, shared=shared)
     try:
         with Interrupts(STOPPING) as interrupts:
+            # A finished run needs no step, and CPUs compile fast.
+            ahead = run.program.steps not in checkpoints.steps and platform(run.program.mesh) != "cpu"
+            programs = StepPrograms(run, ahead=ahead)
             with goodput.spent("checkpoints"):
                 state, track = _first_or_restored(run, checkpoints)
                 step, is_new = int(state.step), track["before"] is None
@@ -65,7 +70,7 @@ def train(run: Run, *, progress: bool, shared: bool = True, callbacks: Sequence[
                 # A stack unwinds from its end, so hooks close in the order in which they are called.
                 for hook in reversed(hooks):
                     stack.callback(hook.close)
-                run_steps(run, state, hooks, goodput=goodput, interrupts=interrupts, is_new=is_new)
+                run_steps(run, state, hooks, programs=programs, goodput=goodput, interrupts=interrupts, is_new=is_new)
     except Exception:
         checkpoints.abandon()
         raise
@@ -75,11 +80,19 @@ def train(run: Run, *, progress: bool, shared: bool = True, callbacks: Sequence[
 
 
 def run_steps(
-    run: Run, state: TrainState, hooks: Sequence[Hook], *, goodput: Goodput, interrupts: Interrupts, is_new: bool
+    run: Run,
+    state: TrainState,
+    hooks: Sequence[Hook],
+    *,
+    programs: TrainStep,
+    goodput: Goodput,
+    interrupts: Interrupts,
+    is_new: bool,
 ) -> TrainState:
     """Runs the remaining steps and the hooks; returns the last state.
 
     Args:
+      programs: the step, compiled for the shapes of batches.
       is_new: no checkpoint was restored.
 
     Raises:
@@ -99,7 +112,7 @@ def run_steps(
                 hook.before_step(step, state)
             with goodput.step(run.program.train_step, state, run.program.teacher_params, batch):
                 with jax.transfer_guard("disallow"):  # an implicit transfer would stall every step
-                    state, metrics = run.program.train_step(state, run.program.teacher_params, batch)
+                    state, metrics = programs(state, run.program.teacher_params, batch)
                 # The loss, not the state: the next step donates the state's buffers.
                 if len(in_flight) == STEPS_IN_FLIGHT:
                     jax.block_until_ready(in_flight[0])
