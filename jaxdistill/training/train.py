@@ -110,7 +110,10 @@ def run_steps(
                 batch = meshes.place_batch(next(batches), run.program.mesh, run.text.batches.groups)
             for hook in hooks:
                 hook.before_step(step, state)
-            with goodput.step(run.program.train_step, state, run.program.teacher_params, batch):
+            with (
+                goodput.step(run.program.train_step, state, run.program.teacher_params, batch),
+                jax.profiler.StepTraceAnnotation("train", step_num=step),
+            ):
                 with jax.transfer_guard("disallow"):  # an implicit transfer would stall every step
                     state, metrics = programs(state, run.program.teacher_params, batch)
                 # The loss, not the state: the next step donates the state's buffers.
