@@ -79,8 +79,8 @@ def _with_transposed_copy(x: Float[Array, "t i"], y: Float[Array, "t o"]) -> Flo
 def computed_once(x: Array) -> Array:
     """`x`, which accelerators compute before the products that read it.
 
-    Otherwise XLA's TPU compiler computes it again inside each of these products, in code so long that compiling a step takes
-    a third longer. On CPUs, which do not, it has no effect.
+    Otherwise XLA's TPU compiler computes it again inside each of these products, in longer programs that take longer to
+    compile. On CPUs, it has no effect.
     """
     return jax.lax.platform_dependent(x, cpu=lambda x: x, default=jax.lax.optimization_barrier)
 
