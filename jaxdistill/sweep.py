@@ -137,9 +137,9 @@ def whole_numbers(text: str) -> list[int]:
 
 def split(text: str) -> list[str]:
     """The values of an option; a text in brackets or quotes is one value, without the quotes."""
-    return (
-        [text.strip("\"'")] if text.startswith(("(", "[", '"', "'")) else [value.strip() for value in text.split(",")]
-    )
+    if text.startswith(("(", "[", '"', "'")):
+        return [text.strip("\"'")]
+    return [value.strip() for value in text.split(",")]
 
 
 def shipped_studies() -> dict[str, pathlib.Path]:

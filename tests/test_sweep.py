@@ -191,7 +191,7 @@ def test_points_of_another_text_are_not_compared(finished, capsys):
     inputs.write_text(json.dumps(sweep.read_note(inputs) | {sweep.TEXT_FILES: "of another text"}))
     line = refused(sweep, arguments(folder, "--config.objective.alpha=0.25,0.75"), capsys)
     inputs.write_text(before)
-    assert "have changed between points" in line and "--workdir" in line
+    assert "have changed between points" in line and "give another workdir" in line
 
 
 def test_a_finished_point_has_an_export_and_no_checkpoints(finished, capsys):
