@@ -111,7 +111,6 @@ def test_without_the_average_of_sts_single_sets_are_shown():
         ({"entity/de recall@1": 0.5, "entity/de recall@5": 0.6}, ["entity/de recall@1"]),
         ({"documents/a ndcg@10": 0.5, "documents/a map": 0.4}, ["documents/a ndcg@10"]),
         ({"documents/average ndcg@10": 0.5, "documents/a ndcg@10": 0.5}, ["documents, nDCG@10"]),
-        ({"nearest/cosine@1": 0.5, "asymmetric nearest/overlap@10": 0.6}, ["overlap@10 with the index model"]),
         ({"transfer/mr": 0.5, "geometry/anisotropy": 0.5}, ["transfer/mr"]),
         ({"agreement/spearman": 0.5, "sts-b-dev": 0.5, "pairs": 0.5}, ["graded pairs", "STS-B dev", "agreement with the teacher"]),
     ],
