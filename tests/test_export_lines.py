@@ -1,16 +1,13 @@
 """Lines of cards and docs that run an export without this package, as printed."""
 
 import csv
-import json
 import re
-import subprocess
 import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from test_onnx import unchecked_shapes  # noqa: F401 - a fixture
-from test_runtimes import node  # noqa: F401 - a fixture
 
 from jaxdistill.checkpoints import onnx
 from jaxdistill.checkpoints.folder import save
@@ -77,15 +74,6 @@ def test_lines_of_a_card_in_python(tmp_path, monkeypatch, kind):
         np.testing.assert_allclose(names["documents"], documents, atol=1e-5)
     else:
         np.testing.assert_allclose(names["vectors"], own.encode(["A cat sleeps.", "A cat naps."]), atol=1e-5)
-
-
-def in_node(code, folder, packages):
-    """The `vectors` of lines for node."""
-    (folder / "node_modules").symlink_to(packages / "node_modules")
-    (folder / "lines.mjs").write_text(f"{code}\nconsole.log(JSON.stringify(vectors));\n")
-    ran = subprocess.run(["node", "lines.mjs"], cwd=folder, capture_output=True, text=True, timeout=300)
-    assert not ran.returncode, ran.stderr
-    return np.array(json.loads(ran.stdout.splitlines()[-1]))
 
 
 @pytest.fixture(scope="module")
