@@ -378,6 +378,7 @@ def _scored(
         "scores": suite.with_averages(scores, failed, apart),
         "failed": failed,
         "notes": [result.note for result in results.values() if result.note],
+        "details": {name: values for result in results.values() for name, values in result.details.items()},
     }
     drawn = [results[name].scored_pairs for name in suite.DRAWN if name in results]
     return row, ScoredPairs(**drawn[0]) if drawn and drawn[0] else None

@@ -182,6 +182,8 @@ def test_sets_across_languages_are_left_out_of_the_average_whatever_their_folder
     (scores,) = found.scores.values()
     both = [scores[f"documents/{name} ndcg@10"] for name in ("c++", "plain")]
     assert "documents/c+++plain map" in scores
+    for name, by_query in found.results["models"][0]["details"].items():
+        assert scores[name] == pytest.approx(np.mean(list(by_query.values())))
     assert scores["documents/average ndcg@10"] == pytest.approx(np.mean(both))
 
 

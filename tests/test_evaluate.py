@@ -17,11 +17,11 @@ from jaxdistill.evals import bitext, documents, sts, suite
 from jaxdistill.evals.agreement import held_out_task
 from jaxdistill.evals.caches import EmbeddingCache
 from jaxdistill.evals.evaluation import Evaluation, Sources, TestSet
+from jaxdistill.evals.pairs import read_pairs
+from jaxdistill.evals.similarity import spearman
 from jaxdistill.evaluate import EvaluationFailed
 from jaxdistill.inference import Embedder
-from jaxdistill.paths import public_name
 from jaxdistill.reporting.evaluation import results_path
-from jaxdistill.reporting.model_card import Checkpoint, Facts, Origin, write_facts
 
 import encoder_cases
 import program
@@ -144,6 +144,9 @@ def test_scores_are_printed_and_written(tiny, data, tmp_path, capsys):
     assert row["scores"]["speed/parameters"] == row["parameters"] and row["size_bytes"] > 0 and not row["failed"]
     assert set(row["seconds_of_task"]) == set(report["protocol"]) == set(report["files"])
     assert "SimCSE" in report["protocol"]["sts12"] and "folds" in report["protocol"]["transfer/mr"]
+    gold = read_pairs(tmp_path / "own.tsv.gz").scores
+    assert spearman(gold, np.array(row["details"]["pairs"]), what="pairs") == pytest.approx(row["scores"]["pairs"])
+    assert {*sts.TESTS} <= row["details"].keys()
     assert report["seed"] == 1111 and {"jaxdistill", "jax", "python"} <= set(report["versions"])
     captured = capsys.readouterr()
     assert f"{100 * expected['average']:.2f}" in captured.out and "sick-r" in captured.out
@@ -392,32 +395,6 @@ def test_files_may_be_globs_or_in_a_package_or_below_the_home_folder(tiny, data,
     found = json.loads((tmp_path / "x.json").read_text())
     assert found["data"] == str(data) and not (data / "~").exists()
     assert {"entity/en recall@5", "pairs", "sts-b"} <= set(found["models"][0]["scores"])
-
-
-def test_a_folder_has_a_report_that_compares_an_export_with_the_teacher_of_its_run(tiny, data, tmp_path, capsys):
-    workdir = tmp_path / "runs" / "l3"
-    save(tiny_model(tmp_path / "tokenizer", seed=1), workdir / "export")
-    origin, checkpoint = Origin(teacher=public_name(tiny)), Checkpoint(teacher_scores={"sts-b-dev": 0.5})
-    write_facts(workdir, Facts(name="l3", origin=origin, checkpoint=checkpoint))
-    lines = [{"step": 0, "pairs/spearman": 0.5}, {"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}]
-    (workdir / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    options = ["--tasks=sts-b-dev,geometry", f"--data={data}", f"--out={tmp_path}/report/"]
-    run([f"--model={workdir / 'export'}", f"--model={tiny}", *options], capsys)
-    page = (tmp_path / "report" / "index.html").read_text()
-    figures = json.loads(re.search(r'id="figures">(.*?)</script>', page, re.S)[1])
-    drawn = {figure["id"]: [len(trace["x"]) for trace in figure["data"]] for figure in figures}
-    assert drawn == {
-        "gold-0": [12], "gold-1": [12], "similarities": [40, 40], "loss": [2], "dev": [1], "size": [1, 1], "geometry": [1, 1]
-    }  # fmt: skip
-    assert page.count("<small>teacher</small>") == 1
-    score, _ = (
-        row["scores"]["sts-b-dev"] for row in json.loads((tmp_path / "report/results.json").read_text())["models"]
-    )
-    (tmp_path / "report").rename(tmp_path / "of_both")
-    out, _ = run([f"--model={workdir / 'export'}", *options], capsys)
-    page = (tmp_path / "report" / "index.html").read_text()
-    assert f"<small>{score / 0.5:.1%}</small>" in page and ">tiny (by its student" in page
-    assert "report: " in out and "index.html" in out
 
 
 def test_the_teacher_has_its_published_scores(data_folder, tmp_path):

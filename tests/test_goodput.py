@@ -1,12 +1,16 @@
 """Where the time of a training goes, and traces of its steps."""
 
+import contextlib
 import json
+import logging
+import sys
 
 import jax
 import jax.numpy as jnp
 
 from jaxdistill import main
 from jaxdistill.training.hooks.goodput import ACTIVITIES, Goodput
+from jaxdistill.training.hooks.metrics import Writers
 
 from program import tiny_arguments, write_text
 
@@ -45,3 +49,14 @@ def test_a_step_is_compiled_once_for_each_shape_and_its_products_are_counted():
     assert goodput._flops == 2 * (2 * 4**3) + 2 * 8**3, "a step that compiles is executed like any other"
     goodput.taken()
     assert goodput._flops == 0 and goodput.taken()["tflops_per_s"] == 0
+
+
+def test_without_tensorboard_a_line_says_what_to_install(tmp_path, monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "tensorboard.summary.writer.record_writer", None)
+    with (
+        caplog.at_level(logging.INFO, "jaxdistill"),
+        contextlib.closing(Writers(tmp_path, last_step=0, config={})) as writers,
+    ):
+        writers.write(1, {"loss": 1.0})
+    assert "pip install 'jaxdistill[tensorboard]'" in caplog.text and not (tmp_path / "tensorboard").exists()
+    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"step": 1, "loss": 1.0}

@@ -6,9 +6,10 @@ fast links, such as a TPU slice or a GPU host, and `slice` over these groups. `r
 """
 
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -64,6 +65,21 @@ def all_gathered(array: np.ndarray) -> np.ndarray:
     return multihost_utils.process_allgather(content, tiled=True).view(array.dtype)
 
 
+@cache
+def _first_user() -> int:
+    """The process that used the devices first, which its forks inherit."""
+    return os.getpid()
+
+
+def refuse_fork() -> None:
+    """Raises `InputError` after a fork, which copies none of JAX's threads: a computation would wait for them for ever."""
+    if _first_user() != os.getpid():
+        raise InputError(
+            "this process is a fork of one that has used JAX, which cannot compute here; start it with multiprocessing's spawn, "
+            "or load models only in the forked processes."
+        )
+
+
 def make_mesh(
     *,
     model_axis: int = 1,
@@ -71,6 +87,7 @@ def make_mesh(
     devices: Sequence[jax.Device] | None = None,  # pyright: ignore[reportInvalidTypeForm] - an alias that jax makes at run time
 ) -> Mesh:
     """Arranges the devices as `[slice, data, model]`; with `slices=0`, devices report their slice."""
+    refuse_fork()
     devices = sorted(devices if devices is not None else jax.devices(), key=_slice_of)  # stable
     slices = slices or len({_slice_of(device) for device in devices})
     if len(devices) % slices:
@@ -194,6 +211,7 @@ def path_name(path: tuple) -> str:
 
 def place(tree: Any, sharding: Any) -> Any:
     """Places host arrays on devices; every process must hold the whole host array."""
+    refuse_fork()
     if isinstance(sharding, NamedSharding):
         sharding = jax.tree.map(lambda _: sharding, tree)
     return jax.tree.map(_place_one, tree, sharding)

@@ -29,7 +29,7 @@ from jaxdistill.evals.evaluation import (
     TestSet,
     average_heading,
 )
-from jaxdistill.evals.ranking import DEPTH, NDCG, measures, ordered
+from jaxdistill.evals.ranking import DEPTH, NDCG, measures, ordered, query_measures
 from jaxdistill.evals.similarity import nonzero_vectors, refuse_same_vectors, unit_or_zero_vectors
 from jaxdistill.files import matching
 from jaxdistill.ops.nearest import nearest
@@ -97,8 +97,15 @@ def _best_first(scores: np.ndarray, rows: np.ndarray) -> Ranking:
 
 def scored(ranking: Ranking, known: RetrievalSet) -> dict[str, float]:
     """`documents/NAME ndcg@10`, `... recall@10`, `... recall@100`, `... mrr@10` and `... map`, in [0, 1]."""
-    named = dict(zip(known.queries, ordered(*ranking, list(known.documents)), strict=True))
-    return {f"documents/{known.name} {name}": score for name, score in measures(named, known.judged).items()}
+    return {
+        f"documents/{known.name} {name}": score
+        for name, score in measures(_named(ranking, known), known.judged).items()
+    }
+
+
+def _named(ranking: Ranking, known: RetrievalSet) -> dict[str, list[str]]:
+    """Maps queries to their documents, best first."""
+    return dict(zip(known.queries, ordered(*ranking, list(known.documents)), strict=True))
 
 
 def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer, similarity: str = "cosine") -> Mapping[str, float]:
@@ -154,7 +161,9 @@ def _run(model: Model, test_set: TestSet) -> Result:
     ranking = without_itself(ranked_by_vectors(model.in_roles.query, document, known, similarity=similarity), known)
     if "reranker" in test_set.uses and model.reranker is not None:
         ranking = reranked(ranking, model.reranker, known)
-    return Result(scored(ranking, known), note=known.note)
+    by_query = query_measures(_named(ranking, known), known.judged)
+    details = {f"documents/{known.name} {NDCG}": {query: row[NDCG] for query, row in by_query.items()}}
+    return Result(scored(ranking, known), note=known.note, details=details)
 
 
 def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:

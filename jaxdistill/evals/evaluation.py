@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,6 +140,8 @@ class Result(NamedTuple):
     """Graded pairs to plot: the fields of a `pairs.ScoredPairs`."""
     note: str = ""
     """A line for the results file."""
+    details: Mapping[str, Sequence[float] | Mapping[str, float]] = MappingProxyType({})
+    """What scores are computed from, for paired tests: the similarity of each pair in the file's order, or the value of each query."""
 
 
 def score_names(measured: Collection[str]) -> Mapping[str, str]:

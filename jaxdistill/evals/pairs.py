@@ -113,7 +113,8 @@ def _run(model: Model, test_set: TestSet) -> Result:
     scores = {"pairs": spearman(pairs.scores, predicted, what=pairs.name)}
     if is_binary(pairs):
         scores[AUC_METRIC] = area_under_roc(pairs.scores, predicted)
-    return Result(scores, asdict(scored_pairs(pairs, predicted)))
+    drawn = asdict(scored_pairs(pairs, predicted))
+    return Result(scores, drawn, details={"pairs": drawn["similarities"]})
 
 
 def _headings(measured: Iterable[str]) -> Mapping[str, str]:

@@ -15,16 +15,24 @@ NDCG = "ndcg@10"
 """The main measure, as in BEIR."""
 
 
-def measures(rankings: Mapping[str, Sequence[str]], judged: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
-    """nDCG@10, recall@10 and @100, MRR@10 and MAP.
+def query_measures(
+    rankings: Mapping[str, Sequence[str]], judged: Mapping[str, Mapping[str, int]]
+) -> dict[str, dict[str, float]]:
+    """nDCG@10, recall@10 and @100, MRR@10 and average precision of each query.
 
     Args:
       rankings: maps queries to documents, best first; at most `DEPTH` count.
       judged: maps queries to the relevance of their judged documents.
     """
-    rows = [
-        _of_query([judged[query].get(name, 0) for name in rankings[query][:DEPTH]], judged[query]) for query in judged
-    ]
+    return {
+        query: _of_query([judged[query].get(name, 0) for name in rankings[query][:DEPTH]], judged[query])
+        for query in judged
+    }
+
+
+def measures(rankings: Mapping[str, Sequence[str]], judged: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
+    """The means of `query_measures` over queries."""
+    rows = [*query_measures(rankings, judged).values()]
     return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
 
 

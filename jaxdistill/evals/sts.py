@@ -72,7 +72,7 @@ TESTS = tuple(name for name in SETS if name != "sts-b-dev")
 
 
 def sts_values(embed: Embed | Scorer, graded: Mapping[str, GradedPairs], *, subsets: bool) -> dict[str, Any]:
-    """Plain data with `scores` of sets and their `averages`, in [-1, 1], and, if a set of `DRAWN` is scored, `scored_pairs`.
+    """Plain data with `scores` of sets and their `averages`, in [-1, 1], the `details`, and, if a set of `DRAWN` is scored, `scored_pairs`.
 
     Each distinct sentence is embedded once, even if several sets share it, in one call of `embed`. A cross-encoder scores the
     pairs of each set.
@@ -88,7 +88,8 @@ def sts_values(embed: Embed | Scorer, graded: Mapping[str, GradedPairs], *, subs
     alike = {name: similarities(embed, pairs.first, pairs.second) for name, pairs in graded.items()}
     scores = {name: spearman(pairs.scores, alike[name], what=pairs.name) for name, pairs in graded.items()}
     scores |= _subset_scores(graded, alike) if subsets else {}
-    values: dict[str, Any] = {"scores": scores | averages(scores)}
+    details = {name: np.round(of_pairs.astype(np.float64), 4).tolist() for name, of_pairs in alike.items()}
+    values: dict[str, Any] = {"scores": scores | averages(scores), "details": details}
     for name in [name for name in DRAWN if name in graded][:1]:
         values["scored_pairs"] = asdict(scored_pairs(graded[name], alike[name]))
     return values
@@ -187,7 +188,7 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
 
 def _run(model: Model, test_set: TestSet) -> Result:
     values = sts_values(model.embed, {test_set.name: pairs_of(test_set)}, subsets=True)
-    return Result(values["scores"], values.get("scored_pairs"))
+    return Result(values["scores"], values.get("scored_pairs"), details=values["details"])
 
 
 def _headings(measured: Collection[str]) -> Mapping[str, str]:

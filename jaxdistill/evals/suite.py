@@ -111,7 +111,9 @@ def _finite(test_set: TestSet, values: Mapping[str, float] | Result) -> Result:
         if not math.isfinite(number):
             raise InputError(f"{test_set.name}: the score {name!r} is {value!r:.60}, no finite number.")
         scores[f"{test_set.prefix}{name}"] = number
-    return result._replace(scores=scores)
+    return result._replace(
+        scores=scores, details={f"{test_set.prefix}{name}": values for name, values in result.details.items()}
+    )
 
 
 def with_averages(
