@@ -13,6 +13,8 @@ from jaxdistill.reporting.page import short_names, write_page
 from jaxdistill.reporting.tables import Entry
 from jaxdistill.workdir.folder import METRICS, RESULTS
 
+ROLE_TEXTS = {"query": "queries", "document": "documents"}
+
 
 def entries_of(content: Mapping[str, Any], scored_pairs: Mapping[str, ScoredPairs | None] | None = None) -> list[Entry]:
     """The models and rows of papers in the content of a results file.
@@ -71,10 +73,12 @@ def write_evaluation(
 
 def _reading(row: Mapping[str, Any]) -> str:
     """How a model, or each member of an ensemble, reads texts."""
-    return "; ".join(
-        f"pooling {of['pooling']}, at most {of['max_length']:,} tokens, prompts {[of['prompt'], of['role_prompts']]}"
-        for of in row.get("members", [row])
-    )
+    lines = []
+    for of in row.get("members", [row]):
+        prompts = {"texts": of["prompt"], **{ROLE_TEXTS[role]: text for role, text in of["role_prompts"].items()}}
+        said = "".join(f", {text!r} before {what}" for what, text in prompts.items() if text)
+        lines.append(f"pooling {of['pooling']}, at most {of['max_length']:,} tokens{said}")
+    return "; ".join(lines)
 
 
 def results_path(out: str) -> Path | None:
