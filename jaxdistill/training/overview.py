@@ -81,7 +81,7 @@ def print_overview(run: Run) -> dict[str, float]:
     if is_long:
         say(shorter_ways(run, seconds, share))
     models = (run.models.student, run.models.teachers)
-    for line in truncation_warnings(run.objective, *models, run.text.store, advise=not is_long):
+    for line in truncation_warnings(run.objective, *models, run.text.store, advise=not (is_long or minutes)):
         say(line)
     say(final_scores.planned(run))
     return scores
