@@ -19,10 +19,10 @@ from jaxdistill.core import InputError
 from jaxdistill.data.targets import joined
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import init_params
+from jaxdistill.export import restored_student
 from jaxdistill.inference import Embedder
 from jaxdistill.options.config_file import read_config_file
 from jaxdistill.options.overrides import with_options
-from jaxdistill.training.results.outcome import restored_student
 from jaxdistill.training.setup import build as build_module
 from jaxdistill.training.setup.objective import make_objective
 from jaxdistill.workdir.checkpoint import Checkpoints
@@ -169,8 +169,8 @@ def test_a_run_that_averages_exports_and_scores_the_mean_of_its_checkpoints(fini
     assert results["scores"]["student after"] == pytest.approx(found, abs=1e-6)
     before = json.loads((finished[0] / "results.json").read_text())["scores"]["student after"]
     assert found != pytest.approx(before, abs=1e-6)
-    with pytest.raises(InputError, match=r"step 0 was not kept; .* has 2, 4\. Give .*--config\.evals\.average='\(\)'"):
-        main.main([*arguments, f"--workdir={workdir}", "--config.evals.average=(0,4)"])
+    with pytest.raises(InputError, match=r"step 1 was not kept; .* 2, 4\. Give .*--config\.evals\.average='\(\)'"):
+        main.main([*arguments, f"--workdir={workdir}", "--config.evals.average=(1,4)"])
 
 
 def test_a_damaged_checkpoint_among_those_to_average_is_named(finished, tmp_path):

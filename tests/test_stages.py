@@ -152,7 +152,7 @@ def test_a_later_stage_without_its_text_is_refused_before_the_first_is_trained(f
 
 
 def test_graded_pairs_of_a_later_stage_are_read_before_the_first_is_trained(folder, finished, capsys, tmp_path):
-    (tmp_path / "bad.tsv").write_text("score\tsentence1\tsentence2\nhigh\ta\tb\n")
+    (tmp_path / "bad.tsv").write_text("score\tsentence1\tsentence2\nhigh\ta\tb\n1\tc\td\n")
     given = [*arguments(folder), f"--config.stage2.evals.pairs={tmp_path / 'bad.tsv'}", f"--workdir={tmp_path / 'w'}"]
     assert "stage 2: " in (line := program.refused(main, given, capsys)) and "'high'" in line
     assert not (tmp_path / "w").exists()
@@ -176,7 +176,7 @@ def test_a_dev_set_that_cannot_be_had_is_missed_before_the_first_stage(
     monkeypatch.setitem(sys.modules, "datasets", fake_datasets(offline))
     further = [*further, f"--workdir={tmp_path / 'w'}"]
     line = program.refused(main, [*chosen_by(folder, STS_B, STS_B), *further], capsys)
-    assert "stage 1: dev set sts-b-dev/spearman: mteb/stsbenchmark-sts could not be loaded from the" in line
+    assert "stage 1: dev set sts-b-dev/spearman: mteb/stsbenchmark-sts cannot be loaded from the" in line
     line = program.refused(main, [*chosen_by(folder, "", ""), *further], capsys)
     assert "stage 2: no evaluation can choose the best checkpoint: give --config.evals.best=sts-b-dev/spearman" in line
     assert not (tmp_path / "w").exists()
