@@ -134,9 +134,9 @@ class Others:
         return model_of(self.teacher, Others(None, None), batch_size=BATCH_SIZE).embed if self.teacher else None
 
     def states(self) -> dict[str, str]:
-        """Their digests, for the inputs of an evaluation."""
+        """Their digests by name, for the results file."""
         named = {"index_model": self.index, "reranker": self.reranker, "teacher": self.teacher}
-        return {f"state of {name}": candidate.digest() for name, candidate in named.items() if candidate}
+        return {name: candidate.digest() for name, candidate in named.items() if candidate}
 
     def digests(self, test_set: TestSet) -> list[str]:
         """Digests of the other models that a set uses."""

@@ -32,7 +32,8 @@ with status 2. Cross-encoders and ensembles (`A+B`) score pairs directly and hav
 
 --dims=64,128,256 scores the first numbers of each model's vectors, with one row for each width, and plots score against bytes.
 
-If --out is a folder, its index.html shows tables and plots, and needs no network. Files of other programs are never replaced.
+If --out is a folder, its index.html shows tables and plots, and needs no network. Results of other models, sets or options, and files of other
+programs, are never replaced: move them, or give another --out.
 
 Several processes, started as for training, each encode a part; the first one prints and writes. All must see the same sets
 and models: a set that one of them cannot read fails for all. Each measures speed on its own devices.
@@ -64,11 +65,12 @@ from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, any_path, lo
 from jaxdistill.cluster import processes
 from jaxdistill.core import ROLES, InputError, Precision, Split
 from jaxdistill.data.sources import file_of, files_of, local_files, split_specs
+from jaxdistill.data.tables import refuse_changes
 from jaxdistill.evals import probe, suite
 from jaxdistill.evals.beir import SPLITS
 from jaxdistill.evals.evaluation import Model, Sources
 from jaxdistill.evals.pairs import ScoredPairs
-from jaxdistill.files import is_remote, refuse_overwriting, write_atomic
+from jaxdistill.files import is_remote, is_special, refuse_overwriting, write_atomic
 from jaxdistill.files import parts as plugins
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
@@ -173,8 +175,13 @@ def evaluate(
     plan = _planned(options, strict=strict)
     if file:
         refuse_overwriting(file, [path for _, one in plan.sets for path in one.files])
-        _refuse_foreign(file, file.with_name(PAGE) if report.is_folder(str(out)) else file)
+    earlier = _earlier(file, file.with_name(PAGE) if report.is_folder(str(out)) else file) if file else {}
+    if earlier:
+        refuse_changes(str(file), earlier["inputs"], _inputs(options, plan))
     content, scored_pairs = _evaluated(options, plan, loaded, batch_size=batch_size)
+    before, digests = _states(earlier) if earlier else {}, _states(content)
+    if changed := [name for name, digest in digests.items() if before.get(name, digest) != digest]:
+        raise InputError(f"{file} has results of another state of {changed[0]}; move it, or give another --out.")
     page = None
     if file:
         write_atomic(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
@@ -278,7 +285,8 @@ def _evaluated(
     content = {
         "protocol": {one.name: one.protocol for _, one in plan.sets},
         "files": files,
-        "inputs": vars(options) | files | others.states(),
+        "inputs": _inputs(options, plan),
+        "states": others.states(),
         "seed": probe.SEED,
         "data": options.data or ("Hugging Face hub" if is_of_hub else ""),
         "sets": {option: _shown(value) for option in TASK_OF if (value := getattr(options, option))},
@@ -327,14 +335,27 @@ def _reading(options: Namespace, plan: suite.Suite) -> Reading:
     )
 
 
-def _refuse_foreign(file: Path, page: Path) -> None:
-    """Raises `InputError` if a file that will be replaced is not of this program."""
+def _earlier(file: Path, page: Path) -> dict[str, Any]:
+    """The results that will be replaced, empty without any; raises `InputError` if they are not of this program."""
+    if is_special(file) or not (file.exists() or page.exists()):
+        return {}
     try:
-        is_ours = not (file.is_file() or page.is_file()) or "protocol" in json.loads(file.read_bytes())
-    except (OSError, ValueError):
-        is_ours = False
-    if not is_ours:
-        raise InputError(f"{file if file.exists() else page} is not of evaluate; move it, or give another --out.")
+        earlier = json.loads(file.read_bytes())
+        if {"inputs", "models"} <= earlier.keys():
+            return earlier
+    except (OSError, ValueError, AttributeError):
+        pass
+    raise InputError(f"{file if file.exists() else page} is not of evaluate; move it, or give another --out.")
+
+
+def _states(content: Mapping[str, Any]) -> dict[str, str]:
+    """Digests of the models of a results file by name, and of the other models that they were scored with."""
+    return {row["model"]: row["digest"] for row in content["models"]} | content.get("states", {})
+
+
+def _inputs(options: Namespace, plan: suite.Suite) -> dict[str, Any]:
+    """Everything besides the states of models that determines the results: the options, and digests of the sets."""
+    return vars(options) | {one.name: one.digest() for _, one in plan.sets}
 
 
 def _widths(options: Namespace, candidate: Candidate) -> list[int]:

@@ -178,7 +178,7 @@ def models(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_evaluate_replaces_no_file_of_others(models, capsys):
+def test_evaluate_replaces_no_file_of_others_and_no_results_of_other_inputs(models, capsys):
     arguments, out = ["--model=one", "--pairs=p.tsv"], models / "results.json"
     (models / "report").mkdir()
     for page, more in (out, []), (models / "report" / "index.html", ["--out=report/"]):
@@ -187,6 +187,19 @@ def test_evaluate_replaces_no_file_of_others(models, capsys):
         assert f"{page.name} is not of evaluate; move it, or give another" in said
         assert page.read_text() == '{"accuracy": 1.0}'
     out.unlink()
-    for model in ("one", "two"):
-        evaluate.main([f"--model={model}", "--pairs=p.tsv"])
-        assert json.loads(out.read_text())["models"][0]["model"] == model
+    evaluate.main(arguments)
+    evaluate.main(arguments)  # the same again
+    before = out.read_text()
+    for other in (["--model=two"], ["--model=one", "--prompt=rain "], ["--model=one", "--tasks=geometry,pairs"]):
+        said = refused(evaluate, [*other, arguments[1]], capsys)
+        assert f"results.json was made from other inputs ({other[-1][2:].partition('=')[0]} was " in said
+    with pytest.raises(InputError, match="results.json was made from other inputs"):
+        jaxdistill.evaluate("two", pairs="p.tsv", out="results.json")
+    pairs = (models / "p.tsv").read_text()
+    (models / "p.tsv").write_text(pairs.replace("3\ta", "0\ta"))
+    assert "results.json was made from other inputs (pairs was" in refused(evaluate, arguments, capsys)
+    (models / "p.tsv").write_text(pairs)
+    (models / "one").rename(models / "old")
+    (models / "two").rename(models / "one")  # trained again
+    assert "results.json has results of another state of one; move it" in refused(evaluate, arguments, capsys)
+    assert out.read_text() == before
