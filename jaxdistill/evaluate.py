@@ -30,10 +30,10 @@ with status 2. Cross-encoders and ensembles (`A+B`) score pairs directly and hav
 --postprocess=whiten scores whitened vectors, fitted on the model's vectors of at most 100,000 distinct sentences of
 --postprocess_text, a source of text as for training. A file that is itself scored is refused.
 
---dims=64,128,256 scores the first numbers of each model's vectors, with one row for each width, and plots score against bytes.
+--dims=64,128,256 scores the first numbers of each model's vectors, with one column for each width.
 
-If --out is a folder, its index.html shows tables and plots, and needs no network. Results of other models, sets or options, and files of other
-programs, are never replaced: move them, or give another --out.
+If --out is a folder, its index.html shows tables and plots, and needs no network. Results of other models, sets or options, and
+files of other programs, are never replaced: move them, or give another --out.
 
 Several processes, started as for training, each encode a part; the first one prints and writes. All must see the same sets
 and models: a set that one of them cannot read fails for all. Each measures speed on its own devices.
