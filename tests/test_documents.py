@@ -19,7 +19,7 @@ from jaxdistill.core import InputError, Scorer
 from jaxdistill.evals import documents, suite
 from jaxdistill.evals.beir import read_set, set_files
 from jaxdistill.evals.evaluation import Sources
-from jaxdistill.evals.ranking import measures, ordered
+from jaxdistill.evals.ranking import means, ordered, query_measures
 from jaxdistill.evaluate import EvaluationFailed
 from jaxdistill.inference import Embedder
 from jaxdistill.students.cross_encoder import CrossEncoder
@@ -49,7 +49,7 @@ def test_measures_equal_those_of_trec_eval():
     top = {query: {name: 10.0 - place for place, name in enumerate(ranked[:10])} for query, ranked in rankings.items()}
     first = pytrec_eval.RelevanceEvaluator(judged, {"recip_rank"}).evaluate(top)
     mean = lambda name, of=theirs: np.mean([of[query][name] for query in judged])  # noqa: E731 - said once
-    assert measures(rankings, judged) == pytest.approx(
+    assert means(query_measures(rankings, judged)) == pytest.approx(
         {
             "ndcg@10": mean("ndcg_cut_10"),
             "recall@10": mean("recall_10"),

@@ -29,7 +29,7 @@ from jaxdistill.evals.evaluation import (
     TestSet,
     average_heading,
 )
-from jaxdistill.evals.ranking import DEPTH, NDCG, measures, ordered, query_measures
+from jaxdistill.evals.ranking import DEPTH, NDCG, means, ordered, query_measures
 from jaxdistill.evals.similarity import nonzero_vectors, refuse_same_vectors, unit_or_zero_vectors
 from jaxdistill.files import matching
 from jaxdistill.ops.nearest import nearest
@@ -97,15 +97,17 @@ def _best_first(scores: np.ndarray, rows: np.ndarray) -> Ranking:
 
 def scored(ranking: Ranking, known: RetrievalSet) -> dict[str, float]:
     """`documents/NAME ndcg@10`, `... recall@10`, `... recall@100`, `... mrr@10` and `... map`, in [0, 1]."""
-    return {
-        f"documents/{known.name} {name}": score
-        for name, score in measures(_named(ranking, known), known.judged).items()
-    }
+    return _mean_scores(_query_measures(ranking, known), known)
 
 
-def _named(ranking: Ranking, known: RetrievalSet) -> dict[str, list[str]]:
-    """Maps queries to their documents, best first."""
-    return dict(zip(known.queries, ordered(*ranking, list(known.documents)), strict=True))
+def _query_measures(ranking: Ranking, test_set: RetrievalSet) -> dict[str, dict[str, float]]:
+    """Maps queries to the measures of their rankings."""
+    rankings = dict(zip(test_set.queries, ordered(*ranking, list(test_set.documents)), strict=True))
+    return query_measures(rankings, test_set.judged)
+
+
+def _mean_scores(by_query: Mapping[str, Mapping[str, float]], test_set: RetrievalSet) -> dict[str, float]:
+    return {f"documents/{test_set.name} {name}": score for name, score in means(by_query).items()}
 
 
 def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer, similarity: str = "cosine") -> Mapping[str, float]:
@@ -154,16 +156,18 @@ def _sets(sources: Sources) -> Iterable[TestSet]:
 def _run(model: Model, test_set: TestSet) -> Result:
     if isinstance(test_set.content, InputError):
         raise test_set.content
-    known = beir.read_set(test_set.content)
+    retrieval_set = beir.read_set(test_set.content)
     index = model.index if "index" in test_set.uses else None
     assert model.in_roles is not None
     document, similarity = (index or model.in_roles).document, (index or model).similarity
-    ranking = without_itself(ranked_by_vectors(model.in_roles.query, document, known, similarity=similarity), known)
+    ranking = without_itself(
+        ranked_by_vectors(model.in_roles.query, document, retrieval_set, similarity=similarity), retrieval_set
+    )
     if "reranker" in test_set.uses and model.reranker is not None:
-        ranking = reranked(ranking, model.reranker, known)
-    by_query = query_measures(_named(ranking, known), known.judged)
-    details = {f"documents/{known.name} {NDCG}": {query: row[NDCG] for query, row in by_query.items()}}
-    return Result(scored(ranking, known), note=known.note, details=details)
+        ranking = reranked(ranking, model.reranker, retrieval_set)
+    by_query = _query_measures(ranking, retrieval_set)
+    details = {f"documents/{retrieval_set.name} {NDCG}": {query: row[NDCG] for query, row in by_query.items()}}
+    return Result(_mean_scores(by_query, retrieval_set), note=retrieval_set.note, details=details)
 
 
 def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:

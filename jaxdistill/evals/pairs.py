@@ -60,12 +60,17 @@ def correlation(pairs: GradedPairs, metric: str, embed: Embed | Scorer) -> Mappi
     return {metric: pairs_spearman(embed, pairs)}
 
 
+def rounded(similarities: Float[np.ndarray, " n"]) -> list[float]:
+    """The similarities with four decimals, for files."""
+    return np.round(similarities.astype(np.float64), 4).tolist()
+
+
 def scored_pairs(pairs: GradedPairs, similarities: Float[np.ndarray, " n"]) -> ScoredPairs:
     """The pairs with a model's similarities, rounded to four decimals."""
     return ScoredPairs(
         name=pairs.name,
         gold=pairs.scores.tolist(),
-        similarities=np.round(similarities.astype(np.float64), 4).tolist(),
+        similarities=rounded(similarities),
         pairs=list(zip(pairs.first, pairs.second, strict=True)),
     )
 

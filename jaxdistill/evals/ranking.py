@@ -30,9 +30,9 @@ def query_measures(
     }
 
 
-def measures(rankings: Mapping[str, Sequence[str]], judged: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
+def means(by_query: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """The means of `query_measures` over queries."""
-    rows = [*query_measures(rankings, judged).values()]
+    rows = [*by_query.values()]
     return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
 
 

@@ -27,7 +27,7 @@ from jaxdistill.cli import did_you_mean
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.evals.caches import EmbeddingCache
 from jaxdistill.evals.evaluation import Evaluation, Model, Result, Sources, TestSet, average_heading, average_of
-from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs, scored_pairs
+from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs, rounded, scored_pairs
 from jaxdistill.evals.read_table import part_of
 from jaxdistill.evals.similarity import similarities, spearman
 from jaxdistill.files.reading import foreign_errors
@@ -72,7 +72,8 @@ TESTS = tuple(name for name in SETS if name != "sts-b-dev")
 
 
 def sts_values(embed: Embed | Scorer, graded: Mapping[str, GradedPairs], *, subsets: bool) -> dict[str, Any]:
-    """Plain data with `scores` of sets and their `averages`, in [-1, 1], the `details`, and, if a set of `DRAWN` is scored, `scored_pairs`.
+    """Plain data with `scores` of sets and their `averages`, in [-1, 1], the `details`, and `scored_pairs` if a set of
+    `DRAWN` is scored.
 
     Each distinct sentence is embedded once, even if several sets share it, in one call of `embed`. A cross-encoder scores the
     pairs of each set.
@@ -88,7 +89,7 @@ def sts_values(embed: Embed | Scorer, graded: Mapping[str, GradedPairs], *, subs
     alike = {name: similarities(embed, pairs.first, pairs.second) for name, pairs in graded.items()}
     scores = {name: spearman(pairs.scores, alike[name], what=pairs.name) for name, pairs in graded.items()}
     scores |= _subset_scores(graded, alike) if subsets else {}
-    details = {name: np.round(of_pairs.astype(np.float64), 4).tolist() for name, of_pairs in alike.items()}
+    details = {name: rounded(of_pairs) for name, of_pairs in alike.items()}
     values: dict[str, Any] = {"scores": scores | averages(scores), "details": details}
     for name in [name for name in DRAWN if name in graded][:1]:
         values["scored_pairs"] = asdict(scored_pairs(graded[name], alike[name]))
