@@ -175,12 +175,13 @@ def evaluate(
     plan = _planned(options, strict=strict)
     if file:
         refuse_overwriting(file, [path for _, one in plan.sets for path in one.files])
+    files = {one.name: one.digest() for _, one in plan.sets}
     earlier = _earlier(file, file.with_name(PAGE) if report.is_folder(str(out)) else file) if file else {}
     if earlier:
-        refuse_changes(str(file), earlier["inputs"], _inputs(options, plan))
-    content, scored_pairs = _evaluated(options, plan, loaded, batch_size=batch_size)
-    before, digests = _states(earlier) if earlier else {}, _states(content)
-    if changed := [name for name, digest in digests.items() if before.get(name, digest) != digest]:
+        refuse_changes(str(file), earlier["inputs"], vars(options) | files)
+    content, scored_pairs = _evaluated(options, plan, files, loaded, batch_size=batch_size)
+    before = _states(earlier)
+    if changed := [name for name, digest in _states(content).items() if before.get(name, digest) != digest]:
         raise InputError(f"{file} has results of another state of {changed[0]}; move it, or give another --out.")
     page = None
     if file:
@@ -250,9 +251,14 @@ def _planned(options: Namespace, *, strict: bool) -> suite.Suite:
 
 
 def _evaluated(
-    options: Namespace, plan: suite.Suite, loaded: Mapping[str, Embedder], *, batch_size: int
+    options: Namespace, plan: suite.Suite, files: dict[str, str], loaded: Mapping[str, Embedder], *, batch_size: int
 ) -> tuple[dict[str, Any], dict[str, ScoredPairs | None]]:
-    """The content of the results file, and each model's graded pairs to plot."""
+    """The content of the results file, and each model's graded pairs to plot.
+
+    Args:
+      files: maps sets to their digests.
+      loaded: models in memory, by name.
+    """
     reading = _reading(options, plan)
     cited = [papers.cited(reference, "--paper") for reference in options.paper]
     compares = any("teacher" in one.uses for _, one in plan.sets)
@@ -261,7 +267,6 @@ def _evaluated(
         reranker_of(options.reranker, reading),
         candidate_of(options.teacher, reading, loaded) if compares else None,
     )
-    files = {one.name: one.digest() for _, one in plan.sets}
     rows, scored_pairs, unloaded = [], {}, {}
     specs = list(dict.fromkeys([*filter(None, [options.teacher]), *options.model]))
     for spec in specs:
@@ -285,7 +290,7 @@ def _evaluated(
     content = {
         "protocol": {one.name: one.protocol for _, one in plan.sets},
         "files": files,
-        "inputs": _inputs(options, plan),
+        "inputs": vars(options) | files,
         "states": others.states(),
         "seed": probe.SEED,
         "data": options.data or ("Hugging Face hub" if is_of_hub else ""),
@@ -350,12 +355,7 @@ def _earlier(file: Path, page: Path) -> dict[str, Any]:
 
 def _states(content: Mapping[str, Any]) -> dict[str, str]:
     """Digests of the models of a results file by name, and of the other models that they were scored with."""
-    return {row["model"]: row["digest"] for row in content["models"]} | content.get("states", {})
-
-
-def _inputs(options: Namespace, plan: suite.Suite) -> dict[str, Any]:
-    """Everything besides the states of models that determines the results: the options, and digests of the sets."""
-    return vars(options) | {one.name: one.digest() for _, one in plan.sets}
+    return {row["model"]: row["digest"] for row in content.get("models", ())} | content.get("states", {})
 
 
 def _widths(options: Namespace, candidate: Candidate) -> list[int]:
@@ -442,8 +442,7 @@ def _print(result: EvaluationResult, *, is_local: bool) -> None:
 
 
 HELP = {
-    "teacher": "also scored, and the reference of the report and of the task agreement; default: the teacher of the export's run, for "
-    "the report",
+    "teacher": "also scored, and the reference of the report and of the task agreement",
     "paper": "row of a paper's tables to show beside the models, as congen:tinybert-l4 (see docs/methods.md); repeatable",
     "tasks": "names from the list above, separated by commas; default: the tasks of the given sets, or sts",
     "data": "data folder with sts/, transfer/ and so on; default: $JAXDISTILL_DATA, or else the Hugging Face hub for STS",
