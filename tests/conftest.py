@@ -1,9 +1,11 @@
 """Strict test process: 8 CPU devices, no silent rank or dtype promotion, no network."""
 
+import importlib.util
 import os
 import pathlib
 import tempfile
 from importlib.metadata import version
+from types import ModuleType
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Compiling is most of what the tests do: without the optimiser it takes two thirds of the time, without the emitters of
@@ -56,6 +58,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+def docs_script(name: str) -> ModuleType:
+    """A script of docs/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_data_folder():
     """Real data is for the tests that ask for it: any training that finds it scores it too, and is slow."""
@@ -67,7 +78,7 @@ def no_data_folder():
 
 @pytest.fixture(scope="module", autouse=True)
 def memory_of_a_file():
-    """JAX keeps every compiled program for as long as the process lives; those of a file are of no use to the next one."""
+    """Frees the programs that JAX compiled for a file of tests; no other file uses them."""
     yield
     jax.clear_caches()
 

@@ -1,6 +1,5 @@
 """docs/augment.py, with random models: a table with each sentence and its second view."""
 
-import importlib.util
 import sys
 import types
 
@@ -9,17 +8,14 @@ import torch
 import transformers
 
 import encoder_cases as cases
-from conftest import ROOT
+from conftest import docs_script
 
 TEXT = [f"w{n} w{n + 1} w{n + 2} w{n + 3} w{n + 4}" for n in range(70)]
 
 
 @pytest.fixture(scope="module")
 def augment():
-    spec = importlib.util.spec_from_file_location("augment", ROOT / "docs" / "augment.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return docs_script("augment")
 
 
 def views(augment, folder, *arguments):

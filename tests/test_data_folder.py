@@ -1,7 +1,6 @@
 """docs/data_folder.py, on stand-ins for SentEval's folders and for the hub with the published numbers of rows."""
 
 import gzip
-import importlib.util
 
 import datasets
 import pytest
@@ -9,15 +8,12 @@ import pytest
 from jaxdistill.evals.pairs import read_pairs
 from jaxdistill.evals.read_table import labelled
 
-from conftest import ROOT
+from conftest import docs_script
 
 
 @pytest.fixture(scope="module")
 def builder():
-    spec = importlib.util.spec_from_file_location("data_folder", ROOT / "docs" / "data_folder.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return docs_script("data_folder")
 
 
 def write(path, lines):
