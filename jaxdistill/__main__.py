@@ -36,7 +36,7 @@ def main() -> None:
         )
         sys.exit(BAD_INPUT)
     # Imported inside `run`, which handles Ctrl-C.
-    run(lambda given: _module(name).main(given), arguments)
+    run(lambda args: _module(name).main(args), arguments)
 
 
 def _module(name: str) -> ModuleType:

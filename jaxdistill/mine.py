@@ -10,9 +10,9 @@ Writes a table with one row per query, positive and negative: `text`, `positive`
 its checkpoint compares by these (`similarity_fn_name`), or scores in (0, 1) of `--cross_encoder`. With `--logits`
 they are the cross-encoder's logits, which still differ where sigmoids round to 1; MarginMSE learns from such differences.
 
-Documents are all distinct positives and the texts of `--corpus`. A query may have several positives. A document with the text of the query or of one of its positives, ignoring case and white space, is
-never a negative. The search is exact and runs on the devices. Vectors are cached by model, prompt and text. If the program is
-killed, the same command resumes it.
+Documents are all distinct positives and the texts of `--corpus`. A query may have several positives. A document with the text of
+the query or of one of its positives, ignoring case and white space, is never a negative. The search is exact and runs on the
+devices. Vectors are cached by model, prompt and text. If the program is killed, the same command resumes it.
 
 The limits have the names, meaning and order of sentence-transformers' `mine_hard_negatives`; the negatives are equal if no scores
 tie and both see the same candidates. `relative_margin=0.05` is NV-Retriever's TopK-PercPos of 95 % (arXiv 2407.15831).
@@ -85,7 +85,11 @@ class Limits:
     def exclude(
         self, scores: Float[np.ndarray, "q candidates"], lowest: Float[np.ndarray, "q 1"]
     ) -> Float[np.ndarray, "q candidates"]:
-        """The scores, minus infinity beyond a limit; `lowest` are those of the queries' lowest positives."""
+        """The scores, with minus infinity in place of those beyond a limit.
+
+        Args:
+          lowest: the lowest score of each query's positives.
+        """
         beyond = np.zeros(scores.shape, bool)
         if self.absolute_margin is not None:
             beyond |= scores + np.float32(self.absolute_margin) > lowest

@@ -176,7 +176,7 @@ def test_tokenizer_config(tmp_path):
     bases = tokenization_utils_base.PreTrainedTokenizerBase, tokenization_utils_tokenizers.TokenizersBackend
     sources = map(inspect.getsource, (bases[0].__init__, bases[0]._from_pretrained, bases[1].__init__))
     keys = set(re.findall(r'kwargs(?:\.(?:pop|get|setdefault)\(|\[)"(\w+)"', "".join(sources)))
-    for family in families.known():
+    for family in families.model_types():
         kind = TOKENIZER_MAPPING_NAMES.get(family) or TOKENIZER_MAPPING_NAMES.get(family.replace("-", "_"))
         keys |= inspect.signature(getattr(transformers, kind).__init__).parameters.keys() if kind else set()
     keys -= {"self", "args", "kwargs"}

@@ -118,7 +118,7 @@ def test_every_family_pooling_head_and_norm_is_in_onnx_or_refused(tmp_path, fami
 
 
 def test_the_rows_have_every_family():
-    assert {*families.known()} - {name.partition(":")[0] for name in cases.CONFIGS} == {"new"}  # read like gte
+    assert {*families.model_types()} - {name.partition(":")[0] for name in cases.CONFIGS} == {"new"}  # read like gte
 
 
 def test_a_cross_encoder_gives_the_same_logits(tmp_path):

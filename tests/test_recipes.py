@@ -107,7 +107,7 @@ def test_jax_export(folder, monkeypatch):
 
 
 def test_small_vectors_and_faiss(folder, monkeypatch):
-    """Centred bits are those of the centred vectors, and the candidates that they find are ranked as by full vectors."""
+    """Bits are the signs of centred vectors; full vectors rank the candidates that bits find."""
     pytest.importorskip("faiss", reason="faiss is not installed")
     monkeypatch.chdir(folder)
     [code] = blocks("Small vectors")

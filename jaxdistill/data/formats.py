@@ -345,11 +345,11 @@ def _parquet(
         schema = parquet.read_schema(whole)
         fields = [name for name in field_names(schema) if name not in schema.names]
         selected = chosen_columns([*schema.names, *fields], columns, str(path))
-        wanted = list(dict.fromkeys(selected.names))
+        names = list(dict.fromkeys(selected.names))
         # Dictionary-encoded columns stay encoded: decoded, 4,096 rows of one long text would take 4,096 times its memory.
-        plain = [name for name in wanted if name in schema.names and not schema.field(name).type.num_fields]
+        plain = [name for name in names if name in schema.names and not schema.field(name).type.num_fields]
         table = parquet.ParquetFile(whole, read_dictionary=plain)
-        for batch in table.iter_batches(_rows_at_a_time(table), columns=wanted):
+        for batch in table.iter_batches(_rows_at_a_time(table), columns=names):
             own = {name: _column(batch.column(name)) for name in batch.schema.names}
             for values in zip(*(cells_of(name, own, own.__getitem__) for name in selected.names), strict=True):
                 number += 1

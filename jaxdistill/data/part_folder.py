@@ -232,7 +232,7 @@ class PartFolder:
             self._remove(self.folder / INDEX, *damaged)
 
     def _notes(self) -> list[Note | None]:
-        """The note of each part, None if there is none."""
+        """The note of each part; None for a part without one."""
         return list(map(self.noted, range(self.count)))
 
     def _parts_there(self) -> list[Path]:

@@ -76,8 +76,8 @@ def _reading(row: Mapping[str, Any]) -> str:
     lines = []
     for of in row.get("members", [row]):
         prompts = {"texts": of["prompt"], **{ROLE_TEXTS[role]: text for role, text in of["role_prompts"].items()}}
-        said = "".join(f", {text!r} before {what}" for what, text in prompts.items() if text)
-        lines.append(f"pooling {of['pooling']}, at most {of['max_length']:,} tokens{said}")
+        prefixes = "".join(f", {text!r} before {what}" for what, text in prompts.items() if text)
+        lines.append(f"pooling {of['pooling']}, at most {of['max_length']:,} tokens{prefixes}")
     return "; ".join(lines)
 
 

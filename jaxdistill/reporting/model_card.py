@@ -26,7 +26,7 @@ HUB_DATA = re.compile(r"(?:^|, )hf:(\w[\w.-]*(?:/[\w.-]+)?):")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Facts:
-    """How a student was made, as `card.json` has it. The card omits empty texts and zeros."""
+    """How a student was made: the content of `card.json`. The card leaves out empty texts and zeros."""
 
     name: str
     teacher: str = ""

@@ -16,8 +16,8 @@ class StepPrograms:
     """A run's step, with a compiled program for each shape of its batches.
 
     Args:
-      ahead: threads compile the programs from now on, side by side, except that of the last shape, which hardly any batch
-        needs. Other programs are compiled when a batch needs them. A process that fails waits for its threads.
+      ahead: start compiling in threads, one for each shape but the last, which hardly any batch needs. Otherwise, and for the
+        last shape, a program is compiled when a batch needs it. A process that fails waits for its threads.
     """
 
     def __init__(self, run: Run, *, ahead: bool):

@@ -110,14 +110,14 @@ def _write_onnx(model: SentenceModel, folder: Path) -> list[dict[str, str]]:
     else:
         expected = Embedder(model).encode(texts)
     for file in onnx.write(model, folder):
-        given = onnx.encoder(model, file)(pairs if model.definition.reads_pairs else texts)
+        actual = onnx.encoder(model, file)(pairs if model.definition.reads_pairs else texts)
         difference = (
-            np.abs(given - expected).max() if model.definition.reads_pairs else _vector_difference(given, expected)
+            np.abs(actual - expected).max() if model.definition.reads_pairs else _vector_difference(actual, expected)
         )
         least = (
-            np.corrcoef(given[:, 0], expected[:, 0])[0, 1]
+            np.corrcoef(actual[:, 0], expected[:, 0])[0, 1]
             if model.definition.reads_pairs
-            else _cosines(given, expected).mean()
+            else _cosines(actual, expected).mean()
         )
         row = {
             "form": f"{onnx.FOLDER}/{file.name}",

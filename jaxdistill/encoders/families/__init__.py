@@ -20,14 +20,14 @@ def family(model_type: str) -> ModuleType:
     """The module that reads and writes checkpoints of `model_type`."""
     if model_type in parts.families:
         return parts.families[model_type]
-    if str(model_type).replace("_", "-") not in known():
+    if str(model_type).replace("_", "-") not in model_types():
         raise InputError(
-            f"model_type {model_type!r:.80} is not a family that can be read; known are {', '.join(known())}."
+            f"model_type {model_type!r:.80} is not a family that can be read; known are {', '.join(model_types())}."
         )
     return importlib.import_module(f"{__name__}.{model_type.replace('-', '_')}")
 
 
-def known() -> list[str]:
+def model_types() -> list[str]:
     """The names of all families, as `model_type` spells them."""
     return sorted({module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)} | parts.families.keys())
 
@@ -36,6 +36,6 @@ def pair_head(model_type: str) -> PairHead:
     """The family's `PAIR_HEAD`; raises `InputError` if it has none."""
     head = getattr(family(model_type), "PAIR_HEAD", None)
     if head is None:
-        having = [other for other in known() if hasattr(family(other), "PAIR_HEAD")]
-        raise InputError(f"cross-encoders of {model_type} cannot be read; families that can be: {', '.join(having)}.")
+        able = [other for other in model_types() if hasattr(family(other), "PAIR_HEAD")]
+        raise InputError(f"cross-encoders of {model_type} cannot be read; families that can be: {', '.join(able)}.")
     return head

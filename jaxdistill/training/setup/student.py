@@ -92,7 +92,7 @@ def write_student(student: SentenceModel, workdir: pathlib.Path) -> None:
 
 
 def read_student(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
-    """The untrained student that the run in the workdir wrote; None if there is none."""
+    """The untrained student in the workdir; None before the run has written it."""
     folder = workdir / STUDENT
     if not all(processes.gathered(folder.is_dir())):  # some may have no copy of the workdir
         return None
