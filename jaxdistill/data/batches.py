@@ -172,6 +172,11 @@ class Batches:
         longest = [stream.longest for stream in self._streams]
         return choose_shapes(batches, longest, most=self._shaping.most, divided=self._shaping.divided)
 
+    @property
+    def usual_shapes(self) -> tuple[packing.Shapes, ...]:
+        """The shapes without the last, which holds any batch and which hardly any batch needs."""
+        return self.shapes[:-1] or self.shapes
+
     def rows_at(self, step: int) -> Integer[np.ndarray, " b"]:
         """Store rows of a step's examples, in the order of the batch."""
         plan = self._plan(step)

@@ -26,7 +26,7 @@ class StepPrograms:
         self._used: dict[Any, Any] = {}
         if ahead:
             batches = run.text.batches
-            shapes, first = batches.shapes[:-1] or batches.shapes, batches.batch_at(0)
+            shapes, first = batches.usual_shapes, batches.batch_at(0)
             threads = ThreadPoolExecutor(len(shapes), "compile")
             for shape in shapes:
                 batch = shaped(first, shape, batches.groups, batches.batch_size)

@@ -154,7 +154,7 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str, say: Callable[[
     plan = compiled_plan(
         target, run.program.train_step, run.layout.like, run.program.teacher_params, batch=shapes_of(batch)
     )
-    compile_s, shapes = time.monotonic() - begun, len(batches.shapes)
+    compile_s, shapes = time.monotonic() - begun, len(batches.usual_shapes)
     say(f"compiled its step in {compile_s:.0f} s")
     for line in report(plan, batch_size=batches.batch_size):
         say(line)
