@@ -25,8 +25,8 @@ from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.checkpoints.static import folded
 from jaxdistill.core import InputError
 
-NEEDS = ("onnx", "onnxruntime", "onnxscript", "torch", "sentence_transformers")
-"""Packages of the extra `onnx`."""
+NEEDS = ("torch", "onnx", "onnxruntime", "onnxscript", "sentence_transformers")
+"""Packages of the extra `onnx`; torch first, because the extra would fetch its CUDA build where it is missing."""
 FOLDER, FLOAT, INT8 = "onnx", "model.onnx", "model_quantized.onnx"
 """Names as transformers.js and sentence-transformers expect them: float32, and 8-bit weights."""
 OPSET = 18
