@@ -97,7 +97,7 @@ class Training:
         """Seconds of tracing and compiling, and the time and the share of the peak of a step."""
         import jax
 
-        from jaxdistill.training.hooks.arithmetic import products_by_part
+        from jaxdistill.training.flops import products_by_part
 
         begun = time.perf_counter()
         traced = self.step.trace(self.state, self.teacher, self.batch)

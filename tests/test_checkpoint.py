@@ -11,7 +11,7 @@ import pytest
 
 from jaxdistill.cluster.mesh import make_mesh, shardings
 from jaxdistill.core import InputError, TrainState
-from jaxdistill.training.results import outcome
+from jaxdistill.training import outcome
 from jaxdistill.training.run import Dev
 from jaxdistill.workdir.checkpoint import Checkpoints
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jaxdistill.core import InputError
-from jaxdistill.training.hooks.collapse import (
+from jaxdistill.training.collapse import (
     RANK,
     SPREAD,
     collapse_of,

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxdistill import main
-from jaxdistill.training.hooks.goodput import ACTIVITIES, Goodput
-from jaxdistill.training.hooks.metrics import Writers
+from jaxdistill.training.goodput import ACTIVITIES, Goodput
+from jaxdistill.training.metrics import Writers
 
 from program import tiny_arguments, write_text
 

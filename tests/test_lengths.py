@@ -14,7 +14,7 @@ from jaxdistill import objectives
 from jaxdistill.inference import Embedder
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.labels import Labels
-from jaxdistill.training.results import final_scores
+from jaxdistill.training import final_scores
 from jaxdistill.training.setup import lengths
 
 from tiny_models import tiny_model

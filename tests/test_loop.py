@@ -6,11 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from jaxdistill.core import InputError
-from jaxdistill.training import train
-from jaxdistill.training.hooks import collapse
-from jaxdistill.training.hooks.dev_scores import DevScores
-from jaxdistill.training.hooks.hook import Schedule
+from jaxdistill.training import collapse, loop
+from jaxdistill.training.dev_scores import DevScores
 from jaxdistill.training.run import Dev
+from jaxdistill.training.schedule import Schedule
 from jaxdistill.workdir.checkpoint import Restored
 
 
@@ -25,7 +24,7 @@ def test_a_run_beyond_the_steps_asked_for_is_refused():
         restored = Restored(step, None, {"before": {"dev": 0.5}})
         checkpoints = SimpleNamespace(folder="w/checkpoints", restore=lambda *given, restored=restored: restored)
         with pytest.raises(InputError, match=words) if words else contextlib.nullcontext():
-            train._first_or_restored(run, checkpoints)
+            loop._first_or_restored(run, checkpoints)
 
 
 def judged(*, exports_last: bool) -> SimpleNamespace:

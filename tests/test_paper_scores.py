@@ -9,7 +9,7 @@ from jaxdistill.core import InputError
 from jaxdistill.evals import auc, sts, transfer
 from jaxdistill.options import config_file
 from jaxdistill.reporting import papers
-from jaxdistill.training.results import paper
+from jaxdistill.training import paper
 
 from conftest import ROOT
 

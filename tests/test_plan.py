@@ -11,7 +11,7 @@ from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.inference import Embedder
 from jaxdistill.surgery import pruning
-from jaxdistill.training.hooks.arithmetic import Products, products_by_part
+from jaxdistill.training.flops import Products, products_by_part
 from jaxdistill.training.plan import (
     CHIPS,
     collective_bytes,

@@ -14,7 +14,7 @@ from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.reporting.page import short_names, write_page
 from jaxdistill.reporting.plots import Curves, _series, _smooth, images, read_curves, training_plot
 from jaxdistill.reporting.tables import Entry, StageRow, as_text, plain_number, score_rows, score_table, stage_table
-from jaxdistill.training.results.finish import _ending, _lost
+from jaxdistill.training.finish import _ending, _lost
 from jaxdistill.training.run import Dev
 
 HOSTILE = "<script>document.title = 'taken'</script><img src=x onerror=alert(1)> & \"quotes\" $x$ [b]:smile:"

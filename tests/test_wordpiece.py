@@ -26,7 +26,6 @@ from jaxdistill.inference import Embedder
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.options import config_file
 from jaxdistill.reading import check_reads, tokenised_text
-from jaxdistill.training import train
 from jaxdistill.training.setup.build import build
 from jaxdistill.training.setup.student import read_student, write_student
 from jaxdistill.workdir.folder import claim_workdir

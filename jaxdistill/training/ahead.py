@@ -8,8 +8,8 @@ import jax
 
 from jaxdistill.core import Array, Batch, Params, Tokens, TrainState
 from jaxdistill.data.packing import Shape, Shapes
+from jaxdistill.training.console import say
 from jaxdistill.training.run import Run
-from jaxdistill.training.said import say
 
 
 class StepPrograms:

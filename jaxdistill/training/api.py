@@ -24,7 +24,7 @@ from jaxdistill.options.overrides import with_options
 from jaxdistill.reporting.model_card import public_argument
 from jaxdistill.students.parts.student import Student
 from jaxdistill.teachers.parts.teacher import Teacher
-from jaxdistill.training.hooks.metrics import Callback
+from jaxdistill.training.metrics import Callback
 from jaxdistill.training.stages import run_stages
 from jaxdistill.workdir.folder import EXPORT, RESULTS, stage_folder
 from jaxdistill.workdir.mirror import local_folder

@@ -8,17 +8,17 @@ from jaxdistill.config import Config
 from jaxdistill.data import hub, sources
 from jaxdistill.files import parts
 from jaxdistill.files.folders import refuse_foreign
-from jaxdistill.training.hooks.metrics import Callback
+from jaxdistill.training.console import kept, say
+from jaxdistill.training.final_scores import final_models, final_scores_of
+from jaxdistill.training.finish import finish
+from jaxdistill.training.loop import train
+from jaxdistill.training.metrics import Callback
 from jaxdistill.training.overview import print_overview, timed
-from jaxdistill.training.results.final_scores import final_models, final_scores_of
-from jaxdistill.training.results.finish import finish
-from jaxdistill.training.results.paper import repeated
+from jaxdistill.training.paper import repeated
 from jaxdistill.training.run import Run, teachers_by_name
-from jaxdistill.training.said import kept, say
 from jaxdistill.training.setup.build import build
 from jaxdistill.training.setup.dev import retrieval_files
 from jaxdistill.training.setup.student import write_student
-from jaxdistill.training.train import train
 from jaxdistill.workdir import lock
 from jaxdistill.workdir.folder import (
     DEV_SCORE,

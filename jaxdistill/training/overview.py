@@ -17,10 +17,10 @@ from jaxdistill.data.sources import TEXT
 from jaxdistill.encoders.architecture import Dense
 from jaxdistill.evals import agreement
 from jaxdistill.reading import columns_of_views
-from jaxdistill.training.hooks.arithmetic import products_by_part
-from jaxdistill.training.results import final_scores
+from jaxdistill.training import final_scores
+from jaxdistill.training.console import note, say
+from jaxdistill.training.flops import products_by_part
 from jaxdistill.training.run import Run
-from jaxdistill.training.said import note, say
 from jaxdistill.training.setup.build import UNTIMED, with_steps
 from jaxdistill.training.setup.lengths import STEP, truncation_warnings
 from jaxdistill.training.setup.sharding import held_share, sharded_embedder

@@ -25,7 +25,7 @@ from jaxdistill.core import Batch, InputError, Tokens, TrainState
 from jaxdistill.devices import prepare_libtpu
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.files import parts
-from jaxdistill.training.hooks.arithmetic import Products, products_by_part
+from jaxdistill.training.flops import Products, products_by_part
 from jaxdistill.training.run import Run
 from jaxdistill.training.setup.build import build
 

@@ -19,9 +19,9 @@ from jaxdistill.files import folder_digest, is_remote, write_atomic
 from jaxdistill.files.folders import MARK, refuse_foreign, replacing
 from jaxdistill.paths import data_folder
 from jaxdistill.reporting.tables import StageRow, as_text, stage_table
-from jaxdistill.training.hooks.metrics import Callback
+from jaxdistill.training.console import say
 from jaxdistill.training.job import run_training
-from jaxdistill.training.said import say
+from jaxdistill.training.metrics import Callback
 from jaxdistill.training.setup.objective import objective_title
 from jaxdistill.training.setup.stage_checks import check_stages
 from jaxdistill.versions import source_digest

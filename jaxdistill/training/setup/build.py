@@ -29,7 +29,7 @@ from jaxdistill.reading import student_text
 from jaxdistill.students.parts.student import widths_of
 from jaxdistill.teachers.parts.prompts import check_roles
 from jaxdistill.training import step
-from jaxdistill.training.hooks.profile import profiled_steps
+from jaxdistill.training.profiling import profiled_steps
 from jaxdistill.training.run import LAST, NO_DEV, Layout, Models, Program, Run, Text
 from jaxdistill.training.setup import optim
 from jaxdistill.training.setup.dev import DevSets, check_dev, dev_agreement, held_out_rows, make_dev, read_dev_sets

@@ -6,12 +6,12 @@ from typing import Any
 
 from jaxdistill.core import Array, InputError, Params, TrainState
 from jaxdistill.inference import Embedder
-from jaxdistill.training.hooks.collapse import Collapse
-from jaxdistill.training.hooks.goodput import Goodput
-from jaxdistill.training.hooks.hook import Diverged, Hook, patience_of
-from jaxdistill.training.hooks.recorder import Recorder
+from jaxdistill.training.collapse import Collapse
+from jaxdistill.training.console import say
+from jaxdistill.training.goodput import Goodput
+from jaxdistill.training.recorder import Recorder
 from jaxdistill.training.run import Run
-from jaxdistill.training.said import say
+from jaxdistill.training.schedule import Diverged, Hook, patience_of
 
 
 class DevScores(Hook):

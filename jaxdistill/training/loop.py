@@ -21,16 +21,16 @@ from jaxdistill.cluster import processes
 from jaxdistill.core import Array, Batch, InputError, TrainState, platform
 from jaxdistill.data.batches import Batches
 from jaxdistill.training.ahead import StepPrograms
-from jaxdistill.training.hooks.collapse import Collapse, sample_of
-from jaxdistill.training.hooks.dev_scores import DevScores
-from jaxdistill.training.hooks.goodput import Goodput
-from jaxdistill.training.hooks.hook import Diverged, Hook
-from jaxdistill.training.hooks.metrics import Callback
-from jaxdistill.training.hooks.profile import Profile
-from jaxdistill.training.hooks.recorder import Recorder, Saving
-from jaxdistill.training.results.outcome import Outcome, open_checkpoints, outcome_of
+from jaxdistill.training.collapse import Collapse, sample_of
+from jaxdistill.training.console import say
+from jaxdistill.training.dev_scores import DevScores
+from jaxdistill.training.goodput import Goodput
+from jaxdistill.training.metrics import Callback
+from jaxdistill.training.outcome import Outcome, open_checkpoints, outcome_of
+from jaxdistill.training.profiling import Profile
+from jaxdistill.training.recorder import Recorder, Saving
 from jaxdistill.training.run import Run
-from jaxdistill.training.said import say
+from jaxdistill.training.schedule import Diverged, Hook
 from jaxdistill.training.step import TrainStep
 from jaxdistill.workdir.checkpoint import Checkpoints
 from jaxdistill.workdir.folder import refuse_other_dev_score

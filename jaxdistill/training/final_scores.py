@@ -15,9 +15,9 @@ from jaxdistill.core import SECOND
 from jaxdistill.evals import sts
 from jaxdistill.evals.caches import cached_scores
 from jaxdistill.paths import cache_folder
-from jaxdistill.training.results.outcome import Outcome
+from jaxdistill.training.console import say
+from jaxdistill.training.outcome import Outcome
 from jaxdistill.training.run import Run
-from jaxdistill.training.said import say
 from jaxdistill.training.setup.dev import sts_data_folder
 from jaxdistill.training.setup.sharding import sharded_embedder
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from jaxdistill.cluster.chips import peak_flops_per_s
-from jaxdistill.training.hooks.arithmetic import products_by_part
+from jaxdistill.training.flops import products_by_part
 
 ACTIVITIES = ("compile", "data", "steps", "evaluation", "checkpoints")
 

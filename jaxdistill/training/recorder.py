@@ -10,10 +10,10 @@ import numpy as np
 from jaxdistill.cluster import processes
 from jaxdistill.config import flat
 from jaxdistill.core import Array, TrainState
-from jaxdistill.training.hooks.goodput import Goodput
-from jaxdistill.training.hooks.hook import Diverged, Hook, schedule_of
-from jaxdistill.training.hooks.metrics import Callback, Progress, Writers
+from jaxdistill.training.goodput import Goodput
+from jaxdistill.training.metrics import Callback, Progress, Writers
 from jaxdistill.training.run import Run
+from jaxdistill.training.schedule import Diverged, Hook, schedule_of
 from jaxdistill.workdir.checkpoint import Checkpoints
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 
 from jaxdistill.core import InputError
-from jaxdistill.training.hooks.goodput import Goodput
-from jaxdistill.training.hooks.hook import Hook
+from jaxdistill.training.goodput import Goodput
+from jaxdistill.training.schedule import Hook
 
 FOLDER = "profile"
 

@@ -23,7 +23,7 @@ from jaxdistill.data.store import TokenStore
 from jaxdistill.evals.geometry import pairwise_cosines, uniformity
 from jaxdistill.evals.similarity import unit_or_zero_vectors
 from jaxdistill.inference import Embedder
-from jaxdistill.training.hooks.hook import Diverged
+from jaxdistill.training.schedule import Diverged
 
 log = logging.getLogger(__name__)
 

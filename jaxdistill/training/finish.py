@@ -21,12 +21,12 @@ from jaxdistill.reporting.model_card import Facts, averaged_steps, origin_of, pu
 from jaxdistill.reporting.page import write_page
 from jaxdistill.reporting.plots import read_curves, training_plot
 from jaxdistill.reporting.tables import Entry, as_text, hundredfold, score_table
+from jaxdistill.training.console import say
 from jaxdistill.training.export import export, weights_bytes
-from jaxdistill.training.results.final_scores import FinalScores
-from jaxdistill.training.results.outcome import Outcome
-from jaxdistill.training.results.paper import Repeated
+from jaxdistill.training.final_scores import FinalScores
+from jaxdistill.training.outcome import Outcome
+from jaxdistill.training.paper import Repeated
 from jaxdistill.training.run import Run, teachers_by_name
-from jaxdistill.training.said import say
 from jaxdistill.training.setup.objective import objective_title
 from jaxdistill.versions import versions
 from jaxdistill.workdir.folder import EXPORT, METRICS, RESULTS, stage_export

@@ -1,1 +1,0 @@
-"""What a run ends with: its student, its scores, and the report."""
