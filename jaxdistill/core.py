@@ -45,6 +45,10 @@ class InputError(ValueError):
         super().__init__("".join(char if char.isprintable() else repr(char)[1:-1] for char in line))
 
 
+class Diverged(InputError):
+    """The loss of a training is not finite, or its student cannot be evaluated any more."""
+
+
 def refuse(rules: Sequence[tuple[object, str]]) -> None:
     """Raises `InputError` with the message of the first rule, (condition, message), whose condition holds."""
     for holds, message in rules:

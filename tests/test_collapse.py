@@ -9,8 +9,8 @@ from jaxdistill.training.collapse import (
     SPREAD,
     collapse_of,
     effective_rank,
-    highest_of,
     measured_spread,
+    watched_spread,
 )
 
 
@@ -37,7 +37,7 @@ def test_the_spread_of_vectors_by_hand():
 
 
 def test_a_fall_below_a_quarter_of_the_highest_is_a_collapse():
-    highest = highest_of({SPREAD: 0.2, RANK: 40.0}, {SPREAD: 0.1, RANK: 60.0})
+    highest = watched_spread(1, {SPREAD: 0.2, RANK: 40.0}, {SPREAD: 0.1, RANK: 60.0}, stops=True)
     assert highest == {SPREAD: 0.2, RANK: 60.0}
     assert collapse_of({SPREAD: 0.051, RANK: 15.1}, highest) == ""
     assert collapse_of({SPREAD: 0.2, RANK: 14.9}, highest) == "vectors/rank fell from 60 to 14.9"

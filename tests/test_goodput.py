@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxdistill import main
 from jaxdistill.training.goodput import ACTIVITIES, Goodput
-from jaxdistill.training.metrics import Writers
+from jaxdistill.training.metrics import MetricWriter
 
 from program import tiny_arguments, write_text
 
@@ -55,7 +55,7 @@ def test_without_tensorboard_a_line_says_what_to_install(tmp_path, monkeypatch, 
     monkeypatch.setitem(sys.modules, "tensorboard.summary.writer.record_writer", None)
     with (
         caplog.at_level(logging.INFO, "jaxdistill"),
-        contextlib.closing(Writers(tmp_path, last_step=0, config={})) as writers,
+        contextlib.closing(MetricWriter(tmp_path, last_step=0)) as writers,
     ):
         writers.write(1, {"loss": 1.0})
     assert "pip install 'jaxdistill[tensorboard]'" in caplog.text and not (tmp_path / "tensorboard").exists()

@@ -7,7 +7,6 @@ import pytest
 
 from jaxdistill.core import InputError
 from jaxdistill.training import collapse, loop
-from jaxdistill.training.dev_scores import DevScores
 from jaxdistill.training.run import Dev
 from jaxdistill.training.schedule import Schedule
 from jaxdistill.workdir.checkpoint import Restored
@@ -27,25 +26,20 @@ def test_a_run_beyond_the_steps_asked_for_is_refused():
             loop._first_or_restored(run, checkpoints)
 
 
-def judged(*, exports_last: bool) -> SimpleNamespace:
-    """What `DevScores.compare` reads, before the first evaluation."""
-    run = SimpleNamespace(dev=Dev(tasks={}, best="dev"), exports_last=exports_last)
-    return SimpleNamespace(run=run, track={"best": None, "since_best": 0})
+def noted(scores, *, is_last):
+    """Best step, evaluations since and scores of the best step after each of these scores."""
+    record = {"best": None, "since_best": 0}
+    for step, score in enumerate(scores):
+        loop.note_score(record, step, {"dev": score, "step": step}, best="dev", is_last=is_last)
+        yield record["best_step"], record["since_best"], record["scores"]["step"]
 
 
 def test_the_last_evaluation_counts_where_asked():
-    state = judged(exports_last=True)
-    for step, score in enumerate((0.5, 0.6, 0.4)):
-        DevScores.compare(state, step, {"dev": score})
-        assert (state.track["best_step"], state.track["scores"]["dev"]) == (step, score)
+    assert [step for step, _, _ in noted((0.5, 0.6, 0.4), is_last=True)] == [0, 1, 2]
 
 
 def test_an_equal_score_is_the_best_but_no_progress():
-    state = judged(exports_last=False)
-    found = []
-    for step, score in enumerate((0.5, 0.5, 0.4, 0.5, 0.6, 0.6)):
-        DevScores.compare(state, step, {"dev": score, "step": step})
-        found.append((state.track["best_step"], state.track["since_best"], state.track["scores"]["step"]))
+    found = list(noted((0.5, 0.5, 0.4, 0.5, 0.6, 0.6), is_last=False))
     assert found == [(0, 0, 0), (1, 1, 1), (1, 2, 1), (3, 3, 3), (4, 0, 4), (5, 1, 5)]
 
 
@@ -54,14 +48,10 @@ def test_steps_are_saved_at_evaluations_at_save_every_and_for_a_mean_of_checkpoi
     assert [step for step in range(1, 21) if schedule.saves(step)] == [4, 6, 12, 15, 18, 20]
 
 
-def test_vectors_that_gather_slowly_collapse_too(monkeypatch, caplog):
+def test_vectors_that_gather_slowly_collapse_too(caplog):
     """Each spread is more than a quarter of the one before."""
-    watched = collapse.Collapse([], {}, stops=False)
-    embedder = SimpleNamespace(encode=len)
-    warned = []
+    highest, warned = {}, []
     for step, spread in enumerate((0.4, 0.2, 0.11, 0.09)):
-        found = {collapse.SPREAD: spread, collapse.RANK: 9.0}
-        monkeypatch.setattr(collapse, "measured_spread", lambda embed, sentences, found=found: found)
-        watched.spread(step, {}, embedder)
+        highest = collapse.watched_spread(step, {collapse.SPREAD: spread, collapse.RANK: 9.0}, highest, stops=False)
         warned.append("fell from 0.4" in caplog.text)
     assert warned == [False, False, False, True]

@@ -57,7 +57,6 @@ def test_a_mistyped_option_is_one_clear_line(folder, changed, words, capsys):
         (dict(data__text="nowhere.txt"), "nowhere.txt"),
         (dict(teacher__model="nowhere/at all/here"), "does not exist"),
         (dict(teacher__model="no/such-model"), "HF_HOME"),
-        (dict(teacher__kind="stored", run__wandb=True), "needs the package wandb: pip install wandb"),
         (
             dict(teacher__kind="stored", data__batch_size=600),
             "has 600 sentences, but 60 reserved ones and one batch of 600 need 660",

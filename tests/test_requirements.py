@@ -72,7 +72,7 @@ def test_every_package_that_is_imported_is_declared():
     code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "jaxdistill").rglob("*.py"))
     imported = set(re.findall(r"^\s*(?:from|import) ([a-z]\w*)[\w.]*(?: import | as |  #|$)", code, re.M))
     declared, installed = {canonicalize_name(each.name) for each in DECLARED}, packages_distributions()
-    optional = {"jaxdistill", "wandb"}
+    optional = {"jaxdistill"}
     for name in imported - sys.stdlib_module_names - optional:
         assert declared & set(map(canonicalize_name, installed.get(name, [name]))), f"{name} is not declared"
 

@@ -26,6 +26,7 @@ from jaxdistill.inference import Embedder
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.options import config_file
 from jaxdistill.reading import check_reads, tokenised_text
+from jaxdistill.training import loop
 from jaxdistill.training.setup.build import build
 from jaxdistill.training.setup.student import read_student, write_student
 from jaxdistill.workdir.folder import claim_workdir
@@ -111,7 +112,7 @@ def trained(tmp_path_factory):
     claim_workdir(folder / "w", config, write=True)
     run = build(config, folder / "w", progress=False)
     write_student(run.models.student, run.workdir)
-    return config, run, train.train(run, progress=False)
+    return config, run, loop.train(run, progress=False)
 
 
 def test_the_export_is_a_plain_bert_with_the_same_ids_everywhere(trained, tmp_path):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 WITHOUT_EFFECT = (
     "run.log_every", "run.save_every", "run.keep", "run.remat", "run.model_axis", "run.sharding", "run.slices", "run.profile",
-    "run.export_to", "run.wandb", "run.paper", "data.cache_folder", "data.max_line_bytes", "data.max_unknown",
+    "run.export_to", "run.paper", "data.cache_folder", "data.max_line_bytes", "data.max_unknown",
 )  # fmt: skip
 """Options that do not change the student, except for rounding."""
 EXTENSIONS = (
@@ -204,8 +204,6 @@ class RunOptions:
     `--profile=10:20` is the short form."""
     export_to: Literal["", "onnx"] = ""
     """`onnx`: add ONNX files to the export (docs/deployment.md); empty: none."""
-    wandb: bool = False
-    """Also log to Weights & Biases, with the account configured for it."""
     parts: str = ""
     """Your own Python modules or files, separated by commas, with views, readers or encoder families
     (docs/extending.md)."""

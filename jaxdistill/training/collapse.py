@@ -12,18 +12,14 @@ for a fixed sample of the training text show this:
 
 import logging
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.core import Embed, Params
+from jaxdistill.core import Diverged, Embed
 from jaxdistill.data.store import TokenStore
 from jaxdistill.evals.geometry import pairwise_cosines, uniformity
 from jaxdistill.evals.similarity import unit_or_zero_vectors
-from jaxdistill.inference import Embedder
-from jaxdistill.training.schedule import Diverged
 
 log = logging.getLogger(__name__)
 
@@ -34,29 +30,21 @@ SHARE = 0.25
 """Vectors count as collapsed if spread or rank falls below this fraction of the run's highest."""
 
 
-class Collapse:
-    """Watches the vectors of `sentences`; warns of a collapse or stops the training.
+def watched_spread(
+    step: int, spread: Mapping[str, float], highest: Mapping[str, float], *, stops: bool
+) -> dict[str, float]:
+    """The highest spread and rank so far, this evaluation included; warns of a collapse.
 
     Args:
-      track: the record of evaluations, which checkpoints keep; holds the highest spread so far.
+      spread: `measured_spread` after `step`.
+      highest: what this function returned for the evaluation before; empty for the first.
+      stops: raise `Diverged` instead of a warning.
     """
-
-    def __init__(self, sentences: Sequence[str], track: dict[str, Any], *, stops: bool):
-        self.sentences, self.track, self.stops = sentences, track, stops
-
-    def spread(self, step: int, params: Params, embedder: Embedder) -> dict[str, float]:
-        """The spread of the student's vectors with these parameters; raises `Diverged` if a collapse stops the training."""
-        spread = measured_spread(partial(embedder.encode, params=params, prompt=""), self.sentences)
-        highest = self.track.get("widest", {})
-        fallen = collapse_of(spread, highest)
-        self.track["widest"] = highest_of(spread, highest)
-        if fallen and self.stops:
+    if fallen := collapse_of(spread, highest):
+        if stops:
             raise Diverged(f"at step {step}: the student's vectors collapse: {fallen}")
-        if fallen:
-            log.warning(
-                "step %d: the student's vectors collapse: %s; evals.collapse=stop ends such a run", step, fallen
-            )
-        return spread
+        log.warning("step %d: the student's vectors collapse: %s; evals.collapse=stop ends such a run", step, fallen)
+    return {name: max(spread[name], highest.get(name, 0.0)) for name in (SPREAD, RANK)}
 
 
 def sample_of(store: TokenStore) -> list[str]:
@@ -99,8 +87,3 @@ def collapse_of(now: Mapping[str, float], highest: Mapping[str, float]) -> str:
     """Says which numbers have fallen below `SHARE` of their highest value; empty if none has."""
     fallen = [name for name in (SPREAD, RANK) if now[name] < SHARE * highest.get(name, 0.0)]
     return " and ".join(f"{name} fell from {highest[name]:.3g} to {now[name]:.3g}" for name in fallen)
-
-
-def highest_of(now: Mapping[str, float], highest: Mapping[str, float]) -> dict[str, float]:
-    """The highest spread and rank so far."""
-    return {name: max(now[name], highest.get(name, 0.0)) for name in (SPREAD, RANK)}

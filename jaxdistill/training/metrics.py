@@ -1,7 +1,6 @@
-"""Records the metrics of a run: progress bar, `metrics.jsonl`, and, where they are installed, TensorBoard and Weights & Biases."""
+"""Records the metrics of a run: `metrics.jsonl`, TensorBoard's files where it is installed, callbacks, and a progress bar."""
 
 import contextlib
-import hashlib
 import json
 import logging
 import math
@@ -13,9 +12,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxdistill.bars import Bar, seconds_between
+import jax
+import numpy as np
+
+from jaxdistill.bars import Bar, duration, seconds_between
+from jaxdistill.cluster import processes
+from jaxdistill.core import Array, Diverged
 from jaxdistill.files import write_atomic, writing
-from jaxdistill.workdir.folder import STAGE_NAME
+from jaxdistill.training.goodput import Goodput
+from jaxdistill.training.run import Run
+from jaxdistill.training.schedule import Schedule
+from jaxdistill.workdir.folder import METRICS
 
 log = logging.getLogger(__name__)
 
@@ -23,29 +30,114 @@ Callback = Callable[[int, Mapping[str, float]], object]
 """A caller's function of a step and its metrics."""
 
 
-class Writers:
-    """Writes a step's scalars to all files; only the first process of a run has one."""
+class Metrics:
+    """Means of the steps' metrics, fetched from the devices only when they are due.
+
+    Args:
+      start: the step from which this process continues.
+      is_new: no checkpoint was restored.
+      progress: whether to show a bar.
+      callbacks: called in the first process with each step and its scalars, after they are written.
+    """
 
     def __init__(
         self,
-        workdir: str | pathlib.Path,
+        run: Run,
+        schedule: Schedule,
+        goodput: Goodput,
         *,
-        last_step: int,
-        config: Mapping[str, Any],
+        start: int,
+        is_new: bool,
+        progress: bool,
         callbacks: Sequence[Callback] = (),
     ):
-        """Continues the files of `workdir` after `last_step`; drops the lines of later steps, which run again.
+        self.schedule, self.goodput, self.start = schedule, goodput, start
+        self.learning_rate, self.batch_size = run.program.schedule, run.text.batches.batch_size
+        # A killed run may have written step 0 without saving it.
+        last_step = -1 if is_new else start
+        self.writer = MetricWriter(run.workdir, last_step=last_step) if processes.is_first() else None
+        self.callbacks = callbacks if processes.is_first() else ()
+        self.bar = Bar(
+            initial=start,
+            total=schedule.steps,
+            disable=not progress,
+            dynamic_ncols=True,
+            mininterval=seconds_between(),
+            bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} steps [{elapsed}{postfix}]",
+        )
+        self.pending: list[tuple[int, Mapping[str, Array]]] = []
+        """Steps whose metrics have not been fetched from the devices."""
+        self.restart_clock(start)
 
-        Args:
-          last_step: last step whose lines stay; -1: the run starts from scratch, and step 0 is written too.
-          callbacks: called with each step and its scalars after they are written.
+    def add(self, step: int, metrics: Mapping[str, Array]) -> None:
+        """Keeps the metrics of a step, which devices may still be computing."""
+        self.pending.append((step, metrics))
+        self.bar.update()
+
+    def report(self, step: int) -> None:
+        """Fetches the metrics of all steps since the last report and writes their means.
 
         Raises:
-          InputError: a full disk, here and while writing and closing.
+          Diverged: a loss is not finite. Whoever evaluates or saves a state reports first, so a diverged one is never kept.
         """
-        folder = pathlib.Path(workdir)
-        self._path = folder / "metrics.jsonl"
-        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
+        if not self.pending:
+            return
+        with self.goodput.spent("steps"):
+            fetched = [(number, jax.device_get(metrics)) for number, metrics in self.pending]
+        self.pending.clear()
+        if bad := [number for number, metrics in fetched if not math.isfinite(metrics["loss"])]:
+            span = f"step {bad[0]}" if len(bad) == 1 else f"steps {bad[0]} to {bad[-1]}"
+            raise Diverged(f"the loss is not finite at {span}")
+        means = {name: float(np.mean([metrics[name] for _, metrics in fetched])) for name in fetched[0][1]}
+        rate = self.batch_size * (step - self.clock[1]) / max(time.monotonic() - self.clock[0], 1e-9)
+        self.restart_clock(step)
+        means |= {"learning_rate": float(np.asarray(self.learning_rate(step - 1))), "sentences_per_s": rate}
+        means |= self.goodput.taken()
+        left = f"{duration(self.seconds_left(step))} left, "
+        self.bar.set_postfix_str(
+            f"{left}{rate:,.0f} sentences/s, loss {means['loss']:.4g}", refresh=sys.stderr.isatty()
+        )
+        self.write(step, means)
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Writes scalars of a step, in the first process only."""
+        if self.writer:
+            self.writer.write(step, scalars)
+        for callback in self.callbacks:
+            callback(step, dict(scalars))
+
+    def restart_clock(self, step: int) -> None:
+        """Starts to count sentences per second anew: evaluations and saves are not training."""
+        self.clock = time.monotonic(), step
+
+    def seconds_left(self, step: int) -> float:
+        """Estimated time left after `step`. Remaining steps take the mean so far, without compilation; remaining evaluations
+        and checkpoints take as long as the latest."""
+        goodput, schedule = self.goodput, self.schedule
+        evaluations, saves = schedule.evaluations_after(step), schedule.saves_after(step)
+        apart = evaluations * goodput.last["evaluation"] + (evaluations + saves) * goodput.last["checkpoints"]
+        taken = goodput.total["data"] + goodput.total["steps"]
+        return taken / max(step - self.start, 1) * (schedule.steps - step) + apart
+
+    def close(self) -> None:
+        self.bar.close()
+        if self.writer:
+            self.writer.close()
+
+
+class MetricWriter:
+    """Appends the scalars of steps to `metrics.jsonl` and, where TensorBoard is installed, to its files.
+
+    Args:
+      last_step: last step whose lines stay; those of later steps, which run again, are dropped. -1: the run starts from
+        scratch, and step 0 is written too.
+
+    Raises:
+      InputError: a full disk, here and while writing and closing.
+    """
+
+    def __init__(self, workdir: pathlib.Path, *, last_step: int):
+        self._path = workdir / METRICS
         with writing(self._path), contextlib.ExitStack() as files:
             _drop_later_lines(self._path, last_step)
             self._jsonl = files.enter_context(self._path.open("a", encoding="utf-8"))
@@ -55,27 +147,23 @@ class Writers:
             except ImportError:
                 log.info("no files for TensorBoard; to get them: pip install 'jaxdistill[tensorboard]'")
             else:
-                (folder / "tensorboard").mkdir(exist_ok=True)
-                self._tensorboard = RecordWriter(files.enter_context((folder / "tensorboard" / name).open("ab")))
+                folder = workdir / "tensorboard"
+                folder.mkdir(exist_ok=True)
+                name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
+                self._tensorboard = RecordWriter(files.enter_context((folder / name).open("ab")))
                 self._record(0, file_version="brain.Event:2")
                 # This record makes TensorBoard ignore what earlier files hold of this step and later ones.
                 self._record(last_step + 1, session_log={"status": "START"})
             self._files = files.pop_all()
-        self._wandb = _wandb_run(folder, config) if config.get("run.wandb") else None
-        self._callbacks = tuple(callbacks)
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         """Writes one line of metrics; non-finite values become null in JSON."""
         finite = {name: value if math.isfinite(value) else None for name, value in scalars.items()}
-        values = [{"tag": name, "simple_value": value} for name, value in scalars.items()]
         with writing(self._path):
             self._jsonl.write(json.dumps({"step": step, **finite}) + "\n")
             self._jsonl.flush()
+            values = [{"tag": name, "simple_value": value} for name, value in scalars.items()]
             self._record(step, summary={"value": values})
-        if self._wandb:
-            self._wandb.log(dict(scalars), step=step)
-        for callback in self._callbacks:
-            callback(step, dict(scalars))
 
     def _record(self, step: int, **content: Any) -> None:
         """Writes a record of TensorBoard, if it is installed."""
@@ -87,87 +175,20 @@ class Writers:
         self._tensorboard.flush()
 
     def close(self) -> None:
-        if self._wandb:
-            self._wandb.finish()
         with writing(self._path):
             self._files.close()
 
 
 def _drop_later_lines(path: pathlib.Path, step: int) -> None:
     if path.exists():
-        lines = [
-            line for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if _step_of(line) <= step
-        ]
-        write_atomic(path, "".join(f"{line}\n" for line in lines))
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        write_atomic(path, "".join(f"{line}\n" for line in lines if _step_of(line) <= step))
 
 
 def _step_of(line: str) -> float:
-    """Step of a line; infinity for a line that a crash cut off or that is none of this program's, so that it is dropped."""
+    """Step of a line; infinity, so that it is dropped, for one that a crash cut off or that this program did not write."""
     try:
         step = json.loads(line)["step"]
         return step if isinstance(step, int) else math.inf
     except (ValueError, KeyError, TypeError, RecursionError):
         return math.inf
-
-
-def _wandb_run(folder: pathlib.Path, config: Mapping[str, Any]):
-    """The run in Weights & Biases, which continues for the same folder."""
-    import wandb  # pyright: ignore[reportMissingImports] - optional
-
-    whole = folder.absolute()
-    name = f"{whole.parent.name}-{whole.name}" if STAGE_NAME.fullmatch(whole.name) else whole.name
-    own = f"{name}-{hashlib.sha256(str(whole).encode()).hexdigest()[:8]}"  # or runs of equal names would be merged
-    return wandb.init(project="jaxdistill", name=name, id=own, resume="allow", dir=str(folder), config=dict(config))
-
-
-class _Bar(Bar):
-    """Progress bar with the training's own estimate of the time left; tqdm's would count evaluations as steps."""
-
-    seconds_left: Callable[[int], float] = staticmethod(lambda step: 0.0)
-
-    @property
-    def format_dict(self) -> dict[str, Any]:
-        left = self.seconds_left(self.n)
-        return {**super().format_dict, "left": f"<{self.format_interval(left)}" if left else ""}
-
-
-class Progress:
-    """A bar with the time left, loss and sentences per second."""
-
-    def __init__(
-        self, *, first_step: int, steps: int, batch_size: int, shown: bool, seconds_left: Callable[[int], float]
-    ):
-        """
-        Args:
-          seconds_left: returns the time left after a step; 0 if not known yet.
-        """
-        self._bar = _Bar(
-            initial=first_step,
-            total=steps,
-            disable=not shown,
-            dynamic_ncols=True,
-            mininterval=seconds_between(),
-            bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} steps [{elapsed}{left}{postfix}]",
-        )
-        self._bar.seconds_left = seconds_left
-        self._batch_size = batch_size
-        self._since = (time.monotonic(), first_step)
-
-    def advance(self) -> None:
-        self._bar.update()
-
-    def rate(self, step: int) -> float:
-        """Training sentences per second since the last call."""
-        now, (then, last) = time.monotonic(), self._since
-        self._since = (now, step)
-        return (step - last) * self._batch_size / max(now - then, 1e-9)
-
-    def restart(self, step: int) -> None:
-        """Starts the clock of `rate` anew: evaluations are not training."""
-        self._since = (time.monotonic(), step)
-
-    def show(self, loss: float, sentences_per_s: float) -> None:
-        self._bar.set_postfix_str(f"{sentences_per_s:,.0f} sentences/s, loss {loss:.4g}", refresh=sys.stderr.isatty())
-
-    def close(self) -> None:
-        self._bar.close()

@@ -1,4 +1,4 @@
-"""Writes a trace of some steps of a training, for xprof."""
+"""Traces some steps of a training for xprof."""
 
 import logging
 import pathlib
@@ -8,10 +8,6 @@ from typing import Any
 import jax
 
 from jaxdistill.core import InputError
-from jaxdistill.training.goodput import Goodput
-from jaxdistill.training.schedule import Hook
-
-FOLDER = "profile"
 
 log = logging.getLogger(__name__)
 
@@ -28,44 +24,38 @@ def profiled_steps(option: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-class Profile(Hook):
-    """Traces the steps of `run.profile` in one process; a resumed run traces the remaining ones."""
+class Profiler:
+    """Traces the steps of `run.profile` into `workdir/profile`; a resumed run traces those that are left.
 
-    def __init__(self, option: str, workdir: pathlib.Path, goodput: Goodput):
-        self.goodput = goodput
-        self.option, (self.first, self.last) = option, profiled_steps(option)
-        self.folder = workdir / FOLDER
-        self._ran: tuple[int, int] | None = None
-        self._begun = 0
+    Args:
+      option: value of `run.profile`; empty: no trace.
+    """
+
+    def __init__(self, option: str, workdir: pathlib.Path):
+        self.first, self.last = profiled_steps(option)
+        self.folder = workdir / "profile"
+        self.began_at = 0
         """First step of the trace; 0 before it begins."""
-        self._traces = False
+        self.is_tracing = False
 
     def before_step(self, step: int, state: Any) -> None:
         """Begins the trace at the first step of the range, once the steps before it have made the state."""
-        self._ran = (self._ran[0] if self._ran else step, step)
-        if not self._begun and self.first <= step <= self.last:
-            with self.goodput.spent("steps"):
-                jax.block_until_ready(state)
-                jax.profiler.start_trace(str(self.folder))
-            self._begun, self._traces = step, True
+        if not self.began_at and self.first <= step <= self.last:
+            jax.block_until_ready(state)
+            jax.profiler.start_trace(str(self.folder))
+            self.began_at, self.is_tracing = step, True
 
-    def after_step(self, step: int, state: Any, metrics: Any) -> None:
+    def after_step(self, step: int, metrics: Any) -> None:
         """Ends the trace after the last step, once its metrics are there."""
-        if self._traces and step == self.last:
-            with self.goodput.spent("steps"):
-                jax.block_until_ready(metrics)
-                self._end(step)
+        if self.is_tracing and step == self.last:
+            jax.block_until_ready(metrics)
+            self.close()
 
     def close(self) -> None:
         """Ends a trace that has begun, and warns of one that has not."""
-        if self._traces and self._ran:
-            with self.goodput.spent("steps"):
-                self._end(self._ran[1])
-        elif self.option and not self._begun:
-            ran = f"steps {self._ran[0]} to {self._ran[1]}" if self._ran else "no step"
-            log.warning("run.profile=%s traced nothing: this process ran %s", self.option, ran)
-
-    def _end(self, step: int) -> None:
-        self._traces = False
-        jax.profiler.stop_trace()
-        log.info("trace of steps %d to %d: %s; xprof --logdir=%s shows it", self._begun, step, self.folder, self.folder)
+        if self.is_tracing:
+            self.is_tracing = False
+            jax.profiler.stop_trace()
+            log.info("trace from step %d on: %s; xprof --logdir=%s shows it", self.began_at, self.folder, self.folder)
+        elif self.last and not self.began_at:
+            log.warning("run.profile=%d:%d traced nothing: this process ran none of these steps", self.first, self.last)

@@ -1,41 +1,13 @@
-"""The base class of hooks, and the schedule of logging, evaluating and saving."""
+"""The steps after which a training logs, evaluates and saves."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from jaxdistill.config import Config, Evals
-from jaxdistill.core import Array, InputError, TrainState
 
-LEAST_POINTS = 3
+MIN_POINTS = 3
 """Fewest times that a short run logs its metrics; its curves could otherwise be a single point."""
-
-
-class Diverged(InputError):
-    """The loss is not finite, or the student cannot be evaluated any more."""
-
-
-class Hook:
-    """An activity of a training besides updates. At each of these moments the loop calls all hooks in one fixed order."""
-
-    def at_start(self, step: int, state: TrainState, *, is_new: bool) -> None:
-        """Called after `step` updates, before this process's first one; `is_new`: no checkpoint was restored."""
-
-    def before_step(self, step: int, state: TrainState) -> None:
-        """Called before the update with number `step`, counted from 1."""
-
-    def after_step(self, step: int, state: TrainState, metrics: Mapping[str, Array]) -> None:
-        """Called after update number `step` is dispatched; devices may still be computing state and metrics."""
-
-    def reason_to_stop(self) -> str:
-        """Why the training should stop early; empty: it should not."""
-        return ""
-
-    def at_interrupt(self, step: int, state: TrainState) -> None:
-        """Called after `step` updates if a signal ends the training."""
-
-    def close(self) -> None:
-        """Called when the loop ends, also after an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +44,7 @@ def schedule_of(config: Config, steps: int) -> Schedule:
     """The schedule of a run of `steps` steps."""
     return Schedule(
         steps=steps,
-        log_every=min(config.run.log_every, max(steps // LEAST_POINTS, 1)),
+        log_every=min(config.run.log_every, max(steps // MIN_POINTS, 1)),
         evaluate_every=config.evals.every,
         save_every=config.run.save_every,
         averaged=config.evals.average,

@@ -1,7 +1,6 @@
 """Builds a run from its config: models, text, targets, objective and step, each made once and checked before step 1."""
 
 import dataclasses
-import importlib.util
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -76,8 +75,6 @@ def prepared(
     student = student or make_student(config, teachers, workdir, draft=True)
     if config.run.export_to:
         onnx.check(student)
-    if config.run.wandb and not importlib.util.find_spec("wandb"):
-        raise InputError("run.wandb needs the package wandb: pip install wandb, or --config.run.wandb=False.")
     check_roles(config.data, [*labellers, *teachers, student])
     check_form(objective, student)
     check_views_differ(objective, config.student.in_training(student), list(dict(config.data.columns) or (TEXT,)))
