@@ -1,4 +1,4 @@
-"""ONNX files of an export, for ONNX Runtime, transformers.js, FastEmbed and sentence-transformers (`backend="onnx"`).
+"""ONNX files of an export, for ONNX Runtime, transformers.js and sentence-transformers (`backend="onnx"`).
 
 One graph maps token ids to the final vector. Its inputs are `input_ids`, `attention_mask` and, if the model has token types,
 `token_type_ids`, of any batch size and length. Its outputs are `last_hidden_state` and `sentence_embedding`; a cross-encoder's

@@ -1,0 +1,16 @@
+"""The notebook of docs/ runs from top to bottom."""
+
+import json
+
+from conftest import ROOT
+
+
+def test_the_cells_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = json.loads((ROOT / "docs/notebooks/accelerator.ipynb").read_text(encoding="utf-8"))["cells"]
+    source = "\n".join(cell["source"] for cell in cells if cell["cell_type"] == "code")
+    python = [line for line in source.splitlines() if not line.startswith("%pip")]
+    names = {}
+    exec("\n".join(python).replace("STEPS = 90", "STEPS = 2"), names)
+    assert names["vectors"].shape == (3, 384)
+    assert (names["result"].export_folder / "modules.json").exists()
