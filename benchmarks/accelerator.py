@@ -201,7 +201,8 @@ def queue(size: Size) -> dict[str, Any]:
     from jaxdistill.objectives.congen import ConGen
     from jaxdistill.ops import ring
 
-    draw, width, mesh = np.random.default_rng(0), 1024 if size is FULL else 64, make_mesh(devices=jax.devices()[:1])
+    jax.set_mesh(make_mesh(devices=jax.devices()[:1]))
+    draw, width = np.random.default_rng(0), 1024 if size is FULL else 64
     student, teacher = unit(draw, (size.batch, 2, width)), unit(draw, (size.batch, 1, width))
     found: dict[str, Any] = {}
     for keys in (4096, 65536) if size is FULL else (size.queue,):
@@ -212,7 +213,7 @@ def queue(size: Size) -> dict[str, Any]:
             ring.BLOCK_ROWS = ring.BLOCK_ROWS_OF_GPUS = block
 
             def loss(vectors, objective=objective, state=state):
-                losses, _, _ = objective({}, state, Encoded(vectors), Encoded(jnp.asarray(teacher)), mesh=mesh)
+                losses, _, _ = objective({}, state, Encoded(vectors), Encoded(jnp.asarray(teacher)))
                 return jnp.mean(losses)
 
             both = jax.jit(jax.value_and_grad(loss))

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
 from jaxtyping import Integer
 
@@ -109,7 +109,7 @@ def _slice_of(device: jax.Device) -> int:  # pyright: ignore[reportInvalidTypeFo
     return getattr(device, "slice_index", None) or 0
 
 
-def batch_devices(mesh: Mesh) -> int:
+def batch_devices(mesh: Mesh | AbstractMesh) -> int:
     """Number of devices, or groups of them along `model`, that split a batch."""
     return math.prod(mesh.shape[axis] for axis in BATCH_AXES)
 

@@ -20,7 +20,6 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.config.ranges import Count, Fraction, Positive
@@ -86,7 +85,7 @@ class ConGen(Objective):
         return {}, Ring(ring.reshape(blocks, batch_size, width).astype(sizes.precision), jnp.int32(0))
 
     def __call__(
-        self, params: Params, state: Ring, student: Encoded, teacher: Encoded, *, mesh: Mesh
+        self, params: Params, state: Ring, student: Encoded, teacher: Encoded
     ) -> tuple[Float[Array, " b"], Ring, Mapping[str, Float[Array, ""]]]:
         """Section 3.3 of the paper: cross-entropy between similarity distributions, averaged over the views by
         alpha."""
@@ -100,7 +99,6 @@ class ConGen(Objective):
             own if self.key_set == "queue+own" else None,
             expired=(0, -self.queue_size % queue.ring.shape[1]),
             starts_full=True,
-            mesh=mesh,
         )
         # Cross-entropy is lse - query . expected key, so the b x k probabilities are never stored. The last query is the
         # teacher's own, whose cross-entropy is the entropy of its distribution.

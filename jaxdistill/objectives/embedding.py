@@ -21,7 +21,6 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.config.ranges import NotNegative
@@ -69,7 +68,7 @@ class Embedding(Objective):
         return (self.view, self.second_view) if self.third == "teacher" else (self.view,)
 
     def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
+        self, params: Params, state: Any, student: Encoded, teacher: Encoded
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """The mean of the terms of ConGen's section 4.2, which gives no equations."""
         mine, wanted = student.sentences, jax.lax.stop_gradient(teacher.sentences)

@@ -23,7 +23,6 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.config.ranges import NotNegative, Positive, TwoOrThree
@@ -54,7 +53,7 @@ class GIST(Objective):
     student_views = teacher_views = alias("views")
 
     def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
+        self, params: Params, state: Any, student: Encoded, teacher: Encoded
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """InfoNCE of each anchor; `hidden` is the share of candidates that the guide hides."""
         mine, guide = unit(student.sentences), unit(jax.lax.stop_gradient(teacher.sentences))

@@ -29,7 +29,6 @@ from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.config.ranges import Positive, Range
@@ -69,7 +68,7 @@ class Listwise(Objective):
         return self.loss == "margin" and self.similarity == "dot"
 
     def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
+        self, params: Params, state: Any, student: Encoded, teacher: Encoded
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """The loss of each query; `order` is the share of candidates that student and teacher place on the same side of the
         positive."""

@@ -20,7 +20,6 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jaxtyping import Float, Integer
 
 from jaxdistill.config.ranges import Fraction, NotNegative
@@ -84,7 +83,7 @@ class SimTDE(Objective):
         }, ()
 
     def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
+        self, params: Params, state: Any, student: Encoded, teacher: Encoded
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """Equation 5; the token and layer terms are averaged over the batch."""
         teacher = jax.lax.stop_gradient(teacher)

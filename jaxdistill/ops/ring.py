@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Float, Integer
 
@@ -62,11 +61,11 @@ def softmax_over_ring(
     *,
     expired: tuple[int, int],
     starts_full: bool,
-    mesh: Mesh,
 ) -> tuple[Float[Array, "b q"], Float[Array, "b q e"]]:
     """Log-sum-exp of each query's products with the keys, and the average of the keys under their softmax.
 
-    Only the log-sum-exp has a gradient, and only with respect to the queries: it is the average.
+    Only the log-sum-exp has a gradient, and only with respect to the queries: it is the average. The batch is split over the axes
+    `slice` and `data` of the context's mesh.
 
     Args:
       queries: vectors already divided by their temperatures.
@@ -74,13 +73,11 @@ def softmax_over_ring(
       own: if given, an example's keys are the queue without the batch, and its own row of `own`.
       expired: range (start, stop) of rows of the oldest block that are no longer keys.
       starts_full: whether the initial blocks, before anything is written, hold keys.
-      mesh: devices; the batch is split over its axes `slice` and `data`.
     """
-    block_rows = BLOCK_ROWS_OF_GPUS if platform(mesh) == "gpu" else BLOCK_ROWS
+    block_rows = BLOCK_ROWS_OF_GPUS if platform(jax.sharding.get_abstract_mesh()) == "gpu" else BLOCK_ROWS
     local = partial(_local, expired=expired, starts_full=starts_full, block_rows=block_rows)
     sharded = jax.shard_map(
         local,
-        mesh=mesh,
         in_specs=(P(BATCH_AXES), P(None, BATCH_AXES), P(), None if own is None else P(BATCH_AXES)),
         out_specs=(P(BATCH_AXES), P(BATCH_AXES)),
         check_vma=False,

@@ -53,7 +53,6 @@ def make_train_step(
         student,
         teacher,
         objective,
-        mesh,
         compute_dtype=compute_dtype,
         remat=remat,
         teacher_dropout=teacher_dropout,
@@ -67,7 +66,8 @@ def make_train_step(
 
     def train_step(state: TrainState, teacher_params: Params, batch: Batch):
         key = jax.random.fold_in(state.key, state.step)
-        (loss, (objective_state, metrics)), gradient = compute(state, teacher_params, batch, key)
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            (loss, (objective_state, metrics)), gradient = compute(state, teacher_params, batch, key)
         # optax raises floats to integer powers
         with jax.named_scope("optimizer"), jax.numpy_dtype_promotion("standard"):
             updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.params)
@@ -96,7 +96,6 @@ class Forward(NamedTuple):
     student: EncoderDefinition
     teacher: EncoderDefinition | None
     objective: Objective
-    mesh: Mesh
     compute_dtype: DTypeLike
     remat: bool
     teacher_dropout: bool
@@ -120,7 +119,6 @@ class Forward(NamedTuple):
             reads=self.objective.reads,
             key=jax.random.fold_in(key, 1) if self.teacher_dropout else None,
             compute_dtype=self.compute_dtype,
-            mesh=self.mesh,
         )
         return jax.lax.stop_gradient(vectors)
 
@@ -142,13 +140,12 @@ class Forward(NamedTuple):
             key=key,
             compute_dtype=self.compute_dtype,
             remat=self.remat,
-            mesh=self.mesh,
         )
 
     @jax.named_scope("objective")
     def compared(self, params: Params, objective_state, vectors: Encoded, targets: Encoded | None):
         """Like `loss`, from the outputs of both sides."""
-        losses, objective_state, metrics = self.objective(params, objective_state, vectors, targets, mesh=self.mesh)
+        losses, objective_state, metrics = self.objective(params, objective_state, vectors, targets)
         return jnp.mean(losses), (objective_state, metrics)
 
 
@@ -255,14 +252,13 @@ def encoded(
     reads: Sequence[str],
     key: jax.Array | None,
     compute_dtype: DTypeLike,
-    mesh: Mesh,
     remat: bool = False,
 ) -> Encoded:
     """An encoder's output as an objective reads it: sentence vectors, and what `reads` names."""
     gather = partial(unsharded, shardings=shardings, dtype=compute_dtype)
     params = gather(params)
     vectors, states = vectors_and_states(
-        definition, params, tokens, key=key, compute_dtype=compute_dtype, remat=remat, mesh=mesh, gather=gather
+        definition, params, tokens, key=key, compute_dtype=compute_dtype, remat=remat, gather=gather
     )
     return Encoded(
         sentences=by_example(vectors, views),

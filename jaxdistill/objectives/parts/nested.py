@@ -16,7 +16,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.core import Array, Encoded, Params, Sizes
@@ -55,10 +54,10 @@ class Nested(Wrapped):
         return params, {"whole": whole, **states}
 
     def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded | None, *, mesh: Mesh
+        self, params: Params, state: Any, student: Encoded, teacher: Encoded | None
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """Mean of the losses over the widths; the metrics are the full width's, plus each width's loss."""
-        losses, whole, metrics = self.objective(params, state["whole"], student, teacher, mesh=mesh)
+        losses, whole, metrics = self.objective(params, state["whole"], student, teacher)
         total, states = losses, {"whole": whole}
         width = student.sentences.shape[-1]
         shorter = [dim for dim in self.dims if dim != width]
@@ -67,10 +66,10 @@ class Nested(Wrapped):
             if self._projected:
                 matrix = params[f"nested/{dim}/kernel"]
                 through = jnp.matmul(cut.sentences, matrix, precision=jax.lax.Precision.HIGHEST)
-                one, _, _ = self.objective(params, state["whole"], cut._replace(sentences=through), teacher, mesh=mesh)
+                one, _, _ = self.objective(params, state["whole"], cut._replace(sentences=through), teacher)
             else:
                 wanted = None if teacher is None else teacher._replace(sentences=teacher.sentences[..., :dim])
-                one, states[str(dim)], _ = self.objective(params, state[str(dim)], cut, wanted, mesh=mesh)
+                one, states[str(dim)], _ = self.objective(params, state[str(dim)], cut, wanted)
             metrics = {**metrics, f"loss/{dim}": jnp.mean(one)}
             total = total + one
         return total / (1 + len(shorter)), states, {**metrics, f"loss/{width}": jnp.mean(losses)}
