@@ -84,31 +84,31 @@ class Gram(Objective):
         self, params: Params, state: Any, student: Encoded, teacher: Encoded
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """Weighted sum of the terms. `triplet` and `spread` belong to the whole batch and are the same for all examples."""
-        mine, wanted = unit(student.sentences), unit(jax.lax.stop_gradient(teacher.sentences))
-        examples, views, _ = mine.shape
-        terms = {name: (weight, term) for name, weight, term in self.terms(mine, wanted)}
+        student_vectors, teacher_vectors = unit(student.sentences), unit(jax.lax.stop_gradient(teacher.sentences))
+        examples, views, _ = student_vectors.shape
+        terms = {name: (weight, term) for name, weight, term in self.terms(student_vectors, teacher_vectors)}
         metrics = {f"loss/{name}": jnp.mean(term) for name, (_, term) in terms.items()}
-        if mine.shape == wanted.shape:
-            metrics["cosine/teacher"] = jnp.mean(jnp.sum(mine * wanted, axis=-1))
+        if student_vectors.shape == teacher_vectors.shape:
+            metrics["cosine/teacher"] = jnp.mean(jnp.sum(student_vectors * teacher_vectors, axis=-1))
         losses = sum((weight * term for weight, term in terms.values()), jnp.zeros(examples * views, jnp.float32))
         return jnp.mean(losses.reshape(examples, views), axis=1), state, metrics
 
-    def terms(self, mine: Float[Array, "b v e"], wanted: Float[Array, "b v teacher_width"]):
+    def terms(self, student_vectors: Float[Array, "b v e"], teacher_vectors: Float[Array, "b v teacher_width"]):
         """Yields (name, weight, one value per sentence) for each term of non-zero weight."""
-        count = mine.shape[0] * mine.shape[1]
-        s, t = mine.reshape(count, -1), wanted.reshape(count, -1)
-        of_student, of_teacher = products(s, s), products(t, t)
+        count = student_vectors.shape[0] * student_vectors.shape[1]
+        s, t = student_vectors.reshape(count, -1), teacher_vectors.reshape(count, -1)
+        student_gram, teacher_gram = products(s, s), products(t, t)
         if self.cosine_weight:
             yield "cosine", self.cosine_weight, 1.0 - jnp.sum(s * t, axis=-1)
         if self.pair_weight:
-            yield "pair", self.pair_weight, jnp.mean(jnp.square(of_student - of_teacher), axis=1)
+            yield "pair", self.pair_weight, jnp.mean(jnp.square(student_gram - teacher_gram), axis=1)
         if self.triplet_weight:
-            value = order_loss(of_student, of_teacher, self.triplet_margin)
+            value = order_loss(student_gram, teacher_gram, self.triplet_margin)
             yield "triplet", self.triplet_weight, jnp.full(count, value)
         if self.kl_weight:
-            yield "kl", self.kl_weight, gram_kl(of_student, of_teacher, self.kl_temperature)
+            yield "kl", self.kl_weight, gram_kl(student_gram, teacher_gram, self.kl_temperature)
         if self.spread_weight:
-            yield "spread", self.spread_weight, jnp.full(count, spread_out(mine))
+            yield "spread", self.spread_weight, jnp.full(count, spread_out(student_vectors))
 
 
 def gram_kl(student: Float[Array, "n n"], teacher: Float[Array, "n n"], temperature: float) -> Float[Array, " n"]:
@@ -137,9 +137,9 @@ def order_loss(student: Float[Array, "n n"], teacher: Float[Array, "n n"], margi
 
     @jax.checkpoint
     def add(total, one):
-        of_student, of_teacher = one
-        prefers = of_teacher[:, None] > t[None, :]
-        short = jax.nn.relu(margin - (of_student[:, None] - s[None, :]))
+        student_block, teacher_block = one
+        prefers = teacher_block[:, None] > t[None, :]
+        short = jax.nn.relu(margin - (student_block[:, None] - s[None, :]))
         return total + jnp.sum(jnp.sum(jnp.where(prefers, short, 0.0), axis=1)), None
 
     total, _ = jax.lax.scan(add, jnp.float32(0.0), blocks)
