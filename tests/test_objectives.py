@@ -87,8 +87,9 @@ class World:
         teacher_params = init_params(teacher, jax.random.key(3))
         of_teacher = meshes.shardings(teacher_params, self.mesh, ())
         self.teacher_params = meshes.place(teacher_params, of_teacher)
-        param_shardings = step.ParamShardings(shardings.params["student"], of_teacher)
-        self.forward = step.Forward(student, None, objective, jnp.float32, False, False, param_shardings)
+        self.forward = step.Forward(
+            student, None, objective, jnp.float32, False, False, shardings.params["student"], of_teacher
+        )
         self.step = step.make_train_step(
             student=student, teacher=teacher if objective.teacher_views else None, objective=objective,
             optimizer=optimizer, mesh=self.mesh, shardings=shardings, teacher_shardings=of_teacher,

@@ -107,15 +107,11 @@ class ConGen(Objective):
         expected_keys = jax.lax.stop_gradient(average[:, -1:])
         terms = lse - jnp.sum(queries * expected_keys, axis=-1)
         losses, entropy = terms[:, :-1], terms[:, -1]
-        weights = jnp.array([self.alpha, 1 - self.alpha] if student_vectors.shape[1] == 2 else [1.0], jnp.float32)
-        names = (
-            ("control", "generalize")
-            if student_vectors.shape[1] == 2
-            else (("control",) if self.alpha > 0 else ("generalize",))
-        )
-        metrics = {f"loss/{name}": jnp.mean(losses[:, i]) for i, name in enumerate(names)}
-        # Not `losses @ weights`: TPUs and GPUs round the operands of products.
-        weighted = jnp.sum(losses * weights[None], axis=1)
+        weights = {"control": self.alpha, "generalize": 1 - self.alpha}
+        weights = {name: weight for name, weight in weights.items() if weight > 0}  # as `student_views`
+        metrics = {f"loss/{name}": jnp.mean(losses[:, i]) for i, name in enumerate(weights)}
+        # Not a matrix product: TPUs and GPUs round the operands.
+        weighted = jnp.sum(losses * jnp.array([*weights.values()], jnp.float32)[None], axis=1)
         metrics["loss/kl"] = jnp.mean(weighted - entropy)
         metrics["cosine/teacher"] = jnp.mean(jnp.sum(student_vectors[:, 0] * teacher_vectors, axis=-1))
         return weighted, queue, metrics

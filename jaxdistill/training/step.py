@@ -48,7 +48,6 @@ def make_train_step(
       accumulate: number of parts of the batch that are computed one after the other; divides the groups of each device. If the
         loss couples examples, each part is computed twice, see `cached`.
     """
-    param_shardings = ParamShardings(shardings.params["student"], teacher_shardings)
     forward = Forward(
         student,
         teacher,
@@ -56,7 +55,8 @@ def make_train_step(
         compute_dtype=compute_dtype,
         remat=remat,
         teacher_dropout=teacher_dropout,
-        shardings=param_shardings,
+        student_shardings=shardings.params["student"],
+        teacher_shardings=teacher_shardings,
     )
     compute = partial(gradients, forward)
     if accumulate > 1 and objective.couples_examples:
@@ -83,13 +83,6 @@ def make_train_step(
     )
 
 
-class ParamShardings(NamedTuple):
-    """Shardings of both encoders' parameters."""
-
-    student: Any
-    teacher: Any
-
-
 class Forward(NamedTuple):
     """Everything static that the loss of a batch depends on."""
 
@@ -99,7 +92,8 @@ class Forward(NamedTuple):
     compute_dtype: DTypeLike
     remat: bool
     teacher_dropout: bool
-    shardings: ParamShardings
+    student_shardings: Any
+    teacher_shardings: Any
 
     @jax.named_scope("teacher")
     def targets(self, teacher_params: Params, batch: Batch, key: jax.Array) -> Encoded | None:
@@ -114,7 +108,7 @@ class Forward(NamedTuple):
             self.teacher,
             teacher_params,
             tokens,
-            shardings=self.shardings.teacher,
+            shardings=self.teacher_shardings,
             views=len(self.objective.teacher_views),
             reads=self.objective.reads,
             key=jax.random.fold_in(key, 1) if self.teacher_dropout else None,
@@ -134,7 +128,7 @@ class Forward(NamedTuple):
             self.student,
             params,
             batch.student,
-            shardings=self.shardings.student,
+            shardings=self.student_shardings,
             views=len(self.objective.student_views),
             reads=self.objective.reads,
             key=key,
