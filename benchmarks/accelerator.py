@@ -2,33 +2,54 @@
 
     python benchmarks/accelerator.py --minutes=9
     python benchmarks/accelerator.py --small --only=step-live,queue     # on a CPU, to see that it runs
+    python benchmarks/accelerator.py --compile_for=v5e                  # seconds of compiling for an absent device
 
 It reads no weights, no text and no network: models are random, in the shapes of public ones. Each figure has a process of its
-own with a limit of time, so that one that hangs or runs out of memory costs no other. `--minutes` starts no figure that would
-begin after it. Figures of PyTorch are left out where it, or sentence-transformers, is not installed.
+own with a limit of time, so that one that hangs or runs out of memory costs no other. This process only imports JAX, and holds no
+device. `--minutes` starts no figure that would begin after it. Figures of PyTorch are left out where it, or sentence-transformers, is not installed. `--compile_for=v5e` needs libtpu,
+`--compile_for=h100` JAX's CUDA plugin (`pip install jax[cuda12]`).
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import pathlib
+import random
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
-from accelerator_training import FULL, SMALL, Size, Training, random_model, timed, unit
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tokenizers
+import tpu_plan
+from accelerator_training import FULL, SMALL, Program, Size, congen_step, random_model, timed, unit
+from jax.experimental import topologies
+from jax.sharding import Mesh
+
+import jaxdistill
+from jaxdistill import inference
+from jaxdistill.checkpoints.folder import save
+from jaxdistill.cluster.mesh import frozen_shapes, make_mesh
+from jaxdistill.core import Encoded, Sizes
+from jaxdistill.data.packing import pad
+from jaxdistill.objectives.congen import ConGen
+from jaxdistill.ops import ring
+from jaxdistill.training.plan import slice_named
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent
+Programs = Iterator[tuple[str, Program]]
 
 
 def device(size: Size) -> dict[str, Any]:
     """Devices, memory and versions."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    import jax
 
     def known(name: str) -> str:
         try:
@@ -46,40 +67,33 @@ def device(size: Size) -> dict[str, Any]:
     }
 
 
-def peak(size: Size) -> dict[str, Any]:
-    """The rate of a large bfloat16 product, which other figures are a share of."""
-    import jax
-    import jax.numpy as jnp
-
+def peak(size: Size, mesh: Mesh) -> Programs:
+    """A large bfloat16 product, whose rate other figures are a share of."""
     x = jnp.ones((size.product, size.product), jnp.bfloat16)
     multiply = jax.jit(lambda a, b: jnp.matmul(a, b, preferred_element_type=jnp.float32).astype(jnp.bfloat16))
-    seconds = timed(lambda: multiply(x, x), size.repeats)
-    return {"tflops_per_s": 2 * size.product**3 / seconds / 1e12, "ms": 1e3 * seconds}
+    yield "product", Program(multiply, (x, x))
 
 
-def step_live(size: Size) -> dict[str, Any]:
+def step_live(size: Size, mesh: Mesh) -> Programs:
     """ConGen with its teacher in the step."""
-    return Training(size).run(size)
+    yield "step", congen_step(size, mesh)
 
 
-def step_stored(size: Size) -> dict[str, Any]:
+def step_stored(size: Size, mesh: Mesh) -> Programs:
     """ConGen with stored targets."""
-    return Training(size, stored=True).run(size)
+    yield "step", congen_step(size, mesh, stored=True)
 
 
-def step_minilm(size: Size) -> dict[str, Any]:
+def step_minilm(size: Size, mesh: Mesh) -> Programs:
     """Three layers of MiniLM, with stored targets and a queue of 16,384."""
-    small = size._replace(
-        teacher="minilm-l6", student="minilm-l6", layers=3 if size is FULL else 1, batch=min(size.batch, 128),
-        queue=min(size.queue, 16384),
-    )  # fmt: skip
-    return Training(small, stored=True).run(small)
+    layers, batch, queue = min(size.layers or 3, 3), min(size.batch, 128), min(size.queue, 16384)
+    small = size._replace(teacher="minilm-l6", student="minilm-l6", layers=layers, batch=batch, queue=queue)
+    yield "step", congen_step(small, mesh, stored=True)
 
 
 def step_torch(size: Size, *, live: bool = True) -> dict[str, Any]:
     """The same step in PyTorch: `torch.compile`, autocast and fused attention, on sentences without padding."""
     import torch
-    import tpu_plan
     import transformers
 
     kind = "cuda" if torch.cuda.is_available() else "cpu"
@@ -140,15 +154,6 @@ def step_torch_stored(size: Size) -> dict[str, Any]:
 
 def encode(size: Size) -> dict[str, Any]:
     """`encode` of random sentences with gte-small's shape, beside sentence-transformers on the same folder."""
-    import dataclasses
-    import random
-    import tempfile
-
-    import tokenizers
-
-    import jaxdistill
-    from jaxdistill.checkpoints.folder import save
-
     words = [f"w{number}" for number in range(30000)]
     vocabulary = {word: number for number, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
@@ -158,7 +163,7 @@ def encode(size: Size) -> dict[str, Any]:
     )
     draw = random.Random(0)
     texts = [" ".join(draw.choices(words, k=draw.randint(4, 60))) for _ in range(size.sentences)]
-    shapes = random_model("gte-small", size.layers)
+    shapes = random_model("gte-small", layers=size.layers)
     found: dict[str, Any] = {"sentences": size.sentences}
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save(f"{folder}/tokenizer.json")
@@ -190,46 +195,39 @@ def rates(name: str, call: Callable[[], Any], size: Size) -> dict[str, float]:
     }
 
 
-def queue(size: Size) -> dict[str, Any]:
+def embedding(size: Size, mesh: Mesh) -> Programs:
+    """The programs of `encode`, one for each padded length."""
+    model, dtype = tpu_plan.model("gte-small", layers=size.layers), np.dtype("bfloat16")
+    params = frozen_shapes(model.frozen_params(mesh), dtype)
+    for length in (length for length in inference.FEWER_LENGTHS if length <= 64):
+        count = 128 * inference.SLOTS_PER_SENTENCE // length
+        tokens = pad([np.zeros(length, np.int32)] * count, length=length, count=count, pad_id=0)
+        yield f"{length} slots", Program(inference.make_embed(model.definition, mesh, dtype), (params, tokens))
+
+
+def queue(size: Size, mesh: Mesh) -> Programs:
     """The queue loss, forward and backward, for several numbers of keys and sizes of their blocks."""
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-
-    from jaxdistill.cluster.mesh import make_mesh
-    from jaxdistill.core import Encoded, Sizes
-    from jaxdistill.objectives.congen import ConGen
-    from jaxdistill.ops import ring
-
-    draw, width, mesh = np.random.default_rng(0), 1024 if size is FULL else 64, make_mesh(devices=jax.devices()[:1])
-    student, teacher = unit(draw, (size.batch, 2, width)), unit(draw, (size.batch, 1, width))
-    found: dict[str, Any] = {}
-    for keys in (4096, 65536) if size is FULL else (size.queue,):
+    draw, width = np.random.default_rng(0), 1024 if size.queue == FULL.queue else 64
+    student, teacher = (jnp.asarray(unit(draw, (size.batch, views, width))) for views in (2, 1))
+    for keys in (4096, 65536) if size.queue == FULL.queue else (size.queue,):
         objective = ConGen(queue_size=keys)
         sizes = Sizes(size.batch, width, 0, 0, 0, 0, jnp.dtype("bfloat16"))
         _, state = objective.init(jax.random.key(0), sizes, jnp.asarray(unit(draw, (keys, width))))
+
+        def loss(vectors, teacher, state, objective=objective):
+            return jnp.mean(objective({}, state, Encoded(vectors), Encoded(teacher))[0])
+
         for block in (1024, 4096, 16384):
-            ring.BLOCK_ROWS = ring.BLOCK_ROWS_OF_GPUS = block
-
-            def loss(vectors, objective=objective, state=state):
-                losses, _, _ = objective({}, state, Encoded(vectors), Encoded(jnp.asarray(teacher)), mesh=mesh)
-                return jnp.mean(losses)
-
+            ring.BLOCK_ROWS = ring.BLOCK_ROWS_OF_GPUS = block  # read when the next program is traced
             both = jax.jit(jax.value_and_grad(loss))
-            vectors = jnp.asarray(student)
-            found[f"{keys} keys, blocks of {block}: ms"] = 1e3 * timed(
-                lambda both=both, x=vectors: both(x), size.repeats
-            )
-    return found
+            yield f"{keys} keys, blocks of {block}", Program(both, (student, teacher, state))
+            both.clear_cache()
 
 
-def attention(size: Size) -> dict[str, Any]:
+def attention(size: Size, mesh: Mesh) -> Programs:
     """Attention of BERT-base over 65,536 slots, forward and backward: plain, fused by XLA, and by cuDNN."""
-    import jax
-    import jax.numpy as jnp
-
-    heads, width, found = 12, 64, dict[str, Any]()
-    slots = 65536 if size is FULL else 1024
+    heads, width = 12, 64
+    slots = 65536 if size.queue == FULL.queue else 1024
 
     def plain(query, key, value):
         scores = jnp.einsum("bqhd,bkhd->bhqk", query, key, preferred_element_type=jnp.float32) * width**-0.5
@@ -237,79 +235,82 @@ def attention(size: Size) -> dict[str, Any]:
         return jnp.einsum("bhqk,bkhd->bqhd", weights, value, preferred_element_type=jnp.float32).astype(query.dtype)
 
     ways = {"plain": plain} | {
-        name: lambda *given, name=name: jax.nn.dot_product_attention(*given, implementation=name)
-        for name in ("xla", *(["cudnn"] if jax.default_backend() == "gpu" else []))
+        name: lambda *inputs, name=name: jax.nn.dot_product_attention(*inputs, implementation=name)
+        for name in ("xla", *(["cudnn"] if mesh.devices.flat[0].platform == "gpu" else []))
     }
     for row in (64, 128, 512):
         x = jax.random.normal(jax.random.key(0), (slots // row, row, heads, width), jnp.bfloat16)
         for name, way in ways.items():
             both = jax.jit(jax.grad(lambda a, b, c, way=way: way(a, b, c).astype(jnp.float32).sum(), argnums=(0, 1, 2)))
-            try:
-                found[f"{row} slots, {name}: ms"] = 1e3 * timed(lambda both=both, x=x: both(x, x, x), size.repeats)
-            except Exception as error:  # a way that this device lacks costs no other figure
-                found[f"{row} slots, {name}"] = f"{type(error).__name__}: {error!s:.200}"
-    return found
+            yield f"{row} slots, {name}", Program(both, (x, x, x))
+
+
+def step_float32(size: Size, mesh: Mesh) -> Programs:
+    """The step in float32, without dropout."""
+    small = size._replace(teacher="minilm-l6", student="minilm-l6", layers=2, batch=32, queue=256)
+    yield "step", congen_step(small, mesh, exact=True)
 
 
 def parity(size: Size) -> dict[str, Any]:
     """Losses of ten steps in float32 without dropout, here and on the CPU: the largest relative difference."""
-    import jax
-
-    small = size._replace(teacher="minilm-l6", student="minilm-l6", layers=2, batch=32, queue=256)
     found = {}
-    with jax.default_matmul_precision("highest"):
-        for platform in (jax.default_backend(), "cpu"):
-            with jax.default_device(jax.devices(platform)[0]), devices_of(platform):
-                training, losses = Training(small, precision="float32", dropout=False), []
-                for _ in range(10):
-                    training.state, metrics = training.step(training.state, training.teacher, training.batch)
-                    losses.append(float(metrics["loss"]))
-                found[platform] = losses
+    for platform in (jax.default_backend(), "cpu"):
+        for _, program in step_float32(size, make_mesh(devices=jax.devices(platform)[:1])):
+            (state, *rest), losses = program.arguments, []
+            for _ in range(10):
+                state, metrics = program.function(state, *rest)
+                losses.append(float(metrics["loss"]))
+            found[platform] = losses
     here, there = (found[platform] for platform in (jax.default_backend(), "cpu"))
     return {"losses": here, "largest_difference": max(abs(a - b) / abs(b) for a, b in zip(here, there, strict=True))}
-
-
-class devices_of:
-    """Makes meshes of the first device of a platform."""
-
-    def __init__(self, platform: str):
-        self.platform = platform
-
-    def __enter__(self) -> None:
-        import functools
-
-        import jax
-
-        from jaxdistill.cluster import mesh
-
-        self.before = mesh.make_mesh
-        mesh.make_mesh = functools.partial(self.before, devices=jax.devices(self.platform)[:1])
-
-    def __exit__(self, *_: object) -> None:
-        from jaxdistill.cluster import mesh
-
-        mesh.make_mesh = self.before
 
 
 class Figure(NamedTuple):
     """A measurement and its limit of time."""
 
-    measure: Callable[[Size], dict[str, Any]]
     limit_s: int
+    programs: Callable[[Size, Mesh], Programs] | None = None
+    """The JAX programs of which it consists, on a mesh."""
+    measure: Callable[[Size], dict[str, Any]] | None = None
+    """What to measure instead of each program's time."""
+
+    def measured(self, size: Size, target: str) -> dict[str, Any]:
+        """The figure; with a target, the seconds of compiling its programs for an absent device."""
+        if self.measure and not target:
+            return self.measure(size)
+        assert self.programs is not None
+        mesh = absent_mesh(target) if target else make_mesh(devices=jax.devices()[:1])
+        size, found = size._replace(absent=bool(target)), dict[str, Any]()
+        for name, program in self.programs(size, mesh):
+            try:
+                found[name] = rounded(program.measured(size, mesh))
+            except Exception as error:  # what this device lacks costs no other figure
+                found[name] = f"{type(error).__name__}: {error!s:.200}"
+        return found
+
+
+def absent_mesh(name: str) -> Mesh:
+    """One device for which the compiler is installed."""
+    if name == "v5e":
+        return slice_named("v5e-1").mesh()
+    os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
+    properties = (HERE / "h100.txtpb").read_text()
+    topology = topologies.get_topology_desc(name, "cuda", topology="1x1x1", target_config=properties)
+    return make_mesh(devices=topology.devices)
 
 
 FIGURES = {
-    "device": Figure(device, 60),
-    "peak": Figure(peak, 60),
-    "step-live": Figure(step_live, 150),
-    "step-live-torch": Figure(step_torch, 150),
-    "step-stored": Figure(step_stored, 120),
-    "step-stored-torch": Figure(step_torch_stored, 120),
-    "step-minilm": Figure(step_minilm, 90),
-    "encode": Figure(encode, 120),
-    "queue": Figure(queue, 120),
-    "attention": Figure(attention, 120),
-    "parity": Figure(parity, 120),
+    "device": Figure(60, measure=device),
+    "peak": Figure(60, peak),
+    "step-live": Figure(150, step_live),
+    "step-live-torch": Figure(150, measure=step_torch),
+    "step-stored": Figure(120, step_stored),
+    "step-stored-torch": Figure(120, measure=step_torch_stored),
+    "step-minilm": Figure(90, step_minilm),
+    "encode": Figure(120, embedding, encode),
+    "queue": Figure(120, queue),
+    "attention": Figure(120, attention),
+    "parity": Figure(120, step_float32, parity),
 }
 """In the order of their value."""
 
@@ -319,29 +320,31 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=9.0, help="no figure begins later")
     parser.add_argument("--small", action="store_true", help="sizes that a CPU can do")
     parser.add_argument("--only", default="", help=f"figures, separated by commas: {', '.join(FIGURES)}")
+    parser.add_argument("--compile_for", choices=("v5e", "h100"), default="", help="compile only; no limits of time")
     parser.add_argument("--figure", choices=list(FIGURES), default="", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    names = given.only.split(",") if given.only else list(FIGURES)
+    options = parser.parse_args()
+    names = options.only.split(",") if options.only else list(FIGURES)
     if unknown := set(names) - FIGURES.keys():
         parser.error(f"unknown figure {min(unknown)}; there are {', '.join(FIGURES)}")
-    if given.figure:
-        print(json.dumps(rounded(FIGURES[given.figure].measure(SMALL if given.small else FULL))), flush=True)
+    if options.figure:
+        figure = FIGURES[options.figure].measured(SMALL if options.small else FULL, options.compile_for)
+        print(json.dumps(rounded(figure)), flush=True)
         return
+    if options.compile_for:
+        # The cache cannot load programs compiled for absent devices.
+        os.environ |= {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false"}
+        names = [name for name in names if FIGURES[name].programs]
     begun = time.monotonic()
     for name in names:
-        left = 60 * given.minutes - (time.monotonic() - begun)
-        if left <= 0:
-            print(json.dumps({"figure": name, "error": "left out: no time"}), flush=True)
-            continue
-        print(
-            json.dumps({"figure": name} | measured(name, min(FIGURES[name].limit_s, left), small=given.small)),
-            flush=True,
-        )
+        left = 60 * options.minutes - (time.monotonic() - begun)
+        limit_s = 3600 if options.compile_for else min(FIGURES[name].limit_s, left)
+        figure = measured(name, limit_s) if limit_s > 0 else {"error": "left out: no time"}
+        print(json.dumps({"figure": name} | figure), flush=True)
 
 
-def measured(name: str, limit_s: float, *, small: bool) -> dict[str, Any]:
-    """The figure, measured in a process of its own, or the error that it ended with."""
-    command = [sys.executable, __file__, f"--figure={name}", *(["--small"] if small else [])]
+def measured(name: str, limit_s: float) -> dict[str, Any]:
+    """The figure, measured in a process of its own with this one's options, or the error that it ended with."""
+    command = [sys.executable, __file__, *sys.argv[1:], f"--figure={name}"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE), os.environ.get("PYTHONPATH", "")])}
     begun = time.monotonic()
     try:

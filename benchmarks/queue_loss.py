@@ -79,12 +79,13 @@ def random_unit(shape: Sequence[int], seed: int) -> np.ndarray:
 
 def jax_call(seeds: np.ndarray, student: np.ndarray, teacher: np.ndarray, *, precision: str) -> Callable[[], float]:
     """A call that returns the loss; the gradient is computed too."""
-    objective, mesh = ConGen(queue_size=len(seeds)), make_mesh(devices=jax.devices()[:1])
+    jax.set_mesh(make_mesh(devices=jax.devices()[:1]))
+    objective = ConGen(queue_size=len(seeds))
     sizes = Sizes(len(student), student.shape[-1], 0, 0, 0, 0, jnp.dtype(precision))
     _, state = objective.init(jax.random.key(0), sizes, jnp.asarray(seeds))
 
     def loss(vectors: jax.Array, state):
-        losses, state, _ = objective({}, state, Encoded(vectors), Encoded(jnp.asarray(teacher)), mesh=mesh)
+        losses, state, _ = objective({}, state, Encoded(vectors), Encoded(jnp.asarray(teacher)))
         return jnp.mean(losses), state
 
     step = jax.jit(partial(jax.value_and_grad(loss, has_aux=True)), donate_argnums=1)

@@ -77,7 +77,7 @@ def main(arguments: Sequence[str]) -> None:
     frozen = {} if given.stored else meshes.frozen_shapes(teacher.frozen_params(mesh), jnp.bfloat16)
     batch = batch_of(given, objective, meshes.batch_devices(mesh), width)
     begun = time.process_time()
-    plan = compiled_plan(target, train_step, layout.like, frozen, batch, config.run)
+    plan = compiled_plan(target, train_step, layout.like, frozen, batch)
     print(f"{' '.join(arguments)}: {time.process_time() - begun:.0f} s of processor time")
     for line in report(plan, batch_size=config.data.batch_size):
         print(line)

@@ -169,9 +169,10 @@ class Sizes(NamedTuple):
     """Dtype of matrix products, in which queues are stored."""
 
 
-def platform(mesh: jax.sharding.Mesh) -> str:
-    """The kind of the mesh's devices: `cpu`, `gpu` or `tpu`."""
-    return mesh.devices.flat[0].platform
+def platform(mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh) -> str:
+    """The kind of the mesh's devices: `cpu`, `gpu` or `tpu`; empty for a mesh without devices."""
+    device = mesh.abstract_mesh.abstract_device
+    return device.platform if device else ""
 
 
 def alias(path: str) -> Any:
@@ -218,9 +219,12 @@ class Objective:
         return {}, ()
 
     def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded | None, *, mesh: jax.sharding.Mesh
+        self, params: Params, state: Any, student: Encoded, teacher: Encoded | None
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
-        """Per-example loss, the next state, and scalars to log. No gradient flows into the teacher."""
+        """Per-example loss, the next state, and scalars to log. No gradient flows into the teacher.
+
+        A loss that must know the devices finds their mesh by `jax.sharding.get_abstract_mesh()`.
+        """
         raise NotImplementedError
 
 

@@ -86,7 +86,8 @@ def gradient_of_an_encoder(mesh, *, rows: int, slots: int, compute_dtype):
     shapes = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in param_shapes(model).items()}
 
     def total(params, batch):
-        return jnp.sum(embed(model, params, batch, compute_dtype=compute_dtype, mesh=mesh))
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            return jnp.sum(embed(model, params, batch, compute_dtype=compute_dtype))
 
     placed = (meshes.replicated(mesh), meshes.batch_sharding(mesh))
     batch = tokens(meshes.batch_devices(mesh), 4, rows=rows, length=slots)

@@ -92,9 +92,10 @@ def data_folder() -> pathlib.Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def mesh():
-    """Eight devices that split the batch."""
+    """Eight devices that split the batch, for what asks JAX for the mesh."""
     from jaxdistill.cluster.mesh import make_mesh
 
-    return make_mesh()
+    with jax.set_mesh(make_mesh()):
+        yield jax.sharding.get_mesh()

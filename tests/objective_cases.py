@@ -69,7 +69,7 @@ def encoded(random, objective, *, width: int = 8) -> tuple[Encoded, Encoded | No
     return student, one(len(objective.teacher_views), TEACHER_LAYERS) if objective.teacher_views else None
 
 
-def start(objective, mesh, *, width: int = 8, seeds=None):
+def start(objective, *, width: int = 8, seeds=None):
     sizes = Sizes(
         batch_size=8, width=width, hidden=width, layers=1, teacher_hidden=width, teacher_layers=TEACHER_LAYERS
     )
@@ -78,13 +78,13 @@ def start(objective, mesh, *, width: int = 8, seeds=None):
     return objective.init(jax.random.key(0), sizes, seeds)
 
 
-def value_and_gradient(objective, mesh, student, teacher, params=None, state=None):
+def value_and_gradient(objective, student, teacher, params=None, state=None):
     """(per-example losses, gradient of their mean with respect to the student's sentences and the objective's parameters)."""
     if params is None:
-        params, state = start(objective, mesh)
+        params, state = start(objective)
 
     def total(sentences, params):
-        losses, _, _ = objective(params, state, student._replace(sentences=sentences), teacher, mesh=mesh)
+        losses, _, _ = objective(params, state, student._replace(sentences=sentences), teacher)
         return jnp.mean(losses), losses
 
     gradient = jax.jit(jax.value_and_grad(total, argnums=(0, 1), has_aux=True))

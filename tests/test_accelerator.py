@@ -20,9 +20,24 @@ def lines(*arguments, **variables):
 def test_every_figure_of_this_project_is_measured():
     found = lines("--small", f"--only={','.join(OURS)}")
     assert tuple(found) == OURS and not [line for line in found.values() if "error" in line]
-    assert found["step-live"]["tflop_per_step"] > found["step-stored"]["tflop_per_step"] > 0
+    assert found["step-live"]["step"]["tflop"] > found["step-stored"]["step"]["tflop"] > 0
     assert len(found["queue"]) == 4 and len(found["attention"]) == 7  # and the seconds of each process
+    assert all("ms" in program for name in OURS[1:-1] for program in found[name].values() if isinstance(program, dict))
     assert found["parity"]["largest_difference"] == 0.0  # both on the CPU
+
+
+def test_the_programs_to_compile_for_an_absent_device_are_all_of_this_projects(monkeypatch, mesh):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import accelerator
+
+    size = accelerator.SMALL._replace(absent=True)
+    found = {
+        name: [program for program, _ in figure.programs(size, mesh)]
+        for name, figure in accelerator.FIGURES.items()
+        if figure.programs
+    }
+    assert found.keys() == {*OURS, "encode"} - {"device"}
+    assert [len(found[name]) for name in ("peak", "step-live", "encode", "queue", "attention")] == [1, 1, 5, 3, 6]
 
 
 def test_a_figure_that_fails_or_is_out_of_time_is_said():

@@ -55,14 +55,16 @@ def plain(query, keys, value, owner, *, window: int, causal: bool):
 )
 def test_the_kernel_equals_plain_attention(slots, window, causal, shared, dtype, allowed):
     *given, owner = inputs(slots, shared=shared, dtype=dtype)
-    kernel = partial(fused.fused, owner=owner, window=window, causal=causal, mesh=ONE, interpret=True)
+    kernel = partial(fused.fused, owner=owner, window=window, causal=causal, interpret=True)
 
     def outcome(function):
         found, back = jax.vjp(lambda *given: function(*given).astype(jnp.float32), *given)
         return found, *back(jnp.sin(jnp.arange(found.size, dtype=jnp.float32)).reshape(found.shape))
 
     wanted = jax.jit(lambda: outcome(partial(plain, owner=owner, window=window, causal=causal)))()
-    for mine, theirs in zip(jax.jit(lambda: outcome(kernel))(), wanted, strict=True):
+    with jax.set_mesh(ONE):
+        found = jax.jit(lambda: outcome(kernel))()
+    for mine, theirs in zip(found, wanted, strict=True):
         scale = float(jnp.max(jnp.abs(theirs.astype(jnp.float32))))
         np.testing.assert_allclose(mine.astype(jnp.float32), theirs.astype(jnp.float32), rtol=0, atol=allowed * scale)
 
@@ -79,10 +81,10 @@ def test_an_encoder_on_several_devices_uses_the_kernel_and_finds_the_same_vector
     model, long = definition(), tokens(256)
     params = init_params(model, jax.random.key(0))
     wanted = embed(model, params, long)
-    monkeypatch.setattr(attention, "pays", lambda mesh, *_: mesh is not None)
+    monkeypatch.setattr(attention, "pays", lambda *_: True)
     monkeypatch.setattr(attention, "fused", partial(fused.fused, interpret=True))
-    mesh = make_mesh(devices=jax.devices()[:4], model_axis=2)
-    found = jax.jit(partial(embed, model, mesh=mesh))(params, long)
+    with jax.set_mesh(make_mesh(devices=jax.devices()[:4], model_axis=2)):
+        found = jax.jit(partial(embed, model))(params, long)
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
@@ -95,12 +97,13 @@ def test_dropout_of_scores_and_relative_positions_stay_outside_the_kernel(monkey
     for given, key in (({}, jax.random.key(1)), ({"family": "mpnet", "relative_buckets": 32}, None)):
         model = definition(**given, attention_dropout=0.1)
         params = init_params(model, jax.random.key(0))
-        assert jax.eval_shape(partial(embed, model, key=key, mesh=ONE), params, tokens(256)).shape == (2, 2, 16)
+        assert jax.eval_shape(partial(embed, model, key=key), params, tokens(256)).shape == (2, 2, 16)
     with pytest.raises(AssertionError, match="has neither"):
         model = definition(attention_dropout=0.1)
-        jax.eval_shape(partial(embed, model, mesh=ONE), init_params(model, jax.random.key(0)), tokens(256))
+        jax.eval_shape(partial(embed, model), init_params(model, jax.random.key(0)), tokens(256))
 
 
 def test_rows_without_a_mesh_and_on_cpus_stay_outside_the_kernel():
-    assert not fused.pays(None, 512, jnp.bfloat16)
-    assert not fused.pays(ONE, 512, jnp.bfloat16)
+    assert not fused.pays(512, jnp.bfloat16)
+    with jax.set_mesh(ONE):
+        assert not fused.pays(512, jnp.bfloat16)

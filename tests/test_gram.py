@@ -64,7 +64,7 @@ def test_gram_losses_equal_plain_torch(changed, block, mesh, monkeypatch):
     monkeypatch.setattr(gram, "BLOCK_PAIRS", block)
     objective = Gram(**GRAM | changed)
     student, teacher = encoded(np.random.default_rng(2), objective)
-    losses, (gradient, _) = value_and_gradient(objective, mesh, student, teacher)
+    losses, (gradient, _) = value_and_gradient(objective, student, teacher)
     raw = as_torch(student.sentences).requires_grad_()
     views = len(objective.views)
     x, y = F.normalize(raw, dim=-1), F.normalize(as_torch(teacher.sentences), dim=-1)
@@ -86,9 +86,7 @@ def test_three_sentences_by_hand(mesh):
     """The teacher has cosines of 0.8 (1 and 2), 0.6 (2 and 3) and 0 (1 and 3), the student 0.6, 0.8 and 0."""
     teacher = Encoded(np.float32([[[1, 0]], [[0.8, 0.6]], [[0, 1]]]))
     student = Encoded(np.float32([[[1, 0]], [[0.6, 0.8]], [[0, 1]]]))
-    losses, _, metrics = Gram(**GRAM | NONE | dict(pair_weight=1.0, triplet_weight=1.0))(
-        {}, (), student, teacher, mesh=mesh
-    )
+    losses, _, metrics = Gram(**GRAM | NONE | dict(pair_weight=1.0, triplet_weight=1.0))({}, (), student, teacher)
     np.testing.assert_allclose(metrics["loss/pair"], 4 * 0.2**2 / 9, rtol=1e-5)
     # Of three pairs of pairs, the student has one in the wrong order: 0.1 + 0.2.
     np.testing.assert_allclose(metrics["loss/triplet"], 0.3 / 3, rtol=1e-5)
@@ -100,7 +98,7 @@ def test_only_the_cosine_needs_vectors_of_one_width(mesh):
     assert objective.any_width and not Gram(**GRAM).any_width
     student, _ = encoded(np.random.default_rng(3), objective)
     wider = np.concatenate([student.sentences, np.zeros((8, 2, 5), np.float32)], axis=-1)  # the same similarities
-    losses, _, metrics = objective({}, (), student, Encoded(wider), mesh=mesh)
+    losses, _, metrics = objective({}, (), student, Encoded(wider))
     np.testing.assert_allclose(losses, 0.0, atol=1e-5)
     assert "cosine/teacher" not in metrics
 
@@ -123,13 +121,13 @@ def test_spread_out_by_hand_on_a_cross_and_on_one_point():
     assert np.isfinite(jax.grad(spread_out)(cross[:1])).all()
 
 
-def test_embedding_adds_the_regulariser_to_its_loss(mesh):
+def test_embedding_adds_the_regulariser_to_its_loss():
     plain = Embedding(**EMBEDDING)
     spreads = dataclasses.replace(plain, spread_weight=0.5)
     assert spreads.couples_examples and not plain.couples_examples
     student, teacher = encoded(np.random.default_rng(5), plain)
     (without, (slope, _)), (losses, (gradient, _)) = (
-        value_and_gradient(objective, mesh, student, teacher) for objective in (plain, spreads)
+        value_and_gradient(objective, student, teacher) for objective in (plain, spreads)
     )
     raw = as_torch(student.sentences).requires_grad_()
     vectors = F.normalize(raw, dim=-1)

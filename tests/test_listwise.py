@@ -57,45 +57,45 @@ def theirs(loss, student, scores):
 
 
 @pytest.mark.parametrize("views", [COLUMNS, FOUR], ids=len)
-def test_margin_equals_sentence_transformers(views, mesh):
+def test_margin_equals_sentence_transformers(views):
     student, teacher = inputs(views)
     objective = Listwise(loss="margin", similarity="dot", views=views)
-    losses, (gradient, _) = value_and_gradient(objective, mesh, student, teacher, {}, ())
+    losses, (gradient, _) = value_and_gradient(objective, student, teacher, {}, ())
     margins = teacher.sentences[:, 0, :1] - teacher.sentences[:, 0, 1:]
     value, slope = theirs(their_losses.MarginMSELoss(None), student, margins)
     np.testing.assert_allclose(np.mean(losses), value, rtol=1e-5)
     np.testing.assert_allclose(gradient, slope, atol=1e-5)
 
 
-def test_divergence_equals_sentence_transformers(mesh):
+def test_divergence_equals_sentence_transformers():
     student, teacher = inputs()
     objective = Listwise(similarity="dot", student_temperature=2.0, teacher_temperature=0.5, views=FOUR)
-    losses, (gradient, _) = value_and_gradient(objective, mesh, student, teacher, {}, ())
+    losses, (gradient, _) = value_and_gradient(objective, student, teacher, {}, ())
     loss = their_losses.DistillKLDivLoss(None, student_temperature=2.0, teacher_temperature=0.5)
     value, slope = theirs(loss, student, teacher.sentences[:, 0])
     np.testing.assert_allclose(np.mean(losses), value, rtol=1e-5)
     np.testing.assert_allclose(gradient, slope, atol=1e-5)
 
 
-def test_two_candidates_by_hand(mesh):
+def test_two_candidates_by_hand():
     """Cosines of 1 and 0; the teacher has 0.5 for both."""
     student = Encoded(np.float32([[[2, 0], [3, 0], [0, 5]]]))
     teacher = Encoded(np.float32([[[0.5, 0.5]]]))
     for loss, expected in (("margin", 1.0), ("kl", -0.5 * math.log(4 * math.e / (math.e + 1) ** 2))):
         objective = Listwise(loss=loss, student_temperature=1.0)
-        losses, _, metrics = objective({}, (), student, teacher, mesh=mesh)
+        losses, _, metrics = objective({}, (), student, teacher)
         np.testing.assert_allclose(losses, [expected], rtol=1e-5)
         assert {name: float(value) for name, value in metrics.items()} == {
             "margin/student": 1.0, "margin/teacher": 0.0, "order": 0.0,
         }  # fmt: skip
 
 
-def test_a_constant_that_is_added_to_a_querys_scores_changes_nothing(mesh):
+def test_a_constant_that_is_added_to_a_querys_scores_changes_nothing():
     student, teacher = inputs()
     shifted = Encoded(teacher.sentences + np.arange(8, dtype=np.float32)[:, None, None])
     for loss in ("margin", "kl"):
         one, two = (
-            value_and_gradient(Listwise(loss=loss, views=FOUR), mesh, student, scores, {}, ())[0]
+            value_and_gradient(Listwise(loss=loss, views=FOUR), student, scores, {}, ())[0]
             for scores in (teacher, shifted)
         )
         np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-5)

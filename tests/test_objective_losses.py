@@ -37,10 +37,10 @@ def as_torch(array) -> torch.Tensor:
     ],
     ids=["SKD", "SKD of CL-ReLKT", "Dual-L2", "L2", "KD", "cosine"],
 )
-def test_embedding_losses_equal_plain_torch(changed, mesh):
+def test_embedding_losses_equal_plain_torch(changed):
     objective = Embedding(**EMBEDDING | changed)
     student, teacher = encoded(np.random.default_rng(2), objective)
-    losses, (gradient, _) = value_and_gradient(objective, mesh, student, teacher)
+    losses, (gradient, _) = value_and_gradient(objective, student, teacher)
     s, t = as_torch(student.sentences).requires_grad_(), as_torch(teacher.sentences)
     x, y = (F.normalize(s, dim=-1), F.normalize(t, dim=-1)) if objective.normalize else (s, t)
     if objective.distance == "cosine":
@@ -58,10 +58,10 @@ def test_embedding_losses_equal_plain_torch(changed, mesh):
     np.testing.assert_allclose(gradient, s.grad, atol=1e-5)
 
 
-def test_a_vector_at_a_right_angle_by_hand(mesh):
+def test_a_vector_at_a_right_angle_by_hand():
     objective = Embedding(**EMBEDDING | dict(third="none", second_view=""))
     student, teacher = Encoded(np.float32([[[3, 0]]])), Encoded(np.float32([[[0, 2]]]))
-    losses, _, _ = objective({}, (), student, teacher, mesh=mesh)
+    losses, _, _ = objective({}, (), student, teacher)
     np.testing.assert_allclose(losses, [1.0])  # (1 - 0)^2 and (0 - 1)^2, two numbers
 
 
@@ -69,16 +69,16 @@ def test_a_vector_at_a_right_angle_by_hand(mesh):
 def test_ckd_equals_plain_torch(queue_size, pushes, mesh):
     objective = CKD(**CKD_OPTIONS | dict(queue_size=queue_size))
     random = np.random.default_rng(3)
-    params, state = start(objective, mesh)
+    params, state = start(objective)
     keys = np.zeros((0, 8), np.float32)
-    update = jax.jit(lambda state, student, teacher: objective(params, state, student, teacher, mesh=mesh)[1])
+    update = jax.jit(lambda state, student, teacher: objective(params, state, student, teacher)[1])
     for _ in range(pushes):
         student, teacher = encoded(random, objective)
         before = state
         state = update(state, student, teacher)
         batch, earlier = teacher.sentences[:, 0], keys
         keys = np.concatenate([batch, keys])[:queue_size]  # as the code orders them
-    losses, (gradient, of_params) = value_and_gradient(objective, mesh, student, teacher, params, before)
+    losses, (gradient, of_params) = value_and_gradient(objective, student, teacher, params, before)
     s = as_torch(student.sentences).requires_grad_()
     log_scale = torch.tensor(-math.log(0.1), dtype=torch.float64, requires_grad=True)
     every_key = F.normalize(as_torch(np.concatenate([batch, earlier])), dim=-1)
@@ -100,10 +100,10 @@ def test_ckd_equals_plain_torch(queue_size, pushes, mesh):
     ],
     ids=["unsupervised", "hard negatives", "Mirror-BERT", "DistilCSE's second stage"],
 )
-def test_contrastive_losses_equal_plain_torch(changed, mesh):
+def test_contrastive_losses_equal_plain_torch(changed):
     objective = SimCSE(**SIMCSE | changed)
     student, _ = encoded(np.random.default_rng(6), objective)
-    losses, (gradient, of_params) = value_and_gradient(objective, mesh, student, None)
+    losses, (gradient, of_params) = value_and_gradient(objective, student, None)
     s = as_torch(student.sentences).requires_grad_()
     start_at, scale_of = (10.0, lambda x: x) if objective.learned_scale == "linear" else (math.log(10.0), torch.exp)
     parameter = torch.tensor(start_at, dtype=torch.float64, requires_grad=True)
@@ -127,23 +127,23 @@ def test_contrastive_losses_equal_plain_torch(changed, mesh):
     np.testing.assert_allclose(of_scale, parameter.grad, atol=1e-5)
 
 
-def test_two_opposite_sentences_by_hand(mesh):
+def test_two_opposite_sentences_by_hand():
     """Temperature 1, anchors equal to their positives, the other one opposite: log(1 + e^-2)."""
     objective = SimCSE(**SIMCSE | dict(temperature=1.0, learned_scale="none", views=("text", "text")))
     student = Encoded(np.float32([[[1, 0], [1, 0]], [[-1, 0], [-1, 0]]]))
-    losses, _, _ = objective({}, (), student, None, mesh=mesh)
+    losses, _, _ = objective({}, (), student, None)
     np.testing.assert_allclose(losses, math.log(1 + math.exp(-2)), rtol=1e-6)
 
 
 @pytest.mark.parametrize("sentence_loss", ["mse", "kl", "cosine_mse", "cosine_mae"])
 @pytest.mark.parametrize("token_loss", ["batch", "vocabulary"])
-def test_simtde_equals_plain_torch(sentence_loss, token_loss, mesh):
+def test_simtde_equals_plain_torch(sentence_loss, token_loss):
     objective = SimTDE(**SIMTDE | dict(sentence_loss=sentence_loss, token_loss=token_loss))
     student, teacher = encoded(np.random.default_rng(7), objective)
-    params, state = start(objective, mesh)
+    params, state = start(objective)
 
     def total(student):
-        return jnp.mean(objective(params, state, student, teacher, mesh=mesh)[0])
+        return jnp.mean(objective(params, state, student, teacher)[0])
 
     value, gradient = jax.jit(jax.value_and_grad(total, allow_int=True))(student)
     s = {
@@ -172,7 +172,7 @@ def test_simtde_equals_plain_torch(sentence_loss, token_loss, mesh):
         np.testing.assert_allclose(getattr(gradient, name), wanted, atol=1e-5, err_msg=name)
 
 
-def test_simtde_compares_through_matrices_where_the_widths_differ(mesh):
+def test_simtde_compares_through_matrices_where_the_widths_differ():
     objective = SimTDE(**SIMTDE)
     sizes = Sizes(batch_size=8, width=8, hidden=8, layers=1, teacher_hidden=6, teacher_layers=2)
     params, _ = objective.init(jax.random.key(0), sizes, None)
@@ -185,12 +185,12 @@ def test_simtde_compares_through_matrices_where_the_widths_differ(mesh):
         hidden=np.repeat(student.hidden @ np.asarray(params["matrix/layers/0/kernel"]), 2, axis=0),
         sentences=student.sentences,
     )
-    losses, _, metrics = objective(params, (), student, teacher, mesh=mesh)
+    losses, _, metrics = objective(params, (), student, teacher)
     np.testing.assert_allclose(losses, 0.0, atol=1e-5)
 
 
 @pytest.mark.parametrize("hidden_map, compared", [("last", (3, 4, 5)), ("even", (1, 3, 5))])
-def test_simtde_pairs_each_of_three_layers_with_its_own_of_six(hidden_map, compared, mesh):
+def test_simtde_pairs_each_of_three_layers_with_its_own_of_six(hidden_map, compared):
     """A student with the teacher's layers has no loss under its own map, and one under any other."""
     objective = SimTDE(**SIMTDE | dict(alpha=0.0, hidden_weight=1.0, hidden_map=hidden_map))
     random = np.random.default_rng(12)
@@ -199,7 +199,7 @@ def test_simtde_pairs_each_of_three_layers_with_its_own_of_six(hidden_map, compa
     vectors = random.standard_normal((8, 1, 8)).astype(np.float32)
     teacher = Encoded(vectors, owner, hidden=hidden)
     for mine in ((3, 4, 5), (1, 3, 5), (0, 2, 4), (5, 4, 3)):
-        losses, _, _ = objective({}, (), Encoded(vectors, owner, hidden=hidden[list(mine)]), teacher, mesh=mesh)
+        losses, _, _ = objective({}, (), Encoded(vectors, owner, hidden=hidden[list(mine)]), teacher)
         expected = np.mean(np.square(hidden[list(mine)] - hidden[list(compared)])[:, owner >= 0])
         np.testing.assert_allclose(losses, expected, rtol=1e-5, err_msg=str(mine))
         assert bool(np.all(np.asarray(losses) == 0)) == (mine == compared)
@@ -209,13 +209,13 @@ def test_simtde_pairs_each_of_three_layers_with_its_own_of_six(hidden_map, compa
 @pytest.mark.parametrize(
     "form, loss", [("bi", "mse"), ("bi", "log_cosh"), ("bi", "bce"), ("cross", "bce"), ("cross", "mse")]
 )
-def test_regressions_of_labels_equal_plain_torch(form, loss, negatives, mesh):
+def test_regressions_of_labels_equal_plain_torch(form, loss, negatives):
     objective = TransEncoder(form=form, loss=loss, negatives=negatives, both_orders=form == "cross")
     random = np.random.default_rng(11)
     width = 8 if form == "bi" else 1
     student = Encoded(random.standard_normal((8, 2, width)).astype(np.float32))
     labels = random.uniform(-1.0, 1.0, (8, 1, 1)).astype(np.float32)
-    losses, (gradient, _) = value_and_gradient(objective, mesh, student, Encoded(labels), {}, ())
+    losses, (gradient, _) = value_and_gradient(objective, student, Encoded(labels), {}, ())
     s, y = as_torch(student.sentences).requires_grad_(), as_torch(labels[:, 0, 0])
     y = y.clamp(min=0) if negatives == "clip" else y
     each = {
@@ -230,22 +230,22 @@ def test_regressions_of_labels_equal_plain_torch(form, loss, negatives, mesh):
     np.testing.assert_allclose(gradient, s.grad, atol=1e-5)
 
 
-def test_a_label_below_zero_by_hand(mesh):
+def test_a_label_below_zero_by_hand():
     """A logit of -10 for the label -1: softplus(-10) - (-10)(-1), below 0 as it is and nearly 0 clipped."""
     student, labels = Encoded(np.float32([[[-10.0]]])), Encoded(np.float32([[[-1.0]]]))
     for negatives, expected in (("raw", math.log1p(math.exp(-10)) - 10.0), ("clip", math.log1p(math.exp(-10)))):
         objective = TransEncoder(form="cross", loss="bce", negatives=negatives, both_orders=False)
-        losses, _, metrics = objective({}, (), student, labels, mesh=mesh)
+        losses, _, metrics = objective({}, (), student, labels)
         np.testing.assert_allclose(losses, [expected], rtol=1e-6)
         assert metrics["label/negative"] == 1.0
 
 
-def test_a_bi_encoder_that_finds_pairs_as_its_labels_say_has_no_loss(mesh):
+def test_a_bi_encoder_that_finds_pairs_as_its_labels_say_has_no_loss():
     vectors = np.float32([[[1, 0], [1, 1]], [[0, 2], [3, 0]]])
     labels = np.float32([[[np.sqrt(0.5)]], [[0.0]]])
     for loss in ("mse", "log_cosh"):
         objective = TransEncoder(**TRANS_ENCODER | dict(loss=loss))
-        losses, _, _ = objective({}, (), Encoded(vectors), Encoded(labels), mesh=mesh)
+        losses, _, _ = objective({}, (), Encoded(vectors), Encoded(labels))
         np.testing.assert_allclose(losses, 0.0, atol=1e-6)
 
 
@@ -257,7 +257,7 @@ def test_a_student_equal_to_its_teacher_has_no_loss(name, mesh):
         np.repeat(teacher.sentences[:, :1], len(objective.student_views), axis=1), student.owner, teacher.embeddings,
         teacher.hidden[-1:], teacher.vocabulary,
     )  # fmt: skip
-    losses, _, _ = objective({}, (), student, teacher, mesh=mesh)
+    losses, _, _ = objective({}, (), student, teacher)
     np.testing.assert_allclose(losses, 0.0, atol=1e-6)
 
 
@@ -265,10 +265,10 @@ def test_nested_widths_are_the_objective_on_each_width(mesh):
     inner = Embedding(**EMBEDDING | dict(third="none", second_view=""))
     student, teacher = encoded(np.random.default_rng(10), inner)
     nested = Nested(objective=inner, dims=(2, 4), targets="truncated")  # and the whole
-    params, state = start(nested, mesh)
-    losses, _, metrics = nested(params, state, student, teacher, mesh=mesh)
+    params, state = start(nested)
+    losses, _, metrics = nested(params, state, student, teacher)
     each = [
-        inner({}, (), Encoded(student.sentences[..., :dim]), Encoded(teacher.sentences[..., :dim]), mesh=mesh)[0]
+        inner({}, (), Encoded(student.sentences[..., :dim]), Encoded(teacher.sentences[..., :dim]))[0]
         for dim in (2, 4, 8)
     ]
     np.testing.assert_allclose(losses, np.mean(each, axis=0), rtol=1e-6)
@@ -278,9 +278,9 @@ def test_nested_widths_are_the_objective_on_each_width(mesh):
 def test_each_nested_width_fills_a_queue_of_its_own(mesh):
     inner = CKD(**CKD_OPTIONS)
     nested = Nested(objective=inner, dims=(4,), targets="truncated")
-    params, state = start(nested, mesh)
+    params, state = start(nested)
     student, teacher = encoded(np.random.default_rng(14), inner)
-    _, queues, _ = nested(params, state, student, teacher, mesh=mesh)
+    _, queues, _ = nested(params, state, student, teacher)
     for name, width in (("4", 4), ("whole", 8)):
         vectors = teacher.sentences[:, 0, :width]
         unit = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
@@ -293,11 +293,11 @@ def test_projected_widths_meet_the_whole_target_through_their_matrices(mesh):
     inner = Embedding(**EMBEDDING | dict(third="none", second_view=""))
     student, teacher = encoded(np.random.default_rng(13), inner)
     nested = Nested(objective=inner, dims=(2, 4, 8), targets="projected")
-    params, state = start(nested, mesh)
+    params, state = start(nested)
     assert {name: array.shape for name, array in params.items()} == {
         "nested/2/kernel": (2, 8), "nested/4/kernel": (4, 8),
     }  # fmt: skip
-    losses, (gradient, of_params) = value_and_gradient(nested, mesh, student, teacher, params, state)
+    losses, (gradient, of_params) = value_and_gradient(nested, student, teacher, params, state)
     s = as_torch(student.sentences).requires_grad_()
     matrices = {dim: as_torch(np.asarray(params[f"nested/{dim}/kernel"])).requires_grad_() for dim in (2, 4)}
     wanted = F.normalize(as_torch(teacher.sentences[:, 0]), dim=-1)

@@ -87,8 +87,9 @@ class World:
         teacher_params = init_params(teacher, jax.random.key(3))
         of_teacher = meshes.shardings(teacher_params, self.mesh, ())
         self.teacher_params = meshes.place(teacher_params, of_teacher)
-        lie = step.Places(shardings.params["student"], of_teacher)
-        self.forward = step.Forward(student, None, objective, self.mesh, jnp.float32, False, False, lie)
+        self.forward = step.Forward(
+            student, None, objective, jnp.float32, False, False, shardings.params["student"], of_teacher
+        )
         self.step = step.make_train_step(
             student=student, teacher=teacher if objective.teacher_views else None, objective=objective,
             optimizer=optimizer, mesh=self.mesh, shardings=shardings, teacher_shardings=of_teacher,
@@ -238,18 +239,19 @@ def test_no_product_of_float32_numbers_is_rounded_on_an_accelerator(name):
 
 @every
 def test_no_gradient_reaches_the_teacher_and_jit_changes_nothing(name):
-    objective, mesh = EVERY[name], meshes.make_mesh(devices=jax.devices()[:1])  # eagerly, every device costs
+    objective = EVERY[name]
     if name.startswith("nested"):
         objective = dataclasses.replace(objective, dims=(4,))
     student, teacher = encoded(np.random.default_rng(1), objective)
-    params, state = start(objective, mesh)
+    params, state = start(objective)
 
     def total(teacher):
-        return jnp.mean(objective(params, state, student, teacher, mesh=mesh)[0])
+        return jnp.mean(objective(params, state, student, teacher)[0])
 
-    value, gradient = jax.jit(jax.value_and_grad(total, allow_int=True))(teacher)
-    if name in CASES:  # eagerly, every operation is compiled by itself; what wraps an objective adds many
-        np.testing.assert_allclose(total(teacher), value, rtol=1e-5)
+    with jax.set_mesh(meshes.make_mesh(devices=jax.devices()[:1])):  # eagerly, every device costs
+        value, gradient = jax.jit(jax.value_and_grad(total, allow_int=True))(teacher)
+        if name in CASES:  # eagerly, every operation is compiled by itself; what wraps an objective adds many
+            np.testing.assert_allclose(total(teacher), value, rtol=1e-5)
     for leaf in jax.tree.leaves(gradient):
         assert leaf.dtype == jax.dtypes.float0 or not np.any(leaf)
 

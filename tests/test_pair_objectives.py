@@ -18,11 +18,11 @@ def as_torch(array) -> torch.Tensor:
     return torch.tensor(np.asarray(array, np.float64))
 
 
-def test_cosent_equals_plain_torch(mesh):
+def test_cosent_equals_plain_torch():
     random = np.random.default_rng(1)
     student = Encoded(random.standard_normal((8, 2, 6)).astype(np.float32))
     labels = np.float32([0.1, 0.9, 0.5, 0.5, 0.3, 0.9, 0.0, 0.7]).reshape(8, 1, 1)  # two ties
-    losses, (gradient, _) = value_and_gradient(CoSENT(), mesh, student, Encoded(labels), {}, ())
+    losses, (gradient, _) = value_and_gradient(CoSENT(), student, Encoded(labels), {}, ())
     s = as_torch(student.sentences).requires_grad_()
     cosines, y = 20 * F.cosine_similarity(s[:, 0], s[:, 1]), labels.ravel()
     terms = [(cosines[i] - cosines[j]).exp() for i in range(8) for j in range(8) if y[i] < y[j]]
@@ -36,11 +36,11 @@ def test_cosent_equals_plain_torch(mesh):
     "labels, loss, order", [((0.2, 0.8), math.log(1 + math.exp(2)), 0.0), ((0.8, 0.2), math.log(1 + math.exp(-2)), 1.0),
                             ((0.5, 0.5), 0.0, 0.0)], ids=["wrong", "right", "tied"]
 )  # fmt: skip
-def test_two_pairs_by_hand(labels, loss, order, mesh):
+def test_two_pairs_by_hand(labels, loss, order):
     """Cosines of 1 and -1 at temperature 1."""
     student = Encoded(np.float32([[[1, 0], [2, 0]], [[1, 0], [-3, 0]]]))
     teacher = Encoded(np.float32(labels).reshape(2, 1, 1))
-    losses, _, metrics = CoSENT(temperature=1.0)({}, (), student, teacher, mesh=mesh)
+    losses, _, metrics = CoSENT(temperature=1.0)({}, (), student, teacher)
     np.testing.assert_allclose(losses, [loss, loss], rtol=1e-6)
     assert float(metrics["order"]) == order
 
@@ -50,10 +50,10 @@ def test_two_pairs_by_hand(labels, loss, order, mesh):
     [{}, dict(views=("text", "positive"), margin=0.0), dict(candidates="positives")],
     ids=["hard negatives", "paper", "positives alone"],
 )
-def test_gist_equals_plain_torch(changed, mesh):
+def test_gist_equals_plain_torch(changed):
     objective = GIST(**GIST_OPTIONS | changed)
     student, teacher = encoded(np.random.default_rng(2), objective)
-    losses, (gradient, _) = value_and_gradient(objective, mesh, student, teacher)
+    losses, (gradient, _) = value_and_gradient(objective, student, teacher)
     raw = as_torch(student.sentences).requires_grad_()
     s, g = F.normalize(raw, dim=-1), F.normalize(as_torch(teacher.sentences), dim=-1)
     sources = [(0, 1)] + ([(0, 0), (1, 1)] if objective.candidates == "all" else [])
@@ -78,18 +78,18 @@ def test_gist_equals_plain_torch(changed, mesh):
 @pytest.mark.parametrize(
     "guide, loss, hidden", [((0, 1), math.log(2), 0.0), ((1, 0), 0.0, 0.5)], ids=["unlike", "alike"]
 )
-def test_a_guide_hides_a_false_negative_by_hand(guide, loss, hidden, mesh):
+def test_a_guide_hides_a_false_negative_by_hand(guide, loss, hidden):
     """Both positives are the anchor's equal to the student; to the guide, the first anchor's other one is unlike, or the
     better one."""
     objective = GIST(temperature=1.0, candidates="positives")
     student = Encoded(np.float32([[[1, 0], [1, 0]], [[1, 0], [1, 0]]]))
     teacher = Encoded(np.float32([[[1, 0, 0], [0.8, 0.6, 0]], [[-1, -1, 0], [*guide, 0]]]))
-    losses, _, metrics = objective({}, (), student, teacher, mesh=mesh)
+    losses, _, metrics = objective({}, (), student, teacher)
     np.testing.assert_allclose(losses[0], loss, atol=1e-6)
     assert metrics["hidden"] == hidden  # of the two candidates
 
 
-def test_a_guide_hides_every_copy_of_the_positive_and_never_the_positive(mesh):
+def test_a_guide_hides_every_copy_of_the_positive_and_never_the_positive():
     """All rows have one positive; what is left of the candidates is the row's own, whose loss is then 0."""
     draw = np.random.default_rng(3)
     vectors = draw.standard_normal((64, 2, 48)).astype(np.float32)
@@ -97,6 +97,6 @@ def test_a_guide_hides_every_copy_of_the_positive_and_never_the_positive(mesh):
     teacher = Encoded(vectors * draw.uniform(0.5, 2.0, (64, 2, 1)).astype(np.float32))  # rounds otherwise in each row
     student = Encoded(draw.standard_normal((64, 2, 6)).astype(np.float32))
     objective = GIST(temperature=1.0, candidates="positives")
-    losses, _, metrics = objective({}, (), student, teacher, mesh=mesh)
+    losses, _, metrics = objective({}, (), student, teacher)
     assert metrics["hidden"] == 1.0
     np.testing.assert_allclose(losses, np.zeros(64), atol=1e-6)

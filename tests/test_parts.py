@@ -34,7 +34,7 @@ class Halfway(Objective):
     student_views = ("shout",)
     teacher_views = ("text",)
 
-    def __call__(self, params, state, student, teacher, *, mesh):
+    def __call__(self, params, state, student, teacher):
         difference = student.sentences[:, 0] - teacher.sentences[:, 0]
         return self.weight * jnp.mean(difference**2, axis=-1), state, {}
 """

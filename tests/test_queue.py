@@ -36,9 +36,9 @@ def sizes(batch_size: int, width: int) -> Sizes:
     return Sizes(batch_size=batch_size, width=width, hidden=width, layers=1, teacher_hidden=width, teacher_layers=1)
 
 
-def run(objective, state, student, targets, mesh):
+def run(objective, state, student, targets):
     def call(state, student, targets):
-        return objective({}, state, Encoded(student), Encoded(targets), mesh=mesh)
+        return objective({}, state, Encoded(student), Encoded(targets))
 
     return jax.jit(call)(state, student, targets)
 
@@ -76,15 +76,15 @@ def test_value_and_gradient_equal_the_plain_form(keys, queue_size, devices):
     random = np.random.default_rng(0)
     student, teacher, seeds = unit_rows(random, 8, 2, 16), unit_rows(random, 8, 16), unit_rows(random, queue_size, 16)
     objective = make_congen(key_set=keys, queue_size=queue_size, alpha=0.3)
-    mesh = make_mesh(devices=jax.devices()[:devices], slices=min(devices, 2))
     _, state = objective.init(jax.random.key(0), sizes(8, 16), seeds)
     newest = np.concatenate([seeds, teacher])[-queue_size:] if keys == "queue" else seeds
 
     def total(student):
-        losses, state_, metrics = objective({}, state, Encoded(student), Encoded(teacher[:, None]), mesh=mesh)
+        losses, state_, metrics = objective({}, state, Encoded(student), Encoded(teacher[:, None]))
         return jnp.sum(losses), (losses, metrics)
 
-    (_, (losses, metrics)), gradient = jax.jit(jax.value_and_grad(total, has_aux=True))(student)
+    with jax.set_mesh(make_mesh(devices=jax.devices()[:devices], slices=min(devices, 2))):
+        (_, (losses, metrics)), gradient = jax.jit(jax.value_and_grad(total, has_aux=True))(student)
     expected, d_unit = plain_loss(student, teacher, newest, keys=keys, alpha=0.3, tau_s=0.07, tau_t=0.05)
     d_student = d_unit - np.sum(d_unit * student, axis=-1, keepdims=True) * student
     np.testing.assert_allclose(losses, expected, rtol=1e-5, atol=1e-5)
@@ -106,7 +106,7 @@ def test_bfloat16_changes_the_loss_by_less_than_a_thousandth(keys, mesh):
         assert state.ring.dtype == precision
 
         def total(student, state=state):
-            losses, state, _ = objective({}, state, Encoded(student), Encoded(teacher[:, None]), mesh=mesh)
+            losses, state, _ = objective({}, state, Encoded(student), Encoded(teacher[:, None]))
             return jnp.mean(losses), state
 
         (loss, state), gradient = jax.jit(jax.value_and_grad(total, has_aux=True))(student)
@@ -127,7 +127,7 @@ def test_losses_equal_the_plain_form_after_the_ring_has_wrapped(keys, queue_size
     for _ in range(7):
         student, teacher = unit_rows(random, 8, 2, 16), unit_rows(random, 8, 16)
         before, rows = rows, np.concatenate([rows, teacher])[-queue_size:]
-        losses, state, _ = run(objective, state, student, teacher[:, None], mesh)
+        losses, state, _ = run(objective, state, student, teacher[:, None])
         queue = rows if keys == "queue" else before
         expected, _ = plain_loss(student, teacher, queue, keys=keys, alpha=0.3, tau_s=0.07, tau_t=0.05)
         np.testing.assert_allclose(losses, expected, rtol=1e-5, atol=1e-5)
@@ -146,7 +146,7 @@ def test_the_size_of_blocks_does_not_matter(mesh, monkeypatch, platform, size, b
     )
     for rows in (getattr(ring, size), blocks[0]):
         monkeypatch.setattr(ring, size, rows)
-        call = jax.jit(partial(softmax_over_ring, expired=(0, 5), starts_full=True, mesh=mesh))
+        call = jax.jit(partial(softmax_over_ring, expired=(0, 5), starts_full=True))
         found.append(call(queries, queue))
     assert traced == [14, *blocks], "keys of a device: all at once, or in blocks and a rest"
     for one, other in zip(*found, strict=True):
@@ -158,18 +158,18 @@ def test_blocks_that_were_never_written_hold_no_keys(mesh):
     rows = unit_rows(random, 16, 8)
     ring = push(push(Ring(jnp.zeros((5, 8, 8)), jnp.int32(0)), rows[:8]), rows[8:])
     queries = 10 * unit_rows(random, 8, 1, 8)
-    lse, average = jax.jit(partial(softmax_over_ring, expired=(0, 0), starts_full=False, mesh=mesh))(queries, ring)
+    lse, average = jax.jit(partial(softmax_over_ring, expired=(0, 0), starts_full=False))(queries, ring)
     logits = np.asarray(queries[:, 0] @ rows.T, np.float64)
     np.testing.assert_allclose(lse[:, 0], np.log(np.exp(logits).sum(axis=1)), atol=1e-5)
     np.testing.assert_allclose(average[:, 0], softmax(logits) @ rows, atol=1e-5)
 
 
-def test_two_keys_by_hand(mesh):
+def test_two_keys_by_hand():
     """Teacher at (1, 0), student at (0, 1), keys are both: p = softmax(1, 0), q = softmax(0, 1) at temperature 1."""
-    one = make_mesh(devices=jax.devices()[:1])
     objective = make_congen(alpha=1.0, queue_size=2, key_set="queue", student_temperature=1.0, teacher_temperature=1.0)
     _, state = objective.init(jax.random.key(0), sizes(1, 2), np.float32([[9, 9], [0, 1]]))
-    losses, state, _ = run(objective, state, np.float32([[[0, 1]]]), np.float32([[[1, 0]]]), one)
+    with jax.set_mesh(make_mesh(devices=jax.devices()[:1])):
+        losses, state, _ = run(objective, state, np.float32([[[0, 1]]]), np.float32([[[1, 0]]]))
     e = np.e
     np.testing.assert_allclose(losses[0], -(e * np.log(1 / (1 + e)) + np.log(e / (1 + e))) / (1 + e), rtol=1e-6)
     np.testing.assert_allclose(oldest_first(state, 2), [[0, 1], [1, 0]])
@@ -183,7 +183,7 @@ def test_a_student_equal_to_its_teacher_has_no_divergence_and_no_gradient(mesh):
     student = np.repeat(teacher[:, None], 2, axis=1)
 
     def total(student):
-        losses, _, metrics = objective({}, state, Encoded(student), Encoded(teacher[:, None]), mesh=mesh)
+        losses, _, metrics = objective({}, state, Encoded(student), Encoded(teacher[:, None]))
         return jnp.sum(losses), metrics["loss/kl"]
 
     (_, kl), gradient = jax.jit(jax.value_and_grad(total, has_aux=True))(student)

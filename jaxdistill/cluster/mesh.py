@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
 from jaxtyping import Integer
 
@@ -28,7 +28,7 @@ FrozenParams = Mapping[str, Array | list[Array]]
 
 AXES = ("slice", "data", "model")
 
-SENT_BYTES, LEAST_SENT_BYTES = 1 << 24, 1 << 12
+MAX_MESSAGE_BYTES, MIN_MESSAGE_BYTES = 1 << 24, 1 << 12
 """Largest and smallest message from one process to the others."""
 QUEUE_RULE = (r"objective/.*\bring$", ("", BATCH_AXES, ""))
 """Splits a ring of batches inside its blocks, so that each device writes its part of a batch locally."""
@@ -48,9 +48,9 @@ def broadcast(content: Integer[np.ndarray, " n"], *, source: int = 0) -> Integer
     """
     is_source = jax.process_index() == source
     sent = np.empty_like(content)
-    for begin in range(0, len(content), SENT_BYTES):
-        part = content[begin : begin + SENT_BYTES]
-        padded = np.zeros(max(1 << (len(part) - 1).bit_length(), LEAST_SENT_BYTES), np.uint8)  # few shapes to compile
+    for begin in range(0, len(content), MAX_MESSAGE_BYTES):
+        part = content[begin : begin + MAX_MESSAGE_BYTES]
+        padded = np.zeros(max(1 << (len(part) - 1).bit_length(), MIN_MESSAGE_BYTES), np.uint8)  # few shapes to compile
         padded[: len(part)] = part
         sent[begin : begin + len(part)] = multihost_utils.broadcast_one_to_all(padded, is_source=is_source)[: len(part)]
     return sent
@@ -95,11 +95,11 @@ def make_mesh(
             f"run.slices={slices} does not divide the {len(devices)} devices; set --config.run.slices to a divisor of "
             "their number, or to 0 for the slices that TPUs report."
         )
-    of_slice = len(devices) // slices
-    if model_axis < 1 or of_slice % model_axis:
+    devices_per_slice = len(devices) // slices
+    if model_axis < 1 or devices_per_slice % model_axis:
         where = "" if slices == 1 else f" of each of {slices} slices"
         raise InputError(
-            f"run.model_axis={model_axis} does not divide the {of_slice} devices{where}; "
+            f"run.model_axis={model_axis} does not divide the {devices_per_slice} devices{where}; "
             "set --config.run.model_axis to a divisor of their number."
         )
     return Mesh(np.array(devices).reshape(slices, -1, model_axis), AXES)
@@ -109,7 +109,7 @@ def _slice_of(device: jax.Device) -> int:  # pyright: ignore[reportInvalidTypeFo
     return getattr(device, "slice_index", None) or 0
 
 
-def batch_devices(mesh: Mesh) -> int:
+def batch_devices(mesh: Mesh | AbstractMesh) -> int:
     """Number of devices, or groups of them along `model`, that split a batch."""
     return math.prod(mesh.shape[axis] for axis in BATCH_AXES)
 
@@ -126,10 +126,10 @@ def pack_groups(least: int, mesh: Mesh, batch_size: int) -> int:
     return groups if batch_size % groups == 0 else devices
 
 
-def own_groups(mesh: Mesh, groups: int) -> Integer[np.ndarray, " own"]:
+def own_groups(mesh: Mesh, groups: int) -> Integer[np.ndarray, " local"]:
     """Indices of the groups of a batch that this process's devices hold, ascending."""
-    places = batch_sharding(mesh).addressable_devices_indices_map((groups,))
-    return np.unique(np.concatenate([np.arange(groups)[index] for index in places.values()]))
+    indices = batch_sharding(mesh).addressable_devices_indices_map((groups,))
+    return np.unique(np.concatenate([np.arange(groups)[index] for index in indices.values()]))
 
 
 def shardings(tree: Any, mesh: Mesh, rules: Rules) -> Any:
@@ -256,14 +256,14 @@ def place_batch(batch: Any, mesh: Mesh, groups: int) -> Any:
     sharding = batch_sharding(mesh)
     if sharding.is_fully_addressable:
         return place(batch, sharding)
-    own = own_groups(mesh, groups)
+    local = own_groups(mesh, groups)
 
     def whole(part: np.ndarray) -> jax.Array:
-        each = len(part) // len(own)
+        each = len(part) // len(local)
 
         def shard(index: Any) -> np.ndarray:
             begin, end, _ = index[0].indices(each * groups)
-            first = np.searchsorted(own, begin // each) * each
+            first = np.searchsorted(local, begin // each) * each
             return part[first : first + end - begin]
 
         return jax.make_array_from_callback((each * groups, *part.shape[1:]), sharding, shard)

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Integer
 
@@ -85,7 +84,6 @@ class Attention(nnx.Module):
         kind: LayerKind,
         seeds: Array | None,
         compute_dtype: DTypeLike,
-        mesh: Mesh | None,
     ) -> Float[Array, "g r l d"]:
         query, keys, value = self.projected(x, reach.rotation, compute_dtype)
 
@@ -103,9 +101,8 @@ class Attention(nnx.Module):
             parts = [section.of_rows(each, start) for each in (query, keys, value)]
             # Each section draws its own dropout; its blocks add their numbers, which are below 2^16.
             drawn = None if seeds is None else seeds + jnp.uint32(number << 16)
-            if fusible and pays(mesh, section.owner.shape[-1], compute_dtype):
-                assert mesh is not None
-                mixed = fused(*parts, section.owner, window=kind.window, causal=self.causal, mesh=mesh)
+            if fusible and pays(section.owner.shape[-1], compute_dtype):
+                mixed = fused(*parts, section.owner, window=kind.window, causal=self.causal)
             elif section.bias is None:
                 mixed = in_blocks(attend, *parts, section.owner, kind.window, causal=self.causal, seeds=drawn)
             else:

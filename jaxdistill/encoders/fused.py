@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
@@ -22,12 +21,12 @@ LANES = 128
 LARGEST_BLOCK = 4 * LANES
 
 
-def pays(mesh: Mesh | None, slots: int, compute_dtype: DTypeLike) -> bool:
+def pays(slots: int, compute_dtype: DTypeLike) -> bool:
     """Whether the kernel needs less memory traffic for rows of this many token slots, by the TPU compiler's count.
 
-    False for float32: the kernel cannot multiply float32 exactly, which takes several bfloat16 passes.
+    False without a mesh, because the compiler cannot split the kernel over devices, and for float32: the kernel cannot multiply float32 exactly, which takes several bfloat16 passes.
     """
-    on_tpu = mesh is not None and platform(mesh) == "tpu"
+    on_tpu = platform(jax.sharding.get_abstract_mesh()) == "tpu"
     return on_tpu and slots >= LEAST_SLOTS and jnp.dtype(compute_dtype) == jnp.bfloat16
 
 
@@ -39,22 +38,22 @@ def fused(
     *,
     window: int,
     causal: bool,
-    mesh: Mesh,
     interpret: bool = False,
 ) -> Float[Array, "g r l heads s"]:
     """Softmax attention inside each sentence of a row.
+
+    The context's mesh splits `g` over the batch axes, and heads over the axis `model`, if its size divides them.
 
     Args:
       query: already scaled; with grouped keys, `each` query heads per key head.
       owner: each token's sentence; padding has a number of its own.
       window: distance, in tokens on either side, up to which a token attends; 0: unlimited.
-      mesh: `g` is split over the batch axes; heads over the axis `model`, if its size divides them.
       interpret: run the kernel's operations one by one, on any device.
     """
     from jax.experimental.pallas.ops.tpu.splash_attention import SegmentIds
 
-    heads = "model" if keys.shape[3] % mesh.shape["model"] == 0 else None
-    shards = mesh.shape["model"] if heads else 1
+    size = jax.sharding.get_abstract_mesh().shape["model"]
+    heads, shards = ("model", size) if keys.shape[3] % size == 0 else (None, 1)
     query = query.reshape(*query.shape[:3], -1, query.shape[-1])
     padding = -query.shape[2] % LANES
     slots = query.shape[2] + padding
@@ -72,9 +71,7 @@ def fused(
         return token_major.reshape(*owner.shape, *token_major.shape[2:])
 
     split, tokens = P(BATCH_AXES, None, None, heads), P(BATCH_AXES)
-    mapped = jax.shard_map(
-        of_device, mesh=mesh, in_specs=(split, split, split, tokens), out_specs=split, check_vma=False
-    )
+    mapped = jax.shard_map(of_device, in_specs=(split, split, split, tokens), out_specs=split, check_vma=False)
     return mapped(query.astype(value.dtype), keys.astype(value.dtype), value, owner)
 
 

@@ -49,7 +49,6 @@ def embed(
     key: jax.Array | None = None,
     compute_dtype: DTypeLike = jnp.float32,
     remat: bool = False,
-    mesh: Mesh | None = None,
 ) -> Float[Array, "g n e"]:
     """One vector per sentence.
 
@@ -61,11 +60,8 @@ def embed(
       compute_dtype: dtype of matrix products and of hidden states between them; sums, norms, softmax, pooling and heads
         are float32.
       remat: recompute each layer in the backward pass instead of keeping its activations.
-      mesh: devices that share the batch's groups; TPU kernels need it because the compiler cannot split them.
     """
-    return vectors_and_states(definition, params, tokens, key=key, compute_dtype=compute_dtype, remat=remat, mesh=mesh)[
-        0
-    ]
+    return vectors_and_states(definition, params, tokens, key=key, compute_dtype=compute_dtype, remat=remat)[0]
 
 
 def vectors_and_states(
@@ -76,7 +72,6 @@ def vectors_and_states(
     key: jax.Array | None = None,
     compute_dtype: DTypeLike = jnp.float32,
     remat: bool = False,
-    mesh: Mesh | None = None,
     gather: Callable[[Params], Params] = dict,
 ) -> tuple[Float[Array, "g n e"], list[Float[Array, "g r l d"]]]:
     """Like `embed`, but also returns the token vectors after the embeddings and after every layer, first to last.
@@ -85,7 +80,7 @@ def vectors_and_states(
       gather: applied to the weights of stacked layers as the loop reaches them.
     """
     encoder = as_module(definition, params)
-    states = encoder.transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat, mesh=mesh, gather=gather)
+    states = encoder.transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat, gather=gather)
     x = pooled(definition.pooling, states, counted(tokens, definition.architecture.dropped_id))
     if definition.pooling.tokens == "pooler":
         pooler = encoder.transformer.pooler

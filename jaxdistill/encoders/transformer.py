@@ -7,7 +7,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
@@ -108,11 +107,10 @@ class Layer(nnx.Module):
         kind: LayerKind,
         seeds: Array | None,
         compute_dtype: DTypeLike,
-        mesh: Mesh | None,
     ) -> Float[Array, "g r l d"]:
         attended = self.attention(
             self.before(x, self.attention), reach, head_scale,
-            kind=kind, seeds=seeds, compute_dtype=compute_dtype, mesh=mesh,
+            kind=kind, seeds=seeds, compute_dtype=compute_dtype,
         )  # fmt: skip
         x = self.summed(x, dropout(attended, self.rate, seeds, 1), self.attention)
         output = self.feed_forward(self.before(x, self), compute_dtype)
@@ -191,7 +189,6 @@ class Transformer(nnx.Module):
         key: jax.Array | None,
         compute_dtype: DTypeLike,
         remat: bool,
-        mesh: Mesh | None = None,
         gather: Callable[[Params], Params] = dict,
     ) -> list[Float[Array, "g r l d"]]:
         """Hidden states in float32: the embeddings' output, then each layer's; a final norm applies to the last.
@@ -208,7 +205,7 @@ class Transformer(nnx.Module):
 
         def run(x: Array, layer: Layer, kind: LayerKind, drawn: LayerSeeds) -> Array:
             def apply(x, reach, head_scale, seeds):
-                return layer(x, reach, head_scale, kind=kind, seeds=seeds, compute_dtype=compute_dtype, mesh=mesh)
+                return layer(x, reach, head_scale, kind=kind, seeds=seeds, compute_dtype=compute_dtype)
 
             head_scale = None if drawn.heads is None else self.head_scale(tokens, drawn.heads)
             return (jax.checkpoint(apply) if remat else apply)(x, reaches[kind], head_scale, drawn.sites)

@@ -372,7 +372,8 @@ def make_embed(
     """
 
     def embed_batch(params: Params, tokens: Tokens) -> Array:
-        return embed(definition, params, tokens, compute_dtype=compute_dtype, mesh=mesh)
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            return embed(definition, params, tokens, compute_dtype=compute_dtype)
 
     return jax.jit(embed_batch, in_shardings=(None, batch_sharding(mesh)), out_shardings=replicated(mesh))
 

@@ -20,7 +20,6 @@ from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.config.ranges import CountOrNone, Positive
@@ -61,16 +60,17 @@ class CKD(Objective):
         return scale_params(self.temperature, self.learned_scale), Ring(ring, jnp.int32(0))
 
     def __call__(
-        self, params: Params, state: Ring, student: Encoded, teacher: Encoded, *, mesh: Mesh
+        self, params: Params, state: Ring, student: Encoded, teacher: Encoded
     ) -> tuple[Float[Array, " b"], Ring, Mapping[str, Float[Array, ""]]]:
         """InfoNCE with each sentence's teacher vector as the positive; equation 5."""
-        mine, own = unit(student.sentences[:, 0]), unit(jax.lax.stop_gradient(teacher.sentences[:, 0]))
+        student_vectors = unit(student.sentences[:, 0])
+        teacher_vectors = unit(jax.lax.stop_gradient(teacher.sentences[:, 0]))
         factor = scale(params, self.temperature, self.learned_scale)
-        queue = push(state, own)
-        batch_size = own.shape[0]
+        queue = push(state, teacher_vectors)
+        batch_size = teacher_vectors.shape[0]
         # The code keeps the first rows of [batch, queue], so it drops the end of the oldest batch first.
         expired = ((self.queue_size - 1) % batch_size + 1, batch_size)
-        lse, _ = softmax_over_ring(factor * mine[:, None], queue, expired=expired, starts_full=False, mesh=mesh)
-        cosine = jnp.sum(mine * own, axis=-1)
+        lse, _ = softmax_over_ring(factor * student_vectors[:, None], queue, expired=expired, starts_full=False)
+        cosine = jnp.sum(student_vectors * teacher_vectors, axis=-1)
         metrics = {"cosine/teacher": jnp.mean(cosine), "temperature": jnp.float32(1.0) / factor}
         return lse[:, 0] - factor * cosine, queue, metrics

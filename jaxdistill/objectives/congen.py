@@ -20,7 +20,6 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.config.ranges import Count, Fraction, Positive
@@ -86,34 +85,33 @@ class ConGen(Objective):
         return {}, Ring(ring.reshape(blocks, batch_size, width).astype(sizes.precision), jnp.int32(0))
 
     def __call__(
-        self, params: Params, state: Ring, student: Encoded, teacher: Encoded, *, mesh: Mesh
+        self, params: Params, state: Ring, student: Encoded, teacher: Encoded
     ) -> tuple[Float[Array, " b"], Ring, Mapping[str, Float[Array, ""]]]:
         """Section 3.3 of the paper: cross-entropy between similarity distributions, averaged over the views by
         alpha."""
-        mine = unit(student.sentences)
-        own = unit(jax.lax.stop_gradient(teacher.sentences[:, 0]))
-        queue = push(state, own)
-        queries = jnp.concatenate([mine / self.student_temperature, own[:, None] / self.teacher_temperature], axis=1)
+        student_vectors = unit(student.sentences)
+        teacher_vectors = unit(jax.lax.stop_gradient(teacher.sentences[:, 0]))
+        queue = push(state, teacher_vectors)
+        queries = jnp.concatenate(
+            [student_vectors / self.student_temperature, teacher_vectors[:, None] / self.teacher_temperature], axis=1
+        )
         lse, average = softmax_over_ring(
             queries,
             queue,
-            own if self.key_set == "queue+own" else None,
+            teacher_vectors if self.key_set == "queue+own" else None,
             expired=(0, -self.queue_size % queue.ring.shape[1]),
             starts_full=True,
-            mesh=mesh,
         )
         # Cross-entropy is lse - query . expected key, so the b x k probabilities are never stored. The last query is the
         # teacher's own, whose cross-entropy is the entropy of its distribution.
-        wanted = jax.lax.stop_gradient(average[:, -1:])
-        terms = lse - jnp.sum(queries * wanted, axis=-1)
+        expected_keys = jax.lax.stop_gradient(average[:, -1:])
+        terms = lse - jnp.sum(queries * expected_keys, axis=-1)
         losses, entropy = terms[:, :-1], terms[:, -1]
-        weights = jnp.array([self.alpha, 1 - self.alpha] if mine.shape[1] == 2 else [1.0], jnp.float32)
-        names = (
-            ("control", "generalize") if mine.shape[1] == 2 else (("control",) if self.alpha > 0 else ("generalize",))
-        )
-        metrics = {f"loss/{name}": jnp.mean(losses[:, i]) for i, name in enumerate(names)}
-        # Not `losses @ weights`: TPUs and GPUs round the operands of products.
-        weighted = jnp.sum(losses * weights[None], axis=1)
+        weights = {"control": self.alpha, "generalize": 1 - self.alpha}
+        weights = {name: weight for name, weight in weights.items() if weight > 0}  # as `student_views`
+        metrics = {f"loss/{name}": jnp.mean(losses[:, i]) for i, name in enumerate(weights)}
+        # Not a matrix product: TPUs and GPUs round the operands.
+        weighted = jnp.sum(losses * jnp.array([*weights.values()], jnp.float32)[None], axis=1)
         metrics["loss/kl"] = jnp.mean(weighted - entropy)
-        metrics["cosine/teacher"] = jnp.mean(jnp.sum(mine[:, 0] * own, axis=-1))
+        metrics["cosine/teacher"] = jnp.mean(jnp.sum(student_vectors[:, 0] * teacher_vectors, axis=-1))
         return weighted, queue, metrics

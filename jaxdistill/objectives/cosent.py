@@ -17,7 +17,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.config.ranges import Positive
@@ -37,7 +36,7 @@ class CoSENT(Objective):
     teacher_views = (LABELS,)
 
     def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
+        self, params: Params, state: Any, student: Encoded, teacher: Encoded
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """The loss of the batch; `order` is the share of ordered pairs that the student orders as the labels do."""
         labels = jax.lax.stop_gradient(teacher.sentences[:, 0, 0])

@@ -21,7 +21,6 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.config.ranges import NotNegative
@@ -69,24 +68,26 @@ class Embedding(Objective):
         return (self.view, self.second_view) if self.third == "teacher" else (self.view,)
 
     def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
+        self, params: Params, state: Any, student: Encoded, teacher: Encoded
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """The mean of the terms of ConGen's section 4.2, which gives no equations."""
-        mine, wanted = student.sentences, jax.lax.stop_gradient(teacher.sentences)
+        student_vectors, teacher_vectors = student.sentences, jax.lax.stop_gradient(teacher.sentences)
         if self.similarity:
-            mine, wanted = unit(mine), unit(wanted)
-        terms = {"first": self.between(mine[:, 0], wanted[:, 0])}
+            student_vectors, teacher_vectors = unit(student_vectors), unit(teacher_vectors)
+        terms = {"first": self.between(student_vectors[:, 0], teacher_vectors[:, 0])}
         if self.second_view:
-            terms["second"] = self.between(mine[:, 1], wanted[:, 0])
+            terms["second"] = self.between(student_vectors[:, 1], teacher_vectors[:, 0])
         if self.third == "views":
-            terms["third"] = self.between(mine[:, 0], mine[:, 1])
+            terms["third"] = self.between(student_vectors[:, 0], student_vectors[:, 1])
         if self.third == "teacher":
-            terms["third"] = self.between(mine[:, 0], wanted[:, 1])
+            terms["third"] = self.between(student_vectors[:, 0], teacher_vectors[:, 1])
         metrics: dict[str, Array] = {f"loss/{name}": jnp.mean(term) for name, term in terms.items()}
-        metrics["cosine/teacher"] = jnp.mean(jnp.sum(unit(mine[:, 0]) * unit(wanted[:, 0]), axis=-1))
+        metrics["cosine/teacher"] = jnp.mean(
+            jnp.sum(unit(student_vectors[:, 0]) * unit(teacher_vectors[:, 0]), axis=-1)
+        )
         losses = sum(terms.values(), jnp.float32(0.0)) / len(terms)
         if self.spread_weight:
-            metrics["loss/spread"] = spread_out(unit(mine))
+            metrics["loss/spread"] = spread_out(unit(student_vectors))
             losses = losses + self.spread_weight * metrics["loss/spread"]
         return losses, state, metrics
 

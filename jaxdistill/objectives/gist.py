@@ -23,7 +23,6 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.config.ranges import NotNegative, Positive, TwoOrThree
@@ -54,17 +53,19 @@ class GIST(Objective):
     student_views = teacher_views = alias("views")
 
     def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
+        self, params: Params, state: Any, student: Encoded, teacher: Encoded
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """InfoNCE of each anchor; `hidden` is the share of candidates that the guide hides."""
-        mine, guide = unit(student.sentences), unit(jax.lax.stop_gradient(teacher.sentences))
-        positive, limit = (jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1) for vectors in (mine, guide))
-        candidates, of_guide = self.similarities(mine), self.similarities(guide)
-        own = candidates <= HIDDEN  # `similarities` writes HIDDEN where a sentence meets itself
-        hides = ~own & (of_guide > (limit - self.margin - TIE)[:, None])
-        logits = jnp.where(own | hides, HIDDEN, candidates / self.temperature)
+        student_vectors, guide_vectors = unit(student.sentences), unit(jax.lax.stop_gradient(teacher.sentences))
+        positive, limit = (
+            jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1) for vectors in (student_vectors, guide_vectors)
+        )
+        candidates, guide_candidates = self.similarities(student_vectors), self.similarities(guide_vectors)
+        is_own = candidates <= HIDDEN  # `similarities` writes HIDDEN where a sentence meets itself
+        hides = ~is_own & (guide_candidates > (limit - self.margin - TIE)[:, None])
+        logits = jnp.where(is_own | hides, HIDDEN, candidates / self.temperature)
         logits = jnp.concatenate([positive[:, None] / self.temperature, logits], axis=1)
-        share = jnp.sum(hides.astype(jnp.float32)) / jnp.maximum(jnp.sum((~own).astype(jnp.float32)), 1.0)
+        share = jnp.sum(hides.astype(jnp.float32)) / jnp.maximum(jnp.sum((~is_own).astype(jnp.float32)), 1.0)
         losses = jax.nn.logsumexp(logits, axis=1) - logits[:, 0]
         return losses, state, {"cosine/positive": jnp.mean(positive), "hidden": share}
 

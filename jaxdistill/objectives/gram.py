@@ -30,7 +30,7 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import PartitionSpec
 from jaxtyping import Float
 
 from jaxdistill.cluster.mesh import batch_devices
@@ -81,34 +81,34 @@ class Gram(Objective):
     student_views = teacher_views = alias("views")
 
     def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
+        self, params: Params, state: Any, student: Encoded, teacher: Encoded
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """Weighted sum of the terms. `triplet` and `spread` belong to the whole batch and are the same for all examples."""
-        mine, wanted = unit(student.sentences), unit(jax.lax.stop_gradient(teacher.sentences))
-        examples, views, _ = mine.shape
-        terms = {name: (weight, term) for name, weight, term in self.terms(mine, wanted, mesh)}
+        student_vectors, teacher_vectors = unit(student.sentences), unit(jax.lax.stop_gradient(teacher.sentences))
+        examples, views, _ = student_vectors.shape
+        terms = {name: (weight, term) for name, weight, term in self.terms(student_vectors, teacher_vectors)}
         metrics = {f"loss/{name}": jnp.mean(term) for name, (_, term) in terms.items()}
-        if mine.shape == wanted.shape:
-            metrics["cosine/teacher"] = jnp.mean(jnp.sum(mine * wanted, axis=-1))
+        if student_vectors.shape == teacher_vectors.shape:
+            metrics["cosine/teacher"] = jnp.mean(jnp.sum(student_vectors * teacher_vectors, axis=-1))
         losses = sum((weight * term for weight, term in terms.values()), jnp.zeros(examples * views, jnp.float32))
         return jnp.mean(losses.reshape(examples, views), axis=1), state, metrics
 
-    def terms(self, mine: Float[Array, "b v e"], wanted: Float[Array, "b v teacher_width"], mesh: Mesh):
+    def terms(self, student_vectors: Float[Array, "b v e"], teacher_vectors: Float[Array, "b v teacher_width"]):
         """Yields (name, weight, one value per sentence) for each term of non-zero weight."""
-        count = mine.shape[0] * mine.shape[1]
-        s, t = mine.reshape(count, -1), wanted.reshape(count, -1)
-        of_student, of_teacher = products(s, s), products(t, t)
+        count = student_vectors.shape[0] * student_vectors.shape[1]
+        s, t = student_vectors.reshape(count, -1), teacher_vectors.reshape(count, -1)
+        student_gram, teacher_gram = products(s, s), products(t, t)
         if self.cosine_weight:
             yield "cosine", self.cosine_weight, 1.0 - jnp.sum(s * t, axis=-1)
         if self.pair_weight:
-            yield "pair", self.pair_weight, jnp.mean(jnp.square(of_student - of_teacher), axis=1)
+            yield "pair", self.pair_weight, jnp.mean(jnp.square(student_gram - teacher_gram), axis=1)
         if self.triplet_weight:
-            value = order_loss(of_student, of_teacher, self.triplet_margin, mesh=mesh)
+            value = order_loss(student_gram, teacher_gram, self.triplet_margin)
             yield "triplet", self.triplet_weight, jnp.full(count, value)
         if self.kl_weight:
-            yield "kl", self.kl_weight, gram_kl(of_student, of_teacher, self.kl_temperature)
+            yield "kl", self.kl_weight, gram_kl(student_gram, teacher_gram, self.kl_temperature)
         if self.spread_weight:
-            yield "spread", self.spread_weight, jnp.full(count, spread_out(mine))
+            yield "spread", self.spread_weight, jnp.full(count, spread_out(student_vectors))
 
 
 def gram_kl(student: Float[Array, "n n"], teacher: Float[Array, "n n"], temperature: float) -> Float[Array, " n"]:
@@ -118,9 +118,7 @@ def gram_kl(student: Float[Array, "n n"], teacher: Float[Array, "n n"], temperat
     return temperature**2 * jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=1)
 
 
-def order_loss(
-    student: Float[Array, "n n"], teacher: Float[Array, "n n"], margin: float, *, mesh: Mesh
-) -> Float[Array, ""]:
+def order_loss(student: Float[Array, "n n"], teacher: Float[Array, "n n"], margin: float) -> Float[Array, ""]:
     """Mean, over any two pairs of sentences, of how far the student's preference falls short of the margin.
 
     Pairs are compared in blocks, split over devices and recomputed in the backward pass, so memory grows with the number
@@ -129,19 +127,19 @@ def order_loss(
     rows, columns = np.triu_indices(student.shape[0], 1)
     pairs = len(rows)
     s, t = student[rows, columns], teacher[rows, columns]
-    devices = batch_devices(mesh)
+    devices = batch_devices(jax.sharding.get_abstract_mesh())
     block = devices * max(min(BLOCK_PAIRS, pairs) // devices, 1)
     lacking = (0, -pairs % block)
     # Padding has a teacher similarity of minus infinity, is preferred to nothing and so adds nothing.
     padded = jnp.pad(s, lacking), jnp.pad(t, lacking, constant_values=-jnp.inf)
-    split = NamedSharding(mesh, PartitionSpec(None, BATCH_AXES))
+    split = PartitionSpec(None, BATCH_AXES)
     blocks = tuple(jax.lax.with_sharding_constraint(x.reshape(-1, block), split) for x in padded)
 
     @jax.checkpoint
     def add(total, one):
-        of_student, of_teacher = one
-        prefers = of_teacher[:, None] > t[None, :]
-        short = jax.nn.relu(margin - (of_student[:, None] - s[None, :]))
+        student_block, teacher_block = one
+        prefers = teacher_block[:, None] > t[None, :]
+        short = jax.nn.relu(margin - (student_block[:, None] - s[None, :]))
         return total + jnp.sum(jnp.sum(jnp.where(prefers, short, 0.0), axis=1)), None
 
     total, _ = jax.lax.scan(add, jnp.float32(0.0), blocks)

@@ -29,7 +29,6 @@ from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.config.ranges import Positive, Range
@@ -69,20 +68,21 @@ class Listwise(Objective):
         return self.loss == "margin" and self.similarity == "dot"
 
     def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
+        self, params: Params, state: Any, student: Encoded, teacher: Encoded
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """The loss of each query; `order` is the share of candidates that student and teacher place on the same side of the
         positive."""
-        wanted = jax.lax.stop_gradient(teacher.sentences[:, 0, : len(self.views) - 1])
+        teacher_scores = jax.lax.stop_gradient(teacher.sentences[:, 0, : len(self.views) - 1])
         vectors = unit(student.sentences) if self.similarity == "cosine" else student.sentences
         # HIGHEST: TPUs and GPUs would round the operands, by more than close candidates differ.
         scores = jnp.einsum("be,bke->bk", vectors[:, 0], vectors[:, 1:], precision=jax.lax.Precision.HIGHEST)
-        mine, theirs = (x[:, :1] - x[:, 1:] for x in (scores, wanted))
-        losses = (
-            jnp.mean(jnp.square(mine - theirs), axis=1) if self.loss == "margin" else self.divergence(scores, wanted)
-        )
-        order = jnp.mean((jnp.sign(mine) == jnp.sign(theirs)).astype(jnp.float32))
-        return losses, state, {"margin/student": jnp.mean(mine), "margin/teacher": jnp.mean(theirs), "order": order}
+        student_margins, teacher_margins = (x[:, :1] - x[:, 1:] for x in (scores, teacher_scores))
+        losses = self.divergence(scores, teacher_scores)
+        if self.loss == "margin":
+            losses = jnp.mean(jnp.square(student_margins - teacher_margins), axis=1)
+        metrics = {"margin/student": jnp.mean(student_margins), "margin/teacher": jnp.mean(teacher_margins)}
+        order = jnp.mean((jnp.sign(student_margins) == jnp.sign(teacher_margins)).astype(jnp.float32))
+        return losses, state, metrics | {"order": order}
 
     def divergence(self, student: Float[Array, "b k"], teacher: Float[Array, "b k"]) -> Float[Array, " b"]:
         """KL(teacher || student) over the candidates of each query."""

@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.config.ranges import Positive, TwoOrThree
@@ -56,7 +55,7 @@ class SimCSE(Objective):
         return scale_params(self.temperature, self.learned_scale), ()
 
     def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: None, *, mesh: Mesh
+        self, params: Params, state: Any, student: Encoded, teacher: None
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """Equation 5 of SimCSE; without hard negatives it is equation 4."""
         vectors = unit(student.sentences)

@@ -20,7 +20,6 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jaxtyping import Float, Integer
 
 from jaxdistill.config.ranges import Fraction, NotNegative
@@ -84,35 +83,35 @@ class SimTDE(Objective):
         }, ()
 
     def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
+        self, params: Params, state: Any, student: Encoded, teacher: Encoded
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """Equation 5; the token and layer terms are averaged over the batch."""
         teacher = jax.lax.stop_gradient(teacher)
-        sentences = self.of_sentences(student.sentences[:, 0], teacher.sentences[:, 0])
+        sentences = self.sentence_losses(student.sentences[:, 0], teacher.sentences[:, 0])
         metrics: dict[str, Array] = {"loss/sentences": jnp.mean(sentences)}
         losses = (1.0 - self.alpha) * sentences
         if self.alpha > 0:
-            metrics["loss/tokens"] = self.of_tokens(params, student, teacher)
+            metrics["loss/tokens"] = self.mean_token_loss(params, student, teacher)
             losses = losses + self.alpha * metrics["loss/tokens"]
         if self.hidden_weight > 0:
-            metrics["loss/layers"] = self.of_layers(params, student, teacher)
+            metrics["loss/layers"] = self.mean_layer_loss(params, student, teacher)
             losses = losses + self.hidden_weight * metrics["loss/layers"]
         cosine = jnp.sum(unit(student.sentences[:, 0]) * unit(teacher.sentences[:, 0]), axis=-1)
         metrics["cosine/teacher"] = jnp.mean(cosine)
         return losses, state, metrics
 
-    def of_sentences(self, mine: Float[Array, "b e"], wanted: Float[Array, "b e"]) -> Float[Array, " b"]:
+    def sentence_losses(self, student: Float[Array, "b e"], teacher: Float[Array, "b e"]) -> Float[Array, " b"]:
         """L_SE, equation 4, or an alternative of the paper's section 4.3."""
         if self.sentence_loss == "mse":
-            return jnp.mean(jnp.square(mine - wanted), axis=-1)
+            return jnp.mean(jnp.square(student - teacher), axis=-1)
         if self.sentence_loss == "kl":
-            log_p, log_q = jax.nn.log_softmax(wanted, axis=-1), jax.nn.log_softmax(mine, axis=-1)
+            log_p, log_q = jax.nn.log_softmax(teacher, axis=-1), jax.nn.log_softmax(student, axis=-1)
             return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
         # 1 - cosine is never negative, so MAE needs no absolute value.
-        missing = 1.0 - jnp.sum(unit(mine) * unit(wanted), axis=-1)
+        missing = 1.0 - jnp.sum(unit(student) * unit(teacher), axis=-1)
         return jnp.square(missing) if self.sentence_loss == "cosine_mse" else missing
 
-    def of_tokens(self, params: Params, student: Encoded, teacher: Encoded) -> Float[Array, ""]:
+    def mean_token_loss(self, params: Params, student: Encoded, teacher: Encoded) -> Float[Array, ""]:
         """L_TE, equation 3."""
         if self.token_loss == "vocabulary":
             assert student.vocabulary is not None and teacher.vocabulary is not None  # named in `reads`
@@ -120,13 +119,13 @@ class SimTDE(Objective):
         assert student.embeddings is not None and teacher.embeddings is not None and student.owner is not None
         return _masked_mean(_through(params, "tokens", student.embeddings) - teacher.embeddings, student.owner)
 
-    def of_layers(self, params: Params, student: Encoded, teacher: Encoded) -> Float[Array, ""]:
+    def mean_layer_loss(self, params: Params, student: Encoded, teacher: Encoded) -> Float[Array, ""]:
         """Mean loss over the student's layers."""
         assert student.hidden is not None and teacher.hidden is not None and student.owner is not None
-        mine, wanted = len(student.hidden), len(teacher.hidden)
-        chosen = range(wanted - mine, wanted)
+        layers, teacher_layers = len(student.hidden), len(teacher.hidden)
+        chosen = range(teacher_layers - layers, teacher_layers)
         if self.hidden_map == "even":
-            chosen = [round((layer + 1) * wanted / mine) - 1 for layer in range(mine)]
+            chosen = [round((layer + 1) * teacher_layers / layers) - 1 for layer in range(layers)]
         terms = [
             _masked_mean(
                 _through(params, f"layers/{layer}", student.hidden[layer]) - teacher.hidden[other], student.owner

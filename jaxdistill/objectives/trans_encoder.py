@@ -18,7 +18,6 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.core import LABELS, SECOND, Array, Encoded, Objective, Params
@@ -49,7 +48,7 @@ class TransEncoder(Objective):
         return ("pair", "pair:reversed") if self.both_orders else ("pair",)
 
     def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded, *, mesh: Mesh
+        self, params: Params, state: Any, student: Encoded, teacher: Encoded
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """Equations 2 and 3, averaged over a pair's orders."""
         labels = jax.lax.stop_gradient(teacher.sentences[:, :, 0])

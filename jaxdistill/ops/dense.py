@@ -15,8 +15,8 @@ from jaxtyping import Float
 
 from jaxdistill.core import Array, InputError, Precision
 
-SMALLEST = 64
-"""Smallest sizes for which a transposed copy is worth making."""
+MIN_SIZE = 64
+"""Sizes from which a transposed copy is worth making."""
 
 
 def product(
@@ -32,21 +32,21 @@ def product(
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _product(x, kernel, dtype, given):
+def _product(x, kernel, dtype, dtypes):
     return jnp.matmul(x.astype(dtype), kernel.astype(dtype), preferred_element_type=jnp.float32)
 
 
-def _forward(x, kernel, dtype, given):
+def _forward(x, kernel, dtype, dtypes):
     x, kernel = x.astype(dtype), kernel.astype(dtype)
     return jnp.matmul(x, kernel, preferred_element_type=jnp.float32), (x, kernel)
 
 
-def _backward(dtype, given, saved, cotangent):
+def _backward(dtype, dtypes, saved, cotangent):
     x, kernel = saved
     cotangent = computed_once(cotangent.astype(dtype))
     d_x = jnp.einsum("...o,io->...i", cotangent, kernel, preferred_element_type=jnp.float32)
     d_kernel = _summed_over_tokens(x.reshape(-1, x.shape[-1]), cotangent.reshape(-1, cotangent.shape[-1]))
-    return d_x.astype(given[0]), d_kernel.astype(given[1])
+    return d_x.astype(dtypes[0]), d_kernel.astype(dtypes[1])
 
 
 _product.defvjp(_forward, _backward)
@@ -58,7 +58,7 @@ def _summed_over_tokens(x: Float[Array, "t i"], y: Float[Array, "t o"]) -> Float
     def plain(x: Array, y: Array) -> Array:
         return jnp.einsum("ti,to->io", x, y, preferred_element_type=jnp.float32)
 
-    if x.shape[0] < SMALLEST or min(x.shape[1], y.shape[1]) < SMALLEST or not has_bfloat16_units():
+    if x.shape[0] < MIN_SIZE or min(x.shape[1], y.shape[1]) < MIN_SIZE or not has_bfloat16_units():
         return plain(x, y)
     return jax.lax.platform_dependent(x, y, cpu=_with_transposed_copy, default=plain)
 

@@ -21,16 +21,15 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import BATCH_AXES, Array, platform
 
-LEAST = -1e15
+MIN_LOGIT = -1e15
 """Start of the running maximum: below every product, and finite, so that differences from it are never NaN."""
 MASKED = -1e30
-"""Added to products with rows that are not keys. So far below `LEAST` that their weight, exp(MASKED - maximum), is 0."""
+"""Added to products with rows that are not keys. So far below `MIN_LOGIT` that their weight, exp(MASKED - maximum), is 0."""
 BLOCK_ROWS, BLOCK_ROWS_OF_GPUS = 1024, 16384
 """Keys that a device processes at a time, which bounds the memory. A block of 1,024 keys occupies a GPU many times longer
 than its arithmetic takes (docs/performance.md)."""
@@ -58,43 +57,41 @@ def push(ring: Ring, rows: Float[Array, "b e"]) -> Ring:
 def softmax_over_ring(
     queries: Float[Array, "b q e"],
     ring: Ring,
-    own: Float[Array, "b e"] | None = None,
+    own_keys: Float[Array, "b e"] | None = None,
     *,
     expired: tuple[int, int],
     starts_full: bool,
-    mesh: Mesh,
 ) -> tuple[Float[Array, "b q"], Float[Array, "b q e"]]:
     """Log-sum-exp of each query's products with the keys, and the average of the keys under their softmax.
 
-    Only the log-sum-exp has a gradient, and only with respect to the queries: it is the average.
+    Only the log-sum-exp has a gradient, and only with respect to the queries: it is the average. The batch is split over the axes
+    `slice` and `data` of the context's mesh.
 
     Args:
       queries: vectors already divided by their temperatures.
       ring: the queue after the batch is written; the block after the newest one is the oldest.
-      own: if given, an example's keys are the queue without the batch, and its own row of `own`.
+      own_keys: if not None, an example's keys are the queue without the batch, and its own row of these.
       expired: range (start, stop) of rows of the oldest block that are no longer keys.
       starts_full: whether the initial blocks, before anything is written, hold keys.
-      mesh: devices; the batch is split over its axes `slice` and `data`.
     """
-    block_rows = BLOCK_ROWS_OF_GPUS if platform(mesh) == "gpu" else BLOCK_ROWS
+    block_rows = BLOCK_ROWS_OF_GPUS if platform(jax.sharding.get_abstract_mesh()) == "gpu" else BLOCK_ROWS
     local = partial(_local, expired=expired, starts_full=starts_full, block_rows=block_rows)
     sharded = jax.shard_map(
         local,
-        mesh=mesh,
-        in_specs=(P(BATCH_AXES), P(None, BATCH_AXES), P(), None if own is None else P(BATCH_AXES)),
+        in_specs=(P(BATCH_AXES), P(None, BATCH_AXES), P(), None if own_keys is None else P(BATCH_AXES)),
         out_specs=(P(BATCH_AXES), P(BATCH_AXES)),
         check_vma=False,
     )
-    return _with_gradient(sharded, queries, ring.ring, ring.pushes, own=own)
+    return _with_gradient(sharded, queries, ring.ring, ring.pushes, own_keys)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _with_gradient(local, queries, rows, pushes, own):
-    return local(queries, rows, pushes, own)
+def _with_gradient(local, queries, rows, pushes, own_keys):
+    return local(queries, rows, pushes, own_keys)
 
 
-def _forward(local, queries, rows, pushes, own):
-    lse, average = local(queries, rows, pushes, own)
+def _forward(local, queries, rows, pushes, own_keys):
+    lse, average = local(queries, rows, pushes, own_keys)
     return (lse, average), average
 
 
@@ -106,8 +103,8 @@ def _backward(local, average, cotangents):
 _with_gradient.defvjp(_forward, _backward)
 
 
-def _local(queries, rows, pushes, own, *, expired, starts_full, block_rows):
-    """Computation of one device on `queries [b/devices, q, e]`, `rows [c, b/devices, e]`, `own [b/devices, e]`."""
+def _local(queries, rows, pushes, own_keys, *, expired, starts_full, block_rows):
+    """Computation of one device on `queries [b/devices, q, e]`, `rows [c, b/devices, e]`, `own_keys [b/devices, e]`."""
     b, q, e = queries.shape
     flat = queries.reshape(b * q, e)
     # Queries travel, keys stay: the batch is small, the queue is not.
@@ -119,13 +116,13 @@ def _local(queries, rows, pushes, own, *, expired, starts_full, block_rows):
         (pushes - 1) % rows.shape[0],
         filled,
         expired=expired,
-        without_newest=own is not None,
+        without_newest=own_keys is not None,
         block_rows=block_rows,
     )
     carry = _merge(scanned)
     # After the merge each device has its own sentences again, and adds their own keys locally.
-    if own is not None:
-        carry = _absorb_own(carry, flat, jnp.repeat(own, q, axis=0))
+    if own_keys is not None:
+        carry = _absorb_own(carry, flat, jnp.repeat(own_keys, q, axis=0))
     maximum, total, average = carry
     return (maximum + jnp.log(total)).reshape(b, q), (average / total[:, None]).reshape(b, q, e)
 
@@ -133,7 +130,7 @@ def _local(queries, rows, pushes, own, *, expired, starts_full, block_rows):
 def _scan_ring(queries, ring, newest, filled, *, expired, without_newest, block_rows):
     """(maximum, sum of exponentials, weighted sum of keys) of each query over this device's part of the ring."""
     blocks, b, e = ring.shape
-    together = min(max(block_rows // b, 1), blocks)
+    span = min(max(block_rows // b, 1), blocks)
     # Rows are numbered over all devices, because `expired` counts rows of the whole block.
     row = jax.lax.axis_index(BATCH_AXES) * b + jnp.arange(b)
 
@@ -150,24 +147,24 @@ def _scan_ring(queries, ring, newest, filled, *, expired, without_newest, block_
         return _absorb(carry, queries, keys.reshape(count * b, e), masked.reshape(count * b))
 
     carry = (
-        jnp.full(queries.shape[0], LEAST, jnp.float32),
+        jnp.full(queries.shape[0], MIN_LOGIT, jnp.float32),
         jnp.zeros(queries.shape[0], jnp.float32),
         jnp.zeros(queries.shape, jnp.float32),
     )
     # Slices have a static size: the loop takes whole groups of blocks, and the rest is absorbed after it.
-    full = blocks // together
+    full = blocks // span
     carry = jax.lax.fori_loop(
-        jnp.int32(0), jnp.int32(full), lambda i, carry: absorb(carry, i * jnp.int32(together), together), carry
+        jnp.int32(0), jnp.int32(full), lambda i, carry: absorb(carry, i * jnp.int32(span), span), carry
     )
-    if blocks % together:
-        carry = absorb(carry, jnp.int32(full * together), blocks % together)
+    if blocks % span:
+        carry = absorb(carry, jnp.int32(full * span), blocks % span)
     return carry
 
 
 def _absorb(carry, queries, keys, mask):
     # Online softmax: rescale the sums to the new maximum, then add the block.
     maximum, total, weighted = carry
-    # One addition masks maximum and weights alike, because the maximum is never below LEAST.
+    # One addition masks maximum and weights alike, because the maximum is never below MIN_LOGIT.
     logits = _products("qe,ke->qk", queries, keys) + mask[None, :]
     new = jnp.maximum(maximum, jnp.max(logits, axis=1))
     weights = jnp.exp(logits - new[:, None])
@@ -185,13 +182,13 @@ def _products(equation: str, x: Float[Array, "q _"], keys: Float[Array, "k e"]) 
     return jnp.einsum(equation, x.astype(keys.dtype), keys, precision=exact, preferred_element_type=jnp.float32)
 
 
-def _absorb_own(carry, queries, positive):
+def _absorb_own(carry, queries, own_keys):
     """Like `_absorb`, with one key per query."""
     maximum, total, weighted = carry
-    logits = jnp.sum(queries * positive, axis=-1)
+    logits = jnp.sum(queries * own_keys, axis=-1)
     new = jnp.maximum(maximum, logits)
     scale, weight = jnp.exp(maximum - new), jnp.exp(logits - new)
-    return new, total * scale + weight, weighted * scale[:, None] + weight[:, None] * positive
+    return new, total * scale + weight, weighted * scale[:, None] + weight[:, None] * own_keys
 
 
 def _merge(carry):
@@ -202,6 +199,6 @@ def _merge(carry):
     # Both sums in one array, so that one collective suffices.
     sums = jnp.concatenate([weighted * scale[:, None], (total * scale)[:, None]], axis=1)
     sums = jax.lax.psum_scatter(sums, BATCH_AXES, scatter_dimension=0, tiled=True)
-    mine = sums.shape[0]
-    start = jax.lax.axis_index(BATCH_AXES) * mine
-    return jax.lax.dynamic_slice_in_dim(highest, start, mine), sums[:, -1], sums[:, :-1]
+    local = sums.shape[0]
+    start = jax.lax.axis_index(BATCH_AXES) * local
+    return jax.lax.dynamic_slice_in_dim(highest, start, local), sums[:, -1], sums[:, :-1]

@@ -13,7 +13,7 @@ HIDDEN = -1e9
 """Logit of a candidate that a softmax leaves out; finite, so that gradients are."""
 LearnedScale = Literal["none", "log", "linear"]
 """`none`: a fixed scale; `log`: its logarithm is a parameter; `linear`: the scale itself is a parameter."""
-LARGEST_SCALE = 100.0
+MAX_SCALE = 100.0
 
 
 def unit(x: Float[Array, "... e"]) -> Float[Array, "... e"]:
@@ -64,4 +64,4 @@ def scale(params: Params, temperature: float, learned: LearnedScale) -> Float[Ar
     """1 / temperature; a learned scale is bounded by 100, as in CLIP."""
     if learned == "none":
         return jnp.float32(1.0 / temperature)
-    return jnp.minimum(jnp.exp(params["log_scale"]) if learned == "log" else params["scale"], LARGEST_SCALE)
+    return jnp.minimum(jnp.exp(params["log_scale"]) if learned == "log" else params["scale"], MAX_SCALE)

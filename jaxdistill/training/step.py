@@ -48,16 +48,15 @@ def make_train_step(
       accumulate: number of parts of the batch that are computed one after the other; divides the groups of each device. If the
         loss couples examples, each part is computed twice, see `cached`.
     """
-    lie = Places(shardings.params["student"], teacher_shardings)
     forward = Forward(
         student,
         teacher,
         objective,
-        mesh,
         compute_dtype=compute_dtype,
         remat=remat,
         teacher_dropout=teacher_dropout,
-        places=lie,
+        student_shardings=shardings.params["student"],
+        teacher_shardings=teacher_shardings,
     )
     compute = partial(gradients, forward)
     if accumulate > 1 and objective.couples_examples:
@@ -67,7 +66,8 @@ def make_train_step(
 
     def train_step(state: TrainState, teacher_params: Params, batch: Batch):
         key = jax.random.fold_in(state.key, state.step)
-        (loss, (objective_state, metrics)), gradient = compute(state, teacher_params, batch, key)
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            (loss, (objective_state, metrics)), gradient = compute(state, teacher_params, batch, key)
         # optax raises floats to integer powers
         with jax.named_scope("optimizer"), jax.numpy_dtype_promotion("standard"):
             updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.params)
@@ -83,24 +83,17 @@ def make_train_step(
     )
 
 
-class Places(NamedTuple):
-    """Shardings of both encoders' parameters."""
-
-    student: Any
-    teacher: Any
-
-
 class Forward(NamedTuple):
     """Everything static that the loss of a batch depends on."""
 
     student: EncoderDefinition
     teacher: EncoderDefinition | None
     objective: Objective
-    mesh: Mesh
     compute_dtype: DTypeLike
     remat: bool
     teacher_dropout: bool
-    places: Places
+    student_shardings: Any
+    teacher_shardings: Any
 
     @jax.named_scope("teacher")
     def targets(self, teacher_params: Params, batch: Batch, key: jax.Array) -> Encoded | None:
@@ -115,12 +108,11 @@ class Forward(NamedTuple):
             self.teacher,
             teacher_params,
             tokens,
-            shardings=self.places.teacher,
+            shardings=self.teacher_shardings,
             views=len(self.objective.teacher_views),
             reads=self.objective.reads,
             key=jax.random.fold_in(key, 1) if self.teacher_dropout else None,
             compute_dtype=self.compute_dtype,
-            mesh=self.mesh,
         )
         return jax.lax.stop_gradient(vectors)
 
@@ -136,19 +128,18 @@ class Forward(NamedTuple):
             self.student,
             params,
             batch.student,
-            shardings=self.places.student,
+            shardings=self.student_shardings,
             views=len(self.objective.student_views),
             reads=self.objective.reads,
             key=key,
             compute_dtype=self.compute_dtype,
             remat=self.remat,
-            mesh=self.mesh,
         )
 
     @jax.named_scope("objective")
     def compared(self, params: Params, objective_state, vectors: Encoded, targets: Encoded | None):
         """Like `loss`, from the outputs of both sides."""
-        losses, objective_state, metrics = self.objective(params, objective_state, vectors, targets, mesh=self.mesh)
+        losses, objective_state, metrics = self.objective(params, objective_state, vectors, targets)
         return jnp.mean(losses), (objective_state, metrics)
 
 
@@ -159,7 +150,7 @@ def gradients(forward: Forward, state: TrainState, teacher_params: Params, batch
     return gradient(state.params, state.objective, targets, batch, key=key)
 
 
-def accumulated(gradients_of, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, *, parts: int):
+def accumulated(compute, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, *, parts: int):
     """Like `gradients`, as the mean over parts of the batch.
 
     Raises:
@@ -174,12 +165,12 @@ def accumulated(gradients_of, state: TrainState, teacher_params: Params, batch: 
 
     def add(total, part):
         index, batch = part
-        (loss, (_, metrics)), gradients = gradients_of(state, teacher_params, batch, jax.random.fold_in(key, index))
+        (loss, (_, metrics)), gradients = compute(state, teacher_params, batch, jax.random.fold_in(key, index))
         return jax.tree.map(lambda x, y: x + y / parts, total, (loss, metrics, gradients)), None
 
     # Only shapes are computed here: the sums start from zeros, so that one compiled body serves every part.
     first = jax.tree.map(lambda x: x[0], split)
-    (loss, (_, metrics)), gradients = jax.eval_shape(gradients_of, state, teacher_params, first, key)
+    (loss, (_, metrics)), gradients = jax.eval_shape(compute, state, teacher_params, first, key)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (loss, metrics, gradients))
     indices = jnp.arange(parts, dtype=jnp.int32)
     (loss, metrics, gradients), _ = jax.lax.scan(add, zeros, (indices, split))
@@ -199,12 +190,12 @@ def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: B
 
     def sides(_, part):
         index, one = part
-        of_part = jax.random.fold_in(key, index)
-        mine = forward.vectors(state.params["student"], one, of_part)
-        return None, (mine, forward.targets(teacher_params, one, of_part))
+        part_key = jax.random.fold_in(key, index)
+        student = forward.vectors(state.params["student"], one, part_key)
+        return None, (student, forward.targets(teacher_params, one, part_key))
 
-    def compared(mine: Encoded, params: Params):
-        return forward.compared(params, state.objective, whole(mine), whole(wanted))
+    def compared(student: Encoded, params: Params):
+        return forward.compared(params, state.objective, whole(student), whole(teacher))
 
     def add(total, part):
         (index, one), slope = part
@@ -216,12 +207,12 @@ def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: B
 
     groups = batch.student.ids.shape[0]
     whole = partial(jax.tree.map, partial(join_groups, groups=groups))
-    _, (mine, wanted) = jax.lax.scan(sides, None, numbered)
+    _, (student, teacher) = jax.lax.scan(sides, None, numbered)
     gradient = jax.value_and_grad(compared, argnums=(0, 1), has_aux=True)
-    value, (slopes, of_objective) = gradient(mine, state.params["objective"])
+    value, (slopes, objective_gradient) = gradient(student, state.params["objective"])
     zeros = jax.tree.map(jnp.zeros_like, state.params["student"])
-    of_student, _ = jax.lax.scan(add, zeros, (numbered, slopes))
-    return value, {"student": of_student, "objective": of_objective}
+    student_gradient, _ = jax.lax.scan(add, zeros, (numbered, slopes))
+    return value, {"student": student_gradient, "objective": objective_gradient}
 
 
 def split_groups(batch: Batch, count: int) -> Batch:
@@ -255,14 +246,13 @@ def encoded(
     reads: Sequence[str],
     key: jax.Array | None,
     compute_dtype: DTypeLike,
-    mesh: Mesh,
     remat: bool = False,
 ) -> Encoded:
     """An encoder's output as an objective reads it: sentence vectors, and what `reads` names."""
     gather = partial(unsharded, shardings=shardings, dtype=compute_dtype)
     params = gather(params)
     vectors, states = vectors_and_states(
-        definition, params, tokens, key=key, compute_dtype=compute_dtype, remat=remat, mesh=mesh, gather=gather
+        definition, params, tokens, key=key, compute_dtype=compute_dtype, remat=remat, gather=gather
     )
     return Encoded(
         sentences=by_example(vectors, views),

@@ -16,7 +16,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jaxtyping import Float
 
 from jaxdistill.core import Array, Encoded, Params, Sizes
@@ -37,12 +36,12 @@ class Nested(Wrapped):
     def init(self, key: jax.Array, sizes: Sizes, seeds: Float[Array, "k e"] | None) -> tuple[Params, Any]:
         """The objective's parameters and its state for each width, and the matrices."""
         shorter = [dim for dim in self.dims if dim != sizes.width]
-        of_matrices, of_whole, *keys = jax.random.split(key, 2 + len(shorter))
-        params, whole = self.objective.init(of_whole, sizes, seeds)
+        matrices_key, whole_key, *keys = jax.random.split(key, 2 + len(shorter))
+        params, whole = self.objective.init(whole_key, sizes, seeds)
         if self._projected:
             matrices = {
                 f"nested/{dim}/kernel": dim**-0.5 * jax.random.normal(one, (dim, sizes.width), jnp.float32)
-                for dim, one in zip(shorter, jax.random.split(of_matrices, max(len(shorter), 1)), strict=False)
+                for dim, one in zip(shorter, jax.random.split(matrices_key, max(len(shorter), 1)), strict=False)
             }
             # All widths share the whole vector's state: mapped to the full width, they need no queue of their own.
             return {**params, **matrices}, {"whole": whole}
@@ -55,22 +54,22 @@ class Nested(Wrapped):
         return params, {"whole": whole, **states}
 
     def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded | None, *, mesh: Mesh
+        self, params: Params, state: Any, student: Encoded, teacher: Encoded | None
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """Mean of the losses over the widths; the metrics are the full width's, plus each width's loss."""
-        losses, whole, metrics = self.objective(params, state["whole"], student, teacher, mesh=mesh)
+        losses, whole, metrics = self.objective(params, state["whole"], student, teacher)
         total, states = losses, {"whole": whole}
         width = student.sentences.shape[-1]
         shorter = [dim for dim in self.dims if dim != width]
         for dim in shorter:
-            cut = student._replace(sentences=student.sentences[..., :dim])
+            cut_student = student._replace(sentences=student.sentences[..., :dim])
             if self._projected:
                 matrix = params[f"nested/{dim}/kernel"]
-                through = jnp.matmul(cut.sentences, matrix, precision=jax.lax.Precision.HIGHEST)
-                one, _, _ = self.objective(params, state["whole"], cut._replace(sentences=through), teacher, mesh=mesh)
+                through = jnp.matmul(cut_student.sentences, matrix, precision=jax.lax.Precision.HIGHEST)
+                one, _, _ = self.objective(params, state["whole"], cut_student._replace(sentences=through), teacher)
             else:
-                wanted = None if teacher is None else teacher._replace(sentences=teacher.sentences[..., :dim])
-                one, states[str(dim)], _ = self.objective(params, state[str(dim)], cut, wanted, mesh=mesh)
+                cut_teacher = None if teacher is None else teacher._replace(sentences=teacher.sentences[..., :dim])
+                one, states[str(dim)], _ = self.objective(params, state[str(dim)], cut_student, cut_teacher)
             metrics = {**metrics, f"loss/{dim}": jnp.mean(one)}
             total = total + one
         return total / (1 + len(shorter)), states, {**metrics, f"loss/{width}": jnp.mean(losses)}

@@ -37,9 +37,9 @@ def frozen_shardings(model: SentenceModel, mesh: Mesh, sharding: Sharding) -> di
     if sharding == "zero":
         sharding = ()
     architecture = model.definition.architecture
-    of_layers = shardings(model.params, mesh, sharding_rules(sharding, model.params, architecture, mesh))
+    per_layer = shardings(model.params, mesh, sharding_rules(sharding, model.params, architecture, mesh))
     return with_stacks(
-        architecture, mesh, of_layers, lambda layers: NamedSharding(mesh, PartitionSpec(None, *layers[0].spec))
+        architecture, mesh, per_layer, lambda layers: NamedSharding(mesh, PartitionSpec(None, *layers[0].spec))
     )
 
 
@@ -47,8 +47,8 @@ def sharded_embedder(model: SentenceModel, run: RunOptions, *, mesh: Mesh | None
     """An embedder whose parameters are split as in training; `mesh` defaults to all devices of this process."""
     devices = jax.local_devices()
     mesh = mesh or make_mesh(devices=devices, model_axis=math.gcd(run.model_axis, len(devices)))
-    word = "fsdp" if run.sharding == "tensor" and mesh.shape["model"] == 1 else run.sharding
-    return Embedder(model, mesh=mesh, shardings=frozen_shardings(model, mesh, word), **options)
+    sharding = "fsdp" if run.sharding == "tensor" and mesh.shape["model"] == 1 else run.sharding
+    return Embedder(model, mesh=mesh, shardings=frozen_shardings(model, mesh, sharding), **options)
 
 
 def held_share(tree: Any, shardings: Any) -> float:
