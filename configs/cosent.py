@@ -17,15 +17,16 @@ gte-small.
 from collections.abc import Callable
 from functools import partial
 
-from _presets import TEACHER, become, chosen, minilm_l3, quickstart, tiny
 from ml_collections import ConfigDict
-from trans_encoder import COLUMNS
+
+from jaxdistill.configs._presets import TEACHER, chosen, minilm_l3, quickstart, set_kind, tiny
+from jaxdistill.configs.trans_encoder import COLUMNS
 
 
 def on_pairs() -> ConfigDict:
     config = minilm_l3(kind="cosent", temperature=0.05)
     config.data.columns = COLUMNS
-    become(config, "teacher", "labels")
+    set_kind(config, "teacher", "labels")
     config.student.model = TEACHER
     config.optimizer.learning_rate = 5e-5
     return config
@@ -37,7 +38,7 @@ def small(size: Callable[[ConfigDict], ConfigDict]) -> ConfigDict:
     config.data.columns = COLUMNS
     config.data.text = config.evals.pairs
     config.evals.agreement, config.evals.best = "", "pairs/spearman"
-    become(config, "teacher", "labels")
+    set_kind(config, "teacher", "labels")
     return config
 
 

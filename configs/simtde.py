@@ -26,9 +26,10 @@ text: those are ours. The export is an ELECTRA model, which sentence-transformer
 
 from functools import partial
 
-from _presets import NLI, STS_B_DEV, TEACHER, Stages, become, chosen, embedded, minilm_l3, options
 from ml_collections import ConfigDict
-from simcse import simcse
+
+from jaxdistill.configs._presets import NLI, STS_B_DEV, TEACHER, chosen, embedded, minilm_l3, options, set_kind
+from jaxdistill.configs.simcse import simcse
 
 # Rows: teacher, its pooling, compact width, layers.
 ROWS = {
@@ -90,7 +91,7 @@ def ours(config: ConfigDict) -> ConfigDict:
 def fresh_layers() -> ConfigDict:
     """Table 2, "+ hidden states distillation": it replaces the initialisation from the teacher's layers (section 4.3)."""
     config = paper("paper-384-l3", hidden_weight=1.0)
-    become(config, "student", "fresh", width=768, depth=3)
+    set_kind(config, "student", "fresh", width=768, depth=3)
     return config
 
 
@@ -134,6 +135,6 @@ PRESETS = {
 }
 
 
-def get_config(preset: str = "quickstart") -> Stages:
+def get_config(preset: str = "quickstart") -> ConfigDict:
     """The preset's options, all of them spelled out."""
     return chosen("simtde", PRESETS, preset)
