@@ -4,7 +4,7 @@
 
 minilm-l3   3 layers of all-MiniLM-L6-v2 on pairs (columns sentence1 and sentence2, or premise and hypothesis), which
             all-MiniLM-L6-v2 scores. Other teachers: --config.teacher.model=MODEL, also several sentence encoders or
-            several cross-encoders, separated by commas. Your own scores: --config.teacher.kind=scores
+            several cross-encoders, separated by commas. Your own scores: minilm-l3:teacher=scores
             --config.teacher.file=SCORES.npy, a float array [rows, 1]
 quickstart  the default: on text that comes with the project, offline, in a minute or two
 tiny        a one-minute smoke test from text to export; says nothing about quality

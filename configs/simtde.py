@@ -14,9 +14,9 @@ paper-no-tokens paper-hidden paper-kl paper-cosine-mse paper-cosine-mae
                 teacher's width learn the outputs of its last three layers, instead of being copies of them
 paper-64-l2 paper-32-l2
                 entity resolution (Table 3), 2.4M and 1.4M parameters. First, BERT-Tiny learns from your pairs of a
-                query and the entity it means (--config.all.data.text=PAIRS.tsv with the columns query and entity). It then
+                query and the entity it means (--config.text=PAIRS.tsv with the columns query and entity). It then
                 teaches the student on the queries, or on --config.stage2.data.text=SENTENCES.txt. Recall@1 of
-                --config.all.evals.entities=dev.de.tsv,dev.fr.tsv (query, entity, label) chooses both checkpoints, which are never
+                --config.entities=dev.de.tsv,dev.fr.tsv (query, entity, label) chooses both checkpoints, which are never
                 the untrained models. Evaluate with --tasks=retrieval --entities=test.de.tsv,test.fr.tsv
 
 The paper's BERT teacher is the authors' own and not public (a mean-pooled supervised SimCSE,

@@ -1,11 +1,11 @@
 """Trans-Encoder (Liu et al., ICLR 2022): a bi- and a cross-encoder label sentence pairs for each other, in turn.
 
-    python -m jaxdistill.main --config=configs/trans_encoder.py:PRESET --workdir=runs/NAME --config.all.data.text=PAIRS.tsv
+    python -m jaxdistill.main --config=configs/trans_encoder.py:PRESET --workdir=runs/NAME --config.text=PAIRS.tsv
 
 Odd stages train a cross-encoder on the bi-encoder's labels, even stages a bi-encoder on the cross-encoder's; a cycle is
 two stages. PAIRS.tsv has the columns sentence1 and sentence2, or premise and hypothesis; more files can follow after a
-comma. `--config.all.` gives an option to every stage, `--config.stage2.` to one.
-`minilm` chooses the best checkpoint of a stage by --config.all.evals.pairs, your own graded pairs; else by STS-B dev if
+comma. `--config.text` and others are for every stage, `--config.stage2.data.text` for one.
+`minilm` chooses the best checkpoint of a stage by --config.pairs, your own graded pairs; else by STS-B dev if
 JAXDISTILL_DATA is set; else by agreement with the labels of held-out pairs. The best encoders of all stages are
 DIR/best-bi and DIR/best-cross. Many presets take the number of cycles (1 to 5), as in sts:2.
 
@@ -44,7 +44,7 @@ bi-to-bi    standard self-distillation: three bi-encoders, each on the labels of
 contrastive every pair is a positive pair for SimCSE's loss; contrastive-qqp, contrastive-qnli, contrastive-mrpc (Table 9)
 simcse-first mirror-first
             SimCSE or Mirror-BERT first makes BERT-base a bi-encoder on the pairs' first sentences, then as `paper`. On
-            other text: --config.all.data.text=PAIRS.tsv --config.stage1.data.text=FILE.txt
+            other text: --config.text=PAIRS.tsv --config.stage1.data.text=FILE.txt
             --config.stage1.data.columns='()'
 
 A data folder has only STS's scored pairs: 23,602 distinct ones, where the paper has 37,081. The others belong to STS15

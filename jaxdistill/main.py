@@ -167,6 +167,7 @@ def train(given: Flags) -> None:
     from jaxdistill.training.setup.check import check_launch
     from jaxdistill.training.stages import run_stages
 
+    print(f"workdir: {given.workdir}", flush=True)
     if given.check:
         check_launch(given.stages, given.workdir, given.check)
         print("checked: the options are valid, and text and models exist; those on the hub were not looked for")
@@ -175,7 +176,6 @@ def train(given: Flags) -> None:
             print(f"stage 1 of {len(given.stages)}")
         print_plan(given.config, pathlib.Path(given.workdir), given.compile_for, print)
     else:
-        print(f"workdir: {given.workdir}", flush=True)
         run_stages(given.stages, given.workdir, dry_run=given.dry_run, command=given.command)
 
 

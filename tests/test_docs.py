@@ -4,20 +4,20 @@ import re
 import subprocess
 import sys
 
-from jaxdistill.options.config_file import load_config_module
-from jaxdistill.options.option_help import as_markdown
+from jaxdistill.files import parts
 
 from conftest import ROOT
 
 
 def test_the_options_page_is_what_the_code_says():
     page = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
-    assert page == as_markdown(), "run: python -m jaxdistill.options.option_help > docs/options.md"
+    made = parts.load_module(str(ROOT / "docs" / "options_page.py")).page()
+    assert page == made, "run: python docs/options_page.py > docs/options.md"
 
 
 def test_the_api_page_is_what_the_code_says():
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    assert page == load_config_module(ROOT / "docs" / "api_page.py").page(), (
+    assert page == parts.load_module(str(ROOT / "docs" / "api_page.py")).page(), (
         "run: python docs/api_page.py > docs/api.md"
     )
 

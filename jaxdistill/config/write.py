@@ -108,7 +108,7 @@ def check_option(names: Sequence[str], name: str, *, flag: str = "") -> None:
     having = KINDS[section].having(option) if section in KINDS else []
     if having:
         raise InputError(
-            f"{flag}{name} is an option of the {section} {' and '.join(having)}; choose it by the preset "
+            f"{flag}{name} is an option of the {section} {', '.join(having)}; choose it by the preset "
             f"(--config=FILE.py:PRESET:{section}={having[0]}) or in a config file."
         )
     raise InputError(f"unknown option {flag}{name}.{closest_option(name, names, flag=flag)}")

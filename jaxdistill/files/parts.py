@@ -1,6 +1,6 @@
 """Parts from outside the package: a user's own objectives, encoder families, views, readers and evaluations.
 
-A part is in a module or a file. An objective is named where it is used (`objective.kind=my_file.py:MyLoss`). The others
+A part is in a module or a file. An objective is named where it is used (`--config=FILE.py:PRESET:objective=my_file.py:MyLoss`). The others
 are variables of a module that `run.parts` names, or `--parts` of `evaluate`, `encode` and `mine`:
 
     FAMILIES = {"my-bert": my_bert}                       # model_type to a module as in encoders/families
