@@ -1,4 +1,12 @@
-"""Trains a student: reads the command line, builds the run, trains, exports, and prints the results."""
+"""Trains a student and exports it to DIR/export. Running the same command again resumes training.
+
+  python -m jaxdistill.main --config=FILE[:PRESET] [--workdir=DIR] [--config.SECTION.OPTION=VALUE ...]
+
+Some presets take an argument, such as a paper's student (l2.py:paper:minilm-l6), and all with one stage other kinds of student,
+teacher and objective: l2.py:minilm-l3:student=static:teacher=stored. `--config=FILE[:PRESET] --help` describes a config and
+lists its options. A config with stages has --config.stage2.SECTION.OPTION=VALUE for one of them, and names such as --config.text
+and --config.seed for values that all stages share.
+"""
 
 import logging
 import os
@@ -19,35 +27,6 @@ from jaxdistill.config.files import configs_help, default_workdir, find_config, 
 from jaxdistill.config.write import check_option, closest_option, in_every_stage, option_names
 from jaxdistill.core import InputError
 from jaxdistill.versions import version_text
-
-USAGE = """usage: python -m jaxdistill.main --config=FILE[:PRESET] [--workdir=DIR]
-           [--dry_run [--compile_for=SLICE] | --check=WHERE] [--config.SECTION.OPTION=VALUE ...]
-
-Trains a student and exports it to DIR/export. Running the same command again resumes training.
-
-  --config=FILE[:PRESET]   a shipped config, found from any folder, or your own file. Without a
-                           preset, shipped ones train on text that comes with the project. Some
-                           presets take an argument, such as a paper's student
-                           (l2.py:paper:minilm-l6), and each one other kinds of student, teacher and
-                           objective: l2.py:minilm-l3:student=static:teacher=stored
-  --config.SECTION.OPTION=VALUE
-                           an option; with --config, --help lists them. In configs with stages
-                           --config.stage2.SECTION.OPTION=VALUE, and --config.text=FILE, --config.seed=1
-                           and others for all stages
-  --workdir=DIR            for checkpoints, metrics, log, plot and export: a folder,
-                           s3://BUCKET/PATH or gs://BUCKET/PATH; default: runs/CONFIG-PRESET
-  --dry_run                build everything, including stored targets and labels; print sizes,
-                           memory, steps and estimated time; stop before step 1
-  --compile_for=SLICE      with --dry_run: compile the step for absent TPUs (v5e-16 or
-                           v5litepod-16, v5p-64, v6e-8), and print memory, FLOPs, traffic and the
-                           run's least minutes and chip-hours; needs the TPU compiler (pip install
-                           libtpu) but no TPU
-  --check=here|elsewhere   check the options, and that text and models exist, and stop; elsewhere: for
-                           machines that see only buckets and hubs. The launchers do this first
-  --profile=FIRST:LAST     trace these steps into DIR/profile, for xprof
-  --version                print versions and devices, and stop
-  --help                   this text; with --config, the description and the options of that config
-"""
 
 
 class Flags(NamedTuple):
@@ -76,8 +55,9 @@ def main(arguments: Sequence[str]) -> None:
     if "--version" in arguments:
         print(version_text())
     elif not arguments or {"--help", "-h", "--helpfull"} & {*arguments}:
-        named = [argument.partition("=")[2] for argument in _joined(arguments) if argument.startswith("--config=")]
-        print(one_config_help(named[-1]) if named else f"{USAGE}\n{configs_help()}")
+        specs, _ = _split(arguments)
+        listed = _defined([]).get_help(include_special_flags=False).partition(":\n")[2]
+        print(one_config_help(specs[-1]) if specs else f"{__doc__}\n{listed}\n\n{configs_help()}")
     else:
         try:
             app.run(train, argv=["jaxdistill.main", *arguments], flags_parser=lambda argv: parse_flags(argv[1:]))
@@ -89,55 +69,70 @@ def main(arguments: Sequence[str]) -> None:
 def parse_flags(arguments: Sequence[str]) -> Flags:
     """Parses a command line by absl and `config_flags`; raises `InputError`, one line, if it is invalid."""
     flags.FLAGS(["jaxdistill.main", "--verbosity=-1"])  # absl's own flags: other libraries log warnings only
-    arguments = _joined(arguments)
-    specs = [argument.partition("=")[2] for argument in arguments if re.match("--?config=", argument)]
+    specs, others = _split(arguments)
     if not specs:
-        _parsed(arguments, [])  # an unknown option says more
+        _parsed(others, [])  # an unknown option says more
         raise InputError("--config is missing. --help shows the usage.")
     name, colon, preset = specs[-1].partition(":")
     names = option_names(load_config(specs[-1]))
-    others = [argument for argument in arguments if not re.match("--?config=", argument)]
-    for option in re.findall(r"^--?(?:no)?config\.([^=\n]+)", "\n".join(others), re.MULTILINE):
-        check_option(names, option, flag="--config.")
-    given = _parsed([f"--config={find_config(name)}{colon}{preset}", *others], names)
-    if given.workdir == "":
+    for named in filter(None, (re.match(r"--?(?:no)?config\.([^=]+)", argument) for argument in others)):
+        check_option(names, named[1], flag="--config.")
+    values = _parsed([f"--config={find_config(name)}{colon}{preset}", *others], names)
+    if values.workdir == "":
         raise InputError("--workdir is empty; give a folder, or leave the option out for runs/CONFIG-PRESET.")
-    if given.compile_for and not given.dry_run:
-        raise InputError(f"--compile_for={given.compile_for} plans a run and trains nothing; add --dry_run.")
-    if given.profile:
-        set_options(given.config, dict.fromkeys(in_every_stage(given.config, "run.profile"), given.profile))
-    shown = [argument for argument in others if not re.match("--?workdir=", argument)]
+    if values.compile_for and not values.dry_run:
+        raise InputError(f"--compile_for={values.compile_for} plans a run and trains nothing; add --dry_run.")
+    if values.profile:
+        set_options(values.config, dict.fromkeys(in_every_stage(values.config, "run.profile"), values.profile))
+    shown = [f"--config={specs[-1]}", *(one for one in others if not re.match("--?workdir=", one)), "--workdir=DIR"]
     return Flags(
-        stages=parse_stages(given.config),
-        workdir=os.path.expanduser(given.workdir or default_workdir(specs[-1])),
-        dry_run=given.dry_run,
-        compile_for=given.compile_for,
-        check=given.check or "",
-        command=f"python -m jaxdistill.main {shlex.join([f'--config={specs[-1]}', *shown, '--workdir=DIR'])}",
+        stages=parse_stages(values.config),
+        workdir=os.path.expanduser(values.workdir or default_workdir(specs[-1])),
+        dry_run=values.dry_run,
+        compile_for=values.compile_for,
+        check=values.check or "",
+        command=f"python -m jaxdistill.main {shlex.join(shown)}",
     )
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The values of `--config`, and the other arguments, of which `--OPTION VALUE` becomes `--OPTION=VALUE`."""
+    joined: list[str] = []
+    for argument in arguments:
+        if joined and re.fullmatch(r"--?(config|workdir)[\w.]*", joined[-1]) and not re.match(r"-\D", argument):
+            joined[-1] += f"={argument}"
+        else:
+            joined.append(argument)
+    configs = [argument for argument in joined if re.match("--?config=", argument)]
+    return [one.partition("=")[2] for one in configs], [argument for argument in joined if argument not in configs]
+
+
+def _defined(argv: Sequence[str]) -> flags.FlagValues:
+    """The flags of a command line that is not parsed yet."""
+    values = flags.FlagValues()
+    text = "a shipped config, found from any folder, or your own file; without a preset, shipped ones train on text that comes with them"
+    config_flags.DEFINE_config_file("config", None, text, values, sys_argv=list(argv))
+    text = "a folder, s3://BUCKET/PATH or gs://BUCKET/PATH, for checkpoints, metrics, log, plot and export; default: runs/CONFIG-PRESET"
+    flags.DEFINE_string("workdir", None, text, values)
+    text = "build everything, including stored targets and labels; print sizes, memory, steps and estimated time; stop before step 1"
+    flags.DEFINE_bool("dry_run", False, text, values)
+    text = "with --dry_run: compile the step for absent TPUs (v5e-16 or v5litepod-16, v5p-64, v6e-8), and print memory, FLOPs, traffic"
+    text += " and the run's least minutes and chip-hours; needs the TPU compiler (pip install libtpu) but no TPU"
+    flags.DEFINE_string("compile_for", "", text, values)
+    text = "check the options, and that text and models exist, and stop; elsewhere: for machines that see only buckets and hubs"
+    flags.DEFINE_enum("check", None, ["here", "elsewhere"], text, values)
+    flags.DEFINE_string("profile", "", "FIRST:LAST: trace these steps into DIR/profile, for xprof", values)
+    return values
 
 
 def _parsed(arguments: Sequence[str], names: Sequence[str]) -> flags.FlagValues:
     """The values of the flags; `names` are those of the config's options."""
-    values, argv = flags.FlagValues(), ["jaxdistill.main", *arguments]
-    config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
-    flags.DEFINE_string("workdir", None, "", flag_values=values)
-    flags.DEFINE_bool("dry_run", False, "", flag_values=values)
-    flags.DEFINE_string("compile_for", "", "", flag_values=values)
-    flags.DEFINE_enum("check", None, ["here", "elsewhere"], "", flag_values=values)
-    flags.DEFINE_string("profile", "", "", flag_values=values)
+    argv = ["jaxdistill.main", *arguments]
+    values = _defined(argv)
+    known = [*values, *(f"config.{name}" for name in names)]
     try:
         rest = values(argv)[1:]
     except flags.UnrecognizedFlagError as error:
-        known = [
-            *(f"config.{name}" for name in names),
-            "config",
-            "workdir",
-            "dry_run",
-            "compile_for",
-            "check",
-            "profile",
-        ]
         close = closest_option(error.flagname, known, flag="--")
         raise InputError(f"unknown option --{error.flagname}.{close} --help lists the options.") from None
     except flags.Error as error:
@@ -145,17 +140,6 @@ def _parsed(arguments: Sequence[str], names: Sequence[str]) -> flags.FlagValues:
     if rest:
         raise InputError(f"{rest[0]!r} is not an option; options begin with --. --help lists them.")
     return values
-
-
-def _joined(arguments: Sequence[str]) -> list[str]:
-    """Rewrites `--OPTION VALUE` to `--OPTION=VALUE`."""
-    joined: list[str] = []
-    for argument in arguments:
-        if joined and re.fullmatch(r"--?(config|workdir)[\w.]*", joined[-1]) and not re.match(r"-\D", argument):
-            joined[-1] += f"={argument}"
-        else:
-            joined.append(argument)
-    return joined
 
 
 def train(given: Flags) -> None:

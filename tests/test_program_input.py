@@ -46,7 +46,7 @@ def test_a_damaged_config_of_a_workdir_is_one_line(tmp_path, content):
         (["--config.objective=1"], "--config.objective is a section; set one of its options"),
         (["--config.teacher.kind=stored"], "chosen before them: by the preset (--config=FILE.py:PRESET:teacher=KIND)"),
         (["--config.teacher.weights=(1,2)"], "--config.teacher.weights is an option of the teacher several"),
-        (["--config.run.wandb=maybe"], "--config.run.wandb=maybe: Non-boolean argument"),
+        (["--config.run.wandb=maybe"], "--config.run.wandb=maybe: ('Non-boolean argument"),
         (["--config.data.columns=((a,b)"], "--config.data.columns=((a,b): Error while parsing string"),
         (["--check=there"], "--check=there: value should be one of <here|elsewhere>"),
         (["--config.data.batch_sise=3"], "Did you mean --config.data.batch_size?"),

@@ -187,7 +187,7 @@ def test_shared_options_reach_every_stage_that_has_no_value_of_its_own():
         "--config.text=a.txt",
     ]
     first, second = main.parse_flags(given).stages
-    assert (first.objective, second.objective) == (CKD(queue_size=16384), SimCSE(views=second.objective.views))
+    assert (first.objective, type(second.objective)) == (CKD(queue_size=16384), SimCSE)
     assert [(stage.run.seed, stage.data.text) for stage in (first, second)] == [(7, "a.txt"), (8, "a.txt")]
     assert second.student.model == "previous" and second.data.batch_size == 128
     with pytest.raises(InputError, match="unknown option --config.run.seed. Did you mean --config.seed?"):

@@ -55,14 +55,10 @@ def test_a_value_is_for_the_first_stage():
 def test_an_argument_or_an_option_reaches_one_stage_or_all():
     arguments = {"steps": 3, "seed": 5, "columns": (("text", "body"),)}
     options = {"stage2.run.steps": 7, "stage2.data.text": "own.txt", "batch_size": 16}
-    with pytest.raises(InputError, match="unknown option 'batch_size'|unknown option batch_size"):
-        config_of(arguments, options, config="configs/ckd.py:two-stage")  # its stages begin with different ones
-    del options["batch_size"]
     found = config_of(arguments, options, config="configs/ckd.py:two-stage", text="all.txt")
-    of = [
-        [found[f"stage{n}.{name}"] for n in (1, 2)] for name in ("run.steps", "run.seed", "data.text", "data.columns")
-    ]
-    assert of == [[3, 7], [5, 5], ["all.txt", "own.txt"], [[["text", "body"]]] * 2]
+    names = ("run.steps", "run.seed", "data.text", "data.columns", "data.batch_size")
+    of = [[found[f"stage{number}.{name}"] for number in (1, 2)] for name in names]
+    assert of == [[3, 7], [5, 5], ["all.txt", "own.txt"], [[["text", "body"]]] * 2, [16, 16]]
     for name in ("run.steps", "stage3.run.steps", "stage1.run.step"):
         with pytest.raises(InputError, match=f"unknown option {name}. Did you mean stage.*run.steps"):
             config_of(options={name: 1}, config="configs/ckd.py:two-stage")
