@@ -169,7 +169,7 @@ def _refuse_twice(arguments: Sequence[str], objects: Mapping[str, Any], options:
         raise InputError(
             'layers and student exclude each other; give the layers to the student: Cut("teacher", layers="even:3").'
         )
-    twice = {name: argument for argument in arguments for name in options if name == ARGUMENTS[argument]}
+    twice = {name: argument for argument in arguments for name in options if name in (argument, ARGUMENTS[argument])}
     twice |= {name: section for section in objects for name in options if name.startswith(f"{section}.")}
     for name, argument in twice.items():
         raise InputError(f"the argument {argument} and options[{name!r}] set the same; give one of them.")
