@@ -46,7 +46,7 @@ OPTIONS = [
     *((name, value, f"{name}=") for name, values in NUMBERS.items() for value in values),
     ("data.weights", "(nan,)", "data.weights"),
     ("data.weights", "(-1.0,)", "data.weights[0]=-1.0 must be above 0"),
-    ("data.columns", "('en',)", "a tuple such as"),
+    ("data.columns", "(1,)", "a tuple such as"),
     ("student.dims", "(0,4)", "student.dims[0]=0 must be at least 1"),
     ("optimizer.schedule", "square", "allowed: linear, cosine, constant"),
     ("optimizer.lr", 1, "Did you mean --config.optimizer.learning_rate?"),
