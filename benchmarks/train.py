@@ -48,11 +48,11 @@ from jaxdistill.checkpoints.locate import locate
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.cli import Parser, positive, run
 from jaxdistill.cluster.mesh import batch_sharding, place
+from jaxdistill.config.files import load_config
 from jaxdistill.core import Batch, InputError, Tokens
 from jaxdistill.data import sources
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.inference import load
-from jaxdistill.options.config_file import load_config_module
 from jaxdistill.training.loop import prefetch
 from jaxdistill.training.run import Run
 from jaxdistill.training.setup.build import build
@@ -129,7 +129,7 @@ def job_of(given, folder: Path, texts: Sequence[str], targets: np.ndarray, *, qu
     (folder / "text.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     np.save(folder / "targets.npy", targets)
     name, preset = ("congen", "minilm-l3") if queue else ("l2", "cosine")
-    raw = load_config_module(CONFIGS / f"{name}.py").get_config(preset).to_dict()
+    raw = load_config(f"{CONFIGS / name}.py:{preset}").to_dict()
     raw["data"] |= dict(
         text=str(folder / "text.txt"), cache_folder=str(folder / "cache"), batch_size=given.batch_size, max_length=128
     )

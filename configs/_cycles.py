@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from _presets import TEACHER, become, options
 from ml_collections import ConfigDict
+
+from jaxdistill.configs._presets import TEACHER, options, set_kind
 
 FIRST = ("text", "sentence1|premise|question1|text")
 COLUMNS = (FIRST, ("second", "sentence2|hypothesis|question2|sentence|negative"))
@@ -65,12 +66,12 @@ def stage(
     """
     config = options(**trans_encoder(form, negatives=negatives))
     config.data.columns = COLUMNS
-    become(config, "teacher", "labels")
+    set_kind(config, "teacher", "labels")
     config.teacher.model = ",".join(labellers)
     config.teacher.pooling = begun["pooling"] if begun["bi"] in labellers else ""  # exports of stages say their own
     config.teacher.max_length = LENGTHS[labelled_by]
     if form == "cross":
-        become(config, "student", "cross_encoder")
+        set_kind(config, "student", "cross_encoder")
     config.student.model = model or (begun["plain"] if form == "cross" else begun["bi"])
     config.student.max_length = 512  # evaluations read more than training does
     config.student.pooling = begun["plain_pooling"] if form == "cross" else begun["pooling"]

@@ -1,13 +1,16 @@
 """Shared by the config files: the defaults, and the setting in which all methods are compared."""
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from ml_collections import ConfigDict
 
-from jaxdistill.config import defaults
-from jaxdistill.config.kinds import turned
+from jaxdistill.cli import did_you_mean
+from jaxdistill.config import chain, defaults, set_kind
+from jaxdistill.config.kinds import KINDS
+from jaxdistill.core import InputError
 from jaxdistill.reporting import papers
 
 STS_B_DEV = "sts-b-dev/spearman"
@@ -22,14 +25,11 @@ NLI = (
 )
 
 
-def options(**objective) -> ConfigDict:
-    """Every section with its defaults; `objective` has the name and the options of the objective."""
-    return ConfigDict(defaults() | dict(objective=objective))
-
-
-def become(config: ConfigDict, section: str, kind: str, **changed) -> None:
-    """Makes the `student` or `teacher` another kind: options that both kinds have stay, others have their defaults."""
-    config[section] = ConfigDict(turned(section, config[section].to_dict(), kind) | changed)
+def options(*, kind: str, **options) -> ConfigDict:
+    """Every option with its default, and these of the objective."""
+    config = defaults(objective=kind)
+    config.objective.update(options)
+    return config
 
 
 def minilm_l3(**objective) -> ConfigDict:
@@ -57,7 +57,7 @@ def quickstart(config: ConfigDict) -> ConfigDict:
     config.data.max_length = 64
     config.student.max_length = 256  # of the teacher
     config.data.pack_shapes = 3
-    become(config, "teacher", "live")
+    set_kind(config, "teacher", "live")
     if "queue_size" in config.objective:
         config.objective.queue_size = 2048
     config.evals.every = 30
@@ -94,32 +94,41 @@ def chosen(
     presets: Mapping[str, Callable[..., Stages]],
     preset: str,
     arguments: Mapping[str, Sequence[str]] = MappingProxyType({}),
-) -> Stages:
-    """The preset named `PRESET` or `PRESET:ARGUMENT`; raises `ValueError` with the allowed names.
+) -> ConfigDict:
+    """The preset named `PRESET` or `PRESET:ARGUMENT`; raises `InputError` with the allowed names.
+
+    `PRESET:teacher=live` has another kind of teacher, and so on for `student` and `objective`.
 
     Args:
       file: name of the config file, without its ending.
       presets: what makes each preset; those with arguments take one, and have a default.
       arguments: the arguments that a preset allows.
     """
+    preset, *kinds = re.split(rf":(?=(?:{'|'.join(KINDS)})=)", preset)
     name, colon, argument = preset.partition(":")
     if name not in presets:
-        raise ValueError(f"preset {name!r} is unknown; configs/{file}.py has {', '.join(presets)}.")
+        raise InputError(
+            f"preset {name!r} is unknown; configs/{file}.py has {', '.join(presets)}.{did_you_mean(name, list(presets))}"
+        )
     allowed = arguments.get(name, ())
-    if not colon and allowed:
+    if colon and not allowed:
+        raise InputError(f"preset {preset!r}: {name} takes no argument; give {file}.py:{name}.")
+    if colon and argument not in allowed:
+        raise InputError(
+            f"preset {preset!r}: argument {argument!r} is unknown; {name} takes {', '.join(allowed)}.{did_you_mean(argument, list(allowed))}"
+        )
+    made = presets[name](argument) if colon else presets[name]()
+    if allowed and not colon:
         argument = str(next(iter(inspect.signature(presets[name]).parameters.values())).default)
-    if not colon:
-        return with_papers_row(presets[name](), f"{file}.py:{name}:{argument}".rstrip(":"))
-    if not allowed:
-        raise ValueError(f"preset {preset!r}: {name} takes no argument; give {file}.py:{name}.")
-    if argument not in allowed:
-        raise ValueError(f"preset {preset!r}: argument {argument!r} is unknown; {name} takes {', '.join(allowed)}.")
-    return with_papers_row(presets[name](argument), f"{file}.py:{preset}")
-
-
-def with_papers_row(made: Stages, preset: str) -> Stages:
-    """Names the row of a paper that each stage repeats, see `configs/papers`."""
     stages = made if isinstance(made, list) else [made]
-    for stage, row in zip(stages, papers.references_of(preset, len(stages)), strict=True):
+    for stage, row in zip(
+        stages, papers.references_of(f"{file}.py:{name}:{argument}".rstrip(":"), len(stages)), strict=True
+    ):
         stage.run.paper = row
-    return made
+    for section, _, kind in (chosen.partition("=") for chosen in kinds):
+        if len(stages) > 1:
+            raise InputError(
+                f"{section}={kind}: {file}.py:{preset} has several stages; choose their kinds in a config file."
+            )
+        set_kind(stages[0], section, kind)
+    return stages[0] if len(stages) == 1 else chain(stages)

@@ -22,12 +22,13 @@ Text: `news5m.txt`, and SimCSE's `nli_for_simcse.csv` (docs/guide/data.md downlo
 --config.stage2.data.text (TinyBERTs of paper-simcse: --config.stage1.data.text and --config.stage3.data.text).
 """
 
-from _presets import STS_B_DEV, TEACHER, Stages, chosen, embedded, minilm_l3, options, tiny
-from congen import STUDENTS as CONGENS_STUDENTS
-from congen import of_student
 from ml_collections import ConfigDict
-from simcse import PLAIN_TRIPLETS, TINYBERTS, TRIPLETS, VIEWS_OF_TRIPLETS, simcse
-from simcse import papers as by_simcse
+
+from jaxdistill.configs._presets import STS_B_DEV, TEACHER, chosen, embedded, minilm_l3, options, tiny
+from jaxdistill.configs.congen import STUDENTS as CONGENS_STUDENTS
+from jaxdistill.configs.congen import of_student
+from jaxdistill.configs.simcse import PLAIN_TRIPLETS, TINYBERTS, TRIPLETS, VIEWS_OF_TRIPLETS, simcse
+from jaxdistill.configs.simcse import papers as by_simcse
 
 # Section 4.2: student, learning rate of stage 1 and of stage 2.
 STUDENTS = {
@@ -169,6 +170,6 @@ PRESETS = {
 ARGUMENTS = {preset: tuple(STUDENTS) for preset in ("paper", "code", "paper-simcse")} | {"congen": CONGENS_STUDENTS}
 
 
-def get_config(preset: str = "quickstart") -> Stages:
+def get_config(preset: str = "quickstart") -> ConfigDict:
     """The preset's options, all of them spelled out."""
     return chosen("ckd", PRESETS, preset, ARGUMENTS)

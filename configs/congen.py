@@ -20,9 +20,10 @@ the hub, with word deletion as the second view; Table 6 puts that within 0.7 poi
 --config.objective.generalize_view=translation`.
 """
 
-from _presets import NLI, STS_B_DEV, become, chosen, embedded, options
-from _presets import minilm_l3 as layers_of_minilm
 from ml_collections import ConfigDict
+
+from jaxdistill.configs._presets import NLI, STS_B_DEV, chosen, embedded, options, set_kind
+from jaxdistill.configs._presets import minilm_l3 as layers_of_minilm
 
 # Table 7: student checkpoint, teacher temperature, student temperature, queue size, learning rate.
 PAPER = {
@@ -73,7 +74,7 @@ def of_student(row: str, objective: dict) -> ConfigDict:
     config.teacher.model = "princeton-nlp/unsup-simcse-roberta-large"
     # What the code's loader makes of this checkpoint; SimCSE itself reads the first token.
     config.teacher.pooling = "mean"
-    become(config, "teacher", "stored")
+    set_kind(config, "teacher", "stored")
     config.student.model = student
     config.student.pooling = "mean"
     config.student.head = "tanh"

@@ -4,7 +4,7 @@
 
 minilm-l3   3 layers of all-MiniLM-L6-v2 on pairs (columns sentence1 and sentence2, or premise and hypothesis), which
             all-MiniLM-L6-v2 scores. Other teachers: --config.teacher.model=MODEL, also several sentence encoders or
-            several cross-encoders, separated by commas. Your own scores: --config.teacher.kind=scores
+            several cross-encoders, separated by commas. Your own scores: minilm-l3:teacher=scores
             --config.teacher.file=SCORES.npy, a float array [rows, 1]
 quickstart  the default: on text that comes with the project, offline, in a minute or two
 tiny        a one-minute smoke test from text to export; says nothing about quality
@@ -17,15 +17,16 @@ gte-small.
 from collections.abc import Callable
 from functools import partial
 
-from _presets import TEACHER, become, chosen, minilm_l3, quickstart, tiny
 from ml_collections import ConfigDict
-from trans_encoder import COLUMNS
+
+from jaxdistill.configs._presets import TEACHER, chosen, minilm_l3, quickstart, set_kind, tiny
+from jaxdistill.configs.trans_encoder import COLUMNS
 
 
 def on_pairs() -> ConfigDict:
     config = minilm_l3(kind="cosent", temperature=0.05)
     config.data.columns = COLUMNS
-    become(config, "teacher", "labels")
+    set_kind(config, "teacher", "labels")
     config.student.model = TEACHER
     config.optimizer.learning_rate = 5e-5
     return config
@@ -37,7 +38,7 @@ def small(size: Callable[[ConfigDict], ConfigDict]) -> ConfigDict:
     config.data.columns = COLUMNS
     config.data.text = config.evals.pairs
     config.evals.agreement, config.evals.best = "", "pairs/spearman"
-    become(config, "teacher", "labels")
+    set_kind(config, "teacher", "labels")
     return config
 
 

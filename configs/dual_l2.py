@@ -24,11 +24,12 @@ on 2 CPU cores, including the teacher's targets; docs/results.md has the scores.
 trained on millions of pairs.
 """
 
-from _presets import TEACHER, become, chosen, embedded, minilm_l3, options
-from congen import PAPER, second_view
-from l2 import l2
-from l2 import paper as l2_paper
 from ml_collections import ConfigDict
+
+from jaxdistill.configs._presets import TEACHER, chosen, embedded, minilm_l3, options, set_kind
+from jaxdistill.configs.congen import PAPER, second_view
+from jaxdistill.configs.l2 import l2
+from jaxdistill.configs.l2 import paper as l2_paper
 
 
 def dual_l2(**changed) -> dict:
@@ -46,8 +47,8 @@ def en_de() -> ConfigDict:
     config.data.max_length = 64
     config.data.batch_size = 64
     config.teacher.model = TEACHER
-    become(config, "teacher", "stored")
-    become(config, "student", "fresh", width=384, depth=2, vocabulary=16000)
+    set_kind(config, "teacher", "stored")
+    set_kind(config, "student", "fresh", width=384, depth=2, vocabulary=16000)
     config.student.model = "teacher"  # its prompts and pooling
     config.student.dropout = 0.0
     config.optimizer.learning_rate = 1e-3

@@ -13,9 +13,10 @@ docs/results.md has a run on gte-small.
 
 from functools import partial
 
-from _presets import chosen, embedded, minilm_l3
 from ml_collections import ConfigDict
-from simcse import PLAIN_TRIPLETS, VIEWS_OF_TRIPLETS
+
+from jaxdistill.configs._presets import chosen, embedded, minilm_l3
+from jaxdistill.configs.simcse import PLAIN_TRIPLETS, VIEWS_OF_TRIPLETS
 
 
 def gist(views: tuple[str, ...]) -> ConfigDict:

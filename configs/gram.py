@@ -14,8 +14,9 @@ batches of 12,288; `luxical` uses 512. Without the cosine term, student and teac
 has a run on gte-small.
 """
 
-from _presets import chosen, embedded, minilm_l3
 from ml_collections import ConfigDict
+
+from jaxdistill.configs._presets import chosen, embedded, minilm_l3
 
 
 def gram(**changed) -> dict:

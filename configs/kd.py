@@ -16,10 +16,11 @@ Text: `news5m.txt`, and SimCSE's `nli_for_simcse.csv` (docs/guide/data.md downlo
 --config.stage2.data.text.
 """
 
-from _presets import NLI, Stages, chosen, embedded, minilm_l3
-from ckd import STUDENTS, distilcse, distilcse_stages
-from l2 import l2
 from ml_collections import ConfigDict
+
+from jaxdistill.configs._presets import NLI, chosen, embedded, minilm_l3
+from jaxdistill.configs.ckd import STUDENTS, distilcse, distilcse_stages
+from jaxdistill.configs.l2 import l2
 
 KD = l2(normalize=False)
 
@@ -67,6 +68,6 @@ PRESETS = {
 ARGUMENTS = {preset: tuple(STUDENTS) for preset in ("paper", "paper-nli", "code")}
 
 
-def get_config(preset: str = "quickstart") -> Stages:
+def get_config(preset: str = "quickstart") -> ConfigDict:
     """The preset's options, all of them spelled out."""
     return chosen("kd", PRESETS, preset, ARGUMENTS)

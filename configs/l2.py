@@ -18,9 +18,10 @@ and learning rates from ConGen's own rows. Adam's eps is 1e-8: with ConGen's 1e-
 of unit vectors hardly move the student.
 """
 
-from _presets import chosen, embedded, minilm_l3
-from congen import PAPER, of_student
 from ml_collections import ConfigDict
+
+from jaxdistill.configs._presets import chosen, embedded, minilm_l3
+from jaxdistill.configs.congen import PAPER, of_student
 
 
 def l2(**changed) -> dict:

@@ -21,9 +21,10 @@ For more candidates, add columns and views; a query may have several rows:
 from collections.abc import Callable
 from functools import partial
 
-from _presets import TEACHER, become, chosen, minilm_l3, quickstart, tiny
 from ml_collections import ConfigDict
-from simcse import PLAIN_TRIPLETS, VIEWS_OF_TRIPLETS
+
+from jaxdistill.configs._presets import TEACHER, chosen, minilm_l3, quickstart, set_kind, tiny
+from jaxdistill.configs.simcse import PLAIN_TRIPLETS, VIEWS_OF_TRIPLETS
 
 
 def listwise(**changed) -> ConfigDict:
@@ -36,7 +37,7 @@ def listwise(**changed) -> ConfigDict:
     )
     config = minilm_l3(**dict(kind="listwise") | defaults | changed)
     config.data.columns = PLAIN_TRIPLETS
-    become(config, "teacher", "labels")
+    set_kind(config, "teacher", "labels")
     config.student.model = TEACHER
     config.optimizer.learning_rate = 5e-5
     config.optimizer.eps = 1e-12  # the loss has a factor of temperature^2, and so have its gradients
@@ -46,7 +47,7 @@ def listwise(**changed) -> ConfigDict:
 
 def margin() -> ConfigDict:
     config = listwise(loss="margin", similarity="dot")
-    become(config, "teacher", "columns", names="score_positive,score_negative")
+    set_kind(config, "teacher", "columns", names="score_positive,score_negative")
     config.optimizer.eps = 1e-8
     config.optimizer.learning_rate = 7e-6  # of the authors' code, github.com/sebastian-hofstaetter/matchmaker
     return config
@@ -57,7 +58,7 @@ def mined() -> ConfigDict:
     config = listwise(student_temperature=0.02, teacher_temperature=0.02, views=("text", "positive", "a", "b"))
     config.data.columns = (("text", "text"), ("positive", "positive"), ("a", "negative_1"), ("b", "negative_2"))
     config.data.batch_size, config.data.pack_groups, config.data.max_length = 32, 4, 160
-    become(config, "teacher", "columns", names="score_positive,score_negative_1,score_negative_2")
+    set_kind(config, "teacher", "columns", names="score_positive,score_negative_1,score_negative_2")
     config.student.max_length = 256  # of the measured evaluations
     config.student.layers = ""
     config.student.dropout = 0.0
@@ -73,7 +74,7 @@ def small(size: Callable[[ConfigDict], ConfigDict]) -> ConfigDict:
     config.data.text = config.evals.pairs
     config.evals.agreement, config.evals.best = "", "pairs/spearman"
     config.data.columns = (("text", "sentence1"), ("positive", "sentence2"), ("negative", "sentence1"))
-    become(config, "teacher", "labels")
+    set_kind(config, "teacher", "labels")
     return config
 
 

@@ -11,15 +11,16 @@ paper       LMX-KD-384-L12(384) of SimTDE's Table 2: 79.11. Settings that the pa
 TinyBERT (Jiao et al., Findings of EMNLP 2020) without its attention loss, as described in SimTDE's section 4.
 """
 
-from _presets import become, chosen, embedded, minilm_l3
 from ml_collections import ConfigDict
-from simtde import paper as simtde_paper
-from simtde import simtde
+
+from jaxdistill.configs._presets import chosen, embedded, minilm_l3, set_kind
+from jaxdistill.configs.simtde import paper as simtde_paper
+from jaxdistill.configs.simtde import simtde
 
 
 def fresh(width: int) -> ConfigDict:
     config = minilm_l3(**simtde(sentence_loss="cosine_mae", hidden_weight=1.0, hidden_map="even"))
-    become(config, "student", "fresh", width=width, depth=3)
+    set_kind(config, "student", "fresh", width=width, depth=3)
     if width != 384:
         config.student.head = "linear"
     return config
@@ -28,7 +29,7 @@ def fresh(width: int) -> ConfigDict:
 def paper() -> ConfigDict:
     """The sentence vectors meet through a linear layer too, which is dropped at the end."""
     config = simtde_paper("paper-384-l12", hidden_weight=1.0)
-    become(config, "student", "fresh", width=384, depth=12, embedding=0)
+    set_kind(config, "student", "fresh", width=384, depth=12, embedding=0)
     config.student.heads = 12  # BERT-base's; the paper names none
     config.student.head = "linear"
     config.student.keep_head = False

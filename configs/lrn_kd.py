@@ -11,10 +11,11 @@ BERT-PKD (Sun et al., EMNLP 2019) without its soft targets, as described in SimT
 weight of the layers.
 """
 
-from _presets import chosen, embedded, minilm_l3
 from ml_collections import ConfigDict
-from simtde import paper as simtde_paper
-from simtde import simtde
+
+from jaxdistill.configs._presets import chosen, embedded, minilm_l3
+from jaxdistill.configs.simtde import paper as simtde_paper
+from jaxdistill.configs.simtde import simtde
 
 
 def aligned() -> ConfigDict:

@@ -43,14 +43,15 @@ docs/results.md says what each ingredient gained, and which ones gained nothing.
 
 from collections.abc import Callable
 
-from _presets import Stages, become, chosen, embedded, minilm_l3, options
-from ckd import second_stage
-from congen import minilm_l3 as unlabelled
-from l2 import l2
 from ml_collections import ConfigDict
-from simcse import PLAIN_TRIPLETS
-from simtde import minilm_128_l3 as simtde
-from trans_encoder import COLUMNS as PAIRS
+
+from jaxdistill.configs._presets import Stages, chosen, embedded, minilm_l3, options, set_kind
+from jaxdistill.configs.ckd import second_stage
+from jaxdistill.configs.congen import minilm_l3 as unlabelled
+from jaxdistill.configs.l2 import l2
+from jaxdistill.configs.simcse import PLAIN_TRIPLETS
+from jaxdistill.configs.simtde import minilm_128_l3 as simtde
+from jaxdistill.configs.trans_encoder import COLUMNS as PAIRS
 
 GTE, E5, MPNET = "thenlper/gte-small", "intfloat/e5-small", "sentence-transformers/all-mpnet-base-v2"
 TEACHERS = {"gte": GTE, "e5": E5, "mpnet": MPNET}
@@ -86,7 +87,7 @@ def reference(steps: int, every: int, teachers: str = "gte", **student) -> Confi
     if E5 in models:
         config.teacher.prompt = "|".join(PROMPTS.get(model, "none") for model in models)
     config.teacher.max_length = 192
-    become(config, "teacher", "several" if len(models) > 1 else "stored")
+    set_kind(config, "teacher", "several" if len(models) > 1 else "stored")
     config.student.dropout = 0.0
     config.student.update(student)
     config.optimizer.schedule = "cosine"
@@ -167,7 +168,7 @@ def graded(model: str) -> ConfigDict:
     stage.data.columns = PAIRS
     stage.data.batch_size, stage.data.pack_groups = 64, 4
     stage.data.max_length = 64
-    become(stage, "teacher", "scores")
+    set_kind(stage, "teacher", "scores")
     stage.student.model, stage.student.prompt = model, PROMPTS.get(model, "")
     stage.student.dropout = 0.0
     stage.optimizer.learning_rate = 5e-5
@@ -218,7 +219,7 @@ def table(teachers: str = "gte") -> ConfigDict:
     """A step of a table costs so little that batches are large. Vectors of several teachers fill a wider table."""
     config = reference(400, 100, teachers, model="teacher")
     width = 384 if teachers in SEVERAL_TEACHERS else 256
-    become(config, "student", "static", width=width)
+    set_kind(config, "student", "static", width=width)
     config.data.batch_size, config.data.pack_groups = 1024, 64
     config.teacher.whiten, config.teacher.components = 0.75, width
     config.optimizer.learning_rate, config.optimizer.weight_decay = 1e-3, 0.0
@@ -250,6 +251,6 @@ ARGUMENTS = {name: (*ADDED, *OTHER_TEACHERS, *SEVERAL_TEACHERS) for name in STUD
 ARGUMENTS["l6"] += tuple(FOR_RETRIEVAL)
 
 
-def get_config(preset: str = "quickstart") -> Stages:
+def get_config(preset: str = "quickstart") -> ConfigDict:
     """The preset's options, all of them spelled out."""
     return chosen("recommended", PRESETS, preset, ARGUMENTS)

@@ -13,10 +13,11 @@ congen:STUDENT   what ConGen's paper calls SEED (alpha = 1 in its Table 5): ConG
 SEED was designed for images. In ConGen's Table 5, its form of SEED scores 0.32 to 0.77 below ConGen.
 """
 
-from _presets import chosen, embedded, minilm_l3
-from congen import STUDENTS, congen, of_student
-from congen import paper as congens
 from ml_collections import ConfigDict
+
+from jaxdistill.configs._presets import chosen, embedded, minilm_l3
+from jaxdistill.configs.congen import STUDENTS, congen, of_student
+from jaxdistill.configs.congen import paper as congens
 
 
 def seed(**changed) -> dict:

@@ -36,10 +36,11 @@ The papers' repositories link the text files.
 
 from functools import partial
 
-from _presets import NLI, STS_B_DEV, chosen, embedded, options
-from _presets import minilm_l3 as layers_of_minilm
-from congen import PAPER, STUDENTS
 from ml_collections import ConfigDict
+
+from jaxdistill.configs._presets import NLI, STS_B_DEV, chosen, embedded, options, set_kind
+from jaxdistill.configs._presets import minilm_l3 as layers_of_minilm
+from jaxdistill.configs.congen import PAPER, STUDENTS
 
 VIEWS_OF_TRIPLETS = ("text", "positive", "negative")
 TRIPLETS = tuple(zip(VIEWS_OF_TRIPLETS, ("sent0", "sent1", "hard_neg"), strict=True))
@@ -114,7 +115,7 @@ def mirror(student: str = "google-bert/bert-base-uncased", *, pooling: str, drop
     Its mean includes padding, of 50 tokens a sentence; here it does not. Its mask for RoBERTa is the text [MASK].
     """
     config = papers(student, batch_size=200, learning_rate=2e-5)
-    config.objective = ConfigDict(simcse(temperature=0.04, views=("text", "mask_span"), among="both"))
+    set_kind(config, "objective", **simcse(temperature=0.04, views=("text", "mask_span"), among="both"))
     config.data.max_length = 50
     config.student.pooling = pooling
     config.student.head = "none"
@@ -154,7 +155,7 @@ def minilm_l3(supervised: bool = False) -> ConfigDict:
 def minilm_l3_mirror() -> ConfigDict:
     """Mirror-BERT's views, loss and temperature on the same student."""
     config = minilm_l3()
-    config.objective = ConfigDict(simcse(temperature=0.04, views=("text", "mask_span"), among="both"))
+    set_kind(config, "objective", **simcse(temperature=0.04, views=("text", "mask_span"), among="both"))
     return config
 
 

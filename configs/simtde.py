@@ -14,9 +14,9 @@ paper-no-tokens paper-hidden paper-kl paper-cosine-mse paper-cosine-mae
                 teacher's width learn the outputs of its last three layers, instead of being copies of them
 paper-64-l2 paper-32-l2
                 entity resolution (Table 3), 2.4M and 1.4M parameters. First, BERT-Tiny learns from your pairs of a
-                query and the entity it means (--config.all.data.text=PAIRS.tsv with the columns query and entity). It then
+                query and the entity it means (--config.text=PAIRS.tsv with the columns query and entity). It then
                 teaches the student on the queries, or on --config.stage2.data.text=SENTENCES.txt. Recall@1 of
-                --config.all.evals.entities=dev.de.tsv,dev.fr.tsv (query, entity, label) chooses both checkpoints, which are never
+                --config.entities=dev.de.tsv,dev.fr.tsv (query, entity, label) chooses both checkpoints, which are never
                 the untrained models. Evaluate with --tasks=retrieval --entities=test.de.tsv,test.fr.tsv
 
 The paper's BERT teacher is the authors' own and not public (a mean-pooled supervised SimCSE,
@@ -26,9 +26,10 @@ text: those are ours. The export is an ELECTRA model, which sentence-transformer
 
 from functools import partial
 
-from _presets import NLI, STS_B_DEV, TEACHER, Stages, become, chosen, embedded, minilm_l3, options
 from ml_collections import ConfigDict
-from simcse import simcse
+
+from jaxdistill.configs._presets import NLI, STS_B_DEV, TEACHER, chosen, embedded, minilm_l3, options, set_kind
+from jaxdistill.configs.simcse import simcse
 
 # Rows: teacher, its pooling, compact width, layers.
 ROWS = {
@@ -90,7 +91,7 @@ def ours(config: ConfigDict) -> ConfigDict:
 def fresh_layers() -> ConfigDict:
     """Table 2, "+ hidden states distillation": it replaces the initialisation from the teacher's layers (section 4.3)."""
     config = paper("paper-384-l3", hidden_weight=1.0)
-    become(config, "student", "fresh", width=768, depth=3)
+    set_kind(config, "student", "fresh", width=768, depth=3)
     return config
 
 
@@ -134,6 +135,6 @@ PRESETS = {
 }
 
 
-def get_config(preset: str = "quickstart") -> Stages:
+def get_config(preset: str = "quickstart") -> ConfigDict:
     """The preset's options, all of them spelled out."""
     return chosen("simtde", PRESETS, preset)

@@ -12,11 +12,12 @@ code:STUDENT    as in the code of CL-ReLKT, the source of SKD: the third term co
 ConGen's own code of SKD is not public.
 """
 
-from _presets import become, chosen, embedded, minilm_l3
-from congen import STUDENTS
-from dual_l2 import dual_l2
-from l2 import paper as l2_paper
 from ml_collections import ConfigDict
+
+from jaxdistill.configs._presets import chosen, embedded, minilm_l3, set_kind
+from jaxdistill.configs.congen import STUDENTS
+from jaxdistill.configs.dual_l2 import dual_l2
+from jaxdistill.configs.l2 import paper as l2_paper
 
 
 def skd(**changed) -> dict:
@@ -32,7 +33,7 @@ def paper(student: str = "bert-base") -> ConfigDict:
 def code(student: str = "bert-base") -> ConfigDict:
     """CL-ReLKT's form, whose teacher reads both views and so runs in the step."""
     config = l2_paper(student, **skd(third="teacher"))
-    become(config, "teacher", "live")
+    set_kind(config, "teacher", "live")
     return config
 
 

@@ -1,11 +1,11 @@
 """Trans-Encoder (Liu et al., ICLR 2022): a bi- and a cross-encoder label sentence pairs for each other, in turn.
 
-    python -m jaxdistill.main --config=configs/trans_encoder.py:PRESET --workdir=runs/NAME --config.all.data.text=PAIRS.tsv
+    python -m jaxdistill.main --config=configs/trans_encoder.py:PRESET --workdir=runs/NAME --config.text=PAIRS.tsv
 
 Odd stages train a cross-encoder on the bi-encoder's labels, even stages a bi-encoder on the cross-encoder's; a cycle is
 two stages. PAIRS.tsv has the columns sentence1 and sentence2, or premise and hypothesis; more files can follow after a
-comma. `--config.all.` gives an option to every stage, `--config.stage2.` to one.
-`minilm` chooses the best checkpoint of a stage by --config.all.evals.pairs, your own graded pairs; else by STS-B dev if
+comma. `--config.text` and others are for every stage, `--config.stage2.data.text` for one.
+`minilm` chooses the best checkpoint of a stage by --config.pairs, your own graded pairs; else by STS-B dev if
 JAXDISTILL_DATA is set; else by agreement with the labels of held-out pairs. The best encoders of all stages are
 DIR/best-bi and DIR/best-cross. Many presets take the number of cycles (1 to 5), as in sts:2.
 
@@ -44,7 +44,7 @@ bi-to-bi    standard self-distillation: three bi-encoders, each on the labels of
 contrastive every pair is a positive pair for SimCSE's loss; contrastive-qqp, contrastive-qnli, contrastive-mrpc (Table 9)
 simcse-first mirror-first
             SimCSE or Mirror-BERT first makes BERT-base a bi-encoder on the pairs' first sentences, then as `paper`. On
-            other text: --config.all.data.text=PAIRS.tsv --config.stage1.data.text=FILE.txt
+            other text: --config.text=PAIRS.tsv --config.stage1.data.text=FILE.txt
             --config.stage1.data.columns='()'
 
 A data folder has only STS's scored pairs: 23,602 distinct ones, where the paper has 37,081. The others belong to STS15
@@ -56,7 +56,9 @@ import math
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from _cycles import (
+from ml_collections import ConfigDict
+
+from jaxdistill.configs._cycles import (
     COLUMNS,
     FIRST,
     MINILM,
@@ -67,9 +69,8 @@ from _cycles import (
     every,
     stage,
 )
-from _presets import STS_B_DEV, TEACHER, Stages, become, chosen, quickstart, tiny
-from ml_collections import ConfigDict
-from simcse import mirror, papers, simcse
+from jaxdistill.configs._presets import STS_B_DEV, TEACHER, Stages, chosen, quickstart, set_kind, tiny
+from jaxdistill.configs.simcse import mirror, papers, simcse
 
 STS_PAIRS = "data:sts/sts1*.tsv.gz,data:sts/stsb.*.tsv.gz,data:sts/sick.*.tsv.gz"
 SICK_PAIRS = "data:sts/sick.*.tsv.gz"
@@ -107,7 +108,7 @@ def reranker() -> ConfigDict:
 def contrastive(begun: Mapping[str, str | int], *, text: str = STS_PAIRS, best: str = STS_B_DEV) -> ConfigDict:
     """SimCSE's loss with the sentences of a pair as anchor and positive; STS without duplicates, other tasks as they are."""
     (config,) = on_pairs([papers(begun["bi"], batch_size=64, learning_rate=3e-5)], text, best=best)
-    config.objective = ConfigDict(simcse(views=("text", "second")))
+    set_kind(config, "objective", **simcse(views=("text", "second")))
     config.data.columns = COLUMNS
     config.data.dedupe = text == STS_PAIRS
     config.student.pooling = begun["pooling"]
@@ -193,7 +194,7 @@ def small(size: Callable[[ConfigDict], ConfigDict]) -> list[ConfigDict]:
         config.data.text = config.evals.pairs = "package:jaxdistill/assets/graded_pairs.tsv"
         config.data.columns = COLUMNS
         config.evals.agreement, config.evals.best = "", "pairs/spearman"
-        become(config, "teacher", "labels")
+        set_kind(config, "teacher", "labels")
         config.teacher.max_length = 0  # for encoders with fewer positions
         config.student.layers = "even:3" if config.student.model == TEACHER else ""
         config.student.dropout = 0.0
@@ -297,6 +298,6 @@ ARGUMENTS = {
 }
 
 
-def get_config(preset: str = "quickstart") -> Stages:
+def get_config(preset: str = "quickstart") -> ConfigDict:
     """The preset's options, all of them spelled out."""
     return chosen("trans_encoder", PRESETS, preset, ARGUMENTS)

@@ -1,6 +1,12 @@
 """Sphinx configuration: `sphinx-build -W docs build/docs`."""
 
+import pathlib
+import sys
+
 import jaxdistill
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import options_page  # noqa: E402 - beside this file
 
 project = "jaxdistill"
 author = "the jaxdistill authors"
@@ -11,6 +17,9 @@ myst_heading_anchors = 3
 autodoc_typehints = "description"
 html_theme = "alabaster"
 html_theme_options = {"description": "Small sentence encoders from large ones", "page_width": "1100px"}
+
+
+pathlib.Path(__file__).with_name("options.md").write_text(options_page.page(), encoding="utf-8")
 
 
 def setup(app):

@@ -1,4 +1,12 @@
-"""Trains a student: parses the command line, builds the run, trains, exports, and prints the results."""
+"""Trains a student and exports it to DIR/export. Running the same command again resumes training.
+
+  python -m jaxdistill.main --config=FILE[:PRESET] [--workdir=DIR] [--config.SECTION.OPTION=VALUE ...]
+
+Some presets take an argument, such as a paper's student (l2.py:paper:minilm-l6), and all with one stage other kinds of student,
+teacher and objective: l2.py:minilm-l3:student=static:teacher=stored. `--config=FILE[:PRESET] --help` describes a config and
+lists its options. A config with stages has --config.stage2.SECTION.OPTION=VALUE for one of them, and names such as --config.text
+and --config.seed for values that all stages share.
+"""
 
 import logging
 import os
@@ -7,168 +15,152 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from jaxdistill import config as configs
-from jaxdistill.cli import did_you_mean, run
+from absl import app, flags
+from absl import logging as absl_logging
+from ml_collections import config_flags
+
+from jaxdistill.cli import run
+from jaxdistill.config import Config, parse_stages, set_options
+from jaxdistill.config.files import configs_help, default_workdir, find_config, load_config, one_config_help
+from jaxdistill.config.write import check_option, closest_option, in_every_stage, option_names
 from jaxdistill.core import InputError
-from jaxdistill.options.config_file import default_workdir, read_config_file
-from jaxdistill.options.overrides import WORDS, option_names, with_options
 from jaxdistill.versions import version_text
-
-FLAGS = ("--config", "--workdir", "--dry_run", "--compile_for", "--check", "--profile", "--help")
-PLACES = ("here", "elsewhere")
-"""Values of `--check`: where the training is to run."""
-USAGE = """usage: python -m jaxdistill.main --config=FILE[:PRESET] [--workdir=DIR]
-           [--dry_run [--compile_for=SLICE] | --check=WHERE] [--config.SECTION.OPTION=VALUE ...]
-
-Trains a student and exports it to DIR/export. Running the same command again resumes training.
-
-  --config=FILE[:PRESET]   a shipped config, found from any folder, or your own file. Without a
-                           preset, shipped ones train on text that comes with the project. Some
-                           presets take an argument, such as a paper's student:
-                           l2.py:paper:minilm-l6
-  --workdir=DIR            for checkpoints, metrics, log, plot and export: a folder,
-                           s3://BUCKET/PATH or gs://BUCKET/PATH; default: runs/CONFIG-PRESET
-  --dry_run                build everything, including stored targets and labels; print sizes,
-                           memory, steps and estimated time; stop before step 1
-  --compile_for=SLICE      with --dry_run: compile the step for absent TPUs (v5e-16 or
-                           v5litepod-16, v5p-64, v6e-8), and print memory, FLOPs, traffic and the
-                           run's least minutes and chip-hours; needs the TPU compiler (pip install
-                           libtpu) but no TPU
-  --check=here|elsewhere   check options, text and models without running them, and stop; here:
-                           loads models that are on this machine; elsewhere: for machines that
-                           see only buckets and hubs, not local files. The launchers do this first
-  --config.all.SECTION.OPTION=VALUE, --config.stage2.SECTION.OPTION=VALUE
-                           for configs with stages: every stage that has the option, or one
-  --profile=FIRST:LAST     trace these steps into DIR/profile, for xprof
-  --version                print versions and devices, and stop
-  --help                   this text; with --config, the description of that config
-"""
-
-
-def main(arguments: Sequence[str]) -> None:
-    """`python -m jaxdistill.main`."""
-    if not arguments or any(argument in ("--help", "-h", "--helpfull") for argument in arguments):
-        print(help_text(arguments))
-        return
-    if "--version" in arguments:
-        print(version_text())
-        return
-    given = parse_flags(arguments)
-    stages = configs.parse_stages(given.stages)
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
-    logging.getLogger("jaxdistill").setLevel(logging.INFO)
-    from jaxdistill.training.plan import print_plan
-    from jaxdistill.training.setup.stage_checks import check_launch
-    from jaxdistill.training.stages import run_stages
-
-    if not any(re.match("--?workdir", argument) for argument in arguments):
-        print(f"workdir: {given.workdir}", flush=True)
-    if given.check:
-        check_launch(stages, given.workdir, given.check)
-        print("checked: the options are valid, and text and models exist; those on the hub were not looked for")
-    elif given.compile_for:
-        if len(stages) > 1:
-            print(f"stage 1 of {len(stages)}")
-        print_plan(stages[0], pathlib.Path(given.workdir), given.compile_for, print)
-    else:
-        run_stages(stages, given.workdir, dry_run=given.dry_run, command=command_line(arguments))
-
-
-def help_text(arguments: Sequence[str]) -> str:
-    """The docstring of the config that the command line names; without a config, the usage, all presets and all options."""
-    from jaxdistill.options.option_help import all_configs, one_config
-
-    named = [argument.partition("=")[2] for argument in _joined(arguments) if argument.startswith("--config=")]
-    return one_config(named[0]) if named else f"{USAGE}\n{all_configs()}"
 
 
 class Flags(NamedTuple):
     """A command line."""
 
-    stages: list[dict[str, Any]]
-    """All options of every stage as plain data."""
+    stages: list[Config]
+    """The options of every stage, often of one."""
     workdir: str
     """A folder, or an address in a bucket."""
     dry_run: bool
     compile_for: str
     """A TPU slice; empty: this machine's devices."""
     check: str
-    """Value of `--check`; empty: run the training."""
+    """Where the training is to run; empty: run it."""
+    command: str
+    """The command that repeats the run, for its model card."""
 
     @property
-    def config(self) -> dict[str, Any]:
-        """The options of the first stage, often the only one."""
+    def config(self) -> Config:
+        """The options of the first stage."""
         return self.stages[0]
 
 
+def main(arguments: Sequence[str]) -> None:
+    """`python -m jaxdistill.main`."""
+    if "--version" in arguments:
+        print(version_text())
+    elif not arguments or {"--help", "-h", "--helpfull"} & {*arguments}:
+        specs, _ = _split(arguments)
+        listed = _defined([]).get_help(include_special_flags=False).partition(":\n")[2]
+        print(one_config_help(specs[-1]) if specs else f"{__doc__}\n{listed}\n\n{configs_help()}")
+    else:
+        try:
+            app.run(train, argv=["jaxdistill.main", *arguments], flags_parser=lambda argv: parse_flags(argv[1:]))
+        except SystemExit as ended:  # with which absl ends every program
+            if ended.code:
+                raise
+
+
 def parse_flags(arguments: Sequence[str]) -> Flags:
-    """Parses a command line; raises `InputError` if it is invalid."""
-    options, rest = _split(_joined(arguments))
-    named = options.pop("config", "")
-    if not named:
-        _refuse_unknown_flags([f"--{name}" for name in options])
+    """Parses a command line by absl and `config_flags`; raises `InputError`, one line, if it is invalid."""
+    flags.FLAGS(["jaxdistill.main", "--verbosity=-1"])  # absl's own flags: other libraries log warnings only
+    specs, others = _split(arguments)
+    if not specs:
+        _parsed(others, [])  # an unknown option says more
         raise InputError("--config is missing. --help shows the usage.")
-    given = {name.removeprefix("config."): value for name, value in options.items() if name.startswith("config.")}
-    stages = read_config_file(named)
-    _refuse_unknown_flags([f"--{name}" for name in options], option_names(stages[0]))
-    stages = with_options(stages, given, text=True)
-    if rest:
-        raise InputError(f"{rest[0]!r} is not an option; options begin with --. --help lists them.")
-    if options.get("workdir") == "":
+    name, colon, preset = specs[-1].partition(":")
+    names = option_names(load_config(specs[-1]))
+    for named in filter(None, (re.match(r"--?(?:no)?config\.([^=]+)", argument) for argument in others)):
+        check_option(names, named[1], flag="--config.")
+    values = _parsed([f"--config={find_config(name)}{colon}{preset}", *others], names)
+    if values.workdir == "":
         raise InputError("--workdir is empty; give a folder, or leave the option out for runs/CONFIG-PRESET.")
-    dry_run = options.get("dry_run", "false").lower()
-    if dry_run not in WORDS:
-        raise InputError(f"--dry_run={dry_run!r} must be true or false.")
-    if (check := options.get("check", "")) not in ("", *PLACES):
-        raise InputError(f"--check={check} is unknown; allowed: {', '.join(PLACES)}.")
-    compile_for = options.get("compile_for", "")
-    if compile_for and not WORDS[dry_run]:
-        raise InputError(f"--compile_for={compile_for} plans a run and trains nothing; add --dry_run.")
-    workdir = os.path.expanduser(options.get("workdir") or default_workdir(named))
-    return Flags(stages, workdir, WORDS[dry_run], compile_for, check=check)
+    if values.compile_for and not values.dry_run:
+        raise InputError(f"--compile_for={values.compile_for} plans a run and trains nothing; add --dry_run.")
+    if values.profile:
+        set_options(values.config, dict.fromkeys(in_every_stage(values.config, "run.profile"), values.profile))
+    shown = [f"--config={specs[-1]}", *(one for one in others if not re.match("--?workdir=", one)), "--workdir=DIR"]
+    return Flags(
+        stages=parse_stages(values.config),
+        workdir=os.path.expanduser(values.workdir or default_workdir(specs[-1])),
+        dry_run=values.dry_run,
+        compile_for=values.compile_for,
+        check=values.check or "",
+        command=f"python -m jaxdistill.main {shlex.join(shown)}",
+    )
 
 
-def _split(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Options by name (the last value counts), and arguments that are not options."""
-    flags = [argument for argument in arguments if re.match(r"--?[A-Za-z_]", argument)]
-    pairs = [flag.lstrip("-").partition("=") for flag in flags]
-    options = {name: value if equals else "true" for name, equals, value in pairs}
-    if options.pop("nodry_run", ""):
-        options["dry_run"] = "false"
-    return options, [argument for argument in arguments if argument not in flags]
-
-
-def _joined(arguments: Sequence[str]) -> list[str]:
-    """Rewrites `--OPTION VALUE` to `--OPTION=VALUE`, and the short form `--profile` to its option."""
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The values of `--config`, and the other arguments, of which `--OPTION VALUE` becomes `--OPTION=VALUE`."""
     joined: list[str] = []
     for argument in arguments:
-        if (
-            joined
-            and re.fullmatch(r"--?(config|workdir|compile_for|check|profile)[\w.]*", joined[-1])
-            and not re.match(r"-\D", argument)
-        ):
+        if joined and re.fullmatch(r"--?(config|workdir)[\w.]*", joined[-1]) and not re.match(r"-\D", argument):
             joined[-1] += f"={argument}"
         else:
             joined.append(argument)
-    return [re.sub(r"^--?profile=", "--config.all.run.profile=", argument) for argument in joined]
+    configs = [argument for argument in joined if re.match("--?config=", argument)]
+    return [one.partition("=")[2] for one in configs], [argument for argument in joined if argument not in configs]
 
 
-def _refuse_unknown_flags(flags: Sequence[str], options: Sequence[str] = ()) -> None:
-    """Raises `InputError` for an unknown flag; `options` names the options of the config."""
-    for name in flags:
-        if name in FLAGS or name.startswith("--config."):
-            continue
-        full = [f"--config.{option}" for option in options if option.rpartition(".")[2] == name.lstrip("-")]
-        meant = f" Did you mean {' or '.join(full)}?" if full else did_you_mean(name, FLAGS)
-        raise InputError(f"unknown option {name}.{meant} --help lists the options.")
+def _defined(argv: Sequence[str]) -> flags.FlagValues:
+    """The flags of a command line that is not parsed yet."""
+    values = flags.FlagValues()
+    text = "a shipped config, found from any folder, or your own file; without a preset, shipped ones train on text that comes with them"
+    config_flags.DEFINE_config_file("config", None, text, values, sys_argv=list(argv))
+    text = "a folder, s3://BUCKET/PATH or gs://BUCKET/PATH, for checkpoints, metrics, log, plot and export; default: runs/CONFIG-PRESET"
+    flags.DEFINE_string("workdir", None, text, values)
+    text = "build everything, including stored targets and labels; print sizes, memory, steps and estimated time; stop before step 1"
+    flags.DEFINE_bool("dry_run", False, text, values)
+    text = "with --dry_run: compile the step for absent TPUs (v5e-16 or v5litepod-16, v5p-64, v6e-8), and print memory, FLOPs, traffic"
+    text += " and the run's least minutes and chip-hours; needs the TPU compiler (pip install libtpu) but no TPU"
+    flags.DEFINE_string("compile_for", "", text, values)
+    text = "check the options, and that text and models exist, and stop; elsewhere: for machines that see only buckets and hubs"
+    flags.DEFINE_enum("check", None, ["here", "elsewhere"], text, values)
+    flags.DEFINE_string("profile", "", "FIRST:LAST: trace these steps into DIR/profile, for xprof", values)
+    return values
 
 
-def command_line(arguments: Sequence[str]) -> str:
-    """The command that repeats the run, for its model card."""
-    kept = [argument for argument in _joined(arguments) if not argument.lstrip("-").startswith("workdir")]
-    return f"python -m jaxdistill.main {shlex.join([*kept, '--workdir=DIR'])}"
+def _parsed(arguments: Sequence[str], names: Sequence[str]) -> flags.FlagValues:
+    """The values of the flags; `names` are those of the config's options."""
+    argv = ["jaxdistill.main", *arguments]
+    values = _defined(argv)
+    known = [*values, *(f"config.{name}" for name in names)]
+    try:
+        rest = values(argv)[1:]
+    except flags.UnrecognizedFlagError as error:
+        close = closest_option(error.flagname, known, flag="--")
+        raise InputError(f"unknown option --{error.flagname}.{close} --help lists the options.") from None
+    except flags.Error as error:
+        raise InputError(f"{str(error).removeprefix('flag ').rstrip('.')}.") from None
+    if rest:
+        raise InputError(f"{rest[0]!r} is not an option; options begin with --. --help lists them.")
+    return values
+
+
+def train(given: Flags) -> None:
+    """Does what a command line says."""
+    logging.root.removeHandler(absl_logging.get_absl_handler())  # absl's own format on standard error
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
+    logging.getLogger("jaxdistill").setLevel(logging.INFO)
+    from jaxdistill.training.plan import print_plan
+    from jaxdistill.training.setup.check import check_launch
+    from jaxdistill.training.stages import run_stages
+
+    print(f"workdir: {given.workdir}", flush=True)
+    if given.check:
+        check_launch(given.stages, given.workdir, given.check)
+        print("checked: the options are valid, and text and models exist; those on the hub were not looked for")
+    elif given.compile_for:
+        if len(given.stages) > 1:
+            print(f"stage 1 of {len(given.stages)}")
+        print_plan(given.config, pathlib.Path(given.workdir), given.compile_for, print)
+    else:
+        run_stages(given.stages, given.workdir, dry_run=given.dry_run, command=given.command)
 
 
 if __name__ == "__main__":

@@ -259,6 +259,6 @@ def _check_unknown(data: Data, model: SentenceModel, column: str, unknown: words
     if unknown.share > data.max_unknown:
         raise InputError(
             f"the tokenizer of {model.source} does not know the text of column {column}: {unknown} are unknown. Use a model "
-            "for this language, a fresh student with its own vocabulary (student.kind=fresh), or allow it with "
+            "for this language, a fresh student with its own vocabulary (--config=FILE.py:PRESET:student=fresh), or allow it with "
             f"--config.data.max_unknown={min(1.0, unknown.share + 0.01):.2f}"
         )

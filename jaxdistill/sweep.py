@@ -30,11 +30,12 @@ from rich.table import Table
 
 from jaxdistill.calls import by_name, in_python_words, make_callable
 from jaxdistill.cli import Interrupted, Interrupts, Parser, did_you_mean, local_path, run
-from jaxdistill.config import parse_stages
+from jaxdistill.config.files import load_config
+from jaxdistill.config.write import in_every_stage
 from jaxdistill.core import InputError, errors_of
-from jaxdistill.files import refuse_no_folder, write_atomic
+from jaxdistill.files import parts, refuse_no_folder, write_atomic
 from jaxdistill.main import parse_flags
-from jaxdistill.options.config_file import first_line, load_config_module, shipped_configs
+from jaxdistill.paths import configs_folder
 from jaxdistill.reporting.tables import as_text, hundredfold
 from jaxdistill.training.stages import is_finished
 from jaxdistill.workdir.folder import INPUTS, RESULTS, TEXT_FILES, drop_checkpoints, read_note, stage_folder
@@ -120,7 +121,8 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _parser() -> Parser:
-    studies = [f"  {name}: {first_line(load_config_module(path))}" for name, path in shipped_studies().items()]
+    modules = {name: parts.load_module(str(path)) for name, path in shipped_studies().items()}
+    studies = [f"  {name}: {str(module.__doc__).splitlines()[0]}" for name, module in modules.items()]
     parser = Parser(prog="python -m jaxdistill.sweep", description=__doc__, epilog="\n".join(["studies:", *studies]))
     add = parser.add_argument
     add("--config", default="", help="FILE[:PRESET], or several separated by commas; default: the study's")
@@ -144,7 +146,7 @@ def split(text: str) -> list[str]:
 
 def shipped_studies() -> dict[str, pathlib.Path]:
     """Maps names to files of the papers' studies."""
-    return {path.stem: path for path in sorted((shipped_configs()[0].parent / "studies").glob("*.py"))}
+    return {path.stem: path for path in sorted((configs_folder() / "studies").glob("*.py"))}
 
 
 def read_study(name: str) -> tuple[str, Any]:
@@ -155,7 +157,7 @@ def read_study(name: str) -> tuple[str, Any]:
     if not path.is_file() and path.stem not in shipped:
         close = did_you_mean(path.stem, list(shipped))
         raise InputError(f"study {name} does not exist; shipped: {', '.join(shipped)}.{close}")
-    module = load_config_module(path if path.is_file() else shipped[path.stem])
+    module = parts.load_module(str(path if path.is_file() else shipped[path.stem]))
     return getattr(module, "CONFIG", ""), getattr(module, "GRID", None)
 
 
@@ -178,10 +180,12 @@ def plan(
             raise InputError(f"{name} has two values, of all points and of each; give it once.")
     points: dict[str, Row] = {}
     for spec, chosen, seed in itertools.product(specs, grid, seeds or [None]):
-        of_point = {**options, **chosen} | ({} if seed is None else {"all.run.seed": seed})
+        of_point = {**options, **chosen} | (
+            {} if seed is None else dict.fromkeys(in_every_stage(load_config(spec), "run.seed"), seed)
+        )
         arguments = [f"--config={spec}", *(f"--config.{name}={value}" for name, value in of_point.items())]
         with errors_of(spec or "a sweep"):
-            stages = parse_stages(parse_flags([*arguments, "--workdir=unused"]).stages)
+            stages = parse_flags([*arguments, "--workdir=unused"]).stages
         own = {"config": spec} if len(specs) > 1 else {}
         own |= {name: value for name, value in chosen.items() if not name.endswith("run.seed")}
         seed = stages[0].run.seed

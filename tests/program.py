@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -21,6 +22,8 @@ from jaxdistill import cli, main
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import Provenance, SentenceModel
 from jaxdistill.cluster import mesh as meshes
+from jaxdistill.config import Config, parse_config, set_options
+from jaxdistill.config.files import load_config
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import init_params
 
@@ -85,7 +88,28 @@ def tiny_arguments(folder: pathlib.Path, **overrides) -> list[str]:
         "run.precision": "float32",
     } | {name.replace("__", "."): value for name, value in overrides.items()}
     given = {name: value for name, value in options.items() if value is not None}
-    return ["--config=configs/congen.py:tiny", *(f"--config.{name}={value}" for name, value in given.items())]
+    return arguments_of("configs/congen.py:tiny", given)
+
+
+def arguments_of(preset: str, options: Mapping[str, Any]) -> list[str]:
+    """`--config...` of a preset with changed options and kinds."""
+    preset, options = with_kinds(preset, options)
+    return [f"--config={preset}", *(f"--config.{name}={value}" for name, value in options.items())]
+
+
+def with_kinds(preset: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The preset with the kinds that options such as `teacher.kind` name, and the other options."""
+    kinds = {name: value for name, value in options.items() if name.endswith(".kind")}
+    named = [f":{name.removesuffix('.kind')}={value}" for name, value in kinds.items()]
+    return "".join([preset, *named]), {name: value for name, value in options.items() if name not in kinds}
+
+
+def config_of(preset: str, options: Mapping[str, Any]) -> Config:
+    """A preset with changed options and kinds."""
+    preset, options = with_kinds(preset, options)
+    config = load_config(preset)
+    set_options(config, options)
+    return parse_config(config)
 
 
 def environment(devices: int = 1, *, quick: bool = True) -> dict[str, str]:

@@ -8,10 +8,9 @@ from jaxdistill.core import InputError
 from jaxdistill.data import roles, tokenize
 from jaxdistill.data.chunks import Chunking
 from jaxdistill.data.sentence_ends import sentence_ends
-from jaxdistill.options.config_file import read_config_file
-from jaxdistill.options.overrides import with_options
 from jaxdistill.training.setup import build as build_module
 
+import program
 from program import write_teacher
 from tiny_text import byte_level, made_up, sentence_piece, word_piece
 
@@ -110,7 +109,6 @@ def test_excluded_texts_are_found_before_they_are_split(passages, tmp_path):
 
 
 def config_of(passages, folder, **changed) -> configs.Config:
-    raw = read_config_file("configs/l2.py:tiny")
     options = {
         "data.text": ",".join(passages), "data.columns": tuple(COLUMNS.items()), "data.chunk_tokens": 32,
         "data.max_length": 32, "data.cache_folder": str(folder / "cache"), "data.batch_size": 8, "data.pack_groups": 2,
@@ -121,7 +119,7 @@ def config_of(passages, folder, **changed) -> configs.Config:
         options = {
             name: value for name, value in options.items() if name not in ("teacher.model", "teacher.query_prompt")
         }
-    return configs.parse_config(*with_options(raw, options))
+    return program.config_of("configs/l2.py:tiny", options)
 
 
 def test_a_run_trains_on_chunks_and_refuses_what_needs_rows(passages, tmp_path):

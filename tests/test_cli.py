@@ -131,12 +131,12 @@ def test_a_public_name_has_no_folder_of_the_user(spec, public, monkeypatch):
 
 def test_a_public_command_keeps_its_options():
     command = (
-        "python -m jaxdistill.main --config=/opt/x/configs/congen.py:tiny '--config.data.text=/a b/t.txt,hf:org/set:train:text' "
+        "python -m jaxdistill.main --config=/opt/x/configs/congen.py:tiny:objective=/home/a/my.py:Loss '--config.data.text=/a b/t.txt,hf:org/set:train:text' "
         '--config.stage2.student.model=/m/mini \'--config.run.sharding=(("/kernel",("","model")),)\' --workdir=DIR '
-        "--config.student.trim=/home/a/t.txt --config.run.parts=a/b/p.py --config.objective.kind=/home/a/my.py:Loss"
+        "--config.student.trim=/home/a/t.txt --config.run.parts=a/b/p.py"
     )
     assert public_command(command) == (
-        "python -m jaxdistill.main --config=configs/congen.py:tiny --config.data.text=t.txt,hf:org/set:train:text "
+        "python -m jaxdistill.main --config=configs/congen.py:tiny:objective=my.py:Loss --config.data.text=t.txt,hf:org/set:train:text "
         '--config.stage2.student.model=mini \'--config.run.sharding=(("/kernel",("","model")),)\' --workdir=DIR '
-        "--config.student.trim=t.txt --config.run.parts=p.py --config.objective.kind=my.py:Loss"
+        "--config.student.trim=t.txt --config.run.parts=p.py"
     )

@@ -1,5 +1,6 @@
 """Configs and the command line: every option is spelled out and read, and every preset builds and takes a step."""
 
+import dataclasses
 import json
 import re
 from functools import cache
@@ -13,11 +14,12 @@ from jaxdistill import config as configs
 from jaxdistill import main, objectives
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.cluster.mesh import batch_sharding, place
-from jaxdistill.config.kinds import turned
+from jaxdistill.config.files import shipped_configs
+from jaxdistill.config.kinds import KINDS
+from jaxdistill.config.read import stage_names
 from jaxdistill.core import InputError
 from jaxdistill.data import batches
-from jaxdistill.options import config_file
-from jaxdistill.options.option_help import sections
+from jaxdistill.files import parts
 from jaxdistill.training.setup.build import build
 from jaxdistill.training.stages import run_stages
 
@@ -25,8 +27,8 @@ from conftest import ROOT
 from tiny_models import tiny_tokenizer
 from tiny_text import made_up
 
-CONFIGS = config_file.shipped_configs()
-loaded = cache(config_file.load_config_module)
+CONFIGS = shipped_configs()
+loaded = cache(lambda path: parts.load_module(str(path)))
 
 
 def preset_names(module):
@@ -40,37 +42,41 @@ PRESETS = [(path, preset) for path in CONFIGS for preset in preset_names(loaded(
 
 def load(path, preset):
     """The options of each stage of a preset."""
-    made = loaded(path).get_config(preset)
-    return [stage.to_dict() for stage in (made if isinstance(made, list) else [made])]
-
-
-def tiny_congen():
-    (raw,) = load(ROOT / "configs" / "congen.py", "tiny")
-    return raw
+    return list(map(configs.nested, configs.parse_stages(loaded(path).get_config(preset))))
 
 
 @pytest.mark.parametrize("path, preset", PRESETS, ids=lambda value: getattr(value, "stem", value))
-def test_every_preset_spells_out_every_option(path, preset):
-    for stage in configs.parse_stages(load(path, preset)):
-        options = {key: value for key, value in stage.objective.items() if key != "kind"}
-        objectives.make(stage.objective["kind"], options)
+def test_every_preset_spells_out_every_option_with_values_of_its_type(path, preset):
+    """What `config_flags` takes a value's type from, so that every option can be set on the command line."""
+    config = loaded(path).get_config(preset)
+    for stage in [config[name] for name in stage_names(config)] or [config]:
+        read = configs.nested(configs.parse_config(stage))
+        assert json.loads(json.dumps(stage.to_dict())) == read
+        for section, options in stage.to_dict().items():
+            kind = getattr(configs.parse_config(stage), section)
+            assert options.keys() - {"kind"} == {field.name for field in dataclasses.fields(kind)} - {"kind"}
+            for name, value in options.items():
+                assert type(getattr(kind, name, value)) in (type(value), str), (section, name)
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_a_config_is_plain_data_and_has_a_tiny_preset(path):
-    assert "jaxdistill" not in re.findall(r"^(?:from|import) (\w+)", path.read_text(), re.MULTILINE)
+def test_a_config_has_a_tiny_preset(path):
     assert "tiny" in loaded(path).PRESETS
 
 
 @pytest.mark.parametrize(
     "preset, words",
     [
-        ("paper:bert-tinny", "argument 'bert-tinny' is unknown; paper takes bert-tiny, bert-mini"),
+        (
+            "paper:bert-tinny",
+            "argument 'bert-tinny' is unknown; paper takes bert-tiny, bert-mini.* Did you mean bert-tiny",
+        ),
         ("tiny:bert-tiny", "tiny takes no argument; give congen.py:tiny"),
-        ("papers", "preset 'papers' is unknown; configs/congen.py has quickstart, tiny"),
+        ("papers", "preset 'papers' is unknown; configs/congen.py has quickstart, tiny.* Did you mean paper"),
+        ("tiny:student=cutt", "student.kind='cutt' is unknown; available: .* Did you mean cut"),
     ],
 )
-def test_a_wrong_preset_or_argument_is_refused_with_the_allowed_ones(preset, words):
+def test_a_wrong_preset_argument_or_kind_is_refused_with_the_allowed_ones(preset, words):
     with pytest.raises(InputError, match=words):
         main.parse_flags([f"--config=configs/congen.py:{preset}", "--workdir=w"])
 
@@ -85,12 +91,13 @@ def test_a_wrong_preset_or_argument_is_refused_with_the_allowed_ones(preset, wor
         (lambda raw: raw["data"].update(weights=5), r"a tuple such as \(1\.0,\)"),
         (lambda raw: raw["run"].update(sharding=(("a", "b"),)), r'a tuple such as \("name",\)'),
         (lambda raw: raw.update(extra={}), "extra is unknown"),
-        (lambda raw: raw["objective"].pop("kind"), r"objective\.kind is missing\.$"),
-        (lambda raw: raw["objective"].update(name=raw["objective"].pop("kind")), "; objective.name is its former name"),
+        (lambda raw: raw["objective"].pop("kind"), r"objective\.kind is missing; available: ckd, congen"),
+        (lambda raw: raw.update(run=5), "config section run has type int"),
+        (lambda raw: raw.pop("objective"), "the config names no objective"),
     ],
 )
 def test_a_wrong_key_or_type_is_refused_with_its_name(change, words):
-    raw = tiny_congen()
+    (raw,) = load(ROOT / "configs" / "congen.py", "tiny")
     change(raw)
     with pytest.raises(InputError, match=words):
         configs.parse_config(raw)
@@ -99,14 +106,18 @@ def test_a_wrong_key_or_type_is_refused_with_its_name(change, words):
 def test_options_that_are_not_given_have_their_defaults():
     config = configs.parse_config({"data": {"columns": "body"}, "objective": {"kind": "ckd"}})
     assert config.data.columns == (("text", "body"),) and config.data.batch_size == configs.Data().batch_size
-    assert config.run == configs.RunOptions()
-    assert objectives.make("ckd", {}).queue_size == 65536
-    with pytest.raises(InputError, match="config section run has type int"):
-        configs.parse_config({"run": 5, "objective": {"kind": "ckd"}})
+    assert config.run == configs.RunOptions() and config.objective == objectives.CKD()
+    assert configs.parse_config(configs.defaults(objective="ckd")) == configs.Config(objective=objectives.CKD())
+
+
+def test_minutes_replace_the_steps_of_a_preset():
+    run = main.parse_flags(["--config=l2.py:minilm-l3", "--config.run.minutes=5"]).config.run
+    assert (run.steps, run.minutes) == (0, 5.0)
 
 
 def test_a_changed_option_is_an_extension_or_another_training():
-    before = configs.flat(configs.parse_config(tiny_congen()))
+    (raw,) = load(ROOT / "configs" / "congen.py", "tiny")
+    before = configs.flat(configs.parse_config(raw))
     configs.refuse_other_training(before, before | {"run.steps": 999, "evals.every": 3}, workdir="w")
     with pytest.raises(InputError, match=r"objective\.alpha: 1\.0 there, 0\.6 now"):
         configs.refuse_other_training(before, before | {"objective.alpha": 0.6}, workdir="w")
@@ -114,39 +125,72 @@ def test_a_changed_option_is_an_extension_or_another_training():
 
 def test_command_line_values_reach_the_config(monkeypatch):
     monkeypatch.setenv("HOME", "/home/someone")
-    given = [
-        "--config=configs/congen.py:tiny",
-        "--workdir=~/w",
-        "--config.objective.alpha=0.25",
-        "--config.data.weights=(1.0,2.0)",
-    ]
-    (raw,), workdir, dry_run, *_ = main.parse_flags(given)
-    assert (raw["objective"]["alpha"], tuple(raw["data"]["weights"]), str(workdir), dry_run) == (
-        0.25,
-        (1.0, 2.0),
-        "/home/someone/w",
-        False,
+    given = ["--config", "congen.py:tiny", "--workdir", "~/w", "--config.objective.alpha=1", "--profile=2:3"]
+    given += ["--config.data.weights=(1,2)", "--config.data.columns=body", "--config.run.sharding=fsdp", "--dry_run"]
+    given += ["--config.run.steps", "9", "--config.run.remat", "--noconfig.data.dedupe", "--config.run.steps=7"]
+    flags = main.parse_flags(given)
+    config = flags.config
+    assert (flags.workdir, flags.dry_run, flags.check) == ("/home/someone/w", True, "")
+    assert config.objective == objectives.ConGen(
+        alpha=1.0, queue_size=64, student_temperature=0.2, teacher_temperature=0.2
     )
+    assert (config.data.weights, config.data.columns, config.data.dedupe) == ((1.0, 2.0), (("text", "body"),), False)
+    assert (config.run.sharding, config.run.remat, config.run.profile, config.run.steps) == ("fsdp", True, "2:3", 7)
 
 
-def test_a_config_file_of_ones_own_states_what_differs(tmp_path):
-    lines = ["from ml_collections import ConfigDict", "def get_config():"]
-    lines += ["    return ConfigDict(dict(objective=dict(kind='ckd', queue_size=64), run=dict(steps=5)))"]
-    (tmp_path / "mine.py").write_text("\n".join(lines))
-    given = [f"--config={tmp_path / 'mine.py'}", "--workdir=w", "--config.objective.temperature=0.1"]
-    config = configs.parse_config(main.parse_flags(given).config)
-    assert config.objective == dict(kind="ckd", queue_size=64, temperature=0.1, learned_scale="none", view="text")
-    assert (config.run.steps, config.data) == (5, configs.Data())
+OWN = """
+from jaxdistill.config import chain, defaults, set_kind
+from jaxdistill.configs.l2 import get_config as l2
+
+def get_config(preset="one"):
+    config = defaults(objective="ckd", teacher="stored")
+    config.objective.queue_size, config.run.steps = 64, 5
+    if preset == "one":
+        return config
+    then = l2("minilm-l3")
+    set_kind(then, "student", "static", width=8)
+    then.run.seed = 7
+    return chain([config, then])
+"""
 
 
-def test_help_shows_every_option_with_its_default_and_a_configs_docstring(capsys):
+def test_a_config_file_of_ones_own_starts_from_the_defaults_or_a_preset(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    config = main.parse_flags(["--config=mine.py", "--config.objective.temperature=0.1"]).config
+    assert config.objective == objectives.CKD(queue_size=64, temperature=0.1)
+    assert (config.teacher.kind, config.run.steps, config.data) == ("stored", 5, configs.Data())
+    first, then = main.parse_flags(
+        ["--config=mine.py:two", "--config.text=a.txt", "--config.stage1.run.steps=9"]
+    ).stages
+    assert (first.run.steps, first.data.text, then.data.text) == (9, "a.txt", "a.txt")
+    assert (then.student.kind, then.student.width, then.run.seed) == ("static", 8, 7)
+    with pytest.raises(InputError, match="unknown option --config.seed. Did you mean --config.stage"):
+        main.parse_flags(["--config=mine.py:two", "--config.seed=1"])  # the stages begin with different ones
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("def get_config(): return {}", "get_config returned dict; return jaxdistill.config.defaults"),
+        ("def get_config(): return 1 / 0", "mine.py cannot be read .ZeroDivisionError: division by zero"),
+        ("import", "mine.py cannot be imported .SyntaxError"),
+    ],
+)
+def test_a_config_file_that_cannot_be_used_is_one_line(tmp_path, lines, words):
+    (tmp_path / "mine.py").write_text(lines)
+    with pytest.raises(InputError, match=words):
+        main.parse_flags([f"--config={tmp_path / 'mine.py'}"])
+
+
+def test_help_shows_the_presets_and_of_a_config_its_description_and_options(capsys):
     main.main(["--help"])
-    shown = re.sub(r"\n {8,}", " ", capsys.readouterr().out)  # each option in one line
-    for _, _, options in sections():
-        for option in options:
-            assert re.search(rf"^    {option.name}: .*default .*  \S", shown, re.MULTILINE), option.name
+    shown = capsys.readouterr().out
+    assert all(f"configs/{path.name}: " in shown for path in CONFIGS) and "minilm-l3-mirror" in shown
     main.main(["--config=configs/l2.py:paper", "--help"])
-    assert capsys.readouterr().out.startswith("L2: the student's vector")
+    shown = capsys.readouterr().out
+    assert shown.startswith("L2: the student's vector") and "paper:ARGUMENT  bert-tiny, bert-mini" in shown
+    assert "--config.objective.distance=squared\n" in shown and "--config.optimizer.eps=1e-08\n" in shown
 
 
 # One step of every named preset: its own families and options on small, randomly initialised checkpoints.
@@ -196,7 +240,7 @@ def checkpoints(tmp_path_factory):
 def on_random_models(raw: dict, checkpoints) -> dict:
     """The options with small random checkpoints of the same families instead of the models, and a small text."""
     if raw["teacher"]["kind"] in ("columns", "scores"):
-        raw["teacher"] = turned("teacher", {}, "labels") | dict(model="any")
+        raw["teacher"] = KINDS["teacher"].default_options("labels") | dict(model="any")
     teacher, student = raw["teacher"], raw["student"]
     # Exports of stages say their own pooling, or are cross-encoders.
     made_by_stages = teacher.get("model", "").startswith("stage")
@@ -305,7 +349,7 @@ def test_every_config_trains_from_tiny_to_its_export(path, checkpoints, monkeypa
         stage["run"] |= dict(steps=2, log_every=1)
         stage["evals"]["every"] = 2
     workdir = checkpoints / "tiny" / path.stem
-    run_stages(configs.parse_stages(stages), workdir, dry_run=False, command="")
+    run_stages(list(map(configs.parse_config, stages)), workdir, dry_run=False, command="")
     assert "export (reloaded and compared)" in capsys.readouterr().out
     of_stages = list(workdir.glob("stage*/results.json"))
     for path_of_results in of_stages or [workdir / "results.json"]:

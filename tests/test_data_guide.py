@@ -8,7 +8,6 @@ import datasets
 import pytest
 
 from jaxdistill import main
-from jaxdistill.config import parse_stages
 from jaxdistill.data import sources
 from jaxdistill.evals.pairs import read_pairs
 
@@ -65,7 +64,7 @@ def test_every_set_that_the_page_names_is_read_with_the_columns_that_it_lists(hu
 )
 def test_presets_read_their_sets_from_the_hub(hub, preset, pairs):
     flags = [f"--config=configs/{preset}", "--workdir=w"]
-    data = parse_stages(main.parse_flags(flags).stages)[-1].data
+    data = main.parse_flags(flags).stages[-1].data
     specs = [spec for spec in sources.split_specs(data.text) if spec.startswith("hf:")]
     assert {row for spec in specs for row in list(sources.read([spec], dict(data.columns) or ("text",)))[:1]} == pairs
 
@@ -90,4 +89,4 @@ def test_the_trainings_of_the_page_have_options_that_exist():
     trainings = [command[1:] for command in COMMANDS if command[0] == "jaxdistill.main"]
     assert len(trainings) == 3
     for flags in trainings:
-        parse_stages(main.parse_flags(flags).stages)
+        main.parse_flags(flags)

@@ -3,10 +3,10 @@
 import pytest
 
 from jaxdistill import main
+from jaxdistill.config.files import shipped_configs
 from jaxdistill.core import InputError
-from jaxdistill.options import config_file
 
-CONFIGS = config_file.shipped_configs()
+CONFIGS = shipped_configs()
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
@@ -16,13 +16,15 @@ def test_a_config_alone_trains_offline_on_the_embedded_text(path, tmp_path, monk
     main.main([f"--config=configs/{path.name}", "--check=here"])
     assert f"workdir: runs/{path.stem}-quickstart\n" in capsys.readouterr().out
     for stage in main.parse_flags([f"--config={path}"]).stages:
-        sources = [stage["data"]["text"], stage["teacher"]["model"], stage["student"]["model"]]
+        sources = [stage.data.text, stage.teacher.model, stage.student.model]
         assert all(not name or name.startswith(("package:", "teacher", "previous", "stage")) for name in sources)
 
 
 def test_the_workdir_is_named_after_config_and_preset(tmp_path):
     assert main.parse_flags(["--config=l2.py:paper:bert-tiny"]).workdir == "runs/l2-paper-bert-tiny"
-    (tmp_path / "mine.py").write_text("from ml_collections import ConfigDict\ndef get_config(): return ConfigDict()\n")
+    (tmp_path / "mine.py").write_text(
+        "from jaxdistill.config import defaults\ndef get_config(): return defaults(objective='simcse')\n"
+    )
     assert main.parse_flags([f"--config={tmp_path / 'mine.py'}"]).workdir == "runs/mine"
     with pytest.raises(InputError, match="--workdir is empty"):
         main.parse_flags(["--config=l2.py", "--workdir="])

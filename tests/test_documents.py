@@ -288,7 +288,7 @@ def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):
     assert dev.held_out_rows(Evals(retrieval=sets), rows=1000) == 0
     assert dev.held_out_rows(Evals(retrieval=sets, best="agreement/recall@10"), rows=1000) == 100
     assert tasks[chosen](Reranker()) == {}
-    with pytest.raises(InputError, match="student.kind=cross_encoder is a cross-encoder; leave it out"):
+    with pytest.raises(InputError, match="the student cross_encoder is a cross-encoder; leave it out"):
         dev.read_dev_sets(replace(config, student=CrossEncoder()))
     with pytest.raises(InputError, match="retrieval set x/y/z is neither a folder"):
         dev.read_dev_sets(Config(objective={}, evals=Evals(retrieval="x/y/z")))

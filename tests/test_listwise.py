@@ -160,7 +160,7 @@ def test_scores_are_read_from_columns_of_the_text(kind, model, tmp_path):
     [
         (("0.5", "0,9"), r"row 2 has '0,9', not a finite number such as 0.5, in the column 'score'"),
         (("0.5", " "), r"row 2 has no score in the column 'score'"),
-        (("0.5", "0.50"), r"all scores are 0.5, which no objective can learn from.*--config.teacher.kind"),
+        (("0.5", "0.50"), r"all scores are 0.5, which no objective can learn from.*:teacher=labels"),
     ],
 )
 def test_a_cell_that_is_no_score_and_scores_that_are_all_the_same_are_refused(model, tmp_path, cells, words):
@@ -195,7 +195,7 @@ def test_a_margin_of_dot_products_is_a_cross_encoders_margin_of_logits(model, tm
     head = {"dense/0/kernel": 1000 * cross.params["dense/0/kernel"], "dense/0/bias": np.full(1, 25, np.float32)}
     cross, store = dataclasses.replace(cross, params=cross.params | head), store_of(path, model)
     config = Config(
-        objective=dict(kind="listwise", loss=loss, similarity=similarity),
+        objective=Listwise(loss=loss, similarity=similarity),
         teacher=Labels(model="cross"),
         data=Data(text=str(path), columns=tuple(zip(COLUMNS, COLUMNS, strict=True)), cache_folder=str(tmp_path / "c")),
     )  # fmt: skip
@@ -211,8 +211,8 @@ def test_a_margin_of_dot_products_is_a_cross_encoders_margin_of_logits(model, tm
 
 
 def test_candidates_without_scores_are_refused_in_one_line():
-    config = Config(objective={"kind": "listwise"}, teacher=Live(model="m"))
-    with pytest.raises(InputError, match="listwise.*--config.teacher.kind=labels"):
+    config = Config(objective=Listwise(), teacher=Live(model="m"))
+    with pytest.raises(InputError, match="listwise.*:teacher=labels"):
         make_objective(config)
     with pytest.raises(InputError, match="objective.views=.* has 2 parts; their number must be at least 3"):
         options_from(Listwise, dict(views=("text", "positive")), prefix="objective")

@@ -4,13 +4,11 @@ import dataclasses
 
 import pytest
 
-from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
-from jaxdistill.options.config_file import read_config_file
-from jaxdistill.options.overrides import with_options
 from jaxdistill.students.cut import Cut
 from jaxdistill.training.setup.objective import check_views_differ, make_objective
 
+from program import config_of
 from tiny_models import tiny_model
 
 BOTH = (("text", "text"), ("positive", "positive"))
@@ -18,7 +16,7 @@ BOTH = (("text", "text"), ("positive", "positive"))
 
 def objective_of(preset, **changed):
     options = {name.replace("__", "."): value for name, value in changed.items()}
-    return make_objective(parse_config(*with_options(read_config_file(preset), options)))
+    return make_objective(config_of(preset, options))
 
 
 @pytest.mark.parametrize(
@@ -33,13 +31,14 @@ def objective_of(preset, **changed):
         (
             "configs/simtde.py:minilm-128-l3",
             {"teacher__kind": "stored", "teacher__whiten": 1.0},
-            "objective simtde needs targets that include single tokens or layers; set --config.teacher.kind=live",
+            "objective simtde needs targets that include single tokens or layers; choose .*:teacher=live",
         ),
         (
             "configs/cosent.py:minilm-l3",
             {"teacher__components": 8},
-            "an option of the kinds several, stored, vectors, not of labels",
+            "an option of the teacher several, stored, vectors; choose",
         ),
+        ("configs/cosent.py:minilm-l3", {"teacher__kind": "stored"}, "does not go with objective cosent"),
         ("configs/l2.py:cosine", {"data__columns": BOTH}, "reads only text; .*--config.data.columns=text.positive$"),
         (
             "configs/trans_encoder.py:reranker",

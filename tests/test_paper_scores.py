@@ -5,9 +5,10 @@ import re
 import pytest
 
 from jaxdistill.config import parse_config, parse_stages
+from jaxdistill.config.files import load_config
 from jaxdistill.core import InputError
 from jaxdistill.evals import auc, sts, transfer
-from jaxdistill.options import config_file
+from jaxdistill.files import parts
 from jaxdistill.reporting import papers
 from jaxdistill.training import paper
 
@@ -64,7 +65,7 @@ def test_each_preset_repeats_rows_of_one_paper_and_exists():
     assert len(patterns) == len(set(patterns))
     for pattern in patterns:
         if "*" not in pattern:
-            config_file.read_config_file(pattern)
+            load_config(pattern)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_each_preset_repeats_rows_of_one_paper_and_exists():
     ],
 )
 def test_the_stages_of_a_preset_name_the_rows_that_they_repeat(preset, rows):
-    stages = parse_stages(config_file.read_config_file(preset))
+    stages = parse_stages(load_config(preset))
     assert [stage.run.paper for stage in stages] == rows
     for stage in stages:
         found = paper.repeated(stage)
@@ -88,8 +89,8 @@ def test_the_stages_of_a_preset_name_the_rows_that_they_repeat(preset, rows):
 
 
 def test_a_run_names_the_options_in_which_it_differs_from_the_row():
-    raw = config_file.read_config_file("ckd.py:code:tinybert-l4")
-    raw[0]["data"]["text"], raw[0]["run"]["log_every"], raw[1]["optimizer"]["learning_rate"] = "mine.txt", 7, 1e-4
+    raw = load_config("ckd.py:code:tinybert-l4")
+    raw.stage1.data.text, raw.stage1.run.log_every, raw.stage2.optimizer.learning_rate = "mine.txt", 7, 1e-4
     first, second = map(paper.repeated, parse_stages(raw))
     assert first and (first.preset, first.changed) == ("ckd.py:code:tinybert-l4", ("data.text",))
     assert second and second.changed == ("optimizer.learning_rate",)
@@ -98,13 +99,13 @@ def test_a_run_names_the_options_in_which_it_differs_from_the_row():
         "paper, distilcse:ckd:tinybert-l4 (Table 2); this run has the options of "
         "configs/ckd.py:code:tinybert-l4 except data.text"
     )
-    raw[0]["run"]["paper"] = "distilcse:teacher"
-    assert "no preset repeats this row" in paper.repeated(parse_config(raw[0])).line(())
+    raw.stage1.run.paper = "distilcse:teacher"
+    assert "no preset repeats this row" in paper.repeated(parse_config(raw.stage1)).line(())
 
 
 def test_an_unknown_row_is_one_clear_error():
-    (raw,) = config_file.read_config_file("congen.py:tiny")
-    raw["run"]["paper"] = "congen:tinybert-l5"
+    raw = load_config("congen.py:tiny")
+    raw.run.paper = "congen:tinybert-l5"
     with pytest.raises(
         InputError, match=r"run.paper=congen:tinybert-l5 is not a row .* Did you mean congen:tinybert-l"
     ):
@@ -112,7 +113,7 @@ def test_an_unknown_row_is_one_clear_error():
 
 
 def test_the_docs_print_the_tables():
-    docs = config_file.load_config_module(ROOT / "docs" / "tables.py")
+    docs = parts.load_module(str(ROOT / "docs" / "tables.py"))
     page = docs.PAGE.read_text(encoding="utf-8")
     assert [found[1] for found in docs.MARKS.findall(page)] == [
         "congen",
@@ -130,5 +131,5 @@ def test_the_docs_print_the_tables():
 def test_the_numbers_that_configs_repeat_are_the_papers(name):
     printed = {str(cell) for _, table in TABLES for row in table["rows"] for cell in row["cells"]}
     for path in sorted((ROOT / "configs").glob(f"{name}.py")):
-        said = config_file.load_config_module(path).__doc__
+        said = parts.load_module(str(path)).__doc__
         assert set(re.findall(r"\b\d\d\.\d\d\b", said)) <= printed, path.name

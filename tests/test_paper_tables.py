@@ -7,7 +7,9 @@ import re
 import pytest
 
 from jaxdistill import config as configs
-from jaxdistill.options import config_file
+from jaxdistill import objectives
+from jaxdistill.config.files import load_config, shipped_configs
+from jaxdistill.files import parts
 
 import paper_tables
 from conftest import ROOT
@@ -17,24 +19,22 @@ TABLES = {
     path.stem: importlib.import_module(f"paper_tables.{path.stem}").TABLE
     for path in sorted((ROOT / "tests" / "paper_tables").glob("[!_]*.py"))
 }
-DEFAULTS = lacking() | configs.flat(configs.parse_config({"objective": {"kind": "any"}}))
+DEFAULTS = lacking() | configs.flat(configs.Config(objective=objectives.Embedding()))
 SAID_OTHERWISE = {"objective.kind", "optimizer.warmup_fraction", "run.paper"}
 """By the objective's options, by `derived.warmup_steps`, and by `configs/papers`."""
 CASES = [(name, preset) for name, table in TABLES.items() for preset in table]
 
 
 def stages_of(name: str, preset: str) -> list[dict]:
-    module = config_file.load_config_module(ROOT / "configs" / f"{name}.py")
-    made = module.get_config(preset)
-    return [json.loads(json.dumps(stage.to_dict())) for stage in (made if isinstance(made, list) else [made])]
+    return list(map(configs.nested, configs.parse_stages(load_config(f"{name}.py:{preset}"))))
 
 
-OF_PAPERS = [path for path in config_file.shipped_configs() if path.stem != "recommended"]
+OF_PAPERS = [path for path in shipped_configs() if path.stem != "recommended"]
 
 
 @pytest.mark.parametrize("path", OF_PAPERS, ids=lambda path: path.stem)
 def test_every_preset_of_a_paper_or_its_code_is_in_a_table(path):
-    module = config_file.load_config_module(path)
+    module = parts.load_module(str(path))
     rows = {
         preset: [argument for argument in arguments if not argument.isdecimal()]  # a number is one of cycles, no row
         for preset, arguments in getattr(module, "ARGUMENTS", {}).items()
@@ -67,7 +67,8 @@ def test_presets_and_studies_that_the_docs_name_exist(name):
     text = (ROOT / name).read_text(encoding="utf-8")
     for place, file, preset in re.findall(r"(configs/|config=)(\w+)\.py:([a-z][\w.:+-]*)", text):
         named = preset if place == "configs/" else re.sub(":[A-Z]+", "", preset)  # paper:STUDENT stands for several
-        config_file.load_config_module(ROOT / "configs" / f"{file}.py").get_config(named.rstrip(".:"))
+        named = re.sub(":(student|teacher|objective)$", "", named.rstrip(".:"))  # another kind
+        load_config(f"{file}.py:{named}")
     studies = {path.stem for path in (ROOT / "configs" / "studies").glob("*.py")}
     assert {study for study in re.findall(r"--grid=([a-z_]+)\b(?![.=])", text)} <= studies
 

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import pytest
 
 from jaxdistill import main
-from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.inference import Embedder
 from jaxdistill.surgery import pruning
@@ -154,7 +153,7 @@ def test_the_program_plans_its_step_without_computing_or_writing(targets, tmp_pa
 
 def test_stored_targets_cost_the_teachers_products_of_each_row(tmp_path):
     given = tiny_arguments(tmp_path, data__text=write_text(tmp_path), teacher__kind="stored", run__precision="bfloat16")
-    config = parse_config(main.parse_flags([*given, f"--workdir={tmp_path / 'w'}"]).config)
+    config = main.parse_flags([*given, f"--workdir={tmp_path / 'w'}"]).config
     run = build(config, tmp_path / "w", progress=False, absent=slice_named("v5e-8").mesh())
     store, (teacher,) = run.text.store, run.models.teachers
     tokens = store.rows * int(store.lengths("text").mean())
@@ -175,7 +174,7 @@ def test_stored_targets_cost_the_teachers_products_of_each_row(tmp_path):
 def test_a_student_that_models_would_make_is_planned_by_its_shapes(options, tmp_path, monkeypatch):
     options |= {"teacher__kind": "stored", "teacher__components": 8 * ("student__kind" in options)}
     given = tiny_arguments(tmp_path, **options)
-    config = parse_config(main.parse_flags([*given, f"--workdir={tmp_path / 'w'}"]).config)
+    config = main.parse_flags([*given, f"--workdir={tmp_path / 'w'}"]).config
     made = make_student(config, load_teachers(config, tmp_path), tmp_path)
 
     def runs(*_, **__):

@@ -135,7 +135,7 @@ def test_stages_wait_for_the_first_process_and_share_the_labels(folder):
     labeller = write_teacher(folder / "labeller")
     stage = {"student.model": folder / "labeller" / "model", "student.layers": "", "evals.best": "", "evals.every": 2}
     stage |= {"run.steps": 2, "run.precision": "float32", "data.batch_size": 16}
-    given = [f"--config.all.{name}={value}" for name, value in (options | stage).items()]
+    given = [f"--config.stage{n}.{name}={value}" for n in (1, 2) for name, value in (options | stage).items()]
     arguments = ["--config=configs/trans_encoder.py:tiny", *given, f"--config.stage1.teacher.model={labeller}"]
     (said, _), _ = ended(start_all([*arguments, f"--workdir={folder / 'stages'}"]), 0)
     assert "stage 2 of 2" in said and "best bi-encoder: stage 2" in said

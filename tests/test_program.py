@@ -237,7 +237,6 @@ def test_minutes_choose_the_steps_that_a_resumed_run_keeps(folder, monkeypatch, 
         shutil.rmtree(workdir / lost)
     assert_identical(trained_at(0.1), whole)
     assert steps_of(workdir)[-1] == 6
-    assert "exclude each other" in refused(main, [*given, "--config.run.steps=9"], capsys)
 
 
 def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_taken(folder, finished):

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from jaxdistill import main
+from jaxdistill.config import nested
 from jaxdistill.core import InputError
 from jaxdistill.workdir.folder import read_config
 
@@ -17,7 +18,7 @@ def folder(tmp_path_factory):
 
 
 def test_a_workdir_of_another_version_is_refused(folder, tmp_path, capsys):
-    other = main.parse_flags([*tiny_arguments(folder), "--workdir=w"]).config
+    other = nested(main.parse_flags([*tiny_arguments(folder), "--workdir=w"]).config)
     other["student"]["pool"] = "mean"
     (tmp_path / "config.json").write_text(json.dumps(other))
     line = refused(main, [*tiny_arguments(folder), f"--workdir={tmp_path}"], capsys)
@@ -35,16 +36,26 @@ def test_a_damaged_config_of_a_workdir_is_one_line(tmp_path, content):
 @pytest.mark.parametrize(
     "changed, words",
     [
-        (["--config.objective.alfa=1"], "alfa"),
-        (["--config.objective.alpha=much"], "--config.objective.alpha='much' must be a number."),
+        (
+            ["--config.objective.alfa=1"],
+            "unknown option --config.objective.alfa. Did you mean --config.objective.alpha?",
+        ),
+        (["--config.objectve.alpha=1"], "Did you mean --config.objective.alpha?"),
+        (["--config.objective.alpha=much"], "--config.objective.alpha=much: could not convert string to float"),
+        (["--config.objective.alpha=2"], "objective.alpha=2.0 must be at least 0 and at most 1"),
+        (["--config.objective=1"], "--config.objective is a section; set one of its options"),
+        (["--config.teacher.kind=stored"], "chosen before them: by the preset (--config=FILE.py:PRESET:teacher=KIND)"),
+        (["--config.teacher.weights=(1,2)"], "--config.teacher.weights is an option of the teacher several"),
+        (["--config.run.remat=maybe"], "--config.run.remat=maybe: ('Non-boolean argument"),
+        (["--config.data.columns=((a,b)"], "--config.data.columns=((a,b): Error while parsing string"),
+        (["--check=there"], "--check=there: value should be one of <here|elsewhere>"),
         (["--config.data.batch_sise=3"], "Did you mean --config.data.batch_size?"),
-        (["--config.objective.name=gram"], "--config.objective.name is called --config.objective.kind"),
-        (["--workdirs=x"], "Did you mean"),
+        (["--workdirs=x"], "unknown option --workdirs. Did you mean --workdir?"),
         (["--steps=2"], "unknown option --steps. Did you mean --config.run.steps?"),
-        (["--config.run.steps=2.5"], "--config.run.steps='2.5' must be a whole number."),
+        (["--config.run.steps=2.5"], "--config.run.steps=2.5: invalid literal for int()"),
         (["extra"], "not an option"),
-        (["--config=configs/congen.py:tyni"], "tyni"),
-        (["--config=configs/congem.py"], "does not exist"),
+        (["--config=configs/congen.py:tyni"], "preset 'tyni' is unknown; configs/congen.py has"),
+        (["--config=configs/congem.py"], "does not exist; shipped: configs/ckd.py, congen.py"),
     ],
 )
 def test_a_mistyped_option_is_one_clear_line(folder, changed, words, capsys):

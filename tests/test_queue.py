@@ -29,7 +29,7 @@ def make_congen(**changed) -> ConGen:
         alpha=0.5, student_temperature=0.07, teacher_temperature=0.05, queue_size=40, key_set="queue+batch",
         queue_init="sentences", control_view="text", generalize_view="delete_words",
     )  # fmt: skip
-    return objectives.make("congen", options | changed)
+    return objectives.ConGen(**options | changed)
 
 
 def sizes(batch_size: int, width: int) -> Sizes:

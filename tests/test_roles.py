@@ -15,8 +15,6 @@ from jaxdistill.core import InputError
 from jaxdistill.data import roles, tokenize, views
 from jaxdistill.evals.agreement import AgreementTask
 from jaxdistill.inference import Embedder
-from jaxdistill.options.config_file import read_config_file
-from jaxdistill.options.overrides import with_options
 from jaxdistill.reading import prompted_sentences, tokenised_text
 from jaxdistill.teachers.parts import labelling as labels
 from jaxdistill.training.setup import build as build_module
@@ -58,7 +56,6 @@ def folder(tmp_path_factory):
 
 def config_of(folder, **changed) -> configs.Config:
     """The tiny preset of L2 on both sources, with changed options such as `data__roles`."""
-    raw = read_config_file("configs/l2.py:tiny")
     options = {
         "data.text": f"{folder / 'queries.txt'},{folder / 'documents.txt'}",
         "data.roles": "query,document",
@@ -73,7 +70,7 @@ def config_of(folder, **changed) -> configs.Config:
         "run.steps": 4,
         "evals.every": 4,
     } | {name.replace("__", "."): value for name, value in changed.items()}
-    return configs.parse_config(*with_options(raw, options))
+    return program.config_of("configs/l2.py:tiny", options)
 
 
 def built(folder, **changed):
@@ -227,7 +224,7 @@ def test_encode_writes_vectors_of_a_role(exported, tmp_path, capsys):
         ({"data.roles": "document", "teacher.query_prompt": "q: "}, "teacher.query_prompt='q: '.*--config.data.roles=query"),
         ({"data.roles": "none", "student.document_prompt": "d: "}, "which none has; set --config.data.roles=document"),
         ({"teacher.query_prompt": "none", "teacher.document_prompt": "none"}, "has no effect.*--config.teacher.query_prompt"),
-        ({"teacher.kind": "vectors"}, "teacher.model is an option of the kinds live"),
+        ({"teacher.kind": "vectors"}, "teacher.model is an option of the teacher labels, live"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_in_one_line(folder, changed, words):

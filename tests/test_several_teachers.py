@@ -21,12 +21,11 @@ from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Po
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.export import restored_student
 from jaxdistill.inference import Embedder
-from jaxdistill.options.config_file import read_config_file
-from jaxdistill.options.overrides import with_options
 from jaxdistill.training.setup import build as build_module
 from jaxdistill.training.setup.objective import make_objective
 from jaxdistill.workdir.checkpoint import Checkpoints
 
+import program
 from program import write_teacher, write_text
 from tiny_text import byte_level
 
@@ -88,7 +87,7 @@ def options_of(folder, **changed):
 
 
 def config_of(folder, **changed) -> configs.Config:
-    return configs.parse_config(*with_options(read_config_file("configs/l2.py:tiny"), options_of(folder, **changed)))
+    return program.config_of("configs/l2.py:tiny", options_of(folder, **changed))
 
 
 @settings(max_examples=20, deadline=None)
@@ -118,7 +117,7 @@ def test_targets_of_two_tokenizers_lie_side_by_side_behind_their_own_prompts(fol
 def finished(folder):
     """(workdir, arguments) of a run."""
     options = options_of(folder)
-    arguments = ["--config=configs/l2.py:tiny", *(f"--config.{name}={value}" for name, value in options.items())]
+    arguments = program.arguments_of("configs/l2.py:tiny", options)
     main.main([*arguments, f"--workdir={folder / 'run'}"])
     return folder / "run", arguments
 
@@ -217,11 +216,11 @@ def test_a_run_that_lost_its_last_steps_ends_with_the_same_bits(finished, tmp_pa
 @pytest.mark.parametrize(
     "changed, words",
     [
-        ({"teacher.kind": "live"}, "teacher.weights is an option of the kind several, not of live"),
+        ({"teacher.kind": "live"}, "teacher.weights is an option of the teacher several; choose it by the preset"),
         ({"teacher.weights": (1.0, 2.0, 3.0)}, "has 3 weights, but teacher.model names 2"),
         (
             {"teacher.model": "a"},
-            "names 1 model, but .* takes several, separated by commas; set --config.teacher.kind=stored",
+            "names 1 model, but .* takes several, separated by commas; choose .*:teacher=stored",
         ),
         ({"student.dims": (4,), "student.dims_targets": "truncated"}, "--config.student.dims_targets=projected"),
         ({"student.dims": (4,), "student.keep_head": False}, "student.keep_head=False exports others"),

@@ -14,6 +14,7 @@ from jaxdistill.training import overview
 from jaxdistill.training.setup import build, sharding
 
 import encoder_cases as cases
+from program import arguments_of
 
 CASES = {
     "zero": ({"sharding": "zero"}, 0.2),
@@ -38,9 +39,8 @@ def built(folder, *, teacher="teacher", **run):
         "teacher.model": folder / teacher, "teacher.pooling": "mean", "teacher.kind": "live", "student.layers": "1,2",
         "evals.pairs": "", "evals.agreement": "", "evals.best": "", "run.steps": 2, "run.precision": "float32",
     } | {f"run.{name}": value for name, value in run.items()}  # fmt: skip
-    given = [f"--config.{name}={value}" for name, value in options.items()]
-    (raw,), workdir, *_ = main.parse_flags(["--config=configs/l2.py:tiny", *given, f"--workdir={folder / 'run'}"])
-    return build.build(config.parse_config(raw), folder / "run", progress=False)
+    given = main.parse_flags(arguments_of("configs/l2.py:tiny", options))
+    return build.build(given.config, folder / "run", progress=False)
 
 
 def stepped(run):
@@ -124,8 +124,10 @@ def test_kernels_are_gathered_in_bfloat16_where_products_round_them_and_gradient
 
 def test_a_word_is_given_plainly_and_an_impossible_one_is_refused(folder):
     for given in ("fsdp", ("fsdp",), ["fsdp"]):
-        assert config.parse_config({"objective": {"kind": "l2"}, "run": {"sharding": given}}).run.sharding == "fsdp"
+        assert (
+            config.parse_config({"objective": {"kind": "embedding"}, "run": {"sharding": given}}).run.sharding == "fsdp"
+        )
     with pytest.raises(InputError, match="run.sharding='fdsp' is unknown; allowed: zero, fsdp, tensor"):
-        config.parse_config({"objective": {"kind": "l2"}, "run": {"sharding": "fdsp"}})
+        config.parse_config({"objective": {"kind": "embedding"}, "run": {"sharding": "fdsp"}})
     with pytest.raises(InputError, match="run.sharding=tensor .*--config.run.model_axis"):
         built(folder, sharding="tensor")

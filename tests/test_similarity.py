@@ -13,7 +13,7 @@ import jaxdistill
 from jaxdistill.checkpoints import static
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
-from jaxdistill.config import defaults, parse_config
+from jaxdistill.config import parse_config
 from jaxdistill.data import tokenize
 from jaxdistill.teachers.parts import labelling
 from jaxdistill.training.export import export
@@ -86,8 +86,8 @@ def test_a_student_is_compared_as_in_its_training(tmp_path, caplog, objective, s
     save(tiny_model(tmp_path / "tokenizer"), tmp_path / "teacher")
     cases.edit_json(tmp_path / "teacher" / "config_sentence_transformers.json", similarity_fn_name="dot")
     teacher = load_model(str(tmp_path / "teacher"))
-    sections = {"student": defaults()["student"] | {"model": "teacher"} | student, "objective": objective}
-    made = make_student(parse_config(defaults() | sections), (teacher,), tmp_path)
+    config = parse_config({"student": {"model": "teacher"} | student, "objective": objective})
+    made = make_student(config, (teacher,), tmp_path)
     assert made.definition.similarity == similarity
     assert caplog.text.count("teacher: its checkpoint compares by dot product") == (similarity == "cosine")
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from jaxdistill import config as configs
-from jaxdistill import objectives
+from jaxdistill.config.files import load_config
+from jaxdistill.config.kinds import KINDS
 from jaxdistill.core import InputError
 from jaxdistill.objectives.parts.nested import Nested
-from jaxdistill.options.config_file import read_config_file
 from jaxdistill.training.setup import build as build_module
 from jaxdistill.training.setup.objective import sized_to_text
 
@@ -20,7 +20,7 @@ from tiny_text import made_up
 
 def small_run(folder, rows: int):
     (folder / "text.txt").write_text("\n".join(made_up(rows, words=4)) + "\n")
-    (raw,) = read_config_file("configs/congen.py:minilm-l3")
+    raw = load_config("configs/congen.py:minilm-l3").to_dict()
     raw["data"] |= dict(text=str(folder / "text.txt"), batch_size=16, cache_folder=str(folder / "cache"))
     raw["teacher"]["model"] = str(folder / "model")
     raw["student"]["layers"] = "1"
@@ -49,7 +49,7 @@ def test_a_small_text_reserves_at_most_a_tenth_and_its_queue_takes_the_rest_of_w
 
 @pytest.mark.parametrize("name", ["congen", "ckd"])
 def test_a_queue_is_at_most_a_quarter_of_the_text(name):
-    objective = objectives.make(name, dict(queue_size=1000))
+    objective = KINDS["objective"].options_class(name)(queue_size=1000)
     assert sized_to_text(objective, 4000) is objective
     wrapped = Nested(objective=objective, dims=(4,), targets="projected")
     assert sized_to_text(wrapped, 3999).queue_size == 999

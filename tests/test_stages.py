@@ -8,9 +8,10 @@ import pytest
 from test_sts import fake_datasets
 
 from jaxdistill import main
-from jaxdistill.config import parse_stages
-from jaxdistill.files import parts
-from jaxdistill.training.setup import stage_checks
+from jaxdistill.core import InputError
+from jaxdistill.objectives.ckd import CKD
+from jaxdistill.objectives.simcse import SimCSE
+from jaxdistill.training.setup import check
 from jaxdistill.training.stages import rivals
 
 import program
@@ -60,14 +61,6 @@ def test_the_second_stage_begins_with_the_first_ones_export(folder, finished):
         (["--config.stage2.student.model=/absent"], "model folder '/absent' does not exist"),
         (["--config.stage2.teacher.model=/absent"], "model folder '/absent' does not exist"),
         (["--config.stage2.student.pooling=foo"], "foo"),
-        (
-            [
-                "--config.stage2.student.kind=fresh",
-                "--config.stage2.student.vocabulary=300",
-                "--config.stage2.student.trim=t.txt",
-            ],
-            "set only one of them",
-        ),
         (["--config.stage2.data.exclude=/no.txt"], "data.exclude: /no.txt does not exist"),
         (["--config.stage2.data.weights=(1.0,2.0)"], "weights [1.0, 2.0] for 1 source;"),
         (["--config.stage2.run.profile=x"], "run.profile"),
@@ -141,45 +134,10 @@ def test_previous_without_a_stage_before_is_refused(folder, capsys, tmp_path):
     assert "refers to the export of a stage before" in program.refused(main, given, capsys)
 
 
-def test_a_later_stage_without_its_text_is_refused_before_the_first_is_trained(folder, finished, capsys, tmp_path):
-    given = [
-        "--config=configs/recommended.py:two-stage",
-        f"--config.all.data.text={folder / 'text.txt'}",
-        f"--workdir={tmp_path / 'w'}",
-    ]
-    assert "stage 2: " in (line := program.refused(main, given, capsys)) and "'positive'" in line
-    assert not (tmp_path / "w").exists()
-
-
-def test_graded_pairs_of_a_later_stage_are_read_before_the_first_is_trained(folder, finished, capsys, tmp_path):
-    (tmp_path / "bad.tsv").write_text("score\tsentence1\tsentence2\nhigh\ta\tb\n1\tc\td\n")
-    given = [*arguments(folder), f"--config.stage2.evals.pairs={tmp_path / 'bad.tsv'}", f"--workdir={tmp_path / 'w'}"]
-    assert "stage 2: " in (line := program.refused(main, given, capsys)) and "'high'" in line
-    assert not (tmp_path / "w").exists()
-
-
 def chosen_by(folder, first: str, second: str) -> list[str]:
     """The run without a teacher in its second stage."""
     best = [f"--config.stage{number}.evals.best={metric}" for number, metric in ((1, first), (2, second))]
     return [flag for flag in arguments(folder) if "evals.best" not in flag] + [*best, "--config.stage2.teacher.model="]
-
-
-@pytest.mark.parametrize("further", [[], ["--dry_run"]])
-def test_a_dev_set_that_cannot_be_had_is_missed_before_the_first_stage(
-    folder, finished, capsys, tmp_path, monkeypatch, further
-):
-    """By a stage that names it, and by one that has no other."""
-
-    def offline(*_, **__):
-        raise ConnectionError("no network")
-
-    monkeypatch.setitem(sys.modules, "datasets", fake_datasets(offline))
-    further = [*further, f"--workdir={tmp_path / 'w'}"]
-    line = program.refused(main, [*chosen_by(folder, STS_B, STS_B), *further], capsys)
-    assert "stage 1: dev set sts-b-dev/spearman: mteb/stsbenchmark-sts cannot be loaded from the" in line
-    line = program.refused(main, [*chosen_by(folder, "", ""), *further], capsys)
-    assert "stage 2: no evaluation can choose the best checkpoint: give --config.evals.best=sts-b-dev/spearman" in line
-    assert not (tmp_path / "w").exists()
 
 
 def test_sts_b_dev_comes_from_the_hub(folder, finished, tmp_path, monkeypatch):
@@ -212,7 +170,7 @@ def test_a_stage_is_not_taken_for_finished_once_one_before_it_was_trained_again(
 
 def test_the_best_is_one_a_form_and_language_model():
     def found(preset):
-        return rivals(parse_stages(main.parse_flags([f"--config=configs/{preset}", "--workdir=w"]).stages))
+        return rivals(main.parse_flags([f"--config=configs/{preset}", "--workdir=w"]).stages)
 
     two = found("trans_encoder.py:mutual")
     assert two == {"bi-1": [3, 7, 11], "bi-2": [4, 8, 12], "cross-1": [1, 5, 9], "cross-2": [2, 6, 10]}
@@ -221,65 +179,30 @@ def test_the_best_is_one_a_form_and_language_model():
     assert found("ckd.py:two-stage") == {}
 
 
-def test_stages_are_complete_and_in_the_order_of_the_run():
+def test_shared_options_reach_every_stage_that_has_no_value_of_its_own():
     given = [
         "--config=configs/ckd.py:two-stage",
-        "--workdir=w",
-        "--config.all.run.seed=7",
         "--config.stage2.run.seed=8",
+        "--config.seed=7",
+        "--config.text=a.txt",
     ]
-    stages = parse_stages(main.parse_flags(given).stages)
-    assert [stage.objective["kind"] for stage in stages] == ["ckd", "simcse"]
-    assert [stage.run.seed for stage in stages] == [7, 8]
-    assert stages[1].student.model == "previous" and stages[1].data.batch_size == 128
+    first, second = main.parse_flags(given).stages
+    assert (first.objective, type(second.objective)) == (CKD(queue_size=16384), SimCSE)
+    assert [(stage.run.seed, stage.data.text) for stage in (first, second)] == [(7, "a.txt"), (8, "a.txt")]
+    assert second.student.model == "previous" and second.data.batch_size == 128
+    with pytest.raises(InputError, match="unknown option --config.run.seed. Did you mean --config.seed?"):
+        main.parse_flags([*given, "--config.run.seed=1"])
 
 
-def test_an_option_of_several_stages_says_of_which(capsys):
-    line = program.refused(main, ["--config=ckd.py:two-stage", "--workdir=w", "--config.run.seed=1"], capsys)
-    assert "write --config.all.run.seed for every stage that has the option, or --config.stage1.run.seed" in line
-
-
-def test_a_list_of_stages_of_ones_own(tmp_path):
-    (tmp_path / "mine.py").write_text(
-        "from ml_collections import ConfigDict\n"
-        "def get_config():\n"
-        "    first = ConfigDict(dict(objective=dict(kind='simcse'), student=dict(model='m')))\n"
-        "    return [first, ConfigDict(dict(objective=dict(kind='ckd'), student=dict(kind='static', model='previous')))]\n"
-    )
-    given = [
-        f"--config={tmp_path / 'mine.py'}",
-        "--workdir=w",
-        "--config.all.student.layers=1",
-        "--config.stage2.student.width=8",
-    ]
-    first, second = parse_stages(main.parse_flags(given).stages)
-    assert (first.student.kind, first.student.layers) == ("cut", "1")
-    assert (second.student.kind, second.student.width, second.objective["queue_size"]) == ("static", 8, 65536)
-
-
-def test_models_of_all_stages_are_looked_for_but_no_stages_and_columns(tmp_path, monkeypatch):
+def test_models_of_all_stages_are_looked_for_but_no_stages_and_none_of_the_hub(tmp_path, monkeypatch):
     looked_for = []
-    monkeypatch.setattr(stage_checks, "locate", looked_for.append)
+    monkeypatch.setattr(check, "locate", looked_for.append)
     (tmp_path / "t.txt").write_text("a cat\na dog\n")
-    (tmp_path / "m.tsv").write_text("sentence1\tsentence2\tscore\na\tb\t0.9\n")
-    given = ["--config=configs/recommended.py:l3:labelled", "--workdir=w"]
-    given += [f"--config.all.data.text={tmp_path / 't.txt'}", "--config.all.teacher.model=A/a,B/b"]
-    given += ["--config.stage1.teacher.kind=several", "--config.stage2.teacher.kind=several"]
-    given += [f"--config.stage3.data.text={tmp_path / 'm.tsv'}"]
-    given += ["--config.stage3.teacher.kind=columns", "--config.stage3.teacher.names=score"]
-    stages = parse_stages(main.parse_flags(given).stages)
-    stage_checks.check_stages(stages, [False] * 3, tmp_path)
-    assert looked_for == ["A/a", "B/b"] * 2
-
-
-def test_the_text_of_a_later_stage_is_read_by_its_own_reader(tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "readers", {})
-    monkeypatch.setattr(stage_checks, "locate", lambda name: None)
-    (tmp_path / "own.py").write_text("READERS = {'.lines': lambda path, columns: [('a cat',) * len(columns)]}")
-    for name in ("t.txt", "t.lines"):
-        (tmp_path / name).write_text("a cat\n")
-    given = ["--config=configs/ckd.py:two-stage", "--workdir=w", f"--config.all.data.text={tmp_path / 't.txt'}"]
-    given += [f"--config.stage2.data.text={tmp_path / 't.lines'}", f"--config.stage2.run.parts={tmp_path / 'own.py'}"]
-    given += ["--config.stage2.evals.best=last"]
-    stage_checks.check_stages(parse_stages(main.parse_flags(given).stages), [False] * 2, tmp_path)
-    assert ".lines" in parts.readers
+    given = ["--config=configs/recommended.py:l3:labelled", f"--config.text={tmp_path / 't.txt'}"]
+    given += [
+        "--config.stage1.teacher.model=./a",
+        "--config.stage2.teacher.model=A/b",
+        "--config.stage3.teacher.file=s.npy",
+    ]
+    check.check_stages(main.parse_flags(given).stages, [False] * 3, tmp_path)
+    assert looked_for == ["./a"]

@@ -252,14 +252,14 @@ def test_a_student_is_trained_resumed_and_exported(tmp_path):
     [
         (
             {"student__kind": "static", "student__layers": "1"},
-            "student.layers is an option of the kinds cut, cross_encoder",
+            "student.layers is an option of the student cross_encoder, cut",
         ),
         (
             {"student__kind": "static", "student__layers": None, "student__prompt": "q: "},
-            "student.prompt is an option of the kinds cut, fresh",
+            "student.prompt is an option of the student cut, fresh",
         ),
         ({"student__kind": "static", "student__layers": None, "student__width": 17}, "student.width=17"),
-        ({"teacher__whiten": 0.5}, "teacher.whiten is an option of the kinds several, stored, vectors, not of live"),
+        ({"teacher__whiten": 0.5}, "teacher.whiten is an option of the teacher several, stored, vectors; choose"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(tmp_path, capsys, options, named):

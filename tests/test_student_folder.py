@@ -8,7 +8,6 @@ import sys
 import pytest
 
 from jaxdistill import export, main
-from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.files.folders import MARK, WORKING
 from jaxdistill.training.setup.student import load_teachers, make_student, read_student, write_student
@@ -49,7 +48,7 @@ cli.run(main.main, sys.argv[2:])
 )
 def test_a_student_is_read_as_it_was_made(options, tmp_path):
     workdir = tmp_path / "w"
-    config = parse_config(main.parse_flags([*tiny_arguments(tmp_path, **options), f"--workdir={workdir}"]).config)
+    config = main.parse_flags([*tiny_arguments(tmp_path, **options), f"--workdir={workdir}"]).config
     teachers = load_teachers(config, workdir)
     made = config.student.with_length(make_student(config, teachers, workdir), 24)
     assert read_student(config, workdir) is None

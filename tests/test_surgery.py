@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
-from jaxdistill.config import defaults, parse_config
+from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, LayerKind, Pooling
 from jaxdistill.encoders.sentence import embed, param_shapes
@@ -78,8 +78,7 @@ def test_chosen_layers_move_to_their_new_places(teacher):
 
 @pytest.mark.parametrize("pooling", ["", "cls", "pooler", "mean:last2"])
 def test_a_student_cut_from_the_teacher_pools_as_asked(teacher, tmp_path, pooling):
-    asked = dict(model="teacher", pooling=pooling)
-    config = parse_config(defaults() | {"student": defaults()["student"] | asked, "objective": {"kind": "embedding"}})
+    config = parse_config({"student": dict(model="teacher", pooling=pooling), "objective": {"kind": "embedding"}})
     student, loaded = make_student(config, (teacher,), tmp_path), load_model(teacher.source, pooling=pooling or "mean")
     assert student.definition == loaded.definition
     for ours, theirs in ((student.params, loaded.params), (student.unread_pooler, loaded.unread_pooler)):

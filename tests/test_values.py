@@ -8,7 +8,7 @@ import jaxdistill
 from jaxdistill.config import flat_stages
 from jaxdistill.core import InputError
 from jaxdistill.students.cut import Cut
-from jaxdistill.training.api import options_of, whole_config
+from jaxdistill.training.api import configured
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,8 +19,8 @@ class Shallow(Cut):
     depth: int = 2
 
 
-def config_of(short=None, options=None, config="configs/l2.py:tiny", **values):
-    return flat_stages(whole_config(config, "", options_of(short or {}, values), options or {}))
+def config_of(arguments=None, options=None, config="configs/l2.py:tiny", text="", **objects):
+    return flat_stages(configured(config, text, arguments or {}, objects, options or {}))
 
 
 def test_values_and_options_by_name_are_the_same_config():
@@ -34,7 +34,8 @@ def test_values_and_options_by_name_are_the_same_config():
     assert (named["student.layers"], named["student.head"]) == ("even:1", "linear")
     assert (named["teacher.kind"], named["teacher.model"], named["teacher.dims"]) == ("stored", "MODEL", 8)
     assert (named["objective.kind"], named["objective.alpha"]) == ("congen", 0.5)
-    assert config_of(options=named) == values
+    options = {name: value for name, value in named.items() if not name.endswith(".kind")}
+    assert config_of(options=options, config="configs/l2.py:tiny:teacher=stored:objective=congen") == values
 
 
 def test_a_class_of_ones_own_is_a_value_too():
@@ -51,6 +52,18 @@ def test_a_value_is_for_the_first_stage():
     assert parsed["stage1.student.model"] == "MODEL" != parsed["stage2.student.model"]
 
 
+def test_an_argument_or_an_option_reaches_one_stage_or_all():
+    arguments = {"steps": 3, "seed": 5, "columns": (("text", "body"),)}
+    options = {"stage2.run.steps": 7, "stage2.data.text": "own.txt", "batch_size": 16}
+    found = config_of(arguments, options, config="configs/ckd.py:two-stage", text="all.txt")
+    names = ("run.steps", "run.seed", "data.text", "data.columns", "data.batch_size")
+    of = [[found[f"stage{number}.{name}"] for number in (1, 2)] for name in names]
+    assert of == [[3, 7], [5, 5], ["all.txt", "own.txt"], [[["text", "body"]]] * 2, [16, 16]]
+    for name in ("run.steps", "stage3.run.steps", "stage1.run.step"):
+        with pytest.raises(InputError, match=f"unknown option {name}. Did you mean stage.*run.steps"):
+            config_of(options={name: 1}, config="configs/ckd.py:two-stage")
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -59,7 +72,7 @@ def test_a_value_is_for_the_first_stage():
         (dict(teacher=jaxdistill.students.Cut("M")), r"teacher=Cut\(.* is no teacher with its options; .*jaxdistill.teachers.Stored"),
         (dict(objective=3), r"objective=3 is no objective with its options"),
         (dict(student=Cut("M"), layers=3), r"layers and student exclude each other; .*Cut\("),
-        (dict(student=Cut("M"), options={"student.head": "linear"}), r"argument student and options\['student.head'\] are the same"),
+        (dict(student=Cut("M"), options={"student.head": "linear"}), r"argument student and options\['student.head'\] set the same"),
         (dict(student=Cut(layers="even:3")), r"student.model is empty; a student of kind cut starts from a model"),
     ],
 )  # fmt: skip

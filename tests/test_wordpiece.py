@@ -18,13 +18,13 @@ from jaxdistill import config as configs
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.checkpoints.tokenizer import read_tokenizer
+from jaxdistill.config.files import load_config
 from jaxdistill.core import InputError
 from jaxdistill.data import wordpiece, words
 from jaxdistill.encoders.settings import read_settings
 from jaxdistill.export import restored_student
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.unknown import unknown_id
-from jaxdistill.options import config_file
 from jaxdistill.reading import check_reads, tokenised_text
 from jaxdistill.training import loop
 from jaxdistill.training.setup.build import build
@@ -91,7 +91,7 @@ def test_two_processes_train_the_same_tokenizer(tmp_path):
 
 def bilingual(folder, **student) -> configs.Config:
     """The `en-de` preset with a random teacher, small sizes and `pairs.tsv`, for 4 steps."""
-    raw = config_file.load_config_module(ROOT / "configs" / "dual_l2.py").get_config("en-de").to_dict()
+    raw = load_config("dual_l2.py:en-de").to_dict()
     raw["data"] |= dict(
         text=str(folder / "pairs.tsv"), batch_size=16, max_length=32, cache_folder=str(folder / "cache")
     )
@@ -155,8 +155,8 @@ def test_a_run_goes_on_and_is_exported_without_cache_and_text(trained):
 
 def test_an_objective_of_tokens_refuses_a_tokenizer_of_its_own(table, tmp_path):
     write_teacher(tmp_path)
-    raw = json.loads(json.dumps(dataclasses.asdict(bilingual(tmp_path))))
-    tokens = config_file.load_config_module(ROOT / "configs" / "simtde.py").get_config("tiny").to_dict()
+    raw = json.loads(json.dumps(configs.nested(bilingual(tmp_path))))
+    tokens = load_config("simtde.py:tiny").to_dict()
     raw |= dict(objective=tokens["objective"])
     raw["data"]["columns"] = "en"
     raw["teacher"] = dict(kind="live", model=raw["teacher"]["model"])

@@ -18,6 +18,6 @@ numbers. A data folder has 23,694 STS pairs; in place of SNLI, its nli/train.tsv
 
 CONFIG = "configs/trans_encoder.py:paper"
 GRID = [
-    *({"all.data.text": f"pairs/sts-{n}k.tsv"} for n in (1, 2, 5, 10, 15, 20)),
-    *({"all.data.text": f"pairs/all-and-{n}k.tsv"} for n in (0, 10, 20, 30, 40, 50)),
+    *({"text": f"pairs/sts-{n}k.tsv"} for n in (1, 2, 5, 10, 15, 20)),
+    *({"text": f"pairs/all-and-{n}k.tsv"} for n in (0, 10, 20, 30, 40, 50)),
 ]

@@ -3,7 +3,7 @@
 import dataclasses
 import importlib
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 from jaxdistill.cli import did_you_mean
@@ -24,8 +24,8 @@ class Kinds:
     """Subpackage with a file for each kind."""
     member: str
     """The class of a file that has this member is the options class."""
-    base: str
-    """Full name of the base class, for errors."""
+    example: str
+    """An object of a kind, for errors."""
 
     def available(self) -> list[str]:
         """Names of the kinds: the modules of the subpackage, without nested ones."""
@@ -34,17 +34,16 @@ class Kinds:
 
     def options_class(self, name: str) -> type:
         """The frozen dataclass of the kind `name`, which may be `MODULE:CLASS` or `FILE.py:CLASS`."""
-        given = f"{self.section}.kind={name!r}"
         if parts.is_outside(name):
             outside = parts.load_attribute(name)
-            if not dataclasses.is_dataclass(outside) or not hasattr(outside, self.member):
-                raise InputError(f"{given} is not a frozen dataclass that extends {self.base}.")
-            if self.section not in KINDS and any(field.name == "kind" for field in dataclasses.fields(outside)):
-                raise InputError(f"{given} has an option named kind, which chooses the {self.section}; rename it.")
-            return cast(type, outside)
+            if not isinstance(outside, type) or not self.is_kind(outside):
+                raise InputError(f"{self.section}.kind={name!r} is not a frozen dataclass of a {self.section}.")
+            return outside
         if name not in self.available():
             close = did_you_mean(name, self.available())
-            raise InputError(f"{given} is unknown; available: {', '.join(self.available())}.{close}")
+            raise InputError(
+                f"{self.section}.kind={name!r} is unknown; available: {', '.join(self.available())}.{close}"
+            )
         module = importlib.import_module(f"{self.package}.{name}")
         (kind,) = (
             value
@@ -53,6 +52,10 @@ class Kinds:
         )
         return kind
 
+    def is_kind(self, value: object) -> bool:
+        """Whether a class, or an object, is a kind of this section."""
+        return dataclasses.is_dataclass(value) and hasattr(value, self.member)
+
     def class_named(self, name: str) -> type:
         """The options class of this name, such as `CrossEncoder` from the file `cross_encoder`; raises `AttributeError`."""
         for module in self.available():
@@ -60,54 +63,43 @@ class Kinds:
                 return self.options_class(module)
         raise AttributeError(f"module {self.package!r} has no attribute {name!r}")
 
-    def name_of(self, kind: type) -> str:
-        """The name under which `options_class` finds an options class."""
+    def name_of(self, value: Any) -> str:
+        """The name under which `options_class` finds the class of an object."""
+        kind = type(value)
         package, _, module = kind.__module__.rpartition(".")
-        return module if package == self.package else f"{kind.__module__}:{kind.__qualname__}"
+        return module if package == self.package else f"{parts.spec_of(kind.__module__)}:{kind.__qualname__}"
 
     def default_options(self, name: str) -> dict[str, Any]:
-        """Default options of the kind `name`, as plain data."""
+        """Default options of the kind `name`, as plain data that begins with the kind."""
         fields = dataclasses.fields(cast(Any, self.options_class(name)))
-        return {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
+        defaults = {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
+        return {**defaults, "kind": name}
 
     def having(self, option: str) -> list[str]:
-        """The package's kinds that have an option, the default kind first."""
-        names = [name for name in self.available() if option in self.default_options(name)]
-        return sorted(names, key=lambda name: name != self.default)
+        """The package's kinds that have an option."""
+        return [name for name in self.available() if option in self.default_options(name)]
 
 
-STUDENTS = Kinds(
-    section="student",
-    default="cut",
-    package="jaxdistill.students",
-    member="make",
-    base="students.parts.student.Student",
-)
-TEACHERS = Kinds(
-    section="teacher",
-    default="live",
-    package="jaxdistill.teachers",
-    member="load",
-    base="teachers.parts.teacher.Teacher",
-)
-KINDS: Mapping[str, Kinds] = {"student": STUDENTS, "teacher": TEACHERS}
+KINDS: Mapping[str, Kinds] = {
+    "student": Kinds(
+        section="student",
+        default="cut",
+        package="jaxdistill.students",
+        member="make",
+        example='jaxdistill.students.Cut("teacher", layers="even:3")',
+    ),
+    "teacher": Kinds(
+        section="teacher",
+        default="live",
+        package="jaxdistill.teachers",
+        member="load",
+        example='jaxdistill.teachers.Stored("MODEL")',
+    ),
+    "objective": Kinds(
+        section="objective",
+        package="jaxdistill.objectives",
+        member="scored",
+        example="jaxdistill.objectives.ConGen(alpha=1.0)",
+    ),
+}
 """The sections that have a `kind`."""
-
-
-def refuse_foreign_options(section: str, kind: str, options: Sequence[str]) -> None:
-    """Raises `InputError` for an option that the kind does not have, with the kinds that have it."""
-    kinds = KINDS[section]
-    own = [field.name for field in dataclasses.fields(cast(Any, kinds.options_class(kind)))]
-    for option in options:
-        if option not in own and (having := kinds.having(option)):
-            raise InputError(
-                f"{section}.{option} is an option of the {'kinds' if len(having) > 1 else 'kind'} {', '.join(having)}, not of {kind}; "
-                f"set --config.{section}.kind={having[0]}, or leave it out."
-            )
-
-
-def turned(section: str, options: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """Converts a section's options to another kind: options that both kinds have keep their values, others get defaults."""
-    defaults = KINDS[section].default_options(kind)
-    kept = {name: value for name, value in options.items() if name in defaults}
-    return defaults | kept | {"kind": kind}

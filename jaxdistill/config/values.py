@@ -27,11 +27,12 @@ def typed(value: Any, kind: Any, name: str) -> Any:
         if value not in typing.get_args(kind):
             raise InputError(f"{name}={value!r} is unknown; allowed: {', '.join(map(str, typing.get_args(kind)))}.")
         return value
+    if kind in (Columns, Sharding):  # `config_flags` makes a tuple of a word
+        value = value[0] if isinstance(value, list | tuple) and len(value) == 1 and isinstance(value[0], str) else value
     if kind == Columns and isinstance(value, str):
         return (("text", value),) if value else ()
     if kind == Sharding:
-        word = value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
-        return typed(word, ShardingWord, name) if isinstance(word, str) else typed(value, ShardingRules, name)
+        return typed(value, ShardingWord if isinstance(value, str) else ShardingRules, name)
     if origin is tuple:
         return _tuple(value, typing.get_args(kind), name)
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):

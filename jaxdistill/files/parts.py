@@ -1,6 +1,6 @@
 """Parts from outside the package: a user's own objectives, encoder families, views, readers and evaluations.
 
-A part is in a module or a file. An objective is named where it is used (`objective.kind=my_file.py:MyLoss`). The others
+A part is in a module or a file. An objective is named where it is used (`--config=FILE.py:PRESET:objective=my_file.py:MyLoss`). The others
 are variables of a module that `run.parts` names, or `--parts` of `evaluate`, `encode` and `mine`:
 
     FAMILIES = {"my-bert": my_bert}                       # model_type to a module as in encoders/families
@@ -19,6 +19,9 @@ from types import ModuleType
 from typing import Any
 
 from jaxdistill.core import InputError
+
+PREFIX = "jaxdistill_part_"
+"""Begins the names of modules that are loaded from a file."""
 
 families: dict[str, Any] = {}
 """Encoder families from outside, by model type."""
@@ -78,7 +81,7 @@ def load_module(spec: str) -> ModuleType:
         if not path.is_file():
             raise InputError(f"{spec} does not exist; name a Python file or an installed module.")
         source = path.read_bytes()
-        name = f"jaxdistill_part_{hashlib.sha256(f'{path.resolve()} '.encode() + source).hexdigest()[:12]}"
+        name = f"{PREFIX}{hashlib.sha256(f'{path.resolve()} '.encode() + source).hexdigest()[:12]}"
         if name not in sys.modules:
             sys.modules[name] = module = ModuleType(name)
             try:
@@ -92,6 +95,12 @@ def load_module(spec: str) -> ModuleType:
         raise
     except Exception as error:  # whatever a user's file raises
         raise InputError(f"{spec} cannot be imported ({type(error).__name__}: {error}).") from error
+
+
+def spec_of(module: str) -> str:
+    """The spec, a dotted name or a path, with which `load_module` loads this module."""
+    file = sys.modules[module].__file__
+    return str(file) if module.startswith(PREFIX) else module
 
 
 def run_source(source: bytes, path: Path, module: ModuleType) -> None:

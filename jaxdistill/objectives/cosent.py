@@ -4,7 +4,7 @@
 
 Paper: Huang et al., CoSENT: Consistent Sentence Embedding via Similarity Ranking, IEEE/ACM TASLP 2024, whose scale of 20 is
 a temperature of 0.05. Only the order of labels counts: a teacher whose cosines lie between 0.7 and 1 teaches as well as
-one that uses the whole range. Labels are scores by one or several models, or your own (`teacher.kind=labels`, `scores` or
+one that uses the whole range. Labels are scores by one or several models, or your own (the teachers `labels`, `scores` or
 `columns`).
 
 The loss is one number for the batch, repeated for every example. It grows with the logarithm of the number of ordered

@@ -11,7 +11,7 @@ Tightly-Coupled Teachers, 2020 (arXiv 2010.11386), Ren et al., RocketQAv2, EMNLP
 2022, for `kl`. Code consulted: sentence-transformers' `MarginMSELoss` and `DistillKLDivLoss`, which has the factor of
 temperature^2.
 
-A cross-encoder or sentence encoders score the text once (`teacher.kind=labels`), or the scores are your own, in a file
+A cross-encoder or sentence encoders score the text once (the teacher `labels`), or the scores are your own, in a file
 (`scores`) or in columns of the text (`columns`). Only differences count: a constant added to a query's scores changes
 nothing.
 
@@ -20,7 +20,7 @@ whose differences cosines can follow.
 
 Deliberate differences: a query is compared only with its own row's candidates; RocketQAv2 and ColBERTv2 add losses over
 the batch, for which see GIST and SimCSE. The papers on `kl` use a cross-encoder's logits; to do so, run
-`mine --cross_encoder=MODEL --logits` and set `teacher.kind=columns`, `teacher.names=score_positive,score_negative`.
+`mine --cross_encoder=MODEL --logits` and choose the teacher `columns`, `teacher.names=score_positive,score_negative`.
 """
 
 import dataclasses

@@ -87,7 +87,7 @@ def public_argument(argument: str) -> str:
     if name.lstrip("-") == "config":
         path, colon, preset = value.partition(":")
         folder = "configs/" if Path(path).parent.name == "configs" else ""
-        return f"{name}={folder}{Path(path).name}{colon}{preset}"
+        return f"{name}={folder}{Path(path).name}{colon}{re.sub('(?<==)[^:=]*/', '', preset)}"
     if not equals or not (".".join(name.split(".")[-2:]) in PATH_OPTIONS or value.startswith(("/", "~", "."))):
         return argument
     return f"{name}={','.join(public_name(spec.strip()) for spec in value.split(','))}"

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from jaxdistill.config.kinds import STUDENTS
+from jaxdistill.config.kinds import KINDS
 
 if TYPE_CHECKING:  # what editors complete and type checkers know; imported on use below
     from jaxdistill.students.cross_encoder import CrossEncoder as CrossEncoder
@@ -13,4 +13,4 @@ if TYPE_CHECKING:  # what editors complete and type checkers know; imported on u
 
 def __getattr__(name: str) -> type:
     """`jaxdistill.students.CrossEncoder`: the options class of that name, whose file is `cross_encoder`."""
-    return STUDENTS.class_named(name)
+    return KINDS["student"].class_named(name)

@@ -36,7 +36,7 @@ class CrossEncoder(Cutting, Trimming):
         model = resizing.cross_encoder(model, key=ground.key("head"))
         if self.pooling and Pooling.parse(self.pooling) != model.definition.pooling:
             raise InputError(
-                f"student.pooling={self.pooling!r} does not go with student.kind=cross_encoder: a cross-encoder of the family "
+                f"student.pooling={self.pooling!r} does not go with the student cross_encoder: a cross-encoder of the family "
                 f"{model.definition.architecture.family} pools by {model.definition.pooling}; set that."
             )
         return model

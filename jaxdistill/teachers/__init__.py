@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from jaxdistill.config.kinds import TEACHERS
+from jaxdistill.config.kinds import KINDS
 
 if TYPE_CHECKING:  # what editors complete and type checkers know; imported on use below
     from jaxdistill.teachers.columns import Columns as Columns
@@ -16,4 +16,4 @@ if TYPE_CHECKING:  # what editors complete and type checkers know; imported on u
 
 def __getattr__(name: str) -> type:
     """`jaxdistill.teachers.Stored`: the options class, from the file of that name in lower case."""
-    return TEACHERS.class_named(name)
+    return KINDS["teacher"].class_named(name)

@@ -7,20 +7,21 @@ import logging
 import pathlib
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxdistill import objectives
-from jaxdistill.calls import by_name, in_python_words
-from jaxdistill.config import EXTENSIONS, Config, flat_stages, parse_stages
-from jaxdistill.config.kinds import STUDENTS, TEACHERS, Kinds
-from jaxdistill.config.values import Columns, typed
+from ml_collections import ConfigDict
+
+from jaxdistill.config import EXTENSIONS, Columns, Config, flat_stages, parse_stages, set_options
+from jaxdistill.config.files import default_workdir, load_config
+from jaxdistill.config.kinds import KINDS
+from jaxdistill.config.read import stage_names
+from jaxdistill.config.values import typed
+from jaxdistill.config.write import in_every_stage
 from jaxdistill.core import InputError, Objective
 from jaxdistill.data.in_memory import Text, columns_of, sources_of
 from jaxdistill.data.sources import split_specs
 from jaxdistill.inference import Embedder, load
-from jaxdistill.options.config_file import default_workdir, read_config_file
-from jaxdistill.options.overrides import with_options
 from jaxdistill.reporting.model_card import public_argument
 from jaxdistill.students.parts.student import Student
 from jaxdistill.teachers.parts.teacher import Teacher
@@ -41,14 +42,8 @@ ARGUMENTS = {
     "seed": "run.seed",
 }
 """Maps arguments of `distill` to the options that they set."""
-OF_ALL_STAGES = ("data.text", "data.columns", "run.seed")
-"""Options that arguments set in every stage; arguments set all others only in the first."""
-VALUES: Mapping[str, tuple[Kinds, str]] = {
-    "teacher": (TEACHERS, 'jaxdistill.teachers.Stored("MODEL")'),
-    "student": (STUDENTS, 'jaxdistill.students.Cut("teacher", layers="even:3")'),
-    "objective": (objectives.OBJECTIVES, "jaxdistill.objectives.ConGen(alpha=1.0)"),
-}
-"""Arguments of `distill` that may be a kind with its options: the package of its kinds, and an example."""
+OF_ALL_STAGES = ("text", "columns", "seed")
+"""Arguments that set an option in every stage; all others set it only in the first."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,7 +67,6 @@ class Result:
         return load(str(self.export_folder))
 
 
-@in_python_words(renamed={option: argument for argument, option in ARGUMENTS.items()})
 def distill(
     teacher: str | pathlib.Path | Teacher = "",
     text: Text = "",
@@ -115,7 +109,7 @@ def distill(
       objective: an objective with its options, such as `jaxdistill.objectives.ConGen(alpha=1.0)`; None: the config's.
       steps, epochs: number of updates, or of passes over the text (`run.steps`, `run.epochs`).
       batch_size, learning_rate, seed: `data.batch_size`, in sentences; `optimizer.learning_rate`; `run.seed`.
-      options: further options by name, such as `{"evals.every": 100}`; for stages `{"all.run.seed": 1, "stage2.run.steps": 9}`.
+      options: further options by name, such as `{"evals.every": 100}`; for stages `{"best": "last", "stage2.run.steps": 9}`.
       callbacks: called in the first process as `callback(step, metrics)` when a line of `metrics.jsonl` is written: losses every
         `run.log_every` steps, scores at evaluations; each stage counts its own steps. Its exceptions end the training.
       dry_run: build everything, print sizes and estimated time, and return None before step 1.
@@ -124,81 +118,71 @@ def distill(
       InputError: an option, a text or a file cannot be used, or is given twice; the message is one line.
       KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP, after the state is saved.
     """
-    values = _values(teacher=teacher, student=student, objective=objective)
-    named = "" if "teacher" in values else str(teacher or "")
-    short = dict(teacher=named, columns=tuple(columns_of(columns).items()), steps=steps)
-    short |= dict(layers=_layers(layers), epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, seed=seed)
-    chosen = options_of({name: value for name, value in short.items() if value not in (None, "", ())}, values)
-    parsed = whole_config(str(config), text, chosen, by_name(options))
-    workdir = _default_workdir(str(config), parsed) if workdir is None else workdir
-    return _trained(parsed, workdir, callbacks=callbacks, dry_run=dry_run, command=_call(str(config), parsed))
+    named = isinstance(teacher, str | pathlib.Path)
+    objects = {"teacher": None if named else teacher, "student": student, "objective": objective}
+    arguments = dict(teacher=str(teacher) if named else "", columns=tuple(columns_of(columns).items()), steps=steps)
+    arguments |= dict(
+        layers=_layers(layers), epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, seed=seed
+    )
+    stages = configured(str(config), text, arguments, objects, options or {})
+    _show_log()
+    workdir = _default_workdir(str(config), stages) if workdir is None else workdir
+    return _trained(stages, workdir, callbacks=callbacks, dry_run=dry_run, command=_call(str(config), stages))
 
 
-def _values(**given: Any) -> dict[str, Any]:
-    """The given arguments of `VALUES` that are a kind with its options; leaves out a teacher given by its model's name."""
-    named = {"teacher"} if isinstance(given["teacher"], str | pathlib.Path) else set()
-    return {name: value for name, value in given.items() if value is not None and name not in named}
-
-
-def options_of(short: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, by dotted name, that the arguments of `distill` set.
+def configured(
+    spec: str, text: Text, arguments: Mapping[str, Any], objects: Mapping[str, Any], options: Mapping[str, Any]
+) -> list[Config]:
+    """The stages of a config with the arguments of `distill`; writes text in memory to the cache.
 
     Args:
-      short: given arguments of `ARGUMENTS`.
-      values: given arguments of `VALUES` that are a kind with its options.
+      arguments: values of `ARGUMENTS`; None and empty ones are not given.
+      objects: a student, teacher and objective with their options; None: the config's.
     """
-    if "steps" in short and "epochs" in short:
-        raise InputError(f"steps={short['steps']} and epochs={short['epochs']} exclude each other; give only one.")
-    if "layers" in short and "student" in values:
+    arguments = {name: value for name, value in arguments.items() if value not in (None, "", ())}
+    objects = {section: value for section, value in objects.items() if value is not None}
+    has_text = not isinstance(text, str | pathlib.Path) or bool(str(text))
+    _refuse_twice([*arguments, *["text"] * has_text], objects, options)
+    config: Any = load_config(spec)
+    first = config[stage_names(config)[0]] if stage_names(config) else config
+    for section, value in objects.items():
+        first[section] = _section_of(section, value)
+    for name, value in arguments.items():
+        stages = in_every_stage(config, ARGUMENTS[name])
+        set_options(config, dict.fromkeys(stages if name in OF_ALL_STAGES else stages[:1], value))
+    if "epochs" in arguments:
+        first.run.steps = 0  # which would override epochs
+    set_options(config, options)
+    if has_text:
+        source = _text_source(text, first)
+        set_options(config, {name: source for name in in_every_stage(config, "data.text") if name not in options})
+    return parse_stages(config)
+
+
+def _refuse_twice(arguments: Sequence[str], objects: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Raises `InputError` for what is given twice."""
+    if not isinstance(options, Mapping):
+        raise InputError(f'options={options!r:.60} must map names to values, such as {{"evals.every": 100}}.')
+    if {"steps", "epochs"} <= {*arguments}:
+        raise InputError("steps and epochs exclude each other; give only one.")
+    if "layers" in arguments and "student" in objects:
         raise InputError(
             'layers and student exclude each other; give the layers to the student: Cut("teacher", layers="even:3").'
         )
-    chosen = {ARGUMENTS[name]: value for name, value in short.items()}
-    for section, value in values.items():
-        chosen |= _of_value(section, value)
-    return chosen | ({"run.steps": 0} if "epochs" in short else {})  # a config's steps would override epochs
+    twice = {name: argument for argument in arguments for name in options if name in (argument, ARGUMENTS[argument])}
+    twice |= {name: section for section in objects for name in options if name.startswith(f"{section}.")}
+    for name, argument in twice.items():
+        raise InputError(f"the argument {argument} and options[{name!r}] set the same; give one of them.")
 
 
-def _of_value(section: str, value: Any) -> dict[str, Any]:
-    """All options of a kind by dotted name; the kind itself comes first."""
-    kinds, example = VALUES[section]
-    if isinstance(value, type) or not dataclasses.is_dataclass(value) or not hasattr(value, kinds.member):
-        raise InputError(f"{section}={value!r:.60} is no {section} with its options; give one such as {example}.")
+def _section_of(section: str, value: Any) -> ConfigDict:
+    """The options of an object, with its kind."""
+    if isinstance(value, type) or not KINDS[section].is_kind(value):
+        raise InputError(
+            f"{section}={value!r:.60} is no {section} with its options; give one such as {KINDS[section].example}."
+        )
     options = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    options.pop("kind", None)  # the class determines it
-    named = {"kind": kinds.name_of(type(value)), **options}
-    return {f"{section}.{name}": option for name, option in named.items()}
-
-
-def whole_config(config: str, text: Text, chosen: Mapping[str, Any], options: Mapping[str, Any]) -> list[Config]:
-    """The config's stages with these options; writes text in memory to the cache.
-
-    Args:
-      chosen: options set by arguments.
-      options: further options.
-    """
-    has_text = not isinstance(text, str | pathlib.Path) or bool(str(text))
-    refuse_twice([*chosen, *["data.text"] * has_text], options)
-    base = read_config_file(config)
-    given = {in_stages(name, base): value for name, value in chosen.items()} | dict(options)
-    raw = with_options(base, given)
-    if has_text:
-        raw = with_options(raw, {in_stages("data.text", base): _text_source(text, raw[0])} | _texts_of_stages(options))
-    parsed = parse_stages(raw)
-    _show_log()
-    return parsed
-
-
-def in_stages(option: str, stages: Sequence[Mapping[str, Any]]) -> str:
-    """The dotted name of the option that an argument sets: in every stage for `OF_ALL_STAGES`, otherwise in the first."""
-    if len(stages) == 1:
-        return option
-    return f"all.{option}" if option in OF_ALL_STAGES else f"stage1.{option}"
-
-
-def _texts_of_stages(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that give a single stage its own text, which overrides the text of all stages."""
-    return {name: value for name, value in options.items() if re.fullmatch(r"stage\d+\.data\.text", name)}
+    return ConfigDict({**options, "kind": KINDS[section].name_of(value)})
 
 
 def _trained(
@@ -209,15 +193,6 @@ def _trained(
     folder = local_folder(workdir)
     run_stages(parsed, workdir, dry_run=dry_run, command=command, callbacks=callbacks)
     return None if dry_run else result_of(folder, parsed)
-
-
-def refuse_twice(given: Iterable[str], options: Mapping[str, Any]) -> None:
-    """Raises `InputError` if an argument and `options` name the same option."""
-    argument_of = {option: argument for argument, option in ARGUMENTS.items()}
-    for name in given:
-        if name in options:
-            argument = argument_of.get(name, name.partition(".")[0])
-            raise InputError(f"the argument {argument} and options[{name!r}] are the same option; give one of them.")
 
 
 def _default_workdir(config: str, parsed: Sequence[Config]) -> pathlib.Path:
@@ -235,10 +210,10 @@ def _layers(layers: int | str | Sequence[int] | None) -> str | None:
     return f"even:{layers}" if isinstance(layers, int) else ",".join(map(str, layers))
 
 
-def _text_source(text: Text, raw: Mapping[str, Any]) -> str:
+def _text_source(text: Text, config: Any) -> str:
     """The value of `data.text` for a text; text in memory is written with the columns that other options read."""
-    numbers = split_specs(raw["teacher"].get("names", ""))
-    columns = columns_of(typed(raw["data"]["columns"], Columns, "data.columns"))
+    numbers = split_specs(config.teacher.get("names", ""))
+    columns = columns_of(typed(config.data.columns, Columns, "data.columns"))
     return ",".join(sources_of(text, columns, numbers=numbers))
 
 
@@ -257,7 +232,7 @@ def result_of(workdir: pathlib.Path, stages: Sequence[Config]) -> Result:
 
 def _call(config: str, parsed: Sequence[Config]) -> str:
     """The call for the model card: the config and the options that differ from it, without local folders."""
-    base = flat_stages(parse_stages(read_config_file(config)))
+    base = flat_stages(parse_stages(load_config(config)))
     changed = {name: value for name, value in flat_stages(parsed).items() if base.get(name) != value}
     public = {
         name: public_argument(f"{name}={value}").partition("=")[2] if isinstance(value, str) else value

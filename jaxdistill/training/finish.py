@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxdistill.checkpoints.model import SentenceModel
-from jaxdistill.config import flat
+from jaxdistill.config import flat, nested
 from jaxdistill.data import sources
 from jaxdistill.evals import agreement, auc, documents, entity, pairs
 from jaxdistill.evals.pairs import GradedPairs, ScoredPairs, scored_pairs
@@ -93,7 +93,7 @@ def finish(
 
 def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], command: str) -> Facts:
     """What the model card says of the training."""
-    objective = dict(run.config.objective)
+    objective = nested(run.config)["objective"]
     del objective["kind"]
     if "queue_size" in objective:
         objective["queue_size"] = run.objective.queue_size  # a small text has a smaller one

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxdistill.config import WITHOUT_EFFECT, Config, flat, parse_stages
+from jaxdistill.config.files import load_config
 from jaxdistill.core import InputError
 from jaxdistill.evals import sts
-from jaxdistill.options.config_file import read_config_file
 from jaxdistill.reporting import papers
 from jaxdistill.reporting.papers import Cited
 
@@ -57,7 +57,7 @@ def repeated(config: Config) -> Repeated | None:
 def _stages_of(preset: str, reference: str) -> list[dict[str, Any]]:
     """The options of a preset's stages that repeat the row; none if there is no such preset."""
     try:
-        stages = parse_stages(read_config_file(preset))
+        stages = parse_stages(load_config(preset))
     except InputError:
         return []
     return [_compared(stage) for stage in stages if stage.run.paper == reference]

@@ -22,8 +22,8 @@ from jaxdistill.reporting.tables import StageRow, as_text, stage_table
 from jaxdistill.training.console import say
 from jaxdistill.training.job import run_training
 from jaxdistill.training.metrics import Callback
+from jaxdistill.training.setup.check import check_stages
 from jaxdistill.training.setup.objective import objective_title
-from jaxdistill.training.setup.stage_checks import check_stages
 from jaxdistill.versions import source_digest
 from jaxdistill.workdir import lock, mirror
 from jaxdistill.workdir.folder import (
@@ -150,7 +150,7 @@ def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
         rows.append(
             StageRow(
                 number=number,
-                form=stage.objective.get("form", ""),
+                form=getattr(stage.objective, "form", ""),
                 student=stage.student.model,
                 metric=metric,
                 before=scores["student before"].get(metric),
@@ -178,7 +178,7 @@ def rivals(stages: Sequence[Config]) -> dict[str, list[int]]:
     """
     numbers: dict[str, dict[str, list[int]]] = {}
     for number, stage in enumerate(stages, start=1):
-        if form := stage.objective.get("form"):
+        if form := getattr(stage.objective, "form", ""):
             numbers.setdefault(form, {}).setdefault(_origin(stages, number), []).append(number)
     return {
         form if len(of_models) == 1 else f"{form}-{place}": of_model

@@ -1,6 +1,5 @@
 """The layout of a workdir (stage folders, export, notes), and the checks before a run uses one."""
 
-import dataclasses
 import json
 import pathlib
 import re
@@ -8,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from jaxdistill.config import Config, flat, parse_config, refuse_other_training
+from jaxdistill.config import Config, flat, nested, parse_config, refuse_other_training
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import split_specs
 from jaxdistill.files import is_unfinished, parts, refuse_no_folder, write_atomic
@@ -109,7 +108,7 @@ def claim_workdir(workdir: pathlib.Path, config: Config, *, write: bool) -> None
     if not write:
         return
     workdir.mkdir(parents=True, exist_ok=True)
-    write_atomic(workdir / CONFIG, json.dumps(dataclasses.asdict(config), indent=2))
+    write_atomic(workdir / CONFIG, json.dumps(nested(config), indent=2))
     if digests := part_digests(config):
         write_atomic(workdir / PARTS, json.dumps(digests, indent=2) + "\n")
 
@@ -163,6 +162,6 @@ def _changed(note: pathlib.Path, now: Mapping[str, str], what: str) -> list[str]
 
 def part_digests(config: Config) -> dict[str, str]:
     """Maps every part from outside that the config names to the SHA-256 of its source code."""
-    names = (config.objective["kind"], config.student.kind, config.teacher.kind)
+    names = config.kinds.values()
     own = [name.rpartition(":")[0] for name in names if parts.is_outside(name)]
     return parts.source_digests([*own, *split_specs(config.run.parts)])

@@ -44,7 +44,7 @@ def _labels(shared: pathlib.Path, folder: pathlib.Path) -> Commands:
         "student.model": model, "student.layers": "", "evals.pairs": "", "evals.best": "", "evals.every": 4,
         "run.steps": 8, "run.precision": "float32", "run.log_every": 1,
     }  # fmt: skip
-    given = [f"--config.all.{name}={value}" for name, value in options.items()]
+    given = [f"--config.stage{n}.{name}={value}" for n in (1, 2) for name, value in options.items()]
     return [("main", ["--config=configs/trans_encoder.py:tiny", *given, f"--workdir={folder / 'run'}"])]
 
 

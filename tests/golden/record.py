@@ -53,7 +53,8 @@ def program(module: str, *arguments: object, devices: int = 1, quick: bool = Tru
 def train(config: str, workdir: pathlib.Path, *flags: str, devices: int = 1) -> None:
     options = {"data.batch_size": 8, "run.precision": "float32", "run.log_every": 1}
     options["data.cache_folder"] = workdir.parent / "cache"
-    given = [f"--config.all.{name}={value}" for name, value in options.items()]
+    stages = ("stage1.", "stage2.") if config.startswith("trans_encoder") else ("",)
+    given = [f"--config.{stage}{name}={value}" for stage in stages for name, value in options.items()]
     program("main", f"--config=configs/{config}", f"--workdir={workdir}", *given, *flags, devices=devices)
 
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from jaxdistill import config as configs
-from jaxdistill import objectives
 from jaxdistill.config.kinds import KINDS
 
 REQUIRED = (
@@ -53,8 +52,7 @@ def cited(source: str, **values: Any) -> dict[str, Fact]:
 def observed(raw: Mapping[str, Any], rows: int) -> dict[str, Any]:
     """All options of one stage by their dotted names, and what follows from them on a text of `rows` rows."""
     config = configs.parse_config(raw)
-    options = {name: value for name, value in config.objective.items() if name != "kind"}
-    views = objectives.make(config.objective["kind"], options).student_views
+    views = config.objective.student_views
     optimizer, run, batch_size = config.optimizer, config.run, config.data.batch_size
     steps = run.steps or round(run.epochs * (rows // batch_size))
     warmup = optimizer.warmup_steps or math.ceil(round(optimizer.warmup_fraction * steps, 6))
@@ -69,7 +67,8 @@ def observed(raw: Mapping[str, Any], rows: int) -> dict[str, Any]:
 def lacking() -> dict[str, Any]:
     """The options that the kinds of student and teacher do not have, as they are where they are switched off."""
     off = {"student.width": 0, "student.depth": 0}
-    for section, kinds in KINDS.items():
+    for section in ("student", "teacher"):
+        kinds = KINDS[section]
         for kind in kinds.available():
             off = {f"{section}.{name}": value for name, value in kinds.default_options(kind).items()} | off
     return {name: json.loads(json.dumps(value)) for name, value in off.items()}

@@ -104,8 +104,8 @@ class VectorModel(Encoder):
         count = len(self.models)
         if (count > 1) != self.takes_several:
             raise InputError(
-                f"teacher.model={self.model!r} names {count} model{'s' * (count > 1)}, but teacher.kind={self.kind} takes "
-                f"{'several, separated by commas' if self.takes_several else 'one'}; set --config.teacher.kind="
+                f"teacher.model={self.model!r} names {count} model{'s' * (count > 1)}, but the teacher {self.kind} takes "
+                f"{'several, separated by commas' if self.takes_several else 'one'}; choose --config=FILE.py:PRESET:teacher="
                 f"{'several' if count > 1 else 'stored'}."
             )
 

@@ -168,13 +168,13 @@ def checked_scores(
         place = tuple(beyond[0])
         raise InputError(
             f"{named}: row {store.input_row[place[0]] + 1:,} of data.text has the score {scores[place]:g}, and this objective's "
-            f"labels are similarities from {-largest:g} to {largest:g}; divide scores of 0 to 5 by 5, or use objective.kind=cosent, "
+            f"labels are similarities from {-largest:g} to {largest:g}; divide scores of 0 to 5 by 5, or use a preset of cosent.py, "
             "which reads their order alone."
         )
     if scores.size > 1 and np.ptp(scores) == 0.0:
         raise InputError(
             f"{named}: all scores are {scores[0, 0]:g}, which no objective can learn from; name columns or a file in which they "
-            "differ, or a model that scores the pairs (--config.teacher.kind=labels)."
+            "differ, or a model that scores the pairs (--config=FILE.py:PRESET:teacher=labels)."
         )
     return kept
 
@@ -200,7 +200,7 @@ def scores_of_columns(names: Sequence[str], data: Data, store: TokenStore) -> Fl
         what = f"{cell!r:.40}, not a finite number such as 0.5," if cell else "no score"
         raise InputError(
             f"data.text: row {row + 1:,} has {what} in the column {names[column]!r}; correct or remove the row, or leave out "
-            f"--config.teacher.names={','.join(names)} and set --config.teacher.kind=labels, with a model that scores the candidates."
+            f"--config.teacher.names={','.join(names)} and choose --config=FILE.py:PRESET:teacher=labels, with a model that scores the candidates."
         )
     return scores
 

@@ -225,10 +225,6 @@ def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int
     groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
     objective = make_objective(config)
     check_accumulation(config, objective, groups, mesh)
-    if config.run.steps and config.run.minutes:
-        raise InputError(
-            f"run.steps={config.run.steps} and run.minutes={config.run.minutes:g} exclude each other; set one of them to 0."
-        )
     if config.run.steps or not (config.run.epochs or config.run.minutes):  # otherwise text or speed determine the steps
         step_count(config, steps_per_epoch=0)
     evals = config.evals

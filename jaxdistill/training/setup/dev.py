@@ -171,7 +171,7 @@ def read_dev_sets(config: Config, *, named: bool = True) -> DevSets:
     for option in ("retrieval", "entities"):
         if (given := getattr(config.evals, option)) and config.student.reads_pairs:
             raise InputError(
-                f"evals.{option}={given} is for students with vectors, but student.kind={config.student.kind} is a cross-encoder; leave it out."
+                f"evals.{option}={given} is for students with vectors, but the student {config.student.kind} is a cross-encoder; leave it out."
             )
     entities = sources.files_of("evals.entities", split_specs(config.evals.entities))
     read = sources.read(split_specs(config.evals.agreement), line_bytes=config.data.max_line_bytes)

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
-from jaxdistill import objectives
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster.mesh import batch_devices
 from jaxdistill.config import Config, Data
@@ -27,36 +26,30 @@ QUEUE_SHARE = 0.25
 log = logging.getLogger(__name__)
 
 
-def plain_objective(config: Config) -> Objective:
-    """The objective with its options, not wrapped."""
-    options = {key: value for key, value in config.objective.items() if key != "kind"}
-    return objectives.make(config.objective["kind"], options)
-
-
 def objective_title(config: Config) -> str:
     """The objective's name, and its variant, such as `congen, control term alone`."""
-    return ", ".join(filter(None, [public_name(config.objective["kind"]), plain_objective(config).variant]))
+    return ", ".join(filter(None, [public_name(config.kinds["objective"]), config.objective.variant]))
 
 
 def make_objective(config: Config) -> Objective:
     """The objective, wrapped for nested widths; checks that it fits the other options."""
-    objective, teacher, name = plain_objective(config), config.teacher, config.objective["kind"]
+    objective, teacher, name = config.objective, config.teacher, config.kinds["objective"]
     columns = [view for view in dict.fromkeys(objective.teacher_views) if view in dict(config.data.columns)]
     refuse([
         (teacher.scores_pairs != (tuple(objective.teacher_views) == (LABELS,)),
-         f"teacher.kind={teacher.kind} does not go with objective {name}: scores of pairs (labels, scores, columns) are the targets of "
-         "trans_encoder, cosent and listwise, and of no other: set "
-         f"--config.teacher.kind={'stored' if teacher.scores_pairs else 'labels'}."),
+         f"the teacher {teacher.kind} does not go with objective {name}: scores of pairs (labels, scores, columns) are the targets of "
+         "trans_encoder, cosent and listwise, and of no other: "
+         f"choose --config=FILE.py:PRESET:teacher={'stored' if teacher.scores_pairs else 'labels'}."),
         (objective.teacher_views and not teacher.is_given,
          f"objective {name} needs a teacher; set --config.teacher.{teacher.given_by}."),
         (objective.reads and not teacher.is_live,
-         f"objective {name} needs targets that include single tokens or layers; set --config.teacher.kind=live and name one teacher "
-         "model."),
+         f"objective {name} needs targets that include single tokens or layers; choose --config=FILE.py:PRESET:teacher=live and "
+         "name one teacher model."),
         (teacher.transforms and len(columns) > 1,
          f"teacher.whiten and teacher.components transform each column by itself, but objective {name} compares the teacher's vectors "
          f"of {', '.join(columns)} with each other; set both to 0."),
         (teacher.of_rows and not teacher.scores_pairs and len(columns) > 1,
-         f"teacher.kind={teacher.kind} has one vector for each row, but the teacher of objective {name} reads {', '.join(columns)}; "
+         f"the teacher {teacher.kind} has one vector for each row, but the teacher of objective {name} reads {', '.join(columns)}; "
          "name a teacher model."),
     ])  # fmt: skip
     _check_columns(config, objective)
@@ -82,7 +75,7 @@ def sized_to_text(objective: Objective, rows: int) -> Objective:
 
 def _check_columns(config: Config, objective: Objective) -> None:
     """Raises `InputError` for an unknown view, a view of a column that the text lacks, or a column that nothing reads."""
-    columns, named = dict(config.data.columns) or {TEXT: TEXT}, config.objective["kind"]
+    columns, named = dict(config.data.columns) or {TEXT: TEXT}, config.kinds["objective"]
     names = [name for name in (*objective.student_views, *objective.teacher_views) if name != LABELS]
     read = {column for name in names for column in views.parse_view(name, list(columns)).columns}
     read |= {*objective.scored} if LABELS in objective.teacher_views else set()
@@ -97,8 +90,8 @@ def _check_columns(config: Config, objective: Objective) -> None:
          f"data.columns names {' and '.join(unread)}, but objective {named} reads only {', '.join(sorted(read))}; leave out the rest, or "
          f"join it to the text: --config.data.columns={'+'.join(columns.get(name, name) for name in (TEXT, *unread))}"),
         (changing,
-         f"teacher.kind={config.teacher.kind} needs a teacher view that is a column of the text ({', '.join(columns)}); "
-         f"{changing and changing[0]!r} differs at every step: use teacher.kind=live."),
+         f"the teacher {config.teacher.kind} needs a teacher view that is a column of the text ({', '.join(columns)}); "
+         f"{changing and changing[0]!r} differs at every step: choose --config=FILE.py:PRESET:teacher=live."),
     ])  # fmt: skip
 
 
@@ -107,7 +100,7 @@ def check_accumulation(config: Config, objective: Objective, groups: int, mesh: 
     parts, most = config.run.accumulate, groups // batch_devices(mesh)
     refuse([
         (parts > 1 and objective.couples_examples and objective.reads,
-         f"run.accumulate={parts}: {config.objective['kind']} compares the examples of a batch by more than their vectors, so its "
+         f"run.accumulate={parts}: {config.kinds['objective']} compares the examples of a batch by more than their vectors, so its "
          "gradient cannot be cached; use --config.run.remat=True for less memory."),
         (most % parts, f"run.accumulate={parts} does not divide the {most} groups of a device; raise data.pack_groups."),
     ])  # fmt: skip
@@ -120,7 +113,7 @@ def check_form(objective: Objective, student: SentenceModel) -> None:
         are = "a cross-encoder, which reads pairs" if student.definition.reads_pairs else "a sentence encoder"
         raise InputError(
             f"the student is {are}, but the objective's views are {', '.join(objective.student_views)}; set "
-            "student.kind=cross_encoder for views of pairs, or student.pooling to make a sentence encoder of a cross-encoder."
+            "--config=FILE.py:PRESET:student=cross_encoder for views of pairs, or student.pooling to make a sentence encoder of a cross-encoder."
         )
 
 

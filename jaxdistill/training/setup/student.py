@@ -19,7 +19,6 @@ from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.reading import Setting
 from jaxdistill.students.parts.student import Ground
-from jaxdistill.training.setup.objective import plain_objective
 from jaxdistill.training.setup.targets import Targets
 from jaxdistill.workdir.folder import STUDENT, read_note, stage_export
 
@@ -33,7 +32,7 @@ def setting_of(config: Config, workdir: pathlib.Path, *, draft: bool = False) ->
     """The setting in which a run's models are made: data and run options, views, earlier stages."""
     return Setting(
         data=config.data,
-        student_views=plain_objective(config).student_views,
+        student_views=config.objective.student_views,
         run=config.run,
         located=lambda name: stage_export(name, workdir),
         draft=draft,
@@ -67,7 +66,7 @@ def make_student(
 
 def _compared_as_trained(config: Config, student: SentenceModel, teachers: Sequence[SentenceModel]) -> SentenceModel:
     """The student with the similarity by which its training compares vectors; logs if checkpoints state another."""
-    similarity = plain_objective(config).similarity or (teachers[0] if teachers else student).definition.similarity
+    similarity = config.objective.similarity or (teachers[0] if teachers else student).definition.similarity
     # Targets of several teachers have unit length, transformed ones other lengths than the teacher's.
     if len(teachers) > 1 or config.teacher.transforms:
         similarity = "cosine"

@@ -1,0 +1,269 @@
+"""All options of a run as frozen dataclasses with defaults, and the comparison of the options of two runs."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from jaxdistill.config.kinds import KINDS
+from jaxdistill.config.ranges import Count, CountOrNone, Fraction, NotNegative, Positive, Range, Rate
+from jaxdistill.config.values import Columns, Sharding
+from jaxdistill.core import InputError, Objective, Precision, Split
+
+if TYPE_CHECKING:
+    from jaxdistill.students.parts.student import Student
+    from jaxdistill.teachers.parts.teacher import Teacher
+
+WITHOUT_EFFECT = (
+    "run.log_every", "run.save_every", "run.keep", "run.remat", "run.model_axis", "run.sharding", "run.slices", "run.profile",
+    "run.export_to", "run.paper", "data.cache_folder", "data.max_line_bytes", "data.max_unknown",
+)  # fmt: skip
+"""Options that do not change the student, except for rounding."""
+EXTENSIONS = (
+    *WITHOUT_EFFECT, "run.steps", "run.epochs", "evals.every", "evals.patience", "evals.patience_epochs", "evals.average",
+    "evals.sts", "student.export_prompt",
+)  # fmt: skip
+"""Options that may change when a run is resumed: they do not affect the steps already trained."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Data:
+    """The training text and its batches."""
+
+    text: str = ""
+    """Sources, separated by commas: paths or globs (local, `s3://` or `gs://`), `hf:NAME[:CONFIG]:SPLIT:COLUMN`,
+    `tfds:NAME:SPLIT:COLUMN`, `package:NAME/PATH`, or `data:PATH`, a file or glob in the folder that JAXDISTILL_DATA
+    names. `files:` before a file, glob or folder makes each file one text. `raw:` or `quoted:` before a `.tsv` says how
+    its quotes are read; otherwise its first rows decide."""
+    exclude: str = ""
+    """Sources, as for `text`, whose sentences or pairs (in either order) are not trained on; case is ignored."""
+    weights: tuple[Positive, ...] = ()
+    """Relative sampling weight of each source; empty: all sentences are sampled equally often."""
+    columns: Columns = ()
+    """For tables: pairs of a view and the file's column, such as `(("text", "en"), ("translation", "de"))`. A single
+    word, such as `body`, names the column of the sentences. `sentence1|premise` reads the first of these columns that
+    the file has, `translation.en` the field `en` of a column of structs. `subject+body` joins two columns with a space, and
+    leaves out empty ones. Empty: files have one column."""
+    roles: str = ""
+    """Which sentences are queries and which are documents; teacher and student each prepend their own prompt for the
+    role. Values: `query` or `document` for the whole text, one role per source (`query,document`) or per column
+    (`text=query,second=document`). `none`: no role. Sentences without a role get `prompt`."""
+    chunk_tokens: CountOrNone = 0
+    """Above 0: splits texts of any length at sentence ends into chunks of at most this many student tokens, including
+    special tokens and the prompt. Each column of `columns` then counts as a separate text with its own role, and a
+    source may lack any column but `text`. 0: each row is one sentence."""
+    chunk_least: CountOrNone = 0
+    """Above 0: draws each chunk's target length from this many tokens up to `chunk_tokens`, so that the student reads
+    short and long texts. The same text always gives the same chunks. 0: chunks are as long as possible."""
+    dedupe: bool = True
+    """Keep only the first of duplicate rows. All columns are compared, pairs in either order; case is ignored."""
+    max_length: CountOrNone = 0
+    """Maximum tokens per sentence in training, including special tokens and the prompt; longer sentences are truncated,
+    and columns with more than 5 % truncated are reported. 0: `chunk_tokens` if set; otherwise the 0.99 quantile
+    of the lengths of up to 4,096 rows, rounded up to a multiple of 16, and at most 512, the teacher's maximum length and
+    the student's positions."""
+    batch_size: Count = 128
+    """Sentences per step, over all devices."""
+    max_line_bytes: Count = 16 << 20
+    """Maximum bytes of a line or table cell. Protects against files without line ends, which would fill the memory."""
+    max_unknown: Fraction = 0.05
+    """Maximum share of unknown tokens, or characters in them, per column and tokenizer; a larger share is an error."""
+    pack_groups: Count = 8
+    """Number of groups of a batch, each packed independently. It is reduced to a divisor of `batch_size`, and then
+    raised to a multiple of the devices that split the batch. Unless it is raised, results do not depend on the number
+    of devices."""
+    pack_shapes: Annotated[int, Range(least=0, most=4)] = 0
+    """Maximum number of batch shapes, each compiled once; more shapes mean less padding. The last holds any batch, and is
+    compiled only if one needs it. 0: 4 on CPUs, 3 on GPUs and TPUs, whose compilers are slow."""
+    cache_folder: str = ""
+    """Folder that caches tokenised text and teacher targets; empty: $JAXDISTILL_CACHE or ~/.cache/jaxdistill."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Optimizer:
+    """AdamW with a warm-up and a learning-rate schedule."""
+
+    learning_rate: Positive = 5e-4
+    """Peak learning rate, at the end of the warm-up."""
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    """Schedule after the warm-up: `linear` or `cosine` decay to 0, or `constant`."""
+    warmup_fraction: Fraction = 0.1
+    """Share of all steps over which the learning rate rises linearly from 0."""
+    warmup_steps: CountOrNone = 0
+    """Above 0: the number of warm-up steps, instead of `warmup_fraction`."""
+    weight_decay: NotNegative = 0.01
+    """Decoupled weight decay; multiplied by the learning rate."""
+    decay: Literal["matrices", "all"] = "matrices"
+    """Parameters that decay. `matrices`: all but biases, norms and learned temperatures (BERT, ConGen). `all`: every
+    parameter, as in PyTorch's AdamW."""
+    b1: Rate = 0.9
+    """Adam's decay rate of the mean gradient."""
+    b2: Rate = 0.999
+    """Adam's decay rate of the mean squared gradient."""
+    eps: Positive = 1e-6
+    """Adam's epsilon, added to the root of the mean squared gradient. NOTE: gradients smaller than this hardly move
+    their parameters."""
+    bias_correction: bool = True
+    """Adam's bias correction. False: none, as in BERT's and ConGen's code."""
+    eps_before_correction: bool = False
+    """True: adds epsilon before the bias correction, as in transformers' `AdamW` (SimCSE, DistilCSE, Trans-Encoder).
+    False: after it, as in PyTorch."""
+    clip_norm: NotNegative = 1.0
+    """Maximum global gradient norm; 0: no clipping."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evals:
+    """Evaluation during training, and the choice of the best checkpoint."""
+
+    every: Count = 512
+    """Steps between evaluations. Each evaluation saves a checkpoint; the last step is always evaluated."""
+    best: str = ""
+    """Metric that selects the best checkpoint. Empty: the first available of pairs/spearman (pairs/auc if all scores
+    are 0 or 1), retrieval-dev/ndcg@10, entities/recall@1, sts-b-dev/spearman (if JAXDISTILL_DATA names a data folder) and
+    agreement/spearman. Also available: agreement/recall@1 and agreement/recall@10. If named, sts-b-dev/spearman is read from
+    the data folder or the hub, and qnli-dev/auc and mrpc-dev/auc from the data folder. `last`: exports the last checkpoint
+    regardless of its score; it needs no dev set."""
+    pairs: str = ""
+    """Your own graded pairs: a .tsv or .csv file with the columns score, sentence1 and sentence2; empty: none."""
+    retrieval: str = ""
+    """Your own retrieval sets in BEIR's format: folders or hub names, separated by commas. Their mean nDCG@10 is
+    measured. Empty: none."""
+    retrieval_split: Literal["", Split] = ""
+    """Split of their judgements that chooses the checkpoint, read from `qrels/SPLIT.tsv`; empty: `dev`. A lone
+    `qrels.tsv` counts as `test`; a checkpoint chosen on test has too high a test score. The metric's name includes the
+    split: `retrieval-dev/ndcg@10`."""
+    entities: str = ""
+    """Your own entities: files with the columns query, entity and label, one per language, separated by commas. Their
+    mean recall@1 is measured. Empty: none."""
+    agreement: str = ""
+    """Text on which agreement with the teacher is measured; lines 1 and 2 form a pair, lines 3 and 4 the next. Empty:
+    sentences are held out of training for this if no other metric chooses the checkpoint."""
+    patience: CountOrNone = 0
+    """Stop after this many evaluations without improvement; 0: never."""
+    patience_epochs: NotNegative = 0.0
+    """Stop after this many epochs without improvement; 0: never. ConGen's code uses 7, DistilCSE's 3."""
+    untrained: bool = True
+    """Whether the student before step 1 may be the best checkpoint. False, as in the code of Trans-Encoder and SimCSE:
+    a trained checkpoint is exported even if training improved nothing."""
+    average: tuple[CountOrNone, ...] = ()
+    """Steps such as (0,600) whose checkpoints are saved and averaged: the mean of their parameters is evaluated and
+    exported instead of the best checkpoint. Empty: the best checkpoint."""
+    collapse: Literal["warn", "stop", "off"] = "warn"
+    """What to do if the student's vectors collapse. Each evaluation measures their `vectors/spread` and `vectors/rank`
+    (metrics.jsonl). If either falls below a quarter of its highest value in the run, `warn` logs a line, and `stop`
+    ends the run with an error that names the last checkpoint. `off` measures nothing."""
+    sts: bool = True
+    """Score the seven STS sets after training if JAXDISTILL_DATA names a data folder."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Length, seed, precision, devices and checkpoints of a run."""
+
+    steps: CountOrNone = 0
+    """Number of updates; 0: determined by `minutes` or `epochs`. A preset's number gives way to `minutes`."""
+    minutes: NotNegative = 0.0
+    """Above 0: as many updates as take this long, without evaluations, at the speed measured before step 1. The number is
+    printed, and kept in the workdir for resumed runs."""
+    epochs: NotNegative = 1.0
+    """Passes over the text, used if `steps` and `minutes` are 0."""
+    seed: Annotated[int, Range(least=0, most=2**32 - 1)] = 0
+    """Seed of all random choices, except which sentences are reserved for the first queue and for evaluation."""
+    precision: Precision = "auto"
+    """Precision of matrix products, also in evaluations during training. Sums, softmax, norms and losses stay float32.
+    `auto`: bfloat16 where the hardware supports it."""
+    accumulate: Count = 1
+    """Gradient accumulation: number of parts into which a batch is split to save memory. If the loss compares examples,
+    each part is computed twice and the loss still compares the whole batch (gradient cache)."""
+    remat: bool = False
+    """Recompute activations in the backward pass, which saves memory and costs about a third more computation."""
+    model_axis: Count = 1
+    """Devices over which `sharding=tensor` or rules split parameters. The mesh's other axes split the batch."""
+    slices: CountOrNone = 0
+    """Number of groups of devices with fast links, such as TPU slices or GPU hosts. `zero` and `fsdp` split parameters
+    within each group, so that only gradients are sent between groups. 0: as the devices report; one group on CPUs."""
+    sharding: Sharding = ()
+    """How parameters, optimizer state and a live teacher are split over devices. `zero`: the student's large matrices
+    and their optimizer state, over the devices of a slice that split the batch. `fsdp`: the teacher's too. `tensor`:
+    attention heads, feed-forward networks and word embeddings, over `model_axis`. Or rules: (regular expression on a
+    parameter's path, its axes such as `("model", "")`). The rest is replicated."""
+    log_every: Count = 50
+    """Steps between logged metrics; at most a third of the run's steps."""
+    save_every: CountOrNone = 0
+    """Steps between checkpoints besides those at evaluations; 0: none."""
+    profile: str = ""
+    """`10:20`: the first process traces steps 10 to 20 into `profile/` in the workdir, for xprof; empty: no trace.
+    `--profile=10:20` is the short form."""
+    export_to: Literal["", "onnx"] = ""
+    """`onnx`: add ONNX files to the export (docs/deployment.md); empty: none."""
+    parts: str = ""
+    """Your own Python modules or files, separated by commas, with views, readers or encoder families
+    (docs/extending.md)."""
+    paper: str = ""
+    """Row of a paper (docs/methods.md), such as `congen:tinybert-l4`, whose scores are shown beside the run's; empty: none.
+    Presets that repeat a row set it; options that differ from the closest preset are shown too."""
+    keep: Annotated[int, Range(least=2)] = 2
+    """Number of latest checkpoints to keep besides the best one; at least 2, so that a damaged one has a predecessor."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """All options of a training, or of one stage of a chain."""
+
+    data: Data = Data()
+    teacher: "Teacher" = dataclasses.field(default_factory=lambda: KINDS["teacher"].options_class("live")())
+    student: "Student" = dataclasses.field(default_factory=lambda: KINDS["student"].options_class("cut")())
+    objective: Objective
+    optimizer: Optimizer = Optimizer()
+    evals: Evals = Evals()
+    run: RunOptions = RunOptions()
+
+    @property
+    def kinds(self) -> Mapping[str, str]:
+        """The kind of each section that has kinds."""
+        return {section: kinds.name_of(getattr(self, section)) for section, kinds in KINDS.items()}
+
+
+PLAIN: Mapping[str, type] = {"data": Data, "optimizer": Optimizer, "evals": Evals, "run": RunOptions}
+"""Sections whose options do not depend on a kind."""
+SECTIONS = ("data", "teacher", "student", "objective", "optimizer", "evals", "run")
+
+
+def nested(config: Config) -> dict[str, dict[str, Any]]:
+    """All options as JSON round-trips them, each section with its kind."""
+    options = json.loads(json.dumps({name: dataclasses.asdict(getattr(config, name)) for name in SECTIONS}))
+    options["objective"] = {"kind": config.kinds["objective"], **options["objective"]}
+    return options
+
+
+def flat(config: Config) -> dict[str, Any]:
+    """Flat dict such as `{"data.text": ..., "objective.alpha": ...}`, with values as JSON round-trips them."""
+    return {f"{section}.{name}": value for section, of in nested(config).items() for name, value in of.items()}
+
+
+def flat_stages(stages: Sequence[Config]) -> dict[str, Any]:
+    """Like `flat`, for all stages; if there are several, names begin with the stage, such as `stage2.data.text`."""
+    if len(stages) == 1:
+        return flat(stages[0])
+    return {
+        f"stage{number}.{name}": value
+        for number, stage in enumerate(stages, start=1)
+        for name, value in flat(stage).items()
+    }
+
+
+def config_digest(config: Config) -> str:
+    """Short digest of the whole config."""
+    return hashlib.sha256(json.dumps(flat(config), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def refuse_other_training(before: Mapping[str, Any], now: Mapping[str, Any], *, workdir: str) -> None:
+    """Raises `InputError` with the differences if the workdir belongs to a run with incompatible options."""
+    changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key) and key not in EXTENSIONS]
+    if changed:
+        shown = "; ".join(f"{key}: {before.get(key)!r} there, {now.get(key)!r} now" for key in changed)
+        raise InputError(
+            f"{workdir} was made with another config ({shown}). Use the same options or another --workdir."
+        )

@@ -1,1 +1,0 @@
-"""Config files, presets, `--config.X=Y` on the command line, and the help on all options."""

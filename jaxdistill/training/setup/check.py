@@ -1,0 +1,113 @@
+"""Looks for the text and the models of a training before it starts: a launcher's machines cost money, a chain's stages hours."""
+
+import logging
+import pathlib
+from collections.abc import Sequence
+
+import jax
+
+from jaxdistill.checkpoints.locate import locate
+from jaxdistill.cluster import mesh as meshes
+from jaxdistill.config import Config, of_stage
+from jaxdistill.core import InputError, errors_of
+from jaxdistill.data import hub, sources
+from jaxdistill.data.sources import split_specs
+from jaxdistill.files import buckets, is_remote, parts
+from jaxdistill.training.setup.build import checked_setup
+from jaxdistill.workdir.folder import INPUTS, STAGE_NAME, TEXT_FILES, made_of, read_note, stage_folder
+
+log = logging.getLogger(__name__)
+
+
+def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
+    """Raises `InputError` for options, text and models with which the training would fail at its start; reads and loads none.
+
+    Args:
+      where: `here`, if the training will see this machine's files, or `elsewhere`, if it sees only buckets and hubs.
+    """
+    if is_remote(workdir):
+        buckets.checked_address(workdir)
+    elif where == "elsewhere":
+        raise _local("--workdir", workdir)
+    mesh = meshes.make_mesh(devices=jax.devices()[:1])  # the training's own devices are not known here
+    for number, stage in enumerate(stages, start=1):
+        with of_stage(number, stages):
+            checked_setup(stage, mesh)
+            check_inputs(stage, where)
+
+
+def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pathlib.Path) -> None:
+    """Raises `InputError` for options, text and models of unfinished stages that cannot be used.
+
+    The text of a finished stage must be unchanged, and no later stage may depend on the student of an unfinished one.
+    """
+    for number, (stage, done) in enumerate(zip(stages, finished, strict=True), start=1):
+        with of_stage(number, stages):
+            if done:
+                _refuse_changed_text(stage, stage_folder(workdir, number))
+            else:
+                checked_setup(stage)
+                check_inputs(stage)
+                _refuse_descendants(workdir, number)
+
+
+def check_inputs(stage: Config, where: str = "here") -> None:
+    """Raises `InputError` for a text or a model that does not exist; those on the hub are not looked for."""
+    texts = {"data.text": stage.data.text, "data.exclude": stage.data.exclude, "evals.agreement": stage.evals.agreement}
+    named = [(option, spec) for option, specs in texts.items() for spec in split_specs(specs)]
+    named += [*(("teacher.model", name) for name in stage.teacher.models), ("student.model", stage.student.model)]
+    for option, spec in named:
+        is_model = option.endswith(".model")
+        if is_model and (spec in ("", "teacher") or STAGE_NAME.fullmatch(spec)):
+            continue
+        is_local = spec.startswith((".", "/", "~")) or pathlib.Path(spec).exists()
+        if is_remote(spec):
+            _check_in_bucket(option, spec)
+        elif hub.is_hub(spec) or (is_model and not is_local and not spec.startswith("package:")):
+            continue
+        elif where == "elsewhere" and not spec.startswith("package:"):
+            raise _local(f"--config.{option}", spec)
+        elif is_model:
+            locate(spec)
+        else:
+            with errors_of(option):
+                sources.source_files(spec)
+
+
+def _check_in_bucket(option: str, address: str) -> None:
+    buckets.checked_address(address)
+    try:
+        bucket = buckets.Bucket(address)
+        if not (bucket.versions() if option.endswith(".model") else bucket.matching()):
+            raise buckets.MissingObject(f"no object matches {address}; check the address, and quote the glob.")
+    except buckets.MissingObject as error:
+        raise InputError(f"{option}: {error}") from None
+    except InputError as error:
+        log.warning("%s is not checked: %s", option, error)
+
+
+def _local(option: str, path: str) -> InputError:
+    return InputError(
+        f"{option}={path} is on this machine, but the training runs on others; give the address of a bucket, such as "
+        f"{option}=gs://BUCKET/{pathlib.Path(path).name}."
+    )
+
+
+def _refuse_changed_text(stage: Config, folder: pathlib.Path) -> None:
+    parts.use(stage.run.parts)  # the user's own readers are part of the digest
+    noted = read_note(folder / INPUTS).get(TEXT_FILES)
+    if noted and noted != sources.content_digest(split_specs(stage.data.text)):
+        raise InputError(
+            f"data.text={stage.data.text} has changed since {folder} was trained; remove the folders of this and later stages "
+            "to train them again, restore the text, or give another --workdir."
+        )
+
+
+def _refuse_descendants(workdir: pathlib.Path, number: int) -> None:
+    name = stage_folder(workdir, number).name
+    made = [later for later, of in made_of(workdir).items() if name in of and (workdir / later).exists()]
+    if made:
+        raise InputError(
+            f"it would be trained again with other options, but {workdir / made[0]} depends on the student that this would replace; remove "
+            f"{' and '.join(made)} to train all again, give the same options as before, or another --workdir."
+        )
