@@ -18,7 +18,7 @@ from jaxdistill.core import ROLES, Embed, InputError, RoleEmbed, Scorer, errors_
 from jaxdistill.data.sources import content_digest
 from jaxdistill.data.spread import over_processes
 from jaxdistill.evals.caches import EmbeddingCache
-from jaxdistill.evals.evaluation import IndexModel, InRoles, Model, TestSet
+from jaxdistill.evals.evaluation import Model, TestSet
 from jaxdistill.evals.postprocess import whitening_on
 from jaxdistill.inference import Embedder
 from jaxdistill.inference.ensemble import Ensemble
@@ -108,20 +108,18 @@ def _reading(model: SentenceModel) -> dict[str, Any]:
 class Others:
     """Models that evaluations use besides the scored one; one object serves all scored models."""
 
-    index: Candidate | None
-    """The model that makes the index of asymmetric retrieval."""
-    reranker: Candidate | None
+    index_model: Candidate | None = None
+    """Makes the index of asymmetric retrieval."""
+    reranker: Candidate | None = None
     """A cross-encoder that reorders the first documents of a query."""
     teacher: Candidate | None = None
     """The model with which the task agreement compares."""
 
     @cached_property
-    def searched(self) -> IndexModel | None:
-        """The index model; it encodes each text once, for all scored models."""
-        if self.index is None:
-            return None
-        embed = self.index.embed(progress=_shows_progress())
-        return IndexModel(EmbeddingCache(_in_role(embed, "document")), self.index.similarity)
+    def index(self) -> Embed | None:
+        """The index model, which encodes each text once, for all scored models."""
+        candidate = self.index_model
+        return EmbeddingCache(_in_role(candidate.embed(progress=_shows_progress()), "document")) if candidate else None
 
     @cached_property
     def scorer(self) -> Scorer | None:
@@ -131,12 +129,7 @@ class Others:
     @cached_property
     def teacher_embed(self) -> Embed | None:
         """The teacher; it encodes each text once, for all scored models and itself."""
-        return model_of(self.teacher, Others(None, None), batch_size=BATCH_SIZE).embed if self.teacher else None
-
-    def states(self) -> dict[str, str]:
-        """Their digests by name, for the results file."""
-        named = {"index_model": self.index, "reranker": self.reranker, "teacher": self.teacher}
-        return {name: candidate.digest() for name, candidate in named.items() if candidate}
+        return model_of(self.teacher, Others(), batch_size=BATCH_SIZE).embed if self.teacher else None
 
     def digests(self, test_set: TestSet) -> list[str]:
         """Digests of the other models that a set uses."""
@@ -159,7 +152,7 @@ def model_of(candidate: Candidate, others: Others, *, batch_size: int) -> Model:
     if candidate.whitened_on:
         if isinstance(embed, Scorer):
             raise InputError(
-                "--postprocess=whiten transforms vectors; cross-encoders and ensembles have none, so leave it out."
+                "postprocess=whiten transforms vectors; cross-encoders and ensembles have none, so leave it out."
             )
         whitening = cache(partial(whitening_on, embed, candidate.whitened_on))  # fitted on first use
         after = lambda embed: lambda sentences: whitening()(np.asarray(embed(sentences)))  # noqa: E731
@@ -170,9 +163,11 @@ def model_of(candidate: Candidate, others: Others, *, batch_size: int) -> Model:
         embed_in_batches=lambda size: after(candidate.own_embed(size)),
         parameters=sum(member.parameter_count for member in candidate.members),
         size_bytes=sum(weights_bytes(locate(member.source)) for member in candidate.members),
-        in_roles=InRoles(*(EmbeddingCache(after(_in_role(embed, role))) for role in ("query", "document"))),
+        query=EmbeddingCache(after(_in_role(embed, "query"))),
+        document=EmbeddingCache(after(_in_role(embed, "document"))),
         similarity=candidate.similarity,
-        index=others.searched,
+        index=others.index,
+        index_similarity=others.index_model.similarity if others.index_model else "cosine",
         reranker=others.scorer,
         teacher=others.teacher_embed,
     )
@@ -189,13 +184,8 @@ def truncated(model: Model, dims: int) -> Model:
 
         return leading
 
-    return replace(
-        model,
-        embed=cut(model.embed),
-        in_roles=model.in_roles and InRoles(*map(cut, model.in_roles)),
-        index=model.index and IndexModel(cut(model.index.document), "cosine"),
-        similarity="cosine",
-    )
+    roles = {name: cut(embed) for name in ("query", "document", "index") if (embed := getattr(model, name))}
+    return replace(model, embed=cut(model.embed), similarity="cosine", index_similarity="cosine", **roles)
 
 
 def candidate_of(spec: str, reading: Reading, loaded: Mapping[str, Embedder]) -> Candidate:
@@ -219,10 +209,10 @@ def candidate_of(spec: str, reading: Reading, loaded: Mapping[str, Embedder]) ->
 
 def index_model_of(spec: str, reading: Reading) -> Candidate | None:
     """Loads the index model, with the scored models' length and prompt for documents; None if `spec` is empty."""
+    prompt = reading.role_prompts.get("document")
     model = _single_model("index_model", spec, reads_pairs=False, max_length=reading.max_length) if spec else None
-    prompts = {role: prompt for role, prompt in reading.role_prompts.items() if role == "document" and prompt}
-    members = (model.with_role_prompts(prompts),) if model else ()
-    return Candidate(spec=spec, members=members, precision=dtype_of(reading.precision).name) if model else None
+    model = model.with_role_prompts({"document": prompt}) if model and prompt else model
+    return Candidate(spec=spec, members=(model,), precision=dtype_of(reading.precision).name) if model else None
 
 
 def reranker_of(spec: str, reading: Reading) -> Candidate | None:
@@ -234,9 +224,9 @@ def reranker_of(spec: str, reading: Reading) -> Candidate | None:
 def _single_model(option: str, spec: str, *, reads_pairs: bool, max_length: int = 0) -> SentenceModel:
     """Loads a model of one kind; raises `InputError` for another kind or an ensemble."""
     is_ensemble = not Path(spec).exists() and "+" in spec
-    with errors_of(f"--{option}={spec}"):
+    with errors_of(f"{option}={spec}"):
         model = None if is_ensemble else load_model(spec, max_length=max_length)
     if model is None or model.definition.reads_pairs != reads_pairs:
         needed = "cross-encoder, which scores pairs" if reads_pairs else "sentence encoder"
-        raise InputError(f"--{option}={spec} is not one {needed}; give its folder or hub name.")
+        raise InputError(f"{option}={spec} is not one {needed}; give its folder or hub name.")
     return model

@@ -1,24 +1,27 @@
-"""Shared parts of the command-line programs: options with suggestions, one-line errors, signals, closed pipes."""
+"""What the command-line programs share: options from signatures, one-line errors, signals, closed pipes."""
 
-import argparse
 import codecs
 import contextlib
 import difflib
 import errno
+import functools
+import inspect
 import io
+import logging
 import os
-import pathlib
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from numbers import Real
-from typing import Any, get_args
+import types
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
 
 from jaxdistill import devices, memory
 from jaxdistill.compile_cache import keep_compiled
-from jaxdistill.core import InputError, InUseError, Precision, TemporaryError
-from jaxdistill.files import buckets, is_remote, parts
+from jaxdistill.core import InputError, InUseError, TemporaryError
 from jaxdistill.versions import version_text
 
 BAD_INPUT = 2
@@ -49,118 +52,79 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
     return f" Did you mean {close[0]}?" if close else ""
 
 
-class _PrintVersion(argparse.Action):
-    def __call__(self, parser, namespace, values, option_string=None):
+Name = Annotated[Any, tyro.conf.arg(constructor=str)]
+"""A model or a text by name; from Python also one in memory."""
+Names = Annotated[Any, tyro.conf.arg(constructor=tuple[str, ...]), tyro.conf.UseAppendAction]
+"""One or several names; the option is repeated for several."""
+Listed = Annotated[str | int | Path | Sequence[str | int | Path], tyro.conf.arg(constructor=str, metavar="A,B,..")]
+"""Values, or one text that separates them by commas."""
+
+
+def listed(value: str | int | Path | Sequence[str | int | Path]) -> list[str]:
+    """The values of a `Listed` argument, with `~` expanded."""
+    values = value.split(",") if isinstance(value, str) else [value] if isinstance(value, int | Path) else value
+    return [os.path.expanduser(text) for one in values if (text := str(one).strip())]
+
+
+def parse(function: Callable[..., Any], arguments: Sequence[str], **defaults: Any) -> dict[str, Any]:
+    """The arguments of a program's function from its command line; prints and exits for `--help` and `--version`.
+
+    Args:
+      defaults: defaults of the program that differ from the function's.
+    """
+    options, unknown = parse_known(function, arguments, **defaults)
+    if unknown:
+        known = [f"--{name}" for name in inspect.signature(function).parameters]
+        flag = unknown[0].split("=")[0]
+        raise InputError(f"unknown option {flag}.{did_you_mean(flag, known)} --help lists the options.")
+    return options
+
+
+def parse_known(
+    function: Callable[..., Any], arguments: Sequence[str], **defaults: Any
+) -> tuple[dict[str, Any], list[str]]:
+    """Like `parse`, and the arguments that the function does not have."""
+    if "--version" in arguments:
         print(version_text())
-        parser.exit()
+        sys.exit()
 
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser without abbreviations that suggests the closest option for an unknown one, with `--version`."""
-
-    def __init__(self, **options):
-        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
-        self.add_argument(
-            "--version",
-            action=_PrintVersion,
-            nargs=0,
-            dest=argparse.SUPPRESS,
-            default=argparse.SUPPRESS,
-            help="print versions and devices, and stop",
-        )
-
-    def parse_args(self, args=None, namespace=None):
-        options = [option for action in self._actions for option in action.option_strings]
-        for argument in sys.argv[1:] if args is None else args:
-            flag = argument.split("=")[0]
-            if flag.startswith("--") and flag not in options:
-                raise InputError(f"unknown option {flag}.{did_you_mean(flag, options)} --help lists the options.")
-        given = super().parse_args(args, namespace)
-        parts.use(getattr(given, "parts", ""))
+    @functools.wraps(function)
+    def options(**given: Any) -> dict[str, Any]:
         return given
 
-    def error(self, message):
-        raise InputError(f"{message}. --help lists the options.")
-
-    def defaults(self) -> dict[str, Any]:
-        """Maps names of all options to their defaults; None for required ones."""
-        return {action.dest: action.default for action in self._actions if action.default is not argparse.SUPPRESS}
-
-    def parse_call(
-        self, options: Mapping[str, Any], *, joined: Sequence[str], repeated: Sequence[str]
-    ) -> argparse.Namespace:
-        """Parses options given in Python, with the checks of the command line. None means not given.
-
-        Args:
-          joined: options that accept lists, whose values are joined by commas.
-          repeated: options that accept lists, with a flag for each value.
-        """
-        arguments, defaults = [], self.defaults()
-        for name, value in options.items():
-            if isinstance(defaults[name], bool):
-                if not isinstance(value, bool):
-                    raise InputError(f"{name}={value!r:.60} must be True or False.")
-                arguments += [f"--{name}"] * value
-            elif value != defaults[name] and ((value is not None and value != "") or defaults[name]):
-                texts = _texts_of(name, value, may_be_list=name in (*joined, *repeated))
-                arguments += [f"--{name}={text}" for text in ([",".join(texts)] if name in joined else texts)]
-        return self.parse_args(arguments)
+    module = sys.modules[function.__module__]
+    return tyro.cli(
+        functools.partial(options, **defaults),
+        prog=f"python -m {module.__spec__.name if module.__spec__ else module.__name__}",
+        description=module.__dict__["__doc__"],
+        args=arguments,
+        use_underscores=True,
+        return_unknown_args=True,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
 
 
-def _texts_of(name: str, value: Any, *, may_be_list: bool) -> list[str]:
-    """Converts the values of an option given in Python to strings."""
-    is_list = isinstance(value, Iterable) and not isinstance(value, str)
-    texts = ["" if one is None else one for one in (value if is_list else [value])]
-    wrong = [one for one in texts if not isinstance(one, str | pathlib.PurePath | Real) or isinstance(one, bool)]
-    if wrong or (is_list and not may_be_list):
-        single = "a single value" if is_list else "a text, a path or a number"
-        kind = "text, a path, or a list of these" if may_be_list else single
-        raise InputError(f"{name} must be {kind}; got {value!r:.60}.")
-    return list(map(str, texts))
+@contextlib.contextmanager
+def printed(log: logging.Logger) -> Iterator[None]:
+    """Prints what a program's function logs."""
+    handler, level = logging.StreamHandler(sys.stdout), log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
 
 
-def positive(text: str) -> int:
-    """Type of an option that must be a positive integer."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} must be at least 1")
-    return number
+def make_callable(name: str, function: Callable[..., Any]) -> None:
+    """Makes a program's module `name` callable as `function`: `jaxdistill.evaluate(...)`; `help` and editors show the function."""
 
+    class Program(types.ModuleType):
+        __call__ = staticmethod(function)
+        __signature__ = inspect.signature(function)
 
-def local_path(text: str) -> str:
-    """Type of an option that names a local file or folder. Expands `~`; refuses addresses such as gs://."""
-    if is_remote(text):
-        raise argparse.ArgumentTypeError(
-            f"{text} is an address; this option takes only local paths and mounted file systems"
-        )
-    return os.path.expanduser(text)
-
-
-def any_path(text: str) -> str:
-    """Type of an option that names a file or folder, also in a bucket. Expands `~`; refuses addresses with secrets."""
-    if is_remote(text):
-        try:
-            buckets.checked_address(text)
-        except InputError as error:  # argparse would repeat the text
-            raise argparse.ArgumentTypeError(str(error).rstrip(".")) from None
-    return os.path.expanduser(text)
-
-
-def add_reading_options(parser: Parser, *, precision: Precision = "auto") -> None:
-    """Adds `--pooling`, `--max_length`, `--batch_size` and `--precision`, which set how `--model` reads sentences, and
-    `--parts`."""
-    add = parser.add_argument
-    add("--parts", default="", help="modules or files with your own readers, families and evaluations, with commas")
-    add("--pooling", default="", help="required if the checkpoint does not state its pooling")
-    add("--max_length", type=int, default=0, help="maximum tokens per sentence; 0: the checkpoint's")
-    add("--batch_size", type=positive, default=BATCH_SIZE, help="sentences per batch")
-    products = f"precision of matrix products; auto: bfloat16 where the hardware supports it; default: {precision}"
-    add("--precision", choices=get_args(Precision), default=precision, help=products)
-
-
-def reading_options(given: argparse.Namespace) -> dict[str, Any]:
-    """The options of `add_reading_options` as arguments of `inference.load`."""
-    return {name: getattr(given, name) for name in ("pooling", "max_length", "batch_size", "precision")}
+    sys.modules[name].__class__ = Program
 
 
 def leave_at_once(number: int, frame: Any) -> None:

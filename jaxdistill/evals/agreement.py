@@ -120,7 +120,7 @@ def neighbouring_pairs(sentences: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _sets(sources: Sources) -> Iterable[TestSet]:
     if not sources.text:
-        raise MissingSet("task agreement needs --text=FILE with sentences and --teacher=MODEL; give both.")
+        raise MissingSet("task agreement needs text=FILE with sentences and teacher=MODEL; give both.")
     yield TestSet(name="agreement", protocol=PROTOCOL, files=sources.text, uses=("teacher",))
 
 
@@ -131,6 +131,4 @@ def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
     return held_out_task(vectors, seed=SEED)(model.embed)
 
 
-EVALUATION = Evaluation(
-    task="agreement", scores=("agreement",), sets=_sets, run=_run, measure="agreement × 100", dev_headings=METRICS
-)
+EVALUATION = Evaluation(task="agreement", scores=("agreement",), sets=_sets, run=_run, dev_headings=METRICS)

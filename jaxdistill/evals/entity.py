@@ -52,7 +52,7 @@ def mean_recall(catalogues: Sequence[EntitySet], embed: Embed | Scorer) -> Mappi
 
 
 def read_entities(path: str | Path) -> EntitySet:
-    """Reads a file of `query`, `entity`, `label`; raises `InputError` with file and line for a bad row."""
+    """Reads a file of `query`, `entity`, `label`; raises `InputError` for a bad row."""
     labels, pairs = labelled(path, ("query", "entity"), ("0", "1"))
     answers: dict[str, set[str]] = {}
     for (query, entity), label in zip(pairs, labels, strict=True):
@@ -60,23 +60,15 @@ def read_entities(path: str | Path) -> EntitySet:
             answers.setdefault(query, set()).add(entity)
     if not answers:
         raise InputError(f"{path}: no row has the label 1; a query needs an entity that it refers to.")
-    return EntitySet(language(path), list(dict.fromkeys(entity for _, entity in pairs)), answers)
-
-
-def language(path: str | Path) -> str:
-    """The language in a file's name: `de` for `de.tsv` and `stations.de.csv.gz`."""
-    return Path(Path(path).name.removesuffix(".gz")).stem.rpartition(".")[2]
+    language = Path(Path(path).name.removesuffix(".gz")).stem.rpartition(".")[2]
+    return EntitySet(language, list(dict.fromkeys(entity for _, entity in pairs)), answers)
 
 
 def _sets(sources: Sources) -> Iterable[TestSet]:
     if not sources.entities and "entities" in sources.tasks:
-        raise MissingSet("task entities needs --entities=FILE with query, entity, label.")
-    names = [language(path) for path in sources.entities]
-    if len({*names}) < len(names):
-        raise InputError(
-            f"--entities has two files of one language ({', '.join(names)}), the last part of a name before its suffix."
-        )
-    for name, path in zip(names, map(Path, sources.entities), strict=True):
+        raise MissingSet("task entities needs entities=FILE with query, entity, label.")
+    for path in map(Path, sources.entities):
+        name = Path(path.name.removesuffix(".gz")).stem.rpartition(".")[2]
         yield TestSet(name=f"entity/{name}", protocol=PROTOCOL, files=(path,))
 
 
@@ -86,6 +78,5 @@ EVALUATION = Evaluation(
     scores=("entity",),
     sets=_sets,
     run=lambda model, test_set: recalls(read_entities(test_set.file), model.embed),
-    measure="recall × 100",
-    headings=lambda measured: {name: name for name in measured if name.endswith(f" recall@{RANKS[0]}")},
+    is_main=lambda name: name.endswith(" recall@1"),
 )

@@ -1,21 +1,17 @@
-"""Reads tables of evaluations; errors name the file and the line.
-
-Tables are `.tsv` (quoted or not, see `formats.tsv_rows`) or `.csv` (standard quoting), plain or `.gz`, in UTF-8.
-"""
+"""Reads tables of evaluations: `.tsv` without quoting or `.csv` with standard quoting, plain or compressed, in UTF-8."""
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Integer
 
 from jaxdistill.core import InputError
-from jaxdistill.data.formats import quoted_rows, tsv_rows
-from jaxdistill.files import reading
 
-Row = tuple[int, list[str]]
-"""Line and cells, without white space around them."""
+if TYPE_CHECKING:
+    import pandas
 
 
 def part_of(folder: str | Path, part: str) -> Path:
@@ -24,84 +20,60 @@ def part_of(folder: str | Path, part: str) -> Path:
     return Path(folder) if not inside.is_dir() and any(Path(folder).glob("*.gz")) else inside
 
 
-def table(path: Path, names: Sequence[str], *, without_header: bool = False) -> tuple[list[str], list[Row]]:
-    """Names of a table's columns, and its rows.
+def cells(path: str | Path) -> "pandas.DataFrame":
+    """All rows of a table, a header among them, as text without outer white space; raises `InputError`."""
+    import pandas  # imported here: it takes a third of a second
+
+    kind = Path(str(path).removesuffix(".gz")).suffix.lower()
+    if kind not in (".tsv", ".csv"):
+        raise InputError(f"{path}: a table is read from .tsv or .csv, plain or .gz; got {kind or 'no suffix'!r}.")
+    how = {"sep": "\t", "quoting": csv.QUOTE_NONE, "lineterminator": "\n"} if kind == ".tsv" else {}
+    try:
+        table = pandas.read_csv(path, header=None, dtype=str, na_filter=False, encoding="utf-8-sig", **how)  # pyright: ignore
+    except pandas.errors.EmptyDataError:
+        return pandas.DataFrame()
+    except (ValueError, OSError, EOFError) as error:
+        raise InputError(f"{path} is not a table in UTF-8: {' '.join(str(error).split())}") from error
+    return table.apply(lambda column: column.str.strip())
+
+
+def read_table(path: str | Path, names: Sequence[str], *, needs_header: bool = True) -> "pandas.DataFrame":
+    """The rows of a table with a header.
 
     Args:
-      names: columns that it needs.
-      without_header: whether it may lack a header; it then has exactly these columns.
-
-    Raises:
-      InputError: a column is missing or appears twice, or a row has more or fewer cells than the table has columns.
+      names: the columns that the table must have, in any case; their cells must not be empty.
+      needs_header: False: a table without these names has no header, and exactly these columns.
     """
-    rows = [(line, [cell.strip() for cell in cells]) for line, cells in table_rows(path)]
-    header = [" ".join(cell.split()) for cell in rows[0][1]] if rows else []  # a quoted name may have several lines
-    if without_header and not {*names} <= {name.lower() for name in header}:
-        header = list(names)
+    table = cells(path)
+    header = [name.lower() for name in table.iloc[0]] if len(table) else []
+    if {*names} <= {*header} and len({*header}) == len(header):
+        table = table[1:].set_axis(header, axis=1)
+    elif needs_header or table.shape[1] != len(names):
+        raise InputError(
+            f"{path}: the columns are {', '.join(header) or 'none':.200}; {' and '.join(names)} are needed, once."
+        )
     else:
-        rows = rows[1:]
-    header = [name.lower() for name in header] if without_header else header
-    shown = ", ".join(header) or "none"
-    if not {*names} <= {*header}:
-        raise InputError(f"{path}: the columns are {shown:.200}; {' and '.join(names)} are needed.")
-    if repeated := [name for name in names if header.count(name) > 1]:
-        raise InputError(f"{path}: the column {repeated[0]!r} appears twice; rename one of them.")
-    for line, cells in rows:
-        if len(cells) != len(header):
-            raise InputError(f"{path}:{line}: {len(cells)} fields, {len(header)} are expected ({shown:.200}).")
-    return header, rows
-
-
-def columns(path: str | Path, names: Sequence[str]) -> list[tuple[int, tuple[str, ...]]]:
-    """Line and cells of the named columns of each row; raises `InputError` like `table`, or if a cell is empty or no row."""
-    header, rows = table(Path(path), names)
-    order, chosen = [header.index(name) for name in names], []
-    for line, cells in rows:
-        chosen.append((line, tuple(cells[column] for column in order)))
-        if "" in chosen[-1][1]:
-            raise InputError(f"{path}:{line}: column {names[chosen[-1][1].index('')]} is empty.")
-    if not chosen:
-        raise InputError(f"{path}: the table has a header but no rows; at least one row is needed.")
-    return chosen
+        table = table.set_axis(list(names), axis=1)
+    if not len(table):
+        raise InputError(f"{path}: the table has no rows; at least one is needed.")
+    if (empty := (table[list(names)] == "").any(axis=1)).any():
+        raise InputError(
+            f"{path}: row {int(empty.to_numpy().argmax()) + 1} has an empty cell; {' and '.join(names)} are needed."
+        )
+    return table
 
 
 def labelled(
     path: str | Path, sentences: Sequence[str], classes: Sequence[str]
 ) -> tuple[Integer[np.ndarray, " n"], list[tuple[str, ...]]]:
-    """Class numbers and sentences of the rows of a table with a column `label` of class names.
+    """Class numbers and sentences of the rows of a table.
 
     Args:
       sentences: names of the sentences' columns.
-      classes: the class names; a class's number is its index.
-
-    Raises:
-      InputError: as `columns`, or a label that is not in `classes`.
+      classes: names in the column `label`; a class's number is its index.
     """
-    rows = columns(path, ("label", *sentences))
-    for line, (name, *_) in rows:
-        if name not in classes:
-            raise InputError(f"{path}:{line}: label {name!r:.40} is not one of {', '.join(classes)}.")
-    return np.array([classes.index(name) for _, (name, *_) in rows]), [tuple(row) for _, (_, *row) in rows]
-
-
-def table_rows(path: Path) -> Iterator[Row]:
-    """Yields (line, cells) of each row of a `.tsv` or `.csv` file; skips blank rows."""
-    suffix = table_suffix(path)
-    if suffix not in (".tsv", ".csv"):
-        raise InputError(f"{path}: a table is read from .tsv or .csv, plain or .gz; got {suffix or 'no suffix'!r}.")
-    csv.field_size_limit(reading.LINE_BYTES)
-    with reading.opened_text(path) as file:
-        rows = (quoted_rows if suffix == ".csv" else tsv_rows)(path, reading.lines(path, file))
-        yield from ((line, cells) for line, cells in rows if any(cell.strip() for cell in cells))
-
-
-def table_suffix(path: Path) -> str:
-    """The suffix in lower case, without `.gz`."""
-    return Path(path.name.removesuffix(".gz")).suffix.lower()
-
-
-def text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yields (line, text) of each line of a text file, plain or `.gz`."""
-    with reading.opened_text(path) as file:
-        for line, text in reading.lines(path, file):
-            yield line, text.rstrip("\r\n")
+    table = read_table(path, ("label", *sentences))
+    if wrong := [name for name in table["label"].unique() if name not in classes]:
+        raise InputError(f"{path}: label {wrong[0]!r:.40} is not one of {', '.join(classes)}.")
+    labels = np.array([classes.index(name) for name in table["label"]])
+    return labels, list(table[list(sentences)].itertuples(index=False, name=None))

@@ -14,31 +14,25 @@ not with published ones, and the score's name says so.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
 
 from jaxdistill.core import Embed
 from jaxdistill.evals import probe
-from jaxdistill.evals.evaluation import Evaluation, Model, Sources, TestSet, average_heading, average_of
+from jaxdistill.evals.evaluation import Evaluation, Model, Sources, TestSet, average_of
 from jaxdistill.evals.read_table import labelled
 from jaxdistill.evals.similarity import finite_vectors, refuse_same_vectors
 
 Scoring = Callable[
     [Float[np.ndarray, "n d"], Integer[np.ndarray, " n"], Mapping[str, Bool[np.ndarray, " n"]]], probe.Accuracy
 ]
+"""Trains and tests on features and labels of all splits, and the mask of each split's rows."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rows:
-    """Labelled sentences or pairs of all splits of a set, concatenated."""
-
-    sentences: tuple[tuple[str, ...], ...]
-    """One or two sentences per row."""
-    labels: Integer[np.ndarray, " n"]
-    split: Mapping[str, Bool[np.ndarray, " n"]]
-    """Maps splits to masks of their rows."""
+def pair_features(first: Float[np.ndarray, "n e"], second: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "n d"]:
+    """`[|u - v|, u * v]`, `d = 2 e`."""
+    return np.concatenate([np.abs(first - second), first * second], axis=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +40,7 @@ class ProbedSet:
     """A set on which a linear probe is trained and tested."""
 
     splits: tuple[str, ...]
-    """Names of its files, without their suffixes."""
+    """Names of its files, without their suffixes; the last one is the test."""
     columns: tuple[str, ...] = ("sentence",)
     classes: tuple[str, ...] = ("0", "1")
     features: Callable[..., Float[np.ndarray, "n d"]] = lambda vectors: vectors
@@ -57,22 +51,6 @@ class ProbedSet:
     metrics: tuple[str, ...]
     """Names of its scores: of the accuracy and, if it is reported, of the F1 of class 1."""
 
-    def read(self, files: Sequence[Path]) -> Rows:
-        """Its rows in the files of its splits; raises `InputError` with file and line for a bad row."""
-        read = [labelled(path, self.columns, self.classes) for path in files]
-        split_of = np.repeat(self.splits, [len(labels) for labels, _ in read])
-        return Rows(
-            sentences=tuple(row for _, texts in read for row in texts),
-            labels=np.concatenate([labels for labels, _ in read]),
-            split={name: split_of == name for name in self.splits},
-        )
-
-    def scores(self, rows: Rows, embed: Embed) -> Mapping[str, float]:
-        """Accuracy, and F1 if it is reported, in [0, 1]."""
-        result = self.score(self.features(*row_vectors(embed, rows.sentences)), rows.labels, rows.split)
-        scores = result.accuracy, f1(rows.labels[rows.split[self.splits[-1]]], result.predicted)
-        return dict(zip(self.metrics, scores, strict=False))
-
 
 def row_vectors(embed: Embed, rows: Sequence[tuple[str, ...]]) -> list[Float[np.ndarray, "n e"]]:
     """Vectors of each column of sentences; each distinct sentence is embedded once, all in one call."""
@@ -80,11 +58,6 @@ def row_vectors(embed: Embed, rows: Sequence[tuple[str, ...]]) -> list[Float[np.
     vectors = finite_vectors(embed, list(distinct))
     refuse_same_vectors(vectors, list(distinct), f"the model finds all {len(distinct):,} sentences")
     return [vectors[[distinct[text] for text in column]] for column in zip(*rows, strict=True)]
-
-
-def pair_features(first: Float[np.ndarray, "n e"], second: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "n d"]:
-    """`[|u - v|, u * v]`, `d = 2 e`."""
-    return np.concatenate([np.abs(first - second), first * second], axis=1)
 
 
 def f1(labels: Integer[np.ndarray, " n"], predicted: Integer[np.ndarray, " n"]) -> float:
@@ -153,14 +126,21 @@ ENTAILMENT_SETS: Mapping[str, ProbedSet] = {
 def _sets(sources: Sources, part: str, probed: Mapping[str, ProbedSet]) -> Iterable[TestSet]:
     folder = sources.part(part, part)
     for name, one in probed.items():
-        protocol = f"{probe.PROTOCOL}; {one.protocol}"
         files = tuple(folder / f"{split}.tsv.gz" for split in one.splits)
+        protocol = f"{probe.PROTOCOL}; {one.protocol}"
         yield TestSet(name=f"{part}/{name}", protocol=protocol, files=files, content=one)
 
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
     probed: ProbedSet = test_set.content
-    return probed.scores(probed.read(test_set.files), model.embed)
+    read = [labelled(path, probed.columns, probed.classes) for path in test_set.files]
+    labels = np.concatenate([labels for labels, _ in read])
+    split_of = np.repeat(probed.splits, [len(labels) for labels, _ in read])
+    split = {name: split_of == name for name in probed.splits}
+    features = probed.features(*row_vectors(model.embed, [row for _, rows in read for row in rows]))
+    result = probed.score(features, labels, split)
+    scores = result.accuracy, f1(labels[split[probed.splits[-1]]], result.predicted)
+    return dict(zip(probed.metrics, scores, strict=False))
 
 
 EVALUATION = Evaluation(
@@ -169,14 +149,12 @@ EVALUATION = Evaluation(
     sets=lambda sources: _sets(sources, "transfer", SETS),
     run=_run,
     averages=average_of("transfer/average", [f"transfer/{name}" for name in SETS]),
-    measure="accuracy, F1 × 100",
-    headings=average_heading("transfer/average", "transfer"),
+    headings={"transfer/average": "transfer"},
 )
 ENTAILMENT = Evaluation(
     task="nli",
     scores=("nli",),
     sets=lambda sources: _sets(sources, "nli", ENTAILMENT_SETS),
     run=_run,
-    measure="accuracy, F1 × 100",
-    headings=lambda measured: {SICK_E: "SICK-E", SNLI: "SNLI, own training set"},
+    headings={SICK_E: "SICK-E", SNLI: "SNLI, own training set"},
 )
