@@ -11,22 +11,22 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jaxdistill
-from jaxdistill.encode import encode_text
+from jaxdistill.encode import encode
 from jaxdistill.evaluate import evaluate
-from jaxdistill.export import export_checkpoint
+from jaxdistill.export import export
 from jaxdistill.inference import Embedder, load
-from jaxdistill.mine import mine_negatives
-from jaxdistill.sweep import sweep_options
+from jaxdistill.mine import mine
+from jaxdistill.sweep import sweep
 from jaxdistill.training.api import Result, distill
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "distill": distill,
     "load": load,
-    "encode": encode_text,
-    "mine": mine_negatives,
+    "encode": encode,
+    "mine": mine,
     "evaluate": evaluate,
-    "export": export_checkpoint,
-    "sweep": sweep_options,
+    "export": export,
+    "sweep": sweep,
 }
 """Functions of `jaxdistill` by their names there."""
 CLASSES: dict[type, tuple[str, ...]] = {

@@ -212,7 +212,8 @@ def main(arguments: Sequence[str]) -> None:
         out, failed = options["out"], 0
         with delivered(out, upload=processes.is_first()) as path:
             try:
-                result = evaluate(**options | {"out": path})
+                options["out"] = path
+                result = evaluate(**options)
             except EvaluationFailed as error:
                 result, failed = error.result, error.count
             if processes.is_first():

@@ -117,8 +117,9 @@ def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.export`."""
     options = parse(export, arguments)
     with delivered(options["out"]) as out:
-        folder = export(**options | {"out": out})
-    shown = options["out"] if is_remote(options["out"]) else folder
+        shown, options["out"] = options["out"], out
+        folder = export(**options)
+    shown = shown if is_remote(shown) else folder
     print(f"{shown}: {weights_bytes(folder) / 1e6:.1f} MB, reloaded and compared")
 
 

@@ -108,14 +108,14 @@ def sweep(
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.sweep`. NOTE: nothing here may start JAX's devices; the trainings need them."""
     given, flags = parse_known(sweep, arguments)
-    options = {}
+    options = given["options"] = {}
     for name, _, text in (flag.partition("=") for flag in flags):
         if not name.startswith("--config."):
             raise InputError(f"unknown option {name}.{did_you_mean(name, [f'--{known}' for known in given])}")
         is_whole = text.startswith(("(", "[", '"', "'"))
         values = [text.strip("\"'")] if is_whole else [value.strip() for value in text.split(",")]
         options[name.removeprefix("--config.")] = values if len(values) > 1 else values[0]
-    if any(row["status"] for row in sweep(**given | {"options": options})):
+    if any(row["status"] for row in sweep(**given)):
         sys.exit(POINT_FAILED)
 
 

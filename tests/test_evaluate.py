@@ -1,6 +1,5 @@
 """The evaluation program and function: tasks, missing and failing sets, caches, results, reports."""
 
-import inspect
 import json
 import re
 
@@ -21,7 +20,6 @@ from jaxdistill.evals.pairs import read_pairs
 from jaxdistill.evals.similarity import spearman
 from jaxdistill.evaluate import EvaluationFailed
 from jaxdistill.inference import Embedder
-from jaxdistill.reporting.evaluation import results_path
 
 import encoder_cases
 import program
@@ -88,7 +86,7 @@ def test_what_is_not_there_is_a_line_each(data, tmp_path):
     assert plan.absent[2] == f"transfer/sst2: {data}/transfer/sst2.train.tsv.gz is not there, and 2 more."
     plan = suite.planned(["sts", "transfer", "multilingual", "bitext"], Sources())
     assert [test_set.name for _, test_set in plan.sets] == list(sts.SETS)
-    assert len(plan.absent) == 3 and all("needs --data=FOLDER" in line for line in plan.absent)
+    assert len(plan.absent) == 3 and all("needs data=FOLDER" in line for line in plan.absent)
 
 
 def test_a_digest_follows_the_files(data):
@@ -222,7 +220,7 @@ def test_truncated_vectors_have_a_row_for_each_width(tiny, tmp_path):
     [
         ("--index_model=TINY+TINY", "is not one sentence encoder; give its folder or hub name"),
         ("--index_model=CROSS", "is not one sentence encoder"),
-        ("--index_model=TINY --max_length=33", "--index_model=.*: max_length=33 is not possible; .* 32 tokens"),
+        ("--index_model=TINY --max_length=33", "index_model=.*: max_length=33 is not possible; .* 32 tokens"),
         ("--reranker=CROSS+CROSS", "is not one cross-encoder"),
         ("--reranker=TINY", "is not one cross-encoder"),
     ],
@@ -257,7 +255,7 @@ def test_a_loaded_model_is_scored_as_it_was_loaded(tiny, data):
     assert own.results["models"][0]["max_length"] == 4 and own.results_file is own.report is None
     with pytest.raises(InputError, match="max_length=8 is for models given by name; give it to jaxdistill.load"):
         jaxdistill.evaluate(loaded, pairs=pairs, max_length=8)
-    with pytest.raises(InputError, match="models has .*tiny' twice"):
+    with pytest.raises(InputError, match="model has .*tiny' twice"):
         jaxdistill.evaluate([tiny, loaded], pairs=pairs)
 
 
@@ -275,27 +273,19 @@ def test_models_are_compared_with_a_teacher_on_a_text(tiny, tmp_path):
         jaxdistill.evaluate(tiny, text=tmp_path / "text.txt")
 
 
-def test_the_signature_names_every_option():
-    parameters = inspect.signature(evaluate.evaluate).parameters
-    options = evaluate._parser().defaults()
-    assert set(parameters) - {"models"} == options.keys() - {"model"}
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--tasks=sst"], "task 'sst' is unknown.*Did you mean sts"),
         (["--taks=sts"], "unknown option --taks. Did you mean --tasks"),
-        (["--tasks=pairs", "--data="], "needs --pairs"),
-        (["--tasks=bitext", "--data="], "needs --data=FOLDER with multilingual"),
+        (["--tasks=pairs", "--data="], "needs pairs=FILE"),
+        (["--tasks=bitext", "--data="], "needs data=FOLDER with multilingual"),
         (["--tasks=bitext", "--data=absent"], "absent: not a data folder"),
-        (["--tasks=entities"], "needs --entities=FILE with query, entity, label"),
-        (["--tasks=documents", "--data="], "no set is named; name sets in BEIR's form with --retrieval=FOLDER"),
-        (["--tasks=documents", "--split=validation"], "--split: invalid choice: 'validation'"),
-        (["--tasks=sts,retrieval", "--entities=absent.tsv"], "--entities: absent.tsv does not exist"),
-        (["--tasks=sts,pairs", "--pairs=absent.tsv"], "--pairs: absent.tsv does not exist"),
-        (["--tasks=transfer", "--data=DATA", "--strict"], "subj.all.tsv.gz is not there.*--strict"),
-        (["--batch_size=0"], "--batch_size: 0 must be at least 1"),
+        (["--tasks=entities"], "needs entities=FILE with query, entity, label"),
+        (["--tasks=documents", "--data="], "no set is named; name sets in BEIR's form with retrieval=FOLDER"),
+        (["--tasks=sts,retrieval", "--entities=absent.tsv"], "entities: absent.tsv does not exist"),
+        (["--tasks=sts,pairs", "--pairs=absent.tsv"], "pairs: absent.tsv does not exist"),
+        (["--tasks=transfer", "--data=DATA", "--strict"], "subj.all.tsv.gz is not there.*strict"),
     ],
 )
 def test_bad_options_are_one_clear_error_before_a_model_is_loaded(arguments, message, data):
@@ -316,7 +306,7 @@ def test_what_fails_costs_itself_only(tiny, data, tmp_path, capsys):
     report = json.loads((out / "results.json").read_text())
     (model,) = report["models"]
     assert set(model["failed"]) == {"transfer/mr", "transfer/subj"} and list(report["failed"]) == [str(unknown)]
-    assert "mr.all.tsv.gz:62: 3 fields, 2 are expected" in model["failed"]["transfer/mr"]
+    assert "mr.all.tsv.gz: row 62 has 3 cells, the first 2" in model["failed"]["transfer/mr"]
     assert "label 'positive' is not one of 0, 1" in model["failed"]["transfer/subj"]
     assert {"transfer/cr", "geometry/anisotropy"} <= set(model["scores"]) and (out / "index.html").exists()
     assert len([line for line in errors if line.startswith("failed: ")]) == 3
@@ -378,10 +368,9 @@ def test_what_is_no_results_file_is_not_written(tiny, data, tmp_path, capsys, mo
     monkeypatch.chdir(tmp_path)
     for out in (str(tmp_path), f"{tmp_path}/", "results.json"):
         with pytest.raises(InputError, match="holds the results of a training; name another"):
-            results_path(out)
-    assert not results_path(f"{tmp_path}/new/").exists()
-    with pytest.raises(InputError, match="cannot be written"):
-        results_path(str(own / "below.json"))
+            evaluate.main([f"--model={tiny}", "--tasks=pairs", f"--pairs={own}", f"--out={out}"])
+    with pytest.raises(InputError, match="could not be written"):
+        evaluate.main([f"--model={tiny}", "--tasks=pairs", f"--pairs={own}", f"--out={own}/below.json"])
 
 
 def test_files_may_be_globs_or_in_a_package_or_below_the_home_folder(tiny, data, tmp_path, monkeypatch):

@@ -63,7 +63,7 @@ def test_names_are_shown_as_they_are():
 @pytest.mark.parametrize(
     ("scores", "labels"),
     [
-        ({"sts-b": 0.5, "sts12": 0.25, "sts12/MSRpar": 0.1}, ["sts12", "sts-b"]),
+        ({"sts-b": 0.5, "sts12": 0.25, "sts12/MSRpar": 0.1}, ["sts-b", "sts12"]),
         ({"bitext/average recall@1": 0.5, "tatoeba.en-de/en-de recall@1": 0.5}, ["translations, recall@1"]),
         ({"tatoeba.en-de/en-de recall@1": 0.5}, ["tatoeba.en-de/en-de recall@1"]),
         ({"entity/de recall@1": 0.5, "entity/de recall@5": 0.6}, ["entity/de recall@1"]),

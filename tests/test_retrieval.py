@@ -105,7 +105,7 @@ def test_entities_are_a_set_a_language(tmp_path):
         "entity/de",
         "entity/fr",
     ]
-    with pytest.raises(InputError, match="--entities has two files of one language"):
+    with pytest.raises(InputError, match="two sets are called 'entity/de'"):
         suite.planned(["retrieval"], Sources(entities=files))
 
 
@@ -127,14 +127,7 @@ WORDS = tuple(f"word {number}" for number in range(40))
             GradedPairs(name="mrpc", first=WORDS[:20], second=WORDS[20:], scores=np.arange(20.0) % 2),
             "auc/mrpc",
         ),
-        partial(
-            transfer.SETS["mr"].scores,
-            transfer.Rows(
-                sentences=tuple((word,) for word in WORDS),
-                labels=np.arange(40) % 2,
-                split={"mr.all": np.full(40, True)},
-            ),
-        ),
+        lambda embed: transfer.row_vectors(embed, [(word,) for word in WORDS]),
     ],
     ids=["entity", "bitext", "auc", "transfer"],
 )

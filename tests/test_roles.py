@@ -208,7 +208,12 @@ def test_the_export_has_the_students_prompts_and_sentence_transformers_reads_ali
 
 def test_encode_writes_vectors_of_a_role(exported, tmp_path, capsys):
     (tmp_path / "text.txt").write_text("the cat\nrain\n")
-    given = [f"--model={exported[0]}", f"--input={tmp_path / 'text.txt'}", f"--output={tmp_path / 'v.npy'}", "--quiet"]
+    given = [
+        f"--model={exported[0]}",
+        f"--text={tmp_path / 'text.txt'}",
+        f"--output={tmp_path / 'v.npy'}",
+        "--no_show_progress_bar",
+    ]
     given.append("--precision=float32")
     encode.main([*given, "--role=document"])
     wanted = Embedder(load_model(str(exported[0]))).encode_document(["the cat", "rain"])

@@ -17,6 +17,7 @@ import gzip
 import json
 import logging
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -126,10 +127,12 @@ def _qrels(folder: Path, name: str) -> dict[Split, Path]:
     beside = folder.resolve().parent / f"{folder.resolve().name}-qrels"
     if not any([*folder.glob("qrels*"), *beside.glob("*.tsv*")]) and not Path(name).is_dir():
         beside = _fetched(f"{name}-qrels", ("*.tsv", "*.tsv.gz"))
-    patterns = {split: [folder / f"qrels/{split}.tsv", beside / f"{split}.tsv"] for split in SPLITS}
-    patterns["test"].append(folder / "qrels.tsv")
-    paths = {split: [Path(f"{path}{end}") for path in of for end in ("", ".gz")] for split, of in patterns.items()}
-    return {split: path for split, of in paths.items() if (path := next(filter(Path.is_file, of), None))}
+    found: dict[Split, Path] = {}
+    for split in SPLITS:
+        paths = [folder / f"qrels/{split}.tsv", beside / f"{split}.tsv", *[folder / "qrels.tsv"] * (split == "test")]
+        if path := next(filter(Path.is_file, (Path(f"{path}{end}") for path in paths for end in ("", ".gz"))), None):
+            found[split] = path
+    return found
 
 
 def _local(name: str) -> Path:
@@ -211,14 +214,14 @@ def _records(paths: Sequence[Path], fields: list[str]) -> dict[str, list[str]]:
 
 def _tsv_rows(path: Path, fields: list[str]) -> list[list[str]]:
     """Id and fields of each row; a first row with the fields' names is a header."""
-    table = cells(path)
-    if len(table) and table.shape[1] != 1 + len(fields):
-        raise InputError(f"{path}: {table.shape[1]} fields; id, {', '.join(fields)} are expected.")
-    header = [name.lower() for name in table.iloc[0]] if len(table) else []
-    if {*fields} <= {*header}:
-        table = table.set_axis(header, axis=1)[1:]
-        table = table[[*(name for name in header if name not in fields), *fields]]
-    return table.to_numpy().tolist()
+    rows = cells(path)
+    if rows and len(rows[0]) != 1 + len(fields):
+        raise InputError(f"{path}: {len(rows[0])} fields; id, {', '.join(fields)} are expected.")
+    header = [name.lower() for name in rows[0]] if rows else []
+    if not {*fields} <= {*header}:
+        return rows
+    order = [*(column for column, name in enumerate(header) if name not in fields), *map(header.index, fields)]
+    return [[row[column] for column in order] for row in rows[1:]]
 
 
 def _named_rows(path: Path, fields: list[str]) -> Iterator[list[str]]:
@@ -244,18 +247,15 @@ def _named_rows(path: Path, fields: list[str]) -> Iterator[list[str]]:
 
 def _judgements(path: Path) -> Iterator[tuple[str, str, int]]:
     """Query, document and relevance of each row; a first row that begins with q and does not end in a number is a header."""
-    for number, row in enumerate(cells(path).to_numpy().tolist()):
-        try:
-            query, document, relevance = row
-            if not float(relevance).is_integer():
-                raise ValueError
-        except ValueError:
-            if number == 0 and len(row) == 3 and row[0].lower().startswith("q"):
+    for number, row in enumerate(cells(path)):
+        is_number = re.fullmatch(r"-?\d+(\.0*)?", row[-1]) is not None
+        if len(row) != 3 or not is_number:
+            if number == 0 and len(row) == 3 and row[0].lower().startswith("q") and row[-1].lower().isidentifier():
                 continue
             raise InputError(
-                f"{path}: a judgement is query, document and a whole number, separated by tabs; got {' '.join(row)!r:.60}."
-            ) from None
-        yield query, document, int(float(relevance))
+                f"{path}: a judgement is query, document and a whole number, separated by tabs; got {row!r:.60}."
+            )
+        yield row[0], row[1], int(float(row[2]))
 
 
 def _shown(paths: Sequence[Path]) -> str:

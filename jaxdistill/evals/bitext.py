@@ -66,8 +66,9 @@ def _sets(sources: Sources) -> Iterable[TestSet]:
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
     languages = test_set.content.rpartition(".")[2].lower().split("-")
-    pairs = read_table(test_set.file, languages)[languages].itertuples(index=False, name=None)
-    return recalls(test_set.content, list(pairs), model.embed)
+    table = read_table(test_set.file, languages)
+    pairs = list(zip(*(table[language] for language in languages), strict=True))
+    return recalls(test_set.content, pairs, model.embed)
 
 
 AVERAGE = "bitext/average recall@1"

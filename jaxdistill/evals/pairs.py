@@ -74,10 +74,10 @@ def scored_pairs(pairs: GradedPairs, similarities: Float[np.ndarray, " n"]) -> S
 def read_pairs(path: str | Path) -> GradedPairs:
     """Reads a file of graded pairs; raises `InputError` for a bad row."""
     table = read_table(path, COLUMNS, needs_header=False)
-    if len(table) < 2:
-        raise InputError(f"{path}: {len(table)} graded pair; a correlation needs at least 2.")
+    if len(table["score"]) < 2:
+        raise InputError(f"{path}: one graded pair; a correlation needs at least 2.")
     try:
-        scores = table["score"].to_numpy().astype(np.float64)
+        scores = np.array(list(map(float, table["score"])))
     except ValueError as error:
         raise InputError(
             f"{path}: {error}; each line needs a score and two sentences ({', '.join(COLUMNS)})."
@@ -86,10 +86,10 @@ def read_pairs(path: str | Path) -> GradedPairs:
         raise InputError(f"{path}: row {np.isfinite(scores).argmin() + 1} has no finite score.")
     return GradedPairs(
         name=Path(path).name,
-        first=tuple(table["sentence1"]),
-        second=tuple(table["sentence2"]),
+        first=table["sentence1"],
+        second=table["sentence2"],
         scores=scores,
-        subsets=tuple(table["subset"]) if "subset" in table else (),
+        subsets=table.get("subset", ()),
     )
 
 
