@@ -431,7 +431,6 @@ def _scored(
         "seconds_of_task": seconds,
         "scores": suite.with_averages(scores, failed, apart),
         "failed": failed,
-        "notes": [result.note for result in results.values() if result.note],
         "details": {name: values for result in results.values() for name, values in result.details.items()},
     }
     drawn = [results[name].scored_pairs for name in suite.DRAWN if name in results]

@@ -64,8 +64,6 @@ class RetrievalSet:
     """Maps query ids to judged document ids and their relevance; above 0 is relevant."""
     also_documents: Collection[str]
     """Ids shared by a query and a document with the same text, as in ArguAna and Quora."""
-    note: str = ""
-    """A line about the relevant documents that the corpus lacks; empty if it has all."""
 
 
 def is_set(folder: Path) -> bool:
@@ -177,14 +175,15 @@ def read_set(files: SetFiles) -> RetrievalSet:
                 f"{files.qrels} judges query {query!r:.60} and document {document!r:.60} twice; keep one line."
             )
     relevant = {name for of_query in judged.values() for name, relevance in of_query.items() if relevance > 0}
-    absent, note = len(relevant - documents.keys()), ""
+    absent = len(relevant - documents.keys())
     if absent == len(relevant):
         raise InputError(
             f"{files.qrels}: no query has a relevant document that {_shown(files.corpus)} has; at least one judgement must be above 0."
         )
     if absent:
-        note = f"{files.name}: {_shown(files.corpus)} lacks {absent:,} of the relevant documents; they count as never found"
-        log.warning(note)
+        log.warning(
+            "%s lacks %s of the relevant documents; they count as never found", _shown(files.corpus), f"{absent:,}"
+        )
     return RetrievalSet(
         name=files.name,
         split=files.split,
@@ -194,7 +193,6 @@ def read_set(files: SetFiles) -> RetrievalSet:
         also_documents={
             name for name in queries.keys() & corpus.keys() if queries[name].split() == corpus[name][-1].split()
         },
-        note=note,
     )
 
 

@@ -200,7 +200,7 @@ def _run(model: Model, test_set: TestSet) -> Result:
     if "reranker" in test_set.uses and model.reranker is not None:
         ranking = reranked(ranking, model.reranker, read)
     details = {f"documents/{read.name} {NDCG}": measures(ranking, read)[NDCG]}
-    return Result(scored(ranking, read), note=read.note, details=details)
+    return Result(scored(ranking, read), details=details)
 
 
 def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:

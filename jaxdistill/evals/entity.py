@@ -1,10 +1,9 @@
 """Measures entity resolution: recall of the entity in a catalogue that a query refers to.
 
-The task is SimTDE's (Xie et al., SIGIR 2023, section 4.2 and Table 3): every query is compared with every entity of its
-language; recall at `k` is the share of queries with a right entity among the `k` nearest by cosine similarity. SimTDE's
-radio stations are not public, so the files are the user's own. There is one file per language, which is the last part of its
-name before the suffix (`de.tsv`, `stations.de.csv.gz`). Its columns are `query`, `entity` and `label` (1: the query refers to
-the entity, 0: it does not). All entities of a file form the catalogue; queries without a right entity are ignored.
+The task is SimTDE's (Xie et al., SIGIR 2023, section 4.2 and Table 3): recall at `k` is the share of queries with a right entity
+among the `k` nearest by cosine similarity. Its radio stations are not public, so the files are the user's own, one per language,
+which is the last part of its name before the suffix (`stations.de.csv.gz`). The columns are `query`, `entity` and `label` (1: the
+query refers to the entity). All entities of a file form the catalogue; queries without a right entity are ignored.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -60,16 +59,18 @@ def read_entities(path: str | Path) -> EntitySet:
             answers.setdefault(query, set()).add(entity)
     if not answers:
         raise InputError(f"{path}: no row has the label 1; a query needs an entity that it refers to.")
-    language = Path(Path(path).name.removesuffix(".gz")).stem.rpartition(".")[2]
-    return EntitySet(language, list(dict.fromkeys(entity for _, entity in pairs)), answers)
+    return EntitySet(_language(Path(path)), list(dict.fromkeys(entity for _, entity in pairs)), answers)
+
+
+def _language(path: Path) -> str:
+    return Path(path.name.removesuffix(".gz")).stem.rpartition(".")[2]
 
 
 def _sets(sources: Sources) -> Iterable[TestSet]:
     if not sources.entities and "entities" in sources.tasks:
         raise MissingSet("task entities needs entities=FILE with query, entity, label.")
     for path in map(Path, sources.entities):
-        name = Path(path.name.removesuffix(".gz")).stem.rpartition(".")[2]
-        yield TestSet(name=f"entity/{name}", protocol=PROTOCOL, files=(path,))
+        yield TestSet(name=f"entity/{_language(path)}", protocol=PROTOCOL, files=(path,))
 
 
 EVALUATION = Evaluation(
