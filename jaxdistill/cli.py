@@ -1,6 +1,5 @@
 """What the command-line programs share: options from signatures, one-line errors, signals, closed pipes."""
 
-import codecs
 import contextlib
 import difflib
 import errno
@@ -33,8 +32,6 @@ IN_USE = 73
 """Exit status (EX_CANTCREAT of sysexits.h) if another process writes the same workdir; that process continues undisturbed."""
 DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 """OS errors caused by the user's disk, reported as one line wherever they occur; other OS errors are bugs."""
-LOOKALIKES = {"\u2500": "-", "\u00d7": "x", "\u2026": "...", "\u2013": "-"}
-"""ASCII substitutes for characters of tables and bars that a terminal's encoding lacks."""
 STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 """Signals that ask a program to stop. Windows has no SIGHUP."""
 INTERRUPT_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGALRM") if hasattr(signal, name)]
@@ -248,16 +245,6 @@ def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def _lookalikes(error: UnicodeError) -> tuple[str, int]:
-    """Substitutes characters that a terminal's encoding lacks."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return "".join(LOOKALIKES.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
-
-
-codecs.register_error("lookalikes", _lookalikes)
-
-
 class _Outliving:
     """A text stream that drops output after its reader has closed it, as in `| head -1`."""
 
@@ -268,27 +255,18 @@ class _Outliving:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        with self._dropping():
-            self._stream.write(text)
+        self._outlive(lambda: self._stream.write(text))
         return len(text)
 
     def flush(self) -> None:
-        with self._dropping():
-            self._stream.flush()
+        self._outlive(self._stream.flush)
 
-    @contextlib.contextmanager
-    def _dropping(self) -> Iterator[None]:
+    def _outlive(self, action: Callable[[], object]) -> None:
         try:
-            yield
-        except BrokenPipeError:
-            _to_devnull(self._stream)
-
-
-def _to_devnull(stream: Any) -> None:
-    """Redirects a stream, buffered text included, to the null device."""
-    devnull = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(devnull, stream.fileno())
-    os.close(devnull)
+            action()
+        except BrokenPipeError:  # what is buffered goes to the null device
+            with open(os.devnull, "wb") as devnull:
+                os.dup2(devnull.fileno(), self._stream.fileno())
 
 
 @contextlib.contextmanager
@@ -298,7 +276,7 @@ def _streams() -> Iterator[None]:
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in before)  # noqa: SIM115 - open to the end
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="lookalikes")
+            stream.reconfigure(errors="replace")
     sys.stdout, sys.stderr = _Outliving(sys.stdout), _Outliving(sys.stderr)
     try:
         yield
@@ -310,32 +288,19 @@ def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None =
     """Runs a program's `main`. Bad input and disk errors print one line and exit with status 2, Ctrl-C with 130,
     SIGTERM and SIGHUP during a loop that saves with 75."""
     with _streams():
-        _run(main, sys.argv[1:] if arguments is None else arguments)
-
-
-def _refuse_undecodable(arguments: Sequence[str]) -> None:
-    """Raises `InputError` for arguments that are not UTF-8, which the run's JSON files could not hold."""
-    for argument in arguments:
-        if any("\udc80" <= letter <= "\udcff" for letter in argument):
-            raise InputError(f"{argument!r} is not UTF-8; rename the file, or use a UTF-8 locale.")
-
-
-def _run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> None:
-    """Calls `main` and translates its exceptions."""
-    try:
-        with _one_interrupt():
-            devices.prepare_libtpu()
-            keep_compiled()
-            memory.keep_freed()
-            _refuse_undecodable(arguments)
-            main(arguments)
-        sys.stdout.flush()
-    except Exception as error:
-        known = error_of_input(error)
-        if known is None:
-            raise
-        print(f"error: {known}", file=sys.stderr)
-        sys.exit(error_status(known))
-    except KeyboardInterrupt as stopped:
-        print(f"interrupted{stopped}", file=sys.stderr)
-        sys.exit(status_of(stopped))
+        try:
+            with _one_interrupt():
+                devices.prepare_libtpu()
+                keep_compiled()
+                memory.keep_freed()
+                main(sys.argv[1:] if arguments is None else arguments)
+            sys.stdout.flush()
+        except Exception as error:
+            known = error_of_input(error)
+            if known is None:
+                raise
+            print(f"error: {known}", file=sys.stderr)
+            sys.exit(error_status(known))
+        except KeyboardInterrupt as stopped:
+            print(f"interrupted{stopped}", file=sys.stderr)
+            sys.exit(status_of(stopped))

@@ -17,12 +17,13 @@ An empty line keeps its row and is encoded as an empty sentence. Texts that are 
 program prints how many.
 """
 
+import logging
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import pyarrow
@@ -30,7 +31,7 @@ from jaxtyping import Float
 from pyarrow import parquet
 
 from jaxdistill.bars import Advance
-from jaxdistill.cli import BATCH_SIZE, Listed, Name, listed, make_callable, parse, run
+from jaxdistill.cli import BATCH_SIZE, Listed, Name, listed, make_callable, parse, printed, run
 from jaxdistill.cluster import processes
 from jaxdistill.core import InputError, Precision
 from jaxdistill.data import arrow
@@ -41,7 +42,7 @@ from jaxdistill.data.sources import TEXT, Row, Watched, local_files, refuse_unre
 from jaxdistill.data.tables import finished, write_note
 from jaxdistill.data.vectors import checked_block
 from jaxdistill.evals.similarity import unit_rows
-from jaxdistill.files import drafted, local, refuse_overwriting, try_writing, without_links, writing
+from jaxdistill.files import drafted, is_remote, local, refuse_overwriting, try_writing, without_links, writing
 from jaxdistill.files import parts as plugins
 from jaxdistill.inference import Embedder, load
 from jaxdistill.paths import delivered
@@ -51,7 +52,8 @@ PART_ROWS = 8192
 """Sentences in memory together: enough for grouping by length to leave little padding. A killed run repeats at most this many."""
 EMBEDDING = "embedding"
 """Column of the vectors in a Parquet table."""
-FORMATS = (".npy", ".parquet")
+
+log = logging.getLogger(__name__)
 
 
 def encode(
@@ -70,8 +72,8 @@ def encode(
     precision: Precision = "auto",
     parts: Listed = "",
     show_progress_bar: bool = False,
-) -> Float[np.ndarray, "n e"]:
-    """The vectors of a text, one row per sentence, empty ones included.
+) -> Float[np.ndarray, "n e"] | Path:
+    """The vectors of a text, one row per sentence, empty ones included; with `output`, the path of the file that has them.
 
     >>> jaxdistill.encode(TEACHER, ["A cat sleeps.", "It rains."]).shape
     (2, 16)
@@ -80,8 +82,7 @@ def encode(
       model: Folder, package:NAME/PATH or hub name.
       text: Texts as for training, separated by commas: files, globs, files:FOLDER, hf:NAME. From Python also strings, a
         column or a table.
-      output: The .npy or .parquet file to write, resumable. From Python empty for none; the vectors of a .npy file come back
-        memory-mapped.
+      output: The .npy or .parquet file to write, in bounded memory and resumable.
       keep_text: Also write the sentences, as the column text of a .parquet file.
       dims: Leading dimensions to keep, normalised to unit length, of a model trained with nested widths; 0: all.
       column: Column of the sentences in a table.
@@ -94,76 +95,43 @@ def encode(
       parts: Modules or files with your own readers and families.
       show_progress_bar: Show a bar.
     """
-    options = locals()
-    specs = split_specs(text) if isinstance(text, str) else sources_of(text, {TEXT: column})
-    with tempfile.TemporaryDirectory() as folder:
-        path = local(output, "output") if output else Path(folder, "vectors.npy")
-        write_vectors(**options | {"text": specs, "output": path})
-        if path.suffix == ".npy":
-            return np.load(path, mmap_mode="r" if output else None)
-        lists = parquet.read_table(path, columns=[EMBEDDING])[EMBEDDING].combine_chunks()
-        return arrow.numbers_of(lists.flatten()).reshape(len(lists), -1)
-
-
-def write_vectors(
-    model: str | Path,
-    text: Sequence[str],
-    output: Path,
-    keep_text: bool,
-    dims: int,
-    column: str,
-    prompt_name: str,
-    role: str,
-    pooling: str,
-    max_length: int,
-    batch_size: int,
-    precision: Precision,
-    parts: Listed,
-    show_progress_bar: bool,
-) -> str:
-    """Writes the vectors of a text unless they are there; returns what is to say of them. The arguments are those of `encode`."""
-    output = without_links(output)
-    if output.suffix not in FORMATS:
-        raise InputError(f"output={output} must end in .npy or .parquet.")
-    if keep_text and output.suffix != ".parquet":
-        raise InputError(f"keep_text needs a table: output={output.with_suffix('.parquet')}.")
+    if not output:
+        options = {name: value for name, value in locals().items() if name != "output"}
+        with tempfile.TemporaryDirectory() as folder:
+            return np.load(cast(Path, encode(**options, output=f"{folder}/vectors.npy")))
+    path = without_links(local(output, "output"))
+    if path.suffix not in (".npy", ".parquet"):
+        raise InputError(f"output={path} must end in .npy or .parquet.")
+    if keep_text and path.suffix != ".parquet":
+        raise InputError(f"keep_text needs a table: output={path.with_suffix('.parquet')}.")
     plugins.use(",".join(listed(parts)))
-    refuse_unread(column, text, "column")
+    specs = split_specs(text) if isinstance(text, str) else sources_of(text, {TEXT: column})
+    refuse_unread(column, specs, "column")
     embedder = load(model, pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision)
     prompt, longest = embedder.prefix(prompt_name or None, role), embedder.model.max_length
     if not 0 <= dims <= embedder.width:
         raise InputError(f"dims={dims} must be from 1 to {embedder.width}, the width of the model's vectors; 0: all.")
-    width, watched = dims or embedder.width, Watched(text, {TEXT: column})
+    width, watched = dims or embedder.width, Watched(specs, {TEXT: column})
     origin = {
         "model": embedder.model.digest(), "max_length": longest, "prompt": prompt, "text": watched.digest,
         "precision": embedder.compute_dtype.name, "column": column, "batch_size": batch_size, "dims": dims, "keep_text": keep_text,
     }  # fmt: skip
     with processes.agreed() as facts:
         facts |= origin
-    refuse_overwriting(output, local_files(text))
-    counts = finished(output, origin)
+    refuse_overwriting(path, local_files(specs))
+    counts = finished(path, origin)
     if counts is None:
-        with writing(output):
-            try_writing(output)
-        folder, rows = output.with_name(f".{output.name[:200]}.parts"), sum(1 for _ in watched.rows())
-        stored = PartFolder(folder, origin, rows=rows, part_rows=PART_ROWS, suffix=".npy")
-        if not stored.is_shared:
-            raise InputError(f"output={output} must be on a file system that all processes share.")
-        make = partial(_part, embedder, watched, prompt, width)
-        counts = fill(stored, _reader(watched), make, unit="sentences", shown=show_progress_bar)
-        stored.discard_unless(watched.check_content)
-        if processes.is_first():
-            with writing(output), drafted(output) as draft:
-                if output.suffix == ".npy":
-                    _write_npy(draft, stored, width)
-                else:
-                    _write_table(draft, stored, width, watched if keep_text else None)
-                write_note(output, origin, counts)
-            stored.discard()
-        processes.wait("the file is written")
-    rows, longer = counts["rows"], counts["truncated"]
-    cut = f"\n{longer:,} of {rows:,} texts ({longer / rows:.1%}) are longer than {longest:,} tokens; their ends are cut"
-    return f"{rows:,} vectors of {width} numbers, multiplied in {origin['precision']}{cut if longer else ''}"
+        counts = _written(
+            path, watched, origin, partial(_part, embedder, watched, prompt, width), width, show_progress_bar
+        )
+    if processes.is_first():
+        rows, longer = counts["rows"], counts["truncated"]
+        log.info(f"{path}: {rows:,} vectors of {width} numbers, multiplied in {origin['precision']}")
+        if longer:
+            log.info(
+                f"{longer:,} of {rows:,} texts ({longer / rows:.1%}) are longer than {longest:,} tokens; their ends are cut"
+            )
+    return path
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -172,11 +140,35 @@ def main(arguments: Sequence[str]) -> None:
     output = options["output"]
     if not output:
         raise InputError("output is missing; give the .npy or .parquet file to write.")
-    with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **options}):
-        with delivered(output, upload=processes.is_first()) as path:
-            said = write_vectors(**options | {"text": split_specs(options["text"]), "output": Path(path).expanduser()})
-        if processes.is_first():
-            print(f"{output}: {said}")
+    with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **options}), printed(log):
+        with delivered(output, upload=processes.is_first()) as options["output"]:
+            encode(**options)
+        if is_remote(output) and processes.is_first():
+            print(f"uploaded to {output}")
+
+
+def _written(
+    path: Path, text: Watched, origin: Mapping[str, object], make: Callable[..., Made], width: int, shown: bool
+) -> Mapping[str, int]:
+    """Writes the file and its note; returns the numbers of rows and of truncated texts."""
+    with writing(path):
+        try_writing(path)
+    folder, rows = path.with_name(f".{path.name[:200]}.parts"), sum(1 for _ in text.rows())
+    stored = PartFolder(folder, origin, rows=rows, part_rows=PART_ROWS, suffix=".npy")
+    if not stored.is_shared:
+        raise InputError(f"output={path} must be on a file system that all processes share.")
+    counts = fill(stored, _reader(text), make, unit="sentences", shown=shown)
+    stored.discard_unless(text.check_content)
+    if processes.is_first():
+        with writing(path), drafted(path) as draft:
+            if path.suffix == ".npy":
+                _write_npy(draft, stored, width)
+            else:
+                _write_table(draft, stored, width, text if origin["keep_text"] else None)
+            write_note(path, origin, counts)
+        stored.discard()
+    processes.wait("the file is written")
+    return counts
 
 
 def _reader(text: Watched) -> Callable[[range], list[Row]]:

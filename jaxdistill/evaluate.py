@@ -48,16 +48,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from jaxdistill.candidates import (
-    Candidate,
-    Others,
-    Reading,
-    candidate_of,
-    index_model_of,
-    model_of,
-    reranker_of,
-    truncated,
-)
+from jaxdistill.candidates import Candidate, Loader, model_of, other_models, truncated
 from jaxdistill.cli import BATCH_SIZE, Listed, Names, listed, make_callable, parse, run
 from jaxdistill.cluster import processes
 from jaxdistill.core import ROLES, InputError, Precision, Split
@@ -81,7 +72,8 @@ from jaxdistill.workdir.folder import METRICS, RESULTS
 TASK_OF = {"pairs": "pairs", "bitext": "bitext", "entities": "entities", "retrieval": "documents", "text": "agreement"}
 """Maps options that name sets to the tasks that read them, which are the default tasks if the option is given."""
 LISTS = ("tasks", "bitext", "entities", "retrieval", "text", "postprocess_text", "dims", "parts")
-PATHS = ("pairs", "index_model", "reranker", "teacher")
+OTHERS = ("index_model", "reranker", "teacher")
+"""Options that name models with which the scored ones are combined or compared."""
 OUTSIDE = ("model", "strict", "batch_size", "out")
 """Arguments that are not among the noted inputs."""
 
@@ -177,7 +169,7 @@ def evaluate(
     options = {name: value for name, value in locals().items() if name not in OUTSIDE}
     options["data"] = os.path.expanduser(os.environ.get("JAXDISTILL_DATA", "") if data is None else data)
     options |= {name: listed(options[name]) for name in LISTS} | {
-        name: os.path.expanduser(options[name]) for name in PATHS
+        name: os.path.expanduser(options[name]) for name in ("pairs", *OTHERS)
     }
     options["paper"] = [paper] if isinstance(paper, str) else list(paper)
     plugins.use(",".join(options["parts"]))
@@ -185,12 +177,17 @@ def evaluate(
     file = _results_path(out) if out and processes.is_first() else None
     page = file.with_name(PAGE) if file and _is_folder(out) else None
     plan = _planned(options, strict=strict)
-    digests = {one.name: one.digest() for _, one in plan.sets}
+    files = [path for _, one in plan.sets for path in one.files]
+    inputs = {**options, **{one.name: one.digest() for _, one in plan.sets}}
     if file:
-        refuse_overwriting(file, [path for _, one in plan.sets for path in one.files])
-        if earlier := _earlier(file, page or file):
-            refuse_changes(str(file), earlier["inputs"], options | digests)
-    content, scored_pairs = _evaluated(options, plan, digests, loaded, batch_size=batch_size)
+        refuse_overwriting(file, files)
+        _refuse_other_results(file, page, inputs)
+    if scored := {path.resolve() for path in files} & {
+        path.resolve() for path in local_files(options["postprocess_text"])
+    }:
+        raise InputError(f"postprocess_text={min(scored)} is a test set of this evaluation; fit on another text.")
+    content, scored_pairs = _evaluated(options, plan, loaded, batch_size=batch_size)
+    content |= {"inputs": inputs, "files": {one.name: inputs[one.name] for _, one in plan.sets}}
     if file:
         with writing(file):
             write_atomic(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
@@ -270,36 +267,36 @@ def _planned(options: Mapping[str, Any], *, strict: bool) -> suite.Suite:
 
 
 def _evaluated(
-    options: Mapping[str, Any],
-    plan: suite.Suite,
-    digests: dict[str, str],
-    loaded: Mapping[str, Embedder],
-    *,
-    batch_size: int,
+    options: Mapping[str, Any], plan: suite.Suite, loaded: Mapping[str, Embedder], *, batch_size: int
 ) -> tuple[dict[str, Any], dict[str, ScoredPairs | None]]:
-    """The content of the results file, and each model's graded pairs to plot.
-
-    Args:
-      digests: of the sets, by name.
-      loaded: models in memory, by name.
-    """
-    reading, teacher = _reading(options, plan), options["teacher"]
+    """The content of the results file, and each model's graded pairs to plot."""
+    if bool(options["postprocess"]) != bool(options["postprocess_text"]):
+        raise InputError("postprocess=whiten is fitted on postprocess_text=FILE; give both.")
+    if options["postprocess"] and options["index_model"]:
+        raise InputError(
+            "postprocess fits one transform for each model, so it excludes index_model; leave out one of them."
+        )
     cited = [papers.cited(reference, "paper") for reference in options["paper"]]
-    compares = any("teacher" in one.uses for _, one in plan.sets)
-    others = Others(
-        index_model_of(options["index_model"], reading),
-        reranker_of(options["reranker"], reading),
-        candidate_of(teacher, reading, loaded) if compares else None,
+    loader = Loader(
+        **{name: options[name] for name in ("pooling", "max_length", "prompt", "precision")},
+        role_prompts={role: options[f"{role}_prompt"] for role in ROLES},
+        whitened_on=tuple(options["postprocess_text"]),
+        loaded=loaded,
     )
+    uses = {name for _, one in plan.sets for name in one.uses} | {name for name in OTHERS[:2] if options[name]}
+    load = {"index_model": loader.index_model, "reranker": loader.reranker, "teacher": loader.candidate}
+    others = {name: load[name](options[name]) for name in OTHERS if name in uses}
+    fields, teacher = other_models(others), options["teacher"]
     rows, scored_pairs, failed = [], {}, {}
     specs = list(dict.fromkeys([*filter(None, [teacher]), *options["model"]]))
     for spec in specs:
         try:
             with processes.agreed() as facts:
-                candidate = (others.teacher if spec == teacher else None) or candidate_of(spec, reading, loaded)
+                candidate = (others.get("teacher") if spec == teacher else None) or loader.candidate(spec)
                 facts[spec] = candidate.digest() if processes.count() > 1 else ""
             widths = _widths(options["dims"], candidate) if spec in options["model"] else [0]
-            whole = model_of(candidate, others, batch_size=batch_size)
+            whole = model_of(candidate, fields, batch_size=batch_size)
+            whole = replace(whole, embed=fields["teacher"]) if candidate is others.get("teacher") else whole
             for dims in widths:
                 one = replace(candidate, dims=dims)
                 row, scored_pairs[one.label] = _scored(one, truncated(whole, dims) if dims else whole, plan, others)
@@ -313,20 +310,15 @@ def _evaluated(
     is_of_hub = any(not one.files and not one.is_repeatable for _, one in plan.sets)
     content = {
         "protocol": {one.name: one.protocol for _, one in plan.sets},
-        "files": digests,
-        "inputs": {**options, **digests},
         "seed": probe.SEED,
         "data": options["data"] or ("Hugging Face hub" if is_of_hub else ""),
         "sets": {
             name: value if isinstance(value, str) else ",".join(value) for name in TASK_OF if (value := options[name])
         },
-        "index_model": options["index_model"],
-        "reranker": options["reranker"],
-        "teacher": teacher,
-        "index_model_reading": others.index_model.reading()[0] if others.index_model else {},
-        "reranker_reading": others.reranker.reading()[0] if others.reranker else {},
+        **{name: options[name] for name in OTHERS},
+        **{f"{name}_reading": others[name].reading()[0] if name in others else {} for name in OTHERS[:2]},
         "precision": dtype_of(options["precision"]).name,
-        "postprocess": f"whiten, fitted on {','.join(reading.whitened_on)}" if reading.whitened_on else "none",
+        "postprocess": f"whiten, fitted on {','.join(loader.whitened_on)}" if loader.whitened_on else "none",
         "versions": versions(),
         "absent": plan.absent,
         "failed": failed,
@@ -337,29 +329,6 @@ def _evaluated(
         ],
     }
     return content, scored_pairs
-
-
-def _reading(options: Mapping[str, Any], plan: suite.Suite) -> Reading:
-    """How models read texts; raises `InputError` for a whitening that has no text, or one that is a set of this evaluation."""
-    texts = options["postprocess_text"]
-    if bool(options["postprocess"]) != bool(texts):
-        raise InputError("postprocess=whiten is fitted on postprocess_text=FILE; give both.")
-    if texts and options["index_model"]:
-        raise InputError(
-            "postprocess fits one transform for each model, so it excludes index_model; leave out one of them."
-        )
-    scored = {path.resolve() for _, one in plan.sets for path in one.files}
-    for path in local_files(texts):
-        if path.resolve() in scored:
-            raise InputError(f"postprocess_text={path} is a test set of this evaluation; fit on another text.")
-    return Reading(
-        pooling=options["pooling"],
-        max_length=options["max_length"],
-        prompt=options["prompt"],
-        role_prompts={role: options[f"{role}_prompt"] for role in ROLES},
-        precision=options["precision"],
-        whitened_on=tuple(texts),
-    )
 
 
 def _is_folder(out: str | Path) -> bool:
@@ -378,17 +347,14 @@ def _results_path(out: str | Path) -> Path:
     return path
 
 
-def _earlier(file: Path, page: Path) -> dict[str, Any]:
-    """The results that will be replaced, empty without any; raises `InputError` if they are not of this program."""
-    if is_special(file) or not (file.exists() or page.exists()):
-        return {}
-    try:
-        earlier = json.loads(file.read_bytes())
-        if {"inputs", "models"} <= earlier.keys():
-            return earlier
-    except (OSError, ValueError, AttributeError):
-        pass
-    raise InputError(f"{file if file.exists() else page} is not of evaluate; move it, or give another out.")
+def _refuse_other_results(file: Path, page: Path | None, inputs: Mapping[str, object]) -> None:
+    """Raises `InputError` for a file that is not of this program, or has results of other inputs."""
+    if (file.exists() or (page and page.exists())) and not is_special(file):
+        try:
+            earlier = json.loads(file.read_bytes())["inputs"]
+        except (OSError, ValueError, TypeError, KeyError):
+            raise InputError(f"{file} is not of evaluate; move it, or give another out.") from None
+        refuse_changes(file, earlier, inputs)
 
 
 def _widths(dims: Sequence[str], candidate: Candidate) -> list[int]:
@@ -401,7 +367,7 @@ def _widths(dims: Sequence[str], candidate: Candidate) -> list[int]:
 
 
 def _scored(
-    candidate: Candidate, model: Model, plan: suite.Suite, others: Others
+    candidate: Candidate, model: Model, plan: suite.Suite, others: Mapping[str, Candidate]
 ) -> tuple[dict[str, Any], ScoredPairs | None]:
     """A model's row of the results file, and graded pairs to plot."""
     start, digest = time.perf_counter(), candidate.digest()
@@ -409,7 +375,7 @@ def _scored(
     for evaluation, one in plan.sets:
         begun = time.perf_counter()
         try:
-            digests = [digest, *others.digests(one)]
+            digests = [digest, *(others[name].digest() for name in one.uses)]
             results[one.name] = suite.measured(evaluation, one, model, digests, cache_folder())
             seconds[one.name] = round(time.perf_counter() - begun, 1)
         except InputError as error:

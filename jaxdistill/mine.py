@@ -25,7 +25,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -190,8 +190,8 @@ def mine(
     precision: Precision = "auto",
     parts: Listed = "",
     show_progress_bar: bool = False,
-) -> list[dict[str, Any]]:
-    """Hard negatives, as the rows of the program's table.
+) -> list[dict[str, Any]] | Path:
+    """Hard negatives, as the rows of the program's table; with `output`, the path of the table.
 
     >>> pairs = [("Does it rain?", "It rains."), ("Who sleeps?", "A cat sleeps.")]
     >>> rows = jaxdistill.mine(TEACHER, pairs, num_negatives=1)
@@ -205,7 +205,7 @@ def mine(
       positive_column: Column of the positives.
       corpus: More documents, given like pairs.
       corpus_column: Column of the corpus.
-      output: The .tsv file to write. From Python empty for none. Tabs and line ends in texts become spaces.
+      output: The .tsv file to write. Tabs and line ends in texts become spaces.
       output_format: One negative in each row, or all of a query.
       num_negatives: Negatives of each query.
       range_min: Nearest candidates to skip, counted after all other limits.
@@ -227,18 +227,24 @@ def mine(
       parts: Modules or files with your own readers and families.
       show_progress_bar: Show a bar.
     """
+    if not output:
+        options = {name: value for name, value in locals().items() if name != "output"}
+        with tempfile.TemporaryDirectory() as folder:
+            table = cast(Path, mine(**options, output=f"{folder}/negatives.tsv")).read_text("utf-8")
+        names, *rows = (line.split("\t") for line in table.split("\n")[:-1])
+        cells = (zip(names, row, strict=True) for row in rows)
+        return [{name: float(cell) if name.startswith("score_") else cell for name, cell in row} for row in cells]
+    path = local(output, "output")
+    if path.suffix != ".tsv":
+        raise InputError(f"output={path} must end in .tsv.")
     plugins.use(",".join(listed(parts)))
     columns = {sources.TEXT: column, "positive": positive_column}
     pair_specs, corpus_specs = _specs(pairs, columns, "pairs"), _specs(corpus, {sources.TEXT: corpus_column}, "corpus")
-    path = local(output, "output") if output else None
-    if path and path.suffix != ".tsv":
-        raise InputError(f"output={path} must end in .tsv.")
     if logits and not cross_encoder:
         raise InputError("logits are those of a cross_encoder; cosines have none.")
     if corpus_specs:
         sources.refuse_unread(corpus_column, corpus_specs, "corpus_column")
-    if path:
-        refuse_overwriting(path, sources.local_files([*pair_specs, *corpus_specs]))
+    refuse_overwriting(path, sources.local_files([*pair_specs, *corpus_specs]))
     documents = (text for (text,) in sources.read(corpus_specs, {sources.TEXT: corpus_column}))
     known = questions(((text, answer) for text, answer in sources.read(pair_specs, columns)), documents)
     limits = Limits(
@@ -258,27 +264,20 @@ def mine(
         "model": embedder.model.digest(), "max_length": embedder.model.max_length, "precision": embedder.compute_dtype.name,
         "cross_encoder": scorer.model.digest() if scorer else "", "text": _digest(json.dumps(known)),
     }  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder:
-        path = path or Path(folder, "negatives.tsv")
-        counts = finished(path, origin)
-        if counts is None:
-            try_writing(path)
-            found = mined(
-                known,
-                _vectors(embedder, known.queries, prompts["query"], "queries", progress=show_progress_bar),
-                _vectors(embedder, known.documents, prompts["document"], "documents", progress=show_progress_bar),
-                limits=limits,
-                rescore=_rescorer(scorer, known, logits=logits, progress=show_progress_bar) if scorer else None,
-                dot=embedder.model.definition.similarity == "dot",
-            )
-            counts = _write(path, known, found, output_format, origin, range_max)
-        if output:
-            log.info(
-                f"{path}: {counts['rows']:,} rows; {len(known.queries):,} queries, {len(known.documents):,} documents"
-            )
-        names, *rows = (line.split("\t") for line in path.read_text("utf-8").split("\n")[:-1])
-    cells = (zip(names, row, strict=True) for row in rows)
-    return [{name: float(cell) if name.startswith("score_") else cell for name, cell in row} for row in cells]
+    counts = finished(path, origin)
+    if counts is None:
+        try_writing(path)
+        found = mined(
+            known,
+            _vectors(embedder, known.queries, prompts["query"], "queries", progress=show_progress_bar),
+            _vectors(embedder, known.documents, prompts["document"], "documents", progress=show_progress_bar),
+            limits=limits,
+            rescore=_rescorer(scorer, known, logits=logits, progress=show_progress_bar) if scorer else None,
+            dot=embedder.model.definition.similarity == "dot",
+        )
+        counts = _write(path, known, found, output_format, origin, range_max)
+    log.info(f"{path}: {counts['rows']:,} rows; {len(known.queries):,} queries, {len(known.documents):,} documents")
+    return path
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -84,9 +84,8 @@ def test_encode_gives_the_vectors_and_writes_a_file_where_one_is_named(teacher, 
     vectors = jaxdistill.encode(teacher, text, column="body", precision="float32")
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
     for name in ("v.npy", "v.parquet"):
-        written = jaxdistill.encode(teacher, text, output=tmp_path / name, precision="float32")
-        np.testing.assert_array_equal(written, vectors)
-        assert (tmp_path / name).is_file() and isinstance(written, np.memmap) == (name == "v.npy")
+        assert jaxdistill.encode(teacher, text, output=tmp_path / name, precision="float32") == tmp_path / name
+    np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), vectors)
 
 
 def test_mine_gives_the_rows_of_the_table(teacher, tmp_path):
@@ -98,8 +97,8 @@ def test_mine_gives_the_rows_of_the_table(teacher, tmp_path):
     }
     assert all(-1 <= row["score_negative"] <= 1 for row in rows)
     for _ in range(2):  # the second call finds the table
-        assert jaxdistill.mine(teacher, pairs, corpus=SENTENCES[2:], num_negatives=2, output=tmp_path / "n.tsv") == rows
-    assert (tmp_path / "n.tsv").is_file()
+        path = jaxdistill.mine(teacher, pairs, corpus=SENTENCES[2:], num_negatives=2, output=tmp_path / "n.tsv")
+    assert len(path.read_text().splitlines()) == 5
 
 
 def test_sweep_takes_a_dict_and_lists_its_points(capsys, tmp_path):
