@@ -37,14 +37,13 @@ class Model:
     size_bytes: int
     """Size of the weights files."""
     query: Embed | None = None
-    """The model with its prompt for queries."""
     document: Embed | None = None
-    """The model with its prompt for documents."""
+    """The model with its prompts for queries and for documents."""
     similarity: str = "cosine"
     """How documents are ranked: by `cosine` or `dot`."""
     index: Embed | None = None
-    """The model that makes the index of asymmetric retrieval, with its prompt for documents."""
     index_similarity: str = "cosine"
+    """The model that makes the index of asymmetric retrieval, with its prompt for documents."""
     reranker: Scorer | None = None
     """A cross-encoder that reorders the first documents of each query."""
     teacher: Embed | None = None
@@ -53,28 +52,22 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """The requested tasks, and where their sets are."""
+    """Where sets are: the arguments of `jaxdistill.evaluate` of the same names, with files found."""
 
+    tasks: tuple[str, ...] = ()
     data: str = ""
-    """The data folder; empty: STS comes from the hub, and no other set is available."""
+    """Empty: STS comes from the hub, and no other set is available."""
     pairs: str = ""
-    """The user's graded pairs."""
     entities: tuple[str, ...] = ()
-    """The user's files of `query, entity, label`."""
     bitext: tuple[str, ...] = ()
-    """The user's files of translations, or folders of them; empty: the data folder's."""
     retrieval: tuple[str, ...] = ()
-    """Sets of documents in BEIR's form; empty: the data folder's."""
     split: Split = "test"
-    """Split of these sets' judgements."""
     text: tuple[Path, ...] = ()
-    """Files of sentences on which models are compared with a teacher; empty without a teacher."""
+    """Empty without a teacher."""
     asymmetric: bool = False
     """Whether to measure retrieval also in another model's index."""
     reranked: bool = False
     """Whether to measure retrieval also after a cross-encoder has reordered the first documents."""
-    tasks: tuple[str, ...] = ()
-    """The names in `tasks`."""
 
     def part(self, part: str, task: str) -> Path:
         """A subfolder of the data folder; raises `MissingSet` without a data folder."""

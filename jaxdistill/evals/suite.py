@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from numbers import Real
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,12 +38,11 @@ DRAWN = (*sts.DRAWN, "pairs")
 """Sets whose graded pairs a report may plot; it plots the first one that was measured."""
 
 
-@dataclass(frozen=True)
-class Suite:
+class Suite(NamedTuple):
     """Sets that will be scored, each with its evaluation, and a line for each missing one."""
 
-    sets: tuple[tuple[Evaluation, TestSet], ...]
-    absent: tuple[str, ...]
+    sets: list[tuple[Evaluation, TestSet]]
+    absent: list[str]
 
 
 def evaluations() -> dict[Evaluation, str]:
@@ -83,7 +83,7 @@ def planned(names: Sequence[str], sources: Sources) -> Suite:
                     sets[one.name] = (evaluation, replace(one, source=source))
         except MissingSet as missing:
             absent.append(str(missing))
-    return Suite(tuple(sets.values()), tuple(absent))
+    return Suite(list(sets.values()), absent)
 
 
 def measured(

@@ -14,20 +14,16 @@ not with published ones, and the score's name says so.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Float, Integer
 
 from jaxdistill.core import Embed
 from jaxdistill.evals import probe
 from jaxdistill.evals.evaluation import Evaluation, Model, Sources, TestSet, average_of
 from jaxdistill.evals.read_table import labelled
 from jaxdistill.evals.similarity import finite_vectors, refuse_same_vectors
-
-Scoring = Callable[
-    [Float[np.ndarray, "n d"], Integer[np.ndarray, " n"], Mapping[str, Bool[np.ndarray, " n"]]], probe.Accuracy
-]
-"""Trains and tests on features and labels of all splits, and the mask of each split's rows."""
 
 
 def pair_features(first: Float[np.ndarray, "n e"], second: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "n d"]:
@@ -45,7 +41,8 @@ class ProbedSet:
     classes: tuple[str, ...] = ("0", "1")
     features: Callable[..., Float[np.ndarray, "n d"]] = lambda vectors: vectors
     """Makes features from the vectors of each column."""
-    score: Scoring
+    score: Callable[..., probe.Accuracy]
+    """Trains and tests on features and labels of all splits, and masks of the rows of each split but the first."""
     protocol: str
     """How it trains and tests, in words."""
     metrics: tuple[str, ...]
@@ -70,7 +67,7 @@ SETS: Mapping[str, ProbedSet] = {
     name: ProbedSet(
         splits=(f"{name}.all",),
         protocol="ten folds, L2 chosen in ten folds of the other nine",
-        score=lambda features, labels, split: probe.nested_folds(features, labels),
+        score=probe.nested_folds,
         metrics=(f"transfer/{name}",),
     )
     for name in ("mr", "cr", "subj", "mpqa")
@@ -78,16 +75,14 @@ SETS: Mapping[str, ProbedSet] = {
     "sst2": ProbedSet(
         splits=("sst2.train", "sst2.dev", "sst2.test"),
         protocol="test accuracy, L2 chosen on dev",
-        score=lambda features, labels, split: probe.dev_selection(
-            features, labels, split["sst2.dev"], split["sst2.test"]
-        ),
+        score=probe.dev_selection,
         metrics=("transfer/sst2",),
     ),
     "trec": ProbedSet(
         splits=("trec.train", "trec.test"),
         classes=("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"),
         protocol="test accuracy, L2 chosen in ten folds of train",
-        score=lambda features, labels, split: probe.train_folds(features, labels, split["trec.test"]),
+        score=probe.train_folds,
         metrics=("transfer/trec",),
     ),
     "mrpc": ProbedSet(
@@ -95,7 +90,7 @@ SETS: Mapping[str, ProbedSet] = {
         columns=("sentence1", "sentence2"),
         features=pair_features,
         protocol="test accuracy and F1 of [|u - v|, u * v], L2 chosen in ten folds of train",
-        score=lambda features, labels, split: probe.train_folds(features, labels, split["mrpc.test"]),
+        score=probe.train_folds,
         metrics=("transfer/mrpc", "transfer/mrpc f1"),
     ),
 }
@@ -107,9 +102,7 @@ ENTAILMENT_SETS: Mapping[str, ProbedSet] = {
         **PREMISES,
         features=pair_features,
         protocol="test accuracy of [|u - v|, u * v], L2 chosen on trial",
-        score=lambda features, labels, split: probe.dev_selection(
-            features, labels, split["sick.trial"], split["sick.test"]
-        ),
+        score=probe.dev_selection,
         metrics=(SICK_E,),
     ),
     "snli": ProbedSet(
@@ -117,7 +110,7 @@ ENTAILMENT_SETS: Mapping[str, ProbedSet] = {
         **PREMISES,
         features=lambda first, second: np.concatenate([first, second, pair_features(first, second)], axis=1),
         protocol="test accuracy of [u, v, u * v, |u - v|]; trained on nli/train in place of SNLI's training set",
-        score=lambda features, labels, split: probe.one_strength(features, labels, split["snli.test"], 1e-9),
+        score=partial(probe.one_strength, strength=1e-9),
         metrics=(SNLI,),
     ),
 }
@@ -135,11 +128,10 @@ def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
     probed: ProbedSet = test_set.content
     read = [labelled(path, probed.columns, probed.classes) for path in test_set.files]
     labels = np.concatenate([labels for labels, _ in read])
-    split_of = np.repeat(probed.splits, [len(labels) for labels, _ in read])
-    split = {name: split_of == name for name in probed.splits}
+    split_of = np.repeat(np.arange(len(read)), [len(labels) for labels, _ in read])
     features = probed.features(*row_vectors(model.embed, [row for _, rows in read for row in rows]))
-    result = probed.score(features, labels, split)
-    scores = result.accuracy, f1(labels[split[probed.splits[-1]]], result.predicted)
+    result = probed.score(features, labels, *(split_of == split for split in range(1, len(read))))
+    scores = result.accuracy, f1(labels[split_of == len(read) - 1], result.predicted)
     return dict(zip(probed.metrics, scores, strict=False))
 
 
