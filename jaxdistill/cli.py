@@ -14,7 +14,7 @@ import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import tyro
 
@@ -116,10 +116,18 @@ def printed(log: logging.Logger) -> Iterator[None]:
 
 def make_callable(name: str, function: Callable[..., Any]) -> None:
     """Makes a program's module `name` callable as `function`: `jaxdistill.evaluate(...)`; `help` and editors show the function."""
+    signature = inspect.signature(function)
+
+    def call(*args: Any, **options: Any) -> Any:
+        for argument, value in signature.bind(*args, **options).arguments.items():
+            kind = signature.parameters[argument].annotation
+            if get_origin(kind) is Literal and value not in get_args(kind):
+                raise InputError(f"{argument}={value!r:.60} is unknown; allowed: {', '.join(map(repr, get_args(kind)))}.")
+        return function(*args, **options)
 
     class Program(types.ModuleType):
-        __call__ = staticmethod(function)
-        __signature__ = inspect.signature(function)
+        __call__ = staticmethod(call)
+        __signature__ = signature
 
     sys.modules[name].__class__ = Program
 

@@ -102,7 +102,7 @@ def arguments(folder, *more, **overrides):
 @pytest.mark.parametrize(
     "more, words",
     [
-        (["--config.objective.alfa=0,1"], "Did you mean objective.alpha?"),
+        (["--config.objective.alfa=0,1"], "objective.alpha?"),
         (["--config.objective.alpha=much,little"], "alpha"),
         (["--grid=congen_alfa"], "Did you mean congen_alpha?"),
         (["--grid=congen_alpha", "--config.objective.alpha=1"], "objective.alpha has two values"),
