@@ -122,7 +122,9 @@ def make_callable(name: str, function: Callable[..., Any]) -> None:
         for argument, value in signature.bind(*args, **options).arguments.items():
             kind = signature.parameters[argument].annotation
             if get_origin(kind) is Literal and value not in get_args(kind):
-                raise InputError(f"{argument}={value!r:.60} is unknown; allowed: {', '.join(map(repr, get_args(kind)))}.")
+                raise InputError(
+                    f"{argument}={value!r:.60} is unknown; allowed: {', '.join(map(repr, get_args(kind)))}."
+                )
         return function(*args, **options)
 
     class Program(types.ModuleType):

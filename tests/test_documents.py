@@ -127,21 +127,6 @@ def test_a_reranker_orders_by_scores_however_small_and_keeps_its_ties(tmp_path, 
     assert ordered(*last, list(known.documents))[:2] == [["d1", "d3", "d2"], ["d3", "d1", "d2"]]  # as the vectors rank
 
 
-def test_only_a_model_that_gives_nothing_but_zero_vectors_is_refused(tmp_path):
-    known = read_test(write_set(tmp_path / "tiny"))
-
-    def without(*unknown):
-        return lambda texts: np.array([(0, 0) if text in unknown else VECTORS[text] for text in texts], np.float32)
-
-    scores, rows = documents.ranked_by_vectors(
-        without("Do cats sleep?"), without("Dogs run in the park.", "Rain It rains in May."), known
-    )
-    assert scores[0].tolist() == [0, 0, 0] and rows[1].tolist() == [0, 1, 2]
-    assert scores[1] == pytest.approx([0.86 / 1.01**0.5, 0, 0], abs=1e-6)
-    with pytest.raises(InputError, match="a zero vector for 3 of 3 sentences"):
-        documents.ranked_by_vectors(embed, without(*known.documents.values()), known)
-
-
 def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
     corpus = [("q1", "Topic", "Do cats sleep?"), ("q2", "", "It rains."), ("q3", "", "Who?"), ("d1", "", "They sleep.")]
     queries = [("q1", "Do cats sleep?"), ("q2", "Where do dogs run?"), ("q3", "Who?")]
@@ -387,8 +372,3 @@ def test_each_split_has_its_own_judgements_and_a_lone_file_counts_as_test(tmp_pa
     beside = write_set(tmp_path / "hub", "parquet")
     (tmp_path / "hub-qrels" / "dev.tsv").write_text("q1\td2\t1\n")
     assert read_set(set_files(str(beside), split="dev")).judged == {"q1": {"d2": 1}}
-
-
-def test_a_path_may_contain_the_sign_that_crosses_sets(tmp_path):
-    one, other = (write_set(tmp_path / "c++" / "data" / name) for name in ("x-de", "x-en"))
-    assert read_test(f"{one}+{other}").name == "x-de+x-en"

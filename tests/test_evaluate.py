@@ -14,7 +14,6 @@ from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
 from jaxdistill.evals import bitext, documents, sts, suite
 from jaxdistill.evals.agreement import held_out_task
-from jaxdistill.evals.caches import EmbeddingCache
 from jaxdistill.evals.evaluation import Evaluation, Sources, TestSet
 from jaxdistill.evals.pairs import read_pairs
 from jaxdistill.evals.similarity import spearman
@@ -87,16 +86,6 @@ def test_what_is_not_there_is_a_line_each(data, tmp_path):
     plan = suite.planned(["sts", "transfer", "multilingual", "bitext"], Sources())
     assert [test_set.name for _, test_set in plan.sets] == list(sts.SETS)
     assert len(plan.absent) == 3 and all("needs data=FOLDER" in line for line in plan.absent)
-
-
-def test_a_digest_follows_the_files(data):
-    def digest():
-        return suite.planned(["transfer"], Sources(data=str(data))).sets[0][1].digest()
-
-    before = digest()
-    assert digest() == before
-    write(data / "transfer" / "mr.all.tsv.gz", LABELLED[:-1])
-    assert digest() != before
 
 
 def test_averages_are_of_all_sets_and_stand_behind_them():
@@ -318,16 +307,6 @@ def test_what_fails_costs_itself_only(tiny, data, tmp_path, capsys):
     assert "transfer/cr" in failed.value.result.scores[tiny]
 
 
-def test_vectors_that_are_not_numbers_are_a_line_each_and_are_not_remembered(tiny, data, cache, capsys, monkeypatch):
-    useless = lambda texts: np.full((len(texts), 4), np.nan)  # noqa: E731 - stands in for a function
-    monkeypatch.setattr(candidates.Candidate, "embed", lambda *_, **__: useless)
-    options = [f"--model={tiny}", "--tasks=sts-b-dev,transfer,geometry", f"--data={data}", "--out="]
-    _, errors = run(options, capsys, status=2)
-    failed = [line for line in errors if line.startswith("failed: ")]
-    assert len(failed) == 4 and all("NaN or infinity" in line for line in failed)
-    assert not list(cache.glob("scores/*"))
-
-
 def test_a_finished_set_is_not_scored_twice_unless_the_precision_differs(tiny, data, capsys, monkeypatch):
     options = [f"--model={tiny}", "--tasks=transfer,geometry", f"--data={data}", "--out="]
     before, _ = run(options, capsys)
@@ -340,19 +319,6 @@ def test_a_finished_set_is_not_scored_twice_unless_the_precision_differs(tiny, d
     assert again == before
     _, errors = run([*options, "--precision=bfloat16"], capsys, status=2)
     assert sum("measured again" in line for line in errors) == 3
-
-
-def test_sentences_that_sets_share_are_encoded_once():
-    asked = []
-
-    def embed(sentences):
-        asked.extend(sentences)
-        return np.array([[len(sentence), 1.0] for sentence in sentences]).reshape(-1, 2)
-
-    once = EmbeddingCache(embed)
-    np.testing.assert_array_equal(once(["a", "bb", "a"]), [[1, 1], [2, 1], [1, 1]])
-    np.testing.assert_array_equal(once(["ccc", "bb"]), [[3, 1], [2, 1]])
-    assert once([]).shape == (0, 2) and asked == ["a", "bb", "ccc"]
 
 
 def test_what_is_no_results_file_is_not_written(tiny, data, tmp_path, capsys, monkeypatch):

@@ -123,11 +123,6 @@ def test_own_pairs_with_labels_are_judged_by_auc(tmp_path):
         dev.named_sets("mrpc-dev/auc", None)
 
 
-def test_a_sets_dev_pairs_are_read_where_they_are_asked_for(data_folder):
-    assert list(dev.named_sets("qnli-dev/auc", data_folder)) == ["qnli-dev/auc", "sts-b-dev/spearman"]
-    assert list(dev.named_sets("", data_folder)) == ["sts-b-dev/spearman"]
-
-
 def test_speed_is_of_single_sentences_and_of_all():
     sentences, calls = tuple("a" * length for length in range(1, 31)), []
     values = speed.rates(sentences, lambda texts: calls.append(len(texts)))

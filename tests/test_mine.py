@@ -186,10 +186,3 @@ def test_a_positive_in_other_case_and_white_space_is_no_negative():
 def test_faulty_options_are_one_line(folder, tmp_path, capsys, flags, words):
     flags = [flag.replace("MODEL", str(folder / "model")) for flag in flags]
     assert words in refused(mine, arguments(folder, tmp_path / "out.tsv", *flags), capsys)
-
-
-def test_pairs_without_text_are_left_out(folder, tmp_path, capsys):
-    write_pairs(tmp_path / "empty.tsv", [("", "a"), ("b", " ")])
-    asked = [flag for flag in arguments(folder, tmp_path / "out.tsv") if not flag.startswith("--pairs")]
-    assert "no pair has both" in refused(mine, [*asked, f"--pairs={tmp_path / 'empty.tsv'}"], capsys)
-    assert mine.questions([("", "a"), ("b", "c"), ("b ", "c")]) == (["b"], ["c"], [[0]], [[0]])

@@ -74,13 +74,3 @@ def test_what_a_transform_cannot_be_fitted_on_is_refused(given, tmp_path, option
         options = [option.replace(f"={short}", f"={long}") for option in options]
     with pytest.raises(InputError, match=words):
         evaluate.main([*given, *options])
-
-
-def test_a_short_text_and_an_ensemble_are_refused(given, tmp_path, capsys):
-    (tmp_path / "short.txt").write_text("the cat\nthe dog\n")
-    _, errors = run([*given, "--postprocess=whiten", f"--postprocess_text={tmp_path / 'short.txt'}"], capsys, status=2)
-    assert "more distinct sentences than the 16 numbers" in errors[0]
-    ensemble = f"--model={tmp_path / 'tiny'}+{tmp_path / 'tiny'}"
-    options = [ensemble, *given[1:], "--postprocess=whiten", f"--postprocess_text={tmp_path / 'text.txt'}"]
-    _, errors = run(options, capsys, status=2)
-    assert "cross-encoders and ensembles have none" in errors[0]

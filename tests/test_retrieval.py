@@ -50,11 +50,6 @@ def test_blocks_find_what_brute_force_finds(block_rows, monkeypatch):
     assert all(len(set(row)) == 12 for row in numbers)
 
 
-def test_fewer_rows_than_wanted_all_come_back():
-    cosines, numbers = nearest(np.ones((1, 2)), [np.eye(2)], count=5)
-    assert cosines.shape == numbers.shape == (1, 2)
-
-
 def test_equal_cosines_are_ordered_by_row_over_all_blocks():
     _, rows = nearest(np.eye(2), [np.tile(np.eye(2), (10, 1))] * 3, count=60)
     assert rows.tolist() == [[*range(0, 60, 2), *range(1, 60, 2)], [*range(1, 60, 2), *range(0, 60, 2)]]
