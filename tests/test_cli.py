@@ -8,7 +8,7 @@ import sys
 import jax
 import pytest
 
-from jaxdistill import encode, evaluate, export, main, mine, sweep
+from jaxdistill import cli, encode, evaluate, export, main, mine, sweep
 from jaxdistill.cli import AGAIN, INTERRUPTED
 from jaxdistill.paths import public_name
 from jaxdistill.reporting.model_card import public_command
@@ -97,6 +97,13 @@ def test_the_second_signal_ends_a_process_at_once():
     ended = python("-c", code, capture_output=True)
     assert (ended.returncode, ended.stdout) == (AGAIN, "asked\n")
     assert ended.stderr == "\nstopping after this step\n\ninterrupted\n"
+
+
+def test_a_value_of_another_type_names_its_option(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.run(encode.main, ["--model=x", "--text=x", "--dims=many"])
+    said = capsys.readouterr().err
+    assert stopped.value.code == 2 and "Error parsing --dims" in said and "Traceback" not in said
 
 
 def test_every_program_prints_versions_and_devices(capsys):

@@ -179,7 +179,6 @@ def test_a_positive_in_other_case_and_white_space_is_no_negative():
         (["--logits", "--cross_encoder=MODEL"], "is a sentence encoder: its scores are cosines; leave out logits=True"),
         (["--corpus_column=body"], "corpus_column=body has no effect on"),
         (["--output=a.txt"], "must end in .tsv"),
-        (["--min_score=abc"], "Error parsing --min_score"),
         (["--relative_marign=0.1"], "Did you mean --relative_margin"),
     ],
 )
