@@ -49,11 +49,12 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
     return f" Did you mean {close[0]}?" if close else ""
 
 
-Name = Annotated[Any, tyro.conf.arg(constructor=str)]
+_text = functools.partial(tyro.conf.arg, constructor=str, help_behavior_hint=lambda default: "")
+Name = Annotated[Any, _text()]
 """A model or a text by name; from Python also one in memory."""
 Names = Annotated[Any, tyro.conf.arg(constructor=tuple[str, ...]), tyro.conf.UseAppendAction]
 """One or several names; the option is repeated for several."""
-Listed = Annotated[str | int | Path | Sequence[str | int | Path], tyro.conf.arg(constructor=str, metavar="A,B,..")]
+Listed = Annotated[str | int | Path | Sequence[str | int | Path], _text(metavar="A,B,..")]
 """Values, or one text that separates them by commas."""
 
 
@@ -115,7 +116,7 @@ def printed(log: logging.Logger) -> Iterator[None]:
 
 
 def make_callable(name: str, function: Callable[..., Any]) -> None:
-    """Makes a program's module `name` callable as `function`: `jaxdistill.evaluate(...)`; `help` and editors show the function."""
+    """Makes a program's module `name` callable as `function`: `jaxdistill.evaluate(...)`."""
     signature = inspect.signature(function)
 
     def call(*args: Any, **options: Any) -> Any:
@@ -132,6 +133,7 @@ def make_callable(name: str, function: Callable[..., Any]) -> None:
         __signature__ = signature
 
     sys.modules[name].__class__ = Program
+    sys.modules[name].__dict__.setdefault("__all__", [function.__name__])  # what `help` lists
 
 
 def leave_at_once(number: int, frame: Any) -> None:

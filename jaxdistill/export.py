@@ -34,7 +34,7 @@ from jaxdistill.workdir.checkpoint import Checkpoints, mean_params
 from jaxdistill.workdir.folder import CHECKPOINTS, EXPORT, STUDENT, read_config
 from jaxdistill.workdir.mirror import fetched_copy
 
-Steps = Annotated[str | int | Sequence[int] | None, tyro.conf.arg(constructor=str | None, metavar="A,B,..")]
+Steps = Annotated[str | int | Sequence[int] | None, tyro.conf.arg(constructor=str, metavar="A,B,..", help_behavior_hint=lambda default: "")]
 
 
 def export(

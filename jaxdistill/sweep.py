@@ -63,8 +63,8 @@ def sweep(
     Args:
       config: FILE[:PRESET], or several; empty: the study's.
       workdir: Folder of the sweep, which gets a table and each training.
-      grid: Name of a study, or a file with CONFIG and GRID as in configs/studies/. From Python also a mapping of dotted options
-        to lists of values, all of which are combined, or a list of mappings of options.
+      grid: Name of a study, or a file with CONFIG and GRID as in configs/studies/. From Python also a mapping of options to lists
+        of values, all of which are combined, or a list of mappings of options.
       seeds: Seeds of each point, of all its stages.
       options: options of every training, by dotted name, such as `{"data.text": "texts/*.txt"}`; lists are swept.
       dry_run: Check the options, list the points, and stop.
