@@ -49,12 +49,12 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
     return f" Did you mean {close[0]}?" if close else ""
 
 
-_text = functools.partial(tyro.conf.arg, constructor=str, help_behavior_hint=lambda default: "")
-Name = Annotated[Any, _text()]
-"""A model or a text by name; from Python also one in memory."""
-Names = Annotated[Any, tyro.conf.arg(constructor=tuple[str, ...]), tyro.conf.UseAppendAction]
-"""One or several names; the option is repeated for several."""
-Listed = Annotated[str | int | Path | Sequence[str | int | Path], _text(metavar="A,B,..")]
+BY_NAME = tyro.conf.arg(constructor=str, help_behavior_hint=lambda default: "")
+"""Of an argument that may be an object in Python: the command line takes its name."""
+BY_NAMES = tyro.conf.arg(constructor=tuple[str, ...])
+"""The same for several, with `tyro.conf.UseAppendAction`: the option is repeated."""
+BY_COMMAS = tyro.conf.arg(constructor=str, metavar="A,B,..", help_behavior_hint=lambda default: "")
+Listed = Annotated[str | int | Path | Sequence[str | int | Path], BY_COMMAS]
 """Values, or one text that separates them by commas."""
 
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Literal, cast
+from typing import Annotated, Literal, cast
 
 import numpy as np
 import pyarrow
@@ -31,12 +31,12 @@ from jaxtyping import Float
 from pyarrow import parquet
 
 from jaxdistill.bars import Advance
-from jaxdistill.cli import BATCH_SIZE, Listed, Name, listed, make_callable, parse, printed, run
+from jaxdistill.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
 from jaxdistill.cluster import processes
 from jaxdistill.core import InputError, Precision
 from jaxdistill.data import arrow
 from jaxdistill.data.fill_parts import Made, fill
-from jaxdistill.data.in_memory import sources_of
+from jaxdistill.data.in_memory import Text, sources_of
 from jaxdistill.data.part_folder import PartFolder
 from jaxdistill.data.sources import TEXT, Row, Watched, local_files, refuse_unread, split_specs
 from jaxdistill.data.tables import finished, write_note
@@ -57,8 +57,8 @@ log = logging.getLogger(__name__)
 
 
 def encode(
-    model: Name,
-    text: Name,
+    model: str | Path,
+    text: Annotated[Text, BY_NAME],
     *,
     output: str | Path = "",
     keep_text: bool = False,

@@ -46,10 +46,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from tyro.conf import UseAppendAction
 
 from jaxdistill.candidates import Candidate, Loader, model_of, other_models, truncated
-from jaxdistill.cli import BATCH_SIZE, Listed, Names, listed, make_callable, parse, run
+from jaxdistill.cli import BATCH_SIZE, BY_NAMES, Listed, listed, make_callable, parse, run
 from jaxdistill.cluster import processes
 from jaxdistill.core import ROLES, InputError, Precision, Split
 from jaxdistill.data.sources import file_of, files_of, local_files
@@ -103,7 +105,7 @@ class EvaluationFailed(InputError):
 
 
 def evaluate(
-    model: Names,
+    model: Annotated[str | Path | Embedder | Sequence[str | Path | Embedder], BY_NAMES, UseAppendAction],
     *,
     tasks: Listed = "",
     data: str | None = None,
@@ -117,7 +119,7 @@ def evaluate(
     reranker: str | Path = "",
     text: Listed = "",
     teacher: str | Path = "",
-    paper: Names = (),
+    paper: Annotated[str | Sequence[str], BY_NAMES, UseAppendAction] = (),
     dims: Listed = "",
     postprocess: Literal["", "whiten"] = "",
     postprocess_text: Listed = "",

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import tyro
 
 from jaxdistill.checkpoints import onnx
 from jaxdistill.checkpoints.model import SentenceModel, load_model, model_name
-from jaxdistill.cli import Name, make_callable, parse, run
+from jaxdistill.cli import BY_COMMAS, BY_NAME, make_callable, parse, run
 from jaxdistill.core import InputError
 from jaxdistill.files import is_remote, local
 from jaxdistill.files.folders import refuse_foreign
@@ -34,14 +33,14 @@ from jaxdistill.workdir.checkpoint import Checkpoints, mean_params
 from jaxdistill.workdir.folder import CHECKPOINTS, EXPORT, STUDENT, read_config
 from jaxdistill.workdir.mirror import fetched_copy
 
-Steps = Annotated[str | int | Sequence[int] | None, tyro.conf.arg(constructor=str, metavar="A,B,..", help_behavior_hint=lambda default: "")]
+Steps = str | int | Sequence[int] | None
 
 
 def export(
-    workdir: Name = None,
+    workdir: str | Path | None = None,
     *,
-    step: Steps = None,
-    model: Name = None,
+    step: Annotated[Steps, BY_COMMAS] = None,
+    model: Annotated[str | Path | Embedder | SentenceModel | None, BY_NAME] = None,
     out: str | Path,
     to: Form = "",
 ) -> Path:
@@ -63,7 +62,7 @@ def export(
         onnx.check()
     out = local(out, "out").resolve()
     refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
-    if model is not None:
+    if workdir is None:
         model = model.model if isinstance(model, Embedder) else model
         return write_export(model if isinstance(model, SentenceModel) else load_model(model_name(model)), out, to=to)
     workdir, steps = fetched_copy(workdir), _whole_numbers(step)
@@ -102,7 +101,7 @@ def restored_student(workdir: Path, steps: Sequence[int]) -> SentenceModel:
     return config.student.exported(config.student.evaluated(student.with_params(params)))
 
 
-def _whole_numbers(step: str | int | Sequence[int] | None) -> list[int]:
+def _whole_numbers(step: Steps) -> list[int]:
     """The distinct steps, ascending; NumPy's integers are allowed."""
     try:
         steps = map(int, step.split(",")) if isinstance(step, str) else np.atleast_1d(np.asarray(step))

@@ -25,13 +25,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Float, Integer
 
 from jaxdistill.bars import Advance
-from jaxdistill.cli import BATCH_SIZE, Listed, Name, listed, make_callable, parse, printed, run
+from jaxdistill.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
 from jaxdistill.core import InputError, Precision
 from jaxdistill.data import sources
 from jaxdistill.data.in_memory import Text, sources_of
@@ -162,12 +162,12 @@ def hard_negatives(
 
 
 def mine(
-    model: Name,
-    pairs: Name,
+    model: str | Path,
+    pairs: Annotated[Text, BY_NAME],
     *,
     column: str = sources.TEXT,
     positive_column: str = "positive",
-    corpus: Name = "",
+    corpus: Annotated[Text, BY_NAME] = "",
     corpus_column: str = sources.TEXT,
     output: str | Path = "",
     output_format: Literal["triplet", "n-tuple"] = "triplet",

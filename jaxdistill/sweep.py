@@ -29,7 +29,17 @@ import tyro
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from jaxdistill.cli import Interrupted, Interrupts, Listed, Name, did_you_mean, listed, make_callable, parse_known, run
+from jaxdistill.cli import (
+    BY_NAME,
+    Interrupted,
+    Interrupts,
+    Listed,
+    did_you_mean,
+    listed,
+    make_callable,
+    parse_known,
+    run,
+)
 from jaxdistill.config import parse_stages
 from jaxdistill.core import InputError, errors_of
 from jaxdistill.files import local, refuse_no_folder, write_atomic
@@ -51,7 +61,7 @@ def sweep(
     config: Listed = "",
     *,
     workdir: str | Path,
-    grid: Name = "",
+    grid: Annotated[str | Path | Mapping[str, list[Any]] | Sequence[Mapping[str, Any]], BY_NAME] = "",
     seeds: Listed = "",
     options: Annotated[Mapping[str, Any] | None, tyro.conf.Suppress] = None,
     dry_run: bool = False,
@@ -63,8 +73,7 @@ def sweep(
     Args:
       config: FILE[:PRESET], or several; empty: the study's.
       workdir: Folder of the sweep, which gets a table and each training.
-      grid: Name of a study, or a file with CONFIG and GRID as in configs/studies/. From Python also a mapping of options to lists
-        of values, all of which are combined, or a list of mappings of options.
+      grid: Name of a study, or a file with CONFIG and GRID as in configs/studies/; from Python also such a GRID.
       seeds: Seeds of each point, of all its stages.
       options: options of every training, by dotted name, such as `{"data.text": "texts/*.txt"}`; lists are swept.
       dry_run: Check the options, list the points, and stop.
