@@ -246,12 +246,12 @@ def mine(
         sources.refuse_unread(corpus_column, corpus_specs, "corpus_column")
     refuse_overwriting(path, sources.local_files([*pair_specs, *corpus_specs]))
     documents = (text for (text,) in sources.read(corpus_specs, {sources.TEXT: corpus_column}))
-    known = questions(((text, answer) for text, answer in sources.read(pair_specs, columns)), documents)
+    texts = questions(((text, answer) for text, answer in sources.read(pair_specs, columns)), documents)
     limits = Limits(
         num_negatives=num_negatives, range_min=range_min, range_max=range_max, max_score=max_score, min_score=min_score,
         absolute_margin=absolute_margin, relative_margin=relative_margin, sampling_strategy=sampling_strategy, seed=seed,
     )  # fmt: skip
-    range_max = limits.candidates(max(map(len, known.positives)))
+    range_max = limits.candidates(max(map(len, texts.positives)))
     embedder = load(model, pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision)
     scorer = load(cross_encoder, batch_size=batch_size, precision=precision) if cross_encoder else None
     prompts = {
@@ -262,21 +262,21 @@ def mine(
         **asdict(limits), "range_max": range_max, "output_format": output_format, "logits": logits,
         **{f"prompt of a {role}": prompt for role, prompt in prompts.items()},
         "model": embedder.model.digest(), "max_length": embedder.model.max_length, "precision": embedder.compute_dtype.name,
-        "cross_encoder": scorer.model.digest() if scorer else "", "text": _digest(json.dumps(known)),
+        "cross_encoder": scorer.model.digest() if scorer else "", "text": _digest(json.dumps(texts)),
     }  # fmt: skip
     counts = finished(path, origin)
     if counts is None:
         try_writing(path)
         found = mined(
-            known,
-            _vectors(embedder, known.queries, prompts["query"], "queries", progress=show_progress_bar),
-            _vectors(embedder, known.documents, prompts["document"], "documents", progress=show_progress_bar),
+            texts,
+            _vectors(embedder, texts.queries, prompts["query"], "queries", progress=show_progress_bar),
+            _vectors(embedder, texts.documents, prompts["document"], "documents", progress=show_progress_bar),
             limits=limits,
-            rescore=_rescorer(scorer, known, logits=logits, progress=show_progress_bar) if scorer else None,
+            rescore=_rescorer(scorer, texts, logits=logits, progress=show_progress_bar) if scorer else None,
             dot=embedder.model.definition.similarity == "dot",
         )
-        counts = _write(path, known, found, output_format, origin, range_max)
-    log.info(f"{path}: {counts['rows']:,} rows; {len(known.queries):,} queries, {len(known.documents):,} documents")
+        counts = _write(path, texts, found, output_format, origin, range_max)
+    log.info(f"{path}: {counts['rows']:,} rows; {len(texts.queries):,} queries, {len(texts.documents):,} documents")
     return path
 
 
