@@ -355,7 +355,9 @@ def _refuse_other_results(file: Path, page: Path | None, inputs: Mapping[str, ob
         try:
             earlier = json.loads(file.read_bytes())["inputs"]
         except (OSError, ValueError, TypeError, KeyError):
-            raise InputError(f"{file} is not of evaluate; move it, or give another out.") from None
+            raise InputError(
+                f"{file if file.exists() else page} is not of evaluate; move it, or give another out."
+            ) from None
         refuse_changes(file, earlier, inputs)
 
 

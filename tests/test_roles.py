@@ -218,8 +218,7 @@ def test_encode_writes_vectors_of_a_role(exported, tmp_path, capsys):
     encode.main([*given, "--role=document"])
     wanted = Embedder(load_model(str(exported[0]))).encode_document(["the cat", "rain"])
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), wanted, atol=1e-6)
-    assert "--role" in program.refused(encode, [*given, "--role=passage"], capsys)
-    assert "exclude each other" in program.refused(encode, [*given, "--role=query", "--prompt=query"], capsys)
+    assert "exclude each other" in program.refused(encode, [*given, "--role=query", "--prompt_name=query"], capsys)
 
 
 @pytest.mark.parametrize(
