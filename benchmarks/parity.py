@@ -8,6 +8,7 @@ folder; then Spearman's correlation x 100 on each STS test, all pairs of a set t
 `SentenceTransformer.encode` and SciPy's `spearmanr`. Each line is printed when it is known. --sets= leaves STS out.
 """
 
+import argparse
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -15,7 +16,7 @@ from jaxtyping import Float
 
 from jaxdistill.checkpoints.locate import locate
 from jaxdistill.checkpoints.model import load_model
-from jaxdistill.cli import Parser, run
+from jaxdistill.cli import run
 from jaxdistill.data.sources import read, split_specs
 from jaxdistill.evals import sts
 from jaxdistill.evals.caches import EmbeddingCache
@@ -29,7 +30,7 @@ Embed = Callable[[Sequence[str]], Float[np.ndarray, "n e"]]
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = Parser(prog="benchmarks/parity.py", description=__doc__)
+    parser = argparse.ArgumentParser(prog="benchmarks/parity.py", description=__doc__)
     parser.add_argument("--model", action="append", required=True, help="a folder, or package:NAME/PATH; repeatable")
     parser.add_argument(
         "--text", default="", help="sentences to compare vectors of; default: all text of the data folder"

@@ -8,6 +8,7 @@ bfloat16. Both run in processes of their own and take turns. `ratio` is for the 
 difference of the first loss from float32's.
 """
 
+import argparse
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from interleaved import Elsewhere, Work, add_device_option, medians, rates, ratios, torch_device, wait_for, write
 
-from jaxdistill.cli import Parser, positive, run
+from jaxdistill.cli import run
 from jaxdistill.cluster.mesh import make_mesh
 from jaxdistill.core import Encoded, Sizes
 from jaxdistill.objectives.congen import ConGen
@@ -25,15 +26,15 @@ TEMPERATURE = 0.05
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = Parser(prog="benchmarks/queue_loss.py", description=__doc__)
+    parser = argparse.ArgumentParser(prog="benchmarks/queue_loss.py", description=__doc__)
     parser.add_argument("--queues", default="1024,16384,65536", help="numbers of keys")
-    parser.add_argument("--batch_size", type=positive, default=128)
-    parser.add_argument("--width", type=positive, default=384)
+    parser.add_argument("--batch_size", type=int, default=128)
+    parser.add_argument("--width", type=int, default=384)
     parser.add_argument(
         "--precision", choices=["float32", "bfloat16"], default="float32", help="of products and queue, on both sides"
     )
-    parser.add_argument("--calls", type=positive, default=5, help="of each side in a round")
-    parser.add_argument("--rounds", type=positive, default=9)
+    parser.add_argument("--calls", type=int, default=5, help="of each side in a round")
+    parser.add_argument("--rounds", type=int, default=9)
     add_device_option(parser)
     parser.add_argument("--out", default="", help="file for the result")
     given = parser.parse_args(arguments)

@@ -7,6 +7,7 @@ Prints the seconds from its start to its first answer, its memory after the last
 in brackets, the range over starts. Requests come one after the other, and ask for the nearest of all tickets to the subject of one.
 """
 
+import argparse
 import contextlib
 import csv
 import json
@@ -23,7 +24,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from jaxdistill.cli import Parser, positive, run
+from jaxdistill.cli import run
 from jaxdistill.inference import load
 
 PAGE = Path(__file__).parent.parent / "docs" / "guide" / "serving.md"
@@ -71,11 +72,11 @@ def asked(connection: HTTPConnection, question: str) -> float:
 
 
 def main(arguments):
-    parser = Parser(prog="benchmarks/serving.py", description=__doc__)
+    parser = argparse.ArgumentParser(prog="benchmarks/serving.py", description=__doc__)
     parser.add_argument("--model", required=True, help="an export with ONNX")
     parser.add_argument("--tickets", required=True, help="a .csv file with the columns id, subject and body")
-    parser.add_argument("--starts", type=positive, default=5)
-    parser.add_argument("--requests", type=positive, default=300)
+    parser.add_argument("--starts", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=300)
     options = parser.parse_args(arguments)
     model, (server, lines) = Path(options.model).resolve(), (block(PAGE, "fastapi"), "onnxruntime")
     lines = re.sub(r'from_file\(".*?"', f'from_file("{model}/tokenizer.json"', block(model / "README.md", lines))

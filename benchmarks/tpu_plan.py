@@ -7,6 +7,7 @@ Needs libtpu, the TPU compiler, and no TPU. No weights are read or made: models 
 step is the one that `--dry_run --compile_for` compiles. Text is stood for by full rows of token slots.
 """
 
+import argparse
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ import numpy as np
 import tokenizers
 
 from jaxdistill.checkpoints.model import Provenance, SentenceModel
-from jaxdistill.cli import Parser, run
+from jaxdistill.cli import run
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import Config, Data, RunOptions
 from jaxdistill.core import Batch, Objective, Tokens
@@ -86,8 +87,8 @@ def main(arguments: Sequence[str]) -> None:
     print(f"a chip holds {share:.1%} of the live teacher's parameters and {queue / GIB:.2f} GiB of queue")
 
 
-def options() -> Parser:
-    parser = Parser(prog="benchmarks/tpu_plan.py", description=__doc__)
+def options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="benchmarks/tpu_plan.py", description=__doc__)
     parser.add_argument("--teacher", choices=tuple(MODELS), required=True)
     parser.add_argument("--student", choices=tuple(MODELS), default="minilm-l6")
     parser.add_argument("--objective", choices=tuple(OBJECTIVES), default="l2")

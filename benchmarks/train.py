@@ -17,6 +17,7 @@ both sides reads the text of each step.
 `largest_difference` is relative to PyTorch's loss, `losses` has the losses of all steps.
 """
 
+import argparse
 import statistics
 import tempfile
 import time
@@ -46,7 +47,7 @@ from jaxdistill import config
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.locate import locate
 from jaxdistill.checkpoints.model import load_model
-from jaxdistill.cli import Parser, positive, run
+from jaxdistill.cli import run
 from jaxdistill.cluster.mesh import batch_sharding, place
 from jaxdistill.config.files import load_config
 from jaxdistill.core import Batch, InputError, Tokens
@@ -63,7 +64,7 @@ TEMPERATURE = 0.05
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = Parser(prog="benchmarks/train.py", description=__doc__)
+    parser = argparse.ArgumentParser(prog="benchmarks/train.py", description=__doc__)
     parser.add_argument("--model", default=MINILM, help="the teacher")
     parser.add_argument("--student", default="", help="the model that the student is cut from; default: the teacher")
     parser.add_argument("--live", action="store_true", help="the teacher is in the step; else its vectors are stored")
@@ -73,11 +74,11 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--text", default="data:text/nli.txt.gz", help="sentences")
     parser.add_argument("--objective", choices=("congen", "cosine"), default="congen")
     parser.add_argument("--precision", choices=("bfloat16", "float32"), default="bfloat16", help="of both sides")
-    parser.add_argument("--batch_size", type=positive, default=128)
-    parser.add_argument("--queue", type=positive, default=16384)
-    parser.add_argument("--rows", type=positive, default=4096, help="sentences to train on")
-    parser.add_argument("--steps", type=positive, default=5, help="of each side in a round")
-    parser.add_argument("--rounds", type=positive, default=7)
+    parser.add_argument("--batch_size", type=int, default=128)
+    parser.add_argument("--queue", type=int, default=16384)
+    parser.add_argument("--rows", type=int, default=4096, help="sentences to train on")
+    parser.add_argument("--steps", type=int, default=5, help="of each side in a round")
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--agreement", type=int, default=0, help="steps whose losses are compared; nothing is timed")
     parser.add_argument("--out", default="", help="file for the result")
     given = parser.parse_args(arguments)

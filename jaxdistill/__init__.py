@@ -23,12 +23,12 @@ if TYPE_CHECKING:  # what editors complete; the same names are imported on use b
     from jaxdistill import students as students
     from jaxdistill import teachers as teachers
     from jaxdistill.core import InputError as InputError
-    from jaxdistill.encode import encode_text as encode
+    from jaxdistill.encode import encode as encode
     from jaxdistill.evaluate import evaluate as evaluate
-    from jaxdistill.export import export_checkpoint as export
+    from jaxdistill.export import export as export
     from jaxdistill.inference import load as load
-    from jaxdistill.mine import mine_negatives as mine
-    from jaxdistill.sweep import sweep_options as sweep
+    from jaxdistill.mine import mine as mine
+    from jaxdistill.sweep import sweep as sweep
     from jaxdistill.training.api import distill as distill
 
 __version__ = "0.1.0"

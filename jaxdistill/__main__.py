@@ -1,46 +1,40 @@
 """One command for all programs: `jaxdistill train --config=...`, or `python -m jaxdistill train --config=...`."""
 
 import importlib
-import sys
-from types import ModuleType
+from collections.abc import Sequence
 
-from jaxdistill.cli import BAD_INPUT, did_you_mean, run
+from jaxdistill.cli import did_you_mean, run
+from jaxdistill.core import InputError
 from jaxdistill.versions import version_text
 
 PROGRAMS = {
-    "train": ("main", "trains a student and exports it"),
-    "sweep": ("sweep", "repeats a training over a grid of options and seeds"),
-    "evaluate": ("evaluate", "scores models on STS, retrieval, transfer and other tasks"),
-    "export": ("export", "exports a kept checkpoint of a run, or a model, also for other runtimes"),
-    "encode": ("encode", "writes the vectors of a text to a file"),
-    "mine": ("mine", "finds hard negatives of queries"),
+    "train": "trains a student and exports it",
+    "sweep": "repeats a training over a grid of options and seeds",
+    "evaluate": "scores models on STS, retrieval, transfer and other tasks",
+    "export": "exports a kept checkpoint of a run, or a model, also for other runtimes",
+    "encode": "writes the vectors of a text to a file",
+    "mine": "finds hard negatives of queries",
 }
-"""Maps names of programs to their modules and what they do."""
+"""Maps programs to what they do. `train` is `jaxdistill.main`; each other one is a module of its name."""
 
 
 def main() -> None:
     """Runs the program that the first argument names with the other arguments."""
-    name, *arguments = sys.argv[1:] or ["--help"]
+    run(_main)
+
+
+def _main(arguments: Sequence[str]) -> None:
+    name, *rest = arguments or ["--help"]
     if name in ("--help", "-h"):
         print("usage: jaxdistill PROGRAM [OPTIONS]; each program has --help and --version\n")
-        print("\n".join(f"  {program:10}{what}" for program, (_, what) in PROGRAMS.items()))
-        return
-    if name == "--version":
+        print("\n".join(f"  {program:10}{what}" for program, what in PROGRAMS.items()))
+    elif name == "--version":
         print(version_text())
-        return
-    if name not in PROGRAMS:
-        known = ", ".join(PROGRAMS)
-        print(
-            f"error: program {name!r} is unknown.{did_you_mean(name, list(PROGRAMS))} There are {known}.",
-            file=sys.stderr,
-        )
-        sys.exit(BAD_INPUT)
-    # Imported inside `run`, which handles Ctrl-C.
-    run(lambda args: _module(name).main(args), arguments)
-
-
-def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"jaxdistill.{PROGRAMS[name][0]}")
+    elif name in PROGRAMS:
+        importlib.import_module(f"jaxdistill.{'main' if name == 'train' else name}").main(rest)
+    else:
+        known = list(PROGRAMS)
+        raise InputError(f"program {name!r} is unknown.{did_you_mean(name, known)} There are {', '.join(known)}.")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,27 +18,12 @@ from jaxdistill.core import ROLES, Embed, InputError, RoleEmbed, Scorer, errors_
 from jaxdistill.data.sources import content_digest
 from jaxdistill.data.spread import over_processes
 from jaxdistill.evals.caches import EmbeddingCache
-from jaxdistill.evals.evaluation import IndexModel, InRoles, Model, TestSet
+from jaxdistill.evals.evaluation import Model
 from jaxdistill.evals.postprocess import whitening_on
 from jaxdistill.inference import Embedder
 from jaxdistill.inference.ensemble import Ensemble
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.training.export import weights_bytes
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """How models read texts, and what is done to their vectors."""
-
-    pooling: str = ""
-    max_length: int = 0
-    prompt: str = ""
-    role_prompts: Mapping[str, str]
-    """Maps roles to prompts that replace the checkpoint's."""
-    precision: str = "float32"
-    """Dtype of matrix products."""
-    whitened_on: tuple[str, ...] = ()
-    """The text whose vectors are whitened; empty: vectors stay as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +33,9 @@ class Candidate:
     spec: str
     members: tuple[SentenceModel, ...]
     precision: str = "float32"
+    """Dtype of matrix products."""
     whitened_on: tuple[str, ...] = ()
+    """The text whose vectors are whitened; empty: vectors stay as they are."""
     dims: int = 0
     """Number of leading dimensions of its vectors; 0: all."""
 
@@ -78,103 +65,70 @@ class Candidate:
         return digests[0] if len(digests) == 1 else hashlib.sha256("+".join(digests).encode()).hexdigest()
 
     def reading(self) -> list[dict[str, Any]]:
-        """How each member reads texts, for results."""
-        return [_reading(member) for member in self.members]
+        """How each member reads texts, for results; a cross-encoder has no prompts for roles."""
+        return [
+            {
+                "embedding_width": member.definition.embedding_width,
+                "pooling": str(member.definition.pooling),
+                "max_length": member.max_length,
+                "prompt": member.prompt,
+                "role_prompts": {
+                    role: member.role_prompts[role] for role in ROLES if not member.definition.reads_pairs
+                },
+            }
+            for member in self.members
+        ]
 
-    def embed(self, batch_size: int = BATCH_SIZE, *, progress: bool = False) -> Embed:
+    def embed(self, batch_size: int = BATCH_SIZE) -> Embed:
         """The model for evaluations, on the devices of all processes; a `RoleEmbed` if it is a single sentence encoder."""
-        return over_processes(cast(RoleEmbed | Scorer, self.own_embed(batch_size, progress=progress)))
+        shows_progress = sys.stderr.isatty() and processes.is_first()
+        return over_processes(cast(RoleEmbed | Scorer, self.local_embed(batch_size, progress=shows_progress)))
 
-    def own_embed(self, batch_size: int = BATCH_SIZE, *, progress: bool = False) -> Embed:
+    def local_embed(self, batch_size: int, *, progress: bool = False) -> Embed:
         """The same on the devices of this process."""
         embedders = [Embedder(member, compute_dtype=self.precision, batch_size=batch_size) for member in self.members]
-        if len(embedders) > 1:
-            return Ensemble(embedders, progress=progress)
-        return embedders[0].as_embed(progress=progress)
+        return (
+            Ensemble(embedders, progress=progress) if len(embedders) > 1 else embedders[0].as_embed(progress=progress)
+        )
 
 
-def _reading(model: SentenceModel) -> dict[str, Any]:
-    """How a model reads texts; a cross-encoder has no prompts for roles."""
-    return {
-        "embedding_width": model.definition.embedding_width,
-        "pooling": str(model.definition.pooling),
-        "max_length": model.max_length,
-        "prompt": model.prompt,
-        "role_prompts": {} if model.definition.reads_pairs else {role: model.role_prompts[role] for role in ROLES},
-    }
-
-
-@dataclass(frozen=True)
-class Others:
-    """Models that evaluations use besides the scored one; one object serves all scored models."""
-
-    index: Candidate | None
-    """The model that makes the index of asymmetric retrieval."""
-    reranker: Candidate | None
-    """A cross-encoder that reorders the first documents of a query."""
-    teacher: Candidate | None = None
-    """The model with which the task agreement compares."""
-
-    @cached_property
-    def searched(self) -> IndexModel | None:
-        """The index model; it encodes each text once, for all scored models."""
-        if self.index is None:
-            return None
-        embed = self.index.embed(progress=_shows_progress())
-        return IndexModel(EmbeddingCache(_in_role(embed, "document")), self.index.similarity)
-
-    @cached_property
-    def scorer(self) -> Scorer | None:
-        """The reranker."""
-        return cast(Scorer, self.reranker.embed(progress=_shows_progress())) if self.reranker else None
-
-    @cached_property
-    def teacher_embed(self) -> Embed | None:
-        """The teacher; it encodes each text once, for all scored models and itself."""
-        return model_of(self.teacher, Others(None, None), batch_size=BATCH_SIZE).embed if self.teacher else None
-
-    def states(self) -> dict[str, str]:
-        """Their digests by name, for the results file."""
-        named = {"index_model": self.index, "reranker": self.reranker, "teacher": self.teacher}
-        return {name: candidate.digest() for name, candidate in named.items() if candidate}
-
-    def digests(self, test_set: TestSet) -> list[str]:
-        """Digests of the other models that a set uses."""
-        return [candidate.digest() for name in test_set.uses if (candidate := getattr(self, name))]
-
-
-def _shows_progress() -> bool:
-    return sys.stderr.isatty() and processes.is_first()
-
-
-def _in_role(embed: Embed | Scorer, role: str) -> Embed:
+def in_role(embed: Embed | Scorer, role: str) -> Embed:
     """Embeds sentences in a role; raises `InputError` for a cross-encoder or an ensemble, which have no vectors."""
     return cast(Embed, embed) if isinstance(embed, Scorer) else partial(cast(RoleEmbed, embed), role=role)
 
 
-def model_of(candidate: Candidate, others: Others, *, batch_size: int) -> Model:
+def other_models(others: Mapping[str, Candidate]) -> dict[str, Any]:
+    """The fields of a `Model` that are the same for all scored models: each encodes a text once for all of them."""
+    fields: dict[str, Any] = {}
+    if index := others.get("index_model"):
+        fields |= {"index": EmbeddingCache(in_role(index.embed(), "document")), "index_similarity": index.similarity}
+    if reranker := others.get("reranker"):
+        fields["reranker"] = reranker.embed()
+    if teacher := others.get("teacher"):
+        fields["teacher"] = model_of(teacher, {}, batch_size=BATCH_SIZE).embed
+    return fields
+
+
+def model_of(candidate: Candidate, other_fields: Mapping[str, Any], *, batch_size: int) -> Model:
     """The candidate, with vectors of full width, as the `Model` that evaluations use."""
-    embed = candidate.embed(batch_size, progress=_shows_progress())
+    embed = candidate.embed(batch_size)
     after: Callable[[Embed], Embed] = lambda embed: embed  # noqa: E731 - replaced below
     if candidate.whitened_on:
         if isinstance(embed, Scorer):
             raise InputError(
-                "--postprocess=whiten transforms vectors; cross-encoders and ensembles have none, so leave it out."
+                "postprocess=whiten transforms vectors; cross-encoders and ensembles have none, so leave it out."
             )
         whitening = cache(partial(whitening_on, embed, candidate.whitened_on))  # fitted on first use
         after = lambda embed: lambda sentences: whitening()(np.asarray(embed(sentences)))  # noqa: E731
-    cached = cast(Embed, embed) if isinstance(embed, Scorer) else EmbeddingCache(after(embed))
-    shared = others.teacher_embed if candidate is others.teacher else None
     return Model(
-        embed=shared or cached,
-        embed_in_batches=lambda size: after(candidate.own_embed(size)),
+        embed=cast(Embed, embed) if isinstance(embed, Scorer) else EmbeddingCache(after(embed)),
+        embed_in_batches=lambda size: after(candidate.local_embed(size)),
         parameters=sum(member.parameter_count for member in candidate.members),
         size_bytes=sum(weights_bytes(locate(member.source)) for member in candidate.members),
-        in_roles=InRoles(*(EmbeddingCache(after(_in_role(embed, role))) for role in ("query", "document"))),
+        query=EmbeddingCache(after(in_role(embed, "query"))),
+        document=EmbeddingCache(after(in_role(embed, "document"))),
         similarity=candidate.similarity,
-        index=others.searched,
-        reranker=others.scorer,
-        teacher=others.teacher_embed,
+        **other_fields,
     )
 
 
@@ -189,54 +143,55 @@ def truncated(model: Model, dims: int) -> Model:
 
         return leading
 
-    return replace(
-        model,
-        embed=cut(model.embed),
-        in_roles=model.in_roles and InRoles(*map(cut, model.in_roles)),
-        index=model.index and IndexModel(cut(model.index.document), "cosine"),
-        similarity="cosine",
-    )
+    roles = {name: cut(embed) for name in ("query", "document", "index") if (embed := getattr(model, name))}
+    return replace(model, embed=cut(model.embed), similarity="cosine", index_similarity="cosine", **roles)
 
 
-def candidate_of(spec: str, reading: Reading, loaded: Mapping[str, Embedder]) -> Candidate:
-    """The model, or an ensemble if the spec is `A+B` (a folder's name may contain +).
+@dataclass(frozen=True, kw_only=True)
+class Loader:
+    """Loads models with the options of an evaluation."""
 
-    Args:
-      loaded: models that are already in memory.
-    """
-    names = [spec] if Path(spec).exists() else spec.split("+")
-    if not all(names):
-        raise InputError(f"{spec!r} has an empty name next to a +; write an ensemble as A+B.")
-    read = partial(load_model, pooling=reading.pooling, max_length=reading.max_length, prompt=reading.prompt)
-    models = [loaded[spec].model] if spec in loaded else [read(name) for name in names]
-    prompts = {role: reading.role_prompts.get(role) or reading.prompt for role in ROLES}
-    prompts = {role: prompt for role, prompt in prompts.items() if prompt}
-    members = tuple(model.with_role_prompts(prompts) for model in models)
-    return Candidate(
-        spec=spec, members=members, precision=dtype_of(reading.precision).name, whitened_on=reading.whitened_on
-    )
+    pooling: str
+    max_length: int
+    prompt: str
+    role_prompts: Mapping[str, str]
+    """Maps roles to prompts that replace the checkpoint's; empty: the prompt of all texts does."""
+    precision: str
+    whitened_on: tuple[str, ...]
+    loaded: Mapping[str, Embedder]
+    """Models that are already in memory, by name."""
 
+    def candidate(self, spec: str) -> Candidate:
+        """A model, or an ensemble if the spec is `A+B` (a folder's name may contain +)."""
+        names = [spec] if Path(spec).exists() else spec.split("+")
+        if not all(names):
+            raise InputError(f"{spec!r} has an empty name next to a +; write an ensemble as A+B.")
+        options = {"pooling": self.pooling, "max_length": self.max_length, "prompt": self.prompt}
+        models = [load_model(name, **options) for name in names if spec not in self.loaded]
+        prompts = {role: prompt for role in ROLES if (prompt := self.role_prompts[role] or self.prompt)}
+        members = [model.with_role_prompts(prompts) for model in models or [self.loaded[spec].model]]
+        precision = dtype_of(self.precision).name
+        return Candidate(spec=spec, members=tuple(members), precision=precision, whitened_on=self.whitened_on)
 
-def index_model_of(spec: str, reading: Reading) -> Candidate | None:
-    """Loads the index model, with the scored models' length and prompt for documents; None if `spec` is empty."""
-    model = _single_model("index_model", spec, reads_pairs=False, max_length=reading.max_length) if spec else None
-    prompts = {role: prompt for role, prompt in reading.role_prompts.items() if role == "document" and prompt}
-    members = (model.with_role_prompts(prompts),) if model else ()
-    return Candidate(spec=spec, members=members, precision=dtype_of(reading.precision).name) if model else None
+    def index_model(self, spec: str) -> Candidate:
+        """The index model, with the scored models' length and prompt for documents."""
+        model = _single_model("index_model", spec, reads_pairs=False, max_length=self.max_length)
+        if prompt := self.role_prompts["document"]:
+            model = model.with_role_prompts({"document": prompt})
+        return Candidate(spec=spec, members=(model,), precision=dtype_of(self.precision).name)
 
-
-def reranker_of(spec: str, reading: Reading) -> Candidate | None:
-    """Loads the reranker, with its own maximum length; None if `spec` is empty."""
-    model = _single_model("reranker", spec, reads_pairs=True) if spec else None
-    return Candidate(spec=spec, members=(model,), precision=dtype_of(reading.precision).name) if model else None
+    def reranker(self, spec: str) -> Candidate:
+        """The reranker, with its own maximum length."""
+        model = _single_model("reranker", spec, reads_pairs=True)
+        return Candidate(spec=spec, members=(model,), precision=dtype_of(self.precision).name)
 
 
 def _single_model(option: str, spec: str, *, reads_pairs: bool, max_length: int = 0) -> SentenceModel:
     """Loads a model of one kind; raises `InputError` for another kind or an ensemble."""
-    is_ensemble = not Path(spec).exists() and "+" in spec
-    with errors_of(f"--{option}={spec}"):
+    with errors_of(f"{option}={spec}"):
+        is_ensemble = not Path(spec).exists() and "+" in spec
         model = None if is_ensemble else load_model(spec, max_length=max_length)
     if model is None or model.definition.reads_pairs != reads_pairs:
         needed = "cross-encoder, which scores pairs" if reads_pairs else "sentence encoder"
-        raise InputError(f"--{option}={spec} is not one {needed}; give its folder or hub name.")
+        raise InputError(f"{option}={spec} is not one {needed}; give its folder or hub name.")
     return model

@@ -1,24 +1,26 @@
-"""Shared parts of the command-line programs: options with suggestions, one-line errors, signals, closed pipes."""
+"""What the command-line programs share: options from signatures, one-line errors, signals, closed pipes."""
 
-import argparse
-import codecs
 import contextlib
 import difflib
 import errno
+import functools
+import inspect
 import io
+import logging
 import os
-import pathlib
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from numbers import Real
-from typing import Any, get_args
+import types
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import tyro
 
 from jaxdistill import devices, memory
 from jaxdistill.compile_cache import keep_compiled
-from jaxdistill.core import InputError, InUseError, Precision, TemporaryError
-from jaxdistill.files import buckets, is_remote, parts
+from jaxdistill.core import InputError, InUseError, TemporaryError
 from jaxdistill.versions import version_text
 
 BAD_INPUT = 2
@@ -30,8 +32,6 @@ IN_USE = 73
 """Exit status (EX_CANTCREAT of sysexits.h) if another process writes the same workdir; that process continues undisturbed."""
 DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 """OS errors caused by the user's disk, reported as one line wherever they occur; other OS errors are bugs."""
-LOOKALIKES = {"\u2500": "-", "\u00d7": "x", "\u2026": "...", "\u2013": "-"}
-"""ASCII substitutes for characters of tables and bars that a terminal's encoding lacks."""
 STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 """Signals that ask a program to stop. Windows has no SIGHUP."""
 INTERRUPT_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGALRM") if hasattr(signal, name)]
@@ -49,118 +49,91 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
     return f" Did you mean {close[0]}?" if close else ""
 
 
-class _PrintVersion(argparse.Action):
-    def __call__(self, parser, namespace, values, option_string=None):
+BY_NAME = tyro.conf.arg(constructor=str, help_behavior_hint=lambda default: "")
+"""Of an argument that may be an object in Python: the command line takes its name."""
+BY_NAMES = tyro.conf.arg(constructor=tuple[str, ...])
+"""The same for several, with `tyro.conf.UseAppendAction`: the option is repeated."""
+BY_COMMAS = tyro.conf.arg(constructor=str, metavar="A,B,..", help_behavior_hint=lambda default: "")
+Listed = Annotated[str | int | Path | Sequence[str | int | Path], BY_COMMAS]
+"""Values, or one text that separates them by commas."""
+
+
+def listed(value: str | int | Path | Sequence[str | int | Path]) -> list[str]:
+    """The values of a `Listed` argument, with `~` expanded."""
+    values = value.split(",") if isinstance(value, str) else [value] if isinstance(value, int | Path) else value
+    return [os.path.expanduser(text) for one in values if (text := str(one).strip())]
+
+
+def parse(function: Callable[..., Any], arguments: Sequence[str], **defaults: Any) -> dict[str, Any]:
+    """The arguments of a program's function from its command line; prints and exits for `--help` and `--version`.
+
+    Args:
+      defaults: defaults of the program that differ from the function's.
+    """
+    options, unknown = parse_known(function, arguments, **defaults)
+    if unknown:
+        known = [f"--{name}" for name in inspect.signature(function).parameters]
+        flag = unknown[0].split("=")[0]
+        raise InputError(f"unknown option {flag}.{did_you_mean(flag, known)} --help lists the options.")
+    return options
+
+
+def parse_known(
+    function: Callable[..., Any], arguments: Sequence[str], **defaults: Any
+) -> tuple[dict[str, Any], list[str]]:
+    """Like `parse`, and the arguments that the function does not have."""
+    if "--version" in arguments:
         print(version_text())
-        parser.exit()
+        sys.exit()
 
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser without abbreviations that suggests the closest option for an unknown one, with `--version`."""
-
-    def __init__(self, **options):
-        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
-        self.add_argument(
-            "--version",
-            action=_PrintVersion,
-            nargs=0,
-            dest=argparse.SUPPRESS,
-            default=argparse.SUPPRESS,
-            help="print versions and devices, and stop",
-        )
-
-    def parse_args(self, args=None, namespace=None):
-        options = [option for action in self._actions for option in action.option_strings]
-        for argument in sys.argv[1:] if args is None else args:
-            flag = argument.split("=")[0]
-            if flag.startswith("--") and flag not in options:
-                raise InputError(f"unknown option {flag}.{did_you_mean(flag, options)} --help lists the options.")
-        given = super().parse_args(args, namespace)
-        parts.use(getattr(given, "parts", ""))
+    @functools.wraps(function)
+    def options(**given: Any) -> dict[str, Any]:
         return given
 
-    def error(self, message):
-        raise InputError(f"{message}. --help lists the options.")
-
-    def defaults(self) -> dict[str, Any]:
-        """Maps names of all options to their defaults; None for required ones."""
-        return {action.dest: action.default for action in self._actions if action.default is not argparse.SUPPRESS}
-
-    def parse_call(
-        self, options: Mapping[str, Any], *, joined: Sequence[str], repeated: Sequence[str]
-    ) -> argparse.Namespace:
-        """Parses options given in Python, with the checks of the command line. None means not given.
-
-        Args:
-          joined: options that accept lists, whose values are joined by commas.
-          repeated: options that accept lists, with a flag for each value.
-        """
-        arguments, defaults = [], self.defaults()
-        for name, value in options.items():
-            if isinstance(defaults[name], bool):
-                if not isinstance(value, bool):
-                    raise InputError(f"{name}={value!r:.60} must be True or False.")
-                arguments += [f"--{name}"] * value
-            elif value != defaults[name] and ((value is not None and value != "") or defaults[name]):
-                texts = _texts_of(name, value, may_be_list=name in (*joined, *repeated))
-                arguments += [f"--{name}={text}" for text in ([",".join(texts)] if name in joined else texts)]
-        return self.parse_args(arguments)
+    module = sys.modules[function.__module__]
+    return tyro.cli(
+        functools.partial(options, **defaults),
+        prog=f"python -m {module.__spec__.name if module.__spec__ else module.__name__}",
+        description=module.__dict__["__doc__"],
+        args=arguments,
+        use_underscores=True,
+        return_unknown_args=True,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
 
 
-def _texts_of(name: str, value: Any, *, may_be_list: bool) -> list[str]:
-    """Converts the values of an option given in Python to strings."""
-    is_list = isinstance(value, Iterable) and not isinstance(value, str)
-    texts = ["" if one is None else one for one in (value if is_list else [value])]
-    wrong = [one for one in texts if not isinstance(one, str | pathlib.PurePath | Real) or isinstance(one, bool)]
-    if wrong or (is_list and not may_be_list):
-        single = "a single value" if is_list else "a text, a path or a number"
-        kind = "text, a path, or a list of these" if may_be_list else single
-        raise InputError(f"{name} must be {kind}; got {value!r:.60}.")
-    return list(map(str, texts))
+@contextlib.contextmanager
+def printed(log: logging.Logger) -> Iterator[None]:
+    """Prints what a program's function logs."""
+    handler, level = logging.StreamHandler(sys.stdout), log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
 
 
-def positive(text: str) -> int:
-    """Type of an option that must be a positive integer."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} must be at least 1")
-    return number
+def make_callable(name: str, function: Callable[..., Any]) -> None:
+    """Makes a program's module `name` callable as `function`: `jaxdistill.evaluate(...)`."""
+    signature = inspect.signature(function)
 
+    def call(*args: Any, **options: Any) -> Any:
+        for argument, value in signature.bind(*args, **options).arguments.items():
+            kind = signature.parameters[argument].annotation
+            if get_origin(kind) is Literal and value not in get_args(kind):
+                raise InputError(
+                    f"{argument}={value!r:.60} is unknown; allowed: {', '.join(map(repr, get_args(kind)))}."
+                )
+        return function(*args, **options)
 
-def local_path(text: str) -> str:
-    """Type of an option that names a local file or folder. Expands `~`; refuses addresses such as gs://."""
-    if is_remote(text):
-        raise argparse.ArgumentTypeError(
-            f"{text} is an address; this option takes only local paths and mounted file systems"
-        )
-    return os.path.expanduser(text)
+    class Program(types.ModuleType):
+        __call__ = staticmethod(call)
+        __signature__ = signature
 
-
-def any_path(text: str) -> str:
-    """Type of an option that names a file or folder, also in a bucket. Expands `~`; refuses addresses with secrets."""
-    if is_remote(text):
-        try:
-            buckets.checked_address(text)
-        except InputError as error:  # argparse would repeat the text
-            raise argparse.ArgumentTypeError(str(error).rstrip(".")) from None
-    return os.path.expanduser(text)
-
-
-def add_reading_options(parser: Parser, *, precision: Precision = "auto") -> None:
-    """Adds `--pooling`, `--max_length`, `--batch_size` and `--precision`, which set how `--model` reads sentences, and
-    `--parts`."""
-    add = parser.add_argument
-    add("--parts", default="", help="modules or files with your own readers, families and evaluations, with commas")
-    add("--pooling", default="", help="required if the checkpoint does not state its pooling")
-    add("--max_length", type=int, default=0, help="maximum tokens per sentence; 0: the checkpoint's")
-    add("--batch_size", type=positive, default=BATCH_SIZE, help="sentences per batch")
-    products = f"precision of matrix products; auto: bfloat16 where the hardware supports it; default: {precision}"
-    add("--precision", choices=get_args(Precision), default=precision, help=products)
-
-
-def reading_options(given: argparse.Namespace) -> dict[str, Any]:
-    """The options of `add_reading_options` as arguments of `inference.load`."""
-    return {name: getattr(given, name) for name in ("pooling", "max_length", "batch_size", "precision")}
+    sys.modules[name].__class__ = Program
+    sys.modules[name].__dict__.setdefault("__all__", [function.__name__])  # what `help` lists
 
 
 def leave_at_once(number: int, frame: Any) -> None:
@@ -284,16 +257,6 @@ def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def _lookalikes(error: UnicodeError) -> tuple[str, int]:
-    """Substitutes characters that a terminal's encoding lacks."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return "".join(LOOKALIKES.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
-
-
-codecs.register_error("lookalikes", _lookalikes)
-
-
 class _Outliving:
     """A text stream that drops output after its reader has closed it, as in `| head -1`."""
 
@@ -304,27 +267,18 @@ class _Outliving:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        with self._dropping():
-            self._stream.write(text)
+        self._outlive(lambda: self._stream.write(text))
         return len(text)
 
     def flush(self) -> None:
-        with self._dropping():
-            self._stream.flush()
+        self._outlive(self._stream.flush)
 
-    @contextlib.contextmanager
-    def _dropping(self) -> Iterator[None]:
+    def _outlive(self, action: Callable[[], object]) -> None:
         try:
-            yield
-        except BrokenPipeError:
-            _to_devnull(self._stream)
-
-
-def _to_devnull(stream: Any) -> None:
-    """Redirects a stream, buffered text included, to the null device."""
-    devnull = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(devnull, stream.fileno())
-    os.close(devnull)
+            action()
+        except BrokenPipeError:  # what is buffered goes to the null device
+            with open(os.devnull, "wb") as devnull:
+                os.dup2(devnull.fileno(), self._stream.fileno())
 
 
 @contextlib.contextmanager
@@ -334,7 +288,7 @@ def _streams() -> Iterator[None]:
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in before)  # noqa: SIM115 - open to the end
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="lookalikes")
+            stream.reconfigure(errors="replace")
     sys.stdout, sys.stderr = _Outliving(sys.stdout), _Outliving(sys.stderr)
     try:
         yield
@@ -346,32 +300,19 @@ def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None =
     """Runs a program's `main`. Bad input and disk errors print one line and exit with status 2, Ctrl-C with 130,
     SIGTERM and SIGHUP during a loop that saves with 75."""
     with _streams():
-        _run(main, sys.argv[1:] if arguments is None else arguments)
-
-
-def _refuse_undecodable(arguments: Sequence[str]) -> None:
-    """Raises `InputError` for arguments that are not UTF-8, which the run's JSON files could not hold."""
-    for argument in arguments:
-        if any("\udc80" <= letter <= "\udcff" for letter in argument):
-            raise InputError(f"{argument!r} is not UTF-8; rename the file, or use a UTF-8 locale.")
-
-
-def _run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> None:
-    """Calls `main` and translates its exceptions."""
-    try:
-        with _one_interrupt():
-            devices.prepare_libtpu()
-            keep_compiled()
-            memory.keep_freed()
-            _refuse_undecodable(arguments)
-            main(arguments)
-        sys.stdout.flush()
-    except Exception as error:
-        known = error_of_input(error)
-        if known is None:
-            raise
-        print(f"error: {known}", file=sys.stderr)
-        sys.exit(error_status(known))
-    except KeyboardInterrupt as stopped:
-        print(f"interrupted{stopped}", file=sys.stderr)
-        sys.exit(status_of(stopped))
+        try:
+            with _one_interrupt():
+                devices.prepare_libtpu()
+                keep_compiled()
+                memory.keep_freed()
+                main(sys.argv[1:] if arguments is None else arguments)
+            sys.stdout.flush()
+        except Exception as error:
+            known = error_of_input(error)
+            if known is None:
+                raise
+            print(f"error: {known}", file=sys.stderr)
+            sys.exit(error_status(known))
+        except KeyboardInterrupt as stopped:
+            print(f"interrupted{stopped}", file=sys.stderr)
+            sys.exit(status_of(stopped))

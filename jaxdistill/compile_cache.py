@@ -1,7 +1,6 @@
 """Keeps compiled programs in the cache folder."""
 
 import contextlib
-import functools
 import logging
 import os
 import pathlib
@@ -29,31 +28,21 @@ def keep_compiled() -> None:
     NOTE: a folder set by the environment keeps its own size limit: JAX fails on entries without an access time.
     """
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        own = cache_folder() / "compiled"
-        if not _can_write(own):
+        folder = cache_folder() / "compiled"
+        try:
+            try_writing(folder / f".{os.getpid()}{UNFINISHED_SUFFIX}")
+        except OSError as error:
+            log.warning("compiled programs are not kept in %s: %s%s", folder, error.strerror, other_cache(folder))
             return
-        _drop_half_written(own)
+        _drop_half_written(folder)
         os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(COMPILED_BYTES))
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(own)
-    folder = os.environ["JAX_COMPILATION_CACHE_DIR"]
-    size = os.environ.get("JAX_COMPILATION_CACHE_MAX_SIZE", "-1")
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
     seconds = os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", str(COMPILED_SECONDS))
     if "jax" in sys.modules:  # JAX reads the environment on import only
         config = sys.modules["jax"].config
-        config.update("jax_compilation_cache_dir", folder)
-        config.update("jax_compilation_cache_max_size", int(size))
+        config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+        config.update("jax_compilation_cache_max_size", int(os.environ.get("JAX_COMPILATION_CACHE_MAX_SIZE", "-1")))
         config.update("jax_persistent_cache_min_compile_time_secs", float(seconds))
-
-
-@functools.cache
-def _can_write(folder: pathlib.Path) -> bool:
-    """Whether files can be written into a folder, which is made if needed; warns once if not."""
-    try:
-        try_writing(folder / f".{os.getpid()}{UNFINISHED_SUFFIX}")
-    except OSError as error:
-        log.warning("compiled programs are not kept in %s: %s%s", folder, error.strerror, other_cache(folder))
-        return False
-    return True
 
 
 def _drop_half_written(compiled: pathlib.Path) -> None:

@@ -1,7 +1,7 @@
 """Encodes the sentences of a text to one vector each, in bounded memory.
 
-  python -m jaxdistill.encode --model=runs/l3/export --input=sentences.txt --output=vectors.npy
-  python -m jaxdistill.encode --model=runs/l3/export --input='texts/*.gz' --output=vectors.parquet --keep_text
+  python -m jaxdistill.encode --model=runs/l3/export --text=sentences.txt --output=vectors.npy
+  python -m jaxdistill.encode --model=runs/l3/export --text='texts/*.gz' --output=vectors.parquet --keep_text
 
 OUTPUT is a `.npy` or `.parquet` file. Text, model and output may be in a bucket (`s3://...`, `gs://...`). A table has the vectors in
 the column `embedding`. `np.load(FILE, mmap_mode="r")` opens a `.npy` file of any size.
@@ -15,34 +15,35 @@ Several processes, started as for training, share the parts if all of them see t
 
 An empty line keeps its row and is encoded as an empty sentence. Texts that are too long for the model are truncated, and the
 program prints how many.
-
-`--dims=N` keeps the first N dimensions, normalised to unit length, of a model trained with nested widths.
 """
 
-import argparse
+import logging
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Annotated, Literal, cast
 
 import numpy as np
+import pyarrow
 from jaxtyping import Float
+from pyarrow import parquet
 
 from jaxdistill.bars import Advance
-from jaxdistill.calls import in_python_words, make_callable, options_of_call
-from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, any_path, positive, reading_options, run
+from jaxdistill.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
 from jaxdistill.cluster import processes
-from jaxdistill.core import ROLES, InputError, Precision
+from jaxdistill.core import InputError, Precision
 from jaxdistill.data import arrow
 from jaxdistill.data.fill_parts import Made, fill
 from jaxdistill.data.in_memory import Text, sources_of
 from jaxdistill.data.part_folder import PartFolder
-from jaxdistill.data.sources import TEXT, Row, Watched, local_files, refuse_unread
+from jaxdistill.data.sources import TEXT, Row, Watched, local_files, refuse_unread, split_specs
 from jaxdistill.data.tables import finished, write_note
 from jaxdistill.data.vectors import checked_block
 from jaxdistill.evals.similarity import unit_rows
-from jaxdistill.files import drafted, local, refuse_overwriting, try_writing, without_links, writing
+from jaxdistill.files import drafted, is_remote, local, refuse_overwriting, try_writing, without_links, writing
+from jaxdistill.files import parts as plugins
 from jaxdistill.inference import Embedder, load
 from jaxdistill.paths import delivered
 from jaxdistill.versions import source_digest
@@ -51,114 +52,121 @@ PART_ROWS = 8192
 """Sentences in memory together: enough for grouping by length to leave little padding. A killed run repeats at most this many."""
 EMBEDDING = "embedding"
 """Column of the vectors in a Parquet table."""
-FORMATS = (".npy", ".parquet")
+
+log = logging.getLogger(__name__)
 
 
-@in_python_words()
-def encode_text(
+def encode(
     model: str | Path,
-    text: Text,
+    text: Annotated[Text, BY_NAME],
     *,
     output: str | Path = "",
     keep_text: bool = False,
     dims: int = 0,
     column: str = TEXT,
     prompt_name: str = "",
-    role: str = "",
+    role: Literal["", "query", "document"] = "",
     pooling: str = "",
     max_length: int = 0,
     batch_size: int = BATCH_SIZE,
     precision: Precision = "auto",
-    parts: str | Path | Sequence[str | Path] = "",
+    parts: Listed = "",
     show_progress_bar: bool = False,
-) -> Float[np.ndarray, "n e"]:
-    """The vectors of a text, one row per sentence, empty ones included. `jaxdistill.encode` is this function.
+) -> Float[np.ndarray, "n e"] | Path:
+    """The vectors of a text, one row per sentence, empty ones included; with `output`, the path of the file that has them.
 
     >>> jaxdistill.encode(TEACHER, ["A cat sleeps.", "It rains."]).shape
     (2, 16)
 
     Args:
-      model: folder, `package:NAME/PATH` or hub name.
-      text: strings, a column or a table, or a source of text as for training.
-      output: a `.npy` or `.parquet` file to write, in bounded memory and resumable. Empty: none. The vectors of a `.npy` file
-        are returned memory-mapped.
-      keep_text: write the sentences beside their vectors, as the column `text`; only for `.parquet`.
-      dims: number of leading dimensions to keep, normalised to unit length; 0: all.
-      column: column of the sentences in a table.
-      prompt_name, role: name of a prompt, or `query` or `document`; empty: the model's default prompt.
-      pooling, max_length, batch_size, precision, parts: as for `jaxdistill.load`.
-      show_progress_bar: show a bar.
+      model: Folder, package:NAME/PATH or hub name.
+      text: Texts as for training, separated by commas: files, globs, files:FOLDER, hf:NAME. From Python also strings, a
+        column or a table.
+      output: The .npy or .parquet file to write, in bounded memory and resumable.
+      keep_text: Also write the sentences, as the column text of a .parquet file.
+      dims: Leading dimensions to keep, normalised to unit length, of a model trained with nested widths; 0: all.
+      column: Column of the sentences in a table.
+      prompt_name: Name of a prompt of the model, or none; empty: its default prompt.
+      role: Prepend the model's prompt for this role.
+      pooling: Needed if the model's folder does not state its pooling.
+      max_length: Most tokens of a sentence; 0: the model's.
+      batch_size: Sentences of 32 tokens that are computed together.
+      precision: Of matrix products; auto: bfloat16 where the hardware supports it.
+      parts: Modules or files with your own readers and families.
+      show_progress_bar: Show a bar.
     """
-    arguments = locals()
-    specs = sources_of(text, {TEXT: column})
-    with tempfile.TemporaryDirectory() as folder:
-        path = local(output, "output") if output else Path(folder, "vectors.npy")
-        options = options_of_call(_parser(), arguments | {"text": specs, "output": path}, repeated=["input"])
-        _encode(load(options.model, **reading_options(options)), options, path)
-        return _vectors_of(path, mapped=bool(output))
+    if not output:
+        options = {name: value for name, value in locals().items() if name != "output"}
+        with tempfile.TemporaryDirectory() as folder:
+            return np.load(cast(Path, encode(**options, output=f"{folder}/vectors.npy")))
+    path = without_links(local(output, "output"))
+    if path.suffix not in (".npy", ".parquet"):
+        raise InputError(f"output={path} must end in .npy or .parquet.")
+    if keep_text and path.suffix != ".parquet":
+        raise InputError(f"keep_text needs a table: output={path.with_suffix('.parquet')}.")
+    plugins.use(",".join(listed(parts)))
+    specs = split_specs(text) if isinstance(text, str) else sources_of(text, {TEXT: column})
+    refuse_unread(column, specs, "column")
+    embedder = load(model, pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision)
+    prompt, longest = embedder.prefix(prompt_name or None, role), embedder.model.max_length
+    if not 0 <= dims <= embedder.width:
+        raise InputError(f"dims={dims} must be from 1 to {embedder.width}, the width of the model's vectors; 0: all.")
+    width, watched = dims or embedder.width, Watched(specs, {TEXT: column})
+    origin = {
+        "model": embedder.model.digest(), "max_length": longest, "prompt": prompt, "text": watched.digest,
+        "precision": embedder.compute_dtype.name, "column": column, "batch_size": batch_size, "dims": dims, "keep_text": keep_text,
+    }  # fmt: skip
+    with processes.agreed() as facts:
+        facts |= origin
+    refuse_overwriting(path, local_files(specs))
+    counts = finished(path, origin)
+    if counts is None:
+        counts = _written(
+            path, watched, origin, partial(_part, embedder, watched, prompt, width), width, show_progress_bar
+        )
+    if processes.is_first():
+        rows, longer = counts["rows"], counts["truncated"]
+        log.info(f"{path}: {rows:,} vectors of {width} numbers, multiplied in {origin['precision']}")
+        if longer:
+            log.info(
+                f"{longer:,} of {rows:,} texts ({longer / rows:.1%}) are longer than {longest:,} tokens; their ends are cut"
+            )
+    return path
 
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.encode`."""
-    options = _parser().parse_args(arguments)
-    with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **vars(options)}):
-        refuse_unread(options.column, options.input, "--column")
-        embedder = load(options.model, **reading_options(options))
-        with delivered(options.output, upload=processes.is_first()) as output:
-            counts = _encode(embedder, options, Path(output))
-        if not processes.is_first():
-            return
-        rows, longer, longest = counts["rows"], counts["truncated"], embedder.model.max_length
-        width = options.dims or embedder.width
-        print(f"{options.output}: {rows:,} vectors of {width} numbers, multiplied in {embedder.compute_dtype.name}")
-        if longer:
-            print(
-                f"{longer:,} of {rows:,} texts ({longer / rows:.1%}) are longer than {longest:,} tokens; their ends are cut"
-            )
+    options = parse(encode, arguments, show_progress_bar=True)
+    output = options["output"]
+    if not output:
+        raise InputError("output is missing; give the .npy or .parquet file to write.")
+    with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **options}), printed(log):
+        with delivered(output, upload=processes.is_first()) as options["output"]:
+            encode(**options)
+        if is_remote(output) and processes.is_first():
+            print(f"uploaded to {output}")
 
 
-def _encode(embedder: Embedder, options: argparse.Namespace, output: Path) -> Mapping[str, int]:
-    """Writes the vectors unless they are there; returns the numbers of rows and of truncated texts."""
-    output = without_links(output)
-    if output.suffix not in FORMATS:
-        raise InputError(f"--output={output} must end in .npy or .parquet.")
-    if options.keep_text and output.suffix != ".parquet":
-        raise InputError(f"--keep_text needs a table: --output={output.with_suffix('.parquet')}.")
-    prompt = embedder.prefix(options.prompt or None, options.role)
-    width = options.dims or embedder.width
-    if width > embedder.width:
-        raise InputError(f"--dims={width} must be from 1 to {embedder.width}, the width of the model's vectors.")
-    text = Watched(options.input, {TEXT: options.column})
-    origin = {
-        "model": embedder.model.digest(),
-        "max_length": embedder.model.max_length,
-        "prompt": prompt,
-        "input": text.digest,
-        "precision": embedder.compute_dtype.name,
-        **{name: getattr(options, name) for name in ("column", "batch_size", "dims", "keep_text")},
-    }
-    with processes.agreed() as facts:
-        facts |= origin
-    refuse_overwriting(output, local_files(options.input))
-    if counts := finished(output, origin):
-        return counts
-    with writing(output):
-        try_writing(output)
-    folder, rows = output.with_name(f".{output.name[:200]}.parts"), sum(1 for _ in text.rows())
-    parts = PartFolder(folder, origin, rows=rows, part_rows=PART_ROWS, suffix=".npy")
-    if not parts.is_shared:
-        raise InputError(f"--output={output} must be on a file system that all processes share.")
-    make = partial(_part, embedder, text, prompt, width)
-    counts = fill(parts, _reader(text), make, unit="sentences", shown=not options.quiet)
-    parts.discard_unless(text.check_content)
+def _written(
+    path: Path, text: Watched, origin: Mapping[str, object], make: Callable[..., Made], width: int, shown: bool
+) -> Mapping[str, int]:
+    """Writes the file and its note; returns the numbers of rows and of truncated texts."""
+    with writing(path):
+        try_writing(path)
+    folder, rows = path.with_name(f".{path.name[:200]}.parts"), sum(1 for _ in text.rows())
+    stored = PartFolder(folder, origin, rows=rows, part_rows=PART_ROWS, suffix=".npy")
+    if not stored.is_shared:
+        raise InputError(f"output={path} must be on a file system that all processes share.")
+    counts = fill(stored, _reader(text), make, unit="sentences", shown=shown)
+    stored.discard_unless(text.check_content)
     if processes.is_first():
-        with writing(output), drafted(output) as draft:
-            if output.suffix == ".npy":
-                _write_npy(draft, parts, width)
+        with writing(path), drafted(path) as draft:
+            if path.suffix == ".npy":
+                _write_npy(draft, stored, width)
             else:
-                _write_table(draft, parts, width, text if options.keep_text else None)
-            write_note(output, origin, counts)
-        parts.discard()
+                _write_table(draft, stored, width, text if origin["keep_text"] else None)
+            write_note(path, origin, counts)
+        stored.discard()
     processes.wait("the file is written")
     return counts
 
@@ -188,60 +196,31 @@ def _part(
     return partial(np.save, arr=block), {"truncated": sum(bool(encoding.overflowing) for encoding in encodings)}
 
 
-def _write_npy(path: Path, parts: PartFolder, width: int) -> None:
+def _write_npy(path: Path, stored: PartFolder, width: int) -> None:
     with open(path, "wb") as file:
-        header = {"descr": "<f4", "fortran_order": False, "shape": (parts.rows, width)}
+        header = {"descr": "<f4", "fortran_order": False, "shape": (stored.rows, width)}
         np.lib.format.write_array_header_1_0(file, header)
-        for part in range(parts.count):
-            file.write(np.load(parts.path(part)).tobytes())
+        for part in range(stored.count):
+            file.write(np.load(stored.path(part)).tobytes())
 
 
-def _write_table(path: Path, parts: PartFolder, width: int, text: Watched | None) -> None:
+def _write_table(path: Path, stored: PartFolder, width: int, text: Watched | None) -> None:
     """Writes a table of the vectors, and of the sentences of `text` beside them if it is given."""
-    import pyarrow
-    from pyarrow import parquet
-
     fields = [(EMBEDDING, pyarrow.list_(pyarrow.float32(), width))]
     schema = pyarrow.schema([(TEXT, pyarrow.string()), *fields] if text else fields)
     take = _reader(text) if text else None
     # Neither numbers nor sentences repeat much, so dictionary encoding would only cost time.
     with parquet.ParquetWriter(path, schema, use_dictionary=False) as writer:
-        for part in range(parts.count):
-            numbers = arrow.of_numbers(np.load(parts.path(part)))
+        for part in range(stored.count):
+            numbers = arrow.of_numbers(np.load(stored.path(part)))
             columns = [pyarrow.FixedSizeListArray.from_arrays(numbers, width)]
             if take:
-                sentences = [sentence for (sentence,) in take(parts.rows_of(part))]
+                sentences = [sentence for (sentence,) in take(stored.rows_of(part))]
                 columns.insert(0, pyarrow.array(sentences, pyarrow.string()))
             writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
 
 
-def _vectors_of(path: Path, *, mapped: bool) -> Float[np.ndarray, "n e"]:
-    if path.suffix == ".npy":
-        return np.load(path, mmap_mode="r" if mapped else None)
-    from pyarrow import parquet
-
-    lists = parquet.read_table(path, columns=[EMBEDDING])[EMBEDDING].combine_chunks()
-    return arrow.numbers_of(lists.flatten()).reshape(len(lists), -1)
-
-
-def _parser() -> Parser:
-    parser = Parser(prog="python -m jaxdistill.encode", description=__doc__)
-    add = parser.add_argument
-    add("--model", required=True, help="folder, package:NAME/PATH or hub name")
-    text = "text as for training: file, glob, files:FOLDER, hf:...; repeatable"
-    add("--input", required=True, action="append", help=text)
-    add("--output", type=any_path, required=True, help=".npy or .parquet file")
-    add("--keep_text", action="store_true", help="also write the sentences, as the column text; only for .parquet")
-    add("--dims", type=positive, default=0, help="dimensions to keep, normalised; default: all")
-    add("--column", default=TEXT, help="column of the sentences in a table; default: text")
-    add("--prompt", default="", help="name of a prompt of the checkpoint, or none; default: the checkpoint's default")
-    add("--role", default="", choices=list(ROLES), help="prepend the checkpoint's prompt for this role")
-    add_reading_options(parser)
-    add("--quiet", action="store_true", help="no progress bar")
-    return parser
-
-
-make_callable(__name__, encode_text)
+make_callable(__name__, encode)
 
 if __name__ == "__main__":
     run(main)

@@ -9,31 +9,65 @@ latest ones (`run.keep`). `--to=onnx` adds files for ONNX Runtime and compares e
 differences (docs/deployment.md).
 """
 
-import argparse
 import dataclasses
-import inspect
 import operator
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Annotated
 
 import numpy as np
 
-from jaxdistill.calls import in_python_words, make_callable
 from jaxdistill.checkpoints import onnx
 from jaxdistill.checkpoints.model import SentenceModel, load_model, model_name
-from jaxdistill.cli import Parser, any_path, run
+from jaxdistill.cli import BY_COMMAS, BY_NAME, make_callable, parse, run
 from jaxdistill.core import InputError
 from jaxdistill.files import is_remote, local
 from jaxdistill.files.folders import refuse_foreign
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import delivered
 from jaxdistill.reporting.model_card import Facts, averaged_steps, read_facts
-from jaxdistill.training.export import Form, export, weights_bytes
+from jaxdistill.training.export import Form, weights_bytes
+from jaxdistill.training.export import export as write_export
 from jaxdistill.training.setup.student import read_student
 from jaxdistill.workdir.checkpoint import Checkpoints, mean_params
 from jaxdistill.workdir.folder import CHECKPOINTS, EXPORT, STUDENT, read_config
 from jaxdistill.workdir.mirror import fetched_copy
+
+Steps = str | int | Sequence[int] | None
+
+
+def export(
+    workdir: str | Path | None = None,
+    *,
+    step: Annotated[Steps, BY_COMMAS] = None,
+    model: Annotated[str | Path | Embedder | SentenceModel | None, BY_NAME] = None,
+    out: str | Path,
+    to: Form = "",
+) -> Path:
+    """Exports a kept checkpoint of a run, the mean of several, or another model; returns the folder.
+
+    Args:
+      workdir: Folder of the run, or its address in a bucket.
+      step: Step of a kept checkpoint, or several whose mean is exported. The error for any other step lists the kept ones.
+      model: Instead of both, a folder, package:NAME/PATH or a hub name; from Python also a model in memory.
+      out: Folder to write; an earlier export there is replaced, anything else is refused.
+      to: Also write files for ONNX Runtime.
+
+    Raises:
+      InputError: arguments contradict each other, or a form cannot hold the model or differs from it; nothing is then written.
+    """
+    if {workdir is None, step is None} != {model is not None}:
+        raise InputError("give workdir and step of a run, or model alone.")
+    if to:
+        onnx.check()
+    out = local(out, "out").resolve()
+    refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
+    if workdir is None:
+        model = model.model if isinstance(model, Embedder) else model
+        return write_export(model if isinstance(model, SentenceModel) else load_model(model_name(model)), out, to=to)
+    workdir, steps = fetched_copy(workdir), _whole_numbers(step)
+    facts = checkpoint_facts(workdir, steps, out.name)
+    return write_export(restored_student(workdir, steps), out, facts=facts, to=to)
 
 
 def checkpoint_facts(workdir: str | Path, steps: Sequence[int], name: str) -> Facts:
@@ -44,43 +78,6 @@ def checkpoint_facts(workdir: str | Path, steps: Sequence[int], name: str) -> Fa
     if (facts.steps, facts.averaged) != (max(steps), averaged):
         facts = dataclasses.replace(facts, steps=max(steps), averaged=averaged, chosen_by="", scores={})
     return dataclasses.replace(facts, name=name)
-
-
-@in_python_words()
-def export_checkpoint(
-    workdir: str | Path | None = None,
-    *,
-    step: int | Sequence[int] | None = None,
-    model: str | Path | Embedder | SentenceModel | None = None,
-    out: str | Path,
-    to: Form = "",
-) -> Path:
-    """Exports a kept checkpoint, the mean of several, or another model; returns the folder. `jaxdistill.export` is this function.
-
-    Args:
-      workdir: folder of the run, or its address in a bucket.
-      step: step of a kept checkpoint, or several whose parameters are averaged. The error for any other step lists the kept ones.
-      model: instead of both, a folder, `package:NAME/PATH`, a hub name, or a model that `jaxdistill.load` or `distill` gave.
-      out: folder to write; an earlier export there is replaced, anything else is refused with `InputError`.
-      to: `onnx`: add files for ONNX Runtime, see docs/deployment.md.
-
-    Raises:
-      InputError: arguments contradict each other, or a form cannot hold the model or differs from it; nothing is then written.
-    """
-    if {workdir is None, step is None} != {model is not None}:
-        raise InputError("give --workdir and --step of a run, or --model alone.")
-    if to not in get_args(Form):
-        raise InputError(f"--to={to!r:.40} is unknown; it takes onnx.")
-    if to:
-        onnx.check()
-    out = local(out, "out").resolve()
-    refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
-    if workdir is None or step is None:
-        model = model.model if isinstance(model, Embedder) else model
-        return export(model if isinstance(model, SentenceModel) else load_model(model_name(model)), out, to=to)
-    workdir, steps = fetched_copy(workdir), _whole_numbers(step)
-    facts = checkpoint_facts(workdir, steps, out.name)
-    return export(restored_student(workdir, steps), out, facts=facts, to=to)
 
 
 def restored_student(workdir: Path, steps: Sequence[int]) -> SentenceModel:
@@ -104,44 +101,28 @@ def restored_student(workdir: Path, steps: Sequence[int]) -> SentenceModel:
     return config.student.exported(config.student.evaluated(student.with_params(params)))
 
 
-def _whole_numbers(step: int | Sequence[int]) -> list[int]:
+def _whole_numbers(step: Steps) -> list[int]:
     """The distinct steps, ascending; NumPy's integers are allowed."""
     try:
-        steps = sorted({operator.index(one) for one in (step if np.iterable(step) else [step])})
-    except TypeError:
-        steps = []
-    if not steps:
-        raise InputError(f"step={step!r} must be a whole number or several, such as 500 or [500, 600].")
-    return steps
-
-
-def step_numbers(text: str) -> list[int]:
-    """The steps of `--step=500,550,600`."""
-    steps = text.split(",")
-    if not all(step.strip().isdecimal() for step in steps):
-        raise argparse.ArgumentTypeError(f"{text!r} must be one step or several, such as 500 or 500,550,600")
-    return [int(step) for step in steps]
+        steps = map(int, step.split(",")) if isinstance(step, str) else np.atleast_1d(np.asarray(step))
+        if steps := sorted({operator.index(one) for one in steps}):
+            return steps
+    except (TypeError, ValueError):
+        pass
+    raise InputError(f"step={step!r} must be a whole number or several, such as 500 or [500, 600].")
 
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.export`."""
-    parser = Parser(prog="python -m jaxdistill.export", description=__doc__)
-    add = parser.add_argument
-    add("--workdir", type=any_path, help="folder of the run")
-    step = "step of a kept checkpoint, or several with commas, whose mean is exported; any other: an error that lists the kept ones"
-    add("--step", type=step_numbers, help=step)
-    add("--model", help="instead of a run's checkpoint: a folder, package:NAME/PATH or a hub name")
-    add("--to", default="", help="onnx: add files for ONNX Runtime")
-    add("--out", type=any_path, required=True, help="folder to write; an earlier export there is replaced")
-    given = parser.parse_args(arguments)
-    with delivered(given.out) as out:
-        folder = inspect.unwrap(export_checkpoint)(**{**vars(given), "out": out})
-    print(
-        f"{given.out if is_remote(given.out) else folder}: {weights_bytes(folder) / 1e6:.1f} MB, reloaded and compared"
-    )
+    options = parse(export, arguments)
+    with delivered(options["out"]) as out:
+        shown, options["out"] = options["out"], out
+        folder = export(**options)
+    shown = shown if is_remote(shown) else folder
+    print(f"{shown}: {weights_bytes(folder) / 1e6:.1f} MB, reloaded and compared")
 
 
-make_callable(__name__, export_checkpoint)
+make_callable(__name__, export)
 
 if __name__ == "__main__":
     run(main)

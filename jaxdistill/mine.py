@@ -18,22 +18,20 @@ The limits have the names, meaning and order of sentence-transformers' `mine_har
 tie and both see the same candidates. `relative_margin=0.05` is NV-Retriever's TopK-PercPos of 95 % (arXiv 2407.15831).
 """
 
-import argparse
 import hashlib
 import json
 import logging
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Float, Integer
 
 from jaxdistill.bars import Advance
-from jaxdistill.calls import in_python_words, make_callable, options_of_call
-from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, local_path, positive, reading_options, run
+from jaxdistill.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
 from jaxdistill.core import InputError, Precision
 from jaxdistill.data import sources
 from jaxdistill.data.in_memory import Text, sources_of
@@ -41,16 +39,15 @@ from jaxdistill.data.questions import Questions, questions
 from jaxdistill.data.tables import finished, write_table
 from jaxdistill.data.targets import Parts, cached_vectors
 from jaxdistill.files import local, refuse_overwriting, try_writing
+from jaxdistill.files import parts as plugins
 from jaxdistill.inference import Embedder, load
 from jaxdistill.ops.nearest import nearest, scores_of_pairs
 from jaxdistill.paths import cache_folder
 
 log = logging.getLogger(__name__)
 
-Sampling = Literal["top", "random"]
 Scores = Callable[[Integer[np.ndarray, " pairs"], Integer[np.ndarray, " pairs"]], Float[np.ndarray, " pairs"]]
 """Scores pairs of a query and a document, given by indices."""
-FORMATS = ("triplet", "n-tuple")
 SPARE = 10
 """Candidates to consider per negative if limits may leave some out."""
 BLOCK_ROWS = 8192
@@ -59,28 +56,28 @@ BLOCK_ROWS = 8192
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Which candidates may be negatives. None: no limit."""
+    """Which candidates may be negatives, and how many of them are chosen; `mine` documents the fields."""
 
+    num_negatives: int = 3
     range_min: int = 0
-    """Nearest candidates to skip, counted after all other limits."""
     range_max: int = 0
-    """Candidates to consider for each query, besides its positives; 0: as many as the other options need."""
     max_score: float | None = None
     min_score: float | None = None
     absolute_margin: float | None = None
-    """A negative's score must be at least this much below the lowest score of the query's positives."""
     relative_margin: float | None = None
-    """The same as a fraction of the positive's score: 0.05 keeps scores of at most 95 % of it."""
+    sampling_strategy: str = "top"
+    seed: int = 0
 
-    def with_range(self, count: int, positives: int) -> "Limits":
-        """The limits with `range_max` resolved, for at most `positives` positives of a query."""
+    def candidates(self, positives: int) -> int:
+        """`range_max`, or as many as the other limits need for at most `positives` positives of a query."""
         is_bound = any(limit is not None for limit in (self.max_score, self.absolute_margin, self.relative_margin))
-        range_max = self.range_max or self.range_min + (SPARE if is_bound else 1) * count + positives
-        if not 0 <= self.range_min <= range_max - count:
+        range_max = self.range_max or self.range_min + (SPARE if is_bound else 1) * self.num_negatives + positives
+        if self.num_negatives < 1 or not 0 <= self.range_min <= range_max - self.num_negatives:
             raise InputError(
-                f"--range_min={self.range_min} must be at least 0 and leave --num_negatives={count} of --range_max={range_max}."
+                f"num_negatives={self.num_negatives} must be at least 1, and range_min={self.range_min} must be at least 0 and "
+                f"leave them of range_max={range_max}."
             )
-        return replace(self, range_max=range_max)
+        return range_max
 
     def exclude(
         self, scores: Float[np.ndarray, "q candidates"], lowest: Float[np.ndarray, "q 1"]
@@ -112,23 +109,18 @@ class Mined(NamedTuple):
     """Scores of each query's positives."""
 
 
-def mine(
+def mined(
     pairs: Questions,
     queries: Parts | Float[np.ndarray, "q e"],
     documents: Parts | Float[np.ndarray, "n e"],
     *,
     limits: Limits,
-    count: int,
-    sampling: Sampling = "top",
-    seed: int = 0,
     rescore: Scores | None = None,
     dot: bool = False,
 ) -> Mined:
-    """Chooses at most `count` negatives of each query among its nearest documents.
+    """Chooses the negatives of each query among its nearest documents.
 
     Args:
-      limits: with `range_max` resolved, see `Limits.with_range`.
-      sampling: `top` (highest scores) or `random`, seeded by `seed`.
       rescore: scores the nearest documents and the positives, instead of the vectors.
       dot: compare vectors by dot product instead of cosine.
     """
@@ -138,13 +130,13 @@ def mine(
     scores = rescore(*positives) if rescore else scores_of_pairs(queries, documents, *positives, dot=dot)
     positive_scores = [part.tolist() for part in np.split(scores, np.cumsum(counts)[:-1])]
     # The nearest documents may all be excluded (positives, the query itself), so these come on top.
-    depth = min(limits.range_max + max(map(len, pairs.excluded)), len(documents))
+    range_max = limits.candidates(max(counts))
+    depth = min(range_max + max(map(len, pairs.excluded)), len(documents))
     blocks = (documents[start : start + BLOCK_ROWS] for start in range(0, len(documents), BLOCK_ROWS))
     scores, rows = nearest(queries[:], blocks, count=depth, dot=dot)
     if rescore:
         scores = rescore(np.repeat(every, depth), rows.ravel()).reshape(rows.shape)
-    chosen = hard_negatives(scores, rows, pairs.excluded, positive_scores, limits, count, sampling, seed)
-    return Mined(*chosen, positive_scores)
+    return Mined(*hard_negatives(scores, rows, pairs.excluded, positive_scores, limits, range_max), positive_scores)
 
 
 def hard_negatives(
@@ -153,35 +145,32 @@ def hard_negatives(
     excluded: Sequence[Sequence[int]],
     positive_scores: Sequence[Sequence[float]],
     limits: Limits,
-    count: int,
-    sampling: Sampling = "top",
-    seed: int = 0,
+    range_max: int,
 ) -> tuple[Integer[np.ndarray, "q negatives"], Float[np.ndarray, "q negatives"]]:
-    """The rows and scores of at most `count` candidates of each query, best first."""
+    """The rows and scores of the chosen candidates of each query, best first."""
     lowest = np.array([min(of_query) for of_query in positive_scores], np.float32)[:, None]
-    is_excluded = np.stack([np.isin(found, own) for found, own in zip(rows, excluded, strict=True)])
+    is_excluded = np.stack([np.isin(found, of_query) for found, of_query in zip(rows, excluded, strict=True)])
     scores = limits.exclude(np.where(is_excluded, -np.inf, np.asarray(scores, np.float32)), lowest)
-    order = np.argsort(-scores, axis=1, kind="stable")[:, limits.range_min : limits.range_max]
-    if sampling == "random":
+    order = np.argsort(-scores, axis=1, kind="stable")[:, limits.range_min : range_max]
+    if limits.sampling_strategy == "random":
         ranked = np.take_along_axis(scores, order, axis=1)
-        draws = np.where(np.isfinite(ranked), np.random.default_rng(seed).random(ranked.shape), 2.0)
-        drawn = np.sort(np.argsort(draws, axis=1, kind="stable")[:, :count], axis=1)
+        draws = np.where(np.isfinite(ranked), np.random.default_rng(limits.seed).random(ranked.shape), 2.0)
+        drawn = np.sort(np.argsort(draws, axis=1, kind="stable")[:, : limits.num_negatives], axis=1)
         order = np.take_along_axis(order, drawn, axis=1)
-    order = order[:, :count]
+    order = order[:, : limits.num_negatives]
     return np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
 
-@in_python_words()
-def mine_negatives(
+def mine(
     model: str | Path,
-    pairs: Text,
+    pairs: Annotated[Text, BY_NAME],
     *,
-    column: str = "text",
+    column: str = sources.TEXT,
     positive_column: str = "positive",
-    corpus: Text = "",
-    corpus_column: str = "text",
+    corpus: Annotated[Text, BY_NAME] = "",
+    corpus_column: str = sources.TEXT,
     output: str | Path = "",
-    output_format: str = FORMATS[0],
+    output_format: Literal["triplet", "n-tuple"] = "triplet",
     num_negatives: int = 3,
     range_min: int = 0,
     range_max: int = 0,
@@ -189,7 +178,7 @@ def mine_negatives(
     min_score: float | None = None,
     absolute_margin: float | None = None,
     relative_margin: float | None = None,
-    sampling_strategy: Sampling = "top",
+    sampling_strategy: Literal["top", "random"] = "top",
     seed: int = 0,
     cross_encoder: str | Path = "",
     logits: bool = False,
@@ -199,10 +188,10 @@ def mine_negatives(
     max_length: int = 0,
     batch_size: int = BATCH_SIZE,
     precision: Precision = "auto",
-    parts: str | Path | Sequence[str | Path] = "",
+    parts: Listed = "",
     show_progress_bar: bool = False,
-) -> list[dict[str, Any]]:
-    """Hard negatives, as the rows of the program's table. `jaxdistill.mine` is this function.
+) -> list[dict[str, Any]] | Path:
+    """Hard negatives, as the rows of the program's table; with `output`, the path of the table.
 
     >>> pairs = [("Does it rain?", "It rains."), ("Who sleeps?", "A cat sleeps.")]
     >>> rows = jaxdistill.mine(TEACHER, pairs, num_negatives=1)
@@ -210,95 +199,117 @@ def mine_negatives(
     ('It rains.', 'A cat sleeps.')
 
     Args:
-      model: teacher that encodes all texts: folder, `package:NAME/PATH` or hub name.
-      pairs: queries and positives: tuples, a table with `column` and `positive_column`, or a source of text as for training.
-      corpus, corpus_column: more documents, given like `pairs`.
-      output: the `.tsv` file to write, resumable; empty: none. Tabs and line ends in texts become spaces, as in the file.
-      output_format to logits: as in sentence-transformers' `mine_hard_negatives`; docs/guide/retrieval.md explains them.
-      prompt_name, corpus_prompt_name: prompt of queries and of documents, or `none`; empty: their roles' prompts.
-      pooling to parts: as for `jaxdistill.load`.
+      model: Teacher that encodes all texts: folder, package:NAME/PATH or hub name.
+      pairs: Queries and positives: tables as for training, separated by commas. From Python also tuples or a table.
+      column: Column of the queries.
+      positive_column: Column of the positives.
+      corpus: More documents, given like pairs.
+      corpus_column: Column of the corpus.
+      output: The .tsv file to write. Tabs and line ends in texts become spaces.
+      output_format: One negative in each row, or all of a query.
+      num_negatives: Negatives of each query.
+      range_min: Nearest candidates to skip, counted after all other limits.
+      range_max: Candidates to consider for each query, besides its positives; 0: as many as the other options need.
+      max_score: Highest score of a negative.
+      min_score: Lowest score of a negative.
+      absolute_margin: Least difference between a negative's score and the lowest of the query's positives.
+      relative_margin: The same as a share of that positive's score, such as 0.05.
+      sampling_strategy: Take the nearest of the candidates, or random ones.
+      seed: Of random sampling.
+      cross_encoder: Cross-encoder that scores candidates and positives instead of the model.
+      logits: Use the cross-encoder's logits, also for the limits; for MarginMSE.
+      prompt_name: Name of the model's prompt for queries, or none; empty: the prompt of their role.
+      corpus_prompt_name: The same for documents.
+      pooling: Needed if the model's folder does not state its pooling.
+      max_length: Most tokens of a text; 0: the model's.
+      batch_size: Sentences of 32 tokens that are computed together.
+      precision: Of matrix products; auto: bfloat16 where the hardware supports it.
+      parts: Modules or files with your own readers and families.
+      show_progress_bar: Show a bar.
     """
-    arguments = locals()
-    texts = {
-        "pairs": sources_of(pairs, {sources.TEXT: column, "positive": positive_column}, argument="pairs"),
-        "corpus": sources_of(corpus, {sources.TEXT: corpus_column}, argument="corpus"),
+    if not output:
+        options = {name: value for name, value in locals().items() if name != "output"}
+        with tempfile.TemporaryDirectory() as folder:
+            table = cast(Path, mine(**options, output=f"{folder}/negatives.tsv")).read_text("utf-8")
+        names, *rows = (line.split("\t") for line in table.split("\n")[:-1])
+        cells = (zip(names, row, strict=True) for row in rows)
+        return [{name: float(cell) if name.startswith("score_") else cell for name, cell in row} for row in cells]
+    path = local(output, "output")
+    if path.suffix != ".tsv":
+        raise InputError(f"output={path} must end in .tsv.")
+    plugins.use(",".join(listed(parts)))
+    columns = {sources.TEXT: column, "positive": positive_column}
+    pair_specs, corpus_specs = _specs(pairs, columns, "pairs"), _specs(corpus, {sources.TEXT: corpus_column}, "corpus")
+    if logits and not cross_encoder:
+        raise InputError("logits are those of a cross_encoder; cosines have none.")
+    if corpus_specs:
+        sources.refuse_unread(corpus_column, corpus_specs, "corpus_column")
+    refuse_overwriting(path, sources.local_files([*pair_specs, *corpus_specs]))
+    documents = (text for (text,) in sources.read(corpus_specs, {sources.TEXT: corpus_column}))
+    texts = questions(((text, answer) for text, answer in sources.read(pair_specs, columns)), documents)
+    limits = Limits(
+        num_negatives=num_negatives, range_min=range_min, range_max=range_max, max_score=max_score, min_score=min_score,
+        absolute_margin=absolute_margin, relative_margin=relative_margin, sampling_strategy=sampling_strategy, seed=seed,
+    )  # fmt: skip
+    range_max = limits.candidates(max(map(len, texts.positives)))
+    embedder = load(model, pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision)
+    scorer = load(cross_encoder, batch_size=batch_size, precision=precision) if cross_encoder else None
+    prompts = {
+        role: embedder.prefix(**({"prompt_name": name} if name else {"role": role}))
+        for role, name in (("query", prompt_name), ("document", corpus_prompt_name))
     }
-    with tempfile.TemporaryDirectory() as folder:
-        texts |= {"output": output or f"{folder}/negatives.tsv"}
-        options = options_of_call(_parser(), {**arguments, **texts}, repeated=("pairs", "corpus"))
-        _write(options, log.info)
-        names, *rows = (line.split("\t") for line in Path(options.output).read_text("utf-8").split("\n")[:-1])
-    cells = (zip(names, row, strict=True) for row in rows)
-    return [{name: float(cell) if name.startswith("score_") else cell for name, cell in row} for row in cells]
+    origin = {
+        **asdict(limits), "range_max": range_max, "output_format": output_format, "logits": logits,
+        **{f"prompt of a {role}": prompt for role, prompt in prompts.items()},
+        "model": embedder.model.digest(), "max_length": embedder.model.max_length, "precision": embedder.compute_dtype.name,
+        "cross_encoder": scorer.model.digest() if scorer else "", "text": _digest(json.dumps(texts)),
+    }  # fmt: skip
+    counts = finished(path, origin)
+    if counts is None:
+        try_writing(path)
+        found = mined(
+            texts,
+            _vectors(embedder, texts.queries, prompts["query"], "queries", progress=show_progress_bar),
+            _vectors(embedder, texts.documents, prompts["document"], "documents", progress=show_progress_bar),
+            limits=limits,
+            rescore=_rescorer(scorer, texts, logits=logits, progress=show_progress_bar) if scorer else None,
+            dot=embedder.model.definition.similarity == "dot",
+        )
+        counts = _write(path, texts, found, output_format, origin, range_max)
+    log.info(f"{path}: {counts['rows']:,} rows; {len(texts.queries):,} queries, {len(texts.documents):,} documents")
+    return path
 
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.mine`."""
-    _write(_parser().parse_args(arguments), print)
+    options = parse(mine, arguments, show_progress_bar=True)
+    if not options["output"]:
+        raise InputError("output is missing; give the .tsv file to write.")
+    with printed(log):
+        mine(**options)
 
 
-def _write(options: argparse.Namespace, say: Callable[[str], object]) -> None:
-    """Writes the table unless it exists."""
-    output = local(options.output, "--output")
-    if output.suffix != ".tsv":
-        raise InputError(f"--output={output} must end in .tsv.")
-    if options.logits and not options.cross_encoder:
-        raise InputError("--logits is for --cross_encoder; cosines have none.")
-    if options.corpus:
-        sources.refuse_unread(options.corpus_column, options.corpus, "--corpus_column")
-    refuse_overwriting(output, sources.local_files([*options.pairs, *options.corpus]))
-    corpus = (text for (text,) in sources.read(options.corpus, {sources.TEXT: options.corpus_column}))
-    columns = {sources.TEXT: options.column, "positive": options.positive_column}
-    pairs = questions(((text, answer) for text, answer in sources.read(options.pairs, columns)), corpus)
-    count = options.num_negatives
-    limits = Limits(**{name: getattr(options, name) for name in asdict(Limits())})
-    limits = limits.with_range(count, max(map(len, pairs.positives)))
-    embedder, scorer = load(options.model, **reading_options(options)), None
-    if options.cross_encoder:
-        scorer = load(options.cross_encoder, batch_size=options.batch_size, precision=options.precision)
-    prompts = {
-        role: embedder.prefix(**({"prompt_name": prompt} if prompt else {"role": role}))
-        for role, prompt in (("query", options.prompt), ("document", options.corpus_prompt))
-    }
-    origin = {
-        **asdict(limits),
-        **{
-            name: getattr(options, name)
-            for name in ("num_negatives", "sampling_strategy", "seed", "output_format", "logits")
-        },
-        **{f"prompt of a {role}": prompt for role, prompt in prompts.items()},
-        "model": embedder.model.digest(),
-        "max_length": embedder.model.max_length,
-        "precision": embedder.compute_dtype.name,
-        "cross_encoder": scorer.model.digest() if scorer else "",
-        "text": _digest(json.dumps(pairs)),
-    }
-    counts = finished(output, origin)
-    if counts is None:
-        try_writing(output)
-        progress = not options.quiet
-        queries = _vectors(embedder, pairs.queries, prompts["query"], "queries", progress=progress)
-        documents = _vectors(embedder, pairs.documents, prompts["document"], "documents", progress=progress)
-        mined = mine(
-            pairs, queries, documents, limits=limits, count=count, sampling=options.sampling_strategy, seed=options.seed,
-            rescore=_rescorer(scorer, pairs, options) if scorer else None, dot=embedder.model.definition.similarity == "dot",
-        )  # fmt: skip
-        names, *rows = _rows(pairs, mined, options.output_format)
-        have = np.isfinite(mined.scores)
-        if not rows:
-            raise InputError(
-                f"no query has enough negatives: the most that are within the limits and no positives are {have.sum(axis=1).max()}, "
-                f"--num_negatives={count}; relax the limits, raise --range_max, or add documents with --corpus=FILE."
-            )
-        counts = {"rows": len(rows)}
-        write_table(output, names, rows, origin, counts=counts)
-        mean = np.mean([score for scores in mined.positive_scores for score in scores])
-        say(f"mean score of positives {mean:.4f}, of negatives {mined.scores[have].mean():.4f}")
-        if lacking := (~have.all(axis=1)).sum():
-            say(
-                f"{lacking:,} of {len(have):,} queries have fewer than {count} negatives; --range_max={limits.range_max}"
-            )
-    say(f"{output}: {counts['rows']:,} rows; {len(pairs.queries):,} queries, {len(pairs.documents):,} documents")
+def _specs(text: Text, columns: dict[str, str], argument: str) -> list[str]:
+    return sources.split_specs(text) if isinstance(text, str) else sources_of(text, columns, argument=argument)
+
+
+def _write(
+    path: Path, pairs: Questions, found: Mined, output_format: str, origin: dict[str, Any], range_max: int
+) -> dict[str, int]:
+    """Writes the table and says how negatives and positives score; returns the number of its rows."""
+    count, have = origin["num_negatives"], np.isfinite(found.scores)
+    names, *rows = _rows(pairs, found, output_format)
+    if not rows:
+        raise InputError(
+            f"no query has enough negatives: the most that are within the limits and no positives are {have.sum(axis=1).max()}, "
+            f"num_negatives={count}; relax the limits, raise range_max, or add documents with corpus."
+        )
+    write_table(path, names, rows, origin, counts={"rows": len(rows)})
+    mean = np.mean([score for scores in found.positive_scores for score in scores])
+    log.info(f"mean score of positives {mean:.4f}, of negatives {found.scores[have].mean():.4f}")
+    if lacking := (~have.all(axis=1)).sum():
+        log.info(f"{lacking:,} of {len(have):,} queries have fewer than {count} negatives; range_max={range_max}")
+    return {"rows": len(rows)}
 
 
 def _vectors(embedder: Embedder, texts: Sequence[str], prompt: str, what: str, *, progress: bool) -> Parts:
@@ -311,18 +322,17 @@ def _vectors(embedder: Embedder, texts: Sequence[str], prompt: str, what: str, *
     return cached_vectors(_folder(), of, embed, texts, width=embedder.width, what=what, progress=progress)
 
 
-def _rescorer(scorer: Embedder, pairs: Questions, options: argparse.Namespace) -> Scores:
+def _rescorer(scorer: Embedder, pairs: Questions, *, logits: bool, progress: bool) -> Scores:
     """A cross-encoder's scores; cached."""
 
     def score(block: Any, advance: Advance) -> np.ndarray:
         texts = [pairs.queries[query] for query in block[:, 0]], [pairs.documents[row] for row in block[:, 1]]
-        return scorer.score(*texts, logits=options.logits, show_progress_bar=advance)[:, None]
+        return scorer.score(*texts, logits=logits, show_progress_bar=advance)[:, None]
 
     def scores(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
         indices: Any = np.stack([queries, documents], axis=1)
         chosen = hashlib.sha256(indices.tobytes()).hexdigest()
-        of = _digest(scorer.model.digest(), scorer.compute_dtype.name, options.logits, json.dumps(pairs), chosen)
-        progress = not options.quiet
+        of = _digest(scorer.model.digest(), scorer.compute_dtype.name, logits, json.dumps(pairs), chosen)
         return cached_vectors(_folder(), of, score, indices, width=1, what="scoring pairs", progress=progress)[:][:, 0]
 
     return scores
@@ -356,39 +366,7 @@ def _rows(pairs: Questions, mined: Mined, output_format: str) -> Iterator[list[s
                 yield [*begin, *negatives, score, *scores]
 
 
-def _parser() -> Parser:
-    parser = Parser(prog="python -m jaxdistill.mine", description=__doc__)
-    add = parser.add_argument
-    add("--model", required=True, help="teacher that encodes all texts: folder, package:NAME/PATH or hub name")
-    add("--pairs", action="append", required=True, help="table of queries and positives, as for training; repeatable")
-    add("--column", default="text", help="column of the queries; default: text")
-    add("--positive_column", default="positive", help="column of the positives; default: positive")
-    add("--corpus", action="append", default=[], help="more documents, as text for training; repeatable")
-    add("--corpus_column", default="text", help="column of --corpus; default: text")
-    add("--output", type=local_path, required=True, help="the .tsv file to write")
-    add("--output_format", choices=FORMATS, default=FORMATS[0], help="one negative per row, or all; default: triplet")
-    add("--num_negatives", type=positive, default=3, help="negatives per query; default: 3")
-    add("--range_min", type=int, default=0, help="nearest remaining candidates to skip; default: 0")
-    candidates = (
-        f"candidates per query; default: {SPARE} per negative if limits may exclude some, else as many as needed"
-    )
-    add("--range_max", type=int, default=0, help=candidates)
-    add("--max_score", type=float, help="highest score of a negative")
-    add("--min_score", type=float, help="lowest score of a negative")
-    add("--absolute_margin", type=float, help="minimum difference to the query's lowest positive")
-    add("--relative_margin", type=float, help="the same, as a share of that positive's score, such as 0.05")
-    add("--sampling_strategy", choices=get_args(Sampling), default="top", help="nearest or random; default: top")
-    add("--seed", type=int, default=0, help="seed of random sampling; default: 0")
-    add("--cross_encoder", default="", help="cross-encoder that scores instead of --model")
-    add("--logits", action="store_true", help="use logits of --cross_encoder, also for limits; for MarginMSE")
-    add("--prompt", default="", help="name of a prompt of --model for the queries, or none; default: query")
-    add("--corpus_prompt", default="", help="the same for the documents; default: document")
-    add_reading_options(parser)
-    add("--quiet", action="store_true", help="no progress bar")
-    return parser
-
-
-make_callable(__name__, mine_negatives)
+make_callable(__name__, mine)
 
 if __name__ == "__main__":
     run(main)

@@ -51,16 +51,6 @@ def configs_folder() -> Path:
     return package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
 
 
-def fetched(spec: str | Path) -> Path:
-    """The path that `spec` names, with `~` expanded; an object in a bucket is downloaded to the cache."""
-    if not is_remote(spec):
-        return Path(os.path.expanduser(spec))
-    files = buckets.fetched_files(spec, fetched_folder())
-    if len(files) != 1:
-        raise InputError(f"{spec} names {len(files)} objects; name one.")
-    return files[0]
-
-
 def fetched_folder() -> Path:
     """The cache folder for copies of objects."""
     return cache_folder() / "fetched"

@@ -15,7 +15,6 @@ import hashlib
 import io
 import itertools
 import os
-import pathlib
 import re
 import signal
 import statistics
@@ -23,17 +22,28 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
+import tyro
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from jaxdistill.calls import by_name, in_python_words, make_callable
-from jaxdistill.cli import Interrupted, Interrupts, Parser, did_you_mean, local_path, run
+from jaxdistill.cli import (
+    BY_NAME,
+    Interrupted,
+    Interrupts,
+    Listed,
+    did_you_mean,
+    listed,
+    make_callable,
+    parse_known,
+    run,
+)
 from jaxdistill.config.files import load_config
 from jaxdistill.config.write import in_every_stage
 from jaxdistill.core import InputError, errors_of
-from jaxdistill.files import parts, refuse_no_folder, write_atomic
+from jaxdistill.files import local, parts, refuse_no_folder, write_atomic
 from jaxdistill.main import parse_flags
 from jaxdistill.paths import configs_folder
 from jaxdistill.reporting.tables import as_text, hundredfold
@@ -48,36 +58,38 @@ SCORES = ("score", "sts_average")
 POINT_FAILED = 1
 
 
-@in_python_words()
-def sweep_options(
-    config: str | pathlib.Path | Sequence[str] = "",
+def sweep(
+    config: Listed = "",
     *,
-    workdir: str | pathlib.Path,
-    grid: str | pathlib.Path | Mapping[str, list[Any]] | Sequence[Mapping[str, Any]] = "",
-    seeds: Sequence[int] = (),
-    options: Mapping[str, Any] | None = None,
+    workdir: str | Path,
+    grid: Annotated[str | Path | Mapping[str, list[Any]] | Sequence[Mapping[str, Any]], BY_NAME] = "",
+    seeds: Listed = "",
+    options: Annotated[Mapping[str, Any] | None, tyro.conf.Suppress] = None,
     dry_run: bool = False,
 ) -> list[Row]:
-    """Trains configs with each combination of some options; calling it again resumes. `jaxdistill.sweep` is this function.
+    """Trains configs with each combination of some options; calling it again resumes.
 
     NOTE: each training is a separate process. On a GPU or TPU, call this before anything has used the devices.
 
     Args:
-      config: config file and preset, or several; empty: the study's.
-      workdir: folder of the sweep, which gets a table and each training.
-      grid: maps dotted options to values, all of which are combined; or a list of mappings of options; or a study's file or name.
-      seeds: seeds of each point, of all its stages.
-      options: options of every training, by dotted name, such as `{"data.text": "texts/*.txt"}`.
-      dry_run: print the points, and train nothing.
+      config: FILE[:PRESET], or several; empty: the study's.
+      workdir: Folder of the sweep, which gets a table and each training.
+      grid: Name of a study, or a file with CONFIG and GRID as in configs/studies/; from Python also such a GRID.
+      seeds: Seeds of each point, of all its stages.
+      options: options of every training, by dotted name, such as `{"data.text": "texts/*.txt"}`; lists are swept.
+      dry_run: Check the options, list the points, and stop.
 
     Returns:
       One row per training: `point`, `options`, `seed`, `status` (0: trained), `failure`, `metric`, `score`, `sts_average`; empty
       for a dry run.
     """
-    study, grid = read_study(str(grid)) if isinstance(grid, str | pathlib.Path) else ("", grid)
-    specs = [config] if isinstance(config, str | pathlib.Path) else config
-    rows = plan(list(map(str, filter(None, specs))) or [study], by_name(options), combinations(grid), seeds)
-    folder = pathlib.Path(workdir)
+    study, grid = read_study(str(grid)) if isinstance(grid, str | Path) else ("", grid)
+    swept = combinations({name: value for name, value in (options or {}).items() if isinstance(value, list)})
+    fixed = {name: value for name, value in (options or {}).items() if not isinstance(value, list)}
+    grid = [{**point, **chosen} for point in combinations(grid) for chosen in swept]
+    if not all(seed.isdecimal() for seed in listed(seeds)):
+        raise InputError(f"seeds={seeds!r} must be whole numbers.")
+    rows, folder = plan(listed(config) or [study], fixed, grid, listed(seeds)), local(workdir, "workdir")
     refuse_no_folder(folder)
     if dry_run:
         print("\n".join(f"point {number} of {len(rows)}: {row['point']}" for number, row in enumerate(rows, 1)))
@@ -97,7 +109,7 @@ def sweep_options(
     if len(texts) > len(dict(texts)):
         raise InputError(
             "the files of data.text have changed between points, whose scores are not comparable; remove the folders of the points "
-            "that were trained before, or give another --workdir."
+            "that were trained before, or give another workdir."
         )
     print(f"{as_text(table(rows), width=160)}\ntable: {folder / 'sweep.csv'}")
     return rows
@@ -105,60 +117,31 @@ def sweep_options(
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.sweep`. NOTE: nothing here may start JAX's devices; the trainings need them."""
-    flags = [argument for argument in arguments if argument.startswith("--config.")]
-    options = _parser().parse_args([argument for argument in arguments if argument not in flags])
-    values = {name.removeprefix("--config."): split(text) for name, _, text in (flag.partition("=") for flag in flags)}
-    fixed = {name: several[0] for name, several in values.items() if len(several) == 1}
-    swept = combinations({name: several for name, several in values.items() if name not in fixed})
-    study, grid = read_study(options.grid)
-    grid = [{**point, **chosen} for point in combinations(grid) for chosen in swept]
-    config, seeds = (options.config or study).split(","), options.seeds
-    rows = sweep_options(
-        config, workdir=options.workdir, grid=grid, seeds=seeds, options=fixed, dry_run=options.dry_run
-    )
-    if any(row["status"] for row in rows):
+    given, flags = parse_known(sweep, arguments)
+    options = given["options"] = {}
+    for name, _, text in (flag.partition("=") for flag in flags):
+        if not name.startswith("--config."):
+            raise InputError(f"unknown option {name}.{did_you_mean(name, [f'--{known}' for known in given])}")
+        is_whole = text.startswith(("(", "[", '"', "'"))
+        values = [text.strip("\"'")] if is_whole else [value.strip() for value in text.split(",")]
+        options[name.removeprefix("--config.")] = values if len(values) > 1 else values[0]
+    if any(row["status"] for row in sweep(**given)):
         sys.exit(POINT_FAILED)
 
 
-def _parser() -> Parser:
-    modules = {name: parts.load_module(str(path)) for name, path in shipped_studies().items()}
-    studies = [f"  {name}: {str(module.__doc__).splitlines()[0]}" for name, module in modules.items()]
-    parser = Parser(prog="python -m jaxdistill.sweep", description=__doc__, epilog="\n".join(["studies:", *studies]))
-    add = parser.add_argument
-    add("--config", default="", help="FILE[:PRESET], or several separated by commas; default: the study's")
-    add("--grid", default="", help="name of a study, or a file with CONFIG and GRID as in configs/studies/")
-    add("--seeds", type=whole_numbers, default=(), help="seeds of each point, such as 0,1,2; of all its stages")
-    add("--workdir", type=local_path, required=True, help="folder of the sweep")
-    add("--dry_run", action="store_true", help="check the options, list the points, and stop")
-    return parser
-
-
-def whole_numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",")]
-
-
-def split(text: str) -> list[str]:
-    """The values of an option; a text in brackets or quotes is one value, without the quotes."""
-    if text.startswith(("(", "[", '"', "'")):
-        return [text.strip("\"'")]
-    return [value.strip() for value in text.split(",")]
-
-
-def shipped_studies() -> dict[str, pathlib.Path]:
+def shipped_studies() -> dict[str, Path]:
     """Maps names to files of the papers' studies."""
     return {path.stem: path for path in sorted((configs_folder() / "studies").glob("*.py"))}
 
 
 def read_study(name: str) -> tuple[str, Any]:
     """CONFIG and GRID of a file or of a shipped study; for an empty name, one point without options."""
-    if not name:
-        return "", [{}]
-    path, shipped = pathlib.Path(name), shipped_studies()
-    if not path.is_file() and path.stem not in shipped:
+    path, shipped = Path(name), shipped_studies()
+    if name and not path.is_file() and path.stem not in shipped:
         close = did_you_mean(path.stem, list(shipped))
         raise InputError(f"study {name} does not exist; shipped: {', '.join(shipped)}.{close}")
-    module = parts.load_module(str(path if path.is_file() else shipped[path.stem]))
-    return getattr(module, "CONFIG", ""), getattr(module, "GRID", None)
+    module = parts.load_module(str(path if path.is_file() else shipped[path.stem])) if name else None
+    return getattr(module, "CONFIG", ""), getattr(module, "GRID", None if name else [{}])
 
 
 def combinations(grid: Any) -> list[Mapping[str, Any]]:
@@ -174,9 +157,9 @@ def plan(
     specs: Sequence[str], options: Mapping[str, Any], grid: Sequence[Mapping[str, Any]], seeds: Sequence[Any]
 ) -> list[Row]:
     """The points of a sweep; parses the options of all before the first one runs."""
-    swept = dict.fromkeys(name for chosen in grid for name in chosen)
-    for name in swept | dict(options):
-        if (name in swept and name in options) or (seeds and name.endswith("run.seed")):
+    columns = dict.fromkeys(name for chosen in grid for name in chosen)
+    for name in columns | dict(options):
+        if (name in columns and name in options) or (seeds and name.endswith("run.seed")):
             raise InputError(f"{name} has two values, of all points and of each; give it once.")
     points: dict[str, Row] = {}
     for spec, chosen, seed in itertools.product(specs, grid, seeds or [None]):
@@ -187,20 +170,18 @@ def plan(
         with errors_of(spec or "a sweep"):
             stages = parse_flags([*arguments, "--workdir=unused"]).stages
         own = {"config": spec} if len(specs) > 1 else {}
-        own |= {name: value for name, value in chosen.items() if not name.endswith("run.seed")}
+        own |= {name: chosen.get(name, "-") for name in columns if not name.endswith("run.seed")}
         seed = stages[0].run.seed
-        plain = ",".join(f"{name}={value}" for name, value in (own | {"run.seed": seed}).items())
-        name = re.sub(r"[^A-Za-z0-9_.=,+-]", "-", plain)[:150]
-        name += "" if name == plain else f"-{hashlib.sha256(plain.encode()).hexdigest()[:8]}"
-        row = {"point": name, "options": own, "seed": seed, "stages": stages, "arguments": arguments}
-        points[name] = row | {"status": None, "failure": "", "text": None, "metric": None, **dict.fromkeys(SCORES)}
-    names = dict.fromkeys(name for row in points.values() for name in row["options"])
-    for row in points.values():
-        row["options"] = {name: row["options"].get(name, "-") for name in names}
+        named = {name: value for name, value in own.items() if value != "-"} | {"run.seed": seed}
+        plain = ",".join(f"{name}={value}" for name, value in named.items())
+        point = re.sub(r"[^A-Za-z0-9_.=,+-]", "-", plain)[:150]
+        point += "" if point == plain else f"-{hashlib.sha256(plain.encode()).hexdigest()[:8]}"
+        row = {"point": point, "options": own, "seed": seed, "stages": stages, "arguments": arguments, "status": None}
+        points[point] = row | {"failure": "", "text": None, "metric": None, **dict.fromkeys(SCORES)}
     return list(points.values())
 
 
-def train(row: Row, folder: pathlib.Path, log: pathlib.Path) -> int:
+def train(row: Row, folder: Path, log: Path) -> int:
     """Trains a point; returns the exit status. Passes on Ctrl-C, SIGTERM and SIGHUP, so that the training saves and exits."""
     command = [sys.executable, "-m", "jaxdistill.main", *row["arguments"], f"--workdir={folder / row['point']}"]
     with log.open("ab") as file, Interrupts() as interrupts:
@@ -217,7 +198,7 @@ def train(row: Row, folder: pathlib.Path, log: pathlib.Path) -> int:
     return process.returncode
 
 
-def finished(row: Row, folder: pathlib.Path) -> Row | None:
+def finished(row: Row, folder: Path) -> Row | None:
     """The scores of a finished point, whose checkpoints are removed; None for an unfinished one."""
     workdir, count = folder / row["point"], len(row["stages"])
     workdirs = [workdir] if count == 1 else [stage_folder(workdir, number) for number in range(1, count + 1)]
@@ -231,14 +212,14 @@ def finished(row: Row, folder: pathlib.Path) -> Row | None:
     return {"metric": metric, "score": scores.get(metric), "sts_average": scores.get("average"), "text": text}
 
 
-def write_csv(rows: Sequence[Row], path: pathlib.Path) -> None:
+def write_csv(rows: Sequence[Row], path: Path) -> None:
     """Adds means and standard deviations (n - 1) over the seeds of the same options to the rows, and writes them."""
     for row, name in itertools.product(rows, SCORES):
-        alike = [other[name] for other in rows if other["options"] == row["options"] and other[name] is not None]
-        row[f"{name}_mean"] = statistics.fmean(alike) if alike else None
-        row[f"{name}_sd"] = statistics.stdev(alike) if len(alike) > 1 else None
-    text, scores = io.StringIO(), [f"{name}{end}" for name in SCORES for end in ("", "_mean", "_sd")]
-    columns = [*rows[0]["options"], "seed", "status", "metric", *scores]
+        scores = [other[name] for other in rows if other["options"] == row["options"] and other[name] is not None]
+        row[f"{name}_mean"] = statistics.fmean(scores) if scores else None
+        row[f"{name}_sd"] = statistics.stdev(scores) if len(scores) > 1 else None
+    text, names = io.StringIO(), [f"{name}{end}" for name in SCORES for end in ("", "_mean", "_sd")]
+    columns = [*rows[0]["options"], "seed", "status", "metric", *names]
     writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(row["options"] | row for row in rows)
@@ -250,37 +231,22 @@ def hundred(score: float | None) -> str:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """One line for each choice of options: means and deviations over seeds, and differences from the first choice, times 100."""
+    """One line for each choice of options: means and standard deviations over seeds, times 100."""
+    names = [name for name in SCORES if any(row[name] is not None for row in rows)]
+    made = Table(*rows[0]["options"], "seeds", "metric", *(f"{name} ± s.d." for name in names), box=SIMPLE_HEAD)
     choices: dict[str, list[Row]] = {}
     for row in rows:
         choices.setdefault(str(row["options"]), []).append(row)
-    first, *_ = choices.values()
-    names = [name for name in SCORES if any(row[name] is not None for row in rows)]
-    headings = [heading for name in names for heading in (f"{name} ± s.d.", "against the first (95 %)")]
-    made = Table(*rows[0]["options"], "seeds", "metric", *headings, box=SIMPLE_HEAD)
-    for group in choices.values():
-        cells = [*group[0]["options"].values(), len(group), group[0]["metric"] or "-"]
-        for name in names:
-            mean, sd = group[0][f"{name}_mean"], group[0][f"{name}_sd"]
-            cells += [hundred(mean) + (f" ± {hundred(sd)}" if sd is not None else ""), difference(group, first, name)]
-        made.add_row(*map(str, cells))
+    for row, *others in choices.values():
+        scores = [
+            hundred(row[f"{name}_mean"]) + (f" ± {hundred(sd)}" if (sd := row[f"{name}_sd"]) is not None else "")
+            for name in names
+        ]
+        made.add_row(*map(str, row["options"].values()), str(1 + len(others)), row["metric"] or "-", *scores)
     return made
 
 
-def difference(rows: Sequence[Row], base: Sequence[Row], name: str) -> str:
-    """The mean difference over the seeds that both have, and its interval (Student's t)."""
-    from scipy import stats  # imported here: it takes over a second
-
-    before = {(row["seed"], row["metric"]): row[name] for row in base if row[name] is not None}
-    scores = {(row["seed"], row["metric"]): row[name] for row in rows if row[name] is not None}
-    gains = [100 * (scores[key] - before[key]) for key in scores.keys() & before.keys()]
-    if rows is base or len(gains) < 2:
-        return "-"
-    half = stats.t.ppf(0.975, len(gains) - 1) * statistics.stdev(gains) / len(gains) ** 0.5
-    return f"{statistics.fmean(gains):+.2f} ± {half:.2f}"
-
-
-make_callable(__name__, sweep_options)
+make_callable(__name__, sweep)
 
 if __name__ == "__main__":
     run(main)

@@ -142,7 +142,7 @@ def test_export_is_a_function_and_a_program(result, tmp_path, monkeypatch):
     with pytest.raises(jaxdistill.InputError, match="has no checkpoint of step 3; kept: .*2, 4"):
         jaxdistill.export(result.workdir, step=3, out=tmp_path / "other")
     for step, said in {
-        "2": "must be a whole number or several",
+        "2x": "must be a whole number or several",
         (): "must be a whole number",
         None: "give workdir and step",
     }.items():
@@ -162,14 +162,14 @@ def test_what_load_and_distill_return_can_be_exported(result, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"models": []}, "models is empty; give one or several"),
-        ({"out": "s3://b/x.json"}, "out='s3://b/x.json' is an address; give a local path"),
+        ({"model": []}, "model is empty; give one or several"),
+        ({"out": "s3://b/x.json"}, "out=s3://b/x.json is an address; give a local path"),
         ({"parts": "absent.py"}, "absent.py does not exist; name a Python file"),
     ],
 )
 def test_a_wrong_option_of_evaluate_raises_one_line(options, words):
     with pytest.raises(jaxdistill.InputError, match=words) as error:
-        jaxdistill.evaluate(**{"models": "absent", "tasks": "sts", "data": "", **options})
+        jaxdistill.evaluate(**{"model": "absent", "tasks": "sts", "data": "", **options})
     assert "\n" not in str(error.value)
 
 

@@ -39,32 +39,10 @@ def test_equal_sentences_are_one_candidate_and_each_is_embedded_once():
     assert len(calls) == 1 and len(calls[0]) == len(set(calls[0])) == 3
 
 
-def test_own_translations_are_files_whose_names_end_in_their_languages(tmp_path):
-    names = ("news.en-de.tsv", "en-fr.dev.csv.gz", "tatoeba.en-tr.test.tsv.gz", "x.en-en.tsv", "notes.txt", "en.tsv")
-    for name in names:
-        write(tmp_path / "own" / name, table())
-    alone = write(tmp_path / "law.pt_BR-zh.csv", table(header="zh,pt_BR"))
-    for spec in (alone, alone.with_name("law.*")):
-        found = bitext.own_files([str(tmp_path / "own"), str(spec)])
-        assert {name: path.name for name, path in found.items()} == {
-            "en-fr": "en-fr.dev.csv.gz", "news.en-de": "news.en-de.tsv", "tatoeba.en-tr": "tatoeba.en-tr.test.tsv.gz",
-            "law.pt_BR-zh": "law.pt_BR-zh.csv",
-        }  # fmt: skip
-    (tmp_path / "empty").mkdir()
-    for colon, spec, words in (
-        ("=", "own/en.tsv", "does not name its two languages; call it NAME.en-de.tsv or .csv"),
-        ("=", "empty", "has no file of translations, NAME.en-de.tsv"),
-        (": ", "absent", "does not exist; name a file or a glob."),
-    ):
-        with pytest.raises(InputError, match=f"^--bitext{colon}{tmp_path}/{spec} {words}"):
-            bitext.own_files([str(tmp_path / spec)])
-    with pytest.raises(InputError, match=r"own/news.en-de.tsv and \S*/again/news.en-de.csv; rename one of them"):
-        bitext.own_files([str(tmp_path / "own"), str(write(tmp_path / "again" / "news.en-de.csv", table()))])
-
-
 def test_own_translations_are_scored_in_place_of_the_data_folders(tmp_path):
-    for name in ("news", "law"):
-        write(tmp_path / "own" / f"{name}.en-de.tsv", table())
+    """A folder's other files are ignored."""
+    for name in ("news.en-de.tsv", "law.en-de.test.csv.gz", "notes.txt", "en.tsv"):
+        write(tmp_path / "own" / name, [line.replace("\t", "," if "csv" in name else "\t") for line in table()])
     plan = suite.planned(["bitext"], Sources(data=str(tmp_path), bitext=(str(tmp_path / "own"),)))
     assert [test_set.name for _, test_set in plan.sets] == ["bitext/law.en-de", "bitext/news.en-de"] and not plan.absent
     scores = {}
@@ -72,23 +50,9 @@ def test_own_translations_are_scored_in_place_of_the_data_folders(tmp_path):
     for evaluation, test_set in plan.sets:
         scores |= evaluation.run(model, test_set)
     assert scores["bitext/law.en-de/en-de recall@1"] == 1.0 and len(scores) == 4
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (table(header="en\tfr"), "the columns are en, fr; en and de are needed"),
-        ([], "the columns are none; en and de are needed"),
-        (["en\tde", "one\teins"], "1 pairs of sentences; retrieval needs at least 2"),
-    ],
-)
-def test_a_malformed_file_of_bitext_is_one_clear_error(tmp_path, content, message):
-    path = write(tmp_path / "x.en-de.test.tsv.gz", content)
-    with pytest.raises(InputError, match=message) as error:
-        bitext.read_bitext(path, "x.en-de")
-    assert "\n" not in str(error.value)
-
-
-def test_real_sets_have_1000_pairs(data_folder):
-    for _, test_set in suite.planned(["bitext"], Sources(data=str(data_folder / "multilingual"))).sets:
-        assert len(bitext.read_bitext(test_set.file, test_set.content)) == 1000
+    for name, words in (("en.tsv", "must be called NAME.en-de.tsv"), ("x.en-en.tsv", "must be called NAME.en-de.tsv")):
+        with pytest.raises(InputError, match=words):
+            suite.planned(["bitext"], Sources(bitext=(str(write(tmp_path / "wrong" / name, table())),)))
+    write(tmp_path / "own" / "news.en-de.tsv", table(header="en\tfr"))
+    with pytest.raises(InputError, match="the columns are en, fr; en and de are needed"):
+        plan.sets[1][0].run(model, plan.sets[1][1])

@@ -98,7 +98,7 @@ def test_programs_read_and_write_a_bucket(folder, killed_and_continued, tmp_path
     export.main([f"--workdir={place}/runs/run", f"--step={STEPS}", f"--out={place}/exported"])
     assert f"{place}/exported: " in capsys.readouterr().out
     model, corpus = f"--model={place}/exported", f"{place}/text.txt"
-    encode.main([model, f"--input={corpus}", f"--output={place}/vectors.npy", "--quiet"])
+    encode.main([model, f"--text={corpus}", f"--output={place}/vectors.npy", "--no_show_progress_bar"])
     bucket.files().get_file(f"{bucket.NAME}/vectors.npy", str(tmp_path / "vectors.npy"))
     assert len(np.load(tmp_path / "vectors.npy")) == 600
     pairs = bucket.put("pairs.tsv", "".join(f"{number}\tword {number}\tword\n" for number in range(9)))

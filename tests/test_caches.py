@@ -1,10 +1,7 @@
 """Scores are made once for the same model and sets, and again for others or when the file is damaged."""
 
-import pytest
-
 from jaxdistill.evals import caches
 from jaxdistill.evals.caches import cached_scores
-from jaxdistill.versions import source_digest
 
 
 def test_scores_are_made_once(tmp_path, monkeypatch):
@@ -31,19 +28,6 @@ def test_scores_are_made_once(tmp_path, monkeypatch):
     assert len(list((tmp_path / "scores").iterdir())) == 2
 
 
-def test_a_failed_evaluation_is_not_remembered(tmp_path):
-    def fail():
-        raise ValueError("no")
-
-    with pytest.raises(ValueError):
-        cached_scores(tmp_path, ["model"], fail)
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_folder_that_cannot_be_written_costs_only_the_memory(tmp_path):
     (tmp_path / "scores").write_text("a file")
     assert cached_scores(tmp_path / "scores", ["model"], lambda: {"a": 1.0}) == {"a": 1.0}
-
-
-def test_the_code_that_decides_scores_is_a_part_of_the_package():
-    assert len({source_digest(part) for part in caches.SCORING} | {source_digest(), source_digest("absent")}) == 6

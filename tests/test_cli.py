@@ -8,7 +8,7 @@ import sys
 import jax
 import pytest
 
-from jaxdistill import encode, export, main, sweep
+from jaxdistill import cli, encode, evaluate, export, main, mine, sweep
 from jaxdistill.cli import AGAIN, INTERRUPTED
 from jaxdistill.paths import public_name
 from jaxdistill.reporting.model_card import public_command
@@ -45,8 +45,8 @@ def test_addresses_are_refused_by_every_program_and_nothing_is_made(folder, tmp_
         (main, [*tiny_arguments(folder, teacher__model="ftp://host/model"), "--workdir=w"]),
         (main, [*tiny_arguments(folder, evals__pairs="ftp://host/pairs.tsv"), "--workdir=w"]),
         (main, [*tiny_arguments(folder, data__cache_folder="ftp://host/cache"), "--workdir=w"]),
-        (encode, [f"--model={model}", f"--input={text}", "--output=ftp://host/x.npy"]),
-        (encode, ["--model=ftp://host/model", f"--input={text}", "--output=x.npy"]),
+        (encode, [f"--model={model}", f"--text={text}", "--output=ftp://host/x.npy"]),
+        (encode, ["--model=ftp://host/model", f"--text={text}", "--output=x.npy"]),
         (export, ["--workdir=ftp://host/run", "--step=1", "--out=x"]),
         (sweep, [*arguments, "--seeds=0", "--workdir=ftp://host/sweep"]),
     ]
@@ -99,11 +99,18 @@ def test_the_second_signal_ends_a_process_at_once():
     assert ended.stderr == "\nstopping after this step\n\ninterrupted\n"
 
 
+def test_a_value_of_another_type_names_its_option(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.run(encode.main, ["--model=x", "--text=x", "--dims=many"])
+    said = capsys.readouterr().err
+    assert stopped.value.code == 2 and "Error parsing --dims" in said and "Traceback" not in said
+
+
 def test_every_program_prints_versions_and_devices(capsys):
     main.main(["--version"])
     shown = capsys.readouterr().out
     assert re.match(rf"jaxdistill \S+, python .*jax {re.escape(jax.__version__)}, .*\ndevices: 8 x cpu\n$", shown)
-    for program in (encode, export, sweep):
+    for program in (encode, evaluate, export, mine, sweep):
         with pytest.raises(SystemExit) as stopped:
             program.main(["--version"])
         assert not stopped.value.code and capsys.readouterr().out == shown

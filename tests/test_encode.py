@@ -49,7 +49,7 @@ def vectors_of(path: Path) -> np.ndarray:
 
 
 def test_every_line_has_its_row_also_an_empty_one(model, text, tmp_path, capsys, parts_of_two):
-    encode.main([f"--model={model}", f"--input={text}", f"--output={tmp_path}/out/v.npy", "--quiet"])
+    encode.main([f"--model={model}", f"--text={text}", f"--output={tmp_path}/out/v.npy", "--no_show_progress_bar"])
     said = capsys.readouterr().out
     assert "7 vectors of 16 numbers, multiplied in " in said
     assert "2 of 7 texts (28.6%) are longer than 16 tokens; their ends are cut\n" in said
@@ -62,12 +62,12 @@ def test_every_line_has_its_row_also_an_empty_one(model, text, tmp_path, capsys,
 def test_a_table_is_read_by_column_and_a_prompt_is_put_before(model, tmp_path):
     with gzip.open(tmp_path / "t.tsv.gz", "wt") as file:
         file.write("id\tsentence\n1\train\n2\tdog\n")
-    found = encode.encode_text(model, tmp_path / "t.tsv.gz", column="sentence", prompt_name="query")
+    found = encode.encode(model, tmp_path / "t.tsv.gz", column="sentence", prompt_name="query")
     np.testing.assert_allclose(found, load(model).encode(["the cat rain", "the cat dog"]), rtol=0, atol=1e-6)
 
 
 def test_the_first_numbers_are_normalised(model, text, tmp_path):
-    found = encode.encode_text(model, text, output=tmp_path / "v.npy", dims=5)
+    found = encode.encode(model, text, dims=5)
     expected = load(model).encode(SENTENCES, truncate_dim=5, normalize_embeddings=True)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
@@ -75,76 +75,60 @@ def test_the_first_numbers_are_normalised(model, text, tmp_path):
 @pytest.mark.parametrize("keep_text", [False, True])
 def test_a_table_holds_the_same_vectors_beside_their_sentences(model, text, tmp_path, parts_of_two, keep_text):
     output = tmp_path / "t.parquet"
-    found = encode.encode_text(model, text, output=output, keep_text=keep_text)
-    np.testing.assert_array_equal(found, encode.encode_text(model, text))
+    assert encode.encode(model, text, output=output, keep_text=keep_text) == output
     table = parquet.read_table(output)
     assert table.column_names == ["text"] * keep_text + ["embedding"]
     assert str(table.schema.field("embedding").type).endswith("float>[16]")
-    np.testing.assert_array_equal(vectors_of(output), found)
+    np.testing.assert_array_equal(vectors_of(output), encode.encode(model, text))
     assert not keep_text or table["text"].to_pylist() == SENTENCES
-
-
-def test_bfloat16_products_give_float32_vectors_close_by(model, text, tmp_path):
-    made = {}
-    for precision in ("float32", "bfloat16"):
-        made[precision] = encode.encode_text(model, text, precision=precision)
-        np.testing.assert_array_equal(made[precision], load(model, precision=precision).encode(SENTENCES))
-    one, other = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in made.values())
-    assert other.dtype == np.float32 and np.any(one != other) and (one * other).sum(axis=1).min() > 0.999
 
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
         (["--output=v.txt"], "v.txt must end in .npy or .parquet."),
-        (["--output=v.npy", "--keep_text"], "--keep_text needs a table: --output="),
-        (["--output=v.npy", "--dims=17"], "--dims=17 must be from 1 to 16, the width of the model's vectors"),
-        (["--output=v.npy", "--batch_size=-3"], "argument --batch_size: -3 must be at least 1"),
+        (["--output=v.npy", "--keep_text"], "keep_text needs a table: output="),
+        (["--output=v.npy", "--dims=17"], "dims=17 must be from 1 to 16, the width of the model's vectors"),
+        (["--output=v.npy", "--batch_size=-3"], "batch_size=-3 must be a whole number, at least 1"),
         ([f"--output={'v' * 300}.npy"], "File name too long"),
-        (["--output=v.npy", "--promt=query"], "unknown option --promt. Did you mean --prompt?"),
-        (["--output=v.npy", "--prompt=passage"], "prompt 'passage' is unknown"),
-        (["--output=v.npy", "--column=words", "--input=absent.tsv"], "absent.tsv does not exist"),
-        ([], "the following arguments are required: --output"),
+        (["--output=v.npy", "--prompt=query"], "unknown option --prompt. Did you mean --prompt_name?"),
+        (["--output=v.npy", "--prompt_name=passage"], "prompt 'passage' is unknown"),
+        (["--output=v.npy", "--column=words", "--text=absent.tsv"], "absent.tsv does not exist"),
+        ([], "output is missing"),
     ],
 )
 def test_wrong_options_are_one_clear_line(model, text, tmp_path, monkeypatch, capsys, wrong, said):
     monkeypatch.chdir(tmp_path)
-    assert said in refused(encode, [f"--model={model}", f"--input={text}", *wrong, "--quiet"], capsys)
+    assert said in refused(encode, [f"--model={model}", f"--text={text}", *wrong, "--no_show_progress_bar"], capsys)
 
 
 def test_an_output_that_is_an_input_is_refused_and_a_link_stays(model, text, tmp_path):
     table, link = tmp_path / "io.parquet", tmp_path / "link.parquet"
-    encode.encode_text(model, text, output=table, keep_text=True)
+    encode.encode(model, text, output=table, keep_text=True)
     before = table.read_bytes()
     link.symlink_to(table)
     for output in (table, link, tmp_path / "x" / ".." / "io.parquet"):
         with pytest.raises(InputError, match="is also an input file; choose another"):
-            encode.encode_text(model, str(tmp_path / "io.par*"), output=output)
+            encode.encode(model, str(tmp_path / "io.par*"), output=output)
     assert table.read_bytes() == before
     table.unlink()
-    encode.encode_text(model, text, output=link)
+    encode.encode(model, text, output=link)
     assert link.is_symlink() and table.read_bytes() != before
-
-
-def test_a_vector_that_is_not_finite_is_named_by_its_row(model, text, tmp_path, monkeypatch):
-    monkeypatch.setattr(Embedder, "encode_ids", lambda self, ids, **_: np.full((len(ids), 16), np.nan))
-    with pytest.raises(InputError, match=r"row 0 is not finite \(nan in column 0\); check its weights"):
-        encode.encode_text(model, text, output=tmp_path / "v.npy")
 
 
 @pytest.mark.parametrize("output", ["v.npy", "v.parquet"])
 def test_no_file_of_others_and_no_vectors_of_other_inputs_are_replaced(model, text, tmp_path, output):
     (tmp_path / output).write_text("mine")
     with pytest.raises(InputError, match="exists without a valid v."):
-        encode.encode_text(model, text, output=tmp_path / output)
+        encode.encode(model, text, output=tmp_path / output)
     assert (tmp_path / output).read_text() == "mine"
     (tmp_path / output).unlink()
-    encode.encode_text(model, text, output=tmp_path / output)
+    encode.encode(model, text, output=tmp_path / output)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("v.*")}
-    encode.encode_text(model, text, output=tmp_path / output)  # the same again
+    encode.encode(model, text, output=tmp_path / output)  # the same again
     for other in ({"dims": 8}, {"prompt_name": "query"}, {"text": ["rain"]}):
         with pytest.raises(InputError, match="was made from other inputs .*move it, or choose another file"):
-            encode.encode_text(model, output=tmp_path / output, **{"text": text} | other)
+            encode.encode(model, output=tmp_path / output, **{"text": text} | other)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("v.*")} == before
 
 
@@ -170,7 +154,7 @@ def test_control_c_says_how_to_go_on_and_only_the_rest_is_computed(
     model, text, tmp_path, monkeypatch, capsys, parts_of_two, kind
 ):
     sizes, output = stopped_after(monkeypatch, 2), tmp_path / f"v.{kind}"
-    arguments = [f"--model={model}", f"--input={text}", "--quiet", *["--keep_text"] * (kind == "parquet")]
+    arguments = [f"--model={model}", f"--text={text}", "--no_show_progress_bar", *["--keep_text"] * (kind == "parquet")]
     with pytest.raises(SystemExit) as ended:
         cli.run(encode.main, [*arguments, f"--output={output}"])
     line = "interrupted: 4 of 7 sentences are done; give the same command again to continue\n"
@@ -185,7 +169,7 @@ def test_control_c_says_how_to_go_on_and_only_the_rest_is_computed(
 def test_the_real_program_killed_and_started_again_writes_the_same_table(model, tmp_path):
     rows = 2 * encode.PART_ROWS + 1000
     (tmp_path / "text.txt").write_text("\n".join(made_up(rows, words=2)) + "\n")
-    arguments = [f"--model={model}", f"--input={tmp_path / 'text.txt'}", "--keep_text"]
+    arguments = [f"--model={model}", f"--text={tmp_path / 'text.txt'}", "--keep_text"]
     output, unfinished = tmp_path / "killed.parquet", tmp_path / ".killed.parquet.parts"
     process = start("encode", [*arguments, f"--output={output}"], devices=8)
     while not [*unfinished.glob("part-*")]:
@@ -194,8 +178,8 @@ def test_the_real_program_killed_and_started_again_writes_the_same_table(model, 
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not output.exists() and len([*unfinished.glob("part-*")]) < 3
-    encode.main([*arguments, f"--output={output}", "--quiet"])
-    encode.main([*arguments, f"--output={tmp_path / 'whole.parquet'}", "--quiet"])
+    encode.main([*arguments, f"--output={output}", "--no_show_progress_bar"])
+    encode.main([*arguments, f"--output={tmp_path / 'whole.parquet'}", "--no_show_progress_bar"])
     assert output.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
     assert vectors_of(output).shape == (rows, 16)
 
@@ -209,8 +193,8 @@ def test_a_full_disk_is_one_clear_line_and_the_same_call_goes_on(model, text, tm
     with monkeypatch.context() as patch:
         patch.setattr(*target, full)
         with pytest.raises(InputError, match=r"v.parquet.* could not be written: no space left on the disk; free some"):
-            encode.encode_text(model, text, output=tmp_path / "v.parquet")
-    assert len(encode.encode_text(model, text, output=tmp_path / "v.parquet")) == 7
+            encode.encode(model, text, output=tmp_path / "v.parquet")
+    assert len(vectors_of(encode.encode(model, text, output=tmp_path / "v.parquet"))) == 7
 
 
 @pytest.mark.parametrize("change", ["shrinks", "grows", "is replaced without a trace"])
@@ -229,34 +213,26 @@ def test_a_text_that_changes_meanwhile_leaves_nothing_wrong(model, text, tmp_pat
     with monkeypatch.context() as patch:
         patch.setattr(Embedder, "encode_ids", encode_and_change)
         with pytest.raises(InputError, match=r"sentences.txt changed while it was read"):
-            encode.encode_text(model, text, output=output)
+            encode.encode(model, text, output=output)
     assert not output.exists()
-    found = encode.encode_text(model, text, output=output)
+    found = np.load(encode.encode(model, text, output=output))
     np.testing.assert_allclose(found, load(model).encode(changed), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("change", ["prompt", "input", "damage"])
+@pytest.mark.parametrize("change", ["prompt", "text", "damage"])
 def test_parts_of_other_inputs_are_begun_anew(model, text, tmp_path, monkeypatch, caplog, parts_of_two, change):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         stopped_after(patch, 2)
-        encode.encode_text(model, text, output=tmp_path / "v.npy")
+        encode.encode(model, text, output=tmp_path / "v.npy")
     prompt = "query" if change == "prompt" else ""
-    if change == "input":
+    if change == "text":
         text.write_text(text.read_text().replace("rain", "dogs"))
     if change == "damage":
         (tmp_path / ".v.npy.parts" / "part-00000-of-00004.npy").write_bytes(b"")
-    found = encode.encode_text(model, text, output=tmp_path / "v.npy", prompt_name=prompt)
+    found = np.load(encode.encode(model, text, output=tmp_path / "v.npy", prompt_name=prompt))
     assert ("is damaged; writing it again" if change == "damage" else f"({change} was ") in caplog.text
     expected = load(model).encode(text.read_text().splitlines(), prompt_name=prompt or None)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
-
-
-def test_a_folder_of_the_user_under_the_name_for_unfinished_parts_is_left_alone(model, text, tmp_path):
-    (tmp_path / ".v.npy.parts").mkdir()
-    (tmp_path / ".v.npy.parts" / "mine.txt").write_text("mine")
-    with pytest.raises(InputError, match=r".v.npy.parts holds files that are not parts of this program"):
-        encode.encode_text(model, text, output=tmp_path / "v.npy")
-    assert (tmp_path / ".v.npy.parts" / "mine.txt").read_text() == "mine"
 
 
 MEASURE = """
@@ -272,7 +248,7 @@ Embedder.encode_ids = lambda self, ids, **_: np.ones((len(ids), 512), np.float32
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 before = peak()
 for kind in ("npy", "parquet"):
-    encode.main([f"--model={sys.argv[1]}", f"--input={sys.argv[2]}", f"--output={sys.argv[3]}/v.{kind}", "--quiet"])
+    encode.main([f"--model={sys.argv[1]}", f"--text={sys.argv[2]}", f"--output={sys.argv[3]}/v.{kind}", "--no_show_progress_bar"])
 print(peak() - before)
 """
 
@@ -295,6 +271,6 @@ def test_compiled_programs_are_kept_in_the_cache_folder(model, tmp_path, monkeyp
     os.utime(half_written, (0, 0))
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
-    _, err = run("encode", [f"--model={model}", f"--input={text}", f"--output={tmp_path / 'v.npy'}"])
+    _, err = run("encode", [f"--model={model}", f"--text={text}", f"--output={tmp_path / 'v.npy'}"])
     kept = list((tmp_path / "cache" / "compiled").glob("*-cache"))
     assert kept and half_written not in kept and "Error writing" not in err

@@ -259,9 +259,9 @@ def test_the_card_tells_how_the_model_was_made(model, tmp_path, unchecked):
     assert 'SentenceTransformer("small")' in text
 
 
-@pytest.mark.parametrize("steps", ["5,", "five", "5 6", "-5"])
+@pytest.mark.parametrize("steps", ["5,", "five", "5 6"])
 def test_steps_that_are_none_are_refused_with_examples(tmp_path, steps):
-    with pytest.raises(InputError, match=f"'{steps}' must be one step or several, such as 500 or 500,550,600"):
+    with pytest.raises(InputError, match=f"step='{steps}' must be a whole number or several, such as 500"):
         export_command.main([f"--workdir={tmp_path}", f"--step={steps}", f"--out={tmp_path / 'out'}"])
 
 

@@ -80,20 +80,18 @@ def test_area_under_roc_by_hand():
         area_under_roc(np.ones(4, int), np.zeros(4))
 
 
-def scored_pairs(folder, name):
-    """The pairs of `auc/NAME` in a data folder."""
-    plan = suite.planned(["pairs"], Sources(data=str(folder)))
-    return next(auc.test_pairs(one.file, name) for _, one in plan.sets if one.name == f"auc/{name}")
-
-
-def test_pairs_that_choose_a_model_are_not_those_that_score_it(data_folder):
-    found = {metric: auc.dev_pairs(data_folder, name) for metric, name in auc.DEV_METRICS.items()}
-    assert {metric: len(pairs.scores) for metric, pairs in found.items()} == {"qnli-dev/auc": 1000, "mrpc-dev/auc": 408}
-    for metric, name in auc.DEV_METRICS.items():
-        test = scored_pairs(data_folder, name)
-        assert not set(zip(found[metric].first, found[metric].second, strict=True)) & set(
-            zip(test.first, test.second, strict=True)
-        )
+def test_pairs_that_choose_a_model_are_not_those_that_score_it(tmp_path, data_folder):
+    plan = suite.planned(["pairs"], Sources(data=str(data_folder)))
+    tests = {one.name: auc.binary_pairs(one.file, one.content) for _, one in plan.sets}
+    sizes = {name: len(pairs.scores) for name, pairs in tests.items()}
+    assert sizes == {"auc/qqp": 1000, "auc/qnli": 4463, "auc/mrpc": 1725}
+    for name, size in {"qnli": 1000, "mrpc": 408}.items():
+        found, test = auc.dev_pairs(data_folder, name), tests[f"auc/{name}"]
+        assert len(found.scores) == size
+        assert not set(zip(found.first, found.second, strict=True)) & set(zip(test.first, test.second, strict=True))
+    (tmp_path / "qnli.dev.tsv.gz").write_bytes(gzip.compress(b"label\tsentence1\tsentence2\n1\ta\tb\n"))
+    with pytest.raises(InputError, match="1 pairs; more than 1000 are needed"):
+        auc.binary_pairs(tmp_path / "qnli.dev.tsv.gz", slice(1000, None))
 
 
 class Reader:
@@ -123,19 +121,6 @@ def test_own_pairs_with_labels_are_judged_by_auc(tmp_path):
         dev.available_tasks(own, best="pairs/auc")
     with pytest.raises(InputError, match="'mrpc-dev/auc' needs a set from the data folder"):
         dev.named_sets("mrpc-dev/auc", None)
-
-
-def test_a_sets_dev_pairs_are_read_where_they_are_asked_for(data_folder):
-    assert list(dev.named_sets("qnli-dev/auc", data_folder)) == ["qnli-dev/auc", "sts-b-dev/spearman"]
-    assert list(dev.named_sets("", data_folder)) == ["sts-b-dev/spearman"]
-
-
-def test_the_first_1000_pairs_of_qnli_are_not_scored(tmp_path, data_folder):
-    sizes = {name: len(scored_pairs(data_folder, name).scores) for name in auc.SETS}
-    assert sizes == {"qqp": 1000, "qnli": 4463, "mrpc": 1725}
-    (tmp_path / "qnli.dev.tsv.gz").write_bytes(gzip.compress(b"label\tsentence1\tsentence2\n1\ta\tb\n"))
-    with pytest.raises(InputError, match="1 pairs; more than 1000 are needed"):
-        scored_pairs(tmp_path, "qnli")
 
 
 def test_speed_is_of_single_sentences_and_of_all():

@@ -12,7 +12,6 @@ from sentence_transformers.util import mine_hard_negatives
 from jaxdistill import mine
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.cli import run
-from jaxdistill.core import InputError
 from jaxdistill.data import sources
 from jaxdistill.inference import Embedder, load
 from jaxdistill.mine import Limits, hard_negatives
@@ -56,7 +55,7 @@ def write_pairs(path, pairs):
 def arguments(folder, output, *more):
     return [
         f"--model={folder / 'model'}", f"--pairs={folder / 'pairs.tsv'}", f"--corpus={folder / 'corpus.txt'}",
-        f"--output={output}", "--precision=float32", "--quiet", *more,
+        f"--output={output}", "--precision=float32", "--no_show_progress_bar", *more,
     ]  # fmt: skip
 
 
@@ -100,21 +99,15 @@ def test_the_negatives_are_those_of_sentence_transformers(folder, reference, tmp
 def test_random_negatives_are_drawn_from_all_candidates_that_remain():
     scores = np.tile(np.linspace(0.9, 0.1, 20, dtype=np.float32), (300, 1))
     rows = np.tile(np.arange(20), (300, 1))
-    options = {"limits": Limits(max_score=0.8, range_min=1, range_max=12), "count": 3, "sampling": "random", "seed": 1}
-    chosen, chosen_scores = hard_negatives(scores, rows, [[5]] * 300, [[0.7]] * 300, **options)
+    limits = Limits(max_score=0.8, range_min=1, num_negatives=3, sampling_strategy="random", seed=1)
+    chosen, chosen_scores = hard_negatives(scores, rows, [[5]] * 300, [[0.7]] * 300, limits, 12)
     assert set(chosen.ravel()) == {4, *range(6, 16)} and (np.diff(chosen_scores, axis=1) < 0).all()
-    again, _ = hard_negatives(scores, rows, [[5]] * 300, [[0.7]] * 300, **options)
+    again, _ = hard_negatives(scores, rows, [[5]] * 300, [[0.7]] * 300, limits, 12)
     assert np.array_equal(chosen, again)
     few, few_scores = hard_negatives(
-        scores[:1, :3], rows[:1, :3], [[1]], [[0.7]], **options | {"limits": Limits(range_max=3)}
+        scores[:1, :3], rows[:1, :3], [[1]], [[0.7]], Limits(sampling_strategy="random"), 3
     )
     assert few[0, :2].tolist() == [0, 2] and np.isneginf(few_scores[0, 2])
-
-
-def test_a_share_of_a_negative_score_lowers_the_limit_too():
-    scores, limits = np.float32([[-0.1, -0.25, -0.35]]), Limits(range_max=4, relative_margin=0.5)
-    rows, scores = hard_negatives(scores, np.array([[0, 1, 2]]), [[3]], [[-0.2]], limits=limits, count=2)
-    assert rows[scores != -np.inf].tolist() == [2]
 
 
 def test_vectors_are_stored_once_for_each_prompt_and_a_finished_table_is_kept(folder, tmp_path, monkeypatch, capsys):
@@ -125,7 +118,7 @@ def test_vectors_are_stored_once_for_each_prompt_and_a_finished_table_is_kept(fo
     assert [len(texts) for texts in read] == [30, 73] and read[0][0] == "the cat " + QUERIES[0]
     run(mine.main, arguments(folder, tmp_path / "b.tsv", "--max_score=0.97"))
     assert len(read) == 2
-    run(mine.main, arguments(folder, tmp_path / "c.tsv", "--prompt=none"))
+    run(mine.main, arguments(folder, tmp_path / "c.tsv", "--prompt_name=none"))
     assert len(read) == 3 and read[2][0] == QUERIES[0]
     before = (tmp_path / "a.tsv").stat().st_mtime_ns
     run(mine.main, arguments(folder, tmp_path / "a.tsv"))
@@ -155,17 +148,11 @@ def test_logits_differ_where_scores_are_all_one(folder, tmp_path):
     assert np.ptp([float(row[3]) for row in found["logits"]]) > 0.1
 
 
-def test_a_sentence_encoder_has_no_logits(folder):
-    with pytest.raises(InputError, match="is a sentence encoder: its scores are cosines; leave out logits=True"):
-        load(str(folder / "model")).score(["a"], ["b"], logits=True)
-
-
 def test_a_document_with_the_querys_own_text_is_no_negative():
     pairs = mine.questions([("query", "answer")], [" query ", "near", "far", "farther"])
     documents = np.array([[1, 0], [1, 0.2], [1, 0.5], [1, 0.9], [1, 0.1]], np.float32)
     assert pairs.documents == ["query", "near", "far", "farther", "answer"]
-    limits = Limits(range_max=3).with_range(3, 1)
-    found = mine.mine(pairs, documents[:1], documents, limits=limits, count=3)
+    found = mine.mined(pairs, documents[:1], documents, limits=Limits(range_max=3))
     assert found.documents.tolist() == [[1, 2, 3]] and np.isfinite(found.scores).all()
 
 
@@ -180,26 +167,21 @@ def test_a_positive_in_other_case_and_white_space_is_no_negative():
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--num_negatives=9", "--range_max=5"], "--range_min=0 must be at least 0 and leave --num_negatives=9"),
-        (["--max_score=-2"], "the most that are within the limits and no positives are 0, --num_negatives=3; relax"),
-        (["--num_negatives=99", "--output_format=n-tuple"], "--num_negatives=99; relax the limits"),
-        (["--range_min=80"], "or add documents with --corpus=FILE"),
+        (
+            ["--num_negatives=9", "--range_max=5"],
+            "num_negatives=9 must be at least 1, and range_min=0 must be at least 0",
+        ),
+        (["--max_score=-2"], "the most that are within the limits and no positives are 0, num_negatives=3; relax"),
+        (["--num_negatives=99", "--output_format=n-tuple"], "num_negatives=99; relax the limits"),
+        (["--range_min=80"], "or add documents with corpus"),
         (["--column=nothing"], "has no column 'nothing'"),
-        (["--logits"], "--logits is for --cross_encoder"),
+        (["--logits"], "logits are those of a cross_encoder"),
         (["--logits", "--cross_encoder=MODEL"], "is a sentence encoder: its scores are cosines; leave out logits=True"),
-        (["--corpus_column=body"], "--corpus_column=body has no effect on"),
+        (["--corpus_column=body"], "corpus_column=body has no effect on"),
         (["--output=a.txt"], "must end in .tsv"),
-        (["--min_score=abc"], "--min_score: invalid float value: 'abc'"),
         (["--relative_marign=0.1"], "Did you mean --relative_margin"),
     ],
 )
 def test_faulty_options_are_one_line(folder, tmp_path, capsys, flags, words):
     flags = [flag.replace("MODEL", str(folder / "model")) for flag in flags]
     assert words in refused(mine, arguments(folder, tmp_path / "out.tsv", *flags), capsys)
-
-
-def test_pairs_without_text_are_left_out(folder, tmp_path, capsys):
-    write_pairs(tmp_path / "empty.tsv", [("", "a"), ("b", " ")])
-    asked = [flag for flag in arguments(folder, tmp_path / "out.tsv") if not flag.startswith("--pairs")]
-    assert "no pair has both" in refused(mine, [*asked, f"--pairs={tmp_path / 'empty.tsv'}"], capsys)
-    assert mine.questions([("", "a"), ("b", "c"), ("b ", "c")]) == (["b"], ["c"], [[0]], [[0]])

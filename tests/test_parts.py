@@ -95,8 +95,7 @@ EVALUATIONS = [
         sets=sets,
         run=run,
         averages=lambda scores: {"mine/half": scores["mine/spearman"] / 2},
-        measure="my measure",
-        headings=lambda measured: {"mine/spearman": "my pairs", "mine/absent": "never measured"},
+        headings={"mine/spearman": "my pairs", "mine/absent": "never measured"},
     )
 ]
 """

@@ -62,7 +62,12 @@ def test_two_processes_train_as_one_and_only_the_first_talks(folder, alone):
 
 
 def test_processes_share_the_parts_of_a_file(folder):
-    arguments = [f"--model={folder / 'model'}", f"--input={folder / 'text.txt'}", "--precision=float32", "--quiet"]
+    arguments = [
+        f"--model={folder / 'model'}",
+        f"--text={folder / 'text.txt'}",
+        "--precision=float32",
+        "--no_show_progress_bar",
+    ]
     both = start_all([*arguments, f"--output={folder / 'vectors2.npy'}"], module="encode")
     (first, _), (second, _) = ended(both, 0)
     assert f"{BLOCK_ROWS + 200:,} vectors" in first and "vectors" not in second

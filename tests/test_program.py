@@ -165,7 +165,7 @@ def test_stored_targets_train_as_a_live_teacher_does(folder, finished):
 
 def test_the_users_own_vectors_are_targets(folder, finished):
     out = folder / "vectors.npy"
-    encode.main([f"--model={folder / 'model'}", f"--input={folder / 'text.txt'}", f"--output={out}"])
+    encode.main([f"--model={folder / 'model'}", f"--text={folder / 'text.txt'}", f"--output={out}"])
     workdir = folder / "vectors"
     given = tiny_arguments(
         folder,

@@ -13,7 +13,7 @@ from jaxdistill.core import InputError
 from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.reporting.page import short_names, write_page
 from jaxdistill.reporting.plots import Curves, _series, _smooth, images, read_curves, training_plot
-from jaxdistill.reporting.tables import Entry, StageRow, as_text, plain_number, score_rows, score_table, stage_table
+from jaxdistill.reporting.tables import Entry, StageRow, as_text, score_rows, score_table, stage_table
 from jaxdistill.training.finish import _ending, _lost
 from jaxdistill.training.run import Dev
 
@@ -63,7 +63,7 @@ def test_names_are_shown_as_they_are():
 @pytest.mark.parametrize(
     ("scores", "labels"),
     [
-        ({"sts-b": 0.5, "sts12": 0.25, "sts12/MSRpar": 0.1}, ["sts12", "sts-b"]),
+        ({"sts-b": 0.5, "sts12": 0.25, "sts12/MSRpar": 0.1}, ["sts-b", "sts12"]),
         ({"bitext/average recall@1": 0.5, "tatoeba.en-de/en-de recall@1": 0.5}, ["translations, recall@1"]),
         ({"tatoeba.en-de/en-de recall@1": 0.5}, ["tatoeba.en-de/en-de recall@1"]),
         ({"entity/de recall@1": 0.5, "entity/de recall@5": 0.6}, ["entity/de recall@1"]),
@@ -103,22 +103,11 @@ def test_only_what_was_measured_is_drawn():
     assert not images([Entry(name="a", scores={"geometry/anisotropy": 2.0})])
 
 
-def test_a_page_that_cannot_be_written_is_one_line(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="could not be written"):
-        written(tmp_path / "file")
-
-
 def test_names_are_the_shortest_ends_that_differ():
     specs = ["package:gt/model", "runs/a/export", "runs/b/export", "tiny", "runs/a/export+runs/b/export"]
     assert list(short_names(specs).values()) == ["gt/model", "a/export", "b/export", "tiny", "a/export+b/export"]
     assert list(short_names(["x/a", "y/a", "a"]).values()) == ["x/a", "y/a", "a"]
     assert list(short_names(["runs/a/", "x/c/export/", "b", "b/"]).values()) == ["a", "c/export", "b", "b/"]
-
-
-def test_numbers_with_units_have_decimals_by_their_size():
-    numbers = [plain_number(value) for value in (-1.23456, 29.8389, 140.4, 22565376)]
-    assert numbers == ["-1.2346", "29.8", "140", "22,565,376"]
 
 
 @pytest.mark.parametrize("content", ["", '{"step": 1}', '{"step": 0, "loss": 1.0, "pairs/spearman": 0.5}'])

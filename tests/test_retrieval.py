@@ -50,11 +50,6 @@ def test_blocks_find_what_brute_force_finds(block_rows, monkeypatch):
     assert all(len(set(row)) == 12 for row in numbers)
 
 
-def test_fewer_rows_than_wanted_all_come_back():
-    cosines, numbers = nearest(np.ones((1, 2)), [np.eye(2)], count=5)
-    assert cosines.shape == numbers.shape == (1, 2)
-
-
 def test_equal_cosines_are_ordered_by_row_over_all_blocks():
     _, rows = nearest(np.eye(2), [np.tile(np.eye(2), (10, 1))] * 3, count=60)
     assert rows.tolist() == [[*range(0, 60, 2), *range(1, 60, 2)], [*range(1, 60, 2), *range(0, 60, 2)]]
@@ -105,7 +100,7 @@ def test_entities_are_a_set_a_language(tmp_path):
         "entity/de",
         "entity/fr",
     ]
-    with pytest.raises(InputError, match="--entities has two files of one language"):
+    with pytest.raises(InputError, match="two sets are called 'entity/de'"):
         suite.planned(["retrieval"], Sources(entities=files))
 
 
@@ -127,14 +122,7 @@ WORDS = tuple(f"word {number}" for number in range(40))
             GradedPairs(name="mrpc", first=WORDS[:20], second=WORDS[20:], scores=np.arange(20.0) % 2),
             "auc/mrpc",
         ),
-        partial(
-            transfer.SETS["mr"].scores,
-            transfer.Rows(
-                sentences=tuple((word,) for word in WORDS),
-                labels=np.arange(40) % 2,
-                split={"mr.all": np.full(40, True)},
-            ),
-        ),
+        lambda embed: transfer.row_vectors(embed, [(word,) for word in WORDS]),
     ],
     ids=["entity", "bitext", "auc", "transfer"],
 )

@@ -205,13 +205,17 @@ def test_the_export_has_the_students_prompts_and_sentence_transformers_reads_ali
 
 def test_encode_writes_vectors_of_a_role(exported, tmp_path, capsys):
     (tmp_path / "text.txt").write_text("the cat\nrain\n")
-    given = [f"--model={exported[0]}", f"--input={tmp_path / 'text.txt'}", f"--output={tmp_path / 'v.npy'}", "--quiet"]
+    given = [
+        f"--model={exported[0]}",
+        f"--text={tmp_path / 'text.txt'}",
+        f"--output={tmp_path / 'v.npy'}",
+        "--no_show_progress_bar",
+    ]
     given.append("--precision=float32")
     encode.main([*given, "--role=document"])
     wanted = Embedder(load_model(str(exported[0]))).encode_document(["the cat", "rain"])
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), wanted, atol=1e-6)
-    assert "--role" in program.refused(encode, [*given, "--role=passage"], capsys)
-    assert "exclude each other" in program.refused(encode, [*given, "--role=query", "--prompt=query"], capsys)
+    assert "exclude each other" in program.refused(encode, [*given, "--role=query", "--prompt_name=query"], capsys)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import pickle
 from dataclasses import replace
 
-import jax
 import numpy as np
 import pyarrow
 import pytest
@@ -13,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from jaxdistill import inference
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.core import InputError
-from jaxdistill.inference import Embedder, load
+from jaxdistill.inference import Embedder
 
 from tiny_models import tiny_model
 
@@ -55,19 +54,6 @@ def test_gpus_and_tpus_need_fewer_programs_for_the_same_vectors(tmp_path, traced
     vectors = Embedder(model, batch_size=2).encode(sentences)
     assert len(traced) - on_cpus == 5 < on_cpus, "of 16, 24, 32, 48 and 64 tokens"
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
-
-
-@pytest.mark.parametrize(("folder", "kept"), [(None, [1]), ("/own", [])])
-def test_a_loaded_model_keeps_its_programs_unless_the_caller_does(tmp_path, monkeypatch, folder, kept):
-    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "export")
-    calls, before = [], jax.config.values["jax_compilation_cache_dir"]
-    monkeypatch.setattr(inference, "keep_compiled", lambda: calls.append(1))
-    jax.config.update("jax_compilation_cache_dir", folder)
-    try:
-        load(str(tmp_path / "export"))
-    finally:
-        jax.config.update("jax_compilation_cache_dir", before)
-    assert calls == kept
 
 
 @pytest.mark.parametrize(

@@ -49,11 +49,6 @@ def test_a_dict_is_all_combinations_and_a_list_of_dicts_stays():
             sweep.combinations(wrong)
 
 
-def test_values_are_split_at_commas_unless_brackets_or_quotes_hold_them():
-    assert sweep.split("0, 0.5") == ["0", "0.5"] and sweep.split("") == [""]
-    assert sweep.split("((1, 2),)") == ["((1, 2),)"] and sweep.split("'a.txt,b.txt'") == ["a.txt,b.txt"]
-
-
 def test_points_have_a_folder_and_the_options_of_their_training():
     points = planned(options={"run.steps": 3}, grid=[{"objective.alpha": "0.5"}, {"student.pooling": "mean:last2"}])
     assert [point["options"] for point in points] == [
@@ -92,14 +87,11 @@ def test_csv_has_scores_and_their_means_and_deviations(rows, tmp_path):
     assert (failed["status"], failed["score"], failed["score_mean"]) == ("2", "", "")
 
 
-def test_the_table_compares_each_choice_with_the_first_by_seed(rows):
-    """Differences of 10, 7 and 13 points have the mean 10 and the deviation 3; Student's t of two degrees is 4.3027."""
+def test_the_table_has_a_line_for_each_choice(rows):
     lines = [re.split(r"\s{2,}", line.strip()) for line in as_text(sweep.table(rows), width=200).splitlines()]
     first, second, failed = [cells for cells in lines if cells[0] in ("0", "1", "x")]
-    assert first == ["0", "3", "pairs/spearman", "82.00 ± 2.00", "-", "70.00 ± 0.00", "-"]
-    half = 4.3027 * 3 / 3**0.5
-    assert second[3:] == ["92.00 ± 2.65", f"+10.00 ± {half:.2f}", "70.00 ± 0.00", "+0.00 ± 0.00"]
-    assert failed == ["x", "1", "-", "-", "-", "-", "-"]
+    assert first == ["0", "3", "pairs/spearman", "82.00 ± 2.00", "70.00 ± 0.00"]
+    assert second[3:] == ["92.00 ± 2.65", "70.00 ± 0.00"] and failed == ["x", "1", "-", "-", "-"]
 
 
 def arguments(folder, *more, **overrides):
@@ -125,7 +117,8 @@ def test_a_wrong_grid_is_one_line_before_anything_runs(more, words, tmp_path, ca
 
 
 def test_a_dry_run_lists_the_points_and_writes_nothing(tmp_path, capsys):
-    sweep.main(arguments(tmp_path, "--config.objective.alpha=0,0.5", "--seeds=3", "--dry_run"))
+    more = ["--config.objective.alpha=0, 0.5", "--config.data.columns='text,second'", "--seeds=3", "--dry_run"]
+    sweep.main(arguments(tmp_path, *more))
     assert capsys.readouterr().out.splitlines() == [
         "point 1 of 2: objective.alpha=0,run.seed=3",
         "point 2 of 2: objective.alpha=0.5,run.seed=3",

@@ -75,7 +75,7 @@ def test_a_cross_encoder_is_evaluated_on_pairs_and_has_no_vectors(folder, finish
     assert found["scores"]["pairs"] == pytest.approx(spearman(np.arange(6.0), scores, what="pairs"))
     assert "is a cross-encoder: it has no vectors" in program.refused(
         encode,
-        [f"--model={cross}", f"--input={tmp_path / 'graded.tsv'}", "--output=v.npy", "--column=sentence1"],
+        [f"--model={cross}", f"--text={tmp_path / 'graded.tsv'}", "--output=v.npy", "--column=sentence1"],
         capsys,
     )
 

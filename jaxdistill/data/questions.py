@@ -29,7 +29,7 @@ def questions(pairs: Iterable[tuple[str, str]], corpus: Iterable[str] = ()) -> Q
         if text and answer:
             queries.setdefault(text, {})[documents.setdefault(answer, len(documents))] = None
     if not queries:
-        raise InputError("no pair has both a query and a positive; check --pairs, --column and --positive_column.")
+        raise InputError("no pair has both a query and a positive; check pairs, column and positive_column.")
     texts, positives = list(documents), [list(rows) for rows in queries.values()]
     same: dict[bytes, set[bytes]] = {}
     for query, rows in zip(queries, positives, strict=True):

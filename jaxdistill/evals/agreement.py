@@ -70,15 +70,10 @@ class AgreementTask:
 
 def agreement_task(teacher: Embed, first: Sequence[str], second: Sequence[str]) -> AgreementTask:
     """The evaluation on these pairs and their sentences; computes the teacher's similarities and neighbours."""
-    if len(first) < 2:
-        raise InputError(f"agreement needs at least 2 sentence pairs; got {len(first)}.")
     vectors, left, right = vectors_of_pairs(teacher, first, second)
-    return AgreementTask(
-        first=tuple(first),
-        second=tuple(second),
-        teacher=np.einsum("ne,ne->n", vectors[left], vectors[right]),
-        nearest=nearest_others(vectors, vectors, count=max(RECALLS))[1],
-    )
+    similarities = np.einsum("ne,ne->n", vectors[left], vectors[right])
+    nearest = nearest_others(vectors, vectors, count=max(RECALLS))[1]
+    return AgreementTask(first=tuple(first), second=tuple(second), teacher=similarities, nearest=nearest)
 
 
 def held_out_task(
@@ -92,12 +87,11 @@ def held_out_task(
     Args:
       roles: role of each sentence; None: none has one.
     """
-    sentences = list(vectors)
-    if len(sentences) < 2:
-        raise InputError(f"{len(sentences)} distinct held-out sentences; pairs need at least 2.")
-    unit = unit_rows(np.stack([vectors[sentence] for sentence in sentences]))
+    sentences, count = list(vectors), len(vectors)
+    if count < 2:
+        raise InputError(f"{count} distinct held-out sentences; pairs need at least 2.")
+    unit = unit_rows(np.stack(list(vectors.values())))
     _, nearest = nearest_others(unit, unit, count=max(RECALLS))
-    count = len(sentences)
     far = (np.arange(count) + np.random.default_rng(seed).integers(1, count, size=count)) % count
     left, right = np.tile(np.arange(count), 2), np.concatenate([nearest[:, 0], far])
     return AgreementTask(
@@ -120,7 +114,7 @@ def neighbouring_pairs(sentences: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _sets(sources: Sources) -> Iterable[TestSet]:
     if not sources.text:
-        raise MissingSet("task agreement needs --text=FILE with sentences and --teacher=MODEL; give both.")
+        raise MissingSet("task agreement needs text=FILE with sentences and teacher=MODEL; give both.")
     yield TestSet(name="agreement", protocol=PROTOCOL, files=sources.text, uses=("teacher",))
 
 
@@ -131,6 +125,4 @@ def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
     return held_out_task(vectors, seed=SEED)(model.embed)
 
 
-EVALUATION = Evaluation(
-    task="agreement", scores=("agreement",), sets=_sets, run=_run, measure="agreement × 100", dev_headings=METRICS
-)
+EVALUATION = Evaluation(task="agreement", scores=("agreement",), sets=_sets, run=_run, dev_headings=METRICS)

@@ -12,39 +12,27 @@ The sets come from a data folder. Their test and dev (for choosing models) split
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.evals.evaluation import Evaluation, Model, Sources, TestSet, average_heading, average_of
+from jaxdistill.evals.evaluation import Evaluation, Model, Sources, TestSet, average_of
 from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.evals.read_table import labelled, part_of
 from jaxdistill.evals.similarity import area_under_roc, refuse_collapsed, similarities
 
-
-class PairSet(NamedTuple):
-    """A set of labelled pairs in a data folder."""
-
-    part: str
-    file: str
-    dev_file: str = ""
-    """File with the pairs for choosing models; empty: the set has none."""
-    dev_rows: int = 0
-    """Number of pairs for choosing models, at the start of `dev_file`."""
-
-    @property
-    def skipped(self) -> int:
-        """Number of rows at the start of the test file that are dev rows and not scored."""
-        return self.dev_rows if self.dev_file == self.file else 0
-
-
-SETS: Mapping[str, PairSet] = {
-    "qqp": PairSet("pairs", "qqp.sample.tsv.gz"),
-    "qnli": PairSet("pairs", "qnli.dev.tsv.gz", "qnli.dev.tsv.gz", dev_rows=1000),
-    "mrpc": PairSet("transfer", "mrpc.test.tsv.gz", "mrpc.train.tsv.gz", dev_rows=408),
+TEST: Mapping[str, tuple[str, str, slice]] = {
+    "qqp": ("pairs", "qqp.sample.tsv.gz", slice(0, None)),
+    "qnli": ("pairs", "qnli.dev.tsv.gz", slice(1000, None)),
+    "mrpc": ("transfer", "mrpc.test.tsv.gz", slice(0, None)),
 }
-DEV_METRICS: Mapping[str, str] = {f"{name}-dev/auc": name for name, pairs in SETS.items() if pairs.dev_file}
+"""Maps sets to their folder, file and rows."""
+DEV: Mapping[str, tuple[str, str, slice]] = {
+    "qnli": ("pairs", "qnli.dev.tsv.gz", slice(1000)),
+    "mrpc": ("transfer", "mrpc.train.tsv.gz", slice(408)),
+}
+"""The same for choosing models."""
+DEV_METRICS: Mapping[str, str] = {f"{name}-dev/auc": name for name in DEV}
 """Maps metrics to names of sets."""
 PROTOCOL = "area under the ROC curve of cosine similarity (Trans-Encoder)"
 
@@ -56,35 +44,33 @@ def area(pairs: GradedPairs, metric: str, embed: Embed | Scorer) -> Mapping[str,
     return {metric: area_under_roc(pairs.scores, scores)}
 
 
-def test_pairs(path: Path, name: str) -> GradedPairs:
-    """The scored pairs of a set; raises `InputError` with file and line for a bad row."""
-    return _read(path, slice(SETS[name].skipped, None))
-
-
 def dev_pairs(folder: str | Path, name: str) -> GradedPairs:
-    """A set's dev pairs in a data folder; the set must have some."""
-    return _read(part_of(folder, SETS[name].part) / SETS[name].dev_file, slice(SETS[name].dev_rows))
+    """The pairs for choosing models of a set in a data folder."""
+    part, file, rows = DEV[name]
+    return binary_pairs(part_of(folder, part) / file, rows)
 
 
-def _read(path: Path, chosen: slice) -> GradedPairs:
+def binary_pairs(path: Path, rows: slice) -> GradedPairs:
+    """These rows of a file, with labels as scores; raises `InputError` for a bad row, or if there are none."""
     labels, texts = labelled(path, ("sentence1", "sentence2"), ("0", "1"))
-    dev = chosen.start or chosen.stop or 0
-    if len(texts) <= dev:
-        raise InputError(f"{path}: {len(texts)} pairs; more than {dev} are needed, because the first {dev} are dev.")
-    first, second = zip(*texts[chosen], strict=True)
-    return GradedPairs(name=path.name, first=first, second=second, scores=labels[chosen].astype(np.float64))
+    if not texts[rows]:
+        raise InputError(
+            f"{path}: {len(texts)} pairs; more than {rows.start} are needed, because the first ones are dev."
+        )
+    first, second = zip(*texts[rows], strict=True)
+    return GradedPairs(name=path.name, first=first, second=second, scores=labels[rows].astype(np.float64))
 
 
 def _sets(sources: Sources) -> Iterable[TestSet]:
     """The published sets, unless the user gives pairs."""
-    for name, pairs in SETS.items() if sources.data and not sources.pairs else ():
-        skipped = f"; all but the first {pairs.skipped:,} pairs, which are dev" if pairs.skipped else ""
-        file = sources.part(pairs.part, "auc") / pairs.file
-        yield TestSet(name=f"auc/{name}", protocol=PROTOCOL + skipped, files=(file,), content=name)
+    for name, (part, file, rows) in TEST.items() if sources.data and not sources.pairs else ():
+        skipped = f"; all but the first {rows.start:,} pairs, which are dev" if rows.start else ""
+        path = sources.part(part, "auc") / file
+        yield TestSet(name=f"auc/{name}", protocol=PROTOCOL + skipped, files=(path,), content=rows)
 
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
-    return area(test_pairs(test_set.file, test_set.content), test_set.name, model.embed)
+    return area(binary_pairs(test_set.file, test_set.content), test_set.name, model.embed)
 
 
 EVALUATION = Evaluation(
@@ -92,8 +78,7 @@ EVALUATION = Evaluation(
     scores=("auc", *(metric.partition("/")[0] for metric in DEV_METRICS)),
     sets=_sets,
     run=_run,
-    averages=average_of("auc/average", [f"auc/{name}" for name in SETS]),
-    measure="AUC × 100",
-    headings=average_heading("auc/average", "pairs, AUC"),
+    averages=average_of("auc/average", [f"auc/{name}" for name in TEST]),
+    headings={"auc/average": "pairs, AUC"},
     dev_headings={metric: f"{name} dev, AUC" for metric, name in DEV_METRICS.items()},
 )

@@ -13,17 +13,18 @@ Hugging Face hub, the tables may also be `corpus/*.parquet` and `queries/*.parqu
 of A on the documents of B, which must have the same ids: for a set in two languages, this measures retrieval across them.
 """
 
+import gzip
+import json
 import logging
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import get_args
+from typing import Any, get_args
 
 from jaxdistill.core import InputError, Split
-from jaxdistill.data import formats
-from jaxdistill.evals.read_table import table_rows, table_suffix, text_lines
-from jaxdistill.files import matching
+from jaxdistill.evals.read_table import cells
 from jaxdistill.files.reading import foreign_errors
 
 CORPUS = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.tsv", "corpus.tsv.gz", "corpus/*.parquet")
@@ -63,8 +64,6 @@ class RetrievalSet:
     """Maps query ids to judged document ids and their relevance; above 0 is relevant."""
     also_documents: Collection[str]
     """Ids shared by a query and a document with the same text, as in ArguAna and Quora."""
-    note: str = ""
-    """A line about the relevant documents that the corpus lacks; empty if it has all."""
 
 
 def is_set(folder: Path) -> bool:
@@ -77,7 +76,7 @@ def is_crossing(spec: str) -> bool:
     return len(_folders(spec)) > 1
 
 
-def set_files(spec: str, *, split: Split, option: str = "--split") -> SetFiles:
+def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
     """The files of a set, downloaded from the hub if needed; raises `InputError` if the folder or a file does not exist.
 
     Args:
@@ -86,19 +85,21 @@ def set_files(spec: str, *, split: Split, option: str = "--split") -> SetFiles:
       split: split of the judgements, `qrels/SPLIT.tsv`; a set need not have the other splits.
       option: the option that names the split, for errors.
     """
-    asked, *others = (_local(name) for name in _folders(spec))
-    corpus, queries = ((others or [asked])[0], CORPUS), (asked, QUERIES)
-    for folder, patterns in (corpus, queries):
-        if not _found(folder, patterns):
-            raise InputError(f"{folder} is not a retrieval set in BEIR's format: it has none of {', '.join(patterns)}.")
-    qrels = _qrels(asked, _folders(spec)[0])
+    names = _folders(spec)
+    folders = [_local(name) for name in names]
+    of_queries, of_corpus = folders[0], folders[-1]
+    corpus, queries = _found(of_corpus, CORPUS), _found(of_queries, QUERIES)
+    if not corpus or not queries:
+        folder, patterns = (of_queries, QUERIES) if corpus else (of_corpus, CORPUS)
+        raise InputError(f"{folder} is not a retrieval set in BEIR's format: it has none of {', '.join(patterns)}.")
+    qrels = _qrels(of_queries, names[0])
     if split not in qrels:
-        others = ", ".join(f"{other} ({path.name})" for other, path in qrels.items())
+        others = ", ".join(f"{other} ({path.name})" for other, path in qrels.items()) or "none"
         advice = f"add them, or give {option}={next(iter(qrels))}" if qrels else "add them"
         raise InputError(
-            f"{asked} has no judgements of the split {split} (qrels/{split}.tsv), only of {others or 'none'}; {advice}."
+            f"{of_queries} has no judgements of the split {split} (qrels/{split}.tsv), only of {others}; {advice}."
         )
-    return SetFiles(set_name(spec), _found(*corpus), _found(*queries), qrels[split], split)
+    return SetFiles(set_name(spec), corpus, queries, qrels[split], split)
 
 
 def set_name(spec: str) -> str:
@@ -116,25 +117,18 @@ def _folders(spec: str) -> list[str]:
 
 def _found(folder: Path, patterns: Sequence[str]) -> list[Path]:
     """The files that match the first pattern with any match."""
-    return next(filter(None, (matching(folder, pattern) for pattern in patterns)), [])
+    return next((files for pattern in patterns if (files := sorted(folder.glob(pattern)))), [])
 
 
 def _qrels(folder: Path, name: str) -> dict[Split, Path]:
     """Maps splits to their judgements, in a set's folder or in the folder `NAME-qrels` beside it or on the hub."""
     beside = folder.resolve().parent / f"{folder.resolve().name}-qrels"
-    found = _splits(folder, beside)
-    if not found and not Path(name).is_dir():
-        found = _splits(folder, _fetched(f"{name}-qrels", ("*.tsv", "*.tsv.gz")))
-    return found
-
-
-def _splits(folder: Path, beside: Path) -> dict[Split, Path]:
+    if not any([*folder.glob("qrels*"), *beside.glob("*.tsv*")]) and not Path(name).is_dir():
+        beside = _fetched(f"{name}-qrels", ("*.tsv", "*.tsv.gz"))
     found: dict[Split, Path] = {}
     for split in SPLITS:
-        lone = ["qrels.tsv", "qrels.tsv.gz"] if split == "test" else []
-        inside = [folder / name for name in (f"qrels/{split}.tsv", f"qrels/{split}.tsv.gz", *lone)]
-        paths = [*inside, beside / f"{split}.tsv", beside / f"{split}.tsv.gz"]
-        if path := next(filter(Path.is_file, paths), None):
+        paths = [folder / f"qrels/{split}.tsv", beside / f"{split}.tsv", *[folder / "qrels.tsv"] * (split == "test")]
+        if path := next(filter(Path.is_file, (Path(f"{path}{end}") for path in paths for end in ("", ".gz"))), None):
             found[split] = path
     return found
 
@@ -163,32 +157,33 @@ def read_set(files: SetFiles) -> RetrievalSet:
       InputError: a bad row, a duplicate id, a query without text, a judgement of a query that the set lacks, contradictory
         judgements, or no relevant document that the set has.
     """
-    queries = {name: cells[0] for name, cells in _texts(files.queries, ("text",)).items()}
+    queries = {name: row[-1] for name, row in _records(files.queries, ["text"]).items()}
+    corpus = _records(files.corpus, ["title", "text"])
+    documents = {name: " ".join(filter(None, row)) for name, row in corpus.items()}
     if empty := [name for name, text in queries.items() if not text]:
         raise InputError(f"{_shown(files.queries)}: the query {empty[0]!r:.60} has no text.")
-    corpus = _texts(files.corpus, ("title", "text"))
-    documents = {name: " ".join(filter(None, cells)) for name, cells in corpus.items()}
     if not any(documents.values()):
         raise InputError(f"{_shown(files.corpus)}: none of its {len(documents):,} documents has text.")
     judged: dict[str, dict[str, int]] = {}
-    for where, query, document, relevance in _judgements(files.qrels):
+    for query, document, relevance in _judgements(files.qrels):
         if query not in queries:
-            raise InputError(f"{where} judges the query {query!r:.60}, which {_shown(files.queries)} does not have.")
-        before = judged.setdefault(query, {}).setdefault(document, relevance)
-        if before != relevance:
             raise InputError(
-                f"{where} judges query {query!r:.60} and document {document!r:.60} twice, as {before} and {relevance}; "
-                "keep one of the lines."
+                f"{files.qrels} judges the query {query!r:.60}, which {_shown(files.queries)} does not have."
+            )
+        if judged.setdefault(query, {}).setdefault(document, relevance) != relevance:
+            raise InputError(
+                f"{files.qrels} judges query {query!r:.60} and document {document!r:.60} twice; keep one line."
             )
     relevant = {name for of_query in judged.values() for name, relevance in of_query.items() if relevance > 0}
-    absent, note = len(relevant - documents.keys()), ""
+    absent = len(relevant - documents.keys())
     if absent == len(relevant):
         raise InputError(
             f"{files.qrels}: no query has a relevant document that {_shown(files.corpus)} has; at least one judgement must be above 0."
         )
     if absent:
-        note = f"{files.name}: {_shown(files.corpus)} lacks {absent:,} of the relevant documents; they count as never found"
-        log.warning(note)
+        log.warning(
+            "%s lacks %s of the relevant documents; they count as never found", _shown(files.corpus), f"{absent:,}"
+        )
     return RetrievalSet(
         name=files.name,
         split=files.split,
@@ -198,65 +193,67 @@ def read_set(files: SetFiles) -> RetrievalSet:
         also_documents={
             name for name in queries.keys() & corpus.keys() if queries[name].split() == corpus[name][-1].split()
         },
-        note=note,
     )
 
 
-def _texts(paths: Sequence[Path], fields: Sequence[str]) -> dict[str, list[str]]:
-    """Maps the id of each record to its cells, without outer white space."""
-    texts: dict[str, list[str]] = {}
+def _records(paths: Sequence[Path], fields: list[str]) -> dict[str, list[str]]:
+    """Maps the id of each record to its fields, without outer white space; a missing title is empty."""
+    records: dict[str, list[str]] = {}
     for path in paths:
-        for name, *cells in (_tsv_records if table_suffix(path) == ".tsv" else _records)(path, fields):
-            if not name.strip() or name in texts:
-                raise InputError(
-                    f"{path} has the id {name!r:.60} {'twice' if name in texts else 'for a record'}; ids must differ and not be empty."
-                )
-            texts[name] = [cell.strip() for cell in cells]
-    if not texts:
+        is_table = ".tsv" in path.suffixes
+        for name, *row in _tsv_rows(path, fields) if is_table else _named_rows(path, fields):
+            if not name or name in records:
+                raise InputError(f"{path} has the id {name!r:.60} twice or an empty one; ids must differ.")
+            records[name] = row
+    if not records:
         raise InputError(f"{_shown(paths)} is empty: it has no record.")
-    return texts
+    return records
 
 
-def _records(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yields id and fields of each record of a `.jsonl` or `.parquet` file, which may lack titles."""
-    names = {"id": "_id|id"} | {field: field for field in fields}
-    try:
-        next(formats.rows(path, names, cell=formats.number_or_text), None)
-    except formats.MissingColumn:
-        if "title" not in fields:
-            raise
-        del names["title"]
-    yield from formats.rows(path, names, cell=formats.number_or_text)
+def _tsv_rows(path: Path, fields: list[str]) -> list[list[str]]:
+    """Id and fields of each row; a first row with the fields' names is a header."""
+    rows = cells(path)
+    if rows and len(rows[0]) != 1 + len(fields):
+        raise InputError(f"{path}: {len(rows[0])} fields; id, {', '.join(fields)} are expected.")
+    header = [name.lower() for name in rows[0]] if rows else []
+    if not {*fields} <= {*header}:
+        return rows
+    order = [*(column for column, name in enumerate(header) if name not in fields), *map(header.index, fields)]
+    return [[row[column] for column in order] for row in rows[1:]]
 
 
-def _tsv_records(path: Path, fields: Sequence[str]) -> Iterator[list[str]]:
-    """Yields id and fields of each row; a first row with the fields' names is a header."""
-    order = [*range(1 + len(fields))]
-    for number, (line, cells) in enumerate(table_rows(path)):
-        if len(cells) != len(order):
-            raise InputError(f"{path}:{line}: {len(cells)} fields; id, {', '.join(fields)} are expected.")
-        names = [cell.strip().lower() for cell in cells]
-        if number == 0 and {*fields} <= {*names}:
-            order = [*(set(order) - {names.index(field) for field in fields}), *map(names.index, fields)]
-        else:
-            yield [cells[column] for column in order]
+def _named_rows(path: Path, fields: list[str]) -> Iterator[list[str]]:
+    """Id and fields of each record of a `.jsonl` or `.parquet` file."""
+    with foreign_errors(f"{path} cannot be read"):
+        if path.suffix == ".parquet":
+            from pyarrow import parquet
 
-
-def _judgements(path: Path) -> Iterator[tuple[str, str, str, int]]:
-    """Yields (file and line, query, document, relevance) of each row; a first row that does not end in a number is a header."""
-    for number, (line, text) in enumerate((line, text) for line, text in text_lines(path) if text.strip()):
-        cells = text.split("\t")
-        try:
-            relevance = float(cells[2])
-        except (ValueError, IndexError):
-            relevance = float("nan")
-        if number == 0 and len(cells) == 3 and relevance != relevance and cells[0].lower().startswith("q"):
-            continue
-        if len(cells) != 3 or not relevance.is_integer():
-            raise InputError(
-                f"{path}:{line}: a judgement is query, document and a whole number, separated by tabs; got {text!r:.60}."
+            rows: Iterator[Any] = (
+                row for batch in parquet.ParquetFile(path).iter_batches() for row in batch.to_pylist()
             )
-        yield f"{path}:{line}", cells[0], cells[1], int(relevance)
+        else:
+            with (
+                gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file
+            ):
+                rows = iter([json.loads(line) for line in file if line.strip()])
+    for number, row in enumerate(rows, 1):
+        key = "_id" if "_id" in row else "id"
+        if lacking := [name for name in (key, "text") if name not in row]:
+            raise InputError(f"{path}: record {number} has no {lacking[0]!r}; it has {', '.join(row)}.")
+        yield ["" if (cell := row.get(name)) is None else str(cell).strip() for name in (key, *fields)]
+
+
+def _judgements(path: Path) -> Iterator[tuple[str, str, int]]:
+    """Query, document and relevance of each row; a first row that begins with q and does not end in a number is a header."""
+    for number, row in enumerate(cells(path)):
+        is_number = re.fullmatch(r"-?\d+(\.0*)?", row[-1]) is not None
+        if len(row) != 3 or not is_number:
+            if number == 0 and len(row) == 3 and row[0].lower().startswith("q") and row[-1].lower().isidentifier():
+                continue
+            raise InputError(
+                f"{path}: a judgement is query, document and a whole number, separated by tabs; got {row!r:.60}."
+            )
+        yield row[0], row[1], int(float(row[2]))
 
 
 def _shown(paths: Sequence[Path]) -> str:

@@ -31,8 +31,11 @@ def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapp
     Args:
       digests: digests of the result's inputs: the model and the sets. Code and library versions are added here.
     """
-    path = _entry(folder, digests)
-    if (cached := processes.gathered(_read(path))[0]) is not None:
+    key = json.dumps([source_digest(*SCORING), *digests, versions()], sort_keys=True)
+    path, cached = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json", None
+    with contextlib.suppress(OSError, ValueError):  # absent or damaged
+        cached = json.loads(path.read_text(encoding="utf-8"))
+    if (cached := processes.gathered(cached)[0]) is not None:
         return cached
     scores = dict(score())
     if processes.is_first():
@@ -40,19 +43,6 @@ def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapp
             folder.mkdir(parents=True, exist_ok=True)
             write_atomic(path, json.dumps(scores))
     return scores
-
-
-def _entry(folder: Path, digests: Sequence[str]) -> Path:
-    key = json.dumps([source_digest(*SCORING), *digests, versions()], sort_keys=True)
-    return folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """None if the entry is absent or damaged."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
 
 
 class EmbeddingCache:

@@ -3,9 +3,13 @@
 Documents are ranked exactly, by cosine with the query, or by dot product if the model's checkpoint says so. A model prepends its
 prompts for queries and documents, if it has them. With an index model, queries are also run on its vectors of the documents; with
 a reranker, a cross-encoder also reorders the first documents of each query.
+
+All measures are means over judged queries, in [0, 1], as trec_eval defines them. A document without a judgement counts as
+irrelevant, and a query without a relevant document counts as 0. The gain of nDCG is the relevance itself (trec_eval, BEIR), not
+`2^relevance - 1`.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -20,6 +24,7 @@ from jaxdistill.evals import beir
 from jaxdistill.evals.beir import RetrievalSet
 from jaxdistill.evals.evaluation import (
     ASYMMETRIC,
+    PREFIXES,
     RERANKED,
     Evaluation,
     MissingSet,
@@ -27,15 +32,16 @@ from jaxdistill.evals.evaluation import (
     Result,
     Sources,
     TestSet,
-    average_heading,
 )
-from jaxdistill.evals.ranking import DEPTH, NDCG, means, ordered, query_measures
 from jaxdistill.evals.similarity import nonzero_vectors, refuse_same_vectors, unit_or_zero_vectors
-from jaxdistill.files import matching
 from jaxdistill.ops.nearest import nearest
 
 Ranking = tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]
 """Scores and indices of the best documents for each query, best first; a score of minus infinity means no document."""
+DEPTH = 1000
+"""Number of a ranking's documents that average precision reads, as in trec_eval."""
+NDCG = "ndcg@10"
+"""The main measure, as in BEIR."""
 PROTOCOL = (
     f"cosine of queries and documents (title and text), or the dot product if the checkpoint says so, exact, {DEPTH:,} "
     "documents deep; measures of trec_eval over all judged queries"
@@ -45,48 +51,48 @@ RERANKED_DOCUMENTS = 100
 RERANKING = f"; the first {RERANKED_DOCUMENTS} by the rank of a cross-encoder's scores"
 BLOCK_DOCUMENTS = 50_000
 """Number of documents compared at a time."""
-METRICS: Mapping[str, str] = {split: f"retrieval-{split}/ndcg@10" for split in beir.SPLITS}
+METRICS: Mapping[str, str] = {split: f"retrieval-{split}/{NDCG}" for split in beir.SPLITS}
 """Maps splits to the metric that chooses checkpoints by their judgements."""
 
 
 def ranked_by_vectors(
-    embed_query: Embed, embed_document: Embed, known: RetrievalSet, *, similarity: str = "cosine"
+    embed_query: Embed, embed_document: Embed, test_set: RetrievalSet, *, similarity: str = "cosine"
 ) -> Ranking:
     """The `DEPTH` most similar documents of each query, by `cosine` or `dot`; a zero vector has similarity 0 to all."""
     read = nonzero_vectors if similarity == "dot" else unit_or_zero_vectors
-    queries, texts = read(embed_query, list(known.queries.values())), list(known.documents.values())
+    queries, texts = read(embed_query, list(test_set.queries.values())), list(test_set.documents.values())
     vectors = read(embed_document, texts)
-    refuse_same_vectors(vectors, texts, f"{known.name}: the model finds all {len(vectors):,} documents")
+    refuse_same_vectors(vectors, texts, f"{test_set.name}: the model finds all {len(vectors):,} documents")
     blocks = (vectors[at : at + BLOCK_DOCUMENTS] for at in range(0, len(vectors), BLOCK_DOCUMENTS))
     return nearest(queries, blocks, count=min(DEPTH, len(vectors)), dot=similarity == "dot")
 
 
-def reranked(ranking: Ranking, reranker: Scorer, known: RetrievalSet) -> Ranking:
+def reranked(ranking: Ranking, reranker: Scorer, test_set: RetrievalSet) -> Ranking:
     """Reorders the first `RERANKED_DOCUMENTS` of each query by a cross-encoder's scores; later ones keep their order."""
     scores, rows = np.array(ranking[0], np.float64), np.array(ranking[1])
-    asked, places = np.nonzero(scores[:, :RERANKED_DOCUMENTS] != -np.inf)
+    asked, ranks = np.nonzero(scores[:, :RERANKED_DOCUMENTS] != -np.inf)
     if not len(asked):
         return ranking
-    queries, texts = list(known.queries.values()), list(known.documents.values())
-    read = [queries[query] for query in asked], [texts[row] for row in rows[asked, places]]
-    judged = np.asarray(reranker.score(*read), np.float64)
+    queries, texts = list(test_set.queries.values()), list(test_set.documents.values())
+    judged = reranker.score([queries[query] for query in asked], [texts[row] for row in rows[asked, ranks]])
+    judged = np.asarray(judged, np.float64)
     if bad := int((~np.isfinite(judged)).sum()):
         raise InputError(
             f"the reranker gives NaN or infinity for {bad:,} of {len(judged):,} pairs; its weights are wrong."
         )
     # Documents that the cross-encoder has read come first. By rank, not by an offset: added to a large number, scores of
     # 1e-17 would all be equal.
-    scores[asked, places] = np.unique(judged, return_inverse=True)[1] + scores.max() + 1.0
+    scores[asked, ranks] = np.unique(judged, return_inverse=True)[1] + scores.max() + 1.0
     return _best_first(scores, rows)
 
 
-def without_itself(ranking: Ranking, known: RetrievalSet) -> Ranking:
+def without_itself(ranking: Ranking, test_set: RetrievalSet) -> Ranking:
     """Removes from each query's ranking the document that is the query itself, unless it is judged relevant."""
     scores, rows = np.array(ranking[0], np.float64), ranking[1]
-    place = {name: row for row, name in enumerate(known.documents)}
-    for number, query in enumerate(known.queries):
-        if query in known.also_documents and known.judged[query].get(query, 0) <= 0:
-            scores[number, rows[number] == place[query]] = -np.inf
+    row_of = {name: row for row, name in enumerate(test_set.documents)}
+    for number, query in enumerate(test_set.queries):
+        if query in test_set.also_documents and test_set.judged[query].get(query, 0) <= 0:
+            scores[number, rows[number] == row_of[query]] = -np.inf
     return _best_first(scores, rows)
 
 
@@ -95,19 +101,52 @@ def _best_first(scores: np.ndarray, rows: np.ndarray) -> Ranking:
     return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
 
 
-def scored(ranking: Ranking, known: RetrievalSet) -> dict[str, float]:
+def ordered(
+    scores: Float[np.ndarray, "q best"], rows: Integer[np.ndarray, "q best"], names: Sequence[str]
+) -> list[list[str]]:
+    """Names of each query's documents, best first. Ties are ordered as in trec_eval, by descending name.
+
+    Leaves out documents with a score of minus infinity.
+    """
+    rank = np.empty(len(names), np.int64)
+    rank[np.argsort(np.array(names, dtype=object), kind="stable")] = np.arange(len(names))
+    order = np.lexsort((-rank[rows], -scores), axis=1)
+    scores, rows = np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
+    return [[names[int(row)] for row in ranked[of != -np.inf]] for of, ranked in zip(scores, rows, strict=True)]
+
+
+def query_measures(ranked: Sequence[str], judged: Mapping[str, int]) -> dict[str, float]:
+    """nDCG@10, recall@10 and @100, MRR@10 and average precision of a query's documents, best first."""
+    gains = np.maximum(np.array([judged.get(name, 0) for name in ranked[:DEPTH]], np.float64), 0.0)
+    ideal = np.sort(np.array([value for value in judged.values() if value > 0], np.float64))[::-1]
+    relevant, best = max(len(ideal), 1), _discounted(ideal[:10]) or 1.0
+    hits = gains > 0
+    precision = np.cumsum(hits) / np.arange(1, len(hits) + 1)
+    first = np.flatnonzero(hits[:10])
+    return {
+        NDCG: _discounted(gains[:10]) / best,
+        "recall@10": float(hits[:10].sum() / relevant),
+        "recall@100": float(hits[:100].sum() / relevant),
+        "mrr@10": float(1.0 / (first[0] + 1)) if len(first) else 0.0,
+        "map": float((precision * hits).sum() / relevant),
+    }
+
+
+def _discounted(gains: Float[np.ndarray, " best"]) -> float:
+    return float(np.sum(gains / np.log2(np.arange(2, len(gains) + 2))))
+
+
+def measures(ranking: Ranking, test_set: RetrievalSet) -> dict[str, dict[str, float]]:
+    """Maps measures to their values by query."""
+    rankings = zip(test_set.queries, ordered(*ranking, list(test_set.documents)), strict=True)
+    by_query = {query: query_measures(ranked, test_set.judged[query]) for query, ranked in rankings}
+    return {name: {query: row[name] for query, row in by_query.items()} for name in next(iter(by_query.values()))}
+
+
+def scored(ranking: Ranking, test_set: RetrievalSet) -> dict[str, float]:
     """`documents/NAME ndcg@10`, `... recall@10`, `... recall@100`, `... mrr@10` and `... map`, in [0, 1]."""
-    return _mean_scores(_query_measures(ranking, known), known)
-
-
-def _query_measures(ranking: Ranking, test_set: RetrievalSet) -> dict[str, dict[str, float]]:
-    """Maps queries to the measures of their rankings."""
-    rankings = dict(zip(test_set.queries, ordered(*ranking, list(test_set.documents)), strict=True))
-    return query_measures(rankings, test_set.judged)
-
-
-def _mean_scores(by_query: Mapping[str, Mapping[str, float]], test_set: RetrievalSet) -> dict[str, float]:
-    return {f"documents/{test_set.name} {name}": score for name, score in means(by_query).items()}
+    by_measure = measures(ranking, test_set)
+    return {f"documents/{test_set.name} {name}": float(np.mean([*row.values()])) for name, row in by_measure.items()}
 
 
 def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer, similarity: str = "cosine") -> Mapping[str, float]:
@@ -115,24 +154,20 @@ def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer, similarity: s
     if isinstance(embed, Scorer):
         return {}
     query, document = (partial(cast(RoleEmbed, embed), role=role) for role in ("query", "document"))
-    ranked = partial(ranked_by_vectors, query, document, similarity=similarity)
-    rankings = [without_itself(ranked(known), known) for known in sets]
-    scores = [scored(ranking, known) for ranking, known in zip(rankings, sets, strict=True)]
-    mean = np.mean([score for of_set in scores for name, score in of_set.items() if name.endswith(NDCG)])
-    return {METRICS[sets[0].split]: float(mean)}
+    rankings = [without_itself(ranked_by_vectors(query, document, one, similarity=similarity), one) for one in sets]
+    scores = [scored(ranking, one)[f"documents/{one.name} {NDCG}"] for ranking, one in zip(rankings, sets, strict=True)]
+    return {METRICS[sets[0].split]: float(np.mean(scores))}
 
 
 def _sets(sources: Sources) -> Iterable[TestSet]:
     """The named sets, or all in `retrieval/` of the data folder: the model alone, with another model's index, with a reranker."""
     specs = sources.retrieval
     if not specs and sources.data:
-        inside = Path(sources.data) / "retrieval"
-        matching(inside, "*")  # raises for a link to a set that was not fetched
-        specs = sorted(str(folder) for folder in inside.glob("*/") if beir.is_set(folder))
+        specs = sorted(str(folder) for folder in Path(sources.data).glob("retrieval/*/") if beir.is_set(folder))
     if not specs:
         where = f"{sources.data} has no sets in retrieval/" if sources.data else "no set is named"
         raise MissingSet(
-            f"documents: {where}; name sets in BEIR's form with --retrieval=FOLDER, or put them into retrieval/ of --data."
+            f"documents: {where}; name sets in BEIR's form with retrieval=FOLDER, or put them into retrieval/ of data."
         )
     for spec in dict.fromkeys(specs):
         name = beir.set_name(spec) + (f"-{sources.split}" if sources.split != "test" else "")
@@ -140,15 +175,15 @@ def _sets(sources: Sources) -> Iterable[TestSet]:
             content = replace(beir.set_files(spec, split=sources.split), name=name)
         except InputError as error:  # raised when it is scored, so that the others still are
             content = error
-        asymmetric, reranked = ("", *[ASYMMETRIC] * sources.asymmetric), ("", *[RERANKED] * sources.reranked)
-        for with_index, with_reranker in product(asymmetric, reranked):
+        forms = product(("", *[ASYMMETRIC] * sources.asymmetric), ("", *[RERANKED] * sources.reranked))
+        for with_index, with_reranker in forms:
             yield TestSet(
                 name=f"{with_reranker}{with_index}documents/{name}",
                 protocol=f"{PROTOCOL}; judgements of the split {sources.split}{RERANKING if with_reranker else ''}",
                 files=() if isinstance(content, InputError) else tuple(content),
                 content=content,
                 prefix=f"{with_reranker}{with_index}",
-                uses=tuple(name for name, used in (("index", with_index), ("reranker", with_reranker)) if used),
+                uses=("index_model",) * bool(with_index) + ("reranker",) * bool(with_reranker),
                 is_averaged=not beir.is_crossing(spec),
             )
 
@@ -156,34 +191,27 @@ def _sets(sources: Sources) -> Iterable[TestSet]:
 def _run(model: Model, test_set: TestSet) -> Result:
     if isinstance(test_set.content, InputError):
         raise test_set.content
-    retrieval_set = beir.read_set(test_set.content)
-    index = model.index if "index" in test_set.uses else None
-    assert model.in_roles is not None
-    document, similarity = (index or model.in_roles).document, (index or model).similarity
-    ranking = without_itself(
-        ranked_by_vectors(model.in_roles.query, document, retrieval_set, similarity=similarity), retrieval_set
-    )
+    read = beir.read_set(test_set.content)
+    document, similarity = model.document, model.similarity
+    if "index_model" in test_set.uses:
+        document, similarity = model.index, model.index_similarity
+    assert model.query is not None and document is not None
+    ranking = without_itself(ranked_by_vectors(model.query, document, read, similarity=similarity), read)
     if "reranker" in test_set.uses and model.reranker is not None:
-        ranking = reranked(ranking, model.reranker, retrieval_set)
-    by_query = _query_measures(ranking, retrieval_set)
-    details = {f"documents/{retrieval_set.name} {NDCG}": {query: row[NDCG] for query, row in by_query.items()}}
-    return Result(_mean_scores(by_query, retrieval_set), note=retrieval_set.note, details=details)
+        ranking = reranked(ranking, model.reranker, read)
+    details = {f"documents/{read.name} {NDCG}": measures(ranking, read)[NDCG]}
+    return Result(scored(ranking, read), details=details)
 
 
 def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:
     """The mean nDCG@10 over sets in one language, if there are several."""
-    averages = {}
-    for prefix in ("", ASYMMETRIC, RERANKED, f"{RERANKED}{ASYMMETRIC}"):
-        scores = [
+    of_prefix = {
+        prefix: [
             score for name, score in measured.items() if name.startswith(f"{prefix}documents/") and name.endswith(NDCG)
         ]
-        if len(scores) > 1:
-            averages[f"{prefix}{AVERAGE}"] = float(np.mean(scores))
-    return averages
-
-
-def _headings(measured: Collection[str]) -> Mapping[str, str]:
-    return average_heading(AVERAGE, "documents, nDCG@10")([name for name in measured if name.endswith(NDCG)])
+        for prefix in PREFIXES
+    }
+    return {f"{prefix}{AVERAGE}": float(np.mean(scores)) for prefix, scores in of_prefix.items() if len(scores) > 1}
 
 
 AVERAGE = f"documents/average {NDCG}"
@@ -193,7 +221,7 @@ EVALUATION = Evaluation(
     sets=_sets,
     run=_run,
     averages=_averages,
-    measure="nDCG, recall, MRR, MAP × 100",
-    headings=_headings,
+    headings={AVERAGE: "documents, nDCG@10"},
+    is_main=lambda name: name.endswith(NDCG),
     dev_headings={metric: f"retrieval {split}, nDCG@10" for split, metric in METRICS.items()},
 )

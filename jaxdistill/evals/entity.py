@@ -1,10 +1,9 @@
 """Measures entity resolution: recall of the entity in a catalogue that a query refers to.
 
-The task is SimTDE's (Xie et al., SIGIR 2023, section 4.2 and Table 3): every query is compared with every entity of its
-language; recall at `k` is the share of queries with a right entity among the `k` nearest by cosine similarity. SimTDE's
-radio stations are not public, so the files are the user's own. There is one file per language, which is the last part of its
-name before the suffix (`de.tsv`, `stations.de.csv.gz`). Its columns are `query`, `entity` and `label` (1: the query refers to
-the entity, 0: it does not). All entities of a file form the catalogue; queries without a right entity are ignored.
+The task is SimTDE's (Xie et al., SIGIR 2023, section 4.2 and Table 3): recall at `k` is the share of queries with a right entity
+among the `k` nearest by cosine similarity. Its radio stations are not public, so the files are the user's own, one per language,
+which is the last part of its name before the suffix (`stations.de.csv.gz`). The columns are `query`, `entity` and `label` (1: the
+query refers to the entity). All entities of a file form the catalogue; queries without a right entity are ignored.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,7 +51,7 @@ def mean_recall(catalogues: Sequence[EntitySet], embed: Embed | Scorer) -> Mappi
 
 
 def read_entities(path: str | Path) -> EntitySet:
-    """Reads a file of `query`, `entity`, `label`; raises `InputError` with file and line for a bad row."""
+    """Reads a file of `query`, `entity`, `label`; raises `InputError` for a bad row."""
     labels, pairs = labelled(path, ("query", "entity"), ("0", "1"))
     answers: dict[str, set[str]] = {}
     for (query, entity), label in zip(pairs, labels, strict=True):
@@ -60,24 +59,18 @@ def read_entities(path: str | Path) -> EntitySet:
             answers.setdefault(query, set()).add(entity)
     if not answers:
         raise InputError(f"{path}: no row has the label 1; a query needs an entity that it refers to.")
-    return EntitySet(language(path), list(dict.fromkeys(entity for _, entity in pairs)), answers)
+    return EntitySet(_language(Path(path)), list(dict.fromkeys(entity for _, entity in pairs)), answers)
 
 
-def language(path: str | Path) -> str:
-    """The language in a file's name: `de` for `de.tsv` and `stations.de.csv.gz`."""
-    return Path(Path(path).name.removesuffix(".gz")).stem.rpartition(".")[2]
+def _language(path: Path) -> str:
+    return Path(path.name.removesuffix(".gz")).stem.rpartition(".")[2]
 
 
 def _sets(sources: Sources) -> Iterable[TestSet]:
     if not sources.entities and "entities" in sources.tasks:
-        raise MissingSet("task entities needs --entities=FILE with query, entity, label.")
-    names = [language(path) for path in sources.entities]
-    if len({*names}) < len(names):
-        raise InputError(
-            f"--entities has two files of one language ({', '.join(names)}), the last part of a name before its suffix."
-        )
-    for name, path in zip(names, map(Path, sources.entities), strict=True):
-        yield TestSet(name=f"entity/{name}", protocol=PROTOCOL, files=(path,))
+        raise MissingSet("task entities needs entities=FILE with query, entity, label.")
+    for path in map(Path, sources.entities):
+        yield TestSet(name=f"entity/{_language(path)}", protocol=PROTOCOL, files=(path,))
 
 
 EVALUATION = Evaluation(
@@ -86,6 +79,5 @@ EVALUATION = Evaluation(
     scores=("entity",),
     sets=_sets,
     run=lambda model, test_set: recalls(read_entities(test_set.file), model.embed),
-    measure="recall × 100",
-    headings=lambda measured: {name: name for name in measured if name.endswith(f" recall@{RANKS[0]}")},
+    is_main=lambda name: name.endswith(" recall@1"),
 )

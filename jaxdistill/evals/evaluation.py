@@ -1,10 +1,10 @@
-"""Defines an evaluation: its name for `--tasks`, its sets, how a set is scored, and how scores are shown.
+"""Defines an evaluation: its name in `tasks`, its sets, how a set is scored, and how scores are shown.
 
-`evals/suite.py` lists the package's evaluations. A module named by `--parts` lists its own in `EVALUATIONS`.
+`evals/suite.py` lists the package's evaluations. A module named by `parts` lists its own in `EVALUATIONS`.
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -15,31 +15,15 @@ import numpy as np
 from jaxdistill.core import Embed, InputError, Scorer, Split
 from jaxdistill.evals.read_table import part_of
 
-SPEARMAN = "Spearman × 100"
-PLAIN = "measure"
-"""Heading of scores with their own units, which are not multiplied by 100."""
 ASYMMETRIC = "asymmetric "
 """Prefix of scores of retrieval in another model's index."""
 RERANKED = "reranked "
 """Prefix of scores of retrieval after a cross-encoder has reordered the first documents."""
+PREFIXES = ("", ASYMMETRIC, RERANKED, f"{RERANKED}{ASYMMETRIC}")
 
 
 class MissingSet(InputError):
     """A set that was not given; its evaluation is skipped."""
-
-
-class InRoles(NamedTuple):
-    """A model with its prompt for queries, and with its prompt for documents."""
-
-    query: Embed
-    document: Embed
-
-
-class IndexModel(NamedTuple):
-    """The model that makes an index, with its prompt for documents."""
-
-    document: Embed
-    similarity: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +36,14 @@ class Model:
     parameters: int
     size_bytes: int
     """Size of the weights files."""
-    in_roles: InRoles | None = None
+    query: Embed | None = None
+    document: Embed | None = None
+    """The model with its prompts for queries and for documents."""
     similarity: str = "cosine"
     """How documents are ranked: by `cosine` or `dot`."""
-    index: IndexModel | None = None
-    """The model that makes the index of asymmetric retrieval."""
+    index: Embed | None = None
+    index_similarity: str = "cosine"
+    """The model that makes the index of asymmetric retrieval, with its prompt for documents."""
     reranker: Scorer | None = None
     """A cross-encoder that reorders the first documents of each query."""
     teacher: Embed | None = None
@@ -65,33 +52,27 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """The requested tasks, and where their sets are."""
+    """Where sets are: the arguments of `jaxdistill.evaluate` of the same names, with files found."""
 
+    tasks: tuple[str, ...] = ()
     data: str = ""
-    """The data folder; empty: STS comes from the hub, and no other set is available."""
+    """Empty: STS comes from the hub, and no other set is available."""
     pairs: str = ""
-    """The user's graded pairs."""
     entities: tuple[str, ...] = ()
-    """The user's files of `query, entity, label`."""
     bitext: tuple[str, ...] = ()
-    """The user's files of translations, or folders of them; empty: the data folder's."""
     retrieval: tuple[str, ...] = ()
-    """Sets of documents in BEIR's form; empty: the data folder's."""
     split: Split = "test"
-    """Split of these sets' judgements."""
     text: tuple[Path, ...] = ()
-    """Files of sentences on which models are compared with a teacher; empty without a teacher."""
+    """Empty without a teacher."""
     asymmetric: bool = False
     """Whether to measure retrieval also in another model's index."""
     reranked: bool = False
     """Whether to measure retrieval also after a cross-encoder has reordered the first documents."""
-    tasks: tuple[str, ...] = ()
-    """The names in `--tasks`."""
 
     def part(self, part: str, task: str) -> Path:
         """A subfolder of the data folder; raises `MissingSet` without a data folder."""
         if not self.data:
-            raise MissingSet(f"{task} needs --data=FOLDER with {part}/, or JAXDISTILL_DATA.")
+            raise MissingSet(f"{task} needs data=FOLDER with {part}/, or JAXDISTILL_DATA.")
         return part_of(self.data, part)
 
 
@@ -108,9 +89,9 @@ class TestSet:
     content: Any = None
     """What else `Evaluation.run` needs to know of it."""
     prefix: str = ""
-    """`ASYMMETRIC` and `RERANKED`, as far as they apply; names of scores begin with it."""
+    """One of `PREFIXES`, with which names of scores begin."""
     uses: tuple[str, ...] = ()
-    """Other models on which the result depends: `index`, `reranker`, `teacher`."""
+    """Other models on which the result depends: `index_model`, `reranker`, `teacher`."""
     is_repeatable: bool = True
     """Whether the same model always gets the same result, so that it can be cached."""
     is_averaged: bool = True
@@ -138,25 +119,18 @@ class Result(NamedTuple):
     scores: Mapping[str, float]
     scored_pairs: Mapping[str, Any] | None = None
     """Graded pairs to plot: the fields of a `pairs.ScoredPairs`."""
-    note: str = ""
-    """A line for the results file."""
     details: Mapping[str, Sequence[float] | Mapping[str, float]] = MappingProxyType({})
     """What scores are computed from, for paired tests: the similarity of each pair in the file's order, or the value of each query."""
 
 
-def score_names(measured: Collection[str]) -> Mapping[str, str]:
-    """One column per score, headed by its name."""
-    return {name: name for name in measured}
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Evaluation:
     """An evaluation: what it measures, and how tables show it."""
 
     task: str
-    """Its name for `--tasks`, which several evaluations may share."""
+    """Its name in `tasks`, which several evaluations may share."""
     names: tuple[str, ...] = ()
-    """Further names for `--tasks` that select it or some of its sets."""
+    """Further names in `tasks` that select it or some of its sets."""
     scores: tuple[str, ...]
     """Prefixes of its scores' names, up to the first slash."""
     sets: Callable[[Sources], Iterable[TestSet]]
@@ -165,12 +139,14 @@ class Evaluation:
     """Reads a set and scores a model."""
     averages: Callable[[Mapping[str, float]], Mapping[str, float]] = lambda scores: {}
     """Averages of its scores, if all scores that they need were measured."""
-    measure: str = SPEARMAN
-    """Heading of the printed table; `PLAIN` if the scores have units of their own."""
-    headings: Callable[[Collection[str]], Mapping[str, str]] = score_names
-    """Columns of a report's first table: maps scores to headings, the most informative first; scores that were not measured have none."""
+    is_plain: bool = False
+    """Whether its scores have units of their own, and are not shown × 100."""
+    headings: Mapping[str, str] = field(default_factory=dict)
+    """Columns of a report's first table: maps scores to headings, the most informative first."""
+    is_main: Callable[[str], bool] = lambda name: True
+    """Whether a score has a column, under its own name, if none of `headings` was measured."""
     dev_headings: Mapping[str, str] = field(default_factory=dict)
-    """The same for scores that choose checkpoints; their columns come last."""
+    """Like `headings`, for scores that choose checkpoints; their columns come last."""
 
     def owns(self, score: str) -> bool:
         """Whether a score of this name belongs to this evaluation."""
@@ -182,14 +158,3 @@ def average_of(average: str, scores: Sequence[str]) -> Callable[[Mapping[str, fl
     return lambda measured: (
         {average: float(np.mean([measured[name] for name in scores]))} if {*scores} <= measured.keys() else {}
     )
-
-
-def average_heading(average: str, heading: str) -> Callable[[Collection[str]], Mapping[str, str]]:
-    """A column for the average; if it was not measured, one column per score."""
-
-    def headings(measured: Collection[str]) -> Mapping[str, str]:
-        prefixes = ("", ASYMMETRIC, RERANKED, f"{RERANKED}{ASYMMETRIC}")
-        averages = {f"{prefix}{average}": f"{prefix}{heading}" for prefix in prefixes}
-        return {name: averages[name] for name in averages if name in measured} or score_names(measured)
-
-    return headings

@@ -21,7 +21,7 @@ from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError
 from jaxdistill.evals import sts
-from jaxdistill.evals.evaluation import PLAIN, Evaluation
+from jaxdistill.evals.evaluation import Evaluation
 from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.evals.similarity import spearman, unit_vectors
 
@@ -94,6 +94,6 @@ EVALUATION = Evaluation(
     scores=("geometry",),
     sets=lambda sources: [sts.set_on("sts-b-dev", "geometry", PROTOCOL, sources)],
     run=lambda model, test_set: measures(sts.pairs_of(test_set), model.embed),
-    measure=PLAIN,
-    headings=lambda measured: {},
+    is_plain=True,
+    is_main=lambda name: False,
 )

@@ -1,8 +1,8 @@
 """Measures how well similarities correlate with the scores of graded sentence pairs.
 
-A file of graded pairs is `.tsv` (no quoting) or `.csv` (standard quoting), plain or `.gz`, in UTF-8, with the columns
-`score`, `sentence1`, `sentence2`. With a header line the columns may have any order, and other columns are ignored;
-without one the file has exactly these three. The scale of the scores does not matter: only their order is used.
+A file of graded pairs is a table with the columns `score`, `sentence1`, `sentence2`. With a header line the columns may have any
+order, and other columns are ignored; without one the file has exactly these three. The scale of the scores does not matter: only
+their order is used.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Result, Sources, TestSet
-from jaxdistill.evals.read_table import table
+from jaxdistill.evals.read_table import read_table
 from jaxdistill.evals.similarity import area_under_roc, similarities, spearman
 
 COLUMNS = ("score", "sentence1", "sentence2")
@@ -67,39 +67,30 @@ def rounded(similarities: Float[np.ndarray, " n"]) -> list[float]:
 
 def scored_pairs(pairs: GradedPairs, similarities: Float[np.ndarray, " n"]) -> ScoredPairs:
     """The pairs with a model's similarities, rounded to four decimals."""
-    return ScoredPairs(
-        name=pairs.name,
-        gold=pairs.scores.tolist(),
-        similarities=rounded(similarities),
-        pairs=list(zip(pairs.first, pairs.second, strict=True)),
-    )
+    texts = list(zip(pairs.first, pairs.second, strict=True))
+    return ScoredPairs(name=pairs.name, gold=pairs.scores.tolist(), similarities=rounded(similarities), pairs=texts)
 
 
 def read_pairs(path: str | Path) -> GradedPairs:
-    """Reads a file of graded pairs; raises `InputError` with file and line for a bad row."""
-    path = Path(path)
-    names, rows = table(path, COLUMNS, without_header=True)
-    order = [names.index(name) for name in COLUMNS]
-    for line, cells in rows:
-        if not all(cells[column] for column in order):
-            raise InputError(f"{path}:{line}: an empty cell; each line needs a score and two sentences.")
-    if len(rows) < 2:
-        raise InputError(f"{path}: {len(rows)} graded pairs; a correlation needs at least 2.")
-    texts = [tuple(cells[column] for _, cells in rows) for column in order[1:]]
-    subsets = tuple(cells[names.index("subset")] for _, cells in rows) if "subset" in names else ()
-    scores = np.array([_number(cells[order[0]], path, line) for line, cells in rows])
-    return GradedPairs(name=path.name, first=texts[0], second=texts[1], scores=scores, subsets=subsets)
-
-
-def _number(text: str, path: Path, line: int) -> float:
+    """Reads a file of graded pairs; raises `InputError` for a bad row."""
+    table = read_table(path, COLUMNS, needs_header=False)
+    if len(table["score"]) < 2:
+        raise InputError(f"{path}: one graded pair; a correlation needs at least 2.")
     try:
-        score = float(text)
-    except ValueError:
-        score = float("nan")
-    if not np.isfinite(score):
-        names = ", ".join(COLUMNS)
-        raise InputError(f"{path}:{line}: {text!r} is not a score; a finite number is needed (a header names {names}).")
-    return score
+        scores = np.array(list(map(float, table["score"])))
+    except ValueError as error:
+        raise InputError(
+            f"{path}: {error}; each line needs a score and two sentences ({', '.join(COLUMNS)})."
+        ) from error
+    if not np.isfinite(scores).all():
+        raise InputError(f"{path}: row {np.isfinite(scores).argmin() + 1} has no finite score.")
+    return GradedPairs(
+        name=Path(path).name,
+        first=table["sentence1"],
+        second=table["sentence2"],
+        scores=scores,
+        subsets=table.get("subset", ()),
+    )
 
 
 def _sets(sources: Sources) -> Iterable[TestSet]:
@@ -108,7 +99,7 @@ def _sets(sources: Sources) -> Iterable[TestSet]:
         yield TestSet(name="pairs", protocol=protocol, files=(Path(sources.pairs),))
     elif not sources.data:
         raise MissingSet(
-            "task pairs needs --pairs=FILE with score, sentence1, sentence2, or --data=FOLDER with QQP, QNLI and MRPC."
+            "task pairs needs pairs=FILE with score, sentence1, sentence2, or data=FOLDER with QQP, QNLI and MRPC."
         )
 
 
@@ -122,8 +113,10 @@ def _run(model: Model, test_set: TestSet) -> Result:
     return Result(scores, drawn, details={"pairs": drawn["similarities"]})
 
 
-def _headings(measured: Iterable[str]) -> Mapping[str, str]:
-    return {name: "graded pairs, AUC" if name.endswith("/auc") else "graded pairs" for name in measured}
-
-
-EVALUATION = Evaluation(task="pairs", scores=("pairs",), sets=_sets, run=_run, headings=_headings)
+EVALUATION = Evaluation(
+    task="pairs",
+    scores=("pairs",),
+    sets=_sets,
+    run=_run,
+    headings={"pairs": "graded pairs", AUC_METRIC: "graded pairs, AUC", METRIC: "graded pairs"},
+)

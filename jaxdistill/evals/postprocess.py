@@ -25,8 +25,8 @@ def whitening(vectors: Float[np.ndarray, "n e"]) -> Callable[[Float[np.ndarray, 
     """A map of these vectors to zero mean and identity covariance; raises `InputError` if they are too few."""
     if len(vectors) <= vectors.shape[1]:
         raise InputError(
-            f"--postprocess=whiten needs more distinct sentences than the {vectors.shape[1]} numbers of a vector; "
-            f"--postprocess_text has {len(vectors)}."
+            f"postprocess=whiten needs more distinct sentences than the {vectors.shape[1]} numbers of a vector; "
+            f"postprocess_text has {len(vectors)}."
         )
     vectors = np.asarray(vectors, np.float64)
     variances, directions = np.linalg.eigh(np.cov(vectors, rowvar=False))
@@ -39,7 +39,6 @@ def whitening_on(embed: Embed, specs: Sequence[str]) -> Callable[[np.ndarray], n
     """The whitening of a model's vectors of a text, of `MAX_SENTENCES` random distinct sentences if it has more."""
     sentences = list(dict.fromkeys(sentence for (sentence,) in read(specs)))
     if len(sentences) > MAX_SENTENCES:
-        sentences = [
-            sentences[row] for row in np.random.default_rng(0).choice(len(sentences), MAX_SENTENCES, replace=False)
-        ]
+        rows = np.random.default_rng(0).choice(len(sentences), MAX_SENTENCES, replace=False)
+        sentences = [sentences[row] for row in rows]
     return whitening(finite_vectors(embed, sentences))

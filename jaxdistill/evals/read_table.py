@@ -1,21 +1,15 @@
-"""Reads tables of evaluations; errors name the file and the line.
-
-Tables are `.tsv` (quoted or not, see `formats.tsv_rows`) or `.csv` (standard quoting), plain or `.gz`, in UTF-8.
-"""
+"""Reads tables of evaluations: `.tsv` without quoting or `.csv` with standard quoting, plain or compressed, in UTF-8."""
 
 import csv
-from collections.abc import Iterator, Sequence
+import gzip
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Integer
 
 from jaxdistill.core import InputError
-from jaxdistill.data.formats import quoted_rows, tsv_rows
-from jaxdistill.files import reading
-
-Row = tuple[int, list[str]]
-"""Line and cells, without white space around them."""
 
 
 def part_of(folder: str | Path, part: str) -> Path:
@@ -24,84 +18,60 @@ def part_of(folder: str | Path, part: str) -> Path:
     return Path(folder) if not inside.is_dir() and any(Path(folder).glob("*.gz")) else inside
 
 
-def table(path: Path, names: Sequence[str], *, without_header: bool = False) -> tuple[list[str], list[Row]]:
-    """Names of a table's columns, and its rows.
+def cells(path: Path) -> list[list[str]]:
+    """All rows of a table, a header among them, without outer white space and blank rows; all have the same number of cells."""
+    kind = Path(path.name.removesuffix(".gz")).suffix.lower()
+    if kind not in (".tsv", ".csv"):
+        raise InputError(f"{path}: a table is read from .tsv or .csv, plain or .gz; got {kind or 'no suffix'!r}.")
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="\n") as file:
+            split = csv.reader(file, strict=True) if kind == ".csv" else (line.split("\t") for line in file)
+            rows = [row for row in ([cell.strip() for cell in row] for row in split) if any(row)]
+    except (ValueError, OSError, EOFError, csv.Error, zlib.error) as error:
+        raise InputError(f"{path} is not a table in UTF-8: {error}") from error
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(rows[0]):
+            raise InputError(f"{path}: row {number} has {len(row)} cells, the first {len(rows[0])}: {row!r:.60}.")
+    return rows
+
+
+def read_table(path: str | Path, names: Sequence[str], *, needs_header: bool = True) -> dict[str, tuple[str, ...]]:
+    """The columns of a table with a header, by name.
 
     Args:
-      names: columns that it needs.
-      without_header: whether it may lack a header; it then has exactly these columns.
-
-    Raises:
-      InputError: a column is missing or appears twice, or a row has more or fewer cells than the table has columns.
+      names: the columns that the table must have, in any case; their cells must not be empty.
+      needs_header: False: a table without these names has no header, and exactly these columns.
     """
-    rows = [(line, [cell.strip() for cell in cells]) for line, cells in table_rows(path)]
-    header = [" ".join(cell.split()) for cell in rows[0][1]] if rows else []  # a quoted name may have several lines
-    if without_header and not {*names} <= {name.lower() for name in header}:
-        header = list(names)
+    rows = cells(Path(path))
+    header = [name.lower() for name in rows[0]] if rows else []
+    if all(header.count(name) == 1 for name in names):
+        del rows[0]
+    elif needs_header or len(header) != len(names):
+        raise InputError(
+            f"{path}: the columns are {', '.join(header) or 'none':.200}; {' and '.join(names)} are needed, once."
+        )
     else:
-        rows = rows[1:]
-    header = [name.lower() for name in header] if without_header else header
-    shown = ", ".join(header) or "none"
-    if not {*names} <= {*header}:
-        raise InputError(f"{path}: the columns are {shown:.200}; {' and '.join(names)} are needed.")
-    if repeated := [name for name in names if header.count(name) > 1]:
-        raise InputError(f"{path}: the column {repeated[0]!r} appears twice; rename one of them.")
-    for line, cells in rows:
-        if len(cells) != len(header):
-            raise InputError(f"{path}:{line}: {len(cells)} fields, {len(header)} are expected ({shown:.200}).")
-    return header, rows
-
-
-def columns(path: str | Path, names: Sequence[str]) -> list[tuple[int, tuple[str, ...]]]:
-    """Line and cells of the named columns of each row; raises `InputError` like `table`, or if a cell is empty or no row."""
-    header, rows = table(Path(path), names)
-    order, chosen = [header.index(name) for name in names], []
-    for line, cells in rows:
-        chosen.append((line, tuple(cells[column] for column in order)))
-        if "" in chosen[-1][1]:
-            raise InputError(f"{path}:{line}: column {names[chosen[-1][1].index('')]} is empty.")
-    if not chosen:
-        raise InputError(f"{path}: the table has a header but no rows; at least one row is needed.")
-    return chosen
+        header = list(names)
+    if not rows:
+        raise InputError(f"{path}: the table has no rows; at least one is needed.")
+    table = dict(zip(header, zip(*rows, strict=True), strict=True))
+    for name in names:
+        if "" in table[name]:
+            raise InputError(f"{path}: row {table[name].index('') + 1} has an empty cell in the column {name}.")
+    return table
 
 
 def labelled(
     path: str | Path, sentences: Sequence[str], classes: Sequence[str]
 ) -> tuple[Integer[np.ndarray, " n"], list[tuple[str, ...]]]:
-    """Class numbers and sentences of the rows of a table with a column `label` of class names.
+    """Class numbers and sentences of the rows of a table.
 
     Args:
       sentences: names of the sentences' columns.
-      classes: the class names; a class's number is its index.
-
-    Raises:
-      InputError: as `columns`, or a label that is not in `classes`.
+      classes: names in the column `label`; a class's number is its index.
     """
-    rows = columns(path, ("label", *sentences))
-    for line, (name, *_) in rows:
-        if name not in classes:
-            raise InputError(f"{path}:{line}: label {name!r:.40} is not one of {', '.join(classes)}.")
-    return np.array([classes.index(name) for _, (name, *_) in rows]), [tuple(row) for _, (_, *row) in rows]
-
-
-def table_rows(path: Path) -> Iterator[Row]:
-    """Yields (line, cells) of each row of a `.tsv` or `.csv` file; skips blank rows."""
-    suffix = table_suffix(path)
-    if suffix not in (".tsv", ".csv"):
-        raise InputError(f"{path}: a table is read from .tsv or .csv, plain or .gz; got {suffix or 'no suffix'!r}.")
-    csv.field_size_limit(reading.LINE_BYTES)
-    with reading.opened_text(path) as file:
-        rows = (quoted_rows if suffix == ".csv" else tsv_rows)(path, reading.lines(path, file))
-        yield from ((line, cells) for line, cells in rows if any(cell.strip() for cell in cells))
-
-
-def table_suffix(path: Path) -> str:
-    """The suffix in lower case, without `.gz`."""
-    return Path(path.name.removesuffix(".gz")).suffix.lower()
-
-
-def text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yields (line, text) of each line of a text file, plain or `.gz`."""
-    with reading.opened_text(path) as file:
-        for line, text in reading.lines(path, file):
-            yield line, text.rstrip("\r\n")
+    table = read_table(path, ("label", *sentences))
+    if wrong := [name for name in table["label"] if name not in classes]:
+        raise InputError(f"{path}: label {wrong[0]!r:.40} is not one of {', '.join(classes)}.")
+    labels = np.array([classes.index(name) for name in table["label"]])
+    return labels, list(zip(*(table[name] for name in sentences), strict=True))

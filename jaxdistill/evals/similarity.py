@@ -25,23 +25,22 @@ def finite_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, 
     return vectors
 
 
-def unit_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
-    """Vectors of unit length, in float64; raises `InputError` as `finite_vectors`, or for a zero vector."""
-    vectors = unit_or_zero_vectors(embed, sentences)
-    _refuse(~np.any(vectors, axis=1), "a zero vector", sentences)
-    return vectors
-
-
-def unit_or_zero_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
-    """Vectors of unit length, in float64; zero vectors, which static models give for texts of unknown words, stay zero. Raises
-    `InputError` as `nonzero_vectors`."""
-    return unit_rows(nonzero_vectors(embed, sentences))
-
-
 def nonzero_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
     """Vectors, not normalised; raises `InputError` as `finite_vectors`, or if all are zero."""
     vectors = finite_vectors(embed, sentences)
     _refuse(np.full(len(vectors), not vectors.any()), "a zero vector", sentences)
+    return vectors
+
+
+def unit_or_zero_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
+    """Vectors of unit length, in float64; zero vectors, which static models give for texts of unknown words, stay zero."""
+    return unit_rows(nonzero_vectors(embed, sentences))
+
+
+def unit_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
+    """Vectors of unit length, in float64; raises `InputError` as `finite_vectors`, or for a zero vector."""
+    vectors = unit_or_zero_vectors(embed, sentences)
+    _refuse(~np.any(vectors, axis=1), "a zero vector", sentences)
     return vectors
 
 
@@ -52,22 +51,14 @@ def unit_rows(vectors: Real[np.ndarray, "n e"]) -> Float[np.ndarray, "n e"]:
 
 
 def all_similarities(first: Any, second: Any, similarity: str = "cosine") -> Float[np.ndarray, "n k"]:
-    """`cosine` or `dot` of each vector of `first` with each of `second`, float32; a single vector counts as one row.
-
-    Raises:
-      InputError: anything but vectors of one width.
-    """
-    sides = []
-    for side in (first, second):
-        rows = np.atleast_2d(np.asarray(side))
-        if rows.ndim != 2 or rows.dtype.kind not in "fiu":
-            raise InputError(f"similarity takes vectors, not {side!r:.40}; encode sentences first.")
-        sides.append(rows.astype(np.float64) if similarity == "dot" else unit_rows(rows))
-    widths = [side.shape[1] for side in sides]
-    if widths[0] != widths[1]:
-        raise InputError(f"similarity got vectors of {widths[0]} and {widths[1]} numbers; give vectors of one model.")
-    products = sides[0] @ sides[1].T
-    return (products if similarity == "dot" else np.clip(products, -1.0, 1.0)).astype(np.float32)
+    """`cosine` or `dot` of each vector of `first` with each of `second`, float32; a single vector counts as one row."""
+    sides = [np.atleast_2d(np.asarray(side)) for side in (first, second)]
+    if any(side.dtype.kind not in "fiu" for side in sides) or sides[0].shape[1:] != sides[1].shape[1:]:
+        shapes = " and ".join(f"{side.dtype} {side.shape}" for side in sides)
+        raise InputError(f"similarity takes vectors of one width, not {shapes}; encode sentences first, by one model.")
+    if similarity == "dot":
+        return (sides[0].astype(np.float64) @ sides[1].astype(np.float64).T).astype(np.float32)
+    return np.clip(unit_rows(sides[0]) @ unit_rows(sides[1]).T, -1.0, 1.0).astype(np.float32)
 
 
 def cosines(embed: Embed, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
@@ -131,20 +122,15 @@ def area_under_roc(labels: Real[np.ndarray, " n"], scores: Float[np.ndarray, " n
 def refuse_collapsed(similarities: Float[np.ndarray, " n"], begin: str) -> None:
     """Raises `InputError` if all similarities are the same; `begin` is the start of the message."""
     if _is_constant(similarities):
-        raise InputError(
-            f"{begin} equally similar ({similarities[0]:.4g}): "
-            "it has collapsed to one vector or one score for everything."
-        )
+        what = f"equally similar ({similarities[0]:.4g}): it has collapsed to one vector or one score for everything"
+        raise InputError(f"{begin} {what}.")
 
 
 def refuse_same_vectors(vectors: Float[np.ndarray, "n e"], texts: Sequence[str], begin: str) -> None:
     """Raises `InputError` if all vectors point the same way although texts differ; `begin` is the start of the message."""
     if len(set(texts)) > 1:
-        lengths = np.sqrt(np.einsum("ne,ne->n", vectors, vectors, dtype=np.float64))
-        lengths[lengths == 0.0] = 1.0
-        one = np.argmax(np.any(vectors, axis=1))
-        along = np.einsum("ne,e->n", vectors, vectors[one], dtype=np.float64)
-        refuse_collapsed(along / (lengths * lengths[one]), begin)
+        unit = unit_rows(vectors)
+        refuse_collapsed(np.einsum("ne,e->n", unit, unit[np.argmax(np.any(vectors, axis=1))]), begin)
 
 
 def _is_constant(scores: Real[np.ndarray, " n"]) -> bool:

@@ -11,7 +11,7 @@ from timeit import timeit
 
 from jaxdistill.core import Embed
 from jaxdistill.evals import sts
-from jaxdistill.evals.evaluation import PLAIN, Evaluation, Model, TestSet
+from jaxdistill.evals.evaluation import Evaluation, Model, TestSet
 
 BATCH_SIZE = 128
 PASSES = 3
@@ -46,6 +46,6 @@ EVALUATION = Evaluation(
     scores=("speed",),
     sets=lambda sources: [sts.set_on("sts-b", "speed", PROTOCOL, sources, is_repeatable=False)],
     run=_run,
-    measure=PLAIN,
-    headings=lambda measured: {},
+    is_plain=True,
+    is_main=lambda name: False,
 )

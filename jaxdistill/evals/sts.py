@@ -15,7 +15,7 @@ Gurevych (EMNLP 2020) added and ConGen's Table 3 includes, are scored if the fol
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from jaxtyping import Float
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.evals.caches import EmbeddingCache
-from jaxdistill.evals.evaluation import Evaluation, Model, Result, Sources, TestSet, average_heading, average_of
+from jaxdistill.evals.evaluation import Evaluation, Model, Result, Sources, TestSet, average_of
 from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs, rounded, scored_pairs
 from jaxdistill.evals.read_table import part_of
 from jaxdistill.evals.similarity import similarities, spearman
@@ -47,12 +47,10 @@ class StsSet:
     columns: tuple[str, str, str] = ("score", "sentence1", "sentence2")
 
 
+SUBSETS = ("sts12", "sts13", "sts14", "sts15", "sts16")
+"""Sets that SentEval also scores by subset (not STS-B and SICK-R)."""
 SETS: Mapping[str, StsSet] = {
-    "sts12": StsSet(file="sts12.test.tsv.gz", hub="mteb/sts12-sts"),
-    "sts13": StsSet(file="sts13.test.tsv.gz", hub="mteb/sts13-sts"),
-    "sts14": StsSet(file="sts14.test.tsv.gz", hub="mteb/sts14-sts"),
-    "sts15": StsSet(file="sts15.test.tsv.gz", hub="mteb/sts15-sts"),
-    "sts16": StsSet(file="sts16.test.tsv.gz", hub="mteb/sts16-sts"),
+    **{name: StsSet(file=f"{name}.test.tsv.gz", hub=f"mteb/{name}-sts") for name in SUBSETS},
     "sts-b": StsSet(file="stsb.test.tsv.gz", hub="mteb/stsbenchmark-sts"),
     # The "test" split of mteb/sickr-sts holds all 9,927 pairs of SICK, train and trial among them.
     "sick-r": StsSet(
@@ -63,8 +61,6 @@ SETS: Mapping[str, StsSet] = {
     ),
     "sts-b-dev": StsSet(file="stsb.dev.tsv.gz", hub="mteb/stsbenchmark-sts", split="validation"),
 }
-SUBSETS = ("sts12", "sts13", "sts14", "sts15", "sts16")
-"""Sets that SentEval also scores by subset (not STS-B and SICK-R)."""
 SUBSET_PROTOCOL = "also each subset, their mean, and their mean weighted by pairs (SentEval)"
 DRAWN = ("sts-b-dev", "sts-b")
 """Sets for the plot of gold scores against similarities; the first one scored is used. ConGen's Figure 3 shows STS-B dev."""
@@ -88,7 +84,8 @@ def sts_values(embed: Embed | Scorer, graded: Mapping[str, GradedPairs], *, subs
         embed([sentence for pairs in graded.values() for sentence in (*pairs.first, *pairs.second)])
     alike = {name: similarities(embed, pairs.first, pairs.second) for name, pairs in graded.items()}
     scores = {name: spearman(pairs.scores, alike[name], what=pairs.name) for name, pairs in graded.items()}
-    scores |= _subset_scores(graded, alike) if subsets else {}
+    for name in SUBSETS if subsets else ():
+        scores |= _subset_scores(name, graded[name], alike[name]) if name in graded else {}
     details = {name: rounded(of_pairs) for name, of_pairs in alike.items()}
     values: dict[str, Any] = {"scores": scores | averages(scores), "details": details}
     for name in [name for name in DRAWN if name in graded][:1]:
@@ -108,28 +105,24 @@ def averages(scores: Mapping[str, float]) -> dict[str, float]:
     return means
 
 
-def _subset_scores(graded: Mapping[str, GradedPairs], alike: Mapping[str, Float[np.ndarray, "_"]]) -> dict[str, float]:
-    scores: dict[str, float] = {}
-    for name, pairs in graded.items():
-        parts = dict.fromkeys(pairs.subsets) if name in SUBSETS else {}
-        if len(parts) > 1:
-            rows = {part: np.array(pairs.subsets) == part for part in parts}
-            of_part = {
-                part: spearman(pairs.scores[chosen], alike[name][chosen], what=f"{pairs.name}, subset {part}")
-                for part, chosen in rows.items()
-            }
-            sizes = [chosen.sum() for chosen in rows.values()]
-            scores |= {f"{name}/{part}": score for part, score in of_part.items()}
-            scores[f"{name}/mean"] = float(np.mean(list(of_part.values())))
-            scores[f"{name}/weighted mean"] = float(np.average(list(of_part.values()), weights=sizes))
-    return scores
+def _subset_scores(name: str, pairs: GradedPairs, alike: Float[np.ndarray, " n"]) -> dict[str, float]:
+    scores, sizes = {}, []
+    for subset in dict.fromkeys(pairs.subsets):
+        rows = np.array(pairs.subsets) == subset
+        what = f"{pairs.name}, subset {subset}"
+        scores[f"{name}/{subset}"] = spearman(pairs.scores[rows], alike[rows], what=what)
+        sizes.append(rows.sum())
+    if len(scores) < 2:
+        return {}
+    values = list(scores.values())
+    weighted = float(np.average(values, weights=sizes))
+    return scores | {f"{name}/mean": float(np.mean(values)), f"{name}/weighted mean": weighted}
 
 
 def digest(folder: str | Path) -> str:
     """SHA-256 of the protocol and of all existing files of the sets."""
     sha = hashlib.sha256(PROTOCOL.encode())
-    paths = (sts_folder(folder) / source.file for source in SETS.values())
-    for path in paths:
+    for path in (sts_folder(folder) / source.file for source in SETS.values()):
         sha.update(path.read_bytes() if path.is_file() else b"")
     return sha.hexdigest()
 
@@ -150,8 +143,7 @@ def sts_folder(folder: str | Path) -> Path:
 
 
 def _from_hub(name: str) -> GradedPairs:
-    # Imported here: `datasets` takes two seconds to import, and only hub users need it.
-    import datasets
+    import datasets  # imported here: it takes two seconds, and only hub users need it
 
     source = SETS[name]
     with foreign_errors(f"{source.hub} cannot be loaded from the hub; give a data folder with STS (JAXDISTILL_DATA)"):
@@ -166,13 +158,8 @@ def _from_hub(name: str) -> GradedPairs:
 def set_on(set_name: str, name: str, protocol: str, sources: Sources, *, is_repeatable: bool = True) -> TestSet:
     """A test set `name` on the pairs of an STS set, from the data folder or the hub, which `pairs_of` reads."""
     files = (part_of(sources.data, "sts") / SETS[set_name].file,) if sources.data else ()
-    return TestSet(
-        name=name,
-        protocol=protocol,
-        files=files,
-        content=set_name,
-        is_repeatable=is_repeatable and bool(files),  # the hub's may change
-    )
+    is_repeatable = is_repeatable and bool(files)  # the hub's may change
+    return TestSet(name=name, protocol=protocol, files=files, content=set_name, is_repeatable=is_repeatable)
 
 
 def pairs_of(test_set: TestSet) -> GradedPairs:
@@ -183,19 +170,12 @@ def pairs_of(test_set: TestSet) -> GradedPairs:
 def _sets(sources: Sources) -> Iterator[TestSet]:
     for name in SETS:
         if "sts" in sources.tasks or name in sources.tasks:
-            protocol = f"{PROTOCOL}; {SUBSET_PROTOCOL}" if name in SUBSETS else PROTOCOL
-            yield set_on(name, name, protocol, sources)
+            yield set_on(name, name, f"{PROTOCOL}; {SUBSET_PROTOCOL}" if name in SUBSETS else PROTOCOL, sources)
 
 
 def _run(model: Model, test_set: TestSet) -> Result:
     values = sts_values(model.embed, {test_set.name: pairs_of(test_set)}, subsets=True)
     return Result(values["scores"], values.get("scored_pairs"), details=values["details"])
-
-
-def _headings(measured: Collection[str]) -> Mapping[str, str]:
-    """A column for the average of the seven tests, or, if it was not measured, for single tests."""
-    single = {name: name for name in TESTS if name in measured}
-    return {"average": "STS, average of 7"} if "average" in measured else single
 
 
 EVALUATION = Evaluation(
@@ -205,7 +185,8 @@ EVALUATION = Evaluation(
     sets=_sets,
     run=_run,
     averages=averages,
-    headings=_headings,
+    headings={"average": "STS, average of 7"},
+    is_main=lambda name: name in TESTS,
     dev_headings={"sts-b-dev": "STS-B dev", DEV_METRIC: "STS-B dev"},
 )
 
@@ -229,5 +210,5 @@ MULTILINGUAL = Evaluation(
     sets=_tracks,
     run=lambda model, track: {track.name: pairs_spearman(model.embed, read_pairs(track.file))},
     averages=average_of("sts17/average", [f"sts17/{track}" for track in TRACKS]),
-    headings=average_heading("sts17/average", "STS 2017"),
+    headings={"sts17/average": "STS 2017"},
 )

@@ -1,11 +1,12 @@
-"""All evaluations, by their names in `--tasks`: finds the sets of tasks, scores a model on a set, and averages scores."""
+"""All evaluations, by their names in `tasks`: finds the sets of tasks, scores a model on a set, and averages scores."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from numbers import Real
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from jaxdistill.core import InputError
 from jaxdistill.data.spread import together
 from jaxdistill.evals import agreement, auc, bitext, documents, entity, geometry, pairs, speed, sts, transfer
 from jaxdistill.evals.caches import cached_scores
-from jaxdistill.evals.evaluation import PLAIN, SPEARMAN, Evaluation, MissingSet, Model, Result, Sources, TestSet
+from jaxdistill.evals.evaluation import PREFIXES, Evaluation, MissingSet, Model, Result, Sources, TestSet
 from jaxdistill.files import parts
 
 EVALUATIONS = (
@@ -37,23 +38,22 @@ DRAWN = (*sts.DRAWN, "pairs")
 """Sets whose graded pairs a report may plot; it plots the first one that was measured."""
 
 
-@dataclass(frozen=True)
-class Suite:
+class Suite(NamedTuple):
     """Sets that will be scored, each with its evaluation, and a line for each missing one."""
 
-    sets: tuple[tuple[Evaluation, TestSet], ...]
-    absent: tuple[str, ...]
+    sets: list[tuple[Evaluation, TestSet]]
+    absent: list[str]
 
 
-def evaluations() -> list[Evaluation]:
-    """All evaluations, the package's and then those of `--parts`."""
-    return [evaluation for evaluation, _ in _with_sources()]
+def evaluations() -> dict[Evaluation, str]:
+    """All evaluations, the package's and then those of `parts`, each with the digest of the latters' source code."""
+    every = dict.fromkeys(EVALUATIONS, "")
+    return every | {one: source for source, outside in parts.evaluations.items() for one in outside}
 
 
 def tasks() -> list[str]:
-    """All names for `--tasks`."""
-    every = evaluations()
-    return list(dict.fromkeys([*(one.task for one in every), *(name for one in every for name in one.names)]))
+    """All names in `tasks`."""
+    return list(dict.fromkeys(name for one in evaluations() for name in (one.task, *one.names)))
 
 
 def planned(names: Sequence[str], sources: Sources) -> Suite:
@@ -69,7 +69,7 @@ def planned(names: Sequence[str], sources: Sources) -> Suite:
     if sources.data and not Path(sources.data).is_dir():
         raise InputError(f"{sources.data}: not a data folder; give one with sts/, transfer/ and so on.")
     sources, sets, absent = replace(sources, tasks=tuple(names)), {}, []
-    for evaluation, source in _with_sources():
+    for evaluation, source in evaluations().items():
         if not {evaluation.task, *evaluation.names} & {*names}:
             continue
         try:
@@ -83,7 +83,7 @@ def planned(names: Sequence[str], sources: Sources) -> Suite:
                     sets[one.name] = (evaluation, replace(one, source=source))
         except MissingSet as missing:
             absent.append(str(missing))
-    return Suite(tuple(sets.values()), tuple(absent))
+    return Suite(list(sets.values()), absent)
 
 
 def measured(
@@ -111,9 +111,8 @@ def _finite(test_set: TestSet, values: Mapping[str, float] | Result) -> Result:
         if not math.isfinite(number):
             raise InputError(f"{test_set.name}: the score {name!r} is {value!r:.60}, no finite number.")
         scores[f"{test_set.prefix}{name}"] = number
-    return result._replace(
-        scores=scores, details={f"{test_set.prefix}{name}": values for name, values in result.details.items()}
-    )
+    details = {f"{test_set.prefix}{name}": values for name, values in result.details.items()}
+    return result._replace(scores=scores, details=details)
 
 
 def with_averages(
@@ -128,21 +127,15 @@ def with_averages(
     averaged: dict[str, float] = {}
     for evaluation in evaluations():
         own = {name: score for name, score in scores.items() if evaluation.owns(name)}
-        is_whole = not any(map(evaluation.owns, failed))
         averaged |= own
-        if is_whole:
+        if not any(map(evaluation.owns, failed)):
             averaged |= evaluation.averages({name: score for name, score in own.items() if name not in apart})
     return averaged | dict(scores)
 
 
-def measure(score: str) -> str:
-    """The heading of the table in which a score is printed."""
-    return next((evaluation.measure for evaluation in evaluations() if evaluation.owns(score)), SPEARMAN)
-
-
 def is_plain(score: str) -> bool:
     """Whether a score has its own unit and is not printed × 100."""
-    return measure(score) == PLAIN
+    return any(evaluation.is_plain for evaluation in evaluations() if evaluation.owns(score))
 
 
 def headings(measured: Sequence[str]) -> dict[str, str]:
@@ -150,21 +143,13 @@ def headings(measured: Sequence[str]) -> dict[str, str]:
     shown: dict[str, str] = {}
     for evaluation in evaluations():
         own = [name for name in measured if evaluation.owns(name) and name not in evaluation.dev_headings]
-        # The function may name a score that no model has.
-        shown |= {name: heading for name, heading in evaluation.headings(own).items() if name in own}
+        named = {
+            f"{prefix}{name}": f"{prefix}{heading}"
+            for prefix in PREFIXES
+            for name, heading in evaluation.headings.items()
+        }
+        named = {name: heading for name, heading in named.items() if name in own}
+        shown |= named or {name: name for name in own if evaluation.is_main(name)}
     for evaluation in evaluations():
         shown |= {name: heading for name, heading in evaluation.dev_headings.items() if name in measured}
     return shown
-
-
-def _with_sources() -> list[tuple[Evaluation, str]]:
-    """Evaluations, each with the digest of its source code if it comes from outside."""
-    every = [(evaluation, "") for evaluation in EVALUATIONS]
-    for source, outside in parts.evaluations.items():
-        for evaluation in outside:
-            if not isinstance(evaluation, Evaluation):
-                raise InputError(
-                    f"EVALUATIONS of --parts has a {type(evaluation).__name__}; each is a jaxdistill.evals.evaluation.Evaluation."
-                )
-            every.append((evaluation, source))
-    return every

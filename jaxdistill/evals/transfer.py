@@ -14,31 +14,21 @@ not with published ones, and the score's name says so.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 import numpy as np
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Float, Integer
 
 from jaxdistill.core import Embed
 from jaxdistill.evals import probe
-from jaxdistill.evals.evaluation import Evaluation, Model, Sources, TestSet, average_heading, average_of
+from jaxdistill.evals.evaluation import Evaluation, Model, Sources, TestSet, average_of
 from jaxdistill.evals.read_table import labelled
 from jaxdistill.evals.similarity import finite_vectors, refuse_same_vectors
 
-Scoring = Callable[
-    [Float[np.ndarray, "n d"], Integer[np.ndarray, " n"], Mapping[str, Bool[np.ndarray, " n"]]], probe.Accuracy
-]
 
-
-@dataclass(frozen=True, kw_only=True)
-class Rows:
-    """Labelled sentences or pairs of all splits of a set, concatenated."""
-
-    sentences: tuple[tuple[str, ...], ...]
-    """One or two sentences per row."""
-    labels: Integer[np.ndarray, " n"]
-    split: Mapping[str, Bool[np.ndarray, " n"]]
-    """Maps splits to masks of their rows."""
+def pair_features(first: Float[np.ndarray, "n e"], second: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "n d"]:
+    """`[|u - v|, u * v]`, `d = 2 e`."""
+    return np.concatenate([np.abs(first - second), first * second], axis=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,32 +36,17 @@ class ProbedSet:
     """A set on which a linear probe is trained and tested."""
 
     splits: tuple[str, ...]
-    """Names of its files, without their suffixes."""
+    """Names of its files, without their suffixes; the last one is the test."""
     columns: tuple[str, ...] = ("sentence",)
     classes: tuple[str, ...] = ("0", "1")
     features: Callable[..., Float[np.ndarray, "n d"]] = lambda vectors: vectors
     """Makes features from the vectors of each column."""
-    score: Scoring
+    score: Callable[..., probe.Accuracy]
+    """Trains and tests on features and labels of all splits, and masks of the rows of each split but the first."""
     protocol: str
     """How it trains and tests, in words."""
     metrics: tuple[str, ...]
     """Names of its scores: of the accuracy and, if it is reported, of the F1 of class 1."""
-
-    def read(self, files: Sequence[Path]) -> Rows:
-        """Its rows in the files of its splits; raises `InputError` with file and line for a bad row."""
-        read = [labelled(path, self.columns, self.classes) for path in files]
-        split_of = np.repeat(self.splits, [len(labels) for labels, _ in read])
-        return Rows(
-            sentences=tuple(row for _, texts in read for row in texts),
-            labels=np.concatenate([labels for labels, _ in read]),
-            split={name: split_of == name for name in self.splits},
-        )
-
-    def scores(self, rows: Rows, embed: Embed) -> Mapping[str, float]:
-        """Accuracy, and F1 if it is reported, in [0, 1]."""
-        result = self.score(self.features(*row_vectors(embed, rows.sentences)), rows.labels, rows.split)
-        scores = result.accuracy, f1(rows.labels[rows.split[self.splits[-1]]], result.predicted)
-        return dict(zip(self.metrics, scores, strict=False))
 
 
 def row_vectors(embed: Embed, rows: Sequence[tuple[str, ...]]) -> list[Float[np.ndarray, "n e"]]:
@@ -80,11 +55,6 @@ def row_vectors(embed: Embed, rows: Sequence[tuple[str, ...]]) -> list[Float[np.
     vectors = finite_vectors(embed, list(distinct))
     refuse_same_vectors(vectors, list(distinct), f"the model finds all {len(distinct):,} sentences")
     return [vectors[[distinct[text] for text in column]] for column in zip(*rows, strict=True)]
-
-
-def pair_features(first: Float[np.ndarray, "n e"], second: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "n d"]:
-    """`[|u - v|, u * v]`, `d = 2 e`."""
-    return np.concatenate([np.abs(first - second), first * second], axis=1)
 
 
 def f1(labels: Integer[np.ndarray, " n"], predicted: Integer[np.ndarray, " n"]) -> float:
@@ -97,7 +67,7 @@ SETS: Mapping[str, ProbedSet] = {
     name: ProbedSet(
         splits=(f"{name}.all",),
         protocol="ten folds, L2 chosen in ten folds of the other nine",
-        score=lambda features, labels, split: probe.nested_folds(features, labels),
+        score=probe.nested_folds,
         metrics=(f"transfer/{name}",),
     )
     for name in ("mr", "cr", "subj", "mpqa")
@@ -105,16 +75,14 @@ SETS: Mapping[str, ProbedSet] = {
     "sst2": ProbedSet(
         splits=("sst2.train", "sst2.dev", "sst2.test"),
         protocol="test accuracy, L2 chosen on dev",
-        score=lambda features, labels, split: probe.dev_selection(
-            features, labels, split["sst2.dev"], split["sst2.test"]
-        ),
+        score=probe.dev_selection,
         metrics=("transfer/sst2",),
     ),
     "trec": ProbedSet(
         splits=("trec.train", "trec.test"),
         classes=("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"),
         protocol="test accuracy, L2 chosen in ten folds of train",
-        score=lambda features, labels, split: probe.train_folds(features, labels, split["trec.test"]),
+        score=probe.train_folds,
         metrics=("transfer/trec",),
     ),
     "mrpc": ProbedSet(
@@ -122,7 +90,7 @@ SETS: Mapping[str, ProbedSet] = {
         columns=("sentence1", "sentence2"),
         features=pair_features,
         protocol="test accuracy and F1 of [|u - v|, u * v], L2 chosen in ten folds of train",
-        score=lambda features, labels, split: probe.train_folds(features, labels, split["mrpc.test"]),
+        score=probe.train_folds,
         metrics=("transfer/mrpc", "transfer/mrpc f1"),
     ),
 }
@@ -134,9 +102,7 @@ ENTAILMENT_SETS: Mapping[str, ProbedSet] = {
         **PREMISES,
         features=pair_features,
         protocol="test accuracy of [|u - v|, u * v], L2 chosen on trial",
-        score=lambda features, labels, split: probe.dev_selection(
-            features, labels, split["sick.trial"], split["sick.test"]
-        ),
+        score=probe.dev_selection,
         metrics=(SICK_E,),
     ),
     "snli": ProbedSet(
@@ -144,7 +110,7 @@ ENTAILMENT_SETS: Mapping[str, ProbedSet] = {
         **PREMISES,
         features=lambda first, second: np.concatenate([first, second, pair_features(first, second)], axis=1),
         protocol="test accuracy of [u, v, u * v, |u - v|]; trained on nli/train in place of SNLI's training set",
-        score=lambda features, labels, split: probe.one_strength(features, labels, split["snli.test"], 1e-9),
+        score=partial(probe.one_strength, strength=1e-9),
         metrics=(SNLI,),
     ),
 }
@@ -153,14 +119,20 @@ ENTAILMENT_SETS: Mapping[str, ProbedSet] = {
 def _sets(sources: Sources, part: str, probed: Mapping[str, ProbedSet]) -> Iterable[TestSet]:
     folder = sources.part(part, part)
     for name, one in probed.items():
-        protocol = f"{probe.PROTOCOL}; {one.protocol}"
         files = tuple(folder / f"{split}.tsv.gz" for split in one.splits)
+        protocol = f"{probe.PROTOCOL}; {one.protocol}"
         yield TestSet(name=f"{part}/{name}", protocol=protocol, files=files, content=one)
 
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
     probed: ProbedSet = test_set.content
-    return probed.scores(probed.read(test_set.files), model.embed)
+    read = [labelled(path, probed.columns, probed.classes) for path in test_set.files]
+    labels = np.concatenate([labels for labels, _ in read])
+    split_of = np.repeat(np.arange(len(read)), [len(labels) for labels, _ in read])
+    features = probed.features(*row_vectors(model.embed, [row for _, rows in read for row in rows]))
+    result = probed.score(features, labels, *(split_of == split for split in range(1, len(read))))
+    scores = result.accuracy, f1(labels[split_of == len(read) - 1], result.predicted)
+    return dict(zip(probed.metrics, scores, strict=False))
 
 
 EVALUATION = Evaluation(
@@ -169,14 +141,12 @@ EVALUATION = Evaluation(
     sets=lambda sources: _sets(sources, "transfer", SETS),
     run=_run,
     averages=average_of("transfer/average", [f"transfer/{name}" for name in SETS]),
-    measure="accuracy, F1 × 100",
-    headings=average_heading("transfer/average", "transfer"),
+    headings={"transfer/average": "transfer"},
 )
 ENTAILMENT = Evaluation(
     task="nli",
     scores=("nli",),
     sets=lambda sources: _sets(sources, "nli", ENTAILMENT_SETS),
     run=_run,
-    measure="accuracy, F1 × 100",
-    headings=lambda measured: {SICK_E: "SICK-E", SNLI: "SNLI, own training set"},
+    headings={SICK_E: "SICK-E", SNLI: "SNLI, own training set"},
 )

@@ -22,7 +22,6 @@ from jaxdistill.checkpoints.model import SentenceModel, load_model, model_name
 from jaxdistill.checkpoints.prompts import NO_PROMPT
 from jaxdistill.cli import did_you_mean
 from jaxdistill.cluster.mesh import batch_devices, batch_sharding, make_mesh, place, place_frozen, replicated
-from jaxdistill.compile_cache import keep_compiled
 from jaxdistill.core import ROLES, Array, Embed, InputError, PairScorer, Params, Precision, Tokens, platform
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import EncoderDefinition
@@ -338,8 +337,6 @@ def load(
     >>> jaxdistill.load(TEACHER, max_length=16).encode("A cat sleeps.").shape
     (16,)
 
-    Compiled programs are kept in the cache folder, unless JAX already has a compilation cache.
-
     Args:
       model: an export of this project, or any sentence-transformers or Hugging Face checkpoint of a known family.
       pooling: required if the checkpoint does not state its pooling.
@@ -355,8 +352,6 @@ def load(
     if not isinstance(pooling, str | None):
         raise InputError(f"pooling={pooling!r:.40} has type {type(pooling).__name__}; it must be a text.")
     dtype = dtype_of(precision)
-    if not jax.config.values["jax_compilation_cache_dir"]:
-        keep_compiled()
     named = ",".join(map(str, [parts] if isinstance(parts, str | Path) else parts))
     read = load_model(model_name(model), pooling=pooling, max_length=max_length, prompt=prompt, own_parts=named)
     return Embedder(read, batch_size=batch_size, compute_dtype=dtype)

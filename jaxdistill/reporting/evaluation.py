@@ -1,17 +1,13 @@
 """Makes the table and the report of an evaluation from the content of its results file."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxdistill.core import InputError
 from jaxdistill.evals import speed
 from jaxdistill.evals.pairs import ScoredPairs
-from jaxdistill.files import try_writing
 from jaxdistill.reporting.page import short_names, write_page
 from jaxdistill.reporting.tables import Entry
-from jaxdistill.workdir.folder import METRICS, RESULTS
 
 ROLE_TEXTS = {"query": "queries", "document": "documents"}
 
@@ -79,21 +75,3 @@ def _reading(row: Mapping[str, Any]) -> str:
         prefixes = "".join(f", {text!r} before {what}" for what, text in prompts.items() if text)
         lines.append(f"pooling {of['pooling']}, at most {of['max_length']:,} tokens{prefixes}")
     return "; ".join(lines)
-
-
-def results_path(out: str) -> Path | None:
-    """The results file, checked before the evaluation, which takes minutes; None if `--out` is empty."""
-    if not out:
-        return None
-    path = Path(out) / RESULTS if is_folder(out) else Path(out)
-    if path.name == RESULTS and (path.parent / METRICS).is_file():  # a training has metrics beside its results
-        raise InputError(f"--out={out}: {path} holds the results of a training; name another file or folder.")
-    try:
-        try_writing(path)
-    except OSError as error:
-        raise InputError(f"--out={out} cannot be written: {error.strerror}.") from error
-    return path
-
-
-def is_folder(out: str) -> bool:
-    return out.endswith("/") or os.path.isdir(out)

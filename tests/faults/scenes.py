@@ -51,7 +51,15 @@ def _labels(shared: pathlib.Path, folder: pathlib.Path) -> Commands:
 def _encode(shared: pathlib.Path, folder: pathlib.Path, *, name: str) -> Commands:
     output = f"{folder}/{name}"
     return [
-        ("encode", [f"--model={shared / 'model'}", f"--input={shared / 'long.txt'}", f"--output={output}", "--quiet"])
+        (
+            "encode",
+            [
+                f"--model={shared / 'model'}",
+                f"--text={shared / 'long.txt'}",
+                f"--output={output}",
+                "--no_show_progress_bar",
+            ],
+        )
     ]
 
 

@@ -167,7 +167,7 @@ def encoded(folder: pathlib.Path) -> Arrays:
     program(
         "encode",
         f"--model={model}",
-        f"--input={folder / 'text.txt'}",
+        f"--text={folder / 'text.txt'}",
         f"--output={folder / 'v.npy'}",
         "--precision=float32",
     )
