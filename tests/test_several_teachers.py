@@ -25,6 +25,7 @@ from jaxdistill.options.config_file import read_config_file
 from jaxdistill.options.overrides import with_options
 from jaxdistill.training.setup import build as build_module
 from jaxdistill.training.setup.objective import make_objective
+from jaxdistill.workdir.bucket import Workdir
 from jaxdistill.workdir.checkpoint import Checkpoints
 
 from program import write_teacher, write_text
@@ -131,15 +132,15 @@ def test_a_head_as_wide_as_all_teachers_is_exported_and_sentence_transformers_lo
     assert vectors.shape == (2, sum(WIDTHS))
     np.testing.assert_allclose(theirs.encode(texts), vectors, atol=1e-5)
     best = json.loads((workdir / "results.json").read_text())["best_step"]
-    kernel = Checkpoints(workdir, read_only=True).restore_alone(best).params["student"]["dense/0/kernel"]
+    kernel = Checkpoints(Workdir(workdir), read_only=True).restore_alone(best).params["student"]["dense/0/kernel"]
     np.testing.assert_array_equal(ours.params["dense/0/kernel"], kernel)
-    np.testing.assert_allclose(Embedder(restored_student(workdir, [best])).encode(texts), vectors, atol=1e-6)
+    np.testing.assert_allclose(Embedder(restored_student(Workdir(workdir), [best])).encode(texts), vectors, atol=1e-6)
 
 
 def test_the_mean_of_checkpoints_is_exported(finished, tmp_path):
     workdir, _ = finished
     kernels = [
-        np.asarray(Checkpoints(workdir, read_only=True).restore_alone(step).params["student"]["dense/0/kernel"])
+        np.asarray(Checkpoints(Workdir(workdir), read_only=True).restore_alone(step).params["student"]["dense/0/kernel"])
         for step in (2, 4)
     ]
     assert np.abs(kernels[0] - kernels[1]).max() > 1e-4
@@ -160,7 +161,7 @@ def test_a_run_that_averages_exports_and_scores_the_mean_of_its_checkpoints(fini
     assert (results["averaged_steps"], results["last_step"]) == ([2, 4], 4)
     assert "| Mean of the checkpoints of steps | 2, 4 |" in (workdir / "export" / "README.md").read_text()
     student, texts = load_model(str(workdir / "export")), ["the cat sleeps", "rain"]
-    both, two, four = (restored_student(workdir, steps) for steps in ([2, 4], [2], [4]))
+    both, two, four = (restored_student(Workdir(workdir), steps) for steps in ([2, 4], [2], [4]))
     for path, array in both.params.items():
         np.testing.assert_allclose(array, (two.params[path] + four.params[path]) / 2, atol=1e-6)
     np.testing.assert_allclose(Embedder(student).encode(texts), Embedder(both).encode(texts), atol=1e-6)
@@ -210,7 +211,7 @@ def test_a_run_that_lost_its_last_steps_ends_with_the_same_bits(finished, tmp_pa
     shutil.copytree(workdir, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "4")
     main.main([*arguments, f"--workdir={tmp_path / 'run'}"])
-    states = [Checkpoints(path, read_only=True).restore_alone(4) for path in (workdir, tmp_path / "run")]
+    states = [Checkpoints(Workdir(path), read_only=True).restore_alone(4) for path in (workdir, tmp_path / "run")]
     jax.tree.map(np.testing.assert_array_equal, *[state._replace(key=0) for state in states])
 
 

@@ -26,8 +26,8 @@ from jaxdistill.students.parts.student import Student
 from jaxdistill.teachers.parts.teacher import Teacher
 from jaxdistill.training.hooks.metrics import Callback
 from jaxdistill.training.stages import run_stages
+from jaxdistill.workdir.bucket import local_folder
 from jaxdistill.workdir.folder import EXPORT, RESULTS, stage_folder
-from jaxdistill.workdir.mirror import local_folder
 
 ARGUMENTS = {
     "teacher": "teacher.model",
@@ -206,9 +206,8 @@ def _trained(
 ) -> Result | None:
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise InputError(f"callbacks={callbacks!r:.60} must be a list of functions, such as [print].")
-    folder = local_folder(workdir)
     run_stages(parsed, workdir, dry_run=dry_run, command=command, callbacks=callbacks)
-    return None if dry_run else result_of(folder, parsed)
+    return None if dry_run else result_of(local_folder(workdir), parsed)
 
 
 def refuse_twice(given: Iterable[str], options: Mapping[str, Any]) -> None:

@@ -32,6 +32,7 @@ from jaxdistill.training.results.outcome import Outcome, open_checkpoints, outco
 from jaxdistill.training.run import Run
 from jaxdistill.training.said import say
 from jaxdistill.training.step import TrainStep
+from jaxdistill.workdir.bucket import Workdir
 from jaxdistill.workdir.checkpoint import Checkpoints
 from jaxdistill.workdir.folder import refuse_other_dev_score
 
@@ -46,15 +47,15 @@ BATCHES_AHEAD = 2
 log = logging.getLogger(__name__)
 
 
-def train(run: Run, *, progress: bool, shared: bool = True, callbacks: Sequence[Callback] = ()) -> Outcome:
+def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Callback] = ()) -> Outcome:
     """Trains from the latest checkpoint of the workdir, or from step 0, to the end.
 
     Args:
-      shared: whether all processes see the workdir.
+      workdir: where the checkpoints are.
       callbacks: called with each line of metrics; an exception from one ends the training.
     """
     begun, goodput = time.monotonic(), Goodput()
-    checkpoints = open_checkpoints(run, shared=shared)
+    checkpoints = open_checkpoints(run, workdir)
     try:
         with Interrupts(STOPPING) as interrupts:
             # A finished run needs no step, and CPUs compile fast.
@@ -76,7 +77,7 @@ def train(run: Run, *, progress: bool, shared: bool = True, callbacks: Sequence[
         raise
     with goodput.spent("checkpoints"):
         checkpoints.close()
-    return outcome_of(run, track, shared=shared, seconds=time.monotonic() - begun, spent=goodput.total)
+    return outcome_of(run, track, workdir, seconds=time.monotonic() - begun, spent=goodput.total)
 
 
 def run_steps(
@@ -138,8 +139,14 @@ def _reasons_to_stop(hooks: Sequence[Hook]) -> list[str]:
 
 
 def _first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
-    """State and record of evaluations: from the latest readable checkpoint, or before step 1."""
-    restored = checkpoints.restore(run.layout.like, run.layout.shardings)
+    """State and record of evaluations: from the latest checkpoint or that of `run.restore_step`, or before step 1."""
+    chosen = run.config.run.restore_step
+    # A run that has already gone back, and was stopped since, continues from its latest step.
+    back = chosen >= 0 and not checkpoints.went_back_to(chosen)
+    restored = checkpoints.restore(run.layout.like, run.layout.shardings, step=chosen if back else None)
+    if restored is not None and back:
+        checkpoints.drop_after(chosen)
+        restored.progress["went_back_to"] = chosen
     if restored is None:
         return run.first_state(run.text.seeds()), {"best": None, "best_step": 0, "since_best": 0, "before": None}
     log.info("continuing from the checkpoint of step %d in %s", restored.step, checkpoints.folder)

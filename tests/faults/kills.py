@@ -203,7 +203,7 @@ def _await_unlocked(folder: pathlib.Path) -> None:
 def results(scene: Scene, folder: pathlib.Path) -> dict[str, str]:
     """Path to digest of everything that a run comes to, without clocks and speeds."""
     return {
-        str(path.relative_to(folder)): hashlib.sha256(_timeless(path)).hexdigest()[:CHECKED]
+        str(path.relative_to(folder)): hashlib.sha256(timeless(path)).hexdigest()[:CHECKED]
         for pattern in scene.results
         for path in sorted(folder.glob(pattern))
     }
@@ -213,7 +213,7 @@ CLOCKED = ("sentences_per_s", "seconds/", "goodput", "tflops_per_s", "utilisatio
 """Beginnings of the names of metrics that a clock determines."""
 
 
-def _timeless(path: pathlib.Path) -> bytes:
+def timeless(path: pathlib.Path) -> bytes:
     """The content of a file, of JSON without what a clock determines."""
     if path.name == "metrics.jsonl":
         lines = [json.loads(line) for line in path.read_text().splitlines()]

@@ -17,6 +17,7 @@ from jaxdistill.files import buckets, is_remote, parts
 from jaxdistill.reading import text_portions
 from jaxdistill.training.setup.build import checked_setup, prepared
 from jaxdistill.training.setup.dev import HELD_OUT, check_dev, dev_set_is_here, read_dev_sets
+from jaxdistill.workdir.bucket import address_of
 from jaxdistill.workdir.folder import INPUTS, STAGE_NAME, TEXT_FILES, made_of, read_note, stage_folder
 
 HERE, ELSEWHERE = "here", "elsewhere"
@@ -35,7 +36,7 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
       where: `HERE` or `ELSEWHERE`.
     """
     if is_remote(workdir):
-        buckets.checked_address(workdir)
+        address_of(workdir)
     elif where == ELSEWHERE:
         raise _local("--workdir", workdir)
     mesh = meshes.make_mesh(devices=jax.devices()[:1])  # the training's own devices are not known here
