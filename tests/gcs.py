@@ -5,7 +5,6 @@ import hashlib
 import http.server
 import json
 import re
-import sys
 import threading
 import urllib.parse
 from base64 import b64encode

@@ -16,7 +16,6 @@ from jaxdistill.workdir import bucket
 
 import gcs
 import program
-from faults.kills import timeless
 
 pytest.importorskip("gcsfs", reason="gs:// needs gcsfs")
 
@@ -125,7 +124,10 @@ def test_a_workdir_in_use_is_refused_and_a_dead_run_is_not_waited_for_long(cache
 
 def test_other_objects_and_other_stores_are_refused_and_a_cut_off_export_is_left_out(cache, store):
     store.put("runs/thesis/thesis.txt", b"mine")
-    with pytest.raises(InputError, match="holds thesis.txt and is not a workdir"), bucket.opened(f"{STORE}/runs/thesis", dry_run=False):
+    with (
+        pytest.raises(InputError, match="holds thesis.txt and is not a workdir"),
+        bucket.opened(f"{STORE}/runs/thesis", dry_run=False),
+    ):
         pass  # fmt: skip
     with pytest.raises(InputError, match="--workdir=s3://b/run: checkpoints are written to a disk or to gs://"):
         bucket.fetched("s3://b/run")

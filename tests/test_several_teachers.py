@@ -140,7 +140,9 @@ def test_a_head_as_wide_as_all_teachers_is_exported_and_sentence_transformers_lo
 def test_the_mean_of_checkpoints_is_exported(finished, tmp_path):
     workdir, _ = finished
     kernels = [
-        np.asarray(Checkpoints(Workdir(workdir), read_only=True).restore_alone(step).params["student"]["dense/0/kernel"])
+        np.asarray(
+            Checkpoints(Workdir(workdir), read_only=True).restore_alone(step).params["student"]["dense/0/kernel"]
+        )
         for step in (2, 4)
     ]
     assert np.abs(kernels[0] - kernels[1]).max() > 1e-4

@@ -52,8 +52,8 @@ def while_reading(path: Path | str) -> Iterator[None]:
         raise
     except BaseException as error:
         advice = "is it complete? Fetch it again"
-        with contextlib.suppress(OSError):
-            if Path(path).read_bytes()[:40].startswith(b"version https://git-lfs.github.com/spec/"):
+        with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
+            if file.read(40).startswith(b"version https://git-lfs.github.com/spec/"):
                 advice = "it only points to a file that is not here: git lfs pull"
         raise InputError(f"{path} cannot be read ({error_line(error):.200}); {advice}.") from error
 

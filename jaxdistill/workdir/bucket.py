@@ -81,10 +81,7 @@ class Workdir:
         with store_errors(str(self.bucket)):
             _fetch(self.bucket, self.folder)
         for mark in [*self.folder.rglob(MARK)]:
-            files = listed(mark.read_bytes()).items()
-            if not all(
-                (mark.parent / name).is_file() and file_digest(mark.parent / name) == sha for name, sha in files
-            ):
+            if not all(is_unchanged(mark.parent / name, digest) for name, digest in marked_files(mark.parent).items()):
                 shutil.rmtree(mark.parent)
         self.copied.update(_states(self.folder))
 
