@@ -106,15 +106,6 @@ def test_a_state_of_other_shapes_and_a_damaged_file_are_one_line_with_the_step_t
     assert checkpoints.went_back_to(1)
 
 
-def test_a_disk_without_room_is_noticed_before_anything_is_written(tmp_path, monkeypatch):
-    checkpoints = Checkpoints(Workdir(tmp_path))
-    checkpoints.save(state_at(1), {})
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=900_000))
-    with pytest.raises(InputError, match=r"takes 1\.0 MB, 0\.9 MB are free\); kept checkpoints: 1\. Free some"):
-        checkpoints.save(state_at(2), {})
-    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["1"]
-
-
 def test_a_full_disk_is_one_clear_line_and_the_checkpoint_before_stays(tmp_path, monkeypatch):
     checkpoints = Checkpoints(Workdir(tmp_path))
     checkpoints.save(state_at(1), {})

@@ -6,7 +6,6 @@ latest, the best, and those that `evals.average` names are kept. A JSON record b
 
 import contextlib
 import errno
-import shutil
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,9 +17,6 @@ from orbax.checkpoint import checkpoint_managers as policies
 from jaxdistill.cluster.processes import gathered
 from jaxdistill.core import InputError, Params, TemporaryError, TrainState
 from jaxdistill.workdir.bucket import Workdir
-
-BESIDE_ARRAYS = 1_000_000
-"""Most bytes that a checkpoint takes besides its arrays."""
 
 
 class Restored(NamedTuple):
@@ -74,19 +70,9 @@ class Checkpoints:
         self._policy.policies = [*self._always_kept, best]
         items = ocp.args.Composite(state=ocp.args.StandardSave(saved), progress=ocp.args.JsonSave(progress))
         try:
-            self._check_space(saved)
             self._manager.save(step, args=items)
         except OSError as error:
             raise self._failed(error) from error
-
-    def _check_space(self, saved: dict[str, Any]) -> None:
-        """Raises `InputError` before anything is written: failures while writing surface as library tracebacks."""
-        if self.workdir.bucket is not None:
-            return
-        needed = BESIDE_ARRAYS + sum(map(_bytes_to_write, jax.tree.leaves(saved)))
-        free = shutil.disk_usage(self.folder).free
-        if free < needed:
-            raise self._full(f" (a checkpoint takes {needed / 1e6:,.1f} MB, {free / 1e6:,.1f} MB are free)")
 
     def wait(self) -> None:
         """Waits until everything is written; raises `InputError` if writing failed."""
@@ -187,14 +173,11 @@ class Checkpoints:
             or "No space left" in str(error)
             or "RESOURCE_EXHAUSTED" in str(error)
         ):
-            return self._full()
+            return InputError(
+                f"no space left in {self.folder}; kept checkpoints: {self._steps_text}. Free some and run the same command again."
+            )
         kind = InputError if self.workdir.bucket is None else TemporaryError
         return kind(f"could not save into {self.folder} ({_first_line(error)}); kept checkpoints: {self._steps_text}.")
-
-    def _full(self, sizes: str = "") -> InputError:
-        return InputError(
-            f"no space left in {self.folder}{sizes}; kept checkpoints: {self._steps_text}. Free some and run the same command again."
-        )
 
 
 def mean_params(params: Iterable[Params]) -> dict[str, np.ndarray]:
@@ -215,11 +198,6 @@ def _savable(state: TrainState) -> dict[str, Any]:
 def _from_saved(saved: dict[str, Any]) -> TrainState:
     fields: dict[str, Any] = {**saved, "key": jax.random.wrap_key_data(saved["key"])}
     return TrainState(**fields)
-
-
-def _bytes_to_write(array: jax.Array) -> int:
-    """Number of bytes of an array that this process writes."""
-    return sum(shard.data.nbytes for shard in array.addressable_shards if shard.replica_id == 0)
 
 
 def _first_line(error: Exception) -> str:
