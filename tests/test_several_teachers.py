@@ -1,7 +1,6 @@
 """Several teachers: joined vectors, two tokenizers; and the mean of checkpoints."""
 
 import json
-import re
 import shutil
 
 import jax
@@ -179,12 +178,8 @@ def test_a_run_that_averages_exports_and_scores_the_mean_of_its_checkpoints(fini
 def test_a_damaged_checkpoint_among_those_to_average_is_named(finished, tmp_path):
     workdir = tmp_path / "run"
     shutil.copytree(finished[0], workdir)
-    record = next((workdir / "checkpoints" / "2" / "progress").rglob("metadata"))
-    text, name = record.read_text(), "params/student/dense/0/kernel"
-    assert text.count(name) == 1
-    checksum = re.search(r"\d+", text[text.index(name) + len(name) :])[0]
-    record.write_text(text.replace(checksum, "1"))
-    with pytest.raises(InputError, match=r"2 is damaged .* evals\.average=\(2, 4\) names it; name others"):
+    next((workdir / "checkpoints" / "2" / "progress").rglob("metadata")).write_text("")
+    with pytest.raises(InputError, match=r"2 cannot be read .* evals\.average=\(2, 4\) names it; name others"):
         main.main([*finished[1], f"--workdir={workdir}", "--config.evals.average=(2,4)"])
 
 

@@ -105,14 +105,14 @@ def test_half_precision_safetensors_become_float32(original, copy, dtype):
         np.testing.assert_allclose(array, original[2].params[path], rtol=1e-2, atol=1e-3)
 
 
-def test_a_frozen_model_keeps_bfloat16(original, copy):
+def test_a_frozen_model_keeps_bfloat16_and_leaves_its_weights_in_the_file(original, copy):
     def halve(tensors):
         tensors |= {name: tensor.to(torch.bfloat16) for name, tensor in tensors.items() if "LayerNorm" not in name}
 
     folder = rewritten(original, copy, halve)
     frozen, trained = load_model(folder, pooling="mean", frozen=True), load_model(folder, pooling="mean")
     kernel = frozen.params["transformer/layers/0/output/kernel"]
-    assert kernel.dtype == ml_dtypes.bfloat16
+    assert kernel.dtype == ml_dtypes.bfloat16 and not kernel.flags.owndata and not kernel.flags.writeable
     assert frozen.params["transformer/embeddings/norm/scale"].dtype == np.float32
     assert frozen.digest() == trained.digest()
     tokens = cases.padded(cases.random_sequences(4))
@@ -189,18 +189,6 @@ CONFIG_ERRORS = [
     (dict(model_type="removed"), "has no model_type"),
     (dict(hidden_size="removed"), "config.json has no 'hidden_size'"),
     (dict(hidden_act="mish"), "hidden_act='mish'"),
-    (
-        dict(position_embedding_type="relative_key"),
-        'position_embedding_type="relative_key"; only "absolute" can be read',
-    ),
-    (dict(is_decoder=True), "is_decoder=true; only false can be read"),
-    (dict(hidden_size="32"), 'config.json has hidden_size="32"; it must be a whole number, at least 1'),
-    (dict(layer_norm_eps=None), "config.json has layer_norm_eps=null; it must be a number, at least 0"),
-    (
-        dict(architectures=["BertForSequenceClassification"], id2label=None),
-        "config.json has id2label=null; it must be an o",
-    ),
-    (dict(architectures="BertModel"), 'config.json has architectures="BertModel"; it must be a list or null'),
 ]
 
 

@@ -175,7 +175,8 @@ def load_model(
       max_length: maximum tokens per sentence; 0: the checkpoint's.
       prompt: the name of one of the checkpoint's prompts, or the text itself; a cross-encoder reads it before the first
         sentence of a pair.
-      frozen: for a model that is not trained: weights keep their stored dtype.
+      frozen: for a model that is not trained: weights stay in their files, in the stored dtype, until they are placed on
+        a device.
       own_parts: modules or files with the user's own encoder families, see `files/parts.py`.
       option: where `pooling` comes from, such as `teacher.pooling`, for the log.
 

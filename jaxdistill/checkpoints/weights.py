@@ -5,6 +5,7 @@ Files are safetensors or PyTorch's `pytorch_model.bin`, single or sharded. Kerne
 """
 
 import errno
+import json
 import re
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
@@ -27,6 +28,10 @@ WEIGHT_FILES = (
 )
 """File names of weights, in the order in which they are tried."""
 
+NARROW = {
+    "BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2, "BOOL": np.bool_,
+}  # fmt: skip
+"""NumPy's dtypes of names that do not say their kind and size, as F32 does."""
 OUTER_PREFIXES = ("", "model.", "module.", "auto_model.", "0.auto_model.", "encoder.", "0.")
 """Prefixes that training programs add to names, before the family's own prefix."""
 
@@ -48,9 +53,19 @@ def read_checkpoint(folder: Path) -> dict[str, np.ndarray]:
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """All tensors of a file, each copied once into memory, in the stored dtype."""
-    with while_reading(path), safetensors.safe_open(path, "np") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}
+    """Maps names to tensors in the stored dtype, which stay in the file until they are used: safetensors' own interface copies them."""
+    with while_reading(path):
+        safetensors.safe_open(path, "np")  # checks that the header describes the file
+        content = np.memmap(path, np.uint8, "r")
+        start = 8 + int.from_bytes(content[:8].tobytes(), "little")
+        entries = json.loads(content[8:start].tobytes())
+        entries.pop("__metadata__", None)
+        return {name: _tensor(content[start:], **entry) for name, entry in entries.items()}
+
+
+def _tensor(data: np.ndarray, *, dtype: str, shape: list[int], data_offsets: tuple[int, int]) -> np.ndarray:
+    own = NARROW.get(dtype) or f"{dtype[0].lower()}{int(dtype[1:]) // 8}"
+    return data[slice(*data_offsets)].view(np.dtype(own)).reshape(shape)
 
 
 def read_torch_file(path: Path) -> dict[str, np.ndarray]:
@@ -101,7 +116,7 @@ def params_from_tensors(
       shapes: maps our paths to shapes.
       prefixes: prefixes of names in the family's task models.
       source: the folder, for errors.
-      frozen: keep bfloat16 and do not copy tensors; otherwise all become float32.
+      frozen: keep bfloat16 and do not copy tensors; otherwise all become float32 in memory.
     """
     tensors = _without_prefix(tensors, set(_tensor_names(names)), prefixes)
     params = {
@@ -170,7 +185,7 @@ def _parameter(tensors, where: str | Part, path: str, shape: tuple[int, ...], so
     if frozen and rows.dtype in (np.float32, ml_dtypes.bfloat16):
         array = rows.T if path.endswith("/kernel") else rows
     else:
-        array = as_torch_lays_it(path, rows.astype(np.float32, copy=False))
+        array = as_torch_lays_it(path, rows.astype(np.float32))  # a copy: the file may change
     if not np.isfinite(array).all():
         raise InputError(f"{source}: tensor {name} has NaN or infinite values; the checkpoint is damaged.")
     return array
