@@ -197,21 +197,23 @@ def saved(tmp_path, bert_folder):
 
 def test_modules_of_an_unknown_type_or_order_are_refused(tmp_path, bert_folder):
     path = saved(tmp_path, bert_folder) / "modules.json"
-    modules = json.loads(path.read_text())
-    path.write_text(path.read_text().replace("models.Dense", "models.LSTM"))
-    with pytest.raises(
-        InputError, match="has a module of type LSTM; Transformer, StaticEmbedding, WeightedLayerPooling, Pooling"
+    text, modules = path.read_text(), json.loads(path.read_text())
+    for changed, words in (
+        (
+            text.replace("models.Dense", "models.LSTM"),
+            "has the modules Transformer, Pooling, LSTM; Transformer, perhaps",
+        ),
+        (
+            text.replace("sentence_transformers.models.Dense", "my_code.Dense"),
+            "type my_code.Dense; classes of sentence",
+        ),
+        (json.dumps([modules[place] for place in (0, 2, 1)]), "2_Dense comes before the pooling; linear"),
+        (json.dumps([modules[place] for place in (1, 0, 2)]), "has the modules Pooling, Transformer, Dense"),
+        ('{"not": "a list"}', "is not a list of modules"),
     ):
-        load_model(str(tmp_path))
-    path.write_text(path.read_text().replace("sentence_transformers.models.LSTM", "my_code.Dense"))
-    with pytest.raises(InputError, match="type my_code.Dense; classes of sentence_transformers can be read"):
-        load_model(str(tmp_path))
-    path.write_text(json.dumps([modules[place] for place in (0, 2, 1)]))  # whatever their idx, which is not read
-    with pytest.raises(InputError, match="has the order Transformer, Dense, Pooling"):
-        load_model(str(tmp_path))
-    path.write_text('{"not": "a list"}')
-    with pytest.raises(InputError, match="is not a list of modules"):
-        load_model(str(tmp_path))
+        path.write_text(changed)
+        with pytest.raises(InputError, match=words):
+            load_model(str(tmp_path))
 
 
 def test_dropout_among_the_modules_changes_no_vector_and_only_sentences_are_normalised(tmp_path, bert_folder):

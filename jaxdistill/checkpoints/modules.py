@@ -26,9 +26,9 @@ TOKENS = "token_embeddings"
 LAYER_POOLING = "LayerPooling"
 """This project's module for poolings that concatenate layers or take their maximum; sentence-transformers refuses it."""
 ORDER = re.compile(
-    rf"(Transformer|({STATIC}|Transformer( WeightedLayerPooling)? (Pooling|{LAYER_POOLING}))( Dense| LayerNorm)*)( Normalize)?"
+    rf"(Transformer|({STATIC}|Transformer( WeightedLayerPooling)?( Dense)* (Pooling|{LAYER_POOLING}))( Dense| LayerNorm)*)( Normalize)?"
 )
-"""Supported orders of modules."""
+"""Supported orders of modules. A linear layer on tokens, before a pooling that is a mean, gives the same vectors after it."""
 OLD_POOLING_FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -119,12 +119,7 @@ def read_modules(folder: Path) -> Modules:
     general = read_settings(file) if file.exists() else {}
     refuse_others(general, GENERAL, file=file)
     crosses = general.get("model_type") == "CrossEncoder"
-    # Linear layers on tokens may come before a pooling that is a mean: applied after it, they give the same vectors.
-    order = [kind for kind in kinds if kind not in ("Pooling", LAYER_POOLING)]
-    order.insert(
-        1 + order.count("WeightedLayerPooling"), next((k for k in kinds if k in ("Pooling", LAYER_POOLING)), "")
-    )
-    if not ORDER.fullmatch(" ".join(filter(None, order))) or (crosses and len(kinds) > 1):
+    if not ORDER.fullmatch(" ".join(kinds)) or (crosses and len(kinds) > 1):
         raise InputError(
             f"{folder}/modules.json has the modules {', '.join(kinds):.200}; Transformer, perhaps WeightedLayerPooling, Pooling, any "
             "number of Dense and LayerNorm, and at most one Normalize at the end can be read; or StaticEmbedding instead of the first; "

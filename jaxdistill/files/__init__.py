@@ -2,14 +2,16 @@
 
 import contextlib
 import errno
+import fnmatch
 import glob
 import hashlib
 import json
 import os
 import re
 import shutil
+import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +40,33 @@ def local(path: str | Path, option: str) -> Path:
 
 
 def matching(folder: Path, pattern: str | Path) -> list[Path]:
-    """The files in `folder` that match a glob, sorted; hidden ones only if a part of the glob begins with a dot."""
-    found = glob.glob(os.path.join(glob.escape(str(folder)), pattern), recursive=True)
-    return [Path(path) for path in sorted(found) if not os.path.isdir(path)]
+    """The files in `folder` that match a glob, sorted; hidden ones only if a part of the glob begins with a dot.
+
+    `**` stands for folders at any depth. It enters linked ones too, but not a link to a folder around it.
+
+    Raises:
+      InputError: a folder cannot be read, or a match, such as a link to a file that was not fetched.
+    """
+    return sorted(set(_matching(folder, Path(pattern).parts)))
+
+
+def _matching(path: Path, parts: Sequence[str]) -> Iterator[Path]:
+    try:
+        if not parts:
+            yield from [] if stat.S_ISDIR(path.stat().st_mode) else [path]
+        elif not glob.has_magic(parts[0]):
+            yield from _matching(path / parts[0], parts[1:]) if os.path.lexists(path / parts[0]) else ()
+        else:
+            is_deep, names = parts[0] == "**", os.listdir(path) if path.is_dir() else ()
+            yield from _matching(path, parts[1:]) if is_deep else ()
+            for inner in (path / name for name in names if parts[0].startswith(".") or not name.startswith(".")):
+                if is_deep and inner.is_dir():
+                    leads_back = inner.is_symlink() and path.resolve().is_relative_to(inner.resolve())
+                    yield from () if leads_back else _matching(inner, parts)
+                elif fnmatch.fnmatch(inner.name, parts[0]) and not (is_deep and parts[1:]):
+                    yield from _matching(inner, parts[1:])
+    except OSError as error:
+        raise InputError(f"{error.filename} cannot be read: {error.strerror}; fetch it, or leave it out.") from None
 
 
 @contextlib.contextmanager
@@ -67,6 +93,7 @@ def read_json(path: Path) -> Any:
 def inside(root: Path, path: Path) -> Path:
     """Returns `path`; raises `InputError` if it leads out of `root`."""
     with while_reading(f"{root}: the path {path.name!r:.80}"):
+        path.exists()  # a name that no file can have is an error here
         if not path.resolve().is_relative_to(root.resolve()):
             raise InputError(f"{path} leads out of the model's folder {root}; copy the folder into it if you trust it.")
     return path
