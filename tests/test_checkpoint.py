@@ -12,6 +12,7 @@ from jaxdistill.cluster.mesh import make_mesh, shardings
 from jaxdistill.core import InputError, TrainState
 from jaxdistill.training.results import outcome
 from jaxdistill.training.run import Dev
+from jaxdistill.training.train import _first_or_restored
 from jaxdistill.workdir.bucket import Workdir
 from jaxdistill.workdir.checkpoint import Checkpoints
 
@@ -150,3 +151,21 @@ def test_a_damaged_best_checkpoint_names_the_way_to_another():
     kept.steps = [3, 9]
     with pytest.raises(InputError, match="checkpoint 3 is damaged. It is the best one; .* exports another: --step=9"):
         list(outcome._params_of(run, kept, SimpleNamespace(step=9), [3]))
+
+
+def test_a_run_goes_back_once_and_forgets_a_best_step_that_is_gone(tmp_path):
+    checkpoints = Checkpoints(Workdir(tmp_path))
+    for step, best in ((1, 1), (2, 1), (3, 3)):  # when step 3 is the best, step 1 is removed
+        checkpoints.save(state_at(step), {"best": 0.5, "best_step": best, "before": None})
+    checkpoints.wait()
+    run = SimpleNamespace(
+        config=SimpleNamespace(run=SimpleNamespace(restore_step=2)),
+        layout=SimpleNamespace(like=state_at(0), shardings=placed(1)),
+        program=SimpleNamespace(steps=9),
+        dev=Dev(tasks={}, best=""),
+    )
+    state, track = _first_or_restored(run, checkpoints)
+    assert int(state.step) == 2 and (track["best"], track["best_step"]) == (None, 2) and checkpoints.steps == [2]
+    checkpoints.save(state_at(3), track)
+    checkpoints.wait()
+    assert int(_first_or_restored(run, checkpoints)[0].step) == 3

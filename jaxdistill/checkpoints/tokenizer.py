@@ -38,7 +38,6 @@ TYPED = ("BertTokenizer", "ConvBertTokenizer", "ElectraTokenizer", "MobileBertTo
 """Classes that pass token types to the model unless `model_input_names` says otherwise."""
 WORDPIECE = (*TYPED, "DistilBertTokenizer", "MPNetTokenizer")
 """Classes that override the normalizer by `NORMALIZER_SETTINGS`."""
-XLM_R = "XLMRobertaTokenizer"
 OWN_CLASS = ("qwen2",)
 """Families for which transformers uses its own class, whatever the files name; it overrides how text is split into words."""
 NORMALIZER_SETTINGS = {
@@ -130,6 +129,11 @@ def _class_of(config: Mapping[str, Any], file: Path) -> str | None:
     return stated.removesuffix("Fast") if stated else None
 
 
+def _family(folder: Path) -> str | None:
+    path = folder / "config.json"
+    return read_settings(path).get("model_type") if path.exists() else None
+
+
 def _is_complete(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
     """Whether transformers would use `tokenizer.json` unchanged."""
     config, file = _config(folder)
@@ -140,10 +144,9 @@ def _is_complete(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
     whole = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     if not whole.issuperset(named_tokens(folder).union(_added_tokens(config, file))):
         return False
-    model = folder / "config.json"
-    if model.exists() and read_settings(model).get("model_type") in OWN_CLASS:
+    if _family(folder) in OWN_CLASS:
         return False
-    name = _class_of(config, file) or (WORDPIECE[0] if model.exists() else GENERIC)
+    name = _class_of(config, file) or (WORDPIECE[0] if (folder / "config.json").exists() else GENERIC)
     wanted = {
         key: setting(config, key, values, default, file=file)
         for key, (_, values, default) in NORMALIZER_SETTINGS.items()
@@ -247,32 +250,12 @@ def _from_transformers(folder: Path) -> tokenizers.Tokenizer:
             if (folder / name).exists():
                 shutil.copyfile(folder / name, Path(temporary) / name)
         config = without_paths(_config(folder)[0])
-        if not any((folder / name).exists() for name in ("tokenizer.json", "vocab.txt", "vocab.json")):
-            config |= _convert_sentencepiece(folder, Path(temporary) / "tokenizer.json")
+        only_pieces = not any((folder / name).exists() for name in ("tokenizer.json", "vocab.txt", "vocab.json"))
+        if only_pieces and _class_of(config, folder / CONFIG) in (None, *TYPED) and _family(folder) == "bert":
+            config["tokenizer_class"] = "XLMRobertaTokenizer"  # BERT's would have a vocabulary of five special tokens
         (Path(temporary) / CONFIG).write_text(json.dumps(config), encoding="utf-8")
         loaded = AutoTokenizer.from_pretrained(temporary, local_files_only=True, trust_remote_code=False)
     return loaded.backend_tokenizer
-
-
-def _convert_sentencepiece(folder: Path, path: Path) -> dict[str, Any]:
-    """Writes a sentencepiece model as XLM-R's `tokenizer.json`, also if the folder is BERT's; returns the class to read it with.
-
-    transformers would need the package sentencepiece, or read a BERT-typed folder as a vocabulary of five special tokens.
-    """
-    file = folder / "config.json"
-    family = read_settings(file).get("model_type") if file.exists() else None
-    if _class_of(*_config(folder)) not in (None, XLM_R, *TYPED) or family == "camembert":
-        return {}  # transformers needs the package sentencepiece, and says so
-    from transformers import XLMRobertaTokenizer
-    from transformers.convert_slow_tokenizer import import_protobuf
-
-    protobuf: Any = import_protobuf()  # its classes are generated
-    content = protobuf.ModelProto.FromString((folder / SENTENCEPIECE).read_bytes())
-    first, last = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")], [("<mask>", 0.0)]
-    pieces = [(piece.piece, piece.score) for piece in content.pieces[3:]]
-    charsmap = content.normalizer_spec.precompiled_charsmap or None
-    XLMRobertaTokenizer(first + pieces + last, _spm_precompiled_charsmap=charsmap).backend_tokenizer.save(str(path))
-    return {"tokenizer_class": XLM_R}
 
 
 def without_paths(config: dict[str, Any]) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
         return {name: _tensor(content[start:], **entry) for name, entry in entries.items()}
 
 
-def _tensor(data: np.ndarray, *, dtype: str, shape: list[int], data_offsets: tuple[int, int]) -> np.ndarray:
+def _tensor(data: np.ndarray, *, dtype: str, shape: list[int], data_offsets: list[int]) -> np.ndarray:
     own = NARROW.get(dtype) or f"{dtype[0].lower()}{int(dtype[1:]) // 8}"
     return data[slice(*data_offsets)].view(np.dtype(own)).reshape(shape)
 

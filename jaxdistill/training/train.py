@@ -147,6 +147,8 @@ def _first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, 
     if restored is not None and back:
         checkpoints.drop_after(chosen)
         restored.progress["went_back_to"] = chosen
+        if restored.progress["best_step"] not in checkpoints.steps:  # a later one was better, and is removed too
+            restored.progress.update(best=None, best_step=chosen)
     if restored is None:
         return run.first_state(run.text.seeds()), {"best": None, "best_step": 0, "since_best": 0, "before": None}
     log.info("continuing from the checkpoint of step %d in %s", restored.step, checkpoints.folder)
