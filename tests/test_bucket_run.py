@@ -5,6 +5,7 @@ import os
 import pathlib
 import signal
 import time
+from importlib.util import find_spec
 
 import fsspec
 import numpy as np
@@ -17,7 +18,9 @@ from jaxdistill.workdir import bucket
 import gcs
 import program
 
-pytest.importorskip("gcsfs", reason="gs:// needs gcsfs")
+pytestmark = pytest.mark.skipif(
+    find_spec("gcsfs") is None, reason="gs:// needs gcsfs"
+)  # read once the variables are set
 
 STEPS, EVERY = 60, 20
 STORE = f"gs://{gcs.BUCKET}"
@@ -71,19 +74,37 @@ def killed_and_continued(folder, store):
     return program.run("main", given, variables=machine(folder, "second"), devices=2)
 
 
-def test_a_killed_run_continues_from_the_bucket_on_other_devices(folder, store, killed_and_continued, tmp_path):
+@pytest.fixture(scope="module")
+def alone(folder):
+    """The losses of an undisturbed run on a disk."""
+    given = arguments(folder, str(folder), str(folder / "alone" / "run"))
+    program.run("main", given, variables=machine(folder, "alone"))
+    return program.series(folder / "alone" / "run", "loss")
+
+
+def assert_alike(workdir: pathlib.Path, alone: dict[int, float]) -> None:
+    losses = program.series(workdir, "loss")
+    assert list(losses) == list(alone)
+    np.testing.assert_allclose(list(losses.values()), list(alone.values()), rtol=1e-5)
+
+
+def test_a_killed_run_continues_from_the_bucket_on_other_devices(folder, store, killed_and_continued, alone):
     out, _ = killed_and_continued
     assert "continuing from the checkpoint of step" in out and "devices: 2" in out
-    alone = folder / "alone" / "run"
-    program.run("main", arguments(folder, str(folder), str(alone)), variables=machine(folder, "alone"))
     found = bucket.fetched(f"{STORE}/runs/run").folder
-    one, two = (program.series(workdir, "loss") for workdir in (alone, found))
-    assert list(one) == list(two)
-    np.testing.assert_allclose(list(one.values()), list(two.values()), rtol=1e-5)
-    assert saved(store, "run") == {int(path.name) for path in (alone / "checkpoints").iterdir()}
+    assert_alike(found, alone)
+    assert saved(store, "run") == {int(path.name) for path in (folder / "alone" / "run" / "checkpoints").iterdir()}
     for name in ("config.json", "results.json", "report.html", "training.png", "train.log", "export/README.md"):
         assert (found / name).is_file()
     assert not any(name.endswith(bucket.RUNNING) for name in store.objects)
+
+
+def test_two_processes_each_write_a_part_of_a_checkpoint(folder, store, alone):
+    given = [*arguments(folder, STORE, f"{STORE}/runs/two"), "--config.run.sharding=(('kernel$',('data','')),)"]
+    own = [machine(folder, f"host{number}") for number in (0, 1)]
+    program.ended(program.start_all(given, variables=own), 0)
+    assert_alike(bucket.fetched(f"{STORE}/runs/two").folder, alone)
+    assert any("ocdbt.process_1" in name for name in store.objects if name.startswith("runs/two/"))
 
 
 def test_programs_read_and_write_a_bucket(folder, store, killed_and_continued, tmp_path, monkeypatch, capsys):
@@ -104,7 +125,7 @@ def test_programs_read_and_write_a_bucket(folder, store, killed_and_continued, t
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(bucket, "DEAD_SECONDS", 1.0)
+    monkeypatch.setattr(bucket, "DEAD_SECONDS", 5.0)
     monkeypatch.setattr(bucket, "RENEW_SECONDS", 0.2)
 
 
@@ -116,7 +137,7 @@ def test_a_workdir_in_use_is_refused_and_a_dead_run_is_not_waited_for_long(cache
             with bucket.opened(address, dry_run=False):
                 pass
     assert [name for name in store.objects if name.startswith("runs/used")] == ["runs/used/config.json"]
-    note = json.dumps({"host": "h", "pid": 1, "started": "now", "key": "k", "renewed": time.time()})
+    note = json.dumps({"host": "h", "pid": 1, "started": "now", "key": "k", "renewed": time.time() - 4.0})
     store.put(f"runs/used/{bucket.RUNNING}", note.encode())
     with bucket.opened(address, dry_run=False) as place:
         assert (place.folder / "config.json").read_text() == "{}"
