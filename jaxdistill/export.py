@@ -29,9 +29,9 @@ from jaxdistill.reporting.model_card import Facts, averaged_steps, read_facts
 from jaxdistill.training.export import Form, weights_bytes
 from jaxdistill.training.export import export as write_export
 from jaxdistill.training.setup.student import read_student
+from jaxdistill.workdir.bucket import Workdir, fetched
 from jaxdistill.workdir.checkpoint import Checkpoints, mean_params
-from jaxdistill.workdir.folder import CHECKPOINTS, EXPORT, STUDENT, read_config
-from jaxdistill.workdir.mirror import fetched_copy
+from jaxdistill.workdir.folder import EXPORT, STUDENT, read_config
 
 Steps = str | int | Sequence[int] | None
 
@@ -65,9 +65,9 @@ def export(
     if workdir is None:
         model = model.model if isinstance(model, Embedder) else model
         return write_export(model if isinstance(model, SentenceModel) else load_model(model_name(model)), out, to=to)
-    workdir, steps = fetched_copy(workdir), _whole_numbers(step)
-    facts = checkpoint_facts(workdir, steps, out.name)
-    return write_export(restored_student(workdir, steps), out, facts=facts, to=to)
+    place, steps = fetched(workdir), _whole_numbers(step)
+    facts = checkpoint_facts(place.folder, steps, out.name)
+    return write_export(restored_student(place, steps), out, facts=facts, to=to)
 
 
 def checkpoint_facts(workdir: str | Path, steps: Sequence[int], name: str) -> Facts:
@@ -80,13 +80,14 @@ def checkpoint_facts(workdir: str | Path, steps: Sequence[int], name: str) -> Fa
     return dataclasses.replace(facts, name=name)
 
 
-def restored_student(workdir: Path, steps: Sequence[int]) -> SentenceModel:
+def restored_student(place: Workdir, steps: Sequence[int]) -> SentenceModel:
     """The student of a run's kept checkpoint, or the mean of several; needs neither teacher nor text. Raises `InputError`, with
     the kept steps, if one is missing."""
+    workdir = place.folder
     config = read_config(workdir)
     if config is None:
         raise InputError(f"{workdir} is not the workdir of a training: it has no config.json.")
-    if (workdir / EXPORT).is_dir() and not (workdir / CHECKPOINTS).is_dir():
+    if (workdir / EXPORT).is_dir() and not place.checkpoints.is_dir():
         raise InputError(
             f"{workdir} has no checkpoints: a sweep removes them when a point is finished. Its best student is "
             f"{workdir / EXPORT}; to keep all steps, train the point with jaxdistill.main in another --workdir."
@@ -96,7 +97,7 @@ def restored_student(workdir: Path, steps: Sequence[int]) -> SentenceModel:
         raise InputError(
             f"{workdir / STUDENT} does not exist; train with this version of the program in another --workdir."
         )
-    checkpoints = Checkpoints(workdir, read_only=True)
+    checkpoints = Checkpoints(place, read_only=True)
     params = mean_params(checkpoints.restore_alone(step).params["student"] for step in steps)
     return config.student.exported(config.student.evaluated(student.with_params(params)))
 

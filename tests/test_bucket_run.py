@@ -1,23 +1,29 @@
-"""The real programs with text, model, workdir and outputs in a bucket, killed and continued on an empty machine."""
+"""The real programs with text, model, workdir and outputs in Google's store, killed and continued on an empty machine."""
 
 import json
 import os
 import pathlib
 import signal
-import subprocess
 import time
+from importlib.util import find_spec
 
+import fsspec
 import numpy as np
 import pytest
 
 from jaxdistill import encode, evaluate, export
-from jaxdistill.workdir.mirror import RECORD
+from jaxdistill.core import InputError, InUseError
+from jaxdistill.workdir import bucket
 
-import bucket
+import gcs
 import program
-from faults.kills import _timeless
+
+pytestmark = pytest.mark.skipif(
+    find_spec("gcsfs") is None, reason="gs:// needs gcsfs"
+)  # read once the variables are set
 
 STEPS, EVERY = 60, 20
+STORE = f"gs://{gcs.BUCKET}"
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +32,16 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def server(folder):
-    with bucket.emulated():
+def store(folder):
+    with gcs.emulated() as (store, variables), pytest.MonkeyPatch.context() as patched:
+        for name, value in variables.items():
+            patched.setenv(name, value)
         program.tiny_arguments(folder)
-        bucket.put_folder(folder / "model", "model")
-        bucket.put("text.txt", (folder / "text.txt").read_bytes())
-        yield
+        for path in [*(folder / "model").rglob("*"), folder / "text.txt"]:
+            if path.is_file():
+                store.put(str(path.relative_to(folder)), path.read_bytes())
+        yield store
+    fsspec.filesystem("gs").clear_instance_cache()
 
 
 def arguments(folder: pathlib.Path, place: str, workdir: str) -> list[str]:
@@ -42,67 +52,106 @@ def arguments(folder: pathlib.Path, place: str, workdir: str) -> list[str]:
 
 def machine(folder: pathlib.Path, name: str) -> dict[str, str]:
     """The environment of a machine with a cache of its own, whose programs take a silent run for dead after 2 s."""
-    (folder / "sitecustomize.py").write_text("from jaxdistill.workdir import mirror\nmirror.DEAD_SECONDS = 2.0\n")
+    (folder / "sitecustomize.py").write_text("from jaxdistill.workdir import bucket\nbucket.DEAD_SECONDS = 2.0\n")
     found = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
     return {"JAXDISTILL_CACHE": str(folder / name), "PYTHONPATH": found}
 
 
-def await_checkpoint(run: str, process: subprocess.Popen) -> None:
-    """Waits until one of a later step than 0 is published."""
-    while not published_steps(run) - {0} and process.poll() is None:
-        time.sleep(0.2)
-
-
-def published_steps(run: str = "run", number: int = 1) -> set[int]:
-    """Steps of the checkpoints in the record of the run of this number in the workdir."""
-    path = f"{bucket.NAME}/runs/{run}/{RECORD.format(number)}"
-    if not bucket.files().exists(path):
-        return set()
-    listed = json.loads(bucket.files().cat_file(path))["files"] or {}
-    return {int(name.split("/")[1]) for name in listed if name.startswith("checkpoints/")}
+def saved(store: gcs.Store, run: str) -> set[int]:
+    """Steps of the complete checkpoints of a run."""
+    paths = [name.removeprefix(f"runs/{run}/checkpoints/").split("/") for name in list(store.objects)]
+    return {int(path[0]) for path in paths if path[1:] == ["commit_success.txt"] and path[0].isdigit()}
 
 
 @pytest.fixture(scope="module")
-def killed_and_continued(folder):
-    """What the second program prints; the first is killed as soon as a checkpoint is published."""
-    given = arguments(folder, f"s3://{bucket.NAME}", f"s3://{bucket.NAME}/runs/run")
+def killed_and_continued(folder, store):
+    """What the second program prints, on two devices; the first, on one, is killed after its first save."""
+    given = arguments(folder, STORE, f"{STORE}/runs/run")
     first = program.start("main", given, variables=machine(folder, "first"))
-    await_checkpoint("run", first)
+    program.wait_for(lambda: saved(store, "run") - {0}, first)
     first.send_signal(signal.SIGKILL)
     first.communicate()
-    return program.run("main", given, variables=machine(folder, "second"))
+    return program.run("main", given, variables=machine(folder, "second"), devices=2)
 
 
-def test_a_killed_run_continues_from_the_bucket_to_the_same_bits(folder, killed_and_continued):
-    out, err = killed_and_continued
-    assert "continuing from the checkpoint of step" in out and f"s3://{bucket.NAME}/runs/run has all files" in out
-    program.run(
-        "main", arguments(folder, str(folder), str(folder / "alone" / "run")), variables=machine(folder, "alone")
-    )
-    found = folder / "found"
-    bucket.files().get(f"{bucket.NAME}/runs/run/", str(found), recursive=True)
-    alone = folder / "alone" / "run"
-    assert (found / "export/model.safetensors").read_bytes() == (alone / "export/model.safetensors").read_bytes()
-    assert _timeless(found / "metrics.jsonl") == _timeless(alone / "metrics.jsonl")
-    kept = {path.name for path in (alone / "checkpoints").iterdir()}
-    assert {str(step) for step in published_steps(number=2)} == kept
-    for name in ("config.json", "results.json", "report.html", "training.png", "card.json", "export/README.md"):
+@pytest.fixture(scope="module")
+def alone(folder):
+    """The losses of an undisturbed run on a disk."""
+    given = arguments(folder, str(folder), str(folder / "alone" / "run"))
+    program.run("main", given, variables=machine(folder, "alone"))
+    return program.series(folder / "alone" / "run", "loss")
+
+
+def assert_alike(workdir: pathlib.Path, alone: dict[int, float]) -> None:
+    losses = program.series(workdir, "loss")
+    assert list(losses) == list(alone)
+    np.testing.assert_allclose(list(losses.values()), list(alone.values()), rtol=1e-5)
+
+
+def test_a_killed_run_continues_from_the_bucket_on_other_devices(folder, store, killed_and_continued, alone):
+    out, _ = killed_and_continued
+    assert "continuing from the checkpoint of step" in out and "devices: 2" in out
+    found = bucket.fetched(f"{STORE}/runs/run").folder
+    assert_alike(found, alone)
+    assert saved(store, "run") == {int(path.name) for path in (folder / "alone" / "run" / "checkpoints").iterdir()}
+    for name in ("config.json", "results.json", "report.html", "training.png", "train.log", "export/README.md"):
         assert (found / name).is_file()
-    everything = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
-    assert not any(bucket.KEY.encode() in content for content in [*everything, out.encode(), err.encode()])
+    assert not any(name.endswith(bucket.RUNNING) for name in store.objects)
 
 
-def test_programs_read_and_write_a_bucket(folder, killed_and_continued, tmp_path, monkeypatch, capsys):
+def test_two_processes_each_write_a_part_of_a_checkpoint(folder, store, alone):
+    given = [*arguments(folder, STORE, f"{STORE}/runs/two"), "--config.run.sharding=(('kernel$',('data','')),)"]
+    own = [machine(folder, f"host{number}") for number in (0, 1)]
+    program.ended(program.start_all(given, variables=own), 0)
+    assert_alike(bucket.fetched(f"{STORE}/runs/two").folder, alone)
+    assert any("ocdbt.process_1" in name for name in store.objects if name.startswith("runs/two/"))
+
+
+def test_programs_read_and_write_a_bucket(folder, store, killed_and_continued, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
-    place = f"s3://{bucket.NAME}"
-    export.main([f"--workdir={place}/runs/run", f"--step={STEPS}", f"--out={place}/exported"])
-    assert f"{place}/exported: " in capsys.readouterr().out
-    model, corpus = f"--model={place}/exported", f"{place}/text.txt"
-    encode.main([model, f"--text={corpus}", f"--output={place}/vectors.npy", "--no_show_progress_bar"])
-    bucket.files().get_file(f"{bucket.NAME}/vectors.npy", str(tmp_path / "vectors.npy"))
+    export.main([f"--workdir={STORE}/runs/run", f"--step={STEPS}", f"--out={STORE}/exported"])
+    assert f"{STORE}/exported: " in capsys.readouterr().out
+    model, corpus = f"--model={STORE}/exported", f"{STORE}/text.txt"
+    encode.main([model, f"--text={corpus}", f"--output={STORE}/vectors.npy", "--no_show_progress_bar"])
+    (tmp_path / "vectors.npy").write_bytes(store.objects["vectors.npy"][1])
     assert len(np.load(tmp_path / "vectors.npy")) == 600
-    pairs = bucket.put("pairs.tsv", "".join(f"{number}\tword {number}\tword\n" for number in range(9)))
-    evaluate.main([model, "--tasks=pairs", f"--pairs={pairs}", f"--out={place}/scores/"])
-    assert f"uploaded to {place}/scores/" in capsys.readouterr().out
-    (row,) = json.loads(bucket.files().cat_file(f"{bucket.NAME}/scores/results.json"))["models"]
-    assert row["model"] == f"{place}/exported" and bucket.files().exists(f"{bucket.NAME}/scores/index.html")
+    store.put("pairs.tsv", "".join(f"{number}\tword {number}\tword\n" for number in range(9)).encode())
+    evaluate.main([model, "--tasks=pairs", f"--pairs={STORE}/pairs.tsv", f"--out={STORE}/scores/"])
+    assert f"uploaded to {STORE}/scores/" in capsys.readouterr().out
+    (row,) = json.loads(store.objects["scores/results.json"][1])["models"]
+    assert row["model"] == f"{STORE}/exported" and "scores/index.html" in store.objects
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(bucket, "DEAD_SECONDS", 5.0)
+    monkeypatch.setattr(bucket, "RENEW_SECONDS", 0.2)
+
+
+def test_a_workdir_in_use_is_refused_and_a_dead_run_is_not_waited_for_long(cache, store):
+    address = f"{STORE}/runs/used"
+    with bucket.opened(address, dry_run=False) as place:
+        (place.folder / "config.json").write_text("{}")
+        with pytest.raises(InUseError, match=r"runs/used is in use by another run \(pid \d+ on "):
+            with bucket.opened(address, dry_run=False):
+                pass
+    assert [name for name in store.objects if name.startswith("runs/used")] == ["runs/used/config.json"]
+    note = json.dumps({"host": "h", "pid": 1, "started": "now", "key": "k", "renewed": time.time() - 4.0})
+    store.put(f"runs/used/{bucket.RUNNING}", note.encode())
+    with bucket.opened(address, dry_run=False) as place:
+        assert (place.folder / "config.json").read_text() == "{}"
+
+
+def test_other_objects_and_other_stores_are_refused_and_a_cut_off_export_is_left_out(cache, store):
+    store.put("runs/thesis/thesis.txt", b"mine")
+    with (
+        pytest.raises(InputError, match="holds thesis.txt and is not a workdir"),
+        bucket.opened(f"{STORE}/runs/thesis", dry_run=False),
+    ):
+        pass  # fmt: skip
+    with pytest.raises(InputError, match="--workdir=s3://b/run: checkpoints are written to a disk or to gs://"):
+        bucket.fetched("s3://b/run")
+    for name, content in {"config.json": "{}", "export/jaxdistill.json": '{"files": {"model": "0"}}'}.items():
+        store.put(f"runs/cut/{name}", content.encode())
+    assert [path.name for path in bucket.fetched(f"{STORE}/runs/cut").folder.iterdir()] == ["config.json"]

@@ -21,6 +21,7 @@ from jaxdistill.training import export as export_module
 from jaxdistill.training.export import export, largest_difference, weights_bytes
 from jaxdistill.training.setup.lengths import training_length
 from jaxdistill.training.setup.student import load_teachers, make_student
+from jaxdistill.workdir.bucket import Workdir
 
 from tiny_models import tiny_model
 
@@ -290,7 +291,7 @@ def test_the_command_exports_a_kept_checkpoint(model, tmp_path, monkeypatch, cap
     )
     write_facts(tmp_path, Facts(name="run", teacher="the teacher"))
     export_command.main([f"--workdir={tmp_path}", "--step=5", f"--out={tmp_path / 'out'}"])
-    assert asked == [(tmp_path, [5])]
+    assert asked == [(Workdir(tmp_path), [5])]
     assert "reloaded and compared" in capsys.readouterr().out
     assert "the teacher" in (tmp_path / "out" / "README.md").read_text()
 

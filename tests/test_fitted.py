@@ -18,6 +18,7 @@ from jaxdistill.teachers.several import Several
 from jaxdistill.teachers.stored import Stored
 from jaxdistill.training.setup.build import build
 from jaxdistill.training.setup.student import load_teachers, make_student, write_student
+from jaxdistill.workdir.bucket import Workdir
 from jaxdistill.workdir.checkpoint import Checkpoints
 from jaxdistill.workdir.folder import claim_workdir
 
@@ -82,7 +83,7 @@ def test_a_kept_step_is_exported_without_the_text(tmp_path):
     run = build(config, workdir, progress=False)
     claim_workdir(workdir, config, write=True)
     write_student(run.models.student, workdir)
-    checkpoints = Checkpoints(workdir)
+    checkpoints = Checkpoints(Workdir(workdir))
     checkpoints.save(run.first_state(run.text.seeds()), {})
     checkpoints.close()
     (tmp_path / "text.txt").unlink()

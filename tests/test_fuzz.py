@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from jaxdistill.checkpoints.safetensors_file import read_safetensors
+from jaxdistill.checkpoints.weights import read_safetensors
 from jaxdistill.core import InputError
 from jaxdistill.data import formats, vectors
 

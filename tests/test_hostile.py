@@ -1,12 +1,15 @@
-"""Model folders that somebody else made: nothing outside is read, and sizes are checked before memory is taken."""
+"""Model folders that somebody else made: no code of them runs, and nothing outside is read."""
 
 import json
 import os
 import pickle
 import shutil
 import zipfile
+from collections import OrderedDict
 
+import numpy as np
 import pytest
+import torch
 
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
@@ -34,53 +37,14 @@ def change(path, **values):
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def linked(path, target):
-    path.unlink(missing_ok=True)
-    path.symlink_to(target)
-
-
-def refused(model) -> str:
-    with pytest.raises(InputError) as error:
-        load_model(str(model))
-    assert "\n" not in str(error.value)
-    return str(error.value)
-
-
-@pytest.mark.parametrize("name", ["special_tokens_map.json", "vocab.txt", "config.json", "2_Dense/model.safetensors"])
-def test_a_link_out_of_the_folder_is_refused(model, tmp_path, name):
-    (tmp_path / "secret").write_text("{}")
-    for target in ("../secret", tmp_path / "secret", "/proc/self/environ"):
-        linked(model / name, tmp_path / "secret" if "/" in name and target == "../secret" else target)
-        assert "leads out of the model's folder" in refused(model)
-
-
-def test_a_snapshot_of_the_hubs_cache_links_to_its_blobs_alone(model, tmp_path):
-    cache = tmp_path / "hub" / "models--a--b"
-    snapshot = cache / "snapshots" / "0a1b"
-    snapshot.parent.mkdir(parents=True)
-    (cache / "blobs").mkdir()
-    shutil.copytree(model, snapshot)
-    for number, path in enumerate(sorted(snapshot.rglob("*.*"))):
-        blob = cache / "blobs" / str(number)
-        path.rename(blob)
-        linked(path, os.path.relpath(blob, path.parent))
-    assert load_model(str(snapshot)).max_length == 16
-    (cache / "secret").write_text("{}")
-    linked(snapshot / "vocab.txt", "../../secret")
-    assert "leads out of the model's folder" in refused(snapshot)
-    (cache / "blobs").rename(tmp_path / "elsewhere")
-    (cache / "blobs").symlink_to(tmp_path / "elsewhere")
-    linked(snapshot / "vocab.txt", "../../blobs/0")
-    assert "leads out of the model's folder" in refused(snapshot)
-
-
-@pytest.mark.parametrize("path", ["../elsewhere", "/tmp", "a\0b", "a" * 5000])
+@pytest.mark.parametrize("path", ["../elsewhere", "/tmp", "link", "a\0b", "a" * 5000])
 def test_a_module_outside_the_folder_is_refused(model, path):
+    (model / "link").symlink_to("/tmp")
     modules = json.loads((model / "modules.json").read_text())
     modules[1]["path"] = path
     (model / "modules.json").write_text(json.dumps(modules))
-    message = refused(model)
-    assert "leads out of the model's folder" in message or "which no file can have" in message
+    with pytest.raises(InputError, match="leads out of the model's folder|cannot be read|is missing"):
+        load_model(str(model))
 
 
 def test_code_and_paths_of_a_tokenizer_are_not_exported(model, tmp_path):
@@ -100,26 +64,46 @@ def test_an_older_tokenizer_names_no_file_elsewhere(model, tmp_path):
     assert "secret" not in load_model(str(model)).tokenizer.get_vocab()
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("num_hidden_layers", 10**9, r"layers=1,000,000,000, but the weights next to it have \d+ tensors"),
-        ("vocab_size", 10**12, "vocab_size=1,000,000,000,000, but the weights next to it have no axis longer than"),
-        ("intermediate_size", 10**12, "intermediate_size=1,000,000,000,000"),
-        ("max_position_embeddings", 10**12, "max_positions=1,000,000,000,000"),
-    ],
-)
-def test_absurd_sizes_are_refused_before_anything_is_built(model, key, value, message):
-    change(model / "config.json", **{key: value})
-    with pytest.raises(InputError, match=message):
+@pytest.mark.parametrize("name", ["config.json", "modules.json", "tokenizer_config.json", "1_Pooling/config.json"])
+@pytest.mark.parametrize("content", [b"[]", b"[" * 100_000, b"\xff\xfe", b""])
+def test_json_that_is_no_settings_is_one_line(model, name, content):
+    (model / name).write_bytes(content)
+    with pytest.raises(InputError, match=name):
         load_model(str(model))
 
 
-@pytest.mark.parametrize("name", ["config.json", "modules.json", "tokenizer_config.json", "1_Pooling/config.json"])
-@pytest.mark.parametrize("content", [b"[]", b"[" * 100_000, b'{"a":' * 100_000, b"1" * 5000, b"\xff\xfe", b"null"])
-def test_json_that_is_no_settings_is_one_line(model, name, content):
-    (model / name).write_bytes(content)
-    assert name in refused(model)
+def test_a_file_that_git_lfs_has_not_fetched_is_told_from_a_damaged_one(model):
+    (model / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    with pytest.raises(InputError, match=r"model.safetensors cannot be read \(.*; it only points .*: git lfs pull"):
+        load_model(str(model))
+
+
+class Hostile:
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize(
+    ("payload", "name"),
+    [
+        (Hostile(os.system, "touch {}"), "(posix|nt).system"),
+        (Hostile(eval, "open('{}', 'w')"), "eval"),
+        (Hostile(getattr, OrderedDict, "fromkeys"), "getattr"),
+        (Hostile(np.dtype, "f4"), r"numpy.*dtype"),
+    ],
+)
+def test_a_pickle_that_asks_for_anything_else_is_refused_by_name(tmp_path, zipped, payload, name):
+    function, arguments = payload.call
+    trace = tmp_path / "executed"
+    arguments = [a.format(trace) if isinstance(a, str) else a for a in arguments]
+    torch.save({"x": Hostile(function, *arguments)}, tmp_path / "x.bin", _use_new_zipfile_serialization=zipped)
+    with pytest.raises(InputError, match=f"it asks for {name}, which is not a tensor"):
+        read_torch_file(tmp_path / "x.bin")
+    assert not trace.exists()
 
 
 PICKLED = [
@@ -134,7 +118,8 @@ def test_pickles_of_anything_but_tensors_are_refused(tmp_path, content):
     with zipfile.ZipFile(tmp_path / "archive.bin", "w") as archive:
         archive.writestr("archive/data.pkl", content)
     (tmp_path / "legacy.bin").write_bytes(pickle.dumps(0x1950A86A20F9469CFC6C, 2) + content)
-    for name in ("archive.bin", "legacy.bin"):
+    (tmp_path / "plain.bin").write_bytes(pickle.dumps({"x": 1}))
+    for name in ("archive.bin", "legacy.bin", "plain.bin"):
         with pytest.raises(
             InputError, match="truncated or damaged, or no state dict|asks for posix.system, which is not a tensor"
         ):

@@ -11,7 +11,7 @@ from program import refused
 
 L3 = "--config=configs/congen.py:minilm-l3"
 TEXT = f"s3://{bucket.NAME}/texts/*.txt.gz"
-WORKDIR = f"s3://{bucket.NAME}/runs/l3"
+WORKDIR = "gs://BUCKET/runs/l3"
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -160,7 +160,7 @@ def test_a_printed_command_passes_the_check_before_anything_is_created(folder, m
     checks = [given for command in commands for given in trainings(command)]
     assert checks
     for check in checks:
-        there = [word.replace("gs://BUCKET", f"s3://{bucket.NAME}") for word in check]
+        there = [word.replace("=gs://BUCKET/texts", f"=s3://{bucket.NAME}/texts") for word in check]
         main.main(there)
         without = [word for word in there if not word.startswith("--config.data.text=")]
         if ":tiny" not in there[1]:  # which has a text

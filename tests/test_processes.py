@@ -14,6 +14,7 @@ from jaxdistill.cli import AGAIN, BAD_INPUT
 from jaxdistill.data.targets import BLOCK_ROWS
 from jaxdistill.evals import sts
 from jaxdistill.files import parts
+from jaxdistill.workdir.bucket import Workdir
 from jaxdistill.workdir.checkpoint import Checkpoints
 
 from program import ended, run, series, start_all, tiny_arguments, trained, write_teacher, write_text
@@ -123,7 +124,7 @@ def test_sigterm_to_one_process_saves_in_all_and_the_same_command_continues_on_f
             break
     four[1].send_signal(signal.SIGTERM)
     ended(four, AGAIN)
-    checkpoints = Checkpoints(workdir)
+    checkpoints = Checkpoints(Workdir(workdir))
     assert checkpoints.steps[-1] < 20
     checkpoints.close()
     first, _ = run("main", arguments, devices=4)

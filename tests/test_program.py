@@ -13,6 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from jaxdistill import cli, encode, main
 from jaxdistill.evals import sts
 from jaxdistill.training import overview
+from jaxdistill.workdir.bucket import Workdir
 from jaxdistill.workdir.checkpoint import Checkpoints
 
 import eval_cases
@@ -38,7 +39,7 @@ def finished(folder):
 
 
 def state_of(workdir, step):
-    checkpoints = Checkpoints(workdir)
+    checkpoints = Checkpoints(Workdir(workdir))
     state = checkpoints.restore_alone(step)
     checkpoints.close()
     return jax.tree.map(np.asarray, (state.params, state.objective, state.optimizer))
@@ -239,15 +240,24 @@ def test_minutes_choose_the_steps_that_a_resumed_run_keeps(folder, monkeypatch, 
     assert steps_of(workdir)[-1] == 6
 
 
-def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_taken(folder, finished):
+def test_a_damaged_checkpoint_is_reported_and_the_run_goes_back_once(folder, finished, caplog):
     workdir = folder / "damaged"
     shutil.copytree(finished[0], workdir)
-    # Of every file, since some bytes of a checkpoint are never read; a single one is flipped in test_checkpoint.py.
-    for file in (workdir / "checkpoints" / "20" / "state").glob("ocdbt.process_*/d/*"):
+    for file in (workdir / "checkpoints" / "20" / "state").rglob("d/*"):
         file.write_bytes(bytes(byte ^ 0xFF for byte in file.read_bytes()))
-    out, _ = run("main", [*tiny_arguments(folder, student__dropout=0.1), f"--workdir={workdir}"])
-    assert "step 20 is damaged" in out and "continuing from the checkpoint of step 15" in out
+    given = [*tiny_arguments(folder, student__dropout=0.1), f"--workdir={workdir}"]
+    _, said = run("main", given, status=cli.BAD_INPUT)
+    assert (
+        "checkpoints/20 cannot be read" in said
+        and "Traceback" not in said
+        and "go back to step 15 with --config.run.restore_step=15" in said
+    )
+    back = [*given, "--config.run.restore_step=15"]
+    run("main", back)
     assert_identical(state_of(workdir, 20), state_of(finished[0], 20))
+    assert steps_of(workdir) == steps_of(finished[0])
+    main.main(back)  # does not go back again
+    assert "continuing from the checkpoint of step 20" in caplog.text
 
 
 def test_a_run_that_is_asked_to_end_where_it_was_killed_scores_that_step(folder):

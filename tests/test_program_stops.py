@@ -6,6 +6,7 @@ import pytest
 
 from jaxdistill import main
 from jaxdistill.core import InputError
+from jaxdistill.workdir.bucket import Workdir
 from jaxdistill.workdir.checkpoint import Checkpoints
 
 from program import start, tiny_arguments, wait_for
@@ -23,7 +24,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(folder):
     )
     with pytest.raises(InputError, match="diverged, the loss is not finite at step .*checkpoint of step 0 is good"):
         main.main([*arguments, f"--workdir={workdir}"])
-    assert Checkpoints(workdir).steps == [0]
+    assert Checkpoints(Workdir(workdir)).steps == [0]
 
 
 @pytest.mark.parametrize("word, good", [("warn", 5), ("stop", 0)])

@@ -1,7 +1,6 @@
 """Several teachers: joined vectors, two tokenizers; and the mean of checkpoints."""
 
 import json
-import re
 import shutil
 
 import jax
@@ -23,6 +22,7 @@ from jaxdistill.export import restored_student
 from jaxdistill.inference import Embedder
 from jaxdistill.training.setup import build as build_module
 from jaxdistill.training.setup.objective import make_objective
+from jaxdistill.workdir.bucket import Workdir
 from jaxdistill.workdir.checkpoint import Checkpoints
 
 import program
@@ -130,15 +130,17 @@ def test_a_head_as_wide_as_all_teachers_is_exported_and_sentence_transformers_lo
     assert vectors.shape == (2, sum(WIDTHS))
     np.testing.assert_allclose(theirs.encode(texts), vectors, atol=1e-5)
     best = json.loads((workdir / "results.json").read_text())["best_step"]
-    kernel = Checkpoints(workdir, read_only=True).restore_alone(best).params["student"]["dense/0/kernel"]
+    kernel = Checkpoints(Workdir(workdir), read_only=True).restore_alone(best).params["student"]["dense/0/kernel"]
     np.testing.assert_array_equal(ours.params["dense/0/kernel"], kernel)
-    np.testing.assert_allclose(Embedder(restored_student(workdir, [best])).encode(texts), vectors, atol=1e-6)
+    np.testing.assert_allclose(Embedder(restored_student(Workdir(workdir), [best])).encode(texts), vectors, atol=1e-6)
 
 
 def test_the_mean_of_checkpoints_is_exported(finished, tmp_path):
     workdir, _ = finished
     kernels = [
-        np.asarray(Checkpoints(workdir, read_only=True).restore_alone(step).params["student"]["dense/0/kernel"])
+        np.asarray(
+            Checkpoints(Workdir(workdir), read_only=True).restore_alone(step).params["student"]["dense/0/kernel"]
+        )
         for step in (2, 4)
     ]
     assert np.abs(kernels[0] - kernels[1]).max() > 1e-4
@@ -159,7 +161,7 @@ def test_a_run_that_averages_exports_and_scores_the_mean_of_its_checkpoints(fini
     assert (results["averaged_steps"], results["last_step"]) == ([2, 4], 4)
     assert "| Mean of the checkpoints of steps | 2, 4 |" in (workdir / "export" / "README.md").read_text()
     student, texts = load_model(str(workdir / "export")), ["the cat sleeps", "rain"]
-    both, two, four = (restored_student(workdir, steps) for steps in ([2, 4], [2], [4]))
+    both, two, four = (restored_student(Workdir(workdir), steps) for steps in ([2, 4], [2], [4]))
     for path, array in both.params.items():
         np.testing.assert_allclose(array, (two.params[path] + four.params[path]) / 2, atol=1e-6)
     np.testing.assert_allclose(Embedder(student).encode(texts), Embedder(both).encode(texts), atol=1e-6)
@@ -175,12 +177,8 @@ def test_a_run_that_averages_exports_and_scores_the_mean_of_its_checkpoints(fini
 def test_a_damaged_checkpoint_among_those_to_average_is_named(finished, tmp_path):
     workdir = tmp_path / "run"
     shutil.copytree(finished[0], workdir)
-    record = next((workdir / "checkpoints" / "2" / "progress").rglob("metadata"))
-    text, name = record.read_text(), "params/student/dense/0/kernel"
-    assert text.count(name) == 1
-    checksum = re.search(r"\d+", text[text.index(name) + len(name) :])[0]
-    record.write_text(text.replace(checksum, "1"))
-    with pytest.raises(InputError, match=r"2 is damaged .* evals\.average=\(2, 4\) names it; name others"):
+    next((workdir / "checkpoints" / "2" / "progress").rglob("metadata")).write_text("")
+    with pytest.raises(InputError, match=r"2 cannot be read .* evals\.average=\(2, 4\) names it; name others"):
         main.main([*finished[1], f"--workdir={workdir}", "--config.evals.average=(2,4)"])
 
 
@@ -209,7 +207,7 @@ def test_a_run_that_lost_its_last_steps_ends_with_the_same_bits(finished, tmp_pa
     shutil.copytree(workdir, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "4")
     main.main([*arguments, f"--workdir={tmp_path / 'run'}"])
-    states = [Checkpoints(path, read_only=True).restore_alone(4) for path in (workdir, tmp_path / "run")]
+    states = [Checkpoints(Workdir(path), read_only=True).restore_alone(4) for path in (workdir, tmp_path / "run")]
     jax.tree.map(np.testing.assert_array_equal, *[state._replace(key=0) for state in states])
 
 

@@ -197,13 +197,13 @@ def write_sentencepiece(folder):
 
 @pytest.mark.parametrize("kind", ["XLMRobertaTokenizer", "BertTokenizer", None])
 def test_a_sentencepiece_model_is_read_as_xlm_rs_class_reads_it(tmp_path, monkeypatch, kind):
-    """Without the package sentencepiece, which transformers asks for and does not need."""
+    """Without the package sentencepiece, which transformers asks for."""
+    monkeypatch.setattr(convert_slow_tokenizer, "requires_backends", lambda *_: None)
     write_sentencepiece(tmp_path)
     texts = ["The cat  sat", "then\na hat <mask>", "zzz", "[QRY] cat"]
     config = {"additional_special_tokens": ["[QRY] "]}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | ({"tokenizer_class": kind} if kind else {})))
     found = ours(tmp_path, texts)
-    monkeypatch.setattr(convert_slow_tokenizer, "requires_backends", lambda *_: None)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | {"tokenizer_class": "XLMRobertaTokenizer"}))
     assert found == theirs(tmp_path, texts)
     assert found[0][:3] == [0, 5, 4]

@@ -29,6 +29,7 @@ from jaxdistill.reading import check_reads, tokenised_text
 from jaxdistill.training import loop
 from jaxdistill.training.setup.build import build
 from jaxdistill.training.setup.student import read_student, write_student
+from jaxdistill.workdir.bucket import Workdir
 from jaxdistill.workdir.folder import claim_workdir
 
 from conftest import ROOT
@@ -112,7 +113,7 @@ def trained(tmp_path_factory):
     claim_workdir(folder / "w", config, write=True)
     run = build(config, folder / "w", progress=False)
     write_student(run.models.student, run.workdir)
-    return config, run, loop.train(run, progress=False)
+    return config, run, loop.train(run, Workdir(run.workdir), progress=False)
 
 
 def test_the_export_is_a_plain_bert_with_the_same_ids_everywhere(trained, tmp_path):
@@ -149,7 +150,7 @@ def test_a_run_goes_on_and_is_exported_without_cache_and_text(trained):
     shutil.rmtree(config.data.cache_folder)
     os.remove(config.data.text)
     assert read_student(config, run.workdir).digest() == run.models.student.digest()
-    restored = restored_student(run.workdir, [outcome.best_step])
+    restored = restored_student(Workdir(run.workdir), [outcome.best_step])
     np.testing.assert_array_equal(Embedder(restored).encode(ENGLISH), vectors)
 
 

@@ -17,13 +17,7 @@ from jaxdistill.checkpoints.locate import locate
 from jaxdistill.checkpoints.modules import Modules, read_modules, sentence_tensors
 from jaxdistill.checkpoints.prompts import prompt_text, prompts_of, with_asked
 from jaxdistill.checkpoints.tokenizer import gives_types, length_limit, read_tokenizer
-from jaxdistill.checkpoints.weights import (
-    as_torch_lays_it,
-    check_sizes,
-    checkpoint_shapes,
-    params_from_tensors,
-    read_checkpoint,
-)
+from jaxdistill.checkpoints.weights import as_torch_lays_it, params_from_tensors, read_checkpoint
 from jaxdistill.cluster.mesh import FrozenParams
 from jaxdistill.core import ROLES, InputError, Params, errors_of
 from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling, identity
@@ -32,7 +26,7 @@ from jaxdistill.encoders.hugging_face import QUANTISED, refuse, tensor_names
 from jaxdistill.encoders.pair_head import cross_definition, head_names
 from jaxdistill.encoders.sentence import param_shapes, with_stacks
 from jaxdistill.encoders.settings import read_settings, setting
-from jaxdistill.files import parts, reading
+from jaxdistill.files import parts, while_reading
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +91,7 @@ class SentenceModel:
 
     def encodings(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[tokenizers.Encoding]:
         """Tokenises sentences or pairs; raises `InputError` if the tokenizer fails or panics."""
-        with reading.foreign_errors(f"the tokenizer of {self.source} cannot read the text"):
+        with while_reading(f"the text with the tokenizer of {self.source}"):
             return self.tokenizer.encode_batch_fast(list(texts))
 
     def digest(self) -> str:
@@ -193,76 +187,46 @@ def load_model(
     folder = locate(str(spec))
     modules = read_modules(folder)
     _log_pooling(folder, modules, pooling, option)
+    crosses, tensors, params = False, {}, {}
     if modules.static:
-        return _load_static(spec, modules, folder, pooling=pooling, max_length=max_length, prompt=prompt)
-    architecture = read_architecture(modules.transformer)
-    crosses = _is_cross_encoder(modules, pooling, folder)
-    tokenizer = read_tokenizer(modules.transformer, vocab_size=architecture.vocab_size, lower_case=modules.lower_case)
-    check_sizes(architecture, checkpoint_shapes(modules.transformer), source=str(folder))
-    architecture = _with_positions(architecture, modules.max_length, folder)
-    limit = modules.max_length or length_limit(modules.transformer)
-    if not (architecture.position_table or 0 < limit <= architecture.longest or max_length or modules.max_length):
-        logger.warning(
-            "%s: texts are cut at %d tokens, its max_position_embeddings, as in sentence-transformers; transformers alone reads on. "
-            'For more, set "max_seq_length" in sentence_bert_config.json.',
-            folder, architecture.longest,
-        )  # fmt: skip
-    stated = limit or architecture.longest
-    length = _max_length(max_length, architecture.longest) or min(stated, architecture.longest)
-    definition = cross_definition(architecture) if crosses else _definition(architecture, modules, pooling, folder)
-    tensors = read_checkpoint(modules.transformer, mapped=frozen)
-    params = _params(definition, modules, folder, tensors, frozen=frozen)
+        architecture, table, tokenizer, limit = static.read(modules.transformer)
+        definition = _definition(architecture, modules, pooling, folder)
+        params = {static.TABLE: table} | _dense_params(definition, modules)
+    else:
+        architecture = read_architecture(modules.transformer)
+        crosses = _is_cross_encoder(modules, pooling, folder)
+        tokenizer = read_tokenizer(
+            modules.transformer, vocab_size=architecture.vocab_size, lower_case=modules.lower_case
+        )
+        architecture = _with_positions(architecture, modules.max_length, folder)
+        limit = modules.max_length or length_limit(modules.transformer)
+        definition = cross_definition(architecture) if crosses else _definition(architecture, modules, pooling, folder)
+        tensors = read_checkpoint(modules.transformer)
+        params = _params(definition, modules, folder, tensors, frozen=frozen)
     if crosses and len(params.get(TOKEN_TYPES, ())) > 1 and not gives_types(modules.transformer):
         logger.warning("%s: both sentences of a pair are of token type 0, as tokenizer_config.json says", folder)
         params[TOKEN_TYPES] = np.repeat(params[TOKEN_TYPES][:1], len(params[TOKEN_TYPES]), axis=0)
-    model = _read_model(
-        spec, modules, folder, prompt, definition=definition, params=params, tokenizer=tokenizer, max_length=length
-    )
-    pooler = {} if POOLER + "kernel" in params else _pooler(tensors, architecture.hidden_size)
-    return dataclasses.replace(model, unread_pooler=pooler)
-
-
-def _load_static(
-    spec: str, modules: Modules, folder: Path, *, pooling: str, max_length: int, prompt: str
-) -> SentenceModel:
-    """Loads a static encoder of sentence-transformers or model2vec, for `load_model`."""
-    read = static.read(modules.transformer)
-    length = _max_length(max_length, read.architecture.longest) or read.max_length
-    definition = _definition(read.architecture, modules, pooling, folder)
-    params = {static.TABLE: read.table} | _dense_params(definition, modules)
-    return _read_model(
-        spec, modules, folder, prompt,
-        definition=definition, params=params, tokenizer=read.tokenizer, max_length=length,
-    )  # fmt: skip
-
-
-def _read_model(
-    spec: str,
-    modules: Modules,
-    folder: Path,
-    prompt: str,
-    definition: EncoderDefinition,
-    params: dict[str, np.ndarray],
-    tokenizer: tokenizers.Tokenizer,
-    max_length: int,
-) -> SentenceModel:
-    """A model of these parts, with the prompts and the card of its folder."""
+    if max_length and not SHORTEST <= max_length <= architecture.longest:
+        raise InputError(
+            f"max_length={max_length} is not possible; this encoder has positions for {SHORTEST} to {architecture.longest} tokens."
+        )
+    length = max_length or min(limit or architecture.longest, architecture.longest)
+    tokenizer.enable_truncation(length)
     texts, default_prompt = prompts_of(modules, prompt, folder)
-    tokenizer.enable_truncation(max_length)
-    provenance = Provenance(
-        source=str(spec),
-        tokenizer_folder=modules.transformer,
-        default_prompt=modules.prompts.default,
-        card=read_card(folder, str(spec)),
-    )
     return SentenceModel(
         definition=definition,
         params=params,
         tokenizer=tokenizer,
-        max_length=max_length,
+        max_length=length,
         prompts=texts,
         default_prompt=default_prompt,
-        provenance=provenance,
+        provenance=Provenance(
+            source=str(spec),
+            tokenizer_folder=modules.transformer,
+            default_prompt=modules.default_prompt,
+            card=read_card(folder, str(spec)),
+        ),
+        unread_pooler={} if POOLER + "kernel" in params else _pooler(tensors, architecture.hidden_size),
     )
 
 
@@ -376,12 +340,3 @@ def _pooler(tensors: Mapping[str, np.ndarray], width: int) -> dict[str, np.ndarr
         if full_name.endswith(f"pooler.dense.{name}") and tensor.shape == shape
     }
     return pooler if len(pooler) == len(parts) and np.any(pooler[POOLER + "kernel"]) else {}
-
-
-def _max_length(asked: int, longest: int) -> int:
-    """Checks the maximum length that the caller asks for; 0: none."""
-    if asked and not SHORTEST <= asked <= longest:
-        raise InputError(
-            f"max_length={asked} is not possible; this encoder has positions for {SHORTEST} to {longest} tokens."
-        )
-    return asked

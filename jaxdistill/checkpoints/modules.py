@@ -2,9 +2,9 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import LAYER_CHOICES, MEANS, SHORTEST, Dense, Pooling, SentenceNorm
 from jaxdistill.encoders.pair_head import classifier_labels
 from jaxdistill.encoders.settings import read_settings, refuse_others, setting
-from jaxdistill.files import reading
+from jaxdistill.files import inside, read_json
 
 POOLING_MODES = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last", "weightedmean": "weightedmean"}
 POOLING_MODES |= {"mean_sqrt_len_tokens": "mean_sqrt_len"}
@@ -25,11 +25,10 @@ TOKENS = "token_embeddings"
 """sentence-transformers' name for the vectors that pooling reads."""
 LAYER_POOLING = "LayerPooling"
 """This project's module for poolings that concatenate layers or take their maximum; sentence-transformers refuses it."""
-KINDS = ("Transformer", STATIC, "WeightedLayerPooling", LAYER_POOLING, "Pooling", "Dense", "LayerNorm", "Normalize")
 ORDER = re.compile(
-    rf"(Transformer|({STATIC}|Transformer( WeightedLayerPooling)? (Pooling|{LAYER_POOLING}))( Dense| LayerNorm)*)( Normalize)?"
+    rf"(Transformer|({STATIC}|Transformer( WeightedLayerPooling)?( Dense)* (Pooling|{LAYER_POOLING}))( Dense| LayerNorm)*)( Normalize)?"
 )
-"""Supported orders of modules."""
+"""Supported orders of modules. A linear layer on tokens, before a pooling that is a mean, gives the same vectors after it."""
 OLD_POOLING_FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -38,8 +37,6 @@ OLD_POOLING_FLAGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-READ_SUFFIXES = (".json", ".txt", ".model", ".safetensors", ".bin")
-"""Suffixes of the files of a model that are read."""
 TEXT_SETTINGS = (
     "tokenizer_args", "tokenizer_kwargs", "processor_kwargs", "config_args", "config_kwargs", "processing_kwargs",
     "model_args", "model_kwargs", "query_length", "document_length", "query_expansion",
@@ -79,15 +76,6 @@ DENSE_ACTIVATIONS = {
 }
 
 
-class StatedPrompts(NamedTuple):
-    """The prompts that a model folder states."""
-
-    texts: dict[str, str]
-    """By their names."""
-    default: str | None
-    """Name of the default prompt."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Modules:
     """Parsed content of a model folder."""
@@ -106,7 +94,10 @@ class Modules:
     """Whether text is lower-cased before the tokenizer sees it."""
     similarity: str = "cosine"
     """How vectors are compared: `cosine` or `dot`."""
-    prompts: StatedPrompts
+    prompts: dict[str, str]
+    """The stated prompts, by their names."""
+    default_prompt: str | None
+    """Name of the default prompt."""
 
     @property
     def layers(self) -> tuple[Dense | SentenceNorm, ...]:
@@ -122,43 +113,52 @@ class Modules:
 
 def read_modules(folder: Path) -> Modules:
     """Reads `modules.json` and the modules that it names; a folder without it is a plain transformer."""
-    _check_links(folder, folder)
-    entries, on_tokens = _pooling_first(_entries(folder))
+    entries = _entries(folder)
     kinds, paths = [kind for kind, _ in entries], [path for _, path in entries]
-    for path in paths:
-        _check_links(folder, path)
     file = folder / "config_sentence_transformers.json"
     general = read_settings(file) if file.exists() else {}
-    if general.get("model_type") == "CrossEncoder" and len(kinds) > 1:
-        raise InputError(
-            f"{folder} is a CrossEncoder made of the modules {', '.join(kinds):.80}; the only supported cross-encoders are"
-            " classifiers with one label (a single Transformer)."
-        )
     refuse_others(general, GENERAL, file=file)
-    _check_order(kinds, folder)
-    for kind, path in zip(kinds, paths, strict=True):
-        if kind == "Normalize" and (path / "config.json").exists():
-            _check_names(read_settings(path / "config.json"), path / "config.json")
-    dense = [(kind, path) for kind, path in zip(kinds, paths, strict=True) if kind in SENTENCE_MODULES]
-    places: dict[str, Path] = dict(zip(kinds, paths, strict=True))
-    pooling = static.POOLING if kinds[0] == STATIC else _pooling(places)
-    layers = tuple(SENTENCE_MODULES[kind](path / "config.json") for kind, path in dense)
-    _check_dense(dense, layers, pooling, on_tokens)
-    max_length, lower_case = _text_options(paths[0], scores=general.get("model_type") == "CrossEncoder")
+    crosses = general.get("model_type") == "CrossEncoder"
+    if not ORDER.fullmatch(" ".join(kinds)) or (crosses and len(kinds) > 1):
+        raise InputError(
+            f"{folder}/modules.json has the modules {', '.join(kinds):.200}; Transformer, perhaps WeightedLayerPooling, Pooling, any "
+            "number of Dense and LayerNorm, and at most one Normalize at the end can be read; or StaticEmbedding instead of the first; "
+            "or the single Transformer of a cross-encoder."
+        )
+    pooling = static.POOLING if kinds[0] == STATIC else _pooling(dict(entries))
+    dense = []
+    for position, (kind, path) in enumerate(entries):
+        config, config_file = {}, path / "config.json"
+        if kind in (*SENTENCE_MODULES, "Normalize") and (kind != "Normalize" or config_file.exists()):
+            config = read_settings(config_file)
+        on_tokens = "Pooling" in kinds[position:]
+        output: list[str] = [TOKENS if on_tokens else "sentence_embedding"]
+        refuse_others(config, {"module_input_name": output, "module_output_name": output}, file=config_file)
+        if kind in SENTENCE_MODULES:
+            layer = SENTENCE_MODULES[kind](config, config_file)
+            linear = (
+                isinstance(layer, Dense)
+                and layer.activation == "identity"
+                and config.get("module_input_name") == TOKENS
+            )
+            if on_tokens and not (linear and pooling is not None and pooling.tokens in MEANS):
+                raise InputError(
+                    f"{path} comes before the pooling; linear layers on {TOKENS} before {', '.join(MEANS)} can be read."
+                )
+            dense.append((layer, path))
+    max_length, lower_case = _text_options(paths[0], scores=crosses)
     prompts = setting(general, "prompts", dict | None, None, file=file) or {}
     return Modules(
         transformer=paths[0],
         static=kinds[0] == STATIC,
         pooling=pooling,
-        dense=tuple(zip(layers, (path for _, path in dense), strict=True)),
+        dense=tuple(dense),
         normalize="Normalize" in kinds,
         max_length=max_length,
         lower_case=lower_case,
         similarity=general.get("similarity_fn_name") or "cosine",
-        prompts=StatedPrompts(
-            texts={name: setting(prompts, name, str | None, file=f"{file}: prompts") or "" for name in prompts},
-            default=setting(general, "default_prompt_name", str | None, None, file=file),
-        ),
+        prompts={name: setting(prompts, name, str | None, file=f"{file}: prompts") or "" for name in prompts},
+        default_prompt=setting(general, "default_prompt_name", str | None, None, file=file),
     )
 
 
@@ -169,47 +169,17 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
         return [(STATIC, folder), *[("Normalize", folder)] * static.normalizes(folder)]
     if not path.exists():
         return [("Transformer", folder)]
-    entries = reading.read_json(path)
+    entries = read_json(path)
     if not entries or not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise InputError(f"{path} is not a list of modules with path and type.")
     listed = [
         (
             _kind(setting(entry, "type", str, file=path), path),
-            reading.inside(folder, folder / setting(entry, "path", str, "", file=path)),
+            inside(folder, folder / setting(entry, "path", str, "", file=path)),
         )
         for entry in entries
     ]
     return [(kind, place) for kind, place in listed if kind != "Dropout"]  # has an effect in training only
-
-
-def _pooling_first(entries: Sequence[tuple[str, Path]]) -> tuple[list[tuple[str, Path]], list[Path]]:
-    """Moves dense layers on tokens after the pooling; returns all modules, and the folders of the moved layers."""
-    pooling = next((place for place, (kind, _) in enumerate(entries) if kind == "Pooling"), 0)
-    moved = [
-        (kind, path)
-        for kind, path in entries[:pooling]
-        if kind == "Dense" and read_settings(path / "config.json").get("module_input_name") == TOKENS
-    ]
-    before = [entry for entry in entries[:pooling] if entry not in moved]
-    return [*before, *entries[pooling : pooling + 1], *moved, *entries[pooling + 1 :]], [path for _, path in moved]
-
-
-def _check_dense(
-    entries: Sequence[tuple[str, Path]],
-    layers: Sequence[Dense | SentenceNorm],
-    pooling: Pooling | None,
-    on_tokens: Sequence[Path],
-) -> None:
-    """Raises `InputError` for a dense layer with unexpected input, or one on tokens that cannot be moved after pooling."""
-    for (kind, path), part in zip(entries, layers, strict=True):
-        moved = path in on_tokens
-        if kind == "Dense":
-            _check_names(read_settings(path / "config.json"), path / "config.json", *[TOKENS] * moved)
-        linear = isinstance(part, Dense) and part.activation == "identity"
-        if moved and not (linear and pooling is not None and pooling.tokens in MEANS):
-            raise InputError(
-                f"{path} acts on {TOKENS}; linear layers (Identity) before a pooling of {', '.join(MEANS)} can be read."
-            )
 
 
 def _kind(name: str, path: Path) -> str:
@@ -218,30 +188,6 @@ def _kind(name: str, path: Path) -> str:
     if package not in ("sentence_transformers", "jaxdistill") or not rest:
         raise InputError(f"{path} has a module of type {name:.80}; classes of sentence_transformers can be read.")
     return rest.rsplit(".", 1)[-1]
-
-
-def _check_links(root: Path, folder: Path) -> None:
-    """Raises `InputError` if a module's file was not fetched, or links to a place outside the model: exports would copy it."""
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if path.suffix in READ_SUFFIXES:
-            reading.inside(root, path)
-            # Weights may lie there in a form that is not read.
-            if path.suffix not in (".safetensors", ".bin") and not path.is_dir():
-                reading.regular(path)
-
-
-def _check_order(kinds: Sequence[str], folder: Path) -> None:
-    if unknown := [kind for kind in kinds if kind not in KINDS]:
-        raise InputError(
-            f"{folder}/modules.json has a module of type {unknown[0]:.80};"
-            " Transformer, StaticEmbedding, WeightedLayerPooling, Pooling, Dense, LayerNorm and Normalize can be read."
-        )
-    if not ORDER.fullmatch(" ".join(kinds)):
-        raise InputError(
-            f"{folder}/modules.json has the order {', '.join(kinds):.200};"
-            " Transformer, perhaps WeightedLayerPooling, Pooling, any number of Dense and LayerNorm, and at most one Normalize at the end"
-            " can be read."
-        )
 
 
 def _text_options(folder: Path, *, scores: bool) -> tuple[int, bool]:
@@ -318,13 +264,7 @@ def _layers(folder: Path) -> str:
     )
 
 
-def _check_names(config: Mapping[str, Any], path: Path, only: str = "sentence_embedding") -> None:
-    """Raises `InputError` if a module reads or writes another output than `only`."""
-    refuse_others(config, dict.fromkeys(("module_input_name", "module_output_name"), (only,)), file=path)
-
-
-def _dense(path: Path) -> Dense:
-    config = read_settings(path)
+def _dense(config: Mapping[str, Any], path: Path) -> Dense:
     refuse_others(config, {"use_residual": (False,)}, file=path)
     activation = setting(config, "activation_function", str, "torch.nn.modules.activation.Tanh", file=path)
     if activation not in DENSE_ACTIVATIONS:
@@ -337,8 +277,8 @@ def _dense(path: Path) -> Dense:
     )
 
 
-def _sentence_norm(path: Path) -> SentenceNorm:
-    return SentenceNorm(width=setting(read_settings(path), "dimension", int, least=1, file=path))
+def _sentence_norm(config: Mapping[str, Any], path: Path) -> SentenceNorm:
+    return SentenceNorm(width=setting(config, "dimension", int, least=1, file=path))
 
 
 SENTENCE_MODULES = {"Dense": _dense, "LayerNorm": _sentence_norm}

@@ -35,7 +35,7 @@ def prompt_text(prompts: Mapping[str, str], asked: str) -> str:
 
 def prompts_of(modules: Modules, asked: str, folder: Path) -> tuple[dict[str, str], str | None]:
     """A checkpoint's prompts, with the requested one among them, and the name of the default; raises `InputError` if it has none."""
-    prompts, default = modules.prompts
+    prompts, default = modules.prompts, modules.default_prompt
     if asked:
         return with_asked(prompts, asked)
     if default in ROLES and default not in prompts:

@@ -14,9 +14,8 @@ import numpy as np
 import tokenizers
 from jaxtyping import Float
 
-from jaxdistill.checkpoints.safetensors_file import shapes_of_safetensors
 from jaxdistill.checkpoints.tokenizer import own_limit, read_tokenizer, tokenizer_json
-from jaxdistill.checkpoints.weights import read_checkpoint
+from jaxdistill.checkpoints.weights import read_checkpoint, read_safetensors
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.settings import read_settings, setting
@@ -67,7 +66,7 @@ def is_model2vec(folder: Path) -> bool:
     path, weights = folder / "config.json", folder / "model.safetensors"
     stated = read_settings(path).get("model_type") if path.exists() else ""
     if stated is None and weights.exists():
-        return "embeddings" in shapes_of_safetensors(weights)
+        return "embeddings" in read_safetensors(weights)
     return stated == MODEL2VEC
 
 

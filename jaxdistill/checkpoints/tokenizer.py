@@ -4,15 +4,12 @@
 tokenizer classes override parts of the file by their own settings or those in `tokenizer_config.json`.
 """
 
-import contextlib
 import json
-import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
-from importlib.util import find_spec
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -23,7 +20,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import SHORTEST
 from jaxdistill.encoders.settings import read_settings, setting
-from jaxdistill.files import reading
+from jaxdistill.files import while_reading
 from jaxdistill.ops.unknown import unknown_id
 
 SENTENCEPIECE = "sentencepiece.bpe.model"
@@ -41,7 +38,6 @@ TYPED = ("BertTokenizer", "ConvBertTokenizer", "ElectraTokenizer", "MobileBertTo
 """Classes that pass token types to the model unless `model_input_names` says otherwise."""
 WORDPIECE = (*TYPED, "DistilBertTokenizer", "MPNetTokenizer")
 """Classes that override the normalizer by `NORMALIZER_SETTINGS`."""
-XLM_R = "XLMRobertaTokenizer"
 OWN_CLASS = ("qwen2",)
 """Families for which transformers uses its own class, whatever the files name; it overrides how text is split into words."""
 NORMALIZER_SETTINGS = {
@@ -71,18 +67,17 @@ def read_tokenizer(
       settings: whether `tokenizer_config.json` overrides `tokenizer.json`, as in transformers.
     """
     path = folder / "tokenizer.json"
-    with reading.foreign_errors(f"{path} is not a tokenizer that can be read"):
-        tokenizer = _from_json(path) if path.exists() else _from_transformers(folder)
-        if not tokenizer.get_vocab_size(with_added_tokens=True):
-            raise InputError(f"{folder}: the tokenizer's vocabulary is empty; the model is damaged.")
+    with while_reading(path if path.exists() else f"the tokenizer in {folder}"):
+        tokenizer = tokenizers.Tokenizer.from_file(str(path)) if path.exists() else _from_transformers(folder)
         _refuse_left_truncation(tokenizer, folder)
         if settings and path.exists() and not _is_complete(tokenizer, folder):
             tokenizer = _from_transformers(folder)
-    if settings:
-        _apply_own_code(tokenizer, folder)
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    last, largest = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=itemgetter(1), default=("", -1))
+        if settings:
+            _apply_own_code(tokenizer, folder)
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        _refuse_unknowing(tokenizer, folder)
+    last, largest = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=itemgetter(1))
     if vocab_size is not None and largest >= vocab_size:
         is_named = last in named_tokens(folder)
         removed = f"remove {last!r} from {CONFIG} and {SPECIAL_TOKENS} if no text needs it"
@@ -90,8 +85,6 @@ def read_tokenizer(
         raise InputError(
             f"{folder}: the tokenizer has ids up to {largest}, but the word embeddings have {vocab_size} rows; {advice}."
         )
-    with reading.foreign_errors(f"{path} is not a tokenizer that can be read"):
-        _refuse_unknowing(tokenizer, folder)
     if lower_case:
         before = [tokenizers.normalizers.Lowercase()] + ([tokenizer.normalizer] if tokenizer.normalizer else [])
         tokenizer.normalizer = tokenizers.normalizers.Sequence(before)
@@ -136,6 +129,11 @@ def _class_of(config: Mapping[str, Any], file: Path) -> str | None:
     return stated.removesuffix("Fast") if stated else None
 
 
+def _family(folder: Path) -> str | None:
+    path = folder / "config.json"
+    return read_settings(path).get("model_type") if path.exists() else None
+
+
 def _is_complete(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
     """Whether transformers would use `tokenizer.json` unchanged."""
     config, file = _config(folder)
@@ -146,10 +144,9 @@ def _is_complete(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
     whole = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     if not whole.issuperset(named_tokens(folder).union(_added_tokens(config, file))):
         return False
-    model = folder / "config.json"
-    if model.exists() and read_settings(model).get("model_type") in OWN_CLASS:
+    if _family(folder) in OWN_CLASS:
         return False
-    name = _class_of(config, file) or (WORDPIECE[0] if model.exists() else GENERIC)
+    name = _class_of(config, file) or (WORDPIECE[0] if (folder / "config.json").exists() else GENERIC)
     wanted = {
         key: setting(config, key, values, default, file=file)
         for key, (_, values, default) in NORMALIZER_SETTINGS.items()
@@ -235,43 +232,11 @@ def _refuse_unknowing(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
     words = [word for entry in entries if (word := entry.removeprefix("##").strip("\u2581\u0120")).isalnum()]
     empty = {unknown_id(tokenizer), tokenizer.token_to_id("\u2581")}
     read = sum(not empty.issuperset(each.ids) for each in tokenizer.encode_batch(words, add_special_tokens=False))
-    if 2 * read <= len(words):
+    if not size or 2 * read <= len(words):
         raise InputError(
             f"{folder}: the tokenizer knows {read} of {len(words)} words of its own vocabulary, so most texts would be alike;"
             f" correct tokenizer_class in {CONFIG}, or add tokenizer.json."
         )
-
-
-def _from_json(path: Path) -> tokenizers.Tokenizer:
-    with _panics_unprinted():
-        tokenizer = tokenizers.Tokenizer.from_file(str(reading.regular(path)))
-        _panic_now(tokenizer)
-    return tokenizer
-
-
-def _panic_now(tokenizer: tokenizers.Tokenizer) -> None:
-    """Encodes a word and a pair, so that an inconsistent file panics here, where stderr is silenced."""
-    with contextlib.suppress(Exception):  # such as an unknown character; a panic is not an Exception
-        tokenizer.encode("a")
-        tokenizer.encode("a", "a")
-
-
-@contextlib.contextmanager
-def _panics_unprinted() -> Iterator[None]:
-    """Silences stderr, where Rust prints a panic before Python raises the same error."""
-    try:
-        printed = os.dup(2)
-    except OSError:  # stderr is closed
-        yield
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    os.close(nowhere)
-    try:
-        yield
-    finally:
-        os.dup2(printed, 2)
-        os.close(printed)
 
 
 def _from_transformers(folder: Path) -> tokenizers.Tokenizer:
@@ -283,39 +248,14 @@ def _from_transformers(folder: Path) -> tokenizers.Tokenizer:
     with tempfile.TemporaryDirectory(prefix="jaxdistill-tokenizer-") as temporary:
         for name in ("tokenizer.json", *TOKENIZER_FILES, "config.json"):
             if (folder / name).exists():
-                with reading.open_regular(folder / name) as source, open(Path(temporary) / name, "wb") as copy:
-                    shutil.copyfileobj(source, copy)
+                shutil.copyfile(folder / name, Path(temporary) / name)
         config = without_paths(_config(folder)[0])
-        if not any((folder / name).exists() for name in ("tokenizer.json", "vocab.txt", "vocab.json")):
-            config |= _convert_sentencepiece(folder, Path(temporary) / "tokenizer.json")
+        only_pieces = not any((folder / name).exists() for name in ("tokenizer.json", "vocab.txt", "vocab.json"))
+        if only_pieces and _class_of(config, folder / CONFIG) in (None, *TYPED) and _family(folder) == "bert":
+            config["tokenizer_class"] = "XLMRobertaTokenizer"  # BERT's would have a vocabulary of five special tokens
         (Path(temporary) / CONFIG).write_text(json.dumps(config), encoding="utf-8")
         loaded = AutoTokenizer.from_pretrained(temporary, local_files_only=True, trust_remote_code=False)
     return loaded.backend_tokenizer
-
-
-def _convert_sentencepiece(folder: Path, path: Path) -> dict[str, Any]:
-    """Writes a sentencepiece model as XLM-R's `tokenizer.json`, also if the folder is BERT's; returns the class to read it with.
-
-    transformers would need the package sentencepiece, or read a BERT-typed folder as a vocabulary of five special tokens.
-    """
-    file = folder / "config.json"
-    family = read_settings(file).get("model_type") if file.exists() else None
-    if _class_of(*_config(folder)) not in (None, XLM_R, *TYPED) or family == "camembert":
-        if find_spec("sentencepiece") is None:
-            raise InputError(f"{folder / SENTENCEPIECE} needs the package sentencepiece: pip install sentencepiece.")
-        return {}
-    from transformers import XLMRobertaTokenizer
-    from transformers.convert_slow_tokenizer import import_protobuf
-
-    protobuf: Any = import_protobuf()  # its classes are generated
-    content = protobuf.ModelProto()
-    with reading.open_regular(folder / SENTENCEPIECE) as model:
-        content.ParseFromString(model.read())
-    first, last = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")], [("<mask>", 0.0)]
-    pieces = [(piece.piece, piece.score) for piece in content.pieces[3:]]
-    charsmap = content.normalizer_spec.precompiled_charsmap or None
-    XLMRobertaTokenizer(first + pieces + last, _spm_precompiled_charsmap=charsmap).backend_tokenizer.save(str(path))
-    return {"tokenizer_class": XLM_R}
 
 
 def without_paths(config: dict[str, Any]) -> dict[str, Any]:

@@ -5,22 +5,20 @@ Files are safetensors or PyTorch's `pytorch_model.bin`, single or sharded. Kerne
 """
 
 import errno
-import os
+import json
 import re
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any
 
 import ml_dtypes
 import numpy as np
+import safetensors
 import safetensors.numpy
 
-from jaxdistill.checkpoints.safetensors_file import mapped_safetensors, read_safetensors, shapes_of_safetensors
 from jaxdistill.core import InputError
-from jaxdistill.encoders.architecture import SHORTEST, Architecture
 from jaxdistill.encoders.hugging_face import Part
-from jaxdistill.encoders.settings import refuse_adapter
-from jaxdistill.files import reading
+from jaxdistill.encoders.settings import read_settings, refuse_adapter, setting
+from jaxdistill.files import inside, while_reading
 
 WEIGHT_FILES = (
     "model.safetensors",
@@ -30,10 +28,10 @@ WEIGHT_FILES = (
 )
 """File names of weights, in the order in which they are tried."""
 
-SIZES = ("vocab_size", "hidden_size", "layers", "heads", "intermediate_size", "max_positions")
-SIZES += ("token_types", "embedding_size", "relative_buckets", "head_size", "key_heads")
-"""Fields of an architecture that must not exceed the sizes of the weights."""
-
+NARROW = {
+    "BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2, "BOOL": np.bool_,
+}  # fmt: skip
+"""NumPy's dtypes of names that do not say their kind and size, as F32 does."""
 OUTER_PREFIXES = ("", "model.", "module.", "auto_model.", "0.auto_model.", "encoder.", "0.")
 """Prefixes that training programs add to names, before the family's own prefix."""
 
@@ -45,29 +43,29 @@ KNOWN_EXTRAS = re.compile(
 """Tensors that a sentence encoder does not use: buffers, an unread pooler, pre-training and task heads."""
 
 
-def read_checkpoint(folder: Path, *, mapped: bool = False) -> dict[str, np.ndarray]:
-    """All tensors of the checkpoint in `folder`, by their names in the file; raises `InputError` if it has a LoRA adapter.
-
-    Args:
-      mapped: keep tensors of safetensors in their files until they are used.
-    """
+def read_checkpoint(folder: Path) -> dict[str, np.ndarray]:
+    """All tensors of the checkpoint in `folder`, by their names in the file; raises `InputError` if it has a LoRA adapter."""
     refuse_adapter(folder)
     tensors: dict[str, np.ndarray] = {}
-    read = mapped_safetensors if mapped else read_safetensors
     for path in _weight_files(folder):
-        tensors |= read(path) if path.suffix == ".safetensors" else read_torch_file(path)
+        tensors |= read_safetensors(path) if path.suffix == ".safetensors" else read_torch_file(path)
     return tensors
 
 
-def checkpoint_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Maps names of all tensors to shapes; reads only the files' headers."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    for path in _weight_files(folder):
-        if path.suffix == ".safetensors":
-            shapes |= shapes_of_safetensors(path)
-        else:
-            shapes |= {name: tuple(tensor.shape) for name, tensor in _torch_tensors(path).items()}
-    return shapes
+def read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    """Maps names to tensors in the stored dtype, which stay in the file until they are used: safetensors' own interface copies them."""
+    with while_reading(path):
+        safetensors.safe_open(path, "np")  # checks that the header describes the file
+        content = np.memmap(path, np.uint8, "r")
+        start = 8 + int.from_bytes(content[:8].tobytes(), "little")
+        entries = json.loads(content[8:start].tobytes())
+        entries.pop("__metadata__", None)
+        return {name: _tensor(content[start:], **entry) for name, entry in entries.items()}
+
+
+def _tensor(data: np.ndarray, *, dtype: str, shape: list[int], data_offsets: list[int]) -> np.ndarray:
+    own = NARROW.get(dtype) or f"{dtype[0].lower()}{int(dtype[1:]) // 8}"
+    return data[slice(*data_offsets)].view(np.dtype(own)).reshape(shape)
 
 
 def read_torch_file(path: Path) -> dict[str, np.ndarray]:
@@ -76,14 +74,6 @@ def read_torch_file(path: Path) -> dict[str, np.ndarray]:
     Raises:
       InputError: PyTorch is not installed, or the file is damaged or asks for anything that is not a tensor.
     """
-    # NumPy has no bfloat16; float32 holds all of its values.
-    return {
-        name: tensor.detach().float().numpy() if str(tensor.dtype) == "torch.bfloat16" else tensor.detach().numpy()
-        for name, tensor in _torch_tensors(path).items()
-    }
-
-
-def _torch_tensors(path: Path) -> dict[str, Any]:
     try:
         import torch
     except ImportError:
@@ -92,44 +82,21 @@ def _torch_tensors(path: Path) -> dict[str, Any]:
             'model.safetensors (to convert, with torch: safetensors.torch.save_file(torch.load("pytorch_model.bin"), '
             '"model.safetensors")).'
         ) from None
-    with reading.open_regular(path) as file:
-        try:
-            content = torch.load(file, map_location="cpu", weights_only=True)
-        except Exception as error:  # damaged files raise errors of many kinds
-            # PyTorch's own message is not shown: it advises loading the file without protection.
-            asked = re.search(r"GLOBAL ([\w.]+)", str(error))
-            what = (
-                f"it asks for {asked[1]}, which is not a tensor"
-                if asked
-                else "it is truncated or damaged, or no state dict"
-            )
-            raise InputError(
-                f"{path} cannot be read: {what}; fetch it again, or ask its author for safetensors."
-            ) from None
-    content = content.get("state_dict", content) if isinstance(content, dict) else content
-    tensors = (
-        {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor)} if isinstance(content, dict) else {}
-    )
-    if not tensors:
-        raise InputError(f"{path} holds a {type(content).__name__}, not named tensors; download it again.")
-    return tensors
-
-
-def check_sizes(architecture: Architecture, shapes: Mapping[str, tuple[int, ...]], *, source: str) -> None:
-    """Raises `InputError` if `config.json` describes a larger encoder than the weights; call it before building one."""
-    longest = max((size for shape in shapes.values() for size in shape), default=0)
-    for name in SIZES:
-        if name == "max_positions" and not architecture.position_table:
-            continue  # rotary positions have no weights
-        size, most = getattr(architecture, name), len(shapes) if name == "layers" else longest
-        if size > most:
-            has = f"{most:,} tensors" if name == "layers" else f"no axis longer than {most:,}"
-            raise InputError(f"{source}: config.json describes {name}={size:,}, but the weights next to it have {has}.")
-    if architecture.longest < SHORTEST:
-        raise InputError(
-            f"{source}: config.json leaves {architecture.longest:,} positions to a sentence (max_position_embeddings "
-            f"{architecture.max_positions:,}, pad_token_id {architecture.pad_id:,}); at least {SHORTEST} are needed."
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # damaged files raise errors of many kinds
+        # PyTorch's own message is not shown: it advises loading the file without protection.
+        name = re.search(r"GLOBAL ([\w.]+)", str(error))
+        what = (
+            f"it asks for {name[1]}, which is not a tensor" if name else "it is truncated or damaged, or no state dict"
         )
+        raise InputError(f"{path} cannot be read: {what}; fetch it again, or ask its author for safetensors.") from None
+    content = content.get("state_dict", content) if isinstance(content, dict) else {}
+    tensors = {str(name): value.detach() for name, value in content.items() if isinstance(value, torch.Tensor)}
+    if not tensors:
+        raise InputError(f"{path} holds no named tensors; download it again.")
+    # NumPy has no bfloat16; float32 holds all of its values.
+    return {name: (one.float() if one.dtype == torch.bfloat16 else one).numpy() for name, one in tensors.items()}
 
 
 def params_from_tensors(
@@ -149,7 +116,7 @@ def params_from_tensors(
       shapes: maps our paths to shapes.
       prefixes: prefixes of names in the family's task models.
       source: the folder, for errors.
-      frozen: keep bfloat16 and do not copy tensors; otherwise all become float32.
+      frozen: keep bfloat16 and do not copy tensors; otherwise all become float32 in memory.
     """
     tensors = _without_prefix(tensors, set(_tensor_names(names)), prefixes)
     params = {
@@ -218,7 +185,7 @@ def _parameter(tensors, where: str | Part, path: str, shape: tuple[int, ...], so
     if frozen and rows.dtype in (np.float32, ml_dtypes.bfloat16):
         array = rows.T if path.endswith("/kernel") else rows
     else:
-        array = as_torch_lays_it(path, rows.astype(np.float32, copy=False))
+        array = as_torch_lays_it(path, rows.astype(np.float32))  # a copy: the file may change
     if not np.isfinite(array).all():
         raise InputError(f"{source}: tensor {name} has NaN or infinite values; the checkpoint is damaged.")
     return array
@@ -234,22 +201,10 @@ def _without_prefix(tensors, wanted: Set[str], prefixes: Sequence[str]) -> dict[
 
 def _weight_files(folder: Path) -> list[Path]:
     """A checkpoint's weight files: a single one, or the shards that an index lists."""
-    for name in WEIGHT_FILES:
-        if os.path.lexists(folder / name):  # also a link to weights that were not fetched
-            return _shards(folder / name) if name.endswith(".index.json") else [folder / name]
+    for path in (folder / name for name in WEIGHT_FILES):
+        if path.name.endswith(".index.json") and path.exists():
+            names = setting(read_settings(path), "weight_map", dict, file=path).values()
+            return [inside(folder, folder / name) for name in sorted(set(map(str, names)))]
+        if path.exists():
+            return [path]
     raise InputError(f"{folder} has no weights; looked for {', '.join(WEIGHT_FILES)}.")
-
-
-def _shards(index: Path) -> list[Path]:
-    content = reading.read_json(index)
-    try:
-        names = sorted(set(content["weight_map"].values()))
-    except (KeyError, AttributeError, TypeError):
-        raise InputError(f"{index} is not an index of weight files: it has no readable weight_map.") from None
-    for name in names:
-        beside = isinstance(name, str) and Path(name).name == name
-        if not beside or not reading.inside(index.parent, index.parent / name).exists():
-            raise InputError(
-                f"{index} names the shard {name!r:.80}, which is not next to it; download all files of the model."
-            )
-    return [index.parent / name for name in names]

@@ -28,8 +28,6 @@ FrozenParams = Mapping[str, Array | list[Array]]
 
 AXES = ("slice", "data", "model")
 
-MAX_MESSAGE_BYTES, MIN_MESSAGE_BYTES = 1 << 24, 1 << 12
-"""Largest and smallest message from one process to the others."""
 QUEUE_RULE = (r"objective/.*\bring$", ("", BATCH_AXES, ""))
 """Splits a ring of batches inside its blocks, so that each device writes its part of a batch locally."""
 
@@ -39,21 +37,6 @@ def on_host(array: Array) -> np.ndarray:
     if isinstance(array, np.ndarray) or array.is_fully_addressable or array.is_fully_replicated:
         return np.asarray(array)
     return multihost_utils.process_allgather(array, tiled=True)
-
-
-def broadcast(content: Integer[np.ndarray, " n"], *, source: int = 0) -> Integer[np.ndarray, " n"]:
-    """Sends the bytes of process `source` to all processes, which must call this together with arrays of equal length.
-
-    NOTE: bytes, because JAX sums the arrays of all processes: a float's -0.0 would become 0.0.
-    """
-    is_source = jax.process_index() == source
-    sent = np.empty_like(content)
-    for begin in range(0, len(content), MAX_MESSAGE_BYTES):
-        part = content[begin : begin + MAX_MESSAGE_BYTES]
-        padded = np.zeros(max(1 << (len(part) - 1).bit_length(), MIN_MESSAGE_BYTES), np.uint8)  # few shapes to compile
-        padded[: len(part)] = part
-        sent[begin : begin + len(part)] = multihost_utils.broadcast_one_to_all(padded, is_source=is_source)[: len(part)]
-    return sent
 
 
 def all_gathered(array: np.ndarray) -> np.ndarray:

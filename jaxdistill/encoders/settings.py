@@ -8,7 +8,7 @@ from types import NoneType, UnionType
 from typing import Any
 
 from jaxdistill.core import InputError
-from jaxdistill.files import reading
+from jaxdistill.files import read_json
 
 ADAPTER = "adapter_config.json"
 """peft's settings of a LoRA adapter."""
@@ -31,7 +31,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     if not path.exists():
         refuse_adapter(path.parent)
         raise InputError(f"{path} is missing; the folder is not a complete model.")
-    content = reading.read_json(path)
+    content = read_json(path)
     if not isinstance(content, dict):
         raise InputError(f"{path} must hold a JSON object, not a {type(content).__name__}.")
     return content

@@ -5,6 +5,7 @@ import errno
 import fnmatch
 import glob
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -12,8 +13,9 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, error_line
 
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/{1,2}[^/]")
 """An address such as `gs://bucket/folder`, also after `Path` has shortened it to `gs:/bucket/folder`."""
@@ -65,6 +67,36 @@ def _matching(path: Path, parts: Sequence[str]) -> Iterator[Path]:
                     yield from _matching(inner, parts[1:])
     except OSError as error:
         raise InputError(f"{error.filename} cannot be read: {error.strerror}; fetch it, or leave it out.") from None
+
+
+@contextlib.contextmanager
+def while_reading(path: Path | str) -> Iterator[None]:
+    """Turns any error of a library, also a panic of Rust, into one line that names what was being read."""
+    try:
+        yield
+    except (InputError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        advice = "is it complete? Fetch it again"
+        with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
+            if file.read(40).startswith(b"version https://git-lfs.github.com/spec/"):
+                advice = "it only points to a file that is not here: git lfs pull"
+        raise InputError(f"{path} cannot be read ({error_line(error):.200}); {advice}.") from error
+
+
+def read_json(path: Path) -> Any:
+    """Parses a JSON file; raises `InputError` with the fault."""
+    with while_reading(path):
+        return json.loads(path.read_bytes())
+
+
+def inside(root: Path, path: Path) -> Path:
+    """Returns `path`; raises `InputError` if it leads out of `root`."""
+    with while_reading(f"{root}: the path {path.name!r:.80}"):
+        path.exists()  # a name that no file can have is an error here
+        if not path.resolve().is_relative_to(root.resolve()):
+            raise InputError(f"{path} leads out of the model's folder {root}; copy the folder into it if you trust it.")
+    return path
 
 
 def is_unfinished(path: Path) -> bool:

@@ -42,21 +42,21 @@ class Bucket:
         self.address = checked_address(str(address))
         self.scheme, _, self._root = self.address.partition("://")
         self.name = posixpath.basename(self._root)
-        with self._errors():
+        with store_errors(self.address):
             import fsspec  # imported here: only addresses need it
 
             self._files: Any = fsspec.filesystem(self.scheme, use_listings_cache=False)
 
     def versions(self) -> dict[str, str]:
         """Maps the names of all objects below the address to a version, which changes when an object is replaced."""
-        with self._errors():
+        with store_errors(self.address):
             entries = self._files.find(self._root, detail=True)
         inside = {path[len(self._root) + 1 :]: str(info) for path, info in sorted(entries.items())}
         return {safe_name(name): version for name, version in inside.items() if name and not name.endswith("/")}
 
     def matching(self) -> dict[str, str]:
         """Maps the addresses of the objects that the address, possibly a glob, names to their versions."""
-        with self._errors():
+        with store_errors(self.address):
             magic = glob.has_magic(self._root)
             entries = self._files.glob(self._root, detail=True) if magic else {self._root: self._files.info(self._root)}
         files = {path: info for path, info in sorted(entries.items()) if info["type"] == "file"}
@@ -65,63 +65,60 @@ class Bucket:
     def read(self, name: str) -> bytes | None:
         """Content of an object; None if it does not exist."""
         try:
-            with self._errors(name):
+            with store_errors(self._address(name)):
                 return self._files.cat_file(self._path(name))
         except MissingObject:
             return None
 
-    def write(self, name: str, content: bytes, *, mode: str = "overwrite") -> None:
-        """Writes an object. In the mode `create`, only one of several callers succeeds; others get `FileExistsError`."""
-        with self._errors(name):
-            self._files.pipe_file(self._path(name), content, mode=mode)
-
     def upload(self, path: Path, name: str) -> None:
         """Writes a local file to an object."""
-        with self._errors(name):
+        with store_errors(self._address(name)):
             self._files.put_file(str(path), self._path(name))
 
     def download(self, name: str, path: Path) -> None:
         """Downloads an object to a local file, creating its folder; not atomic."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        with self._errors(name):
+        with store_errors(self._address(name)):
             self._files.get_file(self._path(name), str(path))
 
     def remove(self, names: Iterable[str]) -> None:
         """Removes objects; ignores missing ones."""
         for name in names:
-            with self._errors(name), contextlib.suppress(FileNotFoundError):
+            with store_errors(self._address(name)), contextlib.suppress(FileNotFoundError):
                 self._files.rm_file(self._path(name))
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
 
-    @contextlib.contextmanager
-    def _errors(self, name: str = "") -> Iterator[None]:
-        """Turns the store's errors into `InputError`, or into `TemporaryError` if it does not answer."""
-        try:
-            yield
-        except ImportError:
-            package, _ = STORES[self.scheme]
-            raise InputError(f"{self.address} needs the package {package}; run: pip install {package}") from None
-        except Exception as error:  # each store's client has exceptions of its own
-            local = isinstance(error, OSError) and (error.filename or error.errno in (errno.ENOSPC, errno.EDQUOT))
-            if local or isinstance(error, (InputError, FileExistsError)):
-                raise
-            raise self._described(f"{self.address}/{name}".rstrip("/"), error) from error
+    def _address(self, name: str) -> str:
+        return f"{self.scheme}://{self._path(name)}"
 
-    def _described(self, address: str, error: Exception) -> InputError:
-        line = f"{type(error).__name__}: {re.sub(r'[?][^ ]*', '', error_line(error))}"[:200].rstrip(
-            "."
-        )  # signatures are in queries
-        status = str(getattr(error, "code", ""))
+
+@contextlib.contextmanager
+def store_errors(address: str) -> Iterator[None]:
+    """Turns a store's errors into `InputError`, or into `TemporaryError` if it does not answer."""
+    scheme = address.partition(":")[0]
+    try:
+        yield
+    except ImportError:
+        package, _ = STORES[scheme]
+        raise InputError(f"{address} needs the package {package}; run: pip install {package}") from None
+    except Exception as error:  # each store's client has exceptions of its own
+        local = isinstance(error, OSError) and (error.filename or error.errno in (errno.ENOSPC, errno.EDQUOT))
+        if local or isinstance(error, (InputError, FileExistsError)):
+            raise
+        line = f"{type(error).__name__}: {re.sub(r'[?][^ ]*', '', error_line(error))}"[
+            :200
+        ]  # signatures are in queries
+        line, status = line.rstrip("."), str(getattr(error, "code", ""))
         if isinstance(error, FileNotFoundError) or status == "404":
-            return MissingObject(f"{address} does not exist; check the bucket and the path.")
+            raise MissingObject(f"{address} does not exist; check the bucket and the path.") from error
         refused = isinstance(error, PermissionError) or str(error).startswith("Forbidden") or status in ("401", "403")
         if refused or "Credentials" in type(error).__name__:
-            return InputError(f"{address} is not accessible ({line}); sign in with {STORES[self.scheme][1]}.")
+            raise InputError(f"{address} is not accessible ({line}); sign in with {STORES[scheme][1]}.") from error
         if getattr(error, "errno", None) == errno.EINVAL:
-            return InputError(f"{address} cannot be used ({line}); check the address.")
-        return TemporaryError(f"{address} cannot be reached ({line}); give the same command again.")
+            raise InputError(f"{address} cannot be used ({line}); check the address.") from error
+        raise TemporaryError(f"{address} cannot be reached ({line}); give the same command again.") from error
 
 
 def checked_address(address: str) -> str:

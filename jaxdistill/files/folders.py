@@ -54,35 +54,32 @@ def replacing(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     _clear_leftovers(folder)
     working = Path(tempfile.mkdtemp(prefix=f".{folder.name[:40]}.", suffix=WORKING, dir=folder.parent))
-    lock = FileLock(working / LOCK)
+    new, old, lock = working / NEW, working / OLD, FileLock(working / LOCK)
     try:
         lock.acquire(timeout=0)
-        new = working / NEW
         yield new
-        (new / MARK).write_text(json.dumps({**facts, "files": _digests(new)}, indent=2) + "\n", encoding="utf-8")
-        if not _holds_the_same(folder, new):
-            _keep_users_files(folder, new)
-            _swap(working, folder)
+        before, digests = marked_files(folder), _digests(new)
+        if before == digests and all(is_unchanged(folder / name, digest) for name, digest in before.items()):
+            return
+        (new / MARK).write_text(json.dumps({**facts, "files": digests}, indent=2) + "\n", encoding="utf-8")
+        if folder.exists():
+            _keep_users_files(folder, new, before)
+            folder.rename(old)
+        try:
+            new.rename(folder)
+        except OSError:
+            if old.exists():
+                old.rename(folder)
+            raise
     finally:
         lock.release()
         shutil.rmtree(working, ignore_errors=True)
 
 
-def _holds_the_same(folder: Path, new: Path) -> bool:
-    """Whether `folder` already holds all files of `new`, unchanged."""
-    listed, wanted = _listed(folder), _listed(new)
-    return listed == wanted and all(_is_ours(folder / name, content) for name, content in wanted.items())
-
-
-def _keep_users_files(folder: Path, new: Path) -> None:
+def _keep_users_files(folder: Path, new: Path, before: Mapping[str, str]) -> None:
     """Copies files that the user added to `folder` into `new`, and files that the user changed as `NAME.edited`."""
-    if not folder.is_dir():
-        return
-    listed, ours = _listed(folder), _digests(new)
     for name in _names(folder):
-        if name == MARK or (name in listed and _is_ours(folder / name, listed[name])):
-            continue
-        if name in ours and not listed:  # an earlier version's export, whose marker has no list
+        if name == MARK or is_unchanged(folder / name, before.get(name, "")):
             continue
         kept = new / name
         while os.path.lexists(kept):
@@ -90,55 +87,27 @@ def _keep_users_files(folder: Path, new: Path) -> None:
         if kept.name != Path(name).name:
             log.warning("%s was edited after the export; your version is now %s", folder / name, kept.name)
         kept.parent.mkdir(parents=True, exist_ok=True)
-        _copy(folder / name, kept)
-
-
-def _copy(origin: Path, target: Path) -> None:
-    """Copies a file, as a hard link where the file system supports it."""
-    try:
-        os.link(origin, target, follow_symlinks=False)
-    except OSError:
-        shutil.copy2(origin, target, follow_symlinks=False)
-
-
-def _swap(working: Path, folder: Path) -> None:
-    """Renames the new folder into place. The old one is deleted last, so one of the two always exists."""
-    old = working / OLD
-    if folder.exists():
-        folder.rename(old)
-    try:
-        (working / NEW).rename(folder)
-    except OSError:
-        if old.exists():
-            old.rename(folder)
-        raise
+        shutil.copy2(folder / name, kept, follow_symlinks=False)
 
 
 def _clear_leftovers(folder: Path) -> None:
-    """Removes working folders of killed programs. If a program died between the two renames, restores the old
-    version."""
+    """Removes working folders of killed programs. If a program died between the two renames, restores the old version."""
     for working in folder.parent.glob(f".{glob.escape(folder.name[:40])}.*{WORKING}"):
-        lock = FileLock(working / LOCK)
-        try:
-            # Without a lock file, another program may just have created the folder.
-            if not (working / LOCK).is_file():
-                continue
-            lock.acquire(timeout=0)
-        except (Timeout, OSError):
+        if not (working / LOCK).is_file():  # another program may just have created the folder
             continue
-        # The lock is free, so its program is dead; an old version without a new one means it died between the renames.
-        if (working / OLD).is_dir() and not folder.exists():
-            (working / OLD).rename(folder)
-        lock.release()
-        shutil.rmtree(working, ignore_errors=True)
+        lock = FileLock(working / LOCK)
+        with contextlib.suppress(Timeout, OSError):
+            lock.acquire(timeout=0)
+            if (working / OLD).is_dir() and not folder.exists():
+                (working / OLD).rename(folder)
+            lock.release()
+            shutil.rmtree(working, ignore_errors=True)
 
 
-def _listed(folder: Path) -> dict[str, str]:
-    """File digests listed in the folder's marker; empty without a marker or a list."""
-    try:
-        return listed((folder / MARK).read_bytes())
-    except OSError:
-        return {}
+def marked_files(folder: Path) -> dict[str, str]:
+    """Digests of the files that the folder's marker lists; empty without a marker or a list."""
+    path = folder / MARK
+    return listed(path.read_bytes()) if path.is_file() else {}
 
 
 def listed(marker: bytes) -> dict[str, str]:
@@ -149,18 +118,15 @@ def listed(marker: bytes) -> dict[str, str]:
         return {}
 
 
+def is_unchanged(path: Path, digest: str) -> bool:
+    """Whether the file exists and still has this digest."""
+    return path.is_file() and not path.is_symlink() and file_digest(path) == digest
+
+
 def _digests(folder: Path) -> dict[str, str]:
     return {name: file_digest(folder / name) for name in _names(folder)}
 
 
 def _names(folder: Path) -> list[str]:
     """All files and links inside a folder."""
-    names = []
-    for root, folders, files in os.walk(folder):
-        links = [name for name in folders if os.path.islink(os.path.join(root, name))]
-        names += [os.path.relpath(os.path.join(root, name), folder) for name in [*files, *links]]
-    return sorted(names)
-
-
-def _is_ours(path: Path, content: str) -> bool:
-    return path.is_file() and not path.is_symlink() and file_digest(path) == content
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())

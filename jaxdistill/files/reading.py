@@ -17,8 +17,6 @@ from jaxdistill.core import InputError, error_line
 
 LINE_BYTES = 16 << 20
 """Default maximum of a line of text or a table cell."""
-JSON_BYTES = 64 << 20
-"""Maximum size of a model's JSON file."""
 BLOCK_BYTES = 1 << 20
 """Bytes read at a time."""
 KERNEL_FOLDERS = ("/proc", "/sys")
@@ -198,15 +196,6 @@ def too_long(place: str, limit_bytes: int) -> InputError:
     )
 
 
-def read_json(path: Path) -> Any:
-    """Parses a JSON file; raises `InputError` with the fault."""
-    with open_regular(path) as file:
-        content = file.read(JSON_BYTES + 1)
-    if len(content) > JSON_BYTES:
-        raise InputError(f"{path} is larger than {JSON_BYTES:,} bytes; it is not a model's JSON file.")
-    return parsed_json(content, str(path))
-
-
 def parsed_json(content: str | bytes, place: str) -> Any:
     """Parses JSON; raises `InputError`, also for deep nesting and numbers with thousands of digits."""
     try:
@@ -215,31 +204,6 @@ def parsed_json(content: str | bytes, place: str) -> Any:
         raise InputError(f"{place} is not readable JSON: it is nested too deeply.") from None
     except ValueError as error:
         raise InputError(f"{place} is not valid JSON ({error!s:.200}).") from None
-
-
-def inside(root: Path, path: Path) -> Path:
-    """Returns `path` if it lies in `root` after resolving links.
-
-    Links from a snapshot of the hub's cache (`snapshots/REVISION`) to the `blobs` beside it are allowed.
-
-    Raises:
-      InputError: `path` lies outside.
-    """
-    real_root = Path(os.path.realpath(root))
-    allowed = [real_root]
-    if real_root.parent.name == "snapshots":
-        allowed.append(real_root.parent.parent / "blobs")
-    try:
-        path.exists()
-        real = Path(os.path.realpath(path))
-    except (OSError, ValueError) as error:  # the name is too long or contains NUL
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{root} names the path {path.name!r:.80}, which no file can have: {reason}.") from None
-    if not any(real.is_relative_to(folder) for folder in allowed):
-        raise InputError(
-            f"{path} leads out of the model's folder {root}; copy the file into it if you trust where it comes from."
-        )
-    return path
 
 
 @contextlib.contextmanager

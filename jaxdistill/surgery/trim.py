@@ -24,7 +24,7 @@ from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.checkpoints.tokenizer import CONFIG, SPECIAL_TOKENS, named_tokens, read_tokenizer, tokenizer_json
 from jaxdistill.core import InputError
 from jaxdistill.encoders.settings import read_settings
-from jaxdistill.files import reading
+from jaxdistill.files import while_reading
 
 WORDS = "transformer/embeddings/word/embedding"
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
@@ -57,7 +57,7 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Trimmed:
         kept.add(min(model["vocab"], key=lambda piece: piece[1])[0])
     order = sorted(ids[entry] for entry in kept)
     new = {old: place for place, old in enumerate(order)}
-    with reading.foreign_errors("the trimmed tokenizer cannot be read"):
+    with while_reading("the trimmed tokenizer"):
         result = Tokenizer.from_str(tokenizer_json(_renumbered(content, ids, new)))
     if result.get_vocab(with_added_tokens=True) != {entry: new[ids[entry]] for entry in kept}:
         raise InputError(

@@ -27,8 +27,8 @@ from jaxdistill.students.parts.student import Student
 from jaxdistill.teachers.parts.teacher import Teacher
 from jaxdistill.training.metrics import Callback
 from jaxdistill.training.stages import run_stages
+from jaxdistill.workdir.bucket import local_folder
 from jaxdistill.workdir.folder import EXPORT, RESULTS, stage_folder
-from jaxdistill.workdir.mirror import local_folder
 
 ARGUMENTS = {
     "teacher": "teacher.model",
@@ -190,9 +190,8 @@ def _trained(
 ) -> Result | None:
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise InputError(f"callbacks={callbacks!r:.60} must be a list of functions, such as [print].")
-    folder = local_folder(workdir)
     run_stages(parsed, workdir, dry_run=dry_run, command=command, callbacks=callbacks)
-    return None if dry_run else result_of(folder, parsed)
+    return None if dry_run else result_of(local_folder(workdir), parsed)
 
 
 def _default_workdir(config: str, parsed: Sequence[Config]) -> pathlib.Path:

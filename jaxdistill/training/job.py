@@ -1,6 +1,5 @@
 """Runs one training from its config to an exported student: build, train, export, report."""
 
-import pathlib
 from collections.abc import Sequence
 
 from jaxdistill.cluster import processes
@@ -19,7 +18,7 @@ from jaxdistill.training.run import Run, teachers_by_name
 from jaxdistill.training.setup.build import build
 from jaxdistill.training.setup.dev import retrieval_files
 from jaxdistill.training.setup.student import write_student
-from jaxdistill.workdir import lock
+from jaxdistill.workdir.bucket import Workdir
 from jaxdistill.workdir.folder import (
     DEV_SCORE,
     EXPORT,
@@ -34,19 +33,14 @@ from jaxdistill.workdir.folder import (
 
 def run_training(
     config: Config,
-    workdir: pathlib.Path,
+    place: Workdir,
     *,
-    shared: bool,
     dry_run: bool,
     command: str,
     callbacks: Sequence[Callback] = (),
 ) -> None:
-    """Runs the job; every process of a multi-host run calls it, and only the first prints and writes.
-
-    Args:
-      shared: whether all processes must see the workdir; otherwise each has its own copy.
-    """
-    leads = processes.is_first()
+    """Runs the job; every process of a multi-host run calls it, and only the first prints and writes."""
+    leads, workdir = processes.is_first(), place.folder
     with kept(command) as keep_in:
         with processes.agreed() as facts:
             parts.use(config.run.parts)
@@ -71,14 +65,14 @@ def run_training(
             say("dry run: stopped before step 1")
             return
         # Not before: a dry run writes nothing, and everything that can be refused has been.
-        with lock.held(workdir, shared=shared):
+        with place.held():
             if leads:
                 claim_workdir(workdir, config, write=True)
                 note_inputs(workdir, inputs)
                 write_student(run.models.student, workdir)
                 keep_in(workdir)
             processes.wait("the workdir is claimed")
-            outcome = train(run, progress=leads, shared=shared, callbacks=callbacks)
+            outcome = train(run, place, progress=leads, callbacks=callbacks)
             models = final_models(run, outcome)
             final = {name: final_scores_of(run, name, model) for name, model in models.items()}
             if leads:

@@ -30,6 +30,7 @@ from jaxdistill.training.outcome import Outcome, open_checkpoints, outcome_of
 from jaxdistill.training.profiling import Profiler
 from jaxdistill.training.run import Run
 from jaxdistill.training.schedule import patience_of, schedule_of
+from jaxdistill.workdir.bucket import Workdir
 from jaxdistill.workdir.checkpoint import Checkpoints
 from jaxdistill.workdir.folder import refuse_other_dev_score
 
@@ -43,11 +44,11 @@ BATCHES_AHEAD = 2
 log = logging.getLogger(__name__)
 
 
-def train(run: Run, *, progress: bool, shared: bool = True, callbacks: Sequence[Callback] = ()) -> Outcome:
+def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Callback] = ()) -> Outcome:
     """Trains from the latest checkpoint of the workdir, or from step 0, to the end.
 
     Args:
-      shared: whether all processes see the workdir.
+      workdir: where the checkpoints are.
       callbacks: called with each line of metrics; an exception from one ends the training.
 
     Raises:
@@ -56,7 +57,7 @@ def train(run: Run, *, progress: bool, shared: bool = True, callbacks: Sequence[
     begun, goodput = time.monotonic(), Goodput()
     program, data = run.program, run.text.batches
     schedule = schedule_of(run.config, program.steps)
-    checkpoints = open_checkpoints(run, shared=shared)
+    checkpoints = open_checkpoints(run, workdir)
     try:
         with Interrupts(STOPPING) as interrupts, contextlib.ExitStack() as stack:
             # A finished run needs no step, and CPUs compile fast.
@@ -133,7 +134,7 @@ def train(run: Run, *, progress: bool, shared: bool = True, callbacks: Sequence[
         raise
     with goodput.spent("checkpoints"):
         checkpoints.close()
-    return outcome_of(run, record, shared=shared, seconds=time.monotonic() - begun, spent=goodput.total)
+    return outcome_of(run, record, workdir, seconds=time.monotonic() - begun, spent=goodput.total)
 
 
 class Evaluator:
@@ -203,8 +204,16 @@ def note_score(record: dict[str, Any], step: int, scores: dict[str, float], *, b
 
 
 def _first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
-    """State and record of evaluations: from the latest readable checkpoint, or before step 1."""
-    restored = checkpoints.restore(run.layout.like, run.layout.shardings)
+    """State and record of evaluations: from the latest checkpoint or that of `run.restore_step`, or before step 1."""
+    chosen = run.config.run.restore_step
+    # A run that has already gone back, and was stopped since, continues from its latest step.
+    back = chosen >= 0 and not checkpoints.went_back_to(chosen)
+    restored = checkpoints.restore(run.layout.like, run.layout.shardings, step=chosen if back else None)
+    if restored is not None and back:
+        checkpoints.drop_after(chosen)
+        restored.progress["went_back_to"] = chosen
+        if restored.progress["best_step"] not in checkpoints.steps:  # a later one was better, and is removed too
+            restored.progress.update(best=None, best_step=chosen)
     if restored is None:
         return run.first_state(run.text.seeds()), {"best": None, "best_step": 0, "since_best": 0, "before": None}
     log.info("continuing from the checkpoint of step %d in %s", restored.step, checkpoints.folder)

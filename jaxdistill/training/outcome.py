@@ -11,6 +11,7 @@ from jaxdistill.cluster import mesh as meshes
 from jaxdistill.core import InputError
 from jaxdistill.training.run import Run
 from jaxdistill.training.setup.sharding import sharded_embedder
+from jaxdistill.workdir.bucket import Workdir
 from jaxdistill.workdir.checkpoint import Checkpoints, Restored, mean_params
 
 
@@ -35,23 +36,21 @@ class Outcome:
     """Seconds of each activity of the loop, see `Goodput`."""
 
 
-def open_checkpoints(run: Run, *, shared: bool) -> Checkpoints:
-    """The checkpoints of the run's workdir, which all processes see if it is shared."""
-    config = run.config
-    return Checkpoints(run.workdir, keep=config.run.keep, keep_steps=config.evals.average, shared=shared)
+def open_checkpoints(run: Run, workdir: Workdir) -> Checkpoints:
+    """The checkpoints of the run's workdir."""
+    return Checkpoints(workdir, keep=run.config.run.keep, keep_steps=run.config.evals.average)
 
 
 def outcome_of(
-    run: Run, track: Mapping[str, Any], *, shared: bool, seconds: float, spent: Mapping[str, float]
+    run: Run, track: Mapping[str, Any], workdir: Workdir, *, seconds: float, spent: Mapping[str, float]
 ) -> Outcome:
     """The student that a finished training ends with, and its scores.
 
     Args:
       track: the record of evaluations.
-      shared: whether all processes see the workdir.
       seconds, spent: fields of `Outcome`.
     """
-    checkpoints = open_checkpoints(run, shared=shared)
+    checkpoints = open_checkpoints(run, workdir)
     last = checkpoints.restore(run.layout.like, run.layout.shardings)
     assert last is not None  # a training saves its last step
     averaged, best_step = sorted(set(run.config.evals.average)), track["best_step"]

@@ -25,9 +25,9 @@ from jaxdistill.training.metrics import Callback
 from jaxdistill.training.setup.check import check_stages
 from jaxdistill.training.setup.objective import objective_title
 from jaxdistill.versions import source_digest
-from jaxdistill.workdir import lock, mirror
+from jaxdistill.workdir import bucket
+from jaxdistill.workdir.bucket import Workdir
 from jaxdistill.workdir.folder import (
-    CHECKPOINTS,
     EXPORT,
     RESULTS,
     STUDENTS,
@@ -56,25 +56,24 @@ def run_stages(
     with processes.connected(partial(_facts, stages, workdir, dry_run)):
         if not processes.is_first():
             logging.getLogger("jaxdistill").setLevel(logging.WARNING)
-        with mirror.opened(workdir, dry_run=dry_run) as place:
+        with bucket.opened(workdir, dry_run=dry_run) as place:
             run = partial(run_training, dry_run=dry_run, command=command, callbacks=callbacks)
             _run_stages(stages, place, run, dry_run=dry_run)
 
 
-def _run_stages(stages: Sequence[Config], place: mirror.Opened, run: Callable[..., None], *, dry_run: bool) -> None:
-    workdir, shared, _ = place
-    if _is_dropped(stages, workdir):
+def _run_stages(stages: Sequence[Config], place: Workdir, run: Callable[..., None], *, dry_run: bool) -> None:
+    workdir = place.folder
+    if _is_dropped(stages, place):
         say(f"{workdir} is finished: {workdir / EXPORT}; a sweep removed its checkpoints")
     elif len(stages) == 1:
-        run(stages[0], workdir, shared=shared)
+        run(stages[0], place)
     else:
         _run_chain(stages, place, run, dry_run=dry_run)
 
 
-def _is_dropped(stages: Sequence[Config], workdir: pathlib.Path) -> bool:
+def _is_dropped(stages: Sequence[Config], place: Workdir) -> bool:
     """Whether the workdir is a finished point of a sweep, whose checkpoints were removed (one stage only)."""
-    dropped = len(stages) == 1 and not (workdir / CHECKPOINTS).is_dir() and is_finished(workdir, stages[0])
-    return processes.gathered(dropped)[0]  # others may have no checkpoints in their copies
+    return len(stages) == 1 and not place.checkpoints.is_dir() and is_finished(place.folder, stages[0])
 
 
 def _facts(stages: Sequence[Config], workdir: str | pathlib.Path, dry_run: bool) -> dict[str, Any]:
@@ -91,16 +90,16 @@ def _facts(stages: Sequence[Config], workdir: str | pathlib.Path, dry_run: bool)
     return {name: value for name, value in facts.items() if not name.endswith("data.cache_folder")}
 
 
-def _run_chain(stages: Sequence[Config], place: mirror.Opened, run: Callable[..., None], *, dry_run: bool) -> None:
+def _run_chain(stages: Sequence[Config], place: Workdir, run: Callable[..., None], *, dry_run: bool) -> None:
     """Runs the unfinished stages one after the other."""
-    workdir, shared, hand_on = place
+    workdir = place.folder
     with processes.agreed() as facts:
         finished = [is_finished(stage_folder(workdir, number), stage) for number, stage in enumerate(stages, start=1)]
         facts["finished stages"] = finished
         check_stages(stages, finished, workdir)
         for name in rivals(stages):
             refuse_foreign(workdir / f"best-{name}", advice="Move it, or give another --workdir.")
-    with contextlib.nullcontext() if dry_run else lock.held(workdir, shared=shared):
+    with contextlib.nullcontext() if dry_run else place.held():
         students: dict[str, str] = {}
         for number, stage in enumerate(stages, start=1):
             folder, before = stage_folder(workdir, number), stage_folder(workdir, number - 1)
@@ -113,10 +112,10 @@ def _run_chain(stages: Sequence[Config], place: mirror.Opened, run: Callable[...
                 say(f"stage {number} of {len(stages)} is finished: {folder / EXPORT}")
                 continue
             say(f"stage {number} of {len(stages)}: {objective_title(stage)} in {folder}")
-            run(stage, folder, shared=shared)
+            run(stage, place.stage(number))
             if dry_run:
                 return  # the next stage's student does not exist yet
-            hand_on()
+            place.share()
         if processes.is_first():
             summarise(stages, workdir)
 

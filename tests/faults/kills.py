@@ -29,6 +29,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO, Any, NamedTuple
 
+import jax
+import numpy as np
+
+from jaxdistill.workdir.bucket import Workdir
+from jaxdistill.workdir.checkpoint import Checkpoints
+
 import program
 from faults.scenes import SCENES, SHORT, Scene
 from tiny_text import made_up
@@ -203,7 +209,7 @@ def _await_unlocked(folder: pathlib.Path) -> None:
 def results(scene: Scene, folder: pathlib.Path) -> dict[str, str]:
     """Path to digest of everything that a run comes to, without clocks and speeds."""
     return {
-        str(path.relative_to(folder)): hashlib.sha256(_timeless(path)).hexdigest()[:CHECKED]
+        str(path.relative_to(folder)): hashlib.sha256(timeless(path)).hexdigest()[:CHECKED]
         for pattern in scene.results
         for path in sorted(folder.glob(pattern))
     }
@@ -213,8 +219,12 @@ CLOCKED = ("sentences_per_s", "seconds/", "goodput", "tflops_per_s", "utilisatio
 """Beginnings of the names of metrics that a clock determines."""
 
 
-def _timeless(path: pathlib.Path) -> bytes:
-    """The content of a file, of JSON without what a clock determines."""
+def timeless(path: pathlib.Path) -> bytes:
+    """The content of a file, of JSON without what a clock determines; of a checkpoint, all arrays."""
+    if path.is_dir():
+        state = Checkpoints(Workdir(path.parent.parent), read_only=True).restore_alone(int(path.name))
+        leaves = jax.tree.leaves(state._replace(key=jax.random.key_data(state.key)))
+        return b"".join(np.asarray(leaf).tobytes() for leaf in leaves)
     if path.name == "metrics.jsonl":
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         return json.dumps(

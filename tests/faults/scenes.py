@@ -79,7 +79,12 @@ def _export(shared: pathlib.Path, folder: pathlib.Path) -> Commands:
     return [*first, ("export", [f"--workdir={done}", "--step=16", f"--out={folder / 'out'}"])]
 
 
-TRAINED = ("run/export/model.safetensors", "run/metrics.jsonl", "run/checkpoints/*/progress/metadata")
+TRAINED = (
+    "run/export/model.safetensors",
+    "run/metrics.jsonl",
+    "run/checkpoints/*",
+    "run/checkpoints/*/progress/metadata",
+)
 SCENES = (
     Scene("training", 18, _training, TRAINED),
     Scene("training with stored targets", 10, _stored, (*TRAINED, "cache/targets/*/part-*.npy")),

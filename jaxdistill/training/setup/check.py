@@ -14,6 +14,7 @@ from jaxdistill.data import hub, sources
 from jaxdistill.data.sources import split_specs
 from jaxdistill.files import buckets, is_remote, parts
 from jaxdistill.training.setup.build import checked_setup
+from jaxdistill.workdir.bucket import address_of
 from jaxdistill.workdir.folder import INPUTS, STAGE_NAME, TEXT_FILES, made_of, read_note, stage_folder
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
       where: `here`, if the training will see this machine's files, or `elsewhere`, if it sees only buckets and hubs.
     """
     if is_remote(workdir):
-        buckets.checked_address(workdir)
+        address_of(workdir)
     elif where == "elsewhere":
         raise _local("--workdir", workdir)
     mesh = meshes.make_mesh(devices=jax.devices()[:1])  # the training's own devices are not known here
