@@ -35,11 +35,13 @@ from jaxdistill.bars import Advance
 from jaxdistill.calls import in_python_words, make_callable, options_of_call
 from jaxdistill.cli import BATCH_SIZE, Parser, add_reading_options, local_path, positive, reading_options, run
 from jaxdistill.core import InputError, Precision
-from jaxdistill.data import sources
+from jaxdistill.data.columns import TEXT
 from jaxdistill.data.in_memory import Text, sources_of
 from jaxdistill.data.questions import Questions, questions
+from jaxdistill.data.sources import local_files, refuse_unread
 from jaxdistill.data.tables import finished, write_table
-from jaxdistill.data.targets import Parts, cached_vectors
+from jaxdistill.data.targets import cached_vectors
+from jaxdistill.data.text import read
 from jaxdistill.files import local, refuse_overwriting, try_writing
 from jaxdistill.inference import Embedder, load
 from jaxdistill.ops.nearest import nearest, scores_of_pairs
@@ -114,8 +116,8 @@ class Mined(NamedTuple):
 
 def mine(
     pairs: Questions,
-    queries: Parts | Float[np.ndarray, "q e"],
-    documents: Parts | Float[np.ndarray, "n e"],
+    queries: Float[np.ndarray, "q e"],
+    documents: Float[np.ndarray, "n e"],
     *,
     limits: Limits,
     count: int,
@@ -220,8 +222,8 @@ def mine_negatives(
     """
     arguments = locals()
     texts = {
-        "pairs": sources_of(pairs, {sources.TEXT: column, "positive": positive_column}, argument="pairs"),
-        "corpus": sources_of(corpus, {sources.TEXT: corpus_column}, argument="corpus"),
+        "pairs": sources_of(pairs, {TEXT: column, "positive": positive_column}, argument="pairs"),
+        "corpus": sources_of(corpus, {TEXT: corpus_column}, argument="corpus"),
     }
     with tempfile.TemporaryDirectory() as folder:
         texts |= {"output": output or f"{folder}/negatives.tsv"}
@@ -245,11 +247,11 @@ def _write(options: argparse.Namespace, say: Callable[[str], object]) -> None:
     if options.logits and not options.cross_encoder:
         raise InputError("--logits is for --cross_encoder; cosines have none.")
     if options.corpus:
-        sources.refuse_unread(options.corpus_column, options.corpus, "--corpus_column")
-    refuse_overwriting(output, sources.local_files([*options.pairs, *options.corpus]))
-    corpus = (text for (text,) in sources.read(options.corpus, {sources.TEXT: options.corpus_column}))
-    columns = {sources.TEXT: options.column, "positive": options.positive_column}
-    pairs = questions(((text, answer) for text, answer in sources.read(options.pairs, columns)), corpus)
+        refuse_unread(options.corpus_column, options.corpus, "--corpus_column")
+    refuse_overwriting(output, local_files([*options.pairs, *options.corpus]))
+    corpus = (text for (text,) in read(options.corpus, {TEXT: options.corpus_column}))
+    columns = {TEXT: options.column, "positive": options.positive_column}
+    pairs = questions(((text, answer) for text, answer in read(options.pairs, columns)), corpus)
     count = options.num_negatives
     limits = Limits(**{name: getattr(options, name) for name in asdict(Limits())})
     limits = limits.with_range(count, max(map(len, pairs.positives)))
@@ -301,7 +303,9 @@ def _write(options: argparse.Namespace, say: Callable[[str], object]) -> None:
     say(f"{output}: {counts['rows']:,} rows; {len(pairs.queries):,} queries, {len(pairs.documents):,} documents")
 
 
-def _vectors(embedder: Embedder, texts: Sequence[str], prompt: str, what: str, *, progress: bool) -> Parts:
+def _vectors(
+    embedder: Embedder, texts: Sequence[str], prompt: str, what: str, *, progress: bool
+) -> Float[np.ndarray, "n e"]:
     """The texts' vectors; cached."""
 
     def embed(block: Sequence[str], advance: Advance) -> np.ndarray:

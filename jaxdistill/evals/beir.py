@@ -21,7 +21,8 @@ from pathlib import Path, PurePath
 from typing import get_args
 
 from jaxdistill.core import InputError, Split
-from jaxdistill.data import formats
+from jaxdistill.data.columns import MissingColumn
+from jaxdistill.data.text import read, tables
 from jaxdistill.evals.read_table import table_rows, table_suffix, text_lines
 from jaxdistill.files import matching
 from jaxdistill.files.reading import foreign_errors
@@ -221,12 +222,12 @@ def _records(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Yields id and fields of each record of a `.jsonl` or `.parquet` file, which may lack titles."""
     names = {"id": "_id|id"} | {field: field for field in fields}
     try:
-        next(formats.rows(path, names, cell=formats.number_or_text), None)
-    except formats.MissingColumn:
+        next(tables(str(path), names, numbers=True), None)
+    except MissingColumn:
         if "title" not in fields:
             raise
         del names["title"]
-    yield from formats.rows(path, names, cell=formats.number_or_text)
+    yield from read([str(path)], names, numbers=True)
 
 
 def _tsv_records(path: Path, fields: Sequence[str]) -> Iterator[list[str]]:

@@ -1,9 +1,8 @@
 """Reads tables of evaluations; errors name the file and the line.
 
-Tables are `.tsv` (quoted or not, see `formats.tsv_rows`) or `.csv` (standard quoting), plain or `.gz`, in UTF-8.
+Tables are `.tsv` (quoted or not, see `text.table_rows`) or `.csv` (standard quoting), plain or `.gz`, in UTF-8.
 """
 
-import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,8 +10,9 @@ import numpy as np
 from jaxtyping import Integer
 
 from jaxdistill.core import InputError
-from jaxdistill.data.formats import quoted_rows, tsv_rows
-from jaxdistill.files import reading
+from jaxdistill.data.sources import errors_of_reading
+from jaxdistill.data.text import opened
+from jaxdistill.data.text import table_rows as rows_of_table
 
 Row = tuple[int, list[str]]
 """Line and cells, without white space around them."""
@@ -89,10 +89,7 @@ def table_rows(path: Path) -> Iterator[Row]:
     suffix = table_suffix(path)
     if suffix not in (".tsv", ".csv"):
         raise InputError(f"{path}: a table is read from .tsv or .csv, plain or .gz; got {suffix or 'no suffix'!r}.")
-    csv.field_size_limit(reading.LINE_BYTES)
-    with reading.opened_text(path) as file:
-        rows = (quoted_rows if suffix == ".csv" else tsv_rows)(path, reading.lines(path, file))
-        yield from ((line, cells) for line, cells in rows if any(cell.strip() for cell in cells))
+    yield from ((line, cells) for line, cells in rows_of_table(path) if any(cell.strip() for cell in cells))
 
 
 def table_suffix(path: Path) -> str:
@@ -102,6 +99,6 @@ def table_suffix(path: Path) -> str:
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yields (line, text) of each line of a text file, plain or `.gz`."""
-    with reading.opened_text(path) as file:
-        for line, text in reading.lines(path, file):
+    with errors_of_reading(path), opened(path) as file:
+        for line, text in enumerate(file, start=1):
             yield line, text.rstrip("\r\n")

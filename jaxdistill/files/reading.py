@@ -192,10 +192,7 @@ def _is_utf8(line: bytes) -> bool:
 
 def too_long(place: str, limit_bytes: int) -> InputError:
     """Error for a line or cell above the limit."""
-    return InputError(
-        f"{place} is longer than {limit_bytes:,} bytes; is this a file of text? "
-        "Split the line, or raise --config.data.max_line_bytes for training."
-    )
+    return InputError(f"{place} is longer than {limit_bytes:,} bytes; is this a file of text?")
 
 
 def read_json(path: Path) -> Any:

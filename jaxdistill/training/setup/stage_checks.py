@@ -11,8 +11,9 @@ from jaxdistill.checkpoints.locate import locate
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import Config, of_stage
 from jaxdistill.core import InputError, errors_of
-from jaxdistill.data import hub, sources
-from jaxdistill.data.sources import split_specs
+from jaxdistill.data import hub
+from jaxdistill.data.sources import content_digest, source_files, split_specs
+from jaxdistill.data.text import tables
 from jaxdistill.files import buckets, is_remote, parts
 from jaxdistill.reading import text_portions
 from jaxdistill.training.setup.build import checked_setup, prepared
@@ -71,7 +72,7 @@ def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pa
             checked_setup(stage)
             for portion in text_portions(stage.data):
                 spec = split_specs(stage.data.text)[portion.source]
-                next(sources.read([spec], portion.columns, stage.data.max_line_bytes), None)
+                next(tables(spec, portion.columns, cache=stage.data.cache_folder), None)
             read_dev_sets(stage)
             for option, spec in (*_texts(stage), *_models(stage)):
                 _check_here(option, spec)
@@ -100,7 +101,7 @@ def _check_here(option: str, spec: str) -> None:
         locate(spec)
     elif not hub.is_hub(spec):
         with errors_of(option):
-            sources.source_files(spec)
+            source_files(spec)
 
 
 def _check_in_bucket(option: str, address: str) -> None:
@@ -126,7 +127,7 @@ def refuse_changed_text(stage: Config, folder: pathlib.Path) -> None:
     """Raises `InputError` if the text of a stage has changed since the training in `folder` read it."""
     parts.use(stage.run.parts)  # the user's own readers are part of the digest
     noted = read_note(folder / INPUTS).get(TEXT_FILES)
-    if noted and noted != sources.content_digest(split_specs(stage.data.text)):
+    if noted and noted != content_digest(split_specs(stage.data.text)):
         raise InputError(
             f"data.text={stage.data.text} has changed since {folder} was trained; remove the folders of this and later stages "
             "to train them again, restore the text, or give another --workdir."
