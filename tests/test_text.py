@@ -237,6 +237,7 @@ def test_the_content_digest_follows_bytes_and_order_but_not_names(tmp_path):
     assert len({digest([a]), digest([b]), digest([a, b]), digest([b, a]), digest([a, a])}) == 5
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # `datasets` leaves streamed files open
 @pytest.mark.parametrize("offline", [True, False], ids=["loaded", "streamed"])
 def test_hub_sets_are_read_through_datasets_and_only_the_columns_that_are_named_are_kept(
     tmp_path, monkeypatch, offline

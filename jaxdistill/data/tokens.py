@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -338,37 +338,39 @@ def build_store(
     split = [chunking.digest] if chunking else ["whole rows"] if dedupe and len(columns) > len(identity) else []
     content = _digest(FORMAT, [text.digest for text in watched], columns, dedupe, *of_rows, *split)
     folder = Path(cache_folder) / "tokens" / _digest(content, LAYOUT, tokenizer.to_str(), prompts, max_length)
-    shards = folder.with_name(f"{folder.name}.shards")
-    with writing(folder, other_cache(folder)):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_name(f"{folder.name}.lock")):
-        if not folder.is_dir():
-            builder = _Builder(
-                specs=specs,
-                portions=portions(specs, columns, roles, separate=chunking is not None),
-                columns=[TEXT] if chunking else list(columns),
-                tokenizer=tokenizer,
-                max_length=max_length,
-                prompts=prompts,
-                chunking=chunking,
-                cache=str(cache_folder),
-            )
-            with writing(shards, other_cache(shards)):
-                portion_rows = builder.tokenise(shards, shown=progress)
-            excluded = row_keys.excluded_keys(exclude, identity, str(cache_folder)) if exclude else None
-            info = {"digest": folder.name, "content": content, "source": watched[0].digest}
-            try:
-                for text in watched:  # otherwise the digest could name other text
-                    text.check()
-            except InputError:
-                shutil.rmtree(shards)
-                raise
-            make_folder_atomic(
-                folder,
-                lambda draft: builder.write(draft, shards, portion_rows, info, excluded=excluded, dedupe=dedupe),
-                what="the token store",
-            )
-        shutil.rmtree(shards, ignore_errors=True)
+    info = {"digest": folder.name, "content": content, "source": watched[0].digest}
+
+    def build(shards: Path) -> None:
+        builder = _Builder(
+            specs=specs,
+            portions=portions(specs, columns, roles, separate=chunking is not None),
+            columns=[TEXT] if chunking else list(columns),
+            tokenizer=tokenizer,
+            max_length=max_length,
+            prompts=prompts,
+            chunking=chunking,
+            cache=str(cache_folder),
+        )
+        portion_rows = builder.tokenise(shards, shown=progress)
+        excluded = row_keys.excluded_keys(exclude, identity, str(cache_folder)) if exclude else None
+        try:
+            for text in watched:  # otherwise the digest could name other text
+                text.check()
+        except InputError:
+            shutil.rmtree(shards)
+            raise
+        write = partial(
+            builder.write, shards=shards, portion_rows=portion_rows, info=info, excluded=excluded, dedupe=dedupe
+        )
+        make_folder_atomic(folder, write, what="the token store")
+        shutil.rmtree(shards)
+
+    if not folder.is_dir():
+        with writing(folder, other_cache(folder)):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(folder.with_name(f"{folder.name}.lock")):
+                if not folder.is_dir():
+                    build(folder.with_name(f"{folder.name}.shards"))
     return TokenStore(folder, tokenizer, chunking)
 
 
@@ -397,19 +399,22 @@ class _Builder:
 
     def tokenise(self, folder: Path, *, shown: bool) -> list[int]:
         """Writes the shards that are missing; returns the number of input rows of each portion."""
-        read = [list(tables(self.specs[one.source], one.columns, cache=self.cache)) for one in self.portions]
-        portion_rows = [sum(len(table.dataset) for table in some) for some in read]
+        # Twice, one file at a time: an open table keeps its file open, and a text may have thousands.
+        portion_rows = [sum(len(table.dataset) for table in self._tables(portion)) for portion in self.portions]
         folder.mkdir(parents=True, exist_ok=True)
         first = 0
         with progress_bar(sum(portion_rows), "rows", shown=shown and "tokenising") as bar:
-            for portion, some in zip(self.portions, read, strict=True):
-                for table in some:
+            for portion in self.portions:
+                for table in self._tables(portion):
                     for begin in range(0, len(table.dataset), SHARD_ROWS):
                         shard = table.dataset.select(range(begin, min(begin + SHARD_ROWS, len(table.dataset))))
                         path = folder / f"{first + begin:012d}.arrow"
                         self._map(table._replace(dataset=shard), portion.roles, first + begin, path, bar.update)
                     first += len(table.dataset)
         return portion_rows
+
+    def _tables(self, portion: Portion) -> Iterator[Table]:
+        return tables(self.specs[portion.source], portion.columns, cache=self.cache)
 
     def _map(
         self, table: Table, roles: Sequence[str], first: int, path: Path, advance: Callable[[int], object]
@@ -506,10 +511,10 @@ class _Builder:
     def write(
         self,
         folder: Path,
+        *,
         shards: Path,
         portion_rows: Sequence[int],
         info: Mapping[str, str],
-        *,
         excluded: row_keys.Keys | None,
         dedupe: bool,
     ) -> None:
