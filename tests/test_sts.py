@@ -191,9 +191,9 @@ def test_pairs_are_the_same_from_tsv_csv_with_and_without_header(tmp_path):
         ("a.tsv", b"1\ta\tb\nhigh\tc\td\n", r"a.tsv:2: 'high' is not a score"),
         ("a.tsv", b"1\ta\tb\nnan\tc\td\n", r"a.tsv:2: 'nan' is not a score"),
         ("a.tsv", b"1\ta\tb\n2\t \td\n", r"a.tsv:2: an empty cell"),
-        ("a.tsv", b"1\ta\tb\n2\tc\xff\td\n", r"a.tsv:2 is not UTF-8"),
+        ("a.tsv", b"1\ta\tb\n2\tc\xff\td\n", "cannot read .*a.tsv: 'utf-8' codec"),
         ("a.csv", b'1,a,b\n2,"c,d\n', r"a.csv:2 is not valid CSV: "),
-        ("a.csv.gz", b"\x1f\x8bnot gzip", r"not a complete gzip file"),
+        ("a.csv.gz", b"\x1f\x8bnot gzip", "cannot read .*a.csv.gz"),
         ("a.tsv", b"", r"0 graded pairs"),
         (
             "a.tsv",

@@ -1,9 +1,11 @@
-"""Writes text that is not in files, such as a table in memory, to a Parquet file in the cache."""
+"""Writes text that is not in files, such as a table in memory, to a Parquet file in the cache; keeps `datasets` silent."""
 
+import contextlib
 import hashlib
 import json
+import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,22 @@ from jaxdistill.paths import cache_folder, other_cache
 
 if TYPE_CHECKING:
     import pyarrow
+
+
+@contextlib.contextmanager
+def quiet_datasets() -> Iterator[None]:
+    """Inside, `datasets` shows no bars and logs nothing; its errors are raised as usual."""
+    import datasets
+
+    had_bars, verbosity = not datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        datasets.logging.set_verbosity(verbosity)
+        if had_bars:
+            datasets.enable_progress_bars()
 
 
 def cached_table(tables: Iterable["pyarrow.Table"], *, key: Any = None) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxdistill.core import InputError, error_line
-from jaxdistill.data.cached import cached_table
+from jaxdistill.data.cached import cached_table, quiet_datasets
 from jaxdistill.data.columns import top_columns
 from jaxdistill.paths import cache_folder
 
@@ -68,17 +68,17 @@ def _hf(spec: str, names: Collection[str], name: str, *options: str) -> Path:
     import datasets
     from huggingface_hub import constants
 
-    datasets.disable_progress_bars()
     try:
-        builder = datasets.load_dataset_builder(name, next(iter(config), None))
-        # A slice cannot be streamed, and without a network only a set that was downloaded before is there.
-        if split.isidentifier() and not constants.HF_HUB_OFFLINE:
-            table: Any = builder.as_streaming_dataset(split=split)
-        else:
-            table = datasets.load_dataset(name, next(iter(config), None), split=split)
-        read = _read(spec, table.column_names or list(next(iter(table))), names)
-        rows = table.select_columns(read).with_format("arrow").iter(BATCH_ROWS)
-        return cached_table(rows, key=[spec, sorted(names), builder.hash, builder.config_id])
+        with quiet_datasets():
+            builder = datasets.load_dataset_builder(name, next(iter(config), None))
+            # A slice cannot be streamed, and without a network only a set that was downloaded before is there.
+            if split.isidentifier() and not constants.HF_HUB_OFFLINE:
+                table: Any = builder.as_streaming_dataset(split=split)
+            else:
+                table = datasets.load_dataset(name, next(iter(config), None), split=split)
+            read = _read(spec, table.column_names or list(next(iter(table))), names)
+            rows = table.select_columns(read).with_format("arrow").iter(BATCH_ROWS)
+            return cached_table(rows, key=[spec, sorted(names), builder.hash, builder.config_id])
     except InputError:
         raise
     except Exception as error:  # the library raises its own, the hub's and the HTTP client's errors

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from jaxdistill import paths
 from jaxdistill.core import InputError
 from jaxdistill.data import hub
-from jaxdistill.data.cached import cached_table
+from jaxdistill.data.cached import cached_table, quiet_datasets
 from jaxdistill.data.columns import TEXT, MissingColumn, chosen_columns, column_map, requested_names, top_columns
 from jaxdistill.data.roles import Roles
 from jaxdistill.data.sources import (
@@ -185,8 +185,6 @@ def _load(
     import datasets
     from pandas.errors import ParserWarning
 
-    datasets.disable_progress_bars()
-    datasets.logging.set_verbosity(logging.CRITICAL)
     if columns:
         options = {**options, "features": datasets.Features({name: datasets.Value("string") for name in columns})}
     if builder in ("csv", "text"):
@@ -198,7 +196,7 @@ def _load(
     folder = paths.cache_folder(cache) / "arrow" / digest
     escaped = [glob.escape(os.path.abspath(path)) for path in files]
     with errors_of_reading(files[0] if len(files) == 1 else f"one of {len(files)} files, the first is {files[0]}"):
-        with warnings.catch_warnings():
+        with quiet_datasets(), warnings.catch_warnings():
             warnings.simplefilter("error", ParserWarning)  # a row with more cells than the header has
             return datasets.load_dataset(
                 builder, data_files={"train": escaped}, split="train", cache_dir=str(folder), **options

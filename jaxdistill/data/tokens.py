@@ -29,6 +29,7 @@ from tokenizers import Tokenizer
 from jaxdistill.bars import progress_bar
 from jaxdistill.core import MASK_TOKENS, InputError, errors_of
 from jaxdistill.data import row_keys
+from jaxdistill.data.cached import quiet_datasets
 from jaxdistill.data.chunks import Chunking, bare, tokens_around
 from jaxdistill.data.columns import TEXT, column_map
 from jaxdistill.data.roles import Roles
@@ -430,16 +431,17 @@ class _Builder:
             advance(len(indices))
             return result
 
-        table.dataset.with_format("arrow").map(
-            tokenised,
-            batched=True,
-            batch_size=BATCH_ROWS,
-            with_indices=True,
-            remove_columns=table.dataset.column_names,
-            features=Features.from_arrow_schema(self._schema),
-            cache_file_name=str(path),
-            new_fingerprint=f"{path.parent.name}-{first}",  # names the tokenizer, the columns and all options
-        )
+        with quiet_datasets():
+            table.dataset.with_format("arrow").map(
+                tokenised,
+                batched=True,
+                batch_size=BATCH_ROWS,
+                with_indices=True,
+                remove_columns=table.dataset.column_names,
+                features=Features.from_arrow_schema(self._schema),
+                cache_file_name=str(path),
+                new_fingerprint=f"{path.parent.name}-{first}",  # names the tokenizer, the columns and all options
+            )
 
     def _split(self, rows: Sequence[_Row]) -> list[_Row]:
         """One row per chunk of these rows, which have a single column."""

@@ -74,7 +74,7 @@ def _export(shared: pathlib.Path, folder: pathlib.Path) -> Commands:
 TRAINED = ("run/export/model.safetensors", "run/metrics.jsonl", "run/checkpoints/*/progress/metadata")
 SCENES = (
     Scene("training", 18, _training, TRAINED),
-    Scene("training with stored targets", 10, _stored, (*TRAINED, "cache/targets/*/part-*.npy")),
+    Scene("training with stored targets", 10, _stored, (*TRAINED, "cache/targets/*/*.npy")),
     Scene(
         "two stages with labels",
         5,
@@ -103,7 +103,7 @@ SCENES = (
         "training with stored targets in two processes",
         8,
         _stored,
-        (*TRAINED, "cache/targets/*/part-*.npy"),
+        (*TRAINED, "cache/targets/*/*.npy"),
         processes=2,
     ),
 )
