@@ -108,6 +108,9 @@ def test_a_glob_is_read_in_the_order_of_names(tmp_path):
         write(tmp_path / f"{name}.txt.gz", f"{name}\n")
     write(tmp_path / "d.csv", "text\nd\n")
     assert list(read([str(tmp_path / "*.txt.gz"), str(tmp_path / "d.csv")])) == [("a",), ("b",), ("c",), ("d",)]
+    write(tmp_path / "b.txt.gz", b"caf\xe9\n")
+    with pytest.raises(InputError, match="cannot read [^,]*/b.txt.gz: 'utf-8' codec"):
+        list(read([str(tmp_path / "*.txt.gz")]))
 
 
 def test_each_file_is_read_by_the_first_column_that_it_has(tmp_path):
@@ -237,7 +240,6 @@ def test_the_content_digest_follows_bytes_and_order_but_not_names(tmp_path):
     assert len({digest([a]), digest([b]), digest([a, b]), digest([b, a]), digest([a, a])}) == 5
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # `datasets` leaves streamed files open
 @pytest.mark.parametrize("offline", [True, False], ids=["loaded", "streamed"])
 def test_hub_sets_are_read_through_datasets_and_only_the_columns_that_are_named_are_kept(
     tmp_path, monkeypatch, offline
@@ -245,8 +247,8 @@ def test_hub_sets_are_read_through_datasets_and_only_the_columns_that_are_named_
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", offline)
     monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
     (tmp_path / "set").mkdir()
-    spec = f"hf:{tmp_path}/set:train"
-    write(tmp_path / "set" / "train.csv", "premise,label\nx,1\ny,2\n")
+    spec, path = f"hf:{tmp_path}/set:train", tmp_path / "set" / "train.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"premise": ["x", "y"], "label": ["1", "2"]}), path)
     assert list(read([f"{spec}:premise"])) == [("x",), ("y",)]
     (kept,) = (tmp_path / "cache" / "texts").iterdir()
     assert pyarrow.parquet.read_schema(kept).names == ["premise"]
@@ -254,7 +256,7 @@ def test_hub_sets_are_read_through_datasets_and_only_the_columns_that_are_named_
         list(read([f"{spec}:text"]))
     assert content_digest([f"{spec}:premise"])
     assert list(read([f"hf:{tmp_path}/set:train[:1]:premise"])) == [("x",)]
-    write(tmp_path / "set" / "train.csv", "premise,label\nx,one\n")
+    pyarrow.parquet.write_table(pyarrow.table({"premise": ["x"], "label": ["one"]}), path)
     assert list(read([f"{spec}:premise+label"])) == [("x one",)]
 
 

@@ -36,6 +36,7 @@ from jaxdistill.data.sources import (
 from jaxdistill.files import parts, reading
 
 if TYPE_CHECKING:
+    import pyarrow
     from datasets import Dataset
 
 Row = tuple[str, ...]
@@ -75,9 +76,14 @@ class Table(NamedTuple):
     names: Sequence[Sequence[str]]
     """For each of our columns, those of the file that are joined with a space, empty cells left out."""
 
-    def cells(self, batch: Mapping[str, Sequence[Any]]) -> list[list[str]]:
+    place: str
+    """What to name in errors."""
+
+    def cells(self, batch: "pyarrow.Table") -> list[list[str]]:
         """The texts of each of our columns; a missing value is an empty text."""
-        columns = [[[_text(value) for value in batch[name]] for name in names] for names in self.names]
+        with errors_of_reading(self.place):  # Arrow does not check that texts are UTF-8
+            values = batch.to_pydict()
+        columns = [[[_text(value) for value in values[name]] for name in names] for names in self.names]
         return [
             read[0]
             if len(read) == 1
@@ -87,7 +93,7 @@ class Table(NamedTuple):
 
     def rows(self) -> Iterator[Row]:
         """Yields the rows in order."""
-        for batch in self.dataset.iter(BATCH_ROWS):
+        for batch in self.dataset.with_format("arrow").iter(BATCH_ROWS):
             yield from zip(*self.cells(cast(Any, batch)), strict=True)
 
 
@@ -137,10 +143,17 @@ def tables(
 def _plain(spec: str, files: Sequence[Path], columns: Mapping[str, str], cache: str) -> Table:
     """The table of files without columns: each line or each file is a row."""
     whole = spec.startswith(WHOLE)
-    dataset = _load(files, "text", cache, {"sample_by": "document" if whole else "line"}, columns=[TEXT])
+    options = {"sample_by": "document" if whole else "line"}
+    try:
+        dataset = _load(files, "text", cache, options, columns=[TEXT])
+    except InputError:
+        for path in files:  # to name the one that cannot be read
+            _load([path], "text", cache, options, columns=[TEXT])
+        raise
     if whole and len(columns) > 1:
         dataset = dataset.add_column(ID, list(map(str, files)))
-    return Table(dataset, chosen_columns(dataset.column_names, columns, str(files[0])))
+    place = str(files[0]) if len(files) == 1 else spec
+    return Table(dataset, chosen_columns(dataset.column_names, columns, place), place)
 
 
 def _table(path: Path, columns: Mapping[str, str], spec: str, *, numbers: bool, cache: str) -> Table:
@@ -151,8 +164,9 @@ def _table(path: Path, columns: Mapping[str, str], spec: str, *, numbers: bool, 
     builder, options, header, names = BUILDERS[suffix(path)], {}, None, None
     place = spec if hub.is_hub(spec) else str(path)
     if builder == "csv":
-        is_quoted = suffix(path) == ".csv" or _is_quoted(path, QUOTED.get(prefix(spec)))
-        header = _header(path, columns, quoted=is_quoted)
+        with errors_of_reading(path):
+            is_quoted = suffix(path) == ".csv" or _is_quoted(path, QUOTED.get(prefix(spec)))
+            header = _header(path, columns, quoted=is_quoted)
         names = [name if name and header.count(name) == 1 else f"column {index}" for index, name in enumerate(header)]
         options = {
             "sep": "," if suffix(path) == ".csv" else "\t",
@@ -171,7 +185,7 @@ def _table(path: Path, columns: Mapping[str, str], spec: str, *, numbers: bool, 
     read = list(dict.fromkeys(name for some in chosen for name in some))
     for name in read:
         _check_type(dataset.features[name], f"{place}: column {name!r}", numbers=numbers)
-    return Table(dataset.select_columns(read), chosen)
+    return Table(dataset.select_columns(read), chosen, place)
 
 
 def _load(
@@ -183,7 +197,6 @@ def _load(
       columns: all columns, if they are known; their cells are text.
     """
     import datasets
-    from pandas.errors import ParserWarning
 
     if columns:
         options = {**options, "features": datasets.Features({name: datasets.Value("string") for name in columns})}
@@ -195,9 +208,9 @@ def _load(
     digest = hashlib.sha256("".join(map(file_digest_of, files)).encode()).hexdigest()[:16]
     folder = paths.cache_folder(cache) / "arrow" / digest
     escaped = [glob.escape(os.path.abspath(path)) for path in files]
-    with errors_of_reading(files[0] if len(files) == 1 else f"one of {len(files)} files, the first is {files[0]}"):
+    with errors_of_reading(", ".join(map(str, files))):
         with quiet_datasets(), warnings.catch_warnings():
-            warnings.simplefilter("error", ParserWarning)  # a row with more cells than the header has
+            warnings.filterwarnings("error", "Length of header or names")  # pandas would drop cells
             return datasets.load_dataset(
                 builder, data_files={"train": escaped}, split="train", cache_dir=str(folder), **options
             )

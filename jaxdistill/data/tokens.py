@@ -424,7 +424,7 @@ class _Builder:
         from datasets import Features
 
         def tokenised(batch: "pyarrow.Table", indices: Sequence[int]) -> "pyarrow.Table":
-            columns = [[cell.strip() for cell in cells] for cells in table.cells(batch.to_pydict())]
+            columns = [[cell.strip() for cell in cells] for cells in table.cells(batch)]
             rows = zip(indices, zip(*columns, strict=True), strict=True)
             filled = [_Row(first + number, self._exclude_key(cells), cells) for number, cells in rows if all(cells)]
             result = self._table(self._split(filled) if self.chunking else filled, roles)
