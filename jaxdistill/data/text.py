@@ -211,9 +211,8 @@ def _load(
     with errors_of_reading(", ".join(map(str, files))):
         with quiet_datasets(), warnings.catch_warnings():
             warnings.filterwarnings("error", "Length of header or names")  # pandas would drop cells
-            return datasets.load_dataset(
-                builder, data_files={"train": escaped}, split="train", cache_dir=str(folder), **options
-            )
+            # Not `load_dataset`, which tells the hub of every file that it loads.
+            return getattr(datasets.Dataset, f"from_{builder}")(escaped, cache_dir=str(folder), **options)
 
 
 def _text(value: object) -> str:
