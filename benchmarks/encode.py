@@ -42,7 +42,7 @@ from jaxdistill.checkpoints.locate import locate
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.cli import keep_compiled, run
 from jaxdistill.core import InputError
-from jaxdistill.data import sources
+from jaxdistill.data.text import read
 from jaxdistill.inference import load
 
 Encode = Callable[[Sequence[str]], np.ndarray]
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str]) -> None:
         raise InputError("--warm_up prepares calls of one sentence; add --one, or drop it.")
     given.device = torch_device(given.device)
     needed = given.sentences * (given.rounds if given.one else 1)
-    texts = list(islice((row[0] for row in sources.read([given.text]) if row[0].strip()), needed))
+    texts = list(islice((row[0] for row in read([given.text]) if row[0].strip()), needed))
     if len(texts) < needed:
         raise InputError(f"{given.text} has {len(texts)} sentences; --sentences and --rounds need {needed}.")
     result = one_by_one(given, texts) if given.one else whole(given, texts)

@@ -17,7 +17,8 @@ from jaxtyping import Float
 from jaxdistill.checkpoints.locate import locate
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.cli import run
-from jaxdistill.data.sources import read, split_specs
+from jaxdistill.data.sources import split_specs
+from jaxdistill.data.text import read
 from jaxdistill.evals import sts
 from jaxdistill.evals.caches import EmbeddingCache
 from jaxdistill.evals.similarity import cosines, unit_vectors

@@ -51,7 +51,7 @@ from jaxdistill.cli import run
 from jaxdistill.cluster.mesh import batch_sharding, place
 from jaxdistill.config.files import load_config
 from jaxdistill.core import Batch, InputError, Tokens
-from jaxdistill.data import sources
+from jaxdistill.data.text import read
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.inference import load
 from jaxdistill.training.loop import prefetch
@@ -102,7 +102,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def distinct(text: str, count: int) -> list[str]:
     """The first `count` distinct sentences."""
-    seen = dict.fromkeys(row[0].strip() for row in sources.read([text]) if row[0].strip())
+    seen = dict.fromkeys(row[0].strip() for row in read([text]) if row[0].strip())
     if len(seen) < count:
         raise InputError(f"{text} has {len(seen)} distinct sentences; --rows and --queue need {count}.")
     return list(islice(seen, count))

@@ -14,9 +14,9 @@ from jaxdistill.checkpoints.locate import locate
 from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.cli import BATCH_SIZE
 from jaxdistill.cluster import processes
+from jaxdistill.cluster.spread import over_processes
 from jaxdistill.core import ROLES, Embed, InputError, RoleEmbed, Scorer, errors_of
 from jaxdistill.data.sources import content_digest
-from jaxdistill.data.spread import over_processes
 from jaxdistill.evals.caches import EmbeddingCache
 from jaxdistill.evals.evaluation import Model
 from jaxdistill.evals.postprocess import whitening_on

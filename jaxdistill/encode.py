@@ -6,24 +6,28 @@
 OUTPUT is a `.npy` or `.parquet` file. Text, model and output may be in a bucket (`s3://...`, `gs://...`). A table has the vectors in
 the column `embedding`. `np.load(FILE, mmap_mode="r")` opens a `.npy` file of any size.
 
-Until all vectors are there, they are in parts of 8,192 rows, in a hidden folder beside the output. If the program is killed, the
-same command computes the missing parts and gives the same bytes as an uninterrupted run (on other devices, up to rounding). A
+Until all vectors are there, they are in a hidden folder beside the output. If the program is killed, the same command computes
+the missing blocks of 8,192 rows and gives the same bytes as an uninterrupted run (on other devices, up to rounding). A
 finished output stays as it is; its note, FILE.json, says what it was made from. One of another model, text or option is never
 replaced: move it first.
 
-Several processes, started as for training, share the parts if all of them see the output's folder; the first writes the file.
+Several processes, started as for training, share the blocks if all of them see the output's folder; the first writes the file.
 
 An empty line keeps its row and is encoded as an empty sentence. Texts that are too long for the model are truncated, and the
 program prints how many.
 """
 
+import glob
+import hashlib
+import json
 import logging
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 import pyarrow
@@ -34,12 +38,12 @@ from jaxdistill.bars import Advance
 from jaxdistill.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
 from jaxdistill.cluster import processes
 from jaxdistill.core import InputError, Precision
-from jaxdistill.data import arrow
-from jaxdistill.data.fill_parts import Made, fill
+from jaxdistill.data.columns import TEXT
 from jaxdistill.data.in_memory import Text, sources_of
-from jaxdistill.data.part_folder import PartFolder
-from jaxdistill.data.sources import TEXT, Row, Watched, local_files, refuse_unread, split_specs
+from jaxdistill.data.sources import local_files, refuse_unread, split_specs
 from jaxdistill.data.tables import finished, write_note
+from jaxdistill.data.targets import BLOCK_ROWS, VECTORS, stored_vectors
+from jaxdistill.data.text import Row, Watched
 from jaxdistill.data.vectors import checked_block
 from jaxdistill.evals.similarity import unit_rows
 from jaxdistill.files import drafted, is_remote, local, refuse_overwriting, try_writing, without_links, writing
@@ -48,8 +52,6 @@ from jaxdistill.inference import Embedder, load
 from jaxdistill.paths import delivered
 from jaxdistill.versions import source_digest
 
-PART_ROWS = 8192
-"""Sentences in memory together: enough for grouping by length to leave little padding. A killed run repeats at most this many."""
 EMBEDDING = "embedding"
 """Column of the vectors in a Parquet table."""
 
@@ -121,9 +123,7 @@ def encode(
     refuse_overwriting(path, local_files(specs))
     counts = finished(path, origin)
     if counts is None:
-        counts = _written(
-            path, watched, origin, partial(_part, embedder, watched, prompt, width), width, show_progress_bar
-        )
+        counts = _written(path, watched, origin, partial(_block, embedder, prompt, width), width, show_progress_bar)
     if processes.is_first():
         rows, longer = counts["rows"], counts["truncated"]
         log.info(f"{path}: {rows:,} vectors of {width} numbers, multiplied in {origin['precision']}")
@@ -148,25 +148,25 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _written(
-    path: Path, text: Watched, origin: Mapping[str, object], make: Callable[..., Made], width: int, shown: bool
+    path: Path, text: Watched, origin: Mapping[str, object], block: Callable[..., Any], width: int, shown: bool
 ) -> Mapping[str, int]:
     """Writes the file and its note; returns the numbers of rows and of truncated texts."""
     with writing(path):
         try_writing(path)
-    folder, rows = path.with_name(f".{path.name[:200]}.parts"), sum(1 for _ in text.rows())
-    stored = PartFolder(folder, origin, rows=rows, part_rows=PART_ROWS, suffix=".npy")
-    if not stored.is_shared:
-        raise InputError(f"output={path} must be on a file system that all processes share.")
-    counts = fill(stored, _reader(text), make, unit="sentences", shown=shown)
-    stored.discard_unless(text.check_content)
+    made = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:12]
+    folder, rows = path.with_name(f".{path.name[:200]}.{made}.part"), sum(1 for _ in text.rows())
+    done = stored_vectors(folder, rows, width, partial(block, _reader(text)), unit="sentences", shown=shown)
+    text.check()
+    counts = {"rows": rows, "truncated": done.count}
     if processes.is_first():
         with writing(path), drafted(path) as draft:
             if path.suffix == ".npy":
-                _write_npy(draft, stored, width)
+                shutil.copyfile(folder / VECTORS, draft)
             else:
-                _write_table(draft, stored, width, text if origin["keep_text"] else None)
+                _write_table(draft, done.vectors, text if origin["keep_text"] else None)
             write_note(path, origin, counts)
-        stored.discard()
+        for leftover in path.parent.glob(f".{glob.escape(path.name[:200])}.*.part"):
+            shutil.rmtree(leftover)
     processes.wait("the file is written")
     return counts
 
@@ -183,39 +183,30 @@ def _reader(text: Watched) -> Callable[[range], list[Row]]:
     return take
 
 
-def _part(
-    embedder: Embedder, text: Watched, prompt: str, width: int, rows: range, taken: Sequence[Row], advance: Advance
-) -> Made:
-    """Encodes the rows of a part; returns the function that writes them, and counts."""
-    encodings = embedder.model.encodings([prompt + sentence for (sentence,) in taken])
+def _block(
+    embedder: Embedder, prompt: str, width: int, take: Callable[[range], list[Row]], rows: range, advance: Advance
+) -> tuple[Float[np.ndarray, "n e"], int]:
+    """Encodes some rows; returns their vectors and the number of truncated texts."""
+    encodings = embedder.model.encodings([prompt + sentence for (sentence,) in take(rows)])
     vectors = embedder.encode_ids([np.asarray(encoding.ids, np.int32) for encoding in encodings], advance=advance)
     if width < embedder.width:
         vectors = unit_rows(vectors[:, :width])
-    block = checked_block(vectors, rows.start, width)
-    text.check()
-    return partial(np.save, arr=block), {"truncated": sum(bool(encoding.overflowing) for encoding in encodings)}
+    return checked_block(vectors, rows.start, width), sum(bool(encoding.overflowing) for encoding in encodings)
 
 
-def _write_npy(path: Path, stored: PartFolder, width: int) -> None:
-    with open(path, "wb") as file:
-        header = {"descr": "<f4", "fortran_order": False, "shape": (stored.rows, width)}
-        np.lib.format.write_array_header_1_0(file, header)
-        for part in range(stored.count):
-            file.write(np.load(stored.path(part)).tobytes())
-
-
-def _write_table(path: Path, stored: PartFolder, width: int, text: Watched | None) -> None:
+def _write_table(path: Path, vectors: Float[np.ndarray, "n e"], text: Watched | None) -> None:
     """Writes a table of the vectors, and of the sentences of `text` beside them if it is given."""
+    width = vectors.shape[1]
     fields = [(EMBEDDING, pyarrow.list_(pyarrow.float32(), width))]
     schema = pyarrow.schema([(TEXT, pyarrow.string()), *fields] if text else fields)
     take = _reader(text) if text else None
     # Neither numbers nor sentences repeat much, so dictionary encoding would only cost time.
     with parquet.ParquetWriter(path, schema, use_dictionary=False) as writer:
-        for part in range(stored.count):
-            numbers = arrow.of_numbers(np.load(stored.path(part)))
-            columns = [pyarrow.FixedSizeListArray.from_arrays(numbers, width)]
+        for begin in range(0, len(vectors), BLOCK_ROWS):
+            block = vectors[begin : begin + BLOCK_ROWS]
+            columns: list[Any] = [pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(block.ravel()), width)]
             if take:
-                sentences = [sentence for (sentence,) in take(stored.rows_of(part))]
+                sentences = [sentence for (sentence,) in take(range(begin, begin + len(block)))]
                 columns.insert(0, pyarrow.array(sentences, pyarrow.string()))
             writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
 

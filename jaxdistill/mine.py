@@ -33,11 +33,13 @@ from jaxtyping import Float, Integer
 from jaxdistill.bars import Advance
 from jaxdistill.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
 from jaxdistill.core import InputError, Precision
-from jaxdistill.data import sources
+from jaxdistill.data.columns import TEXT
 from jaxdistill.data.in_memory import Text, sources_of
 from jaxdistill.data.questions import Questions, questions
+from jaxdistill.data.sources import local_files, refuse_unread, split_specs
 from jaxdistill.data.tables import finished, write_table
-from jaxdistill.data.targets import Parts, cached_vectors
+from jaxdistill.data.targets import cached_vectors
+from jaxdistill.data.text import read
 from jaxdistill.files import local, refuse_overwriting, try_writing
 from jaxdistill.files import parts as plugins
 from jaxdistill.inference import Embedder, load
@@ -111,8 +113,8 @@ class Mined(NamedTuple):
 
 def mined(
     pairs: Questions,
-    queries: Parts | Float[np.ndarray, "q e"],
-    documents: Parts | Float[np.ndarray, "n e"],
+    queries: Float[np.ndarray, "q e"],
+    documents: Float[np.ndarray, "n e"],
     *,
     limits: Limits,
     rescore: Scores | None = None,
@@ -165,10 +167,10 @@ def mine(
     model: str | Path,
     pairs: Annotated[Text, BY_NAME],
     *,
-    column: str = sources.TEXT,
+    column: str = TEXT,
     positive_column: str = "positive",
     corpus: Annotated[Text, BY_NAME] = "",
-    corpus_column: str = sources.TEXT,
+    corpus_column: str = TEXT,
     output: str | Path = "",
     output_format: Literal["triplet", "n-tuple"] = "triplet",
     num_negatives: int = 3,
@@ -238,15 +240,15 @@ def mine(
     if path.suffix != ".tsv":
         raise InputError(f"output={path} must end in .tsv.")
     plugins.use(",".join(listed(parts)))
-    columns = {sources.TEXT: column, "positive": positive_column}
-    pair_specs, corpus_specs = _specs(pairs, columns, "pairs"), _specs(corpus, {sources.TEXT: corpus_column}, "corpus")
+    columns = {TEXT: column, "positive": positive_column}
+    pair_specs, corpus_specs = _specs(pairs, columns, "pairs"), _specs(corpus, {TEXT: corpus_column}, "corpus")
     if logits and not cross_encoder:
         raise InputError("logits are those of a cross_encoder; cosines have none.")
     if corpus_specs:
-        sources.refuse_unread(corpus_column, corpus_specs, "corpus_column")
-    refuse_overwriting(path, sources.local_files([*pair_specs, *corpus_specs]))
-    documents = (text for (text,) in sources.read(corpus_specs, {sources.TEXT: corpus_column}))
-    texts = questions(((text, answer) for text, answer in sources.read(pair_specs, columns)), documents)
+        refuse_unread(corpus_column, corpus_specs, "corpus_column")
+    refuse_overwriting(path, local_files([*pair_specs, *corpus_specs]))
+    documents = (text for (text,) in read(corpus_specs, {TEXT: corpus_column}))
+    texts = questions(((text, answer) for text, answer in read(pair_specs, columns)), documents)
     limits = Limits(
         num_negatives=num_negatives, range_min=range_min, range_max=range_max, max_score=max_score, min_score=min_score,
         absolute_margin=absolute_margin, relative_margin=relative_margin, sampling_strategy=sampling_strategy, seed=seed,
@@ -290,7 +292,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _specs(text: Text, columns: dict[str, str], argument: str) -> list[str]:
-    return sources.split_specs(text) if isinstance(text, str) else sources_of(text, columns, argument=argument)
+    return split_specs(text) if isinstance(text, str) else sources_of(text, columns, argument=argument)
 
 
 def _write(
@@ -312,7 +314,9 @@ def _write(
     return {"rows": len(rows)}
 
 
-def _vectors(embedder: Embedder, texts: Sequence[str], prompt: str, what: str, *, progress: bool) -> Parts:
+def _vectors(
+    embedder: Embedder, texts: Sequence[str], prompt: str, what: str, *, progress: bool
+) -> Float[np.ndarray, "n e"]:
     """The texts' vectors; cached."""
 
     def embed(block: Sequence[str], advance: Advance) -> np.ndarray:

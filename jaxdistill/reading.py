@@ -13,11 +13,13 @@ from jaxtyping import Integer
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import Config, Data, RunOptions
 from jaxdistill.core import SECOND, InputError, Objective
-from jaxdistill.data import roles, row_keys, sources, tokenize, words
+from jaxdistill.data import roles, row_keys, words
 from jaxdistill.data.chunks import Chunking, tokens_around
+from jaxdistill.data.columns import TEXT, column_map
 from jaxdistill.data.packing import pad
-from jaxdistill.data.portions import Portion, portions
-from jaxdistill.data.sources import TEXT, split_specs
+from jaxdistill.data.sources import split_specs
+from jaxdistill.data.text import Portion, portions, read
+from jaxdistill.data.tokens import TokenStore, build_store
 from jaxdistill.data.views import PAIRS, RATES
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import cache_folder
@@ -62,19 +64,18 @@ def sentence_roles(data: Data) -> roles.Roles:
 
 def text_portions(data: Data) -> list[Portion]:
     """The portions of the text: its sources, or their columns if texts are split into chunks."""
-    columns = sources.column_map(dict(data.columns) or (TEXT,))
+    columns = column_map(dict(data.columns) or (TEXT,))
     return portions(
         split_specs(data.text),
         columns,
         sentence_roles(data),
         separate=data.chunk_tokens > 0,
-        line_bytes=data.max_line_bytes,
     )
 
 
 def student_text(
     config: Config, objective: Objective, student: SentenceModel, length: int, *, progress: bool
-) -> tokenize.TokenStore:
+) -> TokenStore:
     """The text tokenised for the student, at most `length` tokens per sentence; split into chunks if the options say so."""
     chunking = _chunking_of(config, objective, student, length)
     views = objective.student_views
@@ -127,21 +128,19 @@ def tokenised_text(
     max_length: int,
     progress: bool,
     chunking: Chunking | None = None,
-) -> tokenize.TokenStore:
+) -> TokenStore:
     """The text tokenised for a model; raises `InputError` if too much of its views' columns is unknown to the tokenizer."""
-    folder = cache_folder(data.cache_folder) / "tokens"
-    store = tokenize.build_store(
+    store = build_store(
         split_specs(data.text),
         tokenizer=model.tokenizer,
         max_length=max_length,
-        cache_folder=folder,
+        cache_folder=cache_folder(data.cache_folder),
         columns=dict(data.columns) or ("text",),
         prompts=model.role_prompts,
         roles=sentence_roles(data),
         dedupe=data.dedupe,
         exclude=split_specs(data.exclude),
         chunking=chunking,
-        line_bytes=data.max_line_bytes,
         progress=progress,
     )
     for column in columns_of_views(store, views):
@@ -151,7 +150,7 @@ def tokenised_text(
     return store
 
 
-def _warn_of_single_words(store: tokenize.TokenStore, view: str) -> None:
+def _warn_of_single_words(store: TokenStore, view: str) -> None:
     """Logs a warning if a view deletes words but most sentences have only one, as in Chinese."""
     if view in store.columns or view.partition(":")[0] not in DELETING:
         return
@@ -166,7 +165,7 @@ def _warn_of_single_words(store: tokenize.TokenStore, view: str) -> None:
         )
 
 
-def check_reads(data: Data, model: SentenceModel, views: Sequence[str], store: tokenize.TokenStore) -> None:
+def check_reads(data: Data, model: SentenceModel, views: Sequence[str], store: TokenStore) -> None:
     """Like the check of `tokenised_text`, for a model that reads raw text: tests evenly spaced sentences."""
     tokenizer = model.tokenizer
     for column in columns_of_views(store, views):
@@ -219,21 +218,21 @@ def prompted_sentences(setting: Setting, model: SentenceModel) -> Iterator[str]:
 def prompted_rows(setting: Setting, model: SentenceModel) -> Iterator[list[str]]:
     """The same, row by row."""
     data, chunked = setting.data, setting.data.chunk_tokens > 0
-    specs, read = split_specs(data.text), columns_read(data, setting.student_views)
+    specs, of_student = split_specs(data.text), columns_read(data, setting.student_views)
     columns = dict(data.columns) or {TEXT: TEXT}
     identity = {name: columns[name] for name in row_keys.identifying(columns, chunked=chunked)}
-    excluded = row_keys.excluded_rows(split_specs(data.exclude), identity, data.max_line_bytes)
+    excluded = set(row_keys.excluded_keys(split_specs(data.exclude), identity, data.cache_folder).tolist())
     for portion in text_portions(data):
         names = list(portion.columns)
         own = list(map(names.index, row_keys.identifying(names, chunked=chunked))) or [0]
         prompts = [
-            (place, model.role_prompts[role])
-            for place, (name, role) in enumerate(zip(names, portion.roles, strict=True))
-            if chunked or name in read
+            (index, model.role_prompts[role])
+            for index, (name, role) in enumerate(zip(names, portion.roles, strict=True))
+            if chunked or name in of_student
         ]
-        for row in sources.read([specs[portion.source]], portion.columns, data.max_line_bytes):
-            if not excluded or row_keys.row_key([row[place] for place in own]) not in excluded:
-                yield [prompt + row[place] for place, prompt in prompts if row[place].strip()]
+        for row in read([specs[portion.source]], portion.columns, cache=data.cache_folder):
+            if not excluded or row_keys.row_key([row[index] for index in own]) not in excluded:
+                yield [prompt + row[index] for index, prompt in prompts if row[index].strip()]
 
 
 def evenly_sampled(items: Iterable[Item], most: int) -> list[Item]:
@@ -247,7 +246,7 @@ def evenly_sampled(items: Iterable[Item], most: int) -> list[Item]:
     return kept
 
 
-def columns_of_views(store: tokenize.TokenStore, views: Sequence[str]) -> list[str]:
+def columns_of_views(store: TokenStore, views: Sequence[str]) -> list[str]:
     """The columns that views read: a view that is not a column reads `text`, or both sentences of a pair."""
     made = any(view not in store.columns for view in views)
     return [name for name in store.columns if name in views or (made and name in (TEXT, SECOND))]

@@ -22,6 +22,8 @@ os.environ["XLA_FLAGS"] = (
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(pathlib.Path(tempfile.gettempdir()) / "jaxdistill-test-compiled")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["HF_HUB_OFFLINE"] = "1"
+_CACHE = tempfile.TemporaryDirectory()
+os.environ["JAXDISTILL_CACHE"] = _CACHE.name
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import jax  # noqa: E402 - the environment must be set before JAX is imported

@@ -9,11 +9,11 @@ import pytest
 from test_packing import unpacked
 
 from jaxdistill.core import InputError
-from jaxdistill.data import packing, tokenize
+from jaxdistill.data import packing
 from jaxdistill.data.batches import Shaping
 from jaxdistill.data.packing import Shape
-from jaxdistill.data.store import TokenStore
 from jaxdistill.data.targets import Selected
+from jaxdistill.data.tokens import TokenStore, build_store
 from jaxdistill.training.loop import prefetch
 
 from tiny_models import tiny_tokenizer
@@ -88,7 +88,7 @@ def test_a_batch_holds_the_views_of_its_rows_in_order(store):
 @pytest.mark.parametrize("names", [("text", "delete_words:0.5", "crop"), ("mask_span", "text"), ("pair",)])
 def test_each_process_reads_and_packs_its_own_groups_which_together_are_the_batch(tmp_path, monkeypatch, names):
     path = write_pairs(tmp_path / "pairs.tsv", list(zip(made_up(90, words=20), made_up(90, seed=1), strict=True)))
-    build = partial(tokenize.build_store, [str(path)], cache_folder=tmp_path, columns=COLUMNS)
+    build = partial(build_store, [str(path)], cache_folder=tmp_path, columns=COLUMNS)
     student, teacher = (build(tokenizer=tiny_tokenizer(tmp_path / "tokens"), max_length=length) for length in (32, 48))
     read = dict.fromkeys((1, 4), 0)
 
@@ -172,7 +172,7 @@ def test_weights_are_the_shares_of_the_sources(tmp_path):
     for name, count in (("a", 90), ("b", 10)):
         (tmp_path / f"{name}.txt").write_text("".join(f"{name} {line}\n" for line in made_up(count)))
     specs = [str(tmp_path / f"{name}.txt") for name in "ab"]
-    store = tokenize.build_store(specs, tokenizer=word_piece(), max_length=64, cache_folder=tmp_path / "cache")
+    store = build_store(specs, tokenizer=word_piece(), max_length=64, cache_folder=tmp_path / "cache")
     batches = batches_of(store, student_views=("text",), batch_size=10, weights=(1.0, 3.0))
     epochs = [np.concatenate([batches.rows_at(10 * epoch + step) for step in range(10)]) for epoch in range(4)]
     for rows in epochs:

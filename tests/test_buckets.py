@@ -9,7 +9,8 @@ import pytest
 from jaxdistill import cli
 from jaxdistill.checkpoints.locate import locate
 from jaxdistill.core import InputError, TemporaryError
-from jaxdistill.data.sources import read, source_files
+from jaxdistill.data.sources import source_files
+from jaxdistill.data.text import read
 from jaxdistill.files.buckets import Bucket, upload_folder
 from jaxdistill.files.folders import MARK, replacing
 

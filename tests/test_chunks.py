@@ -5,9 +5,10 @@ import pytest
 
 from jaxdistill import config as configs
 from jaxdistill.core import InputError
-from jaxdistill.data import roles, tokenize
+from jaxdistill.data import roles
 from jaxdistill.data.chunks import Chunking
 from jaxdistill.data.sentence_ends import sentence_ends
+from jaxdistill.data.tokens import build_store
 from jaxdistill.training.setup import build as build_module
 
 import program
@@ -73,7 +74,7 @@ COLUMNS = {"text": "text", "title": "title"}
 def store_of(passages, folder, chunking=None, tokenizer=None, **options):
     given = roles.parse_roles("title=query,text=document", columns=tuple(COLUMNS), sources=2)
     prompts = {"": "", "query": "the ", "document": ""}
-    return tokenize.build_store(
+    return build_store(
         passages, tokenizer=tokenizer or word_piece(), max_length=64, columns=COLUMNS, cache_folder=folder / "cache",
         prompts=prompts, roles=given, dedupe=True, chunking=chunking or Chunking(tokenizer=word_piece(), most=40), **options,
     )  # fmt: skip

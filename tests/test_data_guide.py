@@ -3,12 +3,14 @@
 import re
 import shlex
 import subprocess
+from types import SimpleNamespace
 
 import datasets
 import pytest
 
 from jaxdistill import main
-from jaxdistill.data import sources
+from jaxdistill.data.sources import split_specs
+from jaxdistill.data.text import read
 from jaxdistill.evals.pairs import read_pairs
 
 from conftest import ROOT
@@ -32,16 +34,19 @@ COMMANDS = [
 
 
 @pytest.fixture
-def hub(monkeypatch):
+def hub(tmp_path, monkeypatch):
     """Sets of two rows, in which each cell names its column."""
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path))
 
     def load(*name, split):
+        name = tuple(filter(None, name))
         assert re.fullmatch(r"(train|validation|test)(\[:\d+\])?", split)
         return datasets.Dataset.from_dict(
             {"label": [0, 1]} | {column: [f"{column} 1", f"{column} 2"] for column in COLUMNS[name]}
         )
 
     monkeypatch.setattr(datasets, "load_dataset", load)
+    monkeypatch.setattr(datasets, "load_dataset_builder", lambda *name: SimpleNamespace(hash="", config_id=""))
 
 
 def test_every_set_that_the_page_names_is_read_with_the_columns_that_it_lists(hub):
@@ -51,7 +56,7 @@ def test_every_set_that_the_page_names_is_read_with_the_columns_that_it_lists(hu
         first, second = re.findall(r"`(\w+)`", columns)[:2]
         own = spec.rpartition(":")[2]
         other = second if own == first else first
-        assert list(sources.read([spec], {"text": "", "second": other}))[0] == (f"{own} 1", f"{other} 1")
+        assert list(read([spec], {"text": "", "second": other}))[0] == (f"{own} 1", f"{other} 1")
 
 
 @pytest.mark.parametrize(
@@ -65,8 +70,8 @@ def test_every_set_that_the_page_names_is_read_with_the_columns_that_it_lists(hu
 def test_presets_read_their_sets_from_the_hub(hub, preset, pairs):
     flags = [f"--config=configs/{preset}", "--workdir=w"]
     data = main.parse_flags(flags).stages[-1].data
-    specs = [spec for spec in sources.split_specs(data.text) if spec.startswith("hf:")]
-    assert {row for spec in specs for row in list(sources.read([spec], dict(data.columns) or ("text",)))[:1]} == pairs
+    specs = [spec for spec in split_specs(data.text) if spec.startswith("hf:")]
+    assert {row for spec in specs for row in list(read([spec], dict(data.columns) or ("text",)))[:1]} == pairs
 
 
 def test_the_commands_for_quoras_pairs_make_the_codes_files(tmp_path):
@@ -81,7 +86,7 @@ def test_the_commands_for_quoras_pairs_make_the_codes_files(tmp_path):
     subprocess.run(["bash", "-c", script], cwd=tmp_path, check=True)
     dev = read_pairs(tmp_path / "qqp" / "dev.tsv")
     assert len(dev.scores) == 1000 and set(dev.scores) == {0.0, 1.0} and dev.first[1] == "Why dev 1?"
-    found = list(sources.read([f"{tmp_path}/qqp/*.tsv"], ("sentence1", "sentence2")))
+    found = list(read([f"{tmp_path}/qqp/*.tsv"], ("sentence1", "sentence2")))
     assert len(found) == 1000 + 3 + 10_000 and found[-1] == ("Why train 9999?", "How 9999?")
 
 

@@ -9,9 +9,10 @@ import safetensors.numpy
 
 from jaxdistill.checkpoints.weights import read_safetensors
 from jaxdistill.core import InputError
-from jaxdistill.data import formats, vectors
+from jaxdistill.data import vectors
+from jaxdistill.data.text import read
 
-MUTATIONS, LINE_BYTES = 150, 1 << 20
+MUTATIONS = 150
 
 
 def npy() -> bytes:
@@ -21,7 +22,7 @@ def npy() -> bytes:
 
 
 def read_text(path):
-    return list(formats.rows(path, {"text": "text"}, LINE_BYTES))
+    return list(read([str(path)]))
 
 
 CASES = {
@@ -36,7 +37,7 @@ CASES = {
 
 @pytest.mark.parametrize("suffix", CASES)
 def test_mutated_files_are_answered(suffix, tmp_path):
-    (read, seed), draw = CASES[suffix], random.Random(0)
+    (reader, seed), draw = CASES[suffix], random.Random(0)
     for number in range(MUTATIONS):
         content = bytearray(seed)
         for _ in range(number and draw.choice((1, 2, 4))):  # the first is undamaged
@@ -45,6 +46,6 @@ def test_mutated_files_are_answered(suffix, tmp_path):
             content[piece] = draw.choice((b"", draw.randbytes(2), content[: draw.randrange(16)]))
         (tmp_path / f"a{suffix}").write_bytes(content)
         try:
-            read(tmp_path / f"a{suffix}")
+            reader(tmp_path / f"a{suffix}")
         except InputError as error:
             assert "\n" not in str(error) and number

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from jaxdistill.config import Config
 from jaxdistill.core import InputError
-from jaxdistill.data import tokenize, views
+from jaxdistill.data import views
+from jaxdistill.data.tokens import build_store
 from jaxdistill.inference import Embedder
 from jaxdistill.objectives.cosent import CoSENT
 from jaxdistill.surgery import resizing
@@ -24,7 +25,7 @@ from tiny_text import COLUMNS, made_up, write_pairs
 
 def store_of_pairs(folder, pairs, tokenizer, max_length):
     path = write_pairs(folder / "pairs.tsv", pairs)
-    return tokenize.build_store(
+    return build_store(
         [str(path)], tokenizer=tokenizer, max_length=max_length, cache_folder=folder / "cache", columns=COLUMNS
     )
 
@@ -56,7 +57,7 @@ def test_a_pair_is_kept_once_whichever_way_round(tmp_path):
     path = write_pairs(tmp_path / "pairs.tsv", pairs)
     tokenizer = tiny_model(tmp_path / "model").tokenizer
     options = dict(max_length=16, cache_folder=tmp_path / "cache", columns=COLUMNS, dedupe=True)
-    store = tokenize.build_store([str(path)], tokenizer=tokenizer, **options)
+    store = build_store([str(path)], tokenizer=tokenizer, **options)
     assert list(zip(store.texts("text"), store.texts("second"), strict=True)) == pairs[:2]
 
 
@@ -85,7 +86,7 @@ def test_scores_of_ones_own_stay_with_their_pairs(tmp_path):
     pairs = [("the cat", "the dog"), ("the dog", "the cat"), ("the cat", "rain"), ("rain", "the dog")]
     path = write_pairs(tmp_path / "pairs.tsv", pairs)
     options = dict(max_length=16, cache_folder=tmp_path / "cache", columns=COLUMNS, dedupe=True)
-    store = tokenize.build_store([str(path)], tokenizer=tiny_model(tmp_path / "model").tokenizer, **options)
+    store = build_store([str(path)], tokenizer=tiny_model(tmp_path / "model").tokenizer, **options)
 
     def targets_of(scores):
         np.save(tmp_path / "scores.npy", scores)

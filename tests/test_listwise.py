@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer import losses as their_losses
 
 from jaxdistill.config import Config, Data, options_from
 from jaxdistill.core import Encoded, InputError
-from jaxdistill.data import tokenize
+from jaxdistill.data.tokens import build_store
 from jaxdistill.inference import Embedder
 from jaxdistill.objectives.listwise import Listwise
 from jaxdistill.surgery import resizing
@@ -124,7 +124,7 @@ def store_of(path, model, **options):
     options = (
         dict(tokenizer=model.tokenizer, max_length=16, cache_folder=folder, columns=COLUMNS, dedupe=False) | options
     )
-    return tokenize.build_store([str(path)], **options)
+    return build_store([str(path)], **options)
 
 
 def own_scores(names, data, store, *, count, largest=np.inf):

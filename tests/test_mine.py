@@ -12,7 +12,7 @@ from sentence_transformers.util import mine_hard_negatives
 from jaxdistill import mine
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.cli import run
-from jaxdistill.data import sources
+from jaxdistill.data.text import read
 from jaxdistill.inference import Embedder, load
 from jaxdistill.mine import Limits, hard_negatives
 from jaxdistill.surgery import resizing
@@ -61,7 +61,7 @@ def arguments(folder, output, *more):
 
 def table(path):
     names = path.read_text().splitlines()[0].split("\t")
-    return names, [tuple(row) for row in sources.read([str(path)], names)]
+    return names, [tuple(row) for row in read([str(path)], names)]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import kinds
 from jaxdistill.core import InputError
-from jaxdistill.data import tokenize
+from jaxdistill.data.tokens import build_store
 from jaxdistill.files import parts
 from jaxdistill.inference import Embedder
 from jaxdistill.training.setup.build import build
@@ -196,7 +196,7 @@ def test_tokens_of_a_changed_reader_are_made_anew(folder):
             "max_length": 16,
             "cache_folder": folder / "tokens",
         }
-        assert list(tokenize.build_store([str(text)], **options).texts()) == [expected]
+        assert list(build_store([str(text)], **options).texts()) == [expected]
 
 
 def test_an_own_evaluation_is_scored_printed_and_reported_and_knows_its_source(folder, monkeypatch, capsys):

@@ -56,13 +56,13 @@ def test_two_processes_train_as_one_and_only_the_first_talks(folder, alone):
     assert "student after" in first and "devices: 4" in first
     assert "spearman" in first and not {"spearman", "teacher", "student"} & set(re.findall(r"\w+", second))
     assert_alike(folder / "two", alone)
-    one, two = (sorted((folder / cache / "targets").rglob("part-*.npy")) for cache in ("own", "cache"))
+    one, two = (sorted((folder / cache / "targets").rglob("vectors.npy")) for cache in ("own", "cache"))
     assert [path.name for path in one] == [path.name for path in two]
     for ours, theirs in zip(two, one, strict=True):
         np.testing.assert_allclose(np.load(ours), np.load(theirs), rtol=0, atol=1e-6)
 
 
-def test_processes_share_the_parts_of_a_file(folder):
+def test_processes_share_the_blocks_of_a_file(folder):
     arguments = [
         f"--model={folder / 'model'}",
         f"--text={folder / 'text.txt'}",

@@ -12,7 +12,8 @@ from jaxdistill import encode
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
-from jaxdistill.data import roles, tokenize, views
+from jaxdistill.data import roles, views
+from jaxdistill.data.tokens import build_store
 from jaxdistill.evals.agreement import AgreementTask
 from jaxdistill.inference import Embedder
 from jaxdistill.reading import prompted_sentences, tokenised_text
@@ -79,7 +80,7 @@ def built(folder, **changed):
 
 def test_each_sentence_is_behind_the_prompt_of_its_role_and_views_keep_it(folder):
     tokenizer = tiny_model(folder / "tokenizer", max_length=64).tokenizer
-    store = tokenize.build_store(
+    store = build_store(
         [str(folder / "queries.txt"), str(folder / "documents.txt")], tokenizer=tokenizer, max_length=64, dedupe=True,
         cache_folder=folder / "cache", prompts={"": "no: ", "query": "the cat ", "document": ""},
         roles=roles.parse_roles("query,document", columns=("text",), sources=2),

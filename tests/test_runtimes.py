@@ -21,7 +21,7 @@ from test_onnx import unchecked_shapes  # noqa: F401 - a fixture
 from jaxdistill.checkpoints import onnx
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
-from jaxdistill.data.sources import read
+from jaxdistill.data.text import read
 from jaxdistill.inference import Embedder
 from jaxdistill.surgery import resizing
 

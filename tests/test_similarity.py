@@ -14,7 +14,7 @@ from jaxdistill.checkpoints import static
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import parse_config
-from jaxdistill.data import tokenize
+from jaxdistill.data.tokens import build_store
 from jaxdistill.teachers.parts import labelling
 from jaxdistill.training.export import export
 from jaxdistill.training.setup import dev
@@ -95,7 +95,7 @@ def test_a_student_is_compared_as_in_its_training(tmp_path, caplog, objective, s
 def test_labels_are_dot_products_only_where_differences_of_any_size_count(dot, tmp_path, caplog):
     path, model = write_pairs(tmp_path / "pairs.tsv", [("the", "cat"), ("the", "dog")]), load_model(dot)
     options = {"tokenizer": model.tokenizer, "max_length": 16, "cache_folder": tmp_path / "cache", "columns": COLUMNS}
-    store = tokenize.build_store([str(path)], **options)
+    store = build_store([str(path)], **options)
     labels = partial(labelling.labels, [model], store, tmp_path / "labels", compute_dtype="float32", progress=False)
     np.testing.assert_allclose(labels(logits=True)[:, 0], [6.0, 0.5], atol=1e-6)
     assert "compares by" not in caplog.text

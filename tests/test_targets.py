@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from jaxdistill.cli import AGAIN, Interrupted
-from jaxdistill.cluster import shared_folder
+from jaxdistill.cluster import shared_folder, spread
 from jaxdistill.core import InputError
-from jaxdistill.data import fill_parts, part_folder, spread, targets
+from jaxdistill.data import targets
 from jaxdistill.inference import Embedder
 from jaxdistill.teachers.parts.teacher import Making
 from jaxdistill.teachers.stored import Stored
@@ -41,16 +41,36 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(targets, "BLOCK_ROWS", 10)
 
 
-def test_targets_are_made_in_parts_and_read_as_one_array(tmp_path):
+def test_targets_are_made_in_blocks_and_mapped(tmp_path):
     sizes = []
     found = made(tmp_path, lambda texts: sizes.append(len(texts)) or embed(texts))
-    assert sizes == [10, 10, 5] and found.shape == (25, 2) and len(found) == 25
-    whole, rows = embed(TEXTS), np.random.default_rng(0).permutation(25)
-    for asked in (slice(None), slice(7, 23), slice(20, 2, -3), rows, rows[:0], rows[:24].reshape(4, 6), -rows - 1):
-        np.testing.assert_array_equal(found[asked], whole[asked])
-    assert found[rows].dtype == np.float32
-    mapped = found._arrays[0]
-    assert isinstance(mapped.base, np.memmap) or isinstance(mapped, np.memmap)
+    assert sizes == [10, 10, 5] and isinstance(found.base, np.memmap)
+    np.testing.assert_array_equal(found, embed(TEXTS))
+    made(tmp_path, lambda texts: pytest.fail("made again"))
+    made(tmp_path, lambda texts: sizes.append(len(texts)) or embed(texts), of="other")
+    assert sizes == [10, 10, 5] * 2
+
+
+@pytest.mark.parametrize("ended", range(3))
+def test_a_killed_run_goes_on_with_the_blocks_that_are_missing(tmp_path, ended):
+    def killed(texts):
+        if len(done) == ended:
+            raise KeyboardInterrupt
+        done.append(texts)
+        return embed(texts)
+
+    done = []
+    with pytest.raises(KeyboardInterrupt):
+        made(tmp_path / "killed", killed)
+    ended = None
+    found = made(tmp_path / "killed", killed)
+    np.testing.assert_array_equal(found, embed(TEXTS))
+    assert done == [TEXTS[:10], TEXTS[10:20], TEXTS[20:]]
+    made(tmp_path / "whole", embed)
+    killed, whole = (
+        [path.read_bytes() for path in sorted((tmp_path / name).rglob("*.npy"))] for name in ("killed", "whole")
+    )
+    assert killed == whole
 
 
 def test_a_signal_says_how_much_is_done(tmp_path):
@@ -87,9 +107,9 @@ def test_a_signal_stops_within_a_part_after_the_batch(tmp_path):
 
 @pytest.mark.parametrize("hosts", [1, 2])
 @pytest.mark.parametrize("count", [2, 4])
-def test_processes_make_parts_each_and_go_on_after_a_kill(tmp_path, monkeypatch, count, hosts):
-    """Those of two hosts that do not share the folder make all parts in each."""
-    monkeypatch.setattr(targets, "BLOCK_ROWS", 3)  # nine parts
+def test_processes_make_blocks_each_and_go_on_after_a_kill(tmp_path, monkeypatch, count, hosts):
+    """Those of two hosts that do not share the folder make all blocks in each."""
+    monkeypatch.setattr(targets, "BLOCK_ROWS", 3)  # nine blocks
     some, done = Processes(count), []
 
     def start(*, stops_at=""):
@@ -104,9 +124,9 @@ def test_processes_make_parts_each_and_go_on_after_a_kill(tmp_path, monkeypatch,
 
     alone = made(tmp_path / "one", embed)[:]
     stopped = []
-    for stops_at in (TEXTS[13], ""):  # in the fifth part
+    for stops_at in (TEXTS[13], ""):  # in the fifth block
         some = Processes(count)
-        for module in (shared_folder, part_folder, fill_parts):
+        for module in (shared_folder, targets):
             monkeypatch.setattr(module, "processes", some)
         stopped.append(some.run(lambda stops_at=stops_at: start(stops_at=stops_at)))
     assert all(isinstance(error, InputError | threading.BrokenBarrierError) for error in stopped[0])
@@ -179,15 +199,6 @@ def test_work_that_fails_in_one_process_fails_in_all_and_the_next_goes_on(monkey
     assert three.run(one_after_another) == [["unreadable", "read", "unreadable", "unreadable"]] * 3
 
 
-def test_complete_targets_are_not_made_again_and_others_have_a_folder_of_their_own(tmp_path):
-    made(tmp_path, embed)
-    made(tmp_path, lambda texts: pytest.fail("made again"))
-    again = []
-    made(tmp_path, lambda texts: again.append(texts) or embed(texts), of="other")
-    assert len(again) == 3
-    made(tmp_path, lambda texts: pytest.fail("made again"))
-
-
 def test_targets_of_another_text_view_precision_or_teacher_have_another_digest(monkeypatch):
     monkeypatch.setattr(targets, "cached_vectors", lambda folder, of, *given, **more: of)
     digests = set()
@@ -205,7 +216,7 @@ def test_targets_of_another_text_view_precision_or_teacher_have_another_digest(m
 def test_a_vector_that_is_not_finite_is_named_by_its_row(tmp_path):
     with pytest.raises(InputError, match=r"row 13 is not finite \(nan in column 0\); check its weights"):
         made(tmp_path, lambda texts: np.where(embed(texts) == 13, np.nan, embed(texts)))
-    assert len([*tmp_path.rglob("part-*.npy")]) == 1
+    assert [np.load(path).tolist() for path in tmp_path.rglob("done.npy")] == [[1, 0, 0]]
     with pytest.raises(InputError, match=r"shape \(3,\), expected \(2,\)"):
         made(tmp_path, lambda texts: np.zeros((len(texts), 3)))
 

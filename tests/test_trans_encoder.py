@@ -11,7 +11,9 @@ import pytest
 from jaxdistill import encode, evaluate, main
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
-from jaxdistill.data import sources, tokenize
+from jaxdistill.data.sources import source_files
+from jaxdistill.data.text import read
+from jaxdistill.data.tokens import build_store
 from jaxdistill.evals.similarity import spearman
 from jaxdistill.inference import Embedder
 from jaxdistill.training.setup.optim import make_schedule
@@ -223,7 +225,7 @@ def test_pairs_without_scores_are_read_where_the_data_folder_has_them(tmp_path, 
         (folder / f"{name}.tsv.gz").write_bytes(gzip.compress(f"{header}\n{row}\n".encode()))
     monkeypatch.setenv("JAXDISTILL_DATA", str(tmp_path))
     data = stages_of("paper")[0].data
-    found = list(sources.read(data.text.split(","), dict(data.columns)))
+    found = list(read(data.text.split(","), dict(data.columns)))
     assert found == [("a", "b"), ("c", "d"), ("e", "f"), ("g", "h")]
 
 
@@ -248,13 +250,13 @@ def test_every_stage_of_a_task_has_its_text_and_dev_metric():
 def test_the_clean_mode_trains_on_nli_without_test_pairs_in_all_stages(data_folder, monkeypatch, tmp_path):
     monkeypatch.setenv("JAXDISTILL_DATA", str(data_folder))
     (options,) = {stage.data for stage in stages_of("clean") if stage.objective.form == "cross"}
-    found = {path.name for spec in options.exclude.split(",") for path in sources.source_files(spec)}
+    found = {path.name for spec in options.exclude.split(",") for path in source_files(spec)}
     assert {"stsb.dev.tsv.gz", "sts12.test.tsv.gz", "sick.test.tsv.gz", "mrpc.test.tsv.gz", "snli.dev.tsv.gz"} < found
-    assert not found & {path.name for path in sources.source_files(options.text)}
-    test = list(sources.read([str(data_folder / "sts" / "sick.test.tsv.gz")], COLUMNS))[:3]
+    assert not found & {path.name for path in source_files(options.text)}
+    test = list(read([str(data_folder / "sts" / "sick.test.tsv.gz")], COLUMNS))[:3]
     own = tmp_path / "own.tsv"
     own.write_text("\n".join(["premise\thypothesis", "the rain\tthe cat", *(f"{b}\t{a}" for a, b in test)]) + "\n")
-    store = tokenize.build_store(
+    store = build_store(
         [str(own)], tokenizer=tiny_model(tmp_path / "model").tokenizer, max_length=16, cache_folder=tmp_path / "cache",
         columns=dict(options.columns), exclude=options.exclude.split(","),
     )  # fmt: skip

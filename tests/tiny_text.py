@@ -4,8 +4,8 @@ from functools import cache
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from jaxdistill.data import tokenize
 from jaxdistill.data.batches import Batches, Groups, Viewed
+from jaxdistill.data.tokens import TokenStore, build_store
 
 SENTENCES = [
     "The cat sleeps.",
@@ -103,12 +103,12 @@ def made_up(count: int, *, words: int = 12, seed: int = 0) -> list[str]:
     return [f"{i} " + " ".join(draw.choices(vocabulary, k=draw.randint(1, words))) for i in range(count)]
 
 
-def store_of(folder, lines, *, name="text.txt", tokenizer=None, max_length=64, **options) -> tokenize.TokenStore:
+def store_of(folder, lines, *, name="text.txt", tokenizer=None, max_length=64, **options) -> TokenStore:
     """A token store of these lines."""
     path = folder / name
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     standard = {"tokenizer": tokenizer or word_piece(), "max_length": max_length, "cache_folder": folder / "cache"}
-    return tokenize.build_store([str(path)], **(standard | options))
+    return build_store([str(path)], **(standard | options))
 
 
 COLUMNS = {"text": "sentence1", "second": "sentence2"}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 WITHOUT_EFFECT = (
     "run.log_every", "run.save_every", "run.keep", "run.remat", "run.model_axis", "run.sharding", "run.slices", "run.profile",
-    "run.export_to", "run.paper", "run.restore_step", "data.cache_folder", "data.max_line_bytes", "data.max_unknown",
+    "run.export_to", "run.paper", "run.restore_step", "data.cache_folder", "data.max_unknown",
 )  # fmt: skip
 """Options that do not change the student, except for rounding."""
 EXTENSIONS = (
@@ -65,8 +65,6 @@ class Data:
     the student's positions."""
     batch_size: Count = 128
     """Sentences per step, over all devices."""
-    max_line_bytes: Count = 16 << 20
-    """Maximum bytes of a line or table cell. Protects against files without line ends, which would fill the memory."""
     max_unknown: Fraction = 0.05
     """Maximum share of unknown tokens, or characters in them, per column and tokenizer; a larger share is an error."""
     pack_groups: Count = 8

@@ -14,10 +14,11 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import Batch, InputError
-from jaxdistill.data import packing, sources, views
+from jaxdistill.data import packing, views
 from jaxdistill.data.shapes import choose_shapes
+from jaxdistill.data.sources import check_weights
 from jaxdistill.data.targets import Stored
-from jaxdistill.data.tokenize import TokenStore
+from jaxdistill.data.tokens import TokenStore
 
 SIMULATED_STEPS = 160
 """Number of batches from which the shapes are chosen."""
@@ -300,7 +301,7 @@ def _shares(store: TokenStore, rows: np.ndarray, weights: Sequence[float]) -> li
     """For each source, its rows and how many of them an epoch takes; empty without weights."""
     if not weights:
         return []
-    sources.check_weights(weights, sources=len(store.source_rows))
+    check_weights(weights, sources=len(store.source_rows))
     # Rounding the cumulative ends, not each count, makes the counts add up to the epoch exactly.
     ends = np.cumsum(np.asarray(weights, np.float64) / sum(weights)) * len(rows)
     counts = np.diff(np.round(ends).astype(int), prepend=0)

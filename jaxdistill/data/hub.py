@@ -1,16 +1,23 @@
 """Reads text from data set hubs: `hf:NAME[:CONFIG]:SPLIT:COLUMN` and `tfds:NAME:SPLIT:COLUMN`, without TensorFlow."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
+from functools import lru_cache
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxdistill.core import InputError, error_line
-from jaxdistill.data import formats, structs
+from jaxdistill.data.cached import cached_table, quiet_datasets
+from jaxdistill.data.columns import top_columns
+from jaxdistill.paths import cache_folder
+
+if TYPE_CHECKING:
+    import pyarrow
 
 HF, TFDS = "hf:", "tfds:"
-HF_ROWS = 256
-"""Rows of a set of the Hugging Face hub that are decoded at a time; more would take memory and no less time."""
+BATCH_ROWS = 1024
+"""Rows of a set that are in memory at a time."""
 COLON = re.compile(r":(?![^\[\]]*\])")
 """Separates the parts of a spec; does not match inside a slice of a split, such as `train[:10000]`."""
 
@@ -20,53 +27,68 @@ def is_hub(spec: str) -> bool:
     return spec.startswith((HF, TFDS))
 
 
-def rows(spec: str, columns: Mapping[str, str], line_bytes: int, *, cell: formats.Cell) -> Iterator[tuple[str, ...]]:
-    """Yields the rows of a hub's data set; the spec's column serves as `text`, and cells have at most `line_bytes`."""
-    name, *options = COLON.split(spec)[1:]
-    if not name or not all(options) or not 2 <= len(options) <= (3 if spec.startswith(HF) else 2):
+def column_of(spec: str) -> str:
+    """The column that a hub's spec names."""
+    return _options(spec)[-1]
+
+
+def cached_file(spec: str, names: Collection[str]) -> Path:
+    """A file in the cache with the columns of a hub's data set that are among `names`; no other column is kept.
+
+    Raises:
+      InputError: the set cannot be loaded, or has none of these columns.
+    """
+    return _cached_file(spec, frozenset(names), cache_folder())
+
+
+@lru_cache  # a program asks several times, and each time would ask the hub
+def _cached_file(spec: str, names: frozenset[str], folder: Path) -> Path:
+    name, *options, _ = _options(spec)
+    return (_hf if spec.startswith(HF) else _tfds)(spec, names, name, *options)
+
+
+def _options(spec: str) -> list[str]:
+    """The name, perhaps the config, the split and the column."""
+    options = COLON.split(spec)[1:]
+    if not all(options) or not 3 <= len(options) <= (4 if spec.startswith(HF) else 3):
         raise InputError(f"{spec} is malformed; write hf:NAME[:CONFIG]:SPLIT:COLUMN or tfds:NAME:SPLIT:COLUMN.")
-    *options, column = options
-    wanted = {ours: column if ours == "text" else theirs for ours, theirs in columns.items()}
-    table, available = (_hf if spec.startswith(HF) else _tfds)(spec, name, *options)
-    if spec.startswith(HF):  # row by row, `datasets` would decode every column
-        asked = formats.requested_names(wanted)
-        read = [one for one in available if any(f"{name}.".startswith(f"{one}.") for name in asked)] or available
-        batches = table.select_columns(read).iter(HF_ROWS)
-        table = ({name: batch[name][row] for name in read} for batch in batches for row in range(len(batch[read[0]])))
-    selected, count = None, 0
-    for count, row in enumerate(map(structs.with_fields, table), start=1):
-        place = f"{spec} row {count}"
-        selected = selected or formats.chosen_columns(list(dict.fromkeys([*available, *row])), wanted, spec)
-        yield selected.row(
-            cell(_decoded(row.get(name), name, place), place, name, line_bytes) for name in selected.names
-        )
-    if not count:
-        raise InputError(f"{spec} is empty: it has no rows of text.")
+    return options
 
 
-def _decoded(value: Any, column: str, place: str) -> Any:
-    """Decodes bytes; returns other values unchanged."""
-    try:
-        return value.decode() if isinstance(value, bytes) else value
-    except UnicodeDecodeError:
-        raise InputError(f"{place}: column {column!r} has bytes that are not UTF-8; name a text column.") from None
+def _read(spec: str, available: list[str], names: Collection[str]) -> list[str]:
+    """The columns to read: those among `names`, or of which `names` has a field."""
+    if read := top_columns(available, names):
+        return read
+    known = ", ".join(map(repr, available))
+    raise InputError(f"{spec} has no column {column_of(spec)!r}; it has {known}. End the spec with one of these names.")
 
 
-def _hf(spec: str, name: str, *options: str) -> tuple[Any, list[str]]:
+def _hf(spec: str, names: Collection[str], name: str, *options: str) -> Path:
     *config, split = options
     import datasets
+    from huggingface_hub import constants
 
     try:
-        table: Any = datasets.load_dataset(name, *config, split=split)
+        with quiet_datasets():
+            builder = datasets.load_dataset_builder(name, next(iter(config), None))
+            # A slice cannot be streamed, and without a network only a set that was downloaded before is there.
+            if split.isidentifier() and not constants.HF_HUB_OFFLINE:
+                table: Any = builder.as_streaming_dataset(split=split)
+            else:
+                table = datasets.load_dataset(name, next(iter(config), None), split=split)
+            read = _read(spec, table.column_names or list(next(iter(table))), names)
+            rows = table.select_columns(read).with_format("arrow").iter(BATCH_ROWS)
+            return cached_table(rows, key=[spec, sorted(names), builder.hash, builder.config_id])
+    except InputError:
+        raise
     except Exception as error:  # the library raises its own, the hub's and the HTTP client's errors
         raise InputError(
             f"{spec} cannot be loaded ({error_line(error):.300}); without network use a local file, "
             f"or HF_HUB_OFFLINE=1 with HF_HOME set to a folder that holds a copy."
         ) from None
-    return table, table.column_names
 
 
-def _tfds(spec: str, name: str, split: str) -> tuple[Any, list[str]]:
+def _tfds(spec: str, names: Collection[str], name: str, split: str) -> Path:
     try:
         import tensorflow_datasets as tfds
     except ImportError:
@@ -80,7 +102,27 @@ def _tfds(spec: str, name: str, split: str) -> tuple[Any, list[str]]:
     _check_form(spec, builder)
     if split not in builder.info.splits:
         raise InputError(f"{spec} has no split {split!r}; it has {', '.join(builder.info.splits)}.")
-    return builder.as_data_source(split), list(builder.info.features or {})
+    read = _read(spec, list(builder.info.features or {}), names)
+
+    def pieces() -> Iterator["pyarrow.Table"]:
+        import pyarrow
+
+        rows = iter(builder.as_data_source(split))
+        while piece := list(islice(rows, BATCH_ROWS)):
+            yield pyarrow.Table.from_pylist(
+                [{name: _decoded(row[name], f"{spec}: {name}") for name in read} for row in piece]
+            )
+
+    made = Path(builder.data_dir).stat().st_mtime_ns
+    return cached_table(pieces(), key=[spec, sorted(names), builder.info.full_name, made])
+
+
+def _decoded(value: Any, column: str) -> Any:
+    """Decodes bytes; returns other values unchanged."""
+    try:
+        return value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        raise InputError(f"{column} has bytes that are not UTF-8; name a text column.") from None
 
 
 def _check_form(spec: str, builder) -> None:

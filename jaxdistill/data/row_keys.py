@@ -4,40 +4,20 @@ Among 100 million different rows, two share a key with a probability of 0.03 %.
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, UInt64
 
 from jaxdistill.core import SECOND, errors_of
-from jaxdistill.data import sources
+from jaxdistill.data.columns import TEXT
+from jaxdistill.data.text import read
 
-IDENTITY = (sources.TEXT, SECOND)
+IDENTITY = (TEXT, SECOND)
 """Columns that identify a row for `data.exclude`, in either order."""
-SLICE_BITS = 4
-"""Leading bits by which keys are divided into slices that are sorted one at a time."""
 
 Keys: TypeAlias = UInt64[np.ndarray, " rows"]
-
-
-class KeySet:
-    """A set of keys, stored as a sorted array: 8 bytes per key."""
-
-    def __init__(self, keys: Iterable[int] = ()):
-        self._sorted = np.unique(np.fromiter(keys, np.uint64))
-
-    def __len__(self) -> int:
-        return len(self._sorted)
-
-    def __contains__(self, key: int) -> bool:
-        return bool(self.holds(np.array([key], np.uint64))[0])
-
-    def holds(self, keys: Keys) -> Bool[np.ndarray, " rows"]:
-        """Whether each key is one of the set."""
-        if not len(self):
-            return np.zeros(len(keys), bool)
-        return self._sorted[np.minimum(np.searchsorted(self._sorted, keys), len(self) - 1)] == keys
 
 
 def text_key(text: str) -> int:
@@ -56,30 +36,16 @@ def identifying(columns: Collection[str], *, chunked: bool) -> list[str]:
     return [name for name in IDENTITY[: 1 if chunked else None] if name in columns]
 
 
-def excluded_rows(specs: Sequence[str], identity: Mapping[str, str], line_bytes: int) -> KeySet:
-    """The `row_key`s of the rows of `data.exclude`, computed from the columns `identity`."""
+def excluded_keys(specs: Sequence[str], identity: Mapping[str, str], cache: str = "") -> Keys:
+    """The distinct `row_key`s of the rows of `data.exclude`, ascending, computed from the columns `identity`."""
     with errors_of("data.exclude"):
-        return KeySet(row_key(row) for row in sources.read(specs, identity, line_bytes))
+        return np.unique(np.fromiter((row_key(row) for row in read(specs, identity, cache=cache)), np.uint64))
 
 
-def drop_repeats(kept: Bool[np.ndarray, " rows"], keys: Callable[[], Iterable[Keys]]) -> None:
-    """Unmarks the rows that repeat the key of an earlier kept row.
-
-    Args:
-      kept: whether each row is kept; changed in place.
-      keys: returns an iterator over pieces of all rows' keys; called once for each slice.
-    """
-    # One slice of the keys at a time, by their highest bits: equal keys share a slice, and memory holds only one.
-    for number in range(1 << SLICE_BITS):
-        places, own_keys, begin = [], [], 0
-        for piece in keys():
-            own = np.flatnonzero((piece >> np.uint64(64 - SLICE_BITS) == number) & kept[begin : begin + len(piece)])
-            places.append(begin + own)
-            own_keys.append(piece[own])
-            begin += len(piece)
-        place = np.concatenate(places)
-        # `unique` gives first occurrences, so the earliest row stays.
-        first = np.unique(np.concatenate(own_keys), return_index=True)[1]
-        repeats = np.ones(len(place), bool)
-        repeats[first] = False
-        kept[place[repeats]] = False
+def are_repeats(keys: Keys, kept: Bool[np.ndarray, " rows"]) -> Bool[np.ndarray, " rows"]:
+    """Whether each row repeats the key of an earlier kept row."""
+    rows = np.flatnonzero(kept)
+    repeats = np.zeros(len(keys), bool)
+    repeats[rows] = True
+    repeats[rows[np.unique(keys[rows], return_index=True)[1]]] = False  # `unique` gives first occurrences
+    return repeats

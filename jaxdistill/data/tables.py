@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from jaxdistill.core import InputError
-from jaxdistill.data.part_folder import changes
 from jaxdistill.files import drafted, write_atomic, writing
 
 
@@ -34,8 +33,15 @@ def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | No
 
 def refuse_changes(path: Path | str, made_from: Mapping[str, object], origin: Mapping[str, object]) -> None:
     """Raises `InputError` if the file at `path` was made from other inputs."""
-    if differ := changes(made_from, json.loads(json.dumps(origin))):
+    now = json.loads(json.dumps(origin))
+    names = [name for name in {**made_from, **now} if made_from.get(name) != now.get(name)]
+    if differ := ", ".join(f"{name} was {_shown(made_from.get(name))}, is {_shown(now.get(name))}" for name in names):
         raise InputError(f"{path} was made from other inputs ({differ}); move it, or choose another file.")
+
+
+def _shown(value: object) -> str:
+    """A value of an origin: names in full, and the start of a digest."""
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else f"{value!s:.12}"
 
 
 def write_note(path: Path, origin: Mapping[str, object], counts: Mapping[str, int]) -> None:

@@ -1,65 +1,134 @@
 """Caches teacher targets on disk, resumably, or reads the user's own vectors; joins and whitens targets.
 
-A cache is a folder of parts, named by the digest of everything that determines the targets (teacher's weights, tokenizer,
-pooling, maximum length, precision, text), so a changed teacher or text gets a new folder.
+A cache is one memory-mapped array in a folder named by the digest of everything that determines the targets (teacher's weights,
+tokenizer, pooling, maximum length, precision, text), so a changed teacher or text gets a new folder.
 """
 
 import hashlib
+import logging
+import os
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Integer
 
-from jaxdistill.bars import Advance
+from jaxdistill.bars import Advance, progress_bar
+from jaxdistill.cli import Interrupted, Interrupts
+from jaxdistill.cluster import processes
+from jaxdistill.cluster.shared_folder import folder_owner
 from jaxdistill.core import InputError
 from jaxdistill.data import vectors as vector_files
-from jaxdistill.data.fill_parts import Made, fill
-from jaxdistill.data.part_folder import PartFolder
-from jaxdistill.files import local
+from jaxdistill.files import local, make_folder_atomic, writing
+from jaxdistill.paths import other_cache
+
+VECTORS, DONE = "vectors.npy", "done.npy"
 
 LONGEST = 1e18
 """Maximum length of a vector, so that its square fits in float32."""
 ALIKE = 1e-6
 """Unit vectors whose numbers differ by at most this are equal."""
 BLOCK_ROWS = 8192
-"""Rows per part, embedded together; a killed run repeats at most this many."""
+"""Rows that are embedded together; a killed run repeats at most this many."""
 SAMPLE = 1 << 16
 """Most rows of targets from which principal components are computed."""
 LEAST_VARIANCE = 1e-9
 """Components with less than this fraction of the largest variance are rounding errors and become zero."""
 
+log = logging.getLogger(__name__)
 
 Text = TypeVar("Text", str, tuple[str, str])
 
 
-class Parts:
-    """Memory-mapped arrays of rows, read as one array."""
+class Done(NamedTuple):
+    """Vectors that `stored_vectors` has computed."""
 
-    def __init__(self, arrays: Sequence[Float[np.ndarray, "_ e"]], part_rows: int):
-        """
-        Args:
-          part_rows: rows of each array but the last.
-        """
-        self._arrays, self._part_rows = arrays, part_rows
-        self.shape = (sum(map(len, arrays)), arrays[0].shape[1])
+    vectors: Float[np.ndarray, "rows e"]
+    """Memory-mapped."""
+    count: int
+    """Sum of the blocks' counts."""
 
-    def __len__(self) -> int:
-        return self.shape[0]
 
-    def __getitem__(self, rows: slice | Integer[np.ndarray, "*n"]) -> Float[np.ndarray, "*n e"]:
-        is_slice = isinstance(rows, slice)
-        asked = np.arange(*rows.indices(len(self))) if is_slice else np.where(rows < 0, rows + len(self), rows)
-        flat = asked.ravel()
-        order = np.argsort(flat // self._part_rows, kind="stable")
-        numbers, starts = np.unique(flat[order] // self._part_rows, return_index=True)
-        vectors = np.empty((len(flat), self.shape[1]), self._arrays[0].dtype)
-        # Not strict: for no rows, `split` still gives one piece.
-        for number, places in zip(numbers, np.split(order, starts[1:]), strict=False):
-            vectors[places] = self._arrays[number][flat[places] - number * self._part_rows]
-        return vectors.reshape(*asked.shape, self.shape[1])
+def stored_vectors(
+    folder: Path,
+    rows: int,
+    width: int,
+    compute: Callable[[range, Advance], tuple[Float[np.ndarray, "n e"], int]],
+    *,
+    unit: str,
+    shown: bool | str,
+) -> Done:
+    """Computes a long array block by block into one file; a killed program goes on with the blocks that are missing.
+
+    The file `vectors.npy` has all rows from the beginning, and `done.npy` notes for each block of `BLOCK_ROWS` rows whether it is
+    there. Processes of a run that see the same folder compute every n-th block each; all must call this together.
+
+    Args:
+      folder: its name stands for everything that determines the vectors.
+      compute: returns the float32 vectors of some rows, and a count of the caller's; called with rising ranges. After a signal, the
+        function that it gets as `advance` raises `Interrupted`.
+      unit: what a row is, such as `sentences`, for the progress bar and the error.
+      shown: as in `progress_bar`; the first process shows its own share.
+
+    Raises:
+      InputError: the folder cannot be written.
+      Interrupted: after a signal; blocks that are there stay.
+    """
+
+    def fill(draft: Path) -> None:
+        np.lib.format.open_memmap(draft / VECTORS, "w+", np.float32, (rows, width)).flush()
+        np.save(draft / DONE, np.zeros(-(-rows // BLOCK_ROWS), np.int64))
+
+    group = _group(folder)
+    if group.index(processes.index()) == 0 and not folder.is_dir():
+        make_folder_atomic(folder, fill, what="the vectors")
+    processes.wait("the file is there")
+    blocks = [range(begin, min(begin + BLOCK_ROWS, rows)) for begin in range(0, rows, BLOCK_ROWS)]
+    own = [*range(group.index(processes.index()), len(blocks), len(group))]
+    lacking = [block for block in own if not np.load(folder / DONE)[block]]
+    total = rows - sum(len(blocks[block]) for block in range(len(blocks)) if block not in own)
+    with Interrupts() as interrupts, progress_bar(total, unit, shown=processes.is_first() and shown) as bar:
+
+        def advance(count: int) -> None:
+            bar.update(count)
+            if interrupts.status:
+                there = sum(len(block) for block, done in zip(blocks, np.load(folder / DONE), strict=True) if done)
+                line = f"{there:,} of {rows:,} {unit} are done; give the same command again to continue"
+                raise Interrupted(interrupts.status, f": {line}")
+
+        advance(total - sum(len(blocks[block]) for block in lacking))
+        for block in lacking:
+            vectors, count = compute(blocks[block], advance)
+            with writing(folder / VECTORS, other_cache(folder)):
+                _write(folder / VECTORS, blocks[block].start, vectors)
+                _write(
+                    folder / DONE, block, np.array([count + 1], np.int64)
+                )  # last: only blocks that are on the disk are noted
+    processes.wait("all blocks are there")
+    return Done(np.asarray(np.load(folder / VECTORS, mmap_mode="r")), int((np.load(folder / DONE) - 1).sum()))
+
+
+def _write(path: Path, row: int, values: np.ndarray) -> None:
+    """Writes rows of a `.npy` file in place, and waits until they are on the disk."""
+    array = np.load(path, mmap_mode="r")
+    assert array.dtype == values.dtype and array.shape[1:] == values.shape[1:]
+    with open(path, "r+b") as file:
+        file.seek(array.offset + row * array.strides[0])
+        file.write(values.tobytes())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _group(folder: Path) -> list[int]:
+    """The processes that see the same folder as this one."""
+    everyone = [*range(processes.count())]
+    if len(everyone) == 1:
+        return everyone
+    owners = processes.gathered(folder_owner(folder.parent))
+    if len({*owners}) > 1 and processes.is_first():
+        log.info("not all processes see %s, so each computes the whole of it; a shared folder splits the work", folder)
+    return [number for number in everyone if owners[number] == owners[processes.index()]]
 
 
 def cached_vectors(
@@ -71,10 +140,10 @@ def cached_vectors(
     *,
     what: str,
     progress: bool,
-) -> Parts:
+) -> Float[np.ndarray, "rows e"]:
     """Returns the vectors of all texts, memory-mapped; computes and stores those missing in `folder`.
 
-    Every process of a run must call this; each computes some of the parts on its own devices.
+    Every process of a run must call this; each computes some of the blocks on its own devices.
 
     Args:
       of: everything that determines the vectors; its digest names their folder.
@@ -82,17 +151,13 @@ def cached_vectors(
       texts: one per row; may be lazy, only slices are read.
       what: label of the progress bar.
     """
-    digest = hashlib.sha256(f"parts {of}".encode()).hexdigest()[:32]
-    origin = {"digest": digest, "width": width}
-    parts = PartFolder(Path(folder) / digest, origin, rows=len(texts), part_rows=BLOCK_ROWS, suffix=".npy")
+    digest = hashlib.sha256(f"vectors {of} {len(texts)} {width}".encode()).hexdigest()[:32]
 
-    def make(rows: range, some: Sequence[Text], advance: Advance) -> Made:
-        vectors = vector_files.checked_block(embed(some, advance), rows.start, width)
-        return partial(np.save, arr=vectors), {}
+    def compute(rows: range, advance: Advance) -> tuple[np.ndarray, int]:
+        return vector_files.checked_block(embed(texts[rows.start : rows.stop], advance), rows.start, width), 0
 
-    fill(parts, lambda rows: texts[rows.start : rows.stop], make, unit="rows", shown=progress and what)
-    arrays = [np.asarray(np.load(parts.path(part), mmap_mode="r")) for part in range(parts.count)]
-    return Parts(arrays, BLOCK_ROWS)
+    shown = progress and what
+    return stored_vectors(Path(folder) / digest, len(texts), width, compute, unit="rows", shown=shown).vectors
 
 
 def open_own_vectors(spec: str | Path) -> Float[np.ndarray, "rows e"]:
@@ -173,7 +238,7 @@ class Selected:
 class Joined:
     """Several teachers' vectors, read as one array; see `joined`."""
 
-    def __init__(self, arrays: Sequence[Parts], shares: Sequence[float]):
+    def __init__(self, arrays: Sequence[Float[np.ndarray, "rows _"]], shares: Sequence[float]):
         self._arrays, self._shares = tuple(arrays), tuple(shares)
         self.shape = (len(arrays[0]), sum(array.shape[1] for array in arrays))
 
@@ -202,9 +267,7 @@ def joined(vectors: Sequence[Float[np.ndarray, "*n _"]], shares: Sequence[float]
 class Whitened:
     """The first principal components of targets, each divided by a power of its standard deviation; of unit length."""
 
-    def __init__(
-        self, array: Float[np.ndarray, "rows _"] | Parts | Selected | Joined, *, power: float, components: int = 0
-    ):
+    def __init__(self, array: Float[np.ndarray, "rows _"] | Selected | Joined, *, power: float, components: int = 0):
         """
         Args:
           array: stored targets; an evenly spaced sample determines mean and components.
@@ -226,5 +289,5 @@ class Whitened:
         return (mapped / np.maximum(lengths, np.finfo(np.float32).tiny)).astype(np.float32)
 
 
-Stored = Float[np.ndarray, "rows _"] | Parts | Selected | Joined | Whitened
+Stored = Float[np.ndarray, "rows _"] | Selected | Joined | Whitened
 """Targets on disk; indexing with row numbers gives an array of vectors."""

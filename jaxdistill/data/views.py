@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Integer
 from jaxdistill.cli import did_you_mean
 from jaxdistill.core import SECOND, InputError
 from jaxdistill.data.packing import Ragged, ragged
-from jaxdistill.data.store import TokenStore
+from jaxdistill.data.tokens import TokenStore
 from jaxdistill.files import parts
 
 RATES = {"delete_words": 0.1, "crop": 0.1}

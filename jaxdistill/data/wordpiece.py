@@ -21,9 +21,9 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from jaxdistill.core import InputError
-from jaxdistill.data import sources
+from jaxdistill.data.columns import column_map
+from jaxdistill.data.text import Watched, read
 from jaxdistill.files import make_folder_atomic
-from jaxdistill.files.reading import LINE_BYTES
 
 FORMAT = 2
 """Version of the training procedure, part of the digest; bump to invalidate cached tokenizers."""
@@ -58,28 +58,28 @@ def train_wordpiece(
     entries: int,
     cache_folder: str | Path,
     columns: Mapping[str, str] | Sequence[str] = ("text",),
-    line_bytes: int = LINE_BYTES,
 ) -> Path:
     """Trains a tokenizer on the text of `specs`, or finds it in the cache; returns its folder.
 
     Args:
-      specs: files, globs and hub sets, see `sources`; each row counts once, regardless of the run's weights.
+      specs: files, globs and hub sets, see `text`; each row counts once, regardless of the run's weights.
       entries: size of the vocabulary; smaller if the text has too few pieces that occur twice.
-      cache_folder: holds one folder per tokenizer, named by its digest and created atomically.
-      columns: as in `sources.read`; all of them are used for training.
-      line_bytes: maximum bytes of a line or cell.
+      cache_folder: holds the tokenizers in `tokenizers`, each in a folder named by its digest and created atomically.
+      columns: as in `read`; all of them are used for training.
     """
     if entries < LEAST_ENTRIES:
         raise InputError(
             f"student.vocabulary={entries} is too small; set {LEAST_ENTRIES} or more, or 0 for the model's tokenizer."
         )
-    wanted = sources.column_map(columns)
-    text = sources.Watched(specs, wanted)
+    wanted = column_map(columns)
+    text = Watched(specs, wanted)
     inputs = [FORMAT, text.digest, wanted, entries]
-    folder = Path(cache_folder) / hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
+    folder = (
+        Path(cache_folder) / "tokenizers" / hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
+    )
     if not folder.is_dir():
-        tokenizer = learnt(lambda: chain.from_iterable(sources.read(specs, wanted, line_bytes)), entries)
-        text.check_content()
+        tokenizer = learnt(lambda: chain.from_iterable(read(specs, wanted, cache=str(cache_folder))), entries)
+        text.check()
         make_folder_atomic(folder, lambda unfinished: _write(tokenizer, unfinished), what="the tokenizer")
         log.info("a tokenizer of %d entries was trained on the text: %s", tokenizer.get_vocab_size(), folder)
     return folder

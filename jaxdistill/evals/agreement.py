@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.data.sources import read
+from jaxdistill.data.text import read
 from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Sources, TestSet
 from jaxdistill.evals.similarity import similarities, spearman, unit_rows, unit_vectors, vectors_of_pairs
 from jaxdistill.ops.nearest import nearest_others, overlap

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError
-from jaxdistill.data.sources import read
+from jaxdistill.data.text import read
 from jaxdistill.evals.similarity import finite_vectors
 
 MAX_SENTENCES = 100_000

@@ -1,11 +1,11 @@
 """Checks a caller's sentences and numbers."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
 from jaxdistill.core import InputError
-from jaxdistill.data.in_memory import values_of
 
 
 def checked_sentences(sentences: Iterable[str], caller: str) -> list[str]:
@@ -16,7 +16,13 @@ def checked_sentences(sentences: Iterable[str], caller: str) -> list[str]:
         )
     if hasattr(sentences, "columns") or hasattr(sentences, "column_names"):
         raise InputError(f"{caller} takes a list of sentences, not a table; give one column of it.")
-    texts = list(values_of(sentences, f"{caller}'s argument"))
+    listed: Any = sentences
+    if hasattr(listed, "to_pylist"):  # iterating over pyarrow's columns would give its own scalars
+        listed = listed.to_pylist()
+    if isinstance(listed, set | frozenset) or getattr(listed, "shape", None) == ():
+        kind = type(listed).__name__
+        raise InputError(f"{caller}'s argument has type {kind}, which has no order or rows; give a list.")
+    texts = list(listed)
     for index, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(f"{caller}: sentence {index} is {text!r:.40}; it must be a text.")

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import Diverged, Embed
-from jaxdistill.data.store import TokenStore
+from jaxdistill.data.tokens import TokenStore
 from jaxdistill.evals.geometry import pairwise_cosines, uniformity
 from jaxdistill.evals.similarity import unit_or_zero_vectors
 

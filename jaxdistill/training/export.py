@@ -22,7 +22,7 @@ from jaxdistill.checkpoints import onnx
 from jaxdistill.checkpoints.folder import check_exportable, save, write_json
 from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.core import InputError
-from jaxdistill.data.sources import read
+from jaxdistill.data.text import read
 from jaxdistill.evals.similarity import unit_rows
 from jaxdistill.files import local, unwritable
 from jaxdistill.files.folders import MARK, replacing

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import flat, nested
-from jaxdistill.data import sources
+from jaxdistill.data.sources import split_specs
 from jaxdistill.evals import agreement, auc, documents, entity, pairs
 from jaxdistill.evals.pairs import GradedPairs, ScoredPairs, scored_pairs
 from jaxdistill.evals.similarity import cosines
@@ -114,7 +114,7 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
         student=without_folders(run.models.student.source, origins),
         **origin_of(*made_from),
         objective=f"{objective_title(run.config)} ({', '.join(f'{key} {value}' for key, value in objective.items())})",
-        data=", ".join(map(public_name, sources.split_specs(run.config.data.text))),
+        data=", ".join(map(public_name, split_specs(run.config.data.text))),
         data_digest=run.text.store.content_digest,
         sentences=run.text.batches.training_rows,
         batch_size=run.text.batches.batch_size,

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from jaxdistill.cluster import processes
 from jaxdistill.config import Config
-from jaxdistill.data import hub, sources
+from jaxdistill.data import hub
+from jaxdistill.data.sources import content_digest, split_specs
 from jaxdistill.files import parts
 from jaxdistill.files.folders import refuse_foreign
 from jaxdistill.training.console import kept, say
@@ -51,7 +52,7 @@ def run_training(
             read = digests(run)
             # The student is left out: a resumed run reads it from the workdir.
             inputs = {name: digest for name, digest in read.items() if name != "content of student.model"}
-            if not any(map(hub.is_hub, sources.split_specs(config.data.text))) and run.text.store.source_digest:
+            if not any(map(hub.is_hub, split_specs(config.data.text))) and run.text.store.source_digest:
                 inputs[TEXT_FILES] = run.text.store.source_digest
             inputs |= {LENGTH: str(run.text.store.max_length), DEV_SCORE: run.dev.best or "none"}
             refuse_other_inputs(workdir, inputs)
@@ -84,13 +85,13 @@ def digests(run: Run) -> dict[str, str]:
     """Digests, by name, of inputs that must be the same in all processes of a run."""
     evals = run.config.evals
     files: dict[str, Sequence[str]] = {
-        "evals.pairs": sources.split_specs(evals.pairs),
-        "evals.agreement": sources.split_specs(evals.agreement),
-        "evals.entities": sources.split_specs(evals.entities),
+        "evals.pairs": split_specs(evals.pairs),
+        "evals.agreement": split_specs(evals.agreement),
+        "evals.entities": split_specs(evals.entities),
         "evals.retrieval": [str(path) for of_set in retrieval_files(evals) for path in of_set],
     }
     files |= run.config.teacher.files
-    contents = {name: sources.content_digest(specs) for name, specs in files.items() if specs}
+    contents = {name: content_digest(specs) for name, specs in files.items() if specs}
     contents |= {f"{name}.model": model.digest() for name, model in teachers_by_name(run.models.teachers).items()}
     contents |= {f"labeller {number}": digest for number, digest in enumerate(run.models.labeller_digests, start=1)}
     contents["student.model"] = run.models.student.digest()

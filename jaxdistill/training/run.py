@@ -15,7 +15,8 @@ from jax.typing import DTypeLike
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import Config
 from jaxdistill.core import Embed, Objective, Scorer, Sizes, Task, TrainState
-from jaxdistill.data import batches, tokenize
+from jaxdistill.data import batches
+from jaxdistill.data.tokens import TokenStore
 from jaxdistill.training import step
 
 LAST = "last"
@@ -43,7 +44,7 @@ class Models:
 class Text:
     """The training text of a run."""
 
-    store: tokenize.TokenStore
+    store: TokenStore
     batches: batches.Batches
     seeds: Callable[[], np.ndarray | None]
     """Returns the teacher's vectors of the queue's first sentences, `[k, e]`; None if the objective needs none."""

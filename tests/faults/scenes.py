@@ -87,7 +87,7 @@ TRAINED = (
 )
 SCENES = (
     Scene("training", 18, _training, TRAINED),
-    Scene("training with stored targets", 10, _stored, (*TRAINED, "cache/targets/*/part-*.npy")),
+    Scene("training with stored targets", 10, _stored, (*TRAINED, "cache/targets/*/*.npy")),
     Scene(
         "two stages with labels",
         5,
@@ -116,7 +116,7 @@ SCENES = (
         "training with stored targets in two processes",
         8,
         _stored,
-        (*TRAINED, "cache/targets/*/part-*.npy"),
+        (*TRAINED, "cache/targets/*/*.npy"),
         processes=2,
     ),
 )

@@ -15,8 +15,10 @@ from tokenizers import Tokenizer
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import Data
 from jaxdistill.core import InputError
-from jaxdistill.data import roles, sources, wordpiece, words
-from jaxdistill.data.sources import split_specs
+from jaxdistill.data import roles, wordpiece, words
+from jaxdistill.data.columns import TEXT, column_map
+from jaxdistill.data.sources import is_plain, split_specs
+from jaxdistill.data.text import Watched, read
 from jaxdistill.files import make_folder_atomic
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import cache_folder
@@ -55,9 +57,8 @@ def new_tokenizer(setting: Setting, entries: int) -> pathlib.Path:
     return wordpiece.train_wordpiece(
         split_specs(data.text),
         entries=entries,
-        cache_folder=cache_folder(data.cache_folder) / "tokenizers",
+        cache_folder=cache_folder(data.cache_folder),
         columns=columns_read(data, setting.student_views),
-        line_bytes=data.max_line_bytes,
     )
 
 
@@ -76,7 +77,7 @@ def trimmed(specs: Sequence[str], data: Data, model: SentenceModel) -> SentenceM
 
 def _columns(data: Data) -> dict[str, str]:
     """All columns, also unread ones: a trimmed student may be meant for more languages than it is trained on."""
-    return sources.column_map(dict(data.columns) or (sources.TEXT,))
+    return column_map(dict(data.columns) or (TEXT,))
 
 
 def _note(folder: pathlib.Path) -> dict:
@@ -86,7 +87,7 @@ def _note(folder: pathlib.Path) -> dict:
 def _trimmed_folder(specs: Sequence[str], data: Data, model: SentenceModel) -> pathlib.Path:
     """The folder of the trimmed tokenizer in the cache; made if absent."""
     columns = _columns(data)
-    text, needed = sources.Watched(specs, columns), trim.needed_rows(model)
+    text, needed = Watched(specs, columns), trim.needed_rows(model)
     used = ("", *roles.used_roles(sentence_roles(data)))
     prompts = sorted({model.role_prompts[role] for role in used})
     inputs = [FORMAT, text.digest, columns, model.tokenizer.to_str(), prompts, sorted(needed)]
@@ -94,11 +95,11 @@ def _trimmed_folder(specs: Sequence[str], data: Data, model: SentenceModel) -> p
     folder = cache_folder(data.cache_folder) / "tokenizers" / digest
 
     def fill(unfinished: pathlib.Path) -> None:
-        sentences = _Sentences(specs, columns, data.max_line_bytes, prompts)
+        sentences = _Sentences(specs, columns, data.cache_folder, prompts)
         before = _read(model.tokenizer, sentences)
         result = trim.trimmed(model.tokenizer, needed | before.used)
         after = _read(result.tokenizer, sentences, old_ids=result.kept)
-        text.check_content()
+        text.check()
         if after.digest != before.digest:
             raise InputError(
                 f"student.trim: the trimmed tokenizer of {model.source} tokenises the text differently; leave student.trim empty."
@@ -118,19 +119,19 @@ class _Sentences(NamedTuple):
 
     specs: Sequence[str]
     columns: dict[str, str]
-    line_bytes: int
+    cache: str
     prompts: Sequence[str]
 
     def chunks(self) -> Iterator[tuple[str, list[str]]]:
         """Yields (prompt, sentences without it), every chunk of sentences once for each prompt."""
-        rows = (row for spec in self.specs for row in sources.read([spec], self.columns_of(spec), self.line_bytes))
+        rows = (row for spec in self.specs for row in read([spec], self.columns_of(spec), cache=self.cache))
         sentences = filter(None, (cell.strip() for row in rows for cell in row))
         while chunk := list(islice(sentences, CHUNK_ROWS)):
             yield from ((prompt, chunk) for prompt in self.prompts)
 
     def columns_of(self, spec: str) -> dict[str, str]:
         """The columns to read from a source; a plain text has only sentences."""
-        return {sources.TEXT: sources.TEXT} if sources.is_plain(spec) else self.columns
+        return {TEXT: TEXT} if is_plain(spec) else self.columns
 
 
 class _Reading(NamedTuple):

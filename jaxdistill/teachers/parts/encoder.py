@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
+from jaxtyping import Float
 
 from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.config.ranges import CountOrNone, Fraction
@@ -143,7 +144,7 @@ class WhiteningOptions(Teacher):
                 f"--config.teacher.components to at most {width}."
             )
 
-    def whitened(self, array: targets.Parts | targets.Selected | targets.Joined) -> targets.Stored:
+    def whitened(self, array: Float[np.ndarray, "rows _"] | targets.Selected | targets.Joined) -> targets.Stored:
         """The targets with `whiten` and `components` applied."""
         self.check_components(array.shape[1])
         return targets.Whitened(array, power=self.whiten, components=self.components) if self.transforms else array
@@ -163,13 +164,13 @@ class StoredVectors(VectorModel, WhiteningOptions):
             check_reads(making.data, embedder.model, views, making.text)
         return tuple(self.whitened(self._of_view(making, view)) for view in views)
 
-    def _of_view(self, making: Making, view: str) -> targets.Parts | targets.Joined:
+    def _of_view(self, making: Making, view: str) -> Float[np.ndarray, "rows _"] | targets.Joined:
         of_view = f"{making.text.content_digest} {view} {np.dtype(making.compute_dtype).name}"
         arrays = [_of_model(embedder, making, view, of_view) for embedder in making.embedders]
         return arrays[0] if len(arrays) == 1 else targets.Joined(arrays, self.shares())
 
 
-def _of_model(embedder: Embedder, making: Making, view: str, of_view: str) -> targets.Parts:
+def _of_model(embedder: Embedder, making: Making, view: str, of_view: str) -> Float[np.ndarray, "rows e"]:
     return targets.cached_vectors(
         cache_folder(making.data.cache_folder) / "targets",
         f"{embedder.model.digest()} {of_view}",

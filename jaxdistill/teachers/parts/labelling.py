@@ -23,9 +23,11 @@ from jaxdistill.bars import Advance
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import Data
 from jaxdistill.core import SECOND, InputError, Objective
-from jaxdistill.data import formats, sources, targets
-from jaxdistill.data.sources import TEXT
-from jaxdistill.data.tokenize import TokenStore
+from jaxdistill.data import targets
+from jaxdistill.data.columns import TEXT
+from jaxdistill.data.sources import split_specs
+from jaxdistill.data.text import read
+from jaxdistill.data.tokens import TokenStore
 from jaxdistill.inference import Embedder
 from jaxdistill.inference.ensemble import refuse_mixed
 
@@ -187,7 +189,7 @@ def scores_of_columns(names: Sequence[str], data: Data, store: TokenStore) -> Fl
     """
     scores = np.full((store.input_rows, len(names)), np.nan, np.float32)
     kept, strange = np.isin(np.arange(store.input_rows), store.input_row), dict[tuple[int, int], str]()
-    rows = sources.read(sources.split_specs(data.text), names, data.max_line_bytes, cell=formats.number_or_text)
+    rows = read(split_specs(data.text), names, numbers=True, cache=data.cache_folder)
     for place, row in enumerate(islice(rows, len(scores))):
         for column, cell in enumerate(row):
             scores[place, column] = _score(cell)

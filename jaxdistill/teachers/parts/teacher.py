@@ -11,7 +11,8 @@ from jaxtyping import Float
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import Data
 from jaxdistill.core import Objective
-from jaxdistill.data import targets, tokenize
+from jaxdistill.data import targets
+from jaxdistill.data.tokens import TokenStore
 from jaxdistill.inference import Embedder
 from jaxdistill.reading import Setting
 
@@ -19,7 +20,7 @@ from jaxdistill.reading import Setting
 class Making(NamedTuple):
     """What stored targets are made from."""
 
-    text: tokenize.TokenStore
+    text: TokenStore
     data: Data
     objective: Objective
     embedders: Sequence[Embedder]

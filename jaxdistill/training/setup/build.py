@@ -18,9 +18,10 @@ from jaxdistill.cluster import processes
 from jaxdistill.config import Config
 from jaxdistill.config.ranges import LARGEST_INT32
 from jaxdistill.core import InputError, Objective, platform
-from jaxdistill.data import batches, sources
-from jaxdistill.data.sources import TEXT
-from jaxdistill.data.tokenize import TokenStore
+from jaxdistill.data import batches
+from jaxdistill.data.columns import TEXT
+from jaxdistill.data.sources import check_weights, split_specs
+from jaxdistill.data.tokens import TokenStore
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.files import parts
 from jaxdistill.ops.dense import dtype_of
@@ -217,10 +218,10 @@ def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int
     profiled_steps(config.run.profile)
     if config.student.pooling:
         Pooling.parse(config.student.pooling)
-    specs = sources.split_specs(config.data.text)
+    specs = split_specs(config.data.text)
     if not specs:
         raise InputError("no text is given; set --config.data.text to at least one file, glob or data set.")
-    sources.check_weights(config.data.weights, sources=len(specs))
+    check_weights(config.data.weights, sources=len(specs))
     mesh = absent or meshes.make_mesh(model_axis=config.run.model_axis, slices=config.run.slices)
     groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
     objective = make_objective(config)

@@ -20,8 +20,8 @@ from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cli import did_you_mean
 from jaxdistill.config import Config, Evals
 from jaxdistill.core import LABELS, InputError, Objective, Task, errors_of
-from jaxdistill.data import sources
-from jaxdistill.data.sources import split_specs
+from jaxdistill.data.sources import file_of, files_of, split_specs
+from jaxdistill.data.text import read
 from jaxdistill.evals import agreement, auc, beir, documents, entity, pairs, sts
 from jaxdistill.evals.beir import RetrievalSet, SetFiles
 from jaxdistill.evals.entity import EntitySet
@@ -92,8 +92,8 @@ def available_tasks(
         tasks[metric] = partial(documents.mean_ndcg, sets.retrieval, similarity=similarity)
     if sets.entities:
         tasks[entity.METRIC] = partial(entity.mean_recall, sets.entities)
-    for metric, read in sets.named.items():
-        tasks[metric] = partial(auc.area if metric in auc.DEV_METRICS else pairs.correlation, read, metric)
+    for metric, named in sets.named.items():
+        tasks[metric] = partial(auc.area if metric in auc.DEV_METRICS else pairs.correlation, named, metric)
     if agreement_task is not None:
         tasks[agreement.METRIC] = agreement_task
     return tasks
@@ -173,11 +173,11 @@ def read_dev_sets(config: Config, *, named: bool = True) -> DevSets:
             raise InputError(
                 f"evals.{option}={given} is for students with vectors, but the student {config.student.kind} is a cross-encoder; leave it out."
             )
-    entities = sources.files_of("evals.entities", split_specs(config.evals.entities))
-    read = sources.read(split_specs(config.evals.agreement), line_bytes=config.data.max_line_bytes)
-    sentences = [text for (text,) in read if text.strip()]
+    entities = files_of("evals.entities", split_specs(config.evals.entities))
+    rows = read(split_specs(config.evals.agreement), cache=config.data.cache_folder)
+    sentences = [text for (text,) in rows if text.strip()]
     sets = DevSets(
-        pairs=pairs.read_pairs(sources.file_of("evals.pairs", config.evals.pairs)) if config.evals.pairs else None,
+        pairs=pairs.read_pairs(file_of("evals.pairs", config.evals.pairs)) if config.evals.pairs else None,
         retrieval=[beir.read_set(files) for files in retrieval_files(config.evals)],
         entities=[entity.read_entities(path) for path in entities],
         named=named_sets(config.evals.best, sts_data_folder()) if named else {},

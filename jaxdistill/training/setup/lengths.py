@@ -13,7 +13,7 @@ from jaxdistill.cluster import processes
 from jaxdistill.config import Config
 from jaxdistill.core import Objective
 from jaxdistill.data.chunks import bare
-from jaxdistill.data.store import TokenStore
+from jaxdistill.data.tokens import TokenStore
 from jaxdistill.reading import SAMPLE, Setting, columns_of_views, evenly_sampled, prompted_rows
 from jaxdistill.training.setup.student import setting_of
 from jaxdistill.workdir.folder import INPUTS, LENGTH, read_note

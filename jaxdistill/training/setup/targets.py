@@ -8,9 +8,11 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.cluster import spread
 from jaxdistill.config import Config
 from jaxdistill.core import Objective, RoleEmbed
-from jaxdistill.data import spread, targets, tokenize
+from jaxdistill.data import targets
+from jaxdistill.data.tokens import TokenStore
 from jaxdistill.inference import Embedder
 from jaxdistill.reading import tokenised_text
 from jaxdistill.teachers.parts.teacher import Making, Teacher
@@ -29,7 +31,7 @@ class Targets:
         *,
         teachers: Sequence[SentenceModel],
         labellers: Sequence[SentenceModel],
-        store: tokenize.TokenStore,
+        store: TokenStore,
         compute_dtype: DTypeLike,
         progress: bool,
         absent: bool = False,
@@ -38,7 +40,7 @@ class Targets:
         self.text, self.views = store, tuple(objective.teacher_views)
         self.scored = objective.scored
         """Columns whose pairs have labels: the first column with each of the others."""
-        self.store: tokenize.TokenStore | None = None
+        self.store: TokenStore | None = None
         """Tokens for a live teacher."""
         self.arrays: tuple[targets.Stored, ...] = ()
         """Stored targets, one array per teacher view; empty for a live teacher."""

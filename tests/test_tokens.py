@@ -1,12 +1,13 @@
 """The token store: same tokens as the tokenizer's own, words of the raw text, reuse by digest, counts."""
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import pytest
 from tokenizers import processors
 
-from jaxdistill.data import token_parts
+from jaxdistill.core import InputError
+from jaxdistill.data import tokens
 
 from tiny_text import SENTENCES, bare, byte_level, made_up, sentence_piece, store_of, untrimmed, word_piece
 
@@ -72,10 +73,11 @@ def test_long_sentences_are_cut_counted_and_reported(tmp_path):
     assert "50.00% of sentences truncated at 6 tokens" in report and "left out" not in report
 
 
-def test_empty_sentences_are_left_out_and_counted(tmp_path):
+def test_empty_sentences_are_left_out_and_counted(tmp_path, caplog):
     store = store_of(tmp_path, ["", "the cat", "  \t", "\u3000", "the", ""])
     assert list(store.texts()) == ["the cat", "the"]
     assert store.input_row.tolist() == [1, 4] and store.input_rows == 6
+    assert f"warning: {tmp_path}/text.txt: 67 % of the rows have no text" in caplog.messages
     assert "4 with an empty sentence" in "\n".join(store.report())
 
 
@@ -130,48 +132,59 @@ def test_pairs_of_other_files_are_left_out_either_way_round(tmp_path):
     ]
 
 
-def test_parts_do_not_show(tmp_path, monkeypatch):
-    """Rows with an empty cell, and parts without any other row, included."""
+def test_shards_do_not_show(tmp_path, monkeypatch):
+    """Rows with an empty cell, and shards without any other row, included."""
     lines = [*made_up(20), *[""] * 9, *made_up(20), " ", "x"]
     whole = store_of(tmp_path, lines, dedupe=True)
-    monkeypatch.setattr(token_parts, "PART_ROWS", 4)
-    parts = store_of(tmp_path, lines, dedupe=True, cache_folder=tmp_path / "other")
-    assert parts.report() == whole.report() and parts.unknown("text") == whole.unknown("text")
-    assert list(parts.texts()) == list(whole.texts()) == [*made_up(20), "x"]
-    for name in ("input_row", "keys"):
-        assert np.array_equal(getattr(parts, name), getattr(whole, name))
-    rows = np.random.default_rng(0).integers(whole.rows, size=64)
-    for mine, theirs in zip(parts.gather("text", rows), whole.gather("text", rows), strict=True):
-        assert np.array_equal(mine, theirs)
+    monkeypatch.setattr(tokens, "SHARD_ROWS", 4)
+    monkeypatch.setattr(tokens, "BATCH_ROWS", 3)
+    sharded = store_of(tmp_path, lines, dedupe=True, cache_folder=tmp_path / "other")
+    assert list(sharded.texts()) == [*made_up(20), "x"]
+    assert files_in(whole.folder) == files_in(sharded.folder)
 
 
 @pytest.mark.parametrize("ended", range(4))
-def test_a_killed_tokenisation_goes_on_with_the_parts_that_are_missing(tmp_path, monkeypatch, ended):
-    monkeypatch.setattr(token_parts, "PART_ROWS", 8)
-    lines, tokenise, count = made_up(30), token_parts.tokenised_words, itertools.count()
-    store_of(tmp_path, lines)
+def test_a_killed_tokenisation_goes_on_with_the_shards_that_are_missing(tmp_path, monkeypatch, ended):
+    monkeypatch.setattr(tokens, "SHARD_ROWS", 8)
+    lines, tokenise, calls = made_up(30), tokens.tokenised_words, itertools.count()
+    whole = store_of(tmp_path, lines)
 
     def killed(*given, **options):
-        if next(count) == ended:
+        if next(calls) == ended:
             raise KeyboardInterrupt
         return tokenise(*given, **options)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(token_parts, "tokenised_words", killed)
+        patch.setattr(tokens, "tokenised_words", killed)
         store_of(tmp_path, lines, cache_folder=tmp_path / "other")
-    calls = []
-    monkeypatch.setattr(
-        token_parts, "tokenised_words", lambda *given, **options: calls.append(1) or tokenise(*given, **options)
-    )
-    store_of(tmp_path, lines, cache_folder=tmp_path / "other")
-    assert len(calls) == 4 - ended
-    assert files_in(tmp_path / "cache") == files_in(tmp_path / "other")
+    calls = itertools.count(start=10)
+    monkeypatch.setattr(tokens, "tokenised_words", killed)
+    again = store_of(tmp_path, lines, cache_folder=tmp_path / "other")
+    assert next(calls) == 10 + 4 - ended
+    assert files_in(again.folder) == files_in(whole.folder)
+    assert not list(again.folder.parent.glob("*.shards")), "only the store stays"
+
+
+def test_processes_that_share_a_folder_build_one_store(tmp_path, monkeypatch):
+    """Each has a lock of its own, as processes have."""
+    builds, write = [], tokens._Builder.write
+    monkeypatch.setattr(tokens._Builder, "write", lambda *given, **more: builds.append(1) or write(*given, **more))
+    (tmp_path / "text.txt").write_text("\n".join(made_up(30)))
+
+    def store(_):
+        options = {"tokenizer": word_piece(), "max_length": 16, "cache_folder": tmp_path / "cache"}
+        return tokens.build_store([str(tmp_path / "text.txt")], **options).texts()[:]
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(store, range(4))) == [made_up(30)] * 4
+    assert len(builds) == 1
 
 
 def test_the_store_is_reused_and_its_digest_follows_every_input(tmp_path, monkeypatch):
     first = store_of(tmp_path, SENTENCES)
-    monkeypatch.setattr(token_parts, "tokenised_words", None)
+    monkeypatch.setattr(tokens, "tokenised_words", None)
     assert store_of(tmp_path, SENTENCES).digest == first.digest
+    assert store_of(tmp_path, SENTENCES, tokenizer=word_piece(9)).digest == first.digest, "its padding does not matter"
     monkeypatch.undo()
     others = [
         store_of(tmp_path, SENTENCES[::-1]),
@@ -182,3 +195,37 @@ def test_the_store_is_reused_and_its_digest_follows_every_input(tmp_path, monkey
         *(store_of(tmp_path, ["a\tb", "one\ttwo"], name="a.tsv", columns={"text": column}) for column in "ab"),
     ]
     assert len({first.digest, *(store.digest for store in others)}) == 8
+
+
+def test_a_text_that_changes_while_it_is_tokenised_makes_no_store(tmp_path, monkeypatch):
+    tokenise = tokens.tokenised_words
+
+    def tokenise_and_change(*given, **options):
+        (tmp_path / "text.txt").write_text("another text\n")
+        return tokenise(*given, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tokens, "tokenised_words", tokenise_and_change)
+        with pytest.raises(InputError, match="text.txt changed while it was read"):
+            store_of(tmp_path, SENTENCES)
+    assert not list((tmp_path / "cache").rglob("*.shards")) and not list((tmp_path / "cache").rglob("store.json"))
+    assert store_of(tmp_path, SENTENCES).texts()[0] == SENTENCES[0]
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "message"),
+    [
+        (["", " "], {}, "every row has an empty sentence"),
+        (["x"], {"max_length": 2}, "max_length=2 leaves no token for the text; .* is 3"),
+        (["x"], {"columns": ["sentence"]}, "one of them must be 'text'"),
+    ],
+)
+def test_what_cannot_be_tokenised_is_refused(tmp_path, lines, options, message):
+    with pytest.raises(InputError, match=message):
+        store_of(tmp_path, lines, **options)
+
+
+def test_ids_beyond_16_bits_survive(tmp_path):
+    tokenizer = word_piece(more_words=70_000)
+    store = store_of(tmp_path, ["extra69999 the"], tokenizer=tokenizer)
+    assert store.ids("text", 0)[1] == tokenizer.token_to_id("extra69999") > 1 << 16
