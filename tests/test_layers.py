@@ -12,7 +12,7 @@ LAYERS = (
     ("ops", "assets", "paths"),
     ("compile_cache", "configs", "devices"),
     ("cli",),
-    ("calls", "cluster", "config"),
+    ("cluster", "config"),
     ("data", "encoders"),
     ("checkpoints", "objectives", "workdir"),
     ("evals", "surgery"),

@@ -8,7 +8,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from jaxdistill.calls import OWN_FILES
 from jaxdistill.core import InputError, errors_of
 from jaxdistill.data.cached import cached_table
 from jaxdistill.data.columns import TEXT, chosen_columns, requested_names, top_columns
@@ -83,7 +82,6 @@ def sources_of(
         )
     with errors_of(argument):
         source = str(cached_table(_tables(text, dict(columns) or {TEXT: TEXT}, numbers)))
-    OWN_FILES[source] = f"the {type(text).__name__} given as {argument}"
     return [source]
 
 
