@@ -51,7 +51,7 @@ Programs = Iterator[tuple[str, Program]]
 def device(size: Size) -> dict[str, Any]:
     """Devices, memory and versions."""
 
-    def known(name: str) -> str:
+    def installed_version(name: str) -> str:
         try:
             return version(name)
         except PackageNotFoundError:
@@ -63,7 +63,7 @@ def device(size: Size) -> dict[str, Any]:
         "devices": [str(one.device_kind) for one in jax.devices()],
         "platform": jax.default_backend(),
         "memory_gib": round(memory / 2**30, 1),
-        "versions": {name: known(name) for name in names},
+        "versions": {name: installed_version(name) for name in names},
     }
 
 
@@ -120,11 +120,11 @@ def step_torch(size: Size, *, live: bool = True) -> dict[str, Any]:
         with torch.autocast(kind, dtype=torch.bfloat16):
             with torch.no_grad():
                 vectors = teacher(ids[: size.batch]).last_hidden_state.mean(1) if live else stored
-                wanted = torch.nn.functional.normalize(vectors.float(), dim=1)
+                teacher_vectors = torch.nn.functional.normalize(vectors.float(), dim=1)
             found = torch.tanh(head(student(ids).last_hidden_state.mean(1)))
             found = torch.nn.functional.normalize(found.float(), dim=1)
-            keys = torch.cat([queue, wanted.bfloat16()])
-            p = torch.softmax((wanted @ keys.T).float() / 0.05, dim=1).repeat(2, 1)
+            keys = torch.cat([queue, teacher_vectors.bfloat16()])
+            p = torch.softmax((teacher_vectors @ keys.T).float() / 0.05, dim=1).repeat(2, 1)
             return -(p * torch.log_softmax((found @ keys.T).float() / 0.05, dim=1)).sum(1).mean(), keys[size.batch :]
 
     compiled = torch.compile(loss_of)

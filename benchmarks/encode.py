@@ -61,47 +61,47 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     add_device_option(parser)
     parser.add_argument("--out", default="", help="file for the result")
-    given = parser.parse_args(arguments)
-    if given.warm_up and not given.one:
+    args = parser.parse_args(arguments)
+    if args.warm_up and not args.one:
         raise InputError("--warm_up prepares calls of one sentence; add --one, or drop it.")
-    given.device = torch_device(given.device)
-    needed = given.sentences * (given.rounds if given.one else 1)
-    texts = list(islice((row[0] for row in read([given.text]) if row[0].strip()), needed))
+    args.device = torch_device(args.device)
+    needed = args.sentences * (args.rounds if args.one else 1)
+    texts = list(islice((row[0] for row in read([args.text]) if row[0].strip()), needed))
     if len(texts) < needed:
-        raise InputError(f"{given.text} has {len(texts)} sentences; --sentences and --rounds need {needed}.")
-    result = one_by_one(given, texts) if given.one else whole(given, texts)
-    lengths = [len(one.ids) for one in load_model(given.model).encodings(texts[:2000])]
-    write(given.out, {**result, "real_tokens_per_sentence": statistics.mean(lengths), "options": vars(given)})
+        raise InputError(f"{args.text} has {len(texts)} sentences; --sentences and --rounds need {needed}.")
+    result = one_by_one(args, texts) if args.one else whole(args, texts)
+    lengths = [len(one.ids) for one in load_model(args.model).encodings(texts[:2000])]
+    write(args.out, {**result, "real_tokens_per_sentence": statistics.mean(lengths), "options": vars(args)})
 
 
-def whole(given, texts: Sequence[str]) -> Mapping[str, object]:
+def whole(args, texts: Sequence[str]) -> Mapping[str, object]:
     """Rates of calls with all the sentences."""
-    ours, some = encode_of(OURS, given), texts[:256]
-    works = {OURS: lambda: len(ours(texts)), THEIRS: Elsewhere(torch_encoding, given, texts)}
-    found = rates(works, given.rounds)
+    ours, some = encode_of(OURS, args), texts[:256]
+    works = {OURS: lambda: len(ours(texts)), THEIRS: Elsewhere(torch_encoding, args, texts)}
+    found = rates(works, args.rounds)
     return {
         **ratios(found, OURS, THEIRS),
         "sentences_per_s": medians(found),
-        "lowest_cosine": lowest_cosine(ours(some), torch_encode(given)(some)),
+        "lowest_cosine": lowest_cosine(ours(some), torch_encode(args)(some)),
         "rounds": found,
     }
 
 
-def torch_encoding(given, texts: Sequence[str]) -> Work:
+def torch_encoding(args, texts: Sequence[str]) -> Work:
     """One call with all the sentences."""
-    encode = torch_encode(given)
+    encode = torch_encode(args)
     return lambda: len(encode(texts))
 
 
-def one_by_one(given, texts: Sequence[str]) -> Mapping[str, object]:
+def one_by_one(args, texts: Sequence[str]) -> Mapping[str, object]:
     """Rates of calls with one sentence, in new processes."""
     found = {name: Rates([], []) for name in (COLD, OURS, THEIRS)}
     starts, cosines = {name: [] for name in found}, []
-    for start in range(0, len(texts), given.sentences):
-        part, vectors = texts[start : start + given.sentences], {}
+    for start in range(0, len(texts), args.sentences):
+        part, vectors = texts[start : start + args.sentences], {}
         with tempfile.TemporaryDirectory() as cache:
             for name, rate in found.items():  # the first fills the cache folder for the second
-                start_s, vectors[name], *seconds = in_new_process(calls, name, given, part, cache)
+                start_s, vectors[name], *seconds = in_new_process(calls, name, args, part, cache)
                 starts[name].append(start_s)
                 rate.add(len(part), *seconds)
         cosines.append(lowest_cosine(vectors[OURS], vectors[THEIRS]))
@@ -121,13 +121,13 @@ def in_new_process(function: Callable, *arguments):
         return process.submit(function, *arguments).result()
 
 
-def calls(name: str, given, texts: Sequence[str], cache: str) -> tuple[float, np.ndarray, float, float]:
+def calls(name: str, args, texts: Sequence[str], cache: str) -> tuple[float, np.ndarray, float, float]:
     """Seconds to start, vectors of the sentences by one call each, and the seconds of these calls, after a first one."""
     os.environ["JAX_COMPILATION_CACHE_DIR"] = cache
     keep_compiled()
 
     def started() -> Encode:
-        encode = encode_of(name, given)
+        encode = encode_of(name, args)
         encode(["a first call"])
         return encode
 
@@ -135,27 +135,27 @@ def calls(name: str, given, texts: Sequence[str], cache: str) -> tuple[float, np
     return start_s, *timed(lambda: np.concatenate([encode([text]) for text in texts]))
 
 
-def encode_of(name: str, given) -> Encode:
+def encode_of(name: str, args) -> Encode:
     if name == THEIRS:
-        return torch_encode(given)
-    embedder = load(given.model, precision=given.precision)
-    if given.warm_up:
+        return torch_encode(args)
+    embedder = load(args.model, precision=args.precision)
+    if args.warm_up:
         embedder.warm_up()
     return embedder.encode
 
 
-def torch_encode(given) -> Encode:
+def torch_encode(args) -> Encode:
     import torch
     from sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer(str(locate(given.model)), device=given.device)
+    model = SentenceTransformer(str(locate(args.model)), device=args.device)
 
     def encode(texts: Sequence[str]) -> np.ndarray:
         cast = contextlib.nullcontext()
-        if given.precision == "bfloat16":
-            cast = torch.autocast(given.device, dtype=torch.bfloat16)
+        if args.precision == "bfloat16":
+            cast = torch.autocast(args.device, dtype=torch.bfloat16)
         with cast:
-            return model.encode(list(texts), batch_size=given.batch_size, show_progress_bar=False).astype(np.float32)
+            return model.encode(list(texts), batch_size=args.batch_size, show_progress_bar=False).astype(np.float32)
 
     return encode
 

@@ -84,9 +84,9 @@ class Opponent:
                 return (1.0 - (vectors * targets).sum(dim=1)).mean()
             keys = torch.cat([self.queue, targets.to(self.queue.dtype)])
             self.queue = keys[len(targets) :]
-            wanted = torch.softmax(targets @ keys.T / self.temperature, dim=1)
+            probabilities = torch.softmax(targets @ keys.T / self.temperature, dim=1)
             found = torch.log_softmax(vectors @ keys.T / self.temperature, dim=1)
-            return -(wanted.repeat(len(vectors) // len(targets), 1) * found).sum(dim=1).mean()
+            return -(probabilities.repeat(len(vectors) // len(targets), 1) * found).sum(dim=1).mean()
 
     def batches(
         self,

@@ -38,14 +38,14 @@ def main(arguments: Sequence[str]) -> None:
     )
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--sets", default=",".join(sts.TESTS), help="STS sets, separated by commas")
-    given = parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
     data = str(needed_data_folder("the sentences and the STS sets"))
-    sentences = drawn([given.text or f"{data}/text/*.txt.gz"], given.sentences) if given.sentences else []
-    for spec in given.model:
+    sentences = drawn([args.text or f"{data}/text/*.txt.gz"], args.sentences) if args.sentences else []
+    for spec in args.model:
         name, embeds = spec.rstrip("/").rpartition("/")[2], sides(spec)
         if sentences:
             print_vectors(name, embeds, sentences)
-        for chosen in split_specs(given.sets):
+        for chosen in split_specs(args.sets):
             print_scores(name, embeds, chosen, data)
 
 

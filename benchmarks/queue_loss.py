@@ -37,27 +37,27 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--rounds", type=int, default=9)
     add_device_option(parser)
     parser.add_argument("--out", default="", help="file for the result")
-    given = parser.parse_args(arguments)
-    given.device = torch_device(given.device)
-    lengths = sorted(int(queue) for queue in given.queues.split(","))
-    found = {queue: compared(given, queue) for queue in lengths}
+    args = parser.parse_args(arguments)
+    args.device = torch_device(args.device)
+    lengths = sorted(int(queue) for queue in args.queues.split(","))
+    found = {queue: compared(args, queue) for queue in lengths}
     result = {"ratio": found[lengths[-1]]["ratio"], "by_queue": found}
-    write(given.out, {**result, "options": vars(given)})
+    write(args.out, {**result, "options": vars(args)})
 
 
-def compared(given, queue: int) -> dict[str, object]:
+def compared(args, queue: int) -> dict[str, object]:
     """Milliseconds of a call, on both sides, and how many times as fast this project is."""
     arrays = [random_unit(shape, seed) for seed, shape in enumerate(
-        [(queue, given.width), (given.batch_size, 2, given.width), (given.batch_size, 1, given.width)]
+        [(queue, args.width), (args.batch_size, 2, args.width), (args.batch_size, 1, args.width)]
     )]  # fmt: skip
-    one = jax_call(*arrays, precision=given.precision)
+    one = jax_call(*arrays, precision=args.precision)
     exact = jax_call(*arrays, precision="float32")()
     works = {
-        "jaxdistill": repeated(one, given.calls),
-        "torch": Elsewhere(torch_calls, given, arrays),
+        "jaxdistill": repeated(one, args.calls),
+        "torch": Elsewhere(torch_calls, args, arrays),
     }
     error = abs(one() - exact) / exact
-    found = rates(works, given.rounds)
+    found = rates(works, args.rounds)
     return {
         **ratios(found, *works),
         **{f"{name}_ms": 1000.0 / rate for name, rate in medians(found).items()},
@@ -69,8 +69,8 @@ def repeated(call: Callable[[], float], calls: int) -> Work:
     return lambda: len([call() for _ in range(calls)])
 
 
-def torch_calls(given, arrays: Sequence[np.ndarray]) -> Work:
-    return repeated(torch_call(*arrays, precision=given.precision, device=given.device), given.calls)
+def torch_calls(args, arrays: Sequence[np.ndarray]) -> Work:
+    return repeated(torch_call(*arrays, precision=args.precision, device=args.device), args.calls)
 
 
 def random_unit(shape: Sequence[int], seed: int) -> np.ndarray:
@@ -115,11 +115,11 @@ def torch_call(
         nonlocal queue
         keys = torch.cat([queue, targets.to(queue.dtype)])
         with torch.autocast(device, dtype=torch.bfloat16, enabled=precision == "bfloat16"):
-            wanted = torch.softmax(targets @ keys.T / TEMPERATURE, dim=1).repeat(2, 1)
+            probabilities = torch.softmax(targets @ keys.T / TEMPERATURE, dim=1).repeat(2, 1)
             unit = torch.nn.functional.normalize(vectors, dim=1)
             found = torch.log_softmax(unit @ keys.T / TEMPERATURE, dim=1)
         vectors.grad = None
-        loss = -(wanted * found).sum(dim=1).mean()
+        loss = -(probabilities * found).sum(dim=1).mean()
         loss.backward()
         queue = keys[len(targets) :]
         wait_for(device)

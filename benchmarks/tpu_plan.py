@@ -65,24 +65,24 @@ OBJECTIVES = {
 
 
 def main(arguments: Sequence[str]) -> None:
-    given = options().parse_args(arguments)
-    target = slice_named(given.slice)
-    mesh = target.mesh(model_axis=given.model_axis, slices=given.slices)
-    config = config_of(given, batch_size=given.sentences * meshes.batch_devices(mesh))
+    args = options().parse_args(arguments)
+    target = slice_named(args.slice)
+    mesh = target.mesh(model_axis=args.model_axis, slices=args.slices)
+    config = config_of(args, batch_size=args.sentences * meshes.batch_devices(mesh))
     objective = make_objective(config)
-    layers = [int(count) for count in given.layers.split(":")]
-    teacher = model(given.teacher, layers=layers[0])
+    layers = [int(count) for count in args.layers.split(":")]
+    teacher = model(args.teacher, layers=layers[0])
     width = teacher.definition.embedding_width
-    student = model(given.student, layers=layers[1], width=width)
-    layout, train_step = make_step(config, objective, student, teacher, mesh, live=not given.stored, steps=1000)
-    frozen = {} if given.stored else meshes.frozen_shapes(teacher.frozen_params(mesh), jnp.bfloat16)
-    batch = batch_of(given, objective, meshes.batch_devices(mesh), width)
+    student = model(args.student, layers=layers[1], width=width)
+    layout, train_step = make_step(config, objective, student, teacher, mesh, live=not args.stored, steps=1000)
+    frozen = {} if args.stored else meshes.frozen_shapes(teacher.frozen_params(mesh), jnp.bfloat16)
+    batch = batch_of(args, objective, meshes.batch_devices(mesh), width)
     begun = time.process_time()
     plan = compiled_plan(target, train_step, layout.like, frozen, batch)
     print(f"{' '.join(arguments)}: {time.process_time() - begun:.0f} s of processor time")
     for line in report(plan, batch_size=config.data.batch_size):
         print(line)
-    share = held_share(frozen, {} if given.stored else frozen_shardings(teacher, mesh, config.run.sharding))
+    share = held_share(frozen, {} if args.stored else frozen_shardings(teacher, mesh, config.run.sharding))
     queue = held_bytes(layout.like.objective, layout.shardings.objective)
     print(f"a chip holds {share:.1%} of the live teacher's parameters and {queue / GIB:.2f} GiB of queue")
 
@@ -110,21 +110,21 @@ def options() -> argparse.ArgumentParser:
     return parser
 
 
-def config_of(given: Any, batch_size: int) -> Config:
+def config_of(args: Any, batch_size: int) -> Config:
     """The options of the run."""
     options = RunOptions(
-        precision="bfloat16", sharding=given.sharding or (), model_axis=given.model_axis, remat=given.remat,
-        accumulate=given.accumulate,
+        precision="bfloat16", sharding=args.sharding or (), model_axis=args.model_axis, remat=args.remat,
+        accumulate=args.accumulate,
     )  # fmt: skip
-    objective = dict(OBJECTIVES[given.objective])
-    if given.objective == "congen":
-        objective["queue_size"] = given.queue_size
-    teacher = (Stored if given.stored else Live)(model=given.teacher)
+    objective = dict(OBJECTIVES[args.objective])
+    if args.objective == "congen":
+        objective["queue_size"] = args.queue_size
+    teacher = (Stored if args.stored else Live)(model=args.teacher)
     return Config(objective=objective, data=Data(batch_size=batch_size), teacher=teacher, run=options)
 
 
 def model(name: str, *, layers: int, width: int = 0) -> SentenceModel:
-    """A model of shapes without weights, of its first layers alone if `layers`, with a head to `width` if that is given."""
+    """A model of shapes without weights, of its first layers alone if `layers`, with a head to `width` if it is not 0."""
     family, pooling, dtype, settings = MODELS[name]
     architecture = family.architecture(settings | ({"num_hidden_layers": layers} if layers else {}))
     head = Dense(in_features=architecture.hidden_size, out_features=width, activation="tanh")
@@ -142,18 +142,18 @@ def model(name: str, *, layers: int, width: int = 0) -> SentenceModel:
     )
 
 
-def batch_of(given: Any, objective: Objective, parts: int, width: int) -> Batch:
+def batch_of(args: Any, objective: Objective, parts: int, width: int) -> Batch:
     """A packed batch as shapes."""
 
     def packed(views: int) -> Tokens:
-        groups = parts * given.groups
-        slots = jax.ShapeDtypeStruct((groups, views * given.rows // given.groups, given.length), np.int32)
-        first = jax.ShapeDtypeStruct((groups, views * given.sentences // given.groups), np.int32)
+        groups = parts * args.groups
+        slots = jax.ShapeDtypeStruct((groups, views * args.rows // args.groups, args.length), np.int32)
+        first = jax.ShapeDtypeStruct((groups, views * args.sentences // args.groups), np.int32)
         return Tokens(slots, slots, slots, first)
 
     student, views = packed(len(objective.student_views)), len(objective.teacher_views)
-    stored = jax.ShapeDtypeStruct((parts * given.sentences, views, width), np.float32)
-    return Batch(student, None if given.stored else packed(views), stored if given.stored else None)
+    stored = jax.ShapeDtypeStruct((parts * args.sentences, views, width), np.float32)
+    return Batch(student, None if args.stored else packed(views), stored if args.stored else None)
 
 
 if __name__ == "__main__":

@@ -81,23 +81,23 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--agreement", type=int, default=0, help="steps whose losses are compared; nothing is timed")
     parser.add_argument("--out", default="", help="file for the result")
-    given = parser.parse_args(arguments)
-    if given.live and given.agreement:
+    args = parser.parse_args(arguments)
+    if args.live and args.agreement:
         raise InputError("--agreement compares steps with stored targets; drop --live.")
-    given.device = torch_device(given.device)
-    options, queue = dict(vars(given)), given.queue if given.objective == "congen" else 0
-    texts = distinct(given.text, queue + given.rows)
+    args.device = torch_device(args.device)
+    options, queue = dict(vars(args)), args.queue if args.objective == "congen" else 0
+    texts = distinct(args.text, queue + args.rows)
     with tempfile.TemporaryDirectory() as folder:
-        given.model = with_weights(given.model, Path(folder))
-        given.student = with_weights(given.student, Path(folder)) or given.model
-        teacher = load(given.model)
-        targets = teacher.encode(texts) if given.agreement else random_unit(len(texts), teacher.width)
-        job = job_of(given, Path(folder), texts, targets, queue=queue)
+        args.model = with_weights(args.model, Path(folder))
+        args.student = with_weights(args.student, Path(folder)) or args.model
+        teacher = load(args.model)
+        targets = teacher.encode(texts) if args.agreement else random_unit(len(texts), teacher.width)
+        job = job_of(args, Path(folder), texts, targets, queue=queue)
         save(job.models.student, Path(folder) / "student")
         result = (
-            agreement(given, job, Path(folder)) if given.agreement else timed(given, job, Path(folder), texts, targets)
+            agreement(args, job, Path(folder)) if args.agreement else timed(args, job, Path(folder), texts, targets)
         )
-    write(given.out, {**result, "options": options})
+    write(args.out, {**result, "options": options})
 
 
 def distinct(text: str, count: int) -> list[str]:
@@ -125,21 +125,21 @@ def random_unit(count: int, width: int) -> np.ndarray:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def job_of(given, folder: Path, texts: Sequence[str], targets: np.ndarray, *, queue: int) -> Run:
+def job_of(args, folder: Path, texts: Sequence[str], targets: np.ndarray, *, queue: int) -> Run:
     """A run of this project on the sentences, and on their stored vectors unless the teacher is live."""
     (folder / "text.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     np.save(folder / "targets.npy", targets)
     name, preset = ("congen", "minilm-l3") if queue else ("l2", "cosine")
     raw = load_config(f"{CONFIGS / name}.py:{preset}").to_dict()
     raw["data"] |= dict(
-        text=str(folder / "text.txt"), cache_folder=str(folder / "cache"), batch_size=given.batch_size, max_length=128
+        text=str(folder / "text.txt"), cache_folder=str(folder / "cache"), batch_size=args.batch_size, max_length=128
     )
     stored = dict(kind="vectors", file=str(folder / "targets.npy"))
-    raw["teacher"] = dict(kind="live", model=given.model) if given.live else stored
-    raw["student"] |= dict(model=given.student, layers=given.layers, dropout=0.0 if given.agreement else -1.0)
+    raw["teacher"] = dict(kind="live", model=args.model) if args.live else stored
+    raw["student"] |= dict(model=args.student, layers=args.layers, dropout=0.0 if args.agreement else -1.0)
     raw["optimizer"]["decay"] = "all"
     raw["evals"] |= dict(agreement="", best="", pairs="")
-    raw["run"] |= dict(precision=given.precision, steps=1000)
+    raw["run"] |= dict(precision=args.precision, steps=1000)
     if queue:
         raw["student"]["head"] = "tanh"
         raw["objective"] |= dict(
@@ -148,19 +148,17 @@ def job_of(given, folder: Path, texts: Sequence[str], targets: np.ndarray, *, qu
     return build(config.parse_config(raw), folder / "work", progress=False)
 
 
-def timed(given, job: Run, folder: Path, texts: Sequence[str], targets: np.ndarray) -> Mapping[str, object]:
+def timed(args, job: Run, folder: Path, texts: Sequence[str], targets: np.ndarray) -> Mapping[str, object]:
     """Rates of the three sides."""
     rows = job.text.batches.reserved
     keep = np.setdiff1d(np.arange(len(texts)), rows)
-    works: dict[str, Work | Elsewhere] = {
-        "jaxdistill": training(job, given.steps * (given.rounds + 1), steps=given.steps)
-    }
+    works: dict[str, Work | Elsewhere] = {"jaxdistill": training(job, args.steps * (args.rounds + 1), steps=args.steps)}
     for name, sort in (("torch", False), ("torch, sorted by length", True)):
         works[name] = Elsewhere(
-            torch_training, opponent_options(given, job, folder), [texts[row] for row in keep], targets[keep],
-            batch_size=given.batch_size, sort_by_length=sort, steps=given.steps,
+            torch_training, opponent_options(args, job, folder), [texts[row] for row in keep], targets[keep],
+            batch_size=args.batch_size, sort_by_length=sort, steps=args.steps,
         )  # fmt: skip
-    found = rates(works, given.rounds)
+    found = rates(works, args.rounds)
     tokens = tokens_per_sentence(job)
     return {
         **ratios(found, "jaxdistill", "torch"),
@@ -221,19 +219,19 @@ def torch_training(
     return work
 
 
-def opponent_options(given, job: Run, folder: Path) -> dict[str, Any]:
+def opponent_options(args, job: Run, folder: Path) -> dict[str, Any]:
     seeds = job.text.seeds()
     return dict(
         student=folder / "student",
-        teacher=locate(given.model) if given.live else None,
-        device=given.device,
-        compiled=given.compile,
+        teacher=locate(args.model) if args.live else None,
+        device=args.device,
+        compiled=args.compile,
         queue=None if seeds is None else unit_rows(seeds),
         temperature=TEMPERATURE,
-        bfloat16=given.precision == "bfloat16",
+        bfloat16=args.precision == "bfloat16",
         learning_rate=job.config.optimizer.learning_rate,
         eps=job.config.optimizer.eps,
-        dropout=not given.agreement,
+        dropout=not args.agreement,
     )
 
 
@@ -251,13 +249,13 @@ def made_per_second(job: Run, steps: int = 50) -> float:
     return steps * job.text.batches.batch_size / (time.perf_counter() - begun)
 
 
-def agreement(given, job: Run, folder: Path) -> Mapping[str, object]:
+def agreement(args, job: Run, folder: Path) -> Mapping[str, object]:
     """Losses of both sides on the same batches, and their largest relative difference."""
     from opponent import Opponent
 
-    opponent = Opponent(**opponent_options(given, job, folder))
+    opponent = Opponent(**opponent_options(args, job, folder))
     state, losses, theirs = job.first_state(job.text.seeds()), [], []
-    for step in range(given.agreement):
+    for step in range(args.agreement):
         batch = job.text.batches.batch_at(step)
         theirs.append(float(opponent.step(as_torch(batch), float(job.program.schedule(step)))))
         state, metrics = job.program.train_step(

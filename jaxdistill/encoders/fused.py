@@ -24,7 +24,8 @@ LARGEST_BLOCK = 4 * LANES
 def pays(slots: int, compute_dtype: DTypeLike) -> bool:
     """Whether the kernel needs less memory traffic for rows of this many token slots, by the TPU compiler's count.
 
-    False without a mesh, because the compiler cannot split the kernel over devices, and for float32: the kernel cannot multiply float32 exactly, which takes several bfloat16 passes.
+    False without a mesh, because the compiler cannot split the kernel over devices, and for float32, which the kernel cannot
+    multiply exactly: that takes several bfloat16 passes.
     """
     on_tpu = platform(jax.sharding.get_abstract_mesh()) == "tpu"
     return on_tpu and slots >= LEAST_SLOTS and jnp.dtype(compute_dtype) == jnp.bfloat16
