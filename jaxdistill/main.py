@@ -74,9 +74,8 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
         _parsed(others, [])  # an unknown option says more
         raise InputError("--config is missing. --help shows the usage.")
     name, colon, preset = specs[-1].partition(":")
-    names = option_names(
-        load_config(specs[-1])
-    )  # first: of a file that fails, and of an unknown option, absl shows tracebacks
+    # First, because absl shows tracebacks of a file that fails and of an option that the config does not have.
+    names = option_names(load_config(specs[-1]))
     for named in filter(None, (re.match(r"--?(?:no)?config\.([^=]+)", argument) for argument in others)):
         check_option(names, named[1], flag="--config.")
     values = _parsed([f"--config={find_config(name)}{colon}{preset}", *others], names)
