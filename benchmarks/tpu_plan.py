@@ -26,6 +26,8 @@ from jaxdistill.core import Batch, Objective, Tokens
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import bert, mistral, qwen3, roberta
 from jaxdistill.encoders.sentence import param_shapes
+from jaxdistill.objectives.congen import ConGen
+from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.teachers.live import Live
 from jaxdistill.teachers.stored import Stored
 from jaxdistill.training.plan import GIB, compiled_plan, held_bytes, report, slice_named
@@ -56,12 +58,7 @@ MODELS: dict[str, tuple[Any, str, Any, Mapping]] = {
         max_position_embeddings=40960)),
 }  # fmt: skip
 """Name to family, pooling, dtype of the checkpoint's file, and config.json."""
-OBJECTIVES = {
-    "l2": {"kind": "embedding"},
-    "congen": dict(
-        kind="congen", alpha=0.5, student_temperature=0.05, teacher_temperature=0.05, key_set="queue+batch",
-        queue_init="sentences", control_view="text", generalize_view="delete_words"),
-}  # fmt: skip
+OBJECTIVES = ("l2", "congen")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -91,7 +88,7 @@ def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="benchmarks/tpu_plan.py", description=__doc__)
     parser.add_argument("--teacher", choices=tuple(MODELS), required=True)
     parser.add_argument("--student", choices=tuple(MODELS), default="minilm-l6")
-    parser.add_argument("--objective", choices=tuple(OBJECTIVES), default="l2")
+    parser.add_argument("--objective", choices=OBJECTIVES, default="l2")
     parser.add_argument("--slice", required=True, help="such as v5e-16")
     parser.add_argument("--sharding", choices=("", "zero", "fsdp", "tensor"), default="", help="as run.sharding")
     parser.add_argument("--model_axis", type=int, default=1, help="as run.model_axis")
@@ -116,9 +113,7 @@ def config_of(args: Any, batch_size: int) -> Config:
         precision="bfloat16", sharding=args.sharding or (), model_axis=args.model_axis, remat=args.remat,
         accumulate=args.accumulate,
     )  # fmt: skip
-    objective = dict(OBJECTIVES[args.objective])
-    if args.objective == "congen":
-        objective["queue_size"] = args.queue_size
+    objective = ConGen(queue_size=args.queue_size) if args.objective == "congen" else Embedding()
     teacher = (Stored if args.stored else Live)(model=args.teacher)
     return Config(objective=objective, data=Data(batch_size=batch_size), teacher=teacher, run=options)
 

@@ -107,25 +107,24 @@ def chosen(
     preset, *kinds = re.split(rf":(?=(?:{'|'.join(KINDS)})=)", preset)
     name, colon, argument = preset.partition(":")
     if name not in presets:
-        raise InputError(
-            f"preset {name!r} is unknown; configs/{file}.py has {', '.join(presets)}.{did_you_mean(name, list(presets))}"
-        )
+        close = did_you_mean(name, list(presets))
+        raise InputError(f"preset {name!r} is unknown; configs/{file}.py has {', '.join(presets)}.{close}")
     allowed = arguments.get(name, ())
     if colon and not allowed:
         raise InputError(f"preset {preset!r}: {name} takes no argument; give {file}.py:{name}.")
     if colon and argument not in allowed:
+        close = did_you_mean(argument, list(allowed))
         raise InputError(
-            f"preset {preset!r}: argument {argument!r} is unknown; {name} takes {', '.join(allowed)}.{did_you_mean(argument, list(allowed))}"
+            f"preset {preset!r}: argument {argument!r} is unknown; {name} takes {', '.join(allowed)}.{close}"
         )
     made = presets[name](argument) if colon else presets[name]()
     if allowed and not colon:
         argument = str(next(iter(inspect.signature(presets[name]).parameters.values())).default)
     stages = made if isinstance(made, list) else [made]
-    for stage, row in zip(
-        stages, papers.references_of(f"{file}.py:{name}:{argument}".rstrip(":"), len(stages)), strict=True
-    ):
+    rows = papers.references_of(f"{file}.py:{name}:{argument}".rstrip(":"), len(stages))
+    for stage, row in zip(stages, rows, strict=True):
         stage.run.paper = row
-    for section, _, kind in (chosen.partition("=") for chosen in kinds):
+    for section, _, kind in (kind.partition("=") for kind in kinds):
         if len(stages) > 1:
             raise InputError(
                 f"{section}={kind}: {file}.py:{preset} has several stages; choose their kinds in a config file."

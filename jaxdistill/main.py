@@ -74,6 +74,7 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
         _parsed(others, [])  # an unknown option says more
         raise InputError("--config is missing. --help shows the usage.")
     name, colon, preset = specs[-1].partition(":")
+    # First, because absl shows tracebacks of a file that fails and of an option that the config does not have.
     names = option_names(load_config(specs[-1]))
     for named in filter(None, (re.match(r"--?(?:no)?config\.([^=]+)", argument) for argument in others)):
         check_option(names, named[1], flag="--config.")
@@ -129,11 +130,11 @@ def _parsed(arguments: Sequence[str], names: Sequence[str]) -> flags.FlagValues:
     """The values of the flags; `names` are those of the config's options."""
     argv = ["jaxdistill.main", *arguments]
     values = _defined(argv)
-    known = [*values, *(f"config.{name}" for name in names)]
+    candidates = [*values, *(f"config.{name}" for name in names)]
     try:
         rest = values(argv)[1:]
     except flags.UnrecognizedFlagError as error:
-        close = closest_option(error.flagname, known, flag="--")
+        close = closest_option(error.flagname, candidates, flag="--")
         raise InputError(f"unknown option --{error.flagname}.{close} --help lists the options.") from None
     except flags.Error as error:
         raise InputError(f"{str(error).removeprefix('flag ').rstrip('.')}.") from None
@@ -142,7 +143,7 @@ def _parsed(arguments: Sequence[str], names: Sequence[str]) -> flags.FlagValues:
     return values
 
 
-def train(given: Flags) -> None:
+def train(args: Flags) -> None:
     """Does what a command line says."""
     logging.root.removeHandler(absl_logging.get_absl_handler())  # absl's own format on standard error
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
@@ -151,16 +152,16 @@ def train(given: Flags) -> None:
     from jaxdistill.training.setup.check import check_launch
     from jaxdistill.training.stages import run_stages
 
-    print(f"workdir: {given.workdir}", flush=True)
-    if given.check:
-        check_launch(given.stages, given.workdir, given.check)
+    print(f"workdir: {args.workdir}", flush=True)
+    if args.check:
+        check_launch(args.stages, args.workdir, args.check)
         print("checked: the options are valid, and text and models exist; those on the hub were not looked for")
-    elif given.compile_for:
-        if len(given.stages) > 1:
-            print(f"stage 1 of {len(given.stages)}")
-        print_plan(given.config, pathlib.Path(given.workdir), given.compile_for, print)
+    elif args.compile_for:
+        if len(args.stages) > 1:
+            print(f"stage 1 of {len(args.stages)}")
+        print_plan(args.config, pathlib.Path(args.workdir), args.compile_for, print)
     else:
-        run_stages(given.stages, given.workdir, dry_run=given.dry_run, command=given.command)
+        run_stages(args.stages, args.workdir, dry_run=args.dry_run, command=args.command)
 
 
 if __name__ == "__main__":

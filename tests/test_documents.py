@@ -22,6 +22,7 @@ from jaxdistill.evals.documents import ordered, query_measures
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.evaluate import EvaluationFailed
 from jaxdistill.inference import Embedder
+from jaxdistill.objectives.simcse import SimCSE
 from jaxdistill.students.cross_encoder import CrossEncoder
 from jaxdistill.training.setup import dev
 
@@ -242,10 +243,10 @@ def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):
     sets = ",".join(map(str, folders))
     lone = r"own has no judgements of the split dev \(qrels/dev.tsv\), only of test \(qrels.tsv\); add them, or give"
     with pytest.raises(InputError, match=f"{lone} --config.evals.retrieval_split=test.$"):
-        dev.read_dev_sets(Config(objective={}, evals=Evals(retrieval=sets)))
+        dev.read_dev_sets(Config(objective=SimCSE(), evals=Evals(retrieval=sets)))
     for folder in folders:
         with_dev(folder, [("q1", "d3", 1), ("q2", "d1", 1)])
-    config = Config(objective={}, evals=Evals(retrieval=sets))
+    config = Config(objective=SimCSE(), evals=Evals(retrieval=sets))
     own = dev.read_dev_sets(config)
     tasks = dev.available_tasks(own)
     asked = []
@@ -268,7 +269,9 @@ def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):
         )
     }
     assert asked == ["query", "document"] * 2
-    on_test = dev.read_dev_sets(Config(objective={}, evals=Evals(retrieval=sets, retrieval_split="test"))).retrieval
+    on_test = dev.read_dev_sets(
+        Config(objective=SimCSE(), evals=Evals(retrieval=sets, retrieval_split="test"))
+    ).retrieval
     assert documents.mean_ndcg(on_test, embed).keys() == {"retrieval-test/ndcg@10"}
     assert suite.headings(["retrieval-dev/ndcg@10"]) == {"retrieval-dev/ndcg@10": "retrieval dev, nDCG@10"}
     assert dev.held_out_rows(Evals(retrieval=sets), rows=1000) == 0
@@ -277,7 +280,7 @@ def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):
     with pytest.raises(InputError, match="the student cross_encoder is a cross-encoder; leave it out"):
         dev.read_dev_sets(replace(config, student=CrossEncoder()))
     with pytest.raises(InputError, match="retrieval set x/y/z is neither a folder"):
-        dev.read_dev_sets(Config(objective={}, evals=Evals(retrieval="x/y/z")))
+        dev.read_dev_sets(Config(objective=SimCSE(), evals=Evals(retrieval="x/y/z")))
 
 
 @pytest.mark.parametrize("form", ["tsv", "jsonl", "parquet"])

@@ -69,9 +69,9 @@ def test_rows_are_sampled_whole_so_that_no_column_is_left_out(student, tmp_path,
     lines = ["\t".join(pair) for pair in [("sentence1", "sentence2"), *[(SHORT, LONG)] * 64]]
     (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
     config = config_of(tmp_path / "pairs.tsv", columns=PAIRS)
-    views = dict(kind="simcse", views=("text", "second"))
+    views = objectives.SimCSE(views=("text", "second"))
     assert lengths.training_length(dataclasses.replace(config, objective=views), student, (), tmp_path) == 32
-    alone = dict(kind="simcse", views=("text", "text"))
+    alone = objectives.SimCSE(views=("text", "text"))
     assert lengths.training_length(dataclasses.replace(config, objective=alone), student, (), tmp_path) == 16
 
 
@@ -80,7 +80,7 @@ def test_the_length_of_a_cross_encoder_is_of_both_sentences(student, tmp_path):
     (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
     config = dataclasses.replace(
         config_of(tmp_path / "pairs.tsv", columns=PAIRS),
-        objective=dict(kind="trans_encoder", form="cross"),
+        objective=objectives.TransEncoder(form="cross"),
         teacher=Labels(model="any"),
     )
     cross = resizing.cross_encoder(student, key=jax.random.key(0))

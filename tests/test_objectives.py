@@ -10,9 +10,9 @@ import optax
 import pytest
 from jax.extend.core import jaxprs_in_params
 
-from jaxdistill import objectives
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import options_from
+from jaxdistill.config.kinds import KINDS
 from jaxdistill.core import Batch, Encoded, InputError, Sizes, Tokens
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.objectives.ckd import CKD
@@ -40,7 +40,7 @@ BATCH, GROUPS, LENGTH = 16, 4, 12
 
 
 def test_every_objective_of_the_folder_is_tested_here():
-    assert set(CASES) == set(objectives.available())
+    assert set(CASES) == set(KINDS["objective"].available())
 
 
 def make_tokens(random, sentences: int) -> Tokens:

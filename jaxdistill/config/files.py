@@ -65,7 +65,7 @@ def default_workdir(spec: str) -> str:
 
 
 def one_config_help(spec: str) -> str:
-    """The description of a config, the arguments of its presets, and the options of the preset that is named."""
+    """The description of a config, the arguments of its presets, and the kinds and options of the preset that is named."""
     module = parts.load_module(str(find_config(spec.partition(":")[0])))
     config = load_config(spec)
     lines = [inspect.cleandoc(module.__doc__ or ""), ""]
@@ -75,7 +75,7 @@ def one_config_help(spec: str) -> str:
         value: Any = config
         for part in name.split("."):
             value = value[part]
-        lines.append(f"  --config.{name}={value}")
+        lines.append(f"  {'' if name.endswith('.kind') else '--config.'}{name}={value}")
     return "\n".join(lines)
 
 
