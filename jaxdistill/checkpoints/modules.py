@@ -26,7 +26,7 @@ TOKENS = "token_embeddings"
 LAYER_POOLING = "LayerPooling"
 """This project's module for poolings that concatenate layers or take their maximum; sentence-transformers refuses it."""
 ORDER = re.compile(
-    rf"(Transformer|({STATIC}|Transformer( WeightedLayerPooling)?( Dense)* (Pooling|{LAYER_POOLING}))( Dense| LayerNorm)*)( Normalize)?"
+    rf"(Transformer|({STATIC}|Transformer( WeightedLayerPooling)?(( Dense)* Pooling| {LAYER_POOLING}))( Dense| LayerNorm)*)( Normalize)?"
 )
 """Supported orders of modules. A linear layer on tokens, before a pooling that is a mean, gives the same vectors after it."""
 OLD_POOLING_FLAGS = {

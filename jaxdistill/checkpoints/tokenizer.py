@@ -73,7 +73,7 @@ def read_tokenizer(
         if settings and path.exists() and not _is_complete(tokenizer, folder):
             tokenizer = _from_transformers(folder)
         if settings:
-            _apply_own_code(tokenizer, folder)
+            _append_end(tokenizer, folder)
         tokenizer.no_padding()
         tokenizer.no_truncation()
         _refuse_unknowing(tokenizer, folder)
@@ -188,17 +188,12 @@ def wordpiece_settings(tokenizer: tokenizers.Tokenizer, name: str | None) -> dic
     return {key: getattr(normalizer, attribute) for key, (attribute, _, _) in NORMALIZER_SETTINGS.items()}
 
 
-def _apply_own_code(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
-    """Imitates the checkpoint's own tokenizer code, which is not run."""
+def _append_end(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
+    """Appends `eos_token` to each text as GTE-Qwen2's own code does, which is not run; not if `tokenizer.json` adds tokens."""
     config, file = _config(folder)
     code = setting(config, "auto_map", dict | None, None, file=file) or {}
-    if "AutoTokenizer" in code and setting(config, "add_eos_token", bool, False, file=file):
-        _append_end(tokenizer, config, file)
-
-
-def _append_end(tokenizer: tokenizers.Tokenizer, config: dict[str, Any], file: Path) -> None:
-    """Appends `eos_token` to each text, as the checkpoint's own code does (GTE-Qwen2), unless `tokenizer.json` adds tokens."""
-    if tokenizer.num_special_tokens_to_add(is_pair=False):
+    asked = "AutoTokenizer" in code and setting(config, "add_eos_token", bool, False, file=file)
+    if not asked or tokenizer.num_special_tokens_to_add(is_pair=False):
         return
     end = config.get("eos_token")
     text = end.get("content") if isinstance(end, dict) else end

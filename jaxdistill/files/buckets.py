@@ -64,34 +64,28 @@ class Bucket:
 
     def read(self, name: str) -> bytes | None:
         """Content of an object; None if it does not exist."""
-        try:
-            with store_errors(self._address(name)):
-                return self._files.cat_file(self._path(name))
-        except MissingObject:
-            return None
+        with contextlib.suppress(MissingObject), store_errors(self._at(name)):
+            return self._files.cat_file(self._at(name))
 
     def upload(self, path: Path, name: str) -> None:
         """Writes a local file to an object."""
-        with store_errors(self._address(name)):
-            self._files.put_file(str(path), self._path(name))
+        with store_errors(self._at(name)):
+            self._files.put_file(str(path), self._at(name))
 
     def download(self, name: str, path: Path) -> None:
         """Downloads an object to a local file, creating its folder; not atomic."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        with store_errors(self._address(name)):
-            self._files.get_file(self._path(name), str(path))
+        with store_errors(self._at(name)):
+            self._files.get_file(self._at(name), str(path))
 
     def remove(self, names: Iterable[str]) -> None:
         """Removes objects; ignores missing ones."""
         for name in names:
-            with store_errors(self._address(name)), contextlib.suppress(FileNotFoundError):
-                self._files.rm_file(self._path(name))
+            with store_errors(self._at(name)), contextlib.suppress(FileNotFoundError):
+                self._files.rm_file(self._at(name))
 
-    def _path(self, name: str) -> str:
-        return f"{self._root}/{name}" if name else self._root
-
-    def _address(self, name: str) -> str:
-        return f"{self.scheme}://{self._path(name)}"
+    def _at(self, name: str) -> str:
+        return f"{self.address}/{name}" if name else self.address
 
 
 @contextlib.contextmanager
@@ -107,10 +101,8 @@ def store_errors(address: str) -> Iterator[None]:
         local = isinstance(error, OSError) and (error.filename or error.errno in (errno.ENOSPC, errno.EDQUOT))
         if local or isinstance(error, (InputError, FileExistsError)):
             raise
-        line = f"{type(error).__name__}: {re.sub(r'[?][^ ]*', '', error_line(error))}"[
-            :200
-        ]  # signatures are in queries
-        line, status = line.rstrip("."), str(getattr(error, "code", ""))
+        public = re.sub(r"[?][^ ]*", "", error_line(error))  # signatures are in queries
+        line, status = f"{type(error).__name__}: {public}"[:200].rstrip("."), str(getattr(error, "code", ""))
         if isinstance(error, FileNotFoundError) or status == "404":
             raise MissingObject(f"{address} does not exist; check the bucket and the path.") from error
         refused = isinstance(error, PermissionError) or str(error).startswith("Forbidden") or status in ("401", "403")
@@ -194,13 +186,8 @@ def upload_folder(folder: Path, bucket: Bucket) -> None:
     old = listed(bucket.read(MARK) or b"")
     names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
     bucket.remove(old.keys() - {*names})
-    for name in sorted(names, key=marker_first):
+    for name in sorted(names, key=lambda name: name != MARK):  # so that readers notice that an export is being replaced
         bucket.upload(folder / name, name)
-
-
-def marker_first(name: str) -> tuple[bool, str]:
-    """Sort key that puts the marker first, so that readers notice from the first upload on that an export is replaced."""
-    return posixpath.basename(name) != MARK, name
 
 
 def address_digest(address: str) -> str:
