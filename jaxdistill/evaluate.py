@@ -108,7 +108,7 @@ def evaluate(
     model: Annotated[str | Path | Embedder | Sequence[str | Path | Embedder], BY_NAMES, UseAppendAction],
     *,
     tasks: Listed = "",
-    data: str | None = None,
+    data: str | Path | None = None,
     strict: bool = False,
     pairs: str | Path = "",
     bitext: Listed = "",
@@ -174,6 +174,7 @@ def evaluate(
     options["paper"] = [paper] if isinstance(paper, str) else list(paper)
     plugins.use(",".join(options["parts"]))
     options["model"], loaded = _models(model, options)
+    out = os.path.expanduser(out)
     file = _results_path(out) if out and processes.is_first() else None
     page = file.with_name(PAGE) if file and _is_folder(out) else None
     plan = _planned(options, strict=strict)
@@ -329,15 +330,15 @@ def _evaluated(
     return content, scored_pairs
 
 
-def _is_folder(out: str | Path) -> bool:
-    return str(out).endswith("/") or os.path.isdir(out)
+def _is_folder(out: str) -> bool:
+    return out.endswith("/") or os.path.isdir(out)
 
 
-def _results_path(out: str | Path) -> Path:
+def _results_path(out: str) -> Path:
     """The results file, checked before the evaluation, which takes minutes."""
     if is_remote(out):
         raise InputError(f"out={out} is an address; give a local path, or use the program's --out.")
-    path = Path(out).expanduser() / RESULTS if _is_folder(out) else Path(out).expanduser()
+    path = Path(out, RESULTS) if _is_folder(out) else Path(out)
     if path.name == RESULTS and (path.parent / METRICS).is_file():  # a training has metrics beside its results
         raise InputError(f"out={out}: {path} holds the results of a training; name another file or folder.")
     with writing(path):
