@@ -29,8 +29,17 @@ import tyro
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from jaxdistill import cli
-from jaxdistill.cli import did_you_mean, listed
+from jaxdistill.cli import (
+    BY_NAME,
+    Interrupted,
+    Interrupts,
+    Listed,
+    did_you_mean,
+    listed,
+    make_callable,
+    parse_known,
+    run,
+)
 from jaxdistill.config import parse_stages
 from jaxdistill.core import InputError, errors_of
 from jaxdistill.files import local, refuse_no_folder, write_atomic
@@ -49,11 +58,11 @@ POINT_FAILED = 1
 
 
 def sweep(
-    config: cli.Listed = "",
+    config: Listed = "",
     *,
     workdir: str | Path,
-    grid: Annotated[str | Path | Mapping[str, list[Any]] | Sequence[Mapping[str, Any]], cli.BY_NAME] = "",
-    seeds: cli.Listed = "",
+    grid: Annotated[str | Path | Mapping[str, list[Any]] | Sequence[Mapping[str, Any]], BY_NAME] = "",
+    seeds: Listed = "",
     options: Annotated[Mapping[str, Any] | None, tyro.conf.Suppress] = None,
     dry_run: bool = False,
 ) -> list[Row]:
@@ -107,7 +116,7 @@ def sweep(
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.sweep`. NOTE: nothing here may start JAX's devices; the trainings need them."""
-    given, flags = cli.parse_known(sweep, arguments)
+    given, flags = parse_known(sweep, arguments)
     options = given["options"] = {}
     for name, _, text in (flag.partition("=") for flag in flags):
         if not name.startswith("--config."):
@@ -172,7 +181,7 @@ def plan(
 def train(row: Row, folder: Path, log: Path) -> int:
     """Trains a point; returns the exit status. Passes on Ctrl-C, SIGTERM and SIGHUP, so that the training saves and exits."""
     command = [sys.executable, "-m", "jaxdistill.main", *row["arguments"], f"--workdir={folder / row['point']}"]
-    with log.open("ab") as file, cli.Interrupts() as interrupts:
+    with log.open("ab") as file, Interrupts() as interrupts:
         # A new session: otherwise the terminal would send it a second Ctrl-C, on which it exits without saving.
         unbuffered = os.environ | {"PYTHONUNBUFFERED": "1"}
         process = subprocess.Popen(command, stdout=file, stderr=file, env=unbuffered, start_new_session=True)
@@ -182,7 +191,7 @@ def train(row: Row, folder: Path, log: Path) -> int:
             process.send_signal(signal.SIGINT)
             print("stopping as soon as the training has saved; the same command continues from there", flush=True)
             process.wait()
-            raise cli.Interrupted(interrupts.status)
+            raise Interrupted(interrupts.status)
     return process.returncode
 
 
@@ -234,7 +243,7 @@ def table(rows: Sequence[Row]) -> Table:
     return made
 
 
-cli.make_callable(__name__, sweep)
+make_callable(__name__, sweep)
 
 if __name__ == "__main__":
-    cli.run(main)
+    run(main)

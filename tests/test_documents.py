@@ -81,7 +81,7 @@ def test_a_ranking_by_hand(tmp_path):
     assert documents.scored(other, known)["documents/tiny map"] < scores["documents/tiny map"]
 
 
-class CrossEncoderOfPairs(Scorer):
+class Reranker(Scorer):
     """Prefers documents whose first word is in the query."""
 
     def score(self, first, second):
@@ -235,7 +235,7 @@ def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):
     assert suite.headings(["retrieval-dev/ndcg@10"]) == {"retrieval-dev/ndcg@10": "retrieval dev, nDCG@10"}
     assert dev.held_out_rows(Evals(retrieval=sets), rows=1000) == 0
     assert dev.held_out_rows(Evals(retrieval=sets, best="agreement/recall@10"), rows=1000) == 100
-    assert tasks[chosen](CrossEncoderOfPairs()) == {}
+    assert tasks[chosen](Reranker()) == {}
     with pytest.raises(InputError, match="student.kind=cross_encoder is a cross-encoder; leave it out"):
         dev.read_dev_sets(replace(config, student=CrossEncoder()))
     with pytest.raises(InputError, match="retrieval set x/y/z is neither a folder"):
