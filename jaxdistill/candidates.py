@@ -102,8 +102,6 @@ def other_models(others: Mapping[str, Candidate]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if index := others.get("index_model"):
         fields |= {"index": EmbeddingCache(in_role(index.embed(), "document")), "index_similarity": index.similarity}
-    if reranker := others.get("reranker"):
-        fields["reranker"] = reranker.embed()
     if teacher := others.get("teacher"):
         fields["teacher"] = model_of(teacher, {}, batch_size=BATCH_SIZE).embed
     return fields
@@ -174,24 +172,12 @@ class Loader:
         return Candidate(spec=spec, members=tuple(members), precision=precision, whitened_on=self.whitened_on)
 
     def index_model(self, spec: str) -> Candidate:
-        """The index model, with the scored models' length and prompt for documents."""
-        model = _single_model("index_model", spec, reads_pairs=False, max_length=self.max_length)
+        """The index model, with the scored models' length and prompt for documents; raises `InputError` if it has no vectors."""
+        with errors_of(f"index_model={spec}"):
+            is_ensemble = not Path(spec).exists() and "+" in spec
+            model = None if is_ensemble else load_model(spec, max_length=self.max_length)
+        if model is None or model.definition.reads_pairs:
+            raise InputError(f"index_model={spec} is not one sentence encoder; give its folder or hub name.")
         if prompt := self.role_prompts["document"]:
             model = model.with_role_prompts({"document": prompt})
         return Candidate(spec=spec, members=(model,), precision=dtype_of(self.precision).name)
-
-    def reranker(self, spec: str) -> Candidate:
-        """The reranker, with its own maximum length."""
-        model = _single_model("reranker", spec, reads_pairs=True)
-        return Candidate(spec=spec, members=(model,), precision=dtype_of(self.precision).name)
-
-
-def _single_model(option: str, spec: str, *, reads_pairs: bool, max_length: int = 0) -> SentenceModel:
-    """Loads a model of one kind; raises `InputError` for another kind or an ensemble."""
-    with errors_of(f"{option}={spec}"):
-        is_ensemble = not Path(spec).exists() and "+" in spec
-        model = None if is_ensemble else load_model(spec, max_length=max_length)
-    if model is None or model.definition.reads_pairs != reads_pairs:
-        needed = "cross-encoder, which scores pairs" if reads_pairs else "sentence encoder"
-        raise InputError(f"{option}={spec} is not one {needed}; give its folder or hub name.")
-    return model

@@ -1,4 +1,7 @@
-"""What the command-line programs share: options from signatures, one-line errors, signals, closed pipes."""
+"""What the command-line programs share: options from signatures, one-line errors, signals, closed pipes.
+
+A program is one typed function. tyro makes its command line from the signature and the docstring, and Python calls it.
+"""
 
 import contextlib
 import difflib

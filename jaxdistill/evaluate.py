@@ -15,8 +15,8 @@ Tasks, separated by commas:
   retrieval      translations among other sentences (alone: bitext; --bitext=FOLDER: your own), and entities (alone: entities;
                  --entities=FILE)
   documents      nDCG@10, recall, MRR@10 and MAP of documents (--retrieval=FOLDER, in BEIR's format); with --index_model
-                 also in that model's index, with --reranker after a cross-encoder. --split=dev uses the dev judgements.
-                 --max_length and --document_prompt also apply to the index model; the reranker keeps its own length
+                 also in that model's index, to which --max_length and --document_prompt also apply. --split=dev uses the dev
+                 judgements
   agreement      share of the nearest 1 and 10 sentences that --teacher finds in --text=FILE which the model also finds, and the
                  correlation of their similarities
   geometry       alignment, uniformity, anisotropy, edit distance, an out-of-domain example
@@ -74,7 +74,7 @@ from jaxdistill.workdir.folder import METRICS, RESULTS
 TASK_OF = {"pairs": "pairs", "bitext": "bitext", "entities": "entities", "retrieval": "documents", "text": "agreement"}
 """Maps options that name sets to the tasks that read them, which are the default tasks if the option is given."""
 LISTS = ("tasks", "bitext", "entities", "retrieval", "text", "postprocess_text", "dims", "parts")
-OTHERS = ("index_model", "reranker", "teacher")
+OTHERS = ("index_model", "teacher")
 """Options that name models with which the scored ones are combined or compared."""
 OUTSIDE = ("model", "strict", "batch_size", "out")
 """Arguments that are not among the noted inputs."""
@@ -108,7 +108,7 @@ def evaluate(
     model: Annotated[str | Path | Embedder | Sequence[str | Path | Embedder], BY_NAMES, UseAppendAction],
     *,
     tasks: Listed = "",
-    data: str | None = None,
+    data: str | Path | None = None,
     strict: bool = False,
     pairs: str | Path = "",
     bitext: Listed = "",
@@ -116,7 +116,6 @@ def evaluate(
     retrieval: Listed = "",
     split: Split = "test",
     index_model: str | Path = "",
-    reranker: str | Path = "",
     text: Listed = "",
     teacher: str | Path = "",
     paper: Annotated[str | Sequence[str], BY_NAMES, UseAppendAction] = (),
@@ -147,7 +146,6 @@ def evaluate(
       retrieval: Folders or hub names in BEIR's form; A+B: A's queries, B's documents; empty: those of the data folder.
       split: Judgements of the sets of documents.
       index_model: Model that makes the index of asymmetric retrieval, such as the teacher. Pooling and other prompts are its own.
-      reranker: Cross-encoder with which the first 100 documents are also reordered.
       text: Sentences on which the task agreement compares models with the teacher: files or globs.
       teacher: Also scored, and the reference of the report and of the task agreement.
       paper: Row of a paper's tables to show beside the models, as congen:tinybert-l4 (docs/methods.md lists them).
@@ -176,6 +174,7 @@ def evaluate(
     options["paper"] = [paper] if isinstance(paper, str) else list(paper)
     plugins.use(",".join(options["parts"]))
     options["model"], loaded = _models(model, options)
+    out = os.path.expanduser(out)
     file = _results_path(out) if out and processes.is_first() else None
     page = file.with_name(PAGE) if file and _is_folder(out) else None
     plan = _planned(options, strict=strict)
@@ -254,7 +253,6 @@ def _planned(options: Mapping[str, Any], *, strict: bool) -> suite.Suite:
         split=options["split"],
         text=tuple(files_of("text", options["text"])) if options["teacher"] else (),
         asymmetric=bool(options["index_model"]),
-        reranked=bool(options["reranker"]),
     )
     with processes.agreed() as facts:
         plan = suite.planned(tasks, sources)
@@ -285,9 +283,8 @@ def _evaluated(
         whitened_on=tuple(options["postprocess_text"]),
         loaded=loaded,
     )
-    uses = {name for _, one in plan.sets for name in one.uses} | {name for name in OTHERS[:2] if options[name]}
-    load = {"index_model": loader.index_model, "reranker": loader.reranker, "teacher": loader.candidate}
-    others = {name: load[name](options[name]) for name in OTHERS if name in uses}
+    load = {"index_model": loader.index_model, "teacher": loader.candidate}
+    others = {name: load[name](options[name]) for name in OTHERS if any(name in one.uses for _, one in plan.sets)}
     fields, teacher = other_models(others), options["teacher"]
     rows, scored_pairs, failed = [], {}, {}
     specs = list(dict.fromkeys([*filter(None, [teacher]), *options["model"]]))
@@ -318,7 +315,7 @@ def _evaluated(
             name: value if isinstance(value, str) else ",".join(value) for name in TASK_OF if (value := options[name])
         },
         **{name: options[name] for name in OTHERS},
-        **{f"{name}_reading": others[name].reading()[0] if name in others else {} for name in OTHERS[:2]},
+        "index_model_reading": others["index_model"].reading()[0] if "index_model" in others else {},
         "precision": dtype_of(options["precision"]).name,
         "postprocess": f"whiten, fitted on {','.join(loader.whitened_on)}" if loader.whitened_on else "none",
         "versions": versions(),
@@ -333,15 +330,15 @@ def _evaluated(
     return content, scored_pairs
 
 
-def _is_folder(out: str | Path) -> bool:
-    return str(out).endswith("/") or os.path.isdir(out)
+def _is_folder(out: str) -> bool:
+    return out.endswith("/") or os.path.isdir(out)
 
 
-def _results_path(out: str | Path) -> Path:
+def _results_path(out: str) -> Path:
     """The results file, checked before the evaluation, which takes minutes."""
     if is_remote(out):
         raise InputError(f"out={out} is an address; give a local path, or use the program's --out.")
-    path = Path(out).expanduser() / RESULTS if _is_folder(out) else Path(out).expanduser()
+    path = Path(out, RESULTS) if _is_folder(out) else Path(out)
     if path.name == RESULTS and (path.parent / METRICS).is_file():  # a training has metrics beside its results
         raise InputError(f"out={out}: {path} holds the results of a training; name another file or folder.")
     with writing(path):

@@ -1,4 +1,4 @@
-"""Retrieval of documents: sets in BEIR's forms, measures against trec_eval, roles, the index of another model, rerankers."""
+"""Retrieval of documents: sets in BEIR's forms, measures against trec_eval, roles, the index of another model."""
 
 import fnmatch
 import json
@@ -81,9 +81,6 @@ def test_a_ranking_by_hand(tmp_path):
     other = documents.ranked_by_vectors(embed, lambda texts: embed(texts)[:, ::-1], known)  # another model's index
     assert documents.scored(other, known)["documents/tiny map"] < scores["documents/tiny map"]
 
-    again = documents.scored(documents.reranked(ranking, Reranker(), known), known)
-    assert again["documents/tiny ndcg@10"] == pytest.approx(2 / 3)
-
 
 class Reranker(Scorer):
     """Prefers documents whose first word is in the query."""
@@ -93,39 +90,6 @@ class Reranker(Scorer):
 
     def __call__(self, texts):
         raise AssertionError
-
-
-class Given(Scorer):
-    """Has a score for each document."""
-
-    def __init__(self, scores):
-        self.scores = scores
-
-    def score(self, first, second):
-        return [self.scores[text] for text in second]
-
-
-def test_a_reranker_orders_by_scores_however_small_and_keeps_its_ties(tmp_path, monkeypatch):
-    known = read_test(write_set(tmp_path / "tiny"))
-    ranking = documents.ranked_by_vectors(embed, embed, known)
-    cats, dogs, rain = known.documents.values()
-    for given, order in (
-        ({cats: 3e-17, dogs: 2e-17, rain: 1e-17}, ["d1", "d2", "d3"]),
-        ({cats: -1e30, dogs: 5e-324, rain: 0.0}, ["d2", "d3", "d1"]),
-        ({cats: 1e-17, dogs: 1e-17, rain: 2e-17}, ["d3", "d2", "d1"]),  # of equals the last name is first
-    ):
-        assert ordered(*documents.reranked(ranking, Given(given), known), list(known.documents)) == [order] * 3
-    with pytest.raises(InputError, match="reranker gives NaN or infinity for 3 of 9 pairs"):
-        documents.reranked(ranking, Given({cats: 1.0, dogs: 0.0, rain: np.nan}), known)
-    many = replace(known, documents={f"d{number}": f"text {number}" for number in range(101)})
-    rising = Given({text: number for number, text in enumerate(many.documents.values())})
-    _, rows = documents.reranked(
-        (np.linspace([1.0] * 3, [0.0] * 3, 101).T, np.arange(303).reshape(3, 101) % 101), rising, many
-    )
-    assert rows.tolist() == [[*range(99, -1, -1), 100]] * 3
-    monkeypatch.setattr(documents, "RERANKED_DOCUMENTS", 1)
-    last = documents.reranked(ranking, Given({cats: -9.0, dogs: -9.0, rain: -9.0}), known)
-    assert ordered(*last, list(known.documents))[:2] == [["d1", "d3", "d2"], ["d3", "d1", "d2"]]  # as the vectors rank
 
 
 def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
@@ -139,8 +103,6 @@ def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
     scores, rows = documents.without_itself(ranking, known)
     names = ordered(scores, rows, list(known.documents))
     assert names == [["d1", "q2", "q3"], ["q1", "d1", "q2", "q3"], ["q1", "d1", "q2", "q3"]]  # q3 is judged relevant
-    first = documents.reranked((scores, rows), Reranker(), known)
-    assert "q1" not in ordered(*first, list(known.documents))[0]
 
     def by_topic(texts, role=""):  # without themselves, all find their answers first
         return np.array(
@@ -153,9 +115,9 @@ def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
 def test_all_sets_of_a_data_folder_are_scored_and_two_of_one_name_are_refused(tmp_path):
     for name in ("a/plain", "retrieval/more", "retrieval/plain"):
         write_set(tmp_path / name)
-    plan = suite.planned(["documents"], Sources(data=str(tmp_path), reranked=True))
+    plan = suite.planned(["documents"], Sources(data=str(tmp_path), asymmetric=True))
     assert [one.name for _, one in plan.sets] == [
-        f"{prefix}documents/{name}" for name in ("more", "plain") for prefix in ("", "reranked ")
+        f"{prefix}documents/{name}" for name in ("more", "plain") for prefix in ("", "asymmetric ")
     ]
     both = (str(tmp_path / "a" / "plain"), str(tmp_path / "retrieval" / "plain"))
     with pytest.raises(InputError, match="two sets are called 'documents/plain'; rename one"):

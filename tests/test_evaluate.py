@@ -157,20 +157,18 @@ def test_several_models_are_compared_in_one_table(tiny, data, tmp_path, capsys):
 
 
 def test_results_say_how_each_model_reads(tmp_path):
-    """The index model takes --max_length and --document_prompt, the reranker neither."""
+    """The index model takes --max_length and --document_prompt."""
     folder = write_orders(tmp_path / "set")
     save(tiny_model(tmp_path / "tokenizer"), tmp_path / "student")
     save(tiny_model(tmp_path / "tokenizer", seed=1), tmp_path / "teacher")
-    encoder_cases.write_cross_encoder(tmp_path / "cross", "bert")
-    others = [f"--index_model={tmp_path / 'teacher'}", f"--reranker={tmp_path / 'cross'}"]
+    others = [f"--index_model={tmp_path / 'teacher'}"]
     prompts = ["--query_prompt=cat: ", "--document_prompt=dog: ", "--max_length=6"]
     options = [f"--model={tmp_path / 'student'}", "--tasks=documents", "--data=", f"--retrieval={folder}", *others]
     evaluate.main([*options, *prompts, f"--out={tmp_path}/report/"])
     found = json.loads((tmp_path / "report" / "results.json").read_text())
-    (row,), index, reranker = found["models"], found["index_model_reading"], found["reranker_reading"]
+    (row,), index = found["models"], found["index_model_reading"]
     assert (row["max_length"], row["role_prompts"]) == (6, {"query": "cat: ", "document": "dog: "})
     assert (index["max_length"], index["role_prompts"]) == (6, {"query": "the cat ", "document": "dog: "})
-    assert reranker["max_length"] == load_model(str(tmp_path / "cross")).max_length != 6
     assert (found["data"], found["sets"]) == ("", {"retrieval": str(folder)})
     page = (tmp_path / "report" / "index.html").read_text()
     assert "at most 6 tokens, &#39;cat: &#39; before queries, &#39;dog: &#39; before documents" in page
@@ -210,11 +208,9 @@ def test_truncated_vectors_have_a_row_for_each_width(tiny, tmp_path):
         ("--index_model=TINY+TINY", "is not one sentence encoder; give its folder or hub name"),
         ("--index_model=CROSS", "is not one sentence encoder"),
         ("--index_model=TINY --max_length=33", "index_model=.*: max_length=33 is not possible; .* 32 tokens"),
-        ("--reranker=CROSS+CROSS", "is not one cross-encoder"),
-        ("--reranker=TINY", "is not one cross-encoder"),
     ],
 )
-def test_an_index_needs_one_encoder_and_a_reranker_is_one_cross_encoder(tiny, tmp_path, option, words):
+def test_an_index_needs_one_encoder(tiny, tmp_path, option, words):
     encoder_cases.write_cross_encoder(tmp_path / "cross", "bert")
     given = option.replace("TINY", tiny).replace("CROSS", str(tmp_path / "cross")).split()
     folder = write_set(tmp_path / "set")

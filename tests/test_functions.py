@@ -39,8 +39,8 @@ from jaxdistill import memory
 def state():
     return dict(os.environ), [signal.getsignal(number) for number in signal.valid_signals()], len(threading.enumerate())
 
-jaxdistill.load(sys.argv[1])  # NumPy and JAX are imported
 before = state()
+jaxdistill.load(sys.argv[1])
 jaxdistill.encode(sys.argv[1], ["it rains", "a cat sleeps"])
 jaxdistill.evaluate(sys.argv[1], pairs="pairs.tsv", out="results.json")
 assert state() == before, (before, state())
@@ -48,7 +48,7 @@ assert not memory.keep_freed.cache_info().currsize, "malloc was set"
 """
 
 
-def test_a_process_is_as_before_after_encode_and_evaluate(teacher, tmp_path):
+def test_a_process_is_as_before_after_load_encode_and_evaluate(teacher, tmp_path):
     (tmp_path / "pairs.tsv").write_text("0\tit rains\ta cat sleeps\n1\tit rains\tthe tree\n")
     command = [sys.executable, "-c", STATE, teacher]
     subprocess.run(command, cwd=tmp_path, env=environment() | {"JAXDISTILL_CACHE": str(tmp_path)}, check=True)

@@ -93,8 +93,3 @@ def test_memory_is_scarce_by_what_this_process_holds_and_what_is_available(machi
 def test_a_control_group_of_any_level_and_version_limits_memory(machine, group, limit, scarce):
     name = "memory.limit_in_bytes" if group.startswith("memory") else "memory.max"
     assert machine(group=f"{group}/{name}", limit=limit) == scarce
-
-
-def test_where_nothing_tells_of_memory_it_counts_as_scarce(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "MACHINE", tmp_path / "absent")
-    assert memory.is_scarce()

@@ -2,13 +2,11 @@
 
 import dataclasses
 
-import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 
 from jaxdistill.checkpoints.card import CardFacts, read_card
 from jaxdistill.checkpoints.model import load_model
-from jaxdistill.inference import Embedder
 from jaxdistill.reporting.model_card import Facts, model_card, origin_of
 from jaxdistill.training import export as export_module
 from jaxdistill.training.export import export
@@ -30,15 +28,6 @@ def unchecked(monkeypatch):
 def data_of(text):
     """The metadata as the library of the hub parses it, which refuses what it cannot."""
     return ModelCard(text, ignore_metadata_errors=False).data
-
-
-def test_the_metadata_has_what_the_hub_asks_for(model):
-    models = "intfloat/e5-small, package:gt/model, l3/export"
-    facts = Facts(name="l3", base_models=models, licence="mit", languages="en, no")
-    data = data_of(model_card(model, facts, spec="l3"))
-    assert (data.license, data.language, data.base_model) == ("mit", ["en", "no"], ["intfloat/e5-small"])
-    assert (data.library_name, data.pipeline_tag) == ("sentence-transformers", "sentence-similarity")
-    assert {"sentence-transformers", "distillation"} <= {*data.tags} and data.base_model_relation == "finetune"
 
 
 @pytest.mark.parametrize(
@@ -86,30 +75,6 @@ def test_how_a_student_was_made_is_handed_down_with_it_alone(model, tmp_path, un
     assert "# second\n" in text and data_of(text).datasets == ["org/news"]
     other = dataclasses.replace(first, max_length=8)
     assert command not in (export(other, tmp_path / "third") / "README.md").read_text()
-
-
-def test_the_code_for_roles_runs_as_printed_where_the_training_ran(model, tmp_path, monkeypatch, unchecked):
-    monkeypatch.chdir(tmp_path)
-    model = dataclasses.replace(model, prompts={"query": "the cat ", "document": "a "})
-    facts = Facts(name="l3", role_prompts={"query": {"student": "the cat "}})
-    text = (export(model, "runs/l3/export", facts=facts) / "README.md").read_text(encoding="utf-8")
-    assert '"runs/l3/export"' in text and str(tmp_path) not in text
-    own = Embedder(model, compute_dtype="float32")
-    expected = [
-        own.encode_query(["Where does a cat sleep?"]),
-        own.encode_document(["A cat sleeps in a basket.", "Rain falls."]),
-    ]
-    blocks = text.split("```python\n")[1:]
-    assert len(blocks) == 2
-    for block in blocks:
-        exec(block.partition("```")[0], made := {})
-        for name, vectors in zip(("queries", "documents"), expected, strict=True):
-            np.testing.assert_allclose(made[name], vectors, atol=1e-5)
-
-
-def test_a_folder_elsewhere_is_named_without_the_folders_above_it(model, tmp_path, unchecked):
-    text = (export(model, tmp_path / "l3" / "export", facts=Facts(name="l3")) / "README.md").read_text()
-    assert '"l3/export"' in text and str(tmp_path) not in text
 
 
 def test_text_from_the_hub_is_named_in_the_metadata(model):

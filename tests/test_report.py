@@ -82,7 +82,7 @@ def test_a_page_has_everything_in_one_file_whatever_users_write(tmp_path):
     page = written(tmp_path, warning=HOSTILE, sections={HOSTILE: {HOSTILE: HOSTILE}, "empty": {}})
     assert "<script" not in page and "<img src=x" not in page and "default-src 'none'" in page
     addresses = re.findall('(?:src|href)="(.*?)"', page)
-    assert len(addresses) == 4 and all(address.startswith("data:image/svg+xml;base64,") for address in addresses)
+    assert len(addresses) == 3 and all(address.startswith("data:image/svg+xml;base64,") for address in addresses)
     for address in addresses:
         ElementTree.fromstring(base64.b64decode(address.partition(",")[2]))
     assert page.count("<summary>") == 2 and ">empty<" not in page
@@ -96,7 +96,6 @@ def test_shares_are_of_the_teacher_and_neither_its_own_nor_a_papers(tmp_path):
 def test_only_what_was_measured_is_drawn():
     assert [image.title for image in images(ENTRIES, teacher="teacher", curves=CURVES)] == [
         "Learning curves",
-        "Scores",
         "Gold score and similarity: teacher",
         f"Gold score and similarity: {HOSTILE}",
     ]

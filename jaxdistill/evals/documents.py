@@ -1,8 +1,7 @@
 """Measures retrieval of documents: nDCG@10, recall, MRR@10 and MAP on sets in BEIR's format.
 
 Documents are ranked exactly, by cosine with the query, or by dot product if the model's checkpoint says so. A model prepends its
-prompts for queries and documents, if it has them. With an index model, queries are also run on its vectors of the documents; with
-a reranker, a cross-encoder also reorders the first documents of each query.
+prompts for queries and documents, if it has them. With an index model, queries are also run on its vectors of the documents.
 
 All measures are means over judged queries, in [0, 1], as trec_eval defines them. A document without a judgement counts as
 irrelevant, and a query without a relevant document counts as 0. The gain of nDCG is the relevance itself (trec_eval, BEIR), not
@@ -12,7 +11,6 @@ irrelevant, and a query without a relevant document counts as 0. The gain of nDC
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import cast
 
@@ -25,7 +23,6 @@ from jaxdistill.evals.beir import RetrievalSet
 from jaxdistill.evals.evaluation import (
     ASYMMETRIC,
     PREFIXES,
-    RERANKED,
     Evaluation,
     MissingSet,
     Model,
@@ -46,9 +43,6 @@ PROTOCOL = (
     f"cosine of queries and documents (title and text), or the dot product if the checkpoint says so, exact, {DEPTH:,} "
     "documents deep; measures of trec_eval over all judged queries"
 )
-RERANKED_DOCUMENTS = 100
-"""Number of documents per query that a cross-encoder reorders."""
-RERANKING = f"; the first {RERANKED_DOCUMENTS} by the rank of a cross-encoder's scores"
 BLOCK_DOCUMENTS = 50_000
 """Number of documents compared at a time."""
 METRICS: Mapping[str, str] = {split: f"retrieval-{split}/{NDCG}" for split in beir.SPLITS}
@@ -65,25 +59,6 @@ def ranked_by_vectors(
     refuse_same_vectors(vectors, texts, f"{test_set.name}: the model finds all {len(vectors):,} documents")
     blocks = (vectors[at : at + BLOCK_DOCUMENTS] for at in range(0, len(vectors), BLOCK_DOCUMENTS))
     return nearest(queries, blocks, count=min(DEPTH, len(vectors)), dot=similarity == "dot")
-
-
-def reranked(ranking: Ranking, reranker: Scorer, test_set: RetrievalSet) -> Ranking:
-    """Reorders the first `RERANKED_DOCUMENTS` of each query by a cross-encoder's scores; later ones keep their order."""
-    scores, rows = np.array(ranking[0], np.float64), np.array(ranking[1])
-    asked, ranks = np.nonzero(scores[:, :RERANKED_DOCUMENTS] != -np.inf)
-    if not len(asked):
-        return ranking
-    queries, texts = list(test_set.queries.values()), list(test_set.documents.values())
-    judged = reranker.score([queries[query] for query in asked], [texts[row] for row in rows[asked, ranks]])
-    judged = np.asarray(judged, np.float64)
-    if bad := int((~np.isfinite(judged)).sum()):
-        raise InputError(
-            f"the reranker gives NaN or infinity for {bad:,} of {len(judged):,} pairs; its weights are wrong."
-        )
-    # Documents that the cross-encoder has read come first. By rank, not by an offset: added to a large number, scores of
-    # 1e-17 would all be equal.
-    scores[asked, ranks] = np.unique(judged, return_inverse=True)[1] + scores.max() + 1.0
-    return _best_first(scores, rows)
 
 
 def without_itself(ranking: Ranking, test_set: RetrievalSet) -> Ranking:
@@ -160,7 +135,7 @@ def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer, similarity: s
 
 
 def _sets(sources: Sources) -> Iterable[TestSet]:
-    """The named sets, or all in `retrieval/` of the data folder: the model alone, with another model's index, with a reranker."""
+    """The named sets, or all in `retrieval/` of the data folder: the model alone, and with another model's index."""
     specs = sources.retrieval
     if not specs and sources.data:
         specs = sorted(str(folder) for folder in Path(sources.data).glob("retrieval/*/") if beir.is_set(folder))
@@ -175,15 +150,14 @@ def _sets(sources: Sources) -> Iterable[TestSet]:
             content = replace(beir.set_files(spec, split=sources.split), name=name)
         except InputError as error:  # raised when it is scored, so that the others still are
             content = error
-        forms = product(("", *[ASYMMETRIC] * sources.asymmetric), ("", *[RERANKED] * sources.reranked))
-        for with_index, with_reranker in forms:
+        for prefix in ("", *[ASYMMETRIC] * sources.asymmetric):
             yield TestSet(
-                name=f"{with_reranker}{with_index}documents/{name}",
-                protocol=f"{PROTOCOL}; judgements of the split {sources.split}{RERANKING if with_reranker else ''}",
+                name=f"{prefix}documents/{name}",
+                protocol=f"{PROTOCOL}; judgements of the split {sources.split}",
                 files=() if isinstance(content, InputError) else tuple(content),
                 content=content,
-                prefix=f"{with_reranker}{with_index}",
-                uses=("index_model",) * bool(with_index) + ("reranker",) * bool(with_reranker),
+                prefix=prefix,
+                uses=("index_model",) if prefix else (),
                 is_averaged=not beir.is_crossing(spec),
             )
 
@@ -197,8 +171,6 @@ def _run(model: Model, test_set: TestSet) -> Result:
         document, similarity = model.index, model.index_similarity
     assert model.query is not None and document is not None
     ranking = without_itself(ranked_by_vectors(model.query, document, read, similarity=similarity), read)
-    if "reranker" in test_set.uses and model.reranker is not None:
-        ranking = reranked(ranking, model.reranker, read)
     details = {f"documents/{read.name} {NDCG}": measures(ranking, read)[NDCG]}
     return Result(scored(ranking, read), details=details)
 

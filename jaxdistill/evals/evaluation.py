@@ -12,14 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxdistill.core import Embed, InputError, Scorer, Split
+from jaxdistill.core import Embed, InputError, Split
 from jaxdistill.evals.read_table import part_of
 
 ASYMMETRIC = "asymmetric "
 """Prefix of scores of retrieval in another model's index."""
-RERANKED = "reranked "
-"""Prefix of scores of retrieval after a cross-encoder has reordered the first documents."""
-PREFIXES = ("", ASYMMETRIC, RERANKED, f"{RERANKED}{ASYMMETRIC}")
+PREFIXES = ("", ASYMMETRIC)
 
 
 class MissingSet(InputError):
@@ -44,8 +42,6 @@ class Model:
     index: Embed | None = None
     index_similarity: str = "cosine"
     """The model that makes the index of asymmetric retrieval, with its prompt for documents."""
-    reranker: Scorer | None = None
-    """A cross-encoder that reorders the first documents of each query."""
     teacher: Embed | None = None
     """The model whose neighbours are compared with this model's."""
 
@@ -66,8 +62,6 @@ class Sources:
     """Empty without a teacher."""
     asymmetric: bool = False
     """Whether to measure retrieval also in another model's index."""
-    reranked: bool = False
-    """Whether to measure retrieval also after a cross-encoder has reordered the first documents."""
 
     def part(self, part: str, task: str) -> Path:
         """A subfolder of the data folder; raises `MissingSet` without a data folder."""
@@ -91,7 +85,7 @@ class TestSet:
     prefix: str = ""
     """One of `PREFIXES`, with which names of scores begin."""
     uses: tuple[str, ...] = ()
-    """Other models on which the result depends: `index_model`, `reranker`, `teacher`."""
+    """Other models on which the result depends: `index_model`, `teacher`."""
     is_repeatable: bool = True
     """Whether the same model always gets the same result, so that it can be cached."""
     is_averaged: bool = True
@@ -150,7 +144,7 @@ class Evaluation:
 
     def owns(self, score: str) -> bool:
         """Whether a score of this name belongs to this evaluation."""
-        return score.removeprefix(RERANKED).removeprefix(ASYMMETRIC).partition("/")[0] in self.scores
+        return score.removeprefix(ASYMMETRIC).partition("/")[0] in self.scores
 
 
 def average_of(average: str, scores: Sequence[str]) -> Callable[[Mapping[str, float]], Mapping[str, float]]:

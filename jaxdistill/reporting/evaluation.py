@@ -47,13 +47,11 @@ def write_evaluation(
     failed = content["failed"] | {
         f"{unit} of {model}": why for model, row in rows.items() for unit, why in row["failed"].items()
     }
-    helpers = {
-        name: content[f"{option}_reading"] for option in ("index_model", "reranker") if (name := content[option])
-    }
+    index = {content["index_model"]: content["index_model_reading"]} if content["index_model"] else {}
     said = {
         "Data": ", ".join(filter(None, [content["data"], *content["sets"].values()])),
         "Missing sets": " ".join(content["absent"]),
-        **{f"Texts as {model} reads them": _reading(row) for model, row in (rows | helpers).items()},
+        **{f"Texts as {model} reads them": _reading(row) for model, row in (rows | index).items()},
         "Transform of vectors": content["postprocess"],
         **{row["label"]: row["tables"] for row in content["papers"]},
         "Versions": ", ".join(f"{name} {version}" for name, version in content["versions"].items()),

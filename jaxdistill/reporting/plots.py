@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from jaxdistill.core import InputError
 from jaxdistill.files.reading import parsed_json
-from jaxdistill.reporting.tables import Entry, score_rows
+from jaxdistill.reporting.tables import Entry
 
 LOSS_COLOR, METRIC_COLORS = "#3b6ea5", ("#c2573a", "#4f8a4c", "#7b5aa6", "#8a6d3b")
 COLORS, TEACHER_COLOR = (*METRIC_COLORS, LOSS_COLOR, "#3f9aa0", "#b5507f", "#b8862d"), "#4a4a4a"
@@ -81,8 +81,6 @@ def images(entries: Sequence[Entry], *, teacher: str = "", curves: Curves | None
     if curves:
         note = "The star is the best dev score. Losses of different objectives are not comparable."
         drawn.append(_image("Learning curves", note, _learning_curves(curves, width=5.5)))
-    if figure := _main_scores(entries, colors):
-        drawn.append(_image("Scores", "A dot for each model, a cross for each row of a paper.", figure))
     scored = [(entry.name, entry.scored_pairs) for entry in entries if entry.scored_pairs]
     every = [similarity for _, pairs in scored for similarity in pairs.similarities]
     for name, pairs in scored:
@@ -146,23 +144,6 @@ def _learning_curves(curves: Curves, *, width: float) -> Any:
     bottom.set_title("Dev evaluation (higher is better)", loc="left", fontsize=11)
     top.set(ylabel="mean over sentences")
     bottom.set(xlabel="step (updates of the student)", ylabel="dev score × 100")
-    return figure
-
-
-def _main_scores(entries: Sequence[Entry], colors: Mapping[str, str]) -> Any:
-    """A row of dots for each main score × 100; None without any."""
-    rows = [row for row in score_rows(entries)[0] if not row.is_plain]
-    if not rows:
-        return None
-    figure, (panel,) = canvas(height=1.2 + 0.25 * (len(rows) + len(entries)), width=5.5)
-    for column, entry in enumerate(entries):
-        values = [row.values[column] for row in rows]
-        dots = [(100 * value, index) for index, value in enumerate(values) if value is not None]
-        x, y = zip(*dots, strict=True) if dots else ((), ())
-        panel.plot(x, y, "x" if entry.is_cited else "o", color=colors[entry.name], label=_plain(entry.name))
-    panel.set_yticks(range(len(rows)), [_plain(row.label) for row in rows])
-    panel.set(xlabel="score × 100", ylim=(len(rows) - 0.5, -0.5))
-    figure.legend(frameon=False, loc="outside upper left")
     return figure
 
 
