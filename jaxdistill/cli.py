@@ -227,12 +227,16 @@ def _one_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGINT, leave_at_once)
         raise KeyboardInterrupt
 
-    def raise_again_or_tell(told: Any) -> None:
-        if issubclass(told.exc_type, KeyboardInterrupt):
+    def tell(unraisable: Any) -> None:
+        # TensorStore ends some reads of a damaged checkpoint late, even after the program's error.
+        if "Event loop is closed" not in str(unraisable.exc_value):
+            dropped(unraisable)
+
+    def raise_again_or_tell(unraisable: Any) -> None:
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
             _set_alarm(AFTER_CALLBACK_S)
-        # TensorStore ends some reads of a damaged checkpoint late.
-        elif "Event loop is closed" not in str(told.exc_value):
-            dropped(told)
+        else:
+            tell(unraisable)
 
     for number in before:
         signal.signal(number, interrupt)
@@ -247,7 +251,7 @@ def _one_interrupt() -> Iterator[None]:
         _set_alarm(0)
         for number, handler in before.items():
             signal.signal(number, handler)
-        sys.unraisablehook = dropped
+        sys.unraisablehook = tell
 
 
 def _set_alarm(seconds: float) -> None:

@@ -67,7 +67,7 @@ def test_the_examples_of_the_docstrings_run(teacher, monkeypatch):
     objects = [api.distill, jaxdistill.load, encode.encode, mine.mine]
     objects += [Embedder.encode, Embedder.similarity, in_memory.columns_of]
     for found in objects:
-        names = dict(shown if found not in objects[-2:] else vars(inspect.getmodule(found)))
+        names = dict(shown if found not in objects[-1:] else vars(inspect.getmodule(found)))
         examples = doctest.DocTestParser().get_examples(inspect.getdoc(found))
         assert examples
         for example in examples:

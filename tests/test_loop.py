@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from jaxdistill.config import RunOptions
 from jaxdistill.core import InputError
 from jaxdistill.training import collapse, loop
 from jaxdistill.training.run import Dev
@@ -14,6 +15,7 @@ from jaxdistill.workdir.checkpoint import Restored
 
 def test_a_run_beyond_the_steps_asked_for_is_refused():
     run = SimpleNamespace(
+        config=SimpleNamespace(run=RunOptions()),
         layout=SimpleNamespace(like=None, shardings=None),
         program=SimpleNamespace(steps=10),
         dev=Dev(tasks={}, best="dev"),
@@ -21,7 +23,9 @@ def test_a_run_beyond_the_steps_asked_for_is_refused():
     )
     for step, words in ((10, ""), (11, "w is at step 11, beyond the 10 steps asked for; raise --config.run.steps")):
         restored = Restored(step, None, {"before": {"dev": 0.5}})
-        checkpoints = SimpleNamespace(folder="w/checkpoints", restore=lambda *given, restored=restored: restored)
+        checkpoints = SimpleNamespace(
+            folder="w/checkpoints", restore=lambda *args, restored=restored, **options: restored
+        )
         with pytest.raises(InputError, match=words) if words else contextlib.nullcontext():
             loop._first_or_restored(run, checkpoints)
 

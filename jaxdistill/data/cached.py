@@ -19,15 +19,18 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def quiet_datasets() -> Iterator[None]:
-    """Inside, `datasets` shows no bars and logs nothing; its errors are raised as usual."""
+    """Inside, `datasets` shows no bars, starts no thread for them, and logs nothing; its errors are raised as usual."""
     import datasets
+    from tqdm import tqdm
 
+    interval, tqdm.monitor_interval = tqdm.monitor_interval, 0
     had_bars, verbosity = not datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
     datasets.disable_progress_bars()
     datasets.logging.set_verbosity(logging.CRITICAL)
     try:
         yield
     finally:
+        tqdm.monitor_interval = interval
         datasets.logging.set_verbosity(verbosity)
         if had_bars:
             datasets.enable_progress_bars()

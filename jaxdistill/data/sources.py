@@ -121,11 +121,16 @@ def prefix(spec: str) -> str:
     return next(filter(spec.startswith, QUOTED), "")
 
 
-def suffix(path: Path) -> str:
-    """The format's suffix in the file's name, without a compression's; raises `InputError` if unknown."""
+def known_suffix(path: Path) -> str:
+    """The format's suffix in the file's name, without a compression's; empty for a format that is not text."""
     name = path.name.lower()
     name = next((name.removesuffix(packed) for packed in PACKED if name.endswith(packed)), name)
-    if known := next((known for known in (*BUILDERS, *parts.readers) if name.endswith(known)), ""):
+    return next((known for known in (*BUILDERS, *parts.readers) if name.endswith(known)), "")
+
+
+def suffix(path: Path) -> str:
+    """As `known_suffix`; raises `InputError` for a format that is not text."""
+    if known := known_suffix(path):
         return known
     raise InputError(
         f"{path} has an unknown format; use {', '.join((*BUILDERS, *parts.readers))}, or files: before it."
@@ -159,18 +164,18 @@ def content_digest(specs: Sequence[str], columns: Mapping[str, str] | Sequence[s
     for spec in specs:
         kind = WHOLE if spec.startswith(WHOLE) else prefix(spec)
         for path in source_files(spec, columns):
-            form = "" if kind == WHOLE else suffix(path)
+            form = "" if kind == WHOLE else known_suffix(path)
             facts.append([kind, form, parts.reader_sources.get(form, ""), file_digest_of(path)])
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def file_digest_of(path: Path) -> str:
     """SHA-256 of a file's bytes; read again only if the file has changed."""
-    return _digest_offile_state(path, file_state(path))
+    return _digest_of_state(path, file_state(path))
 
 
 @lru_cache(maxsize=1 << 16)
-def _digest_offile_state(path: Path, state: tuple[int, ...] | None) -> str:
+def _digest_of_state(path: Path, state: tuple[int, ...] | None) -> str:
     with errors_of_reading(path), open(reading.regular(path), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
