@@ -11,7 +11,7 @@ DIR/best-bi and DIR/best-cross. Many presets take the number of cycles (1 to 5),
 
 minilm      all-MiniLM-L6-v2 is the first bi-encoder, and the start of every stage; three cycles
 reranker    the first half of a cycle on queries and passages (columns title and text, or text and positive), for
-            `evaluate --reranker`. all-MiniLM-L6-v2 labels the pairs and starts the cross-encoder. To start from a plain
+            `mine --cross_encoder` and search. all-MiniLM-L6-v2 labels the pairs and starts the cross-encoder. To start from a plain
             BERT, set --config.student.pooling=pooler
 quickstart  the default: on text that comes with the project, offline, in a minute or two
 tiny        a smoke test from text to both exports in about a minute; says nothing about quality

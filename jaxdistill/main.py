@@ -113,7 +113,7 @@ def _defined(argv: Sequence[str]) -> flags.FlagValues:
     values = flags.FlagValues()
     text = "a shipped config, found from any folder, or your own file; without a preset, shipped ones train on text that comes with them"
     config_flags.DEFINE_config_file("config", None, text, values, sys_argv=list(argv))
-    text = "a folder, s3://BUCKET/PATH or gs://BUCKET/PATH, for checkpoints, metrics, log, plot and export; default: runs/CONFIG-PRESET"
+    text = "a folder or gs://BUCKET/PATH, for checkpoints, metrics, log, plot and export; default: runs/CONFIG-PRESET"
     flags.DEFINE_string("workdir", None, text, values)
     text = "build everything, including stored targets and labels; print sizes, memory, steps and estimated time; stop before step 1"
     flags.DEFINE_bool("dry_run", False, text, values)
