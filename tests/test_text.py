@@ -84,12 +84,6 @@ def test_txt_has_a_sentence_a_line_and_keeps_empty_lines(tmp_path, zipped):
     assert list(read([spec])) == [("one",), ("",), ("two \" 'tis",), ("la\u2028st",)]
 
 
-def test_tsv_has_no_quoting_and_csv_has(tmp_path):
-    tsv = write(tmp_path / "a.tsv", 'text\tn\n"half quoted\t1\n')
-    csv = write(tmp_path / "a.csv", 'text,n\n"two\nlines, one ""cell""",1\n')
-    assert list(read([tsv, csv])) == [('"half quoted',), ('two\nlines, one "cell"',)]
-
-
 def test_the_only_column_of_a_table_serves_as_text(tmp_path):
     specs = [write(tmp_path / "a.tsv", "sentence\nx y\n"), write(tmp_path / "b.jsonl", '{"s": "z"}\n\n{"s": null}\n')]
     assert list(read(specs)) == [("x y",), ("z",), ("",)]
