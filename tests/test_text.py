@@ -67,7 +67,7 @@ def test_each_file_of_a_folder_is_one_text_as_python_reads_it(tmp_path, monkeypa
     assert len(digests) == 2 and is_plain(documents)
     Path("image").write_bytes(b"\x89PNG\r\n\x1a\n\0")
     for spec, columns, said in (
-        (documents, ("text", "second"), "a.md has no column 'second'; it has 'text', '_id'"),
+        (documents, ("text", "second"), "files:docs has no column 'second'; it has 'text', '_id'"),
         ("files:docs/x*", ("text",), "no file matches docs/x"),
         ("docs", ("text",), "docs is a folder; .* or files:docs for one text per file"),
         ("files:docs/.hidden", ("text",), "cannot read docs/.hidden: 'utf-8' codec can't decode byte 0xff"),
