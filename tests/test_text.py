@@ -67,7 +67,7 @@ def test_each_file_of_a_folder_is_one_text_as_python_reads_it(tmp_path, monkeypa
     assert len(digests) == 2 and is_plain(documents)
     Path("image").write_bytes(b"\x89PNG\r\n\x1a\n\0")
     for spec, columns, said in (
-        (documents, ("text", "second"), "a.md has no column 'second'; it has 'text', '_id'"),
+        (documents, ("text", "second"), "files:docs has no column 'second'; it has 'text', '_id'"),
         ("files:docs/x*", ("text",), "no file matches docs/x"),
         ("docs", ("text",), "docs is a folder; .* or files:docs for one text per file"),
         ("files:docs/.hidden", ("text",), "cannot read docs/.hidden: 'utf-8' codec can't decode byte 0xff"),
@@ -82,12 +82,6 @@ def test_each_file_of_a_folder_is_one_text_as_python_reads_it(tmp_path, monkeypa
 def test_txt_has_a_sentence_a_line_and_keeps_empty_lines(tmp_path, zipped):
     spec = write(tmp_path / f"a.txt{zipped}", "\ufeffone\r\n\ntwo \" 'tis\nla\u2028st")
     assert list(read([spec])) == [("one",), ("",), ("two \" 'tis",), ("la\u2028st",)]
-
-
-def test_tsv_has_no_quoting_and_csv_has(tmp_path):
-    tsv = write(tmp_path / "a.tsv", 'text\tn\n"half quoted\t1\n')
-    csv = write(tmp_path / "a.csv", 'text,n\n"two\nlines, one ""cell""",1\n')
-    assert list(read([tsv, csv])) == [('"half quoted',), ('two\nlines, one "cell"',)]
 
 
 def test_the_only_column_of_a_table_serves_as_text(tmp_path):
