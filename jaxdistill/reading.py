@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Setting:
+class ModelContext:
     """Everything besides its own options that a training's model is made from."""
 
     data: Data
@@ -184,10 +184,10 @@ def columns_read(data: Data, student_views: Sequence[str]) -> dict[str, str]:
     return {name: column for name, column in columns.items() if name in read}
 
 
-def activation_moments(setting: Setting, model: SentenceModel) -> pruning.Moments:
+def activation_moments(context: ModelContext, model: SentenceModel) -> pruning.Moments:
     """Moments of the model's units on evenly spaced sentences of the text, see `pruning`."""
-    ids = sorted(sampled_ids(setting, model, PRUNING_SAMPLE), key=len)
-    longest = _cut_at(setting.data, model)
+    ids = sorted(sampled_ids(context, model, PRUNING_SAMPLE), key=len)
+    longest = _cut_at(context.data, model)
     total: dict[str, np.ndarray] = {}
     for start in range(0, len(ids), PRUNING_BATCH):
         batch = ids[start : start + PRUNING_BATCH]
@@ -198,11 +198,11 @@ def activation_moments(setting: Setting, model: SentenceModel) -> pruning.Moment
     return total
 
 
-def sampled_ids(setting: Setting, model: SentenceModel, most: int) -> list[Integer[np.ndarray, " tokens"]]:
+def sampled_ids(context: ModelContext, model: SentenceModel, most: int) -> list[Integer[np.ndarray, " tokens"]]:
     """The tokens of at most `most` evenly spaced sentences, truncated to the model's maximum length or to `data.max_length`,
     if that is less."""
-    longest = _cut_at(setting.data, model)
-    texts = evenly_sampled(prompted_sentences(setting, model), most)
+    longest = _cut_at(context.data, model)
+    texts = evenly_sampled(prompted_sentences(context, model), most)
     return [np.asarray(one.ids[:longest], np.int32) for one in model.encodings(texts)]
 
 
@@ -210,15 +210,15 @@ def _cut_at(data: Data, model: SentenceModel) -> int:
     return min(data.max_length or model.max_length, model.max_length)
 
 
-def prompted_sentences(setting: Setting, model: SentenceModel) -> Iterator[str]:
+def prompted_sentences(context: ModelContext, model: SentenceModel) -> Iterator[str]:
     """The sentences that the student's views read, with the model's prompts and without `data.exclude`."""
-    return chain.from_iterable(prompted_rows(setting, model))
+    return chain.from_iterable(prompted_rows(context, model))
 
 
-def prompted_rows(setting: Setting, model: SentenceModel) -> Iterator[list[str]]:
+def prompted_rows(context: ModelContext, model: SentenceModel) -> Iterator[list[str]]:
     """The same, row by row."""
-    data, chunked = setting.data, setting.data.chunk_tokens > 0
-    specs, of_student = split_specs(data.text), columns_read(data, setting.student_views)
+    data, chunked = context.data, context.data.chunk_tokens > 0
+    specs, of_student = split_specs(data.text), columns_read(data, context.student_views)
     columns = dict(data.columns) or {TEXT: TEXT}
     identity = {name: columns[name] for name in row_keys.identifying(columns, chunked=chunked)}
     excluded = set(row_keys.excluded_keys(split_specs(data.exclude), identity, data.cache_folder).tolist())

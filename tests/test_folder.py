@@ -13,7 +13,7 @@ from jaxdistill.config import Data, RunOptions
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import SentenceNorm
 from jaxdistill.encoders.sentence import embed
-from jaxdistill.reading import Setting
+from jaxdistill.reading import ModelContext
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.live import Live
 
@@ -130,11 +130,11 @@ def test_the_first_numbers_of_a_nested_model_are_its_own_model(tmp_path, bert_fo
     assert np.abs(ours(narrow) - expected).max() <= TOLERANCE
     save(narrow, tmp_path)
     assert np.abs(theirs(tmp_path) - expected).max() <= TOLERANCE
-    setting = Setting(data=Data(), student_views=("text",), run=RunOptions())
-    (teacher,) = Live(model=str(tmp_path), dims=4).load(setting)
+    context = ModelContext(data=Data(), student_views=("text",), run=RunOptions())
+    (teacher,) = Live(model=str(tmp_path), dims=4).load(context)
     assert teacher.definition.embedding_width == 4
     with pytest.raises(InputError, match=r"teacher.dims=4 needs a teacher model that gives vectors"):
-        Live(dims=4).load(setting)
+        Live(dims=4).load(context)
     with pytest.raises(InputError, match=r"dims=40 is not possible; the vectors of .* have"):
         resizing.first_numbers(model, 40)
 

@@ -81,7 +81,7 @@ def test_an_encoder_on_several_devices_uses_the_kernel_and_finds_the_same_vector
     model, long = definition(), tokens(256)
     params = init_params(model, jax.random.key(0))
     wanted = embed(model, params, long)
-    monkeypatch.setattr(attention, "pays", lambda *_: True)
+    monkeypatch.setattr(attention, "should_fuse", lambda *_: True)
     monkeypatch.setattr(attention, "fused", partial(fused.fused, interpret=True))
     with jax.set_mesh(make_mesh(devices=jax.devices()[:4], model_axis=2)):
         found = jax.jit(partial(embed, model))(params, long)
@@ -92,7 +92,7 @@ def test_dropout_of_scores_and_relative_positions_stay_outside_the_kernel(monkey
     def refuse(*_, **__):
         raise AssertionError("the kernel has neither")
 
-    monkeypatch.setattr(attention, "pays", lambda *_: True)
+    monkeypatch.setattr(attention, "should_fuse", lambda *_: True)
     monkeypatch.setattr(attention, "fused", refuse)
     for given, key in (({}, jax.random.key(1)), ({"family": "mpnet", "relative_buckets": 32}, None)):
         model = definition(**given, attention_dropout=0.1)
@@ -104,6 +104,6 @@ def test_dropout_of_scores_and_relative_positions_stay_outside_the_kernel(monkey
 
 
 def test_rows_without_a_mesh_and_on_cpus_stay_outside_the_kernel():
-    assert not fused.pays(512, jnp.bfloat16)
+    assert not fused.should_fuse(512, jnp.bfloat16)
     with jax.set_mesh(ONE):
-        assert not fused.pays(512, jnp.bfloat16)
+        assert not fused.should_fuse(512, jnp.bfloat16)

@@ -23,7 +23,7 @@ from jaxdistill.teachers.columns import Columns
 from jaxdistill.teachers.labels import Labels
 from jaxdistill.teachers.live import Live
 from jaxdistill.teachers.parts import labelling as labels
-from jaxdistill.teachers.parts.teacher import Making
+from jaxdistill.teachers.parts.teacher import TargetInputs
 from jaxdistill.training.setup.objective import make_objective
 from jaxdistill.training.setup.targets import Targets
 
@@ -132,8 +132,8 @@ def own_scores(names, data, store, *, count, largest=np.inf):
     objective = SimpleNamespace(scored=("text",) * (count + 1), largest_label=largest)
     teacher = Columns(names=",".join(names))
     teacher.check()
-    making = Making(store, data, objective, (), (), np.float32, progress=False)
-    return teacher.stored(making)[0]
+    inputs = TargetInputs(store, data, objective, (), (), np.float32, progress=False)
+    return teacher.stored(inputs)[0]
 
 
 @pytest.mark.parametrize("kind", ["tsv.gz", "jsonl"])

@@ -50,8 +50,8 @@ class Shrunk(Cut):
     scale: float = 0.5
     "Factor on all kernels."
 
-    def make(self, ground):
-        student = super().make(ground)
+    def make(self, inputs):
+        student = super().make(inputs)
         scaled = {path: array * self.scale if path.endswith("kernel") else array for path, array in student.params.items()}
         return student.with_params(scaled)
 
@@ -61,8 +61,8 @@ class Turned(Stored):
     sign: float = -1.0
     "Factor on all vectors."
 
-    def stored(self, making):
-        return tuple(self.sign * array[:] for array in super().stored(making))
+    def stored(self, inputs):
+        return tuple(self.sign * array[:] for array in super().stored(inputs))
 """
 OTHERS = """
 from jaxdistill.encoders.families import bert

@@ -14,7 +14,7 @@ from jaxdistill.cluster import shared_folder, spread
 from jaxdistill.core import InputError
 from jaxdistill.data import targets
 from jaxdistill.inference import Embedder
-from jaxdistill.teachers.parts.teacher import Making
+from jaxdistill.teachers.parts.teacher import TargetInputs
 from jaxdistill.teachers.stored import Stored
 
 from process_threads import Processes
@@ -208,8 +208,8 @@ def test_targets_of_another_text_view_precision_or_teacher_have_another_digest(m
         text = SimpleNamespace(columns=("text", "second"), content_digest=digest, texts=lambda *given: [])
         embedders = [SimpleNamespace(model=of_model, encode=len, width=2)]
         data = SimpleNamespace(cache_folder="cache")
-        making = Making(text, data, None, embedders, (), dtypes[dtype], progress=False)
-        digests.add(Stored(model="m")._of_view(making, views[view]))
+        inputs = TargetInputs(text, data, None, embedders, (), dtypes[dtype], progress=False)
+        digests.add(Stored(model="m")._of_view(inputs, views[view]))
     assert len(digests) == 5
 
 

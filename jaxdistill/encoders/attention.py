@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Integer
 
 from jaxdistill.core import Array, Tokens
 from jaxdistill.encoders.architecture import Architecture, LayerKind
-from jaxdistill.encoders.fused import fused, pays
+from jaxdistill.encoders.fused import fused, should_fuse
 from jaxdistill.encoders.layers import Linear, Norm, Table, contraction, dropout, expanded
 from jaxdistill.ops.dense import product
 
@@ -31,7 +31,7 @@ FARTHEST = 128
 """Distance in tokens from which on all relative positions share a bucket."""
 
 
-class Section(NamedTuple):
+class RowBlock(NamedTuple):
     """Consecutive rows of every group, split into pieces of equal length; a piece attends only to itself."""
 
     owner: Integer[Array, "g pieces l"]
@@ -39,16 +39,16 @@ class Section(NamedTuple):
     """Added to the scores: the mask, and MPNet's relative positions. None: the mask is computed block by block."""
 
     def of_rows(self, x: Float[Array, "g r _ ..."], start: int) -> Float[Array, "g pieces l ..."]:
-        """The section's part of an array over all rows, whose first row is `start`."""
+        """The block's part of an array over all rows, whose first row is `start`."""
         groups, pieces, length = self.owner.shape
         count = pieces * length // x.shape[2]
         return x[:, start : start + count].reshape(groups, pieces, length, *x.shape[3:])
 
 
-class Reach(NamedTuple):
+class AttentionInputs(NamedTuple):
     """Inputs of attention besides hidden states, shared by all layers of one `LayerKind`."""
 
-    sections: tuple[Section, ...]
+    row_blocks: tuple[RowBlock, ...]
     """All rows, in their order."""
     rotation: tuple[Float[Array, "g r l f//2"], Float[Array, "g r l f//2"]] | None
     """Cosines and sines of half a head's width; None: no rotary positions."""
@@ -78,14 +78,14 @@ class Attention(nnx.Module):
     def __call__(
         self,
         x: Float[Array, "g r l d"],
-        reach: Reach,
+        inputs: AttentionInputs,
         head_scale: Float[Array, "g r l h"] | None,
         *,
         kind: LayerKind,
         seeds: Array | None,
         compute_dtype: DTypeLike,
     ) -> Float[Array, "g r l d"]:
-        query, keys, value = self.projected(x, reach.rotation, compute_dtype)
+        query, keys, value = self.projected(x, inputs.rotation, compute_dtype)
 
         def attend(query, keys, value, bias, seeds):
             grouped = query.ndim == keys.ndim + 1
@@ -97,16 +97,16 @@ class Attention(nnx.Module):
         # The TPU kernel has neither relative positions nor dropout.
         fusible = not self.relative and (seeds is None or self.rate == 0.0)
         pieces, start = [], 0
-        for number, section in enumerate(reach.sections):
-            parts = [section.of_rows(each, start) for each in (query, keys, value)]
-            # Each section draws its own dropout; its blocks add their numbers, which are below 2^16.
+        for number, block in enumerate(inputs.row_blocks):
+            parts = [block.of_rows(each, start) for each in (query, keys, value)]
+            # Each row block draws its own dropout; inside it, blocks of queries add their numbers, below 2^16.
             drawn = None if seeds is None else seeds + jnp.uint32(number << 16)
-            if fusible and pays(section.owner.shape[-1], compute_dtype):
-                mixed = fused(*parts, section.owner, window=kind.window, causal=self.causal)
-            elif section.bias is None:
-                mixed = in_blocks(attend, *parts, section.owner, kind.window, causal=self.causal, seeds=drawn)
+            if fusible and should_fuse(block.owner.shape[-1], compute_dtype):
+                mixed = fused(*parts, block.owner, window=kind.window, causal=self.causal)
+            elif block.bias is None:
+                mixed = in_blocks(attend, *parts, block.owner, kind.window, causal=self.causal, seeds=drawn)
             else:
-                mixed = attend(*parts, section.bias, drawn)
+                mixed = attend(*parts, block.bias, drawn)
             pieces.append(mixed.reshape(x.shape[0], -1, x.shape[2], self.heads, self.size))
             start += pieces[-1].shape[1]
         mixed = pieces[0] if len(pieces) == 1 else jnp.concatenate(pieces, axis=1)
@@ -147,7 +147,9 @@ class Attention(nnx.Module):
         return jnp.concatenate(parts, axis=-1).reshape(*arrays[0].shape[:-1], -1)
 
 
-def reach_of(tokens: Tokens, kind: LayerKind, *, head_width: int, causal: bool, relative_bias: Table | None) -> Reach:
+def attention_inputs_of(
+    tokens: Tokens, kind: LayerKind, *, head_width: int, causal: bool, relative_bias: Table | None
+) -> AttentionInputs:
     """The mask and the rotations for layers of one kind."""
     rotation = rotation_of(tokens.position, kind, head_width) if kind.theta else None
     pieces = [tokens.owner]
@@ -158,12 +160,12 @@ def reach_of(tokens: Tokens, kind: LayerKind, *, head_width: int, causal: bool, 
             tokens.owner[:, : rows - divided],
             tokens.owner[:, rows - divided :].reshape(groups, divided * parts, length // parts),
         ]
-    sections = tuple(
-        Section(owner, _bias(owner, kind.window, causal=causal, relative_bias=relative_bias))
+    row_blocks = tuple(
+        RowBlock(owner, _bias(owner, kind.window, causal=causal, relative_bias=relative_bias))
         for owner in pieces
         if owner.shape[1]
     )
-    return Reach(sections, rotation)
+    return AttentionInputs(row_blocks, rotation)
 
 
 def _bias(

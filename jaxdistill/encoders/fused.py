@@ -21,7 +21,7 @@ LANES = 128
 LARGEST_BLOCK = 4 * LANES
 
 
-def pays(slots: int, compute_dtype: DTypeLike) -> bool:
+def should_fuse(slots: int, compute_dtype: DTypeLike) -> bool:
     """Whether the kernel needs less memory traffic for rows of this many token slots, by the TPU compiler's count.
 
     False without a mesh, because the compiler cannot split the kernel over devices, and for float32, which the kernel cannot

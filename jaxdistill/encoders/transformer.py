@@ -12,7 +12,7 @@ from jaxtyping import Float, Integer
 
 from jaxdistill.core import STACKED, Array, Params, Tokens
 from jaxdistill.encoders.architecture import Architecture, LayerKind
-from jaxdistill.encoders.attention import Attention, Reach, reach_of
+from jaxdistill.encoders.attention import Attention, AttentionInputs, attention_inputs_of
 from jaxdistill.encoders.layers import (
     ACTIVATION_FUNCTIONS,
     Linear,
@@ -101,7 +101,7 @@ class Layer(nnx.Module):
     def __call__(
         self,
         x: Float[Array, "g r l d"],
-        reach: Reach,
+        inputs: AttentionInputs,
         head_scale: Float[Array, "g r l h"] | None,
         *,
         kind: LayerKind,
@@ -109,7 +109,7 @@ class Layer(nnx.Module):
         compute_dtype: DTypeLike,
     ) -> Float[Array, "g r l d"]:
         attended = self.attention(
-            self.before(x, self.attention), reach, head_scale,
+            self.before(x, self.attention), inputs, head_scale,
             kind=kind, seeds=seeds, compute_dtype=compute_dtype,
         )  # fmt: skip
         x = self.summed(x, dropout(attended, self.rate, seeds, 1), self.attention)
@@ -201,14 +201,14 @@ class Transformer(nnx.Module):
         a = self.architecture
         seeds, drawn = self.seeds(key)
         x = self.embeddings(tokens, seeds=seeds, compute_dtype=compute_dtype)
-        reaches = self.reaches(tokens)
+        attention_inputs = self.attention_inputs(tokens)
 
         def run(x: Array, layer: Layer, kind: LayerKind, drawn: LayerSeeds) -> Array:
-            def apply(x, reach, head_scale, seeds):
-                return layer(x, reach, head_scale, kind=kind, seeds=seeds, compute_dtype=compute_dtype)
+            def apply(x, inputs, head_scale, seeds):
+                return layer(x, inputs, head_scale, kind=kind, seeds=seeds, compute_dtype=compute_dtype)
 
             head_scale = None if drawn.heads is None else self.head_scale(tokens, drawn.heads)
-            return (jax.checkpoint(apply) if remat else apply)(x, reaches[kind], head_scale, drawn.sites)
+            return (jax.checkpoint(apply) if remat else apply)(x, attention_inputs[kind], head_scale, drawn.sites)
 
         states, x = [x], x.astype(compute_dtype)
         start, period = a.repeated_layers if self.stacked else (a.layers, 0)
@@ -255,11 +255,13 @@ class Transformer(nnx.Module):
         states = [stack[number] for number in range(periods) for stack in stacks]
         return [*states[:-1], x]  # not the last from its stack: the compiler drops stacks that are not read
 
-    def reaches(self, tokens: Tokens) -> dict[LayerKind, Reach]:
+    def attention_inputs(self, tokens: Tokens) -> dict[LayerKind, AttentionInputs]:
         """Masks and rotations for each kind of layer, computed once and shared by all its layers."""
         a = self.architecture
         return {
-            kind: reach_of(tokens, kind, head_width=a.head_width, causal=a.causal, relative_bias=self.relative_bias)
+            kind: attention_inputs_of(
+                tokens, kind, head_width=a.head_width, causal=a.causal, relative_bias=self.relative_bias
+            )
             for kind in {a.kind(index) for index in range(a.layers)}
         }
 

@@ -5,7 +5,7 @@ import dataclasses
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.students.parts.heads import Headed
 from jaxdistill.students.parts.layers import Cutting, Prompted
-from jaxdistill.students.parts.student import Ground
+from jaxdistill.students.parts.student import StudentInputs
 from jaxdistill.students.parts.vocabulary import Trimming
 
 
@@ -15,8 +15,8 @@ class Cut(Cutting, Prompted, Trimming, Headed):
 
     kind: str = "cut"
 
-    def make(self, ground: Ground) -> SentenceModel:
-        setting = ground.setting
-        model = self.with_prompts(setting, self.loaded(ground))
-        model = self.cut(setting, self.trimmed(setting, model))
-        return self.with_head(ground, self.compact(ground, model))
+    def make(self, inputs: StudentInputs) -> SentenceModel:
+        context = inputs.context
+        model = self.with_prompts(context, self.loaded(inputs))
+        model = self.cut(context, self.trimmed(context, model))
+        return self.with_head(inputs, self.compact(inputs, model))

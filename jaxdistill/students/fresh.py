@@ -7,7 +7,7 @@ from jaxdistill.config.ranges import Count, CountOrNone
 from jaxdistill.core import refuse
 from jaxdistill.students.parts.heads import Headed
 from jaxdistill.students.parts.layers import Layered, Prompted
-from jaxdistill.students.parts.student import Ground
+from jaxdistill.students.parts.student import StudentInputs
 from jaxdistill.students.parts.vocabulary import Trimming, new_tokenizer
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.parts.teacher import Teacher
@@ -33,15 +33,15 @@ class Fresh(Layered, Prompted, Trimming, Headed):
 
     computes = False
 
-    def make(self, ground: Ground) -> SentenceModel:
-        setting = ground.setting
-        model = self.trimmed(setting, self.with_prompts(setting, self.loaded(ground)))
+    def make(self, inputs: StudentInputs) -> SentenceModel:
+        context = inputs.context
+        model = self.trimmed(context, self.with_prompts(context, self.loaded(inputs)))
         model = resizing.fresh(
-            model, ground.key("body"), width=self.width, depth=self.depth, heads=self.heads,
+            model, inputs.key("body"), width=self.width, depth=self.depth, heads=self.heads,
             intermediate=self.intermediate,
-            tokenizer_folder=new_tokenizer(setting, self.vocabulary) if self.vocabulary else None,
+            tokenizer_folder=new_tokenizer(context, self.vocabulary) if self.vocabulary else None,
         )  # fmt: skip
-        return self.with_head(ground, self.compact(ground, model))
+        return self.with_head(inputs, self.compact(inputs, model))
 
     def check(self, teacher: Teacher) -> None:
         super().check(teacher)

@@ -15,9 +15,9 @@ from jaxdistill.core import InputError
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.ops.unknown import unknown_id
-from jaxdistill.reading import Setting, evenly_sampled, prompted_sentences
+from jaxdistill.reading import ModelContext, evenly_sampled, prompted_sentences
 from jaxdistill.students.parts.heads import Headed, affine_map
-from jaxdistill.students.parts.student import Examples, Ground
+from jaxdistill.students.parts.student import Examples, StudentInputs
 from jaxdistill.students.parts.vocabulary import Trimming
 
 SAMPLE = 1 << 17
@@ -38,11 +38,11 @@ class Static(Headed, Trimming):
     width: Count = 256
     """Width of the table."""
 
-    def make(self, ground: Ground) -> SentenceModel:
-        model = self.trimmed(ground.setting, self.loaded(ground))
+    def make(self, inputs: StudentInputs) -> SentenceModel:
+        model = self.trimmed(inputs.context, self.loaded(inputs))
         if self.model == "teacher":
             model = model.with_params(model.params)  # float32, which the teacher's file need not have
-        return self.with_head(ground, static_student(self.width, ground.setting, model))
+        return self.with_head(inputs, static_student(self.width, inputs.context, model))
 
     def fitted(self, student: SentenceModel, examples: Examples) -> SentenceModel:
         if self.head != "none":
@@ -61,7 +61,7 @@ class Static(Headed, Trimming):
         )
 
 
-def static_student(width: int, setting: Setting, model: SentenceModel) -> SentenceModel:
+def static_student(width: int, context: ModelContext, model: SentenceModel) -> SentenceModel:
     """The untrained table of `width` numbers per token, with the tokenizer of `model`; zeros in a draft."""
     most = model.definition.embedding_width
     if model.definition.reads_pairs or width > most:
@@ -73,9 +73,9 @@ def static_student(width: int, setting: Setting, model: SentenceModel) -> Senten
     dropped = unknown_id(tokenizer)
     bare = dataclasses.replace(model.without_prompts(), tokenizer=tokenizer)
     table = np.zeros((model.definition.architecture.vocab_size, width), np.float32)
-    if not setting.draft:
+    if not context.draft:
         log.info("student: vectors of %s tokens by %s", f"{len(table):,}", model.source)
-        table = static.start(token_vectors(setting, model), token_shares(setting, bare), width, dropped=dropped)
+        table = static.start(token_vectors(context, model), token_shares(context, bare), width, dropped=dropped)
     definition = dataclasses.replace(
         model.definition,
         architecture=static.architecture_of(table, dropped=dropped),
@@ -94,20 +94,20 @@ def static_student(width: int, setting: Setting, model: SentenceModel) -> Senten
     )
 
 
-def token_vectors(setting: Setting, model: SentenceModel) -> Float[np.ndarray, "v e"]:
+def token_vectors(context: ModelContext, model: SentenceModel) -> Float[np.ndarray, "v e"]:
     """The model's vector of each single token between a sentence's special tokens, not normalised."""
     # Any sentence shows which special tokens the tokenizer puts before and after the text.
     encoding = model.tokenizer.encode("a")
     ids, special = encoding.ids, encoding.special_tokens_mask
     place = special.index(0) if 0 in special else 1
     before, after = ids[:place], ids[len(ids) - special[::-1].index(0) :]
-    embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(setting.run.precision))
+    embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(context.run.precision))
     rows = range(model.definition.architecture.vocab_size)
     return embedder.encode_ids([np.array([*before, row, *after], np.int32) for row in rows])
 
 
-def token_shares(setting: Setting, model: SentenceModel) -> Float[np.ndarray, " v"]:
+def token_shares(context: ModelContext, model: SentenceModel) -> Float[np.ndarray, " v"]:
     """Share of each token among the tokens of sentences drawn evenly from the text."""
-    read = model.encodings(evenly_sampled(prompted_sentences(setting, model), SAMPLE))
+    read = model.encodings(evenly_sampled(prompted_sentences(context, model), SAMPLE))
     ids = np.fromiter(chain.from_iterable(one.ids for one in read), np.int64)
     return np.bincount(ids, minlength=model.definition.architecture.vocab_size) / max(len(ids), 1)

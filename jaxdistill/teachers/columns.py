@@ -7,7 +7,7 @@ from jaxdistill.core import InputError
 from jaxdistill.data import targets
 from jaxdistill.data.sources import split_specs
 from jaxdistill.teachers.parts import labelling
-from jaxdistill.teachers.parts.teacher import Making, Teacher
+from jaxdistill.teachers.parts.teacher import TargetInputs, Teacher
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,6 @@ class Columns(Teacher):
     def width(self, widths: Sequence[int]) -> int:
         return 0
 
-    def stored(self, making: Making) -> tuple[targets.Stored, ...]:
-        array = labelling.scores_of_columns(split_specs(self.names), making.data, making.text)
-        return (labelling.checked_scores(array, f"teacher.names={self.names}", making.text, making.objective),)
+    def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
+        array = labelling.scores_of_columns(split_specs(self.names), inputs.data, inputs.text)
+        return (labelling.checked_scores(array, f"teacher.names={self.names}", inputs.text, inputs.objective),)

@@ -7,10 +7,10 @@ from jaxdistill.checkpoints.model import SentenceModel, labels_of
 from jaxdistill.core import InputError
 from jaxdistill.data import targets
 from jaxdistill.paths import cache_folder
-from jaxdistill.reading import Setting, check_reads
+from jaxdistill.reading import ModelContext, check_reads
 from jaxdistill.teachers.parts import labelling
 from jaxdistill.teachers.parts.encoder import Encoder
-from jaxdistill.teachers.parts.teacher import Making
+from jaxdistill.teachers.parts.teacher import TargetInputs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,9 +22,9 @@ class Labels(Encoder):
 
     scores_pairs = of_rows = True
 
-    def labellers(self, setting: Setting) -> list[SentenceModel]:
+    def labellers(self, context: ModelContext) -> list[SentenceModel]:
         """The models that score the pairs. Cross-encoders keep their form."""
-        specs = [dataclasses.replace(one, model=setting.located(one.model)) for one in self.each() if one.model]
+        specs = [dataclasses.replace(one, model=context.located(one.model)) for one in self.each() if one.model]
         for one in specs:
             count = labels_of(one.model)
             if count > 1:
@@ -37,17 +37,17 @@ class Labels(Encoder):
                     f"teacher.pooling={one.pooling!r} would make a sentence encoder of {one.model}, which is a cross-encoder; "
                     "leave it empty (--config.teacher.pooling=) and it scores the pairs."
                 )
-        return [one.read(setting, frozen=False) for one in specs]
+        return [one.read(context, frozen=False) for one in specs]
 
     def width(self, widths: Sequence[int]) -> int:
         return 0
 
-    def stored(self, making: Making) -> tuple[targets.Stored, ...]:
-        columns = making.objective.scored
-        for model in making.labellers:
-            check_reads(making.data, model, columns, making.text)
+    def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
+        columns = inputs.objective.scored
+        for model in inputs.labellers:
+            check_reads(inputs.data, model, columns, inputs.text)
         scores = labelling.labels(
-            making.labellers, making.text, cache_folder(making.data.cache_folder) / "labels", columns=columns,
-            logits=making.objective.logits, compute_dtype=making.compute_dtype, progress=making.progress,
+            inputs.labellers, inputs.text, cache_folder(inputs.data.cache_folder) / "labels", columns=columns,
+            logits=inputs.objective.logits, compute_dtype=inputs.compute_dtype, progress=inputs.progress,
         )  # fmt: skip
         return (scores,)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from jaxdistill.data import targets
 from jaxdistill.teachers.parts import labelling
-from jaxdistill.teachers.parts.teacher import Making, OwnFile
+from jaxdistill.teachers.parts.teacher import OwnFile, TargetInputs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,6 +19,6 @@ class Scores(OwnFile):
     def width(self, widths: Sequence[int]) -> int:
         return 0
 
-    def stored(self, making: Making) -> tuple[targets.Stored, ...]:
-        array = targets.checked_own_vectors(self.file, making.text.input_rows)
-        return (labelling.checked_scores(array, f"teacher.file={self.file}", making.text, making.objective),)
+    def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
+        array = targets.checked_own_vectors(self.file, inputs.text.input_rows)
+        return (labelling.checked_scores(array, f"teacher.file={self.file}", inputs.text, inputs.objective),)

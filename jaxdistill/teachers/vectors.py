@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from jaxdistill.data import targets
 from jaxdistill.teachers.parts.encoder import WhiteningOptions
-from jaxdistill.teachers.parts.teacher import Making, OwnFile
+from jaxdistill.teachers.parts.teacher import OwnFile, TargetInputs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,7 @@ class Vectors(OwnFile, WhiteningOptions):
     def width(self, widths: Sequence[int]) -> int:
         return self.components or targets.open_own_vectors(self.file).shape[1]
 
-    def stored(self, making: Making) -> tuple[targets.Stored, ...]:
-        array = targets.checked_own_vectors(self.file, making.text.input_rows, making.text.input_row)
-        selected = targets.Selected(array, making.text.input_row)
-        return (self.whitened(selected),) * len(making.objective.teacher_views)
+    def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
+        array = targets.checked_own_vectors(self.file, inputs.text.input_rows, inputs.text.input_row)
+        selected = targets.Selected(array, inputs.text.input_row)
+        return (self.whitened(selected),) * len(inputs.objective.teacher_views)

@@ -15,7 +15,7 @@ from jaxdistill.checkpoints.modules import sentence_tensors
 from jaxdistill.config.ranges import Count
 from jaxdistill.core import InputError, Objective, refuse
 from jaxdistill.objectives.parts.nested import Nested
-from jaxdistill.students.parts.student import Examples, Ground, Student
+from jaxdistill.students.parts.student import Examples, Student, StudentInputs
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.parts.teacher import Teacher
 
@@ -49,13 +49,13 @@ class Headed(Student):
             return objective
         return Nested(objective=objective, dims=tuple(sorted({*self.dims})), targets=self.dims_targets)
 
-    def with_head(self, ground: Ground, model: SentenceModel) -> SentenceModel:
+    def with_head(self, inputs: StudentInputs, model: SentenceModel) -> SentenceModel:
         """The model with its untrained head: as wide as the targets, or, without a teacher, as its own vectors (SimCSE)."""
         if self.head != "none":
             init = "uniform" if self.head_init == "fitted" else self.head_init  # which `fitted` replaces
-            width = ground.teacher.width(ground.widths) or model.definition.embedding_width
+            width = inputs.teacher.width(inputs.widths) or model.definition.embedding_width
             activation = "tanh" if self.head == "tanh" else "identity"
-            model = resizing.add_head(model, width, key=ground.key("head"), activation=activation, init=init)
+            model = resizing.add_head(model, width, key=inputs.key("head"), activation=activation, init=init)
         if max(self.dims, default=0) > (width := model.definition.embedding_width):
             raise InputError(f"student.dims={self.dims} goes beyond the student's vectors of {width} numbers.")
         return model

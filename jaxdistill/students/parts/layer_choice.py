@@ -18,7 +18,7 @@ from jaxdistill.cluster import processes
 from jaxdistill.core import InputError
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
-from jaxdistill.reading import Setting, sampled_ids
+from jaxdistill.reading import ModelContext, sampled_ids
 from jaxdistill.surgery import resizing
 
 GREEDY = "greedy:"
@@ -28,15 +28,15 @@ SAMPLE = 512
 log = logging.getLogger(__name__)
 
 
-def cut(wanted: str, setting: Setting, model: SentenceModel) -> SentenceModel:
+def cut(wanted: str, context: ModelContext, model: SentenceModel) -> SentenceModel:
     """The model with the layers of `student.layers`; evenly spaced ones stand in for a greedy choice in a draft."""
     if not wanted.startswith(GREEDY):
         return resizing.from_layers(model, wanted)
     count = _count(wanted, model.definition.architecture.layers)
-    if setting.draft:
+    if context.draft:
         return resizing.from_layers(model, f"even:{count}")
     # The first process's choice holds for all: others may round differently.
-    chosen = processes.gathered(_chosen(setting, model, count))[0]
+    chosen = processes.gathered(_chosen(context, model, count))[0]
     return resizing.from_layers(model, ",".join(map(str, chosen)))
 
 
@@ -49,10 +49,10 @@ def _count(option: str, depth: int) -> int:
     return int(number)
 
 
-def _chosen(setting: Setting, model: SentenceModel, count: int) -> list[int]:
+def _chosen(context: ModelContext, model: SentenceModel, count: int) -> list[int]:
     """The `count` layers chosen by the model's vectors of sentences drawn evenly from the text."""
-    ids = sampled_ids(setting, model, SAMPLE)
-    dtype = dtype_of(setting.run.precision)
+    ids = sampled_ids(context, model, SAMPLE)
+    dtype = dtype_of(context.run.precision)
 
     def vectors(layers: Sequence[int]) -> Float[np.ndarray, "n e"]:
         part = resizing.from_layers(model, ",".join(map(str, layers)))

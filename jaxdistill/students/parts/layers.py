@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config.ranges import CountOrNone, Range, Rate
-from jaxdistill.reading import Setting, activation_moments
+from jaxdistill.reading import ModelContext, activation_moments
 from jaxdistill.students.parts import layer_choice
-from jaxdistill.students.parts.student import Ground, Student
+from jaxdistill.students.parts.student import Student, StudentInputs
 from jaxdistill.surgery import pruning, resizing
 from jaxdistill.teachers.parts.prompts import Prompting
 
@@ -20,10 +20,10 @@ class Prompted(Prompting, Student):
     """Make `prompt` the export's default prompt, which sentence-transformers prepends to all sentences, queries and
     documents alike. False: keep the checkpoint's default."""
 
-    def with_prompts(self, setting: Setting, model: SentenceModel) -> SentenceModel:
+    def with_prompts(self, context: ModelContext, model: SentenceModel) -> SentenceModel:
         """The model with the prompts that the options name."""
         model = model.with_prompt(self.prompt) if self.prompt else model
-        return self.prompted(setting.data, model, "student")
+        return self.prompted(context.data, model, "student")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,11 +39,11 @@ class Layered(Student):
     embedding_init: Literal["svd", "random"] = "svd"
     """Initial compact tables: `svd`, a truncated singular value decomposition of the model's, or `random` (SimTDE)."""
 
-    def compact(self, ground: Ground, model: SentenceModel) -> SentenceModel:
+    def compact(self, inputs: StudentInputs, model: SentenceModel) -> SentenceModel:
         """The model with compact tables, if the options ask for them."""
         if not self.embedding:
             return model
-        return resizing.compact(model, self.embedding, key=ground.key("tables"), init=self.embedding_init)
+        return resizing.compact(model, self.embedding, key=inputs.key("tables"), init=self.embedding_init)
 
     def in_training(self, student: SentenceModel) -> SentenceModel:
         rates = dict(hidden_dropout=self.dropout, attention_dropout=self.dropout) if self.dropout >= 0 else {}
@@ -73,14 +73,14 @@ class Cutting(Layered):
     def computes(self) -> bool:
         return self.layers.startswith(layer_choice.GREEDY) or bool(self.heads or self.intermediate)
 
-    def cut(self, setting: Setting, model: SentenceModel) -> SentenceModel:
+    def cut(self, context: ModelContext, model: SentenceModel) -> SentenceModel:
         """The model with only the layers, heads and units to keep."""
         if self.layers:
-            model = layer_choice.cut(self.layers, setting, model)
+            model = layer_choice.cut(self.layers, context, model)
         if self.model == "teacher":
             model = model.with_params(model.params)  # float32, which the teacher's file need not have
         if not (self.heads or self.intermediate):
             return model
-        reads = self.prune_by == "activation" and not setting.draft
-        moments = activation_moments(setting, model) if reads else None
+        reads = self.prune_by == "activation" and not context.draft
+        moments = activation_moments(context, model) if reads else None
         return pruning.pruned(model, heads=self.heads, intermediate=self.intermediate, moments=moments)

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.config.ranges import CountOrNone
 from jaxdistill.core import InputError, Objective, refuse
-from jaxdistill.reading import Setting
+from jaxdistill.reading import ModelContext
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.parts.teacher import Teacher
 
@@ -19,10 +19,10 @@ Examples = Callable[[SentenceModel], tuple[Float[np.ndarray, "n d"], Float[np.nd
 """Gives a model's vectors, as pooled, of some training sentences, and their targets."""
 
 
-class Ground(NamedTuple):
+class StudentInputs(NamedTuple):
     """What a student is made from."""
 
-    setting: Setting
+    context: ModelContext
     teacher: Teacher
     """The options of the teacher."""
     teachers: Sequence[SentenceModel]
@@ -35,7 +35,7 @@ class Ground(NamedTuple):
 
     def key(self, part: str) -> jax.Array:
         """The random key of the `body`, the `head` or the `tables`."""
-        keys = jax.random.split(jax.random.key(self.setting.run.seed ^ 0x57D), 3)
+        keys = jax.random.split(jax.random.key(self.context.run.seed ^ 0x57D), 3)
         return keys[("body", "head", "tables").index(part)]
 
 
@@ -56,7 +56,7 @@ class Student:
     number of positions. 0: as many as in training; a static student reads all."""
 
     computes = True
-    """Whether `make` runs a model, except for a draft, see `Setting.draft`."""
+    """Whether `make` runs a model, except for a draft, see `ModelContext.draft`."""
     reads_pairs = False
     """Whether it is a cross-encoder, which has no vectors and no prompts."""
     export_prompt = False
@@ -64,7 +64,7 @@ class Student:
     dims = ()
     """Nested widths."""
 
-    def make(self, ground: Ground) -> SentenceModel:
+    def make(self, inputs: StudentInputs) -> SentenceModel:
         """The untrained student, with its head."""
         raise NotImplementedError
 
@@ -72,7 +72,7 @@ class Student:
         """The untrained student, fitted to the targets."""
         return student
 
-    def loaded(self, ground: Ground, *, pooling: str | None = None) -> SentenceModel:
+    def loaded(self, inputs: StudentInputs, *, pooling: str | None = None) -> SentenceModel:
         """The model that the student starts from; its vectors are normalised only if the teacher's are.
 
         Args:
@@ -85,10 +85,10 @@ class Student:
                 "--config.student.model=teacher, or a folder, package:NAME/PATH or hub name."
             )
         if self.model == "teacher":
-            model = resizing.with_pooling(ground.teachers[0], pooling) if pooling else ground.teachers[0]
+            model = resizing.with_pooling(inputs.teachers[0], pooling) if pooling else inputs.teachers[0]
         else:
-            model = load_model(ground.setting.located(self.model), pooling=pooling, option="student.pooling")
-        return model if ground.teacher.normalize else model.as_pooled()
+            model = load_model(inputs.context.located(self.model), pooling=pooling, option="student.pooling")
+        return model if inputs.teacher.normalize else model.as_pooled()
 
     def check(self, teacher: Teacher) -> None:
         """Raises `InputError` for options that exclude each other, or do not go with the teacher's."""

@@ -22,7 +22,7 @@ from jaxdistill.data.text import Watched, read
 from jaxdistill.files import make_folder_atomic
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import cache_folder
-from jaxdistill.reading import Setting, columns_read, sentence_roles
+from jaxdistill.reading import ModelContext, columns_read, sentence_roles
 from jaxdistill.students.parts.student import Student
 from jaxdistill.surgery import trim
 
@@ -45,20 +45,20 @@ class Trimming(Student):
     read), their single characters and special tokens. This text is tokenised as before, other text into more tokens.
     Empty: the whole tokenizer."""
 
-    def trimmed(self, setting: Setting, model: SentenceModel) -> SentenceModel:
+    def trimmed(self, context: ModelContext, model: SentenceModel) -> SentenceModel:
         """The model with its tokenizer trimmed to a text."""
         specs = split_specs(self.trim)
-        return trimmed(specs, setting.data, model) if specs else model
+        return trimmed(specs, context.data, model) if specs else model
 
 
-def new_tokenizer(setting: Setting, entries: int) -> pathlib.Path:
+def new_tokenizer(context: ModelContext, entries: int) -> pathlib.Path:
     """The folder, in the cache, of a tokenizer trained on the text; trained if absent."""
-    data = setting.data
+    data = context.data
     return wordpiece.train_wordpiece(
         split_specs(data.text),
         entries=entries,
         cache_folder=cache_folder(data.cache_folder),
-        columns=columns_read(data, setting.student_views),
+        columns=columns_read(data, context.student_views),
     )
 
 

@@ -14,10 +14,10 @@ from jaxdistill.data import targets
 from jaxdistill.data.sources import split_specs
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import cache_folder
-from jaxdistill.reading import Setting, check_reads
+from jaxdistill.reading import ModelContext, check_reads
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.parts.prompts import Prompting
-from jaxdistill.teachers.parts.teacher import Making, Teacher
+from jaxdistill.teachers.parts.teacher import TargetInputs, Teacher
 
 SEPARATOR = "|"
 """Separates the values of an option that has one per model."""
@@ -67,14 +67,14 @@ class Encoder(Prompting, Teacher):
             )
         return parts * (count // len(parts))
 
-    def read(self, setting: Setting, *, frozen: bool) -> SentenceModel:
+    def read(self, context: ModelContext, *, frozen: bool) -> SentenceModel:
         """The one model that `model` names, with its prompts."""
-        source = setting.located(self.model)
+        source = context.located(self.model)
         model = load_model(
             source, pooling=self.pooling, max_length=self.max_length, prompt=self.prompt, frozen=frozen,
             option="teacher.pooling",
         )  # fmt: skip
-        return self.prompted(setting.data, model, "teacher")
+        return self.prompted(context.data, model, "teacher")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ class VectorModel(Encoder):
     takes_several = False
     """Whether `model` names several models, separated by commas."""
 
-    def load(self, setting: Setting) -> tuple[SentenceModel, ...]:
+    def load(self, context: ModelContext) -> tuple[SentenceModel, ...]:
         if not self.model:
             if self.dims:
                 raise InputError(f"teacher.dims={self.dims} needs a teacher model that gives vectors; set it to 0.")
@@ -99,7 +99,7 @@ class VectorModel(Encoder):
                 if prompt:
                     raise InputError(f"teacher.{role}_prompt={prompt!r} needs a teacher model; leave it empty.")
             return ()
-        return tuple(one.vectors_of(setting) for one in self.each())
+        return tuple(one.vectors_of(context) for one in self.each())
 
     def check(self) -> None:
         count = len(self.models)
@@ -110,9 +110,9 @@ class VectorModel(Encoder):
                 f"{'several' if count > 1 else 'stored'}."
             )
 
-    def vectors_of(self, setting: Setting) -> SentenceModel:
+    def vectors_of(self, context: ModelContext) -> SentenceModel:
         """The one model that `model` names, with `normalize` and `dims` applied."""
-        model = self.read(setting, frozen=True)
+        model = self.read(context, frozen=True)
         model = model if self.normalize else model.as_pooled()
         if model.definition.reads_pairs or not self.dims:
             return model
@@ -158,25 +158,25 @@ class StoredVectors(VectorModel, WhiteningOptions):
         self.check_components(sum(widths))
         return self.components or sum(widths)
 
-    def stored(self, making: Making) -> tuple[targets.Stored, ...]:
-        views = making.objective.teacher_views
-        for embedder in making.embedders:
-            check_reads(making.data, embedder.model, views, making.text)
-        return tuple(self.whitened(self._of_view(making, view)) for view in views)
+    def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
+        views = inputs.objective.teacher_views
+        for embedder in inputs.embedders:
+            check_reads(inputs.data, embedder.model, views, inputs.text)
+        return tuple(self.whitened(self._of_view(inputs, view)) for view in views)
 
-    def _of_view(self, making: Making, view: str) -> Float[np.ndarray, "rows _"] | targets.Joined:
-        of_view = f"{making.text.content_digest} {view} {np.dtype(making.compute_dtype).name}"
-        arrays = [_of_model(embedder, making, view, of_view) for embedder in making.embedders]
+    def _of_view(self, inputs: TargetInputs, view: str) -> Float[np.ndarray, "rows _"] | targets.Joined:
+        of_view = f"{inputs.text.content_digest} {view} {np.dtype(inputs.compute_dtype).name}"
+        arrays = [_of_model(embedder, inputs, view, of_view) for embedder in inputs.embedders]
         return arrays[0] if len(arrays) == 1 else targets.Joined(arrays, self.shares())
 
 
-def _of_model(embedder: Embedder, making: Making, view: str, of_view: str) -> Float[np.ndarray, "rows e"]:
+def _of_model(embedder: Embedder, inputs: TargetInputs, view: str, of_view: str) -> Float[np.ndarray, "rows e"]:
     return targets.cached_vectors(
-        cache_folder(making.data.cache_folder) / "targets",
+        cache_folder(inputs.data.cache_folder) / "targets",
         f"{embedder.model.digest()} {of_view}",
         lambda texts, advance: embedder.encode(texts, prompt="", show_progress_bar=advance),
-        making.text.texts(view, embedder.model.role_prompts),
+        inputs.text.texts(view, embedder.model.role_prompts),
         width=embedder.width,
         what=f"targets of {embedder.model.source}",
-        progress=making.progress,
+        progress=inputs.progress,
     )

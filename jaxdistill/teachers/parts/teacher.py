@@ -14,10 +14,10 @@ from jaxdistill.core import Objective
 from jaxdistill.data import targets
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.inference import Embedder
-from jaxdistill.reading import Setting
+from jaxdistill.reading import ModelContext
 
 
-class Making(NamedTuple):
+class TargetInputs(NamedTuple):
     """What stored targets are made from."""
 
     text: TokenStore
@@ -80,11 +80,11 @@ class Teacher:
     def check(self) -> None:
         """Raises `InputError` for options that exclude each other."""
 
-    def load(self, setting: Setting) -> tuple[SentenceModel, ...]:
+    def load(self, context: ModelContext) -> tuple[SentenceModel, ...]:
         """The models whose vectors are the targets."""
         return ()
 
-    def labellers(self, setting: Setting) -> list[SentenceModel]:
+    def labellers(self, context: ModelContext) -> list[SentenceModel]:
         """The models that score the pairs of the text."""
         return []
 
@@ -100,7 +100,7 @@ class Teacher:
         """The weight of each model; their sum is 1."""
         return (1.0,)
 
-    def stored(self, making: Making) -> tuple[targets.Stored, ...]:
+    def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
         """One array per teacher view, with one row per row of the text; empty if targets are not stored."""
         return ()
 

@@ -69,7 +69,7 @@ def prepared(
 
     Args:
       objective: of `checked_setup`.
-      student: as an earlier start of the run wrote it; None: a draft is made, see `Setting.draft`.
+      student: as an earlier start of the run wrote it; None: a draft is made, see `ModelContext.draft`.
       named: read the dev sets that are not the user's own, too.
     """
     labellers, teachers = load_labellers(config, workdir), load_teachers(config, workdir)

@@ -14,8 +14,8 @@ from jaxdistill.config import Config
 from jaxdistill.core import Objective
 from jaxdistill.data.chunks import bare
 from jaxdistill.data.tokens import TokenStore
-from jaxdistill.reading import SAMPLE, Setting, columns_of_views, evenly_sampled, prompted_rows
-from jaxdistill.training.setup.student import setting_of
+from jaxdistill.reading import SAMPLE, ModelContext, columns_of_views, evenly_sampled, prompted_rows
+from jaxdistill.training.setup.student import context_of
 from jaxdistill.workdir.folder import INPUTS, LENGTH, read_note
 
 WHOLE = 0.99
@@ -43,7 +43,7 @@ def training_length(
         length = int(processes.gathered(read_note(workdir / INPUTS).get(LENGTH, 0))[0])
     if not length:
         most = min(MOST, longest, max((teacher.max_length for teacher in teachers), default=MOST))
-        length = processes.gathered(_length_of_text(setting_of(config, workdir), student, most))[0]
+        length = processes.gathered(_length_of_text(context_of(config, workdir), student, most))[0]
     return min(length, longest)
 
 
@@ -82,8 +82,8 @@ def _advice(wanted: int, length: int, student: SentenceModel, teachers: Sequence
     return f"set {options} to read {f'{100 * WHOLE:.0f} % of them whole' if most == wanted else 'more of them'}"
 
 
-def _length_of_text(setting: Setting, student: SentenceModel, most: int) -> int:
-    wanted = _fitting(_lengths(student, evenly_sampled(prompted_rows(setting, student), SAMPLE)))
+def _length_of_text(context: ModelContext, student: SentenceModel, most: int) -> int:
+    wanted = _fitting(_lengths(student, evenly_sampled(prompted_rows(context, student), SAMPLE)))
     length = min(wanted, most)
     limit = f"; a choice is at most {most} here" if wanted > most else ""
     log.info(

@@ -17,8 +17,8 @@ from jaxdistill.core import InputError
 from jaxdistill.files.folders import MARK, replacing
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
-from jaxdistill.reading import Setting
-from jaxdistill.students.parts.student import Ground
+from jaxdistill.reading import ModelContext
+from jaxdistill.students.parts.student import StudentInputs
 from jaxdistill.training.setup.targets import Targets
 from jaxdistill.workdir.folder import STUDENT, read_note, stage_export
 
@@ -28,9 +28,9 @@ FITTING_SAMPLE = 4096
 """Sentences to which a student is fitted: ten times the numbers of a usual vector."""
 
 
-def setting_of(config: Config, workdir: pathlib.Path, *, draft: bool = False) -> Setting:
-    """The setting in which a run's models are made: data and run options, views, earlier stages."""
-    return Setting(
+def context_of(config: Config, workdir: pathlib.Path, *, draft: bool = False) -> ModelContext:
+    """The context in which a run's models are made: data and run options, views, earlier stages."""
+    return ModelContext(
         data=config.data,
         student_views=config.objective.student_views,
         run=config.run,
@@ -41,12 +41,12 @@ def setting_of(config: Config, workdir: pathlib.Path, *, draft: bool = False) ->
 
 def load_teachers(config: Config, workdir: pathlib.Path) -> tuple[SentenceModel, ...]:
     """The models whose vectors are the targets; none for your own vectors, for labels, and without a teacher."""
-    return config.teacher.load(setting_of(config, workdir))
+    return config.teacher.load(context_of(config, workdir))
 
 
 def load_labellers(config: Config, workdir: pathlib.Path) -> list[SentenceModel]:
     """The models that score the text's pairs; none if targets are vectors or your own."""
-    return config.teacher.labellers(setting_of(config, workdir))
+    return config.teacher.labellers(context_of(config, workdir))
 
 
 def make_student(
@@ -56,10 +56,10 @@ def make_student(
 
     Args:
       teachers: models whose vectors are the targets; `student.model=teacher` means the first one.
-      draft: see `Setting.draft`.
+      draft: see `ModelContext.draft`.
     """
-    ground = Ground(setting_of(config, workdir, draft=draft), config.teacher, teachers)
-    student = _compared_as_trained(config, config.student.make(ground), teachers)
+    inputs = StudentInputs(context_of(config, workdir, draft=draft), config.teacher, teachers)
+    student = _compared_as_trained(config, config.student.make(inputs), teachers)
     check_exportable(config.student.evaluated(student).definition)
     return student
 

@@ -15,7 +15,7 @@ from jaxdistill.data import targets
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.inference import Embedder
 from jaxdistill.reading import tokenised_text
-from jaxdistill.teachers.parts.teacher import Making, Teacher
+from jaxdistill.teachers.parts.teacher import TargetInputs, Teacher
 from jaxdistill.training.setup.sharding import sharded_embedder
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class Targets:
             columns = len(objective.scored) - 1 if config.teacher.scores_pairs else self.width
             self.arrays = (np.broadcast_to(np.float32(0), (store.rows, columns)),) * len(self.views)
         else:
-            making = Making(
+            inputs = TargetInputs(
                 store,
                 config.data,
                 objective,
@@ -75,7 +75,7 @@ class Targets:
                 compute_dtype=compute_dtype,
                 progress=progress,
             )
-            self.arrays = config.teacher.stored(making)
+            self.arrays = config.teacher.stored(inputs)
 
     @property
     def column(self) -> str:
