@@ -29,7 +29,7 @@ SAMPLE = 4096
 """Most sentences on which `check_reads` tests a tokenizer, instead of the whole text."""
 DELETING = (*RATES, "delete_one_word")
 """Views that do not change a sentence of one word."""
-MOST_SINGLE = 0.5
+MAX_SINGLE_WORDS = 0.5
 """Share of one-word sentences above which a run warns."""
 PRUNING_SAMPLE, PRUNING_BATCH = 1024, 32
 """Number of sentences on which activations are measured, and of sentences per batch."""
@@ -156,7 +156,7 @@ def _warn_of_single_words(store: TokenStore, view: str) -> None:
         return
     rows = np.arange(0, len(store), -(-len(store) // SAMPLE))
     share = float(np.mean(store.counts_of(TEXT, rows).words < 2))
-    if share > MOST_SINGLE:
+    if share > MAX_SINGLE_WORDS:
         log.warning(
             "warning: the view %s leaves %.0f %% of the sentences as they are, because they have one word between spaces; "
             "use mask_span, or another view",

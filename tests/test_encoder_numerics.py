@@ -131,14 +131,14 @@ def test_long_rows_attend_in_blocks_and_give_the_same(small, monkeypatch, window
         return jnp.sum(vectors * vectors[:, ::-1]), vectors
 
     in_blocks = jax.jit(jax.value_and_grad(value, has_aux=True))(params)
-    monkeypatch.setattr(attention, "LONGEST_WHOLE", 600)
+    monkeypatch.setattr(attention, "MAX_WHOLE_ROW", 600)
     whole = jax.jit(jax.value_and_grad(lambda params: value(params), has_aux=True))(params)
     jax.tree.map(partial(np.testing.assert_allclose, atol=2e-5, rtol=1e-4), in_blocks, whole)
 
 
 @pytest.mark.parametrize("longest_whole", [512, 100])
 def test_divided_rows_give_the_vectors_and_gradients_of_whole_ones(small, monkeypatch, longest_whole):
-    monkeypatch.setattr(attention, "LONGEST_WHOLE", longest_whole)
+    monkeypatch.setattr(attention, "MAX_WHOLE_ROW", longest_whole)
     architecture = dataclasses.replace(
         small[0].architecture, **LONG, kinds=(LayerKind(), LayerKind(window=9)), causal=True
     )

@@ -126,7 +126,7 @@ def test_students_start_close_to_targets_that_are_whitened_and_reduced(tmp_path,
     teacher = Stored(model=config.teacher.model, whiten=0.75, components=6)
     table = Static(model=str(tmp_path / "other"), pooling="mean", width=6)
     for student, rows in ((config.student, 4), (table, 4), (table, 100)):
-        monkeypatch.setattr(static, "LEAST_ROWS", rows)  # 100: a rotation
+        monkeypatch.setattr(static, "MIN_ROWS", rows)  # 100: a rotation
         changed = dataclasses.replace(config, teacher=teacher, student=student)
         run = build(changed, tmp_path / f"{student.kind}{rows}", progress=False)
         reserved = run.text.batches.reserved

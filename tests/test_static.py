@@ -37,7 +37,7 @@ def table_model(folder, *, dropped=UNKNOWN, normalize=True, dense=()):
     kernels = {f"dense/{i}/kernel": draw.normal(size=(16, 8)).astype(np.float32) for i in range(len(dense))}
     return SentenceModel(
         definition=definition, params={static.TABLE: table} | kernels, tokenizer=tokenizer,
-        max_length=static.LONGEST, prompts={}, default_prompt=None, provenance=Provenance(source="tiny", tokenizer_folder=folder),
+        max_length=static.MAX_LENGTH, prompts={}, default_prompt=None, provenance=Provenance(source="tiny", tokenizer_folder=folder),
     )  # fmt: skip
 
 

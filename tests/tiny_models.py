@@ -97,11 +97,11 @@ def saved_tiny_model(folder) -> str:
 def word_table(model):
     """The word embeddings of a BERT-like model as a static encoder."""
     tokenizer = static.without_special_tokens(model.tokenizer)
-    tokenizer.enable_truncation(static.LONGEST)
+    tokenizer.enable_truncation(static.MAX_LENGTH)
     rows = np.asarray(model.params["transformer/embeddings/word/embedding"], np.float32)
     architecture = static.architecture_of(rows, dropped=unknown_id(tokenizer))
     definition = dataclasses.replace(model.definition, architecture=architecture, pooling=static.POOLING)
     return dataclasses.replace(
-        model, definition=definition, params={static.TABLE: rows}, tokenizer=tokenizer, max_length=static.LONGEST,
+        model, definition=definition, params={static.TABLE: rows}, tokenizer=tokenizer, max_length=static.MAX_LENGTH,
         unread_pooler={},
     )  # fmt: skip

@@ -286,7 +286,7 @@ def _sentence_module_config(part: Dense | SentenceNorm) -> dict[str, Any]:
 def _write_tokenizer(model: SentenceModel, folder: Path) -> None:
     """Writes `tokenizer.json`, which truncates like the model; packages that read a table take its maximum length only from here."""
     truncation = {"direction": "Right", "max_length": model.max_length, "strategy": "LongestFirst", "stride": 0}
-    if model.definition.architecture.is_static and model.max_length >= static.LONGEST:
+    if model.definition.architecture.is_static and model.max_length >= static.MAX_LENGTH:
         truncation = None
     content = json.loads(model.tokenizer.to_str()) | {"truncation": truncation, "padding": None}
     (folder / "tokenizer.json").write_text(tokenizer_json(content, indent=2), "utf-8")

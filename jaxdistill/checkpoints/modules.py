@@ -65,7 +65,7 @@ messages, or pool inside."""
 GENERAL = {"model_type": ("SentenceTransformer", "CrossEncoder"), "similarity_fn_name": ("cosine", "dot")}
 GENERAL |= {"truncate_dim": ()}
 """Implemented values of `config_sentence_transformers.json`; `teacher.dims` truncates a teacher's vectors."""
-MOST_LAYERS = 1000
+MAX_LAYERS = 1000
 DENSE_ACTIVATIONS = {
     "torch.nn.modules.activation.Tanh": "tanh",
     "torch.nn.modules.linear.Identity": "identity",
@@ -249,7 +249,7 @@ def _layers(folder: Path) -> str:
     )
     weights = read_checkpoint(folder).get("layer_weights", np.zeros(0))
     if (
-        0 <= start <= layers <= MOST_LAYERS
+        0 <= start <= layers <= MAX_LAYERS
         and weights.shape == (layers + 1 - start,)
         and weights.any()
         and np.ptp(weights[weights != 0.0]) <= 1e-6

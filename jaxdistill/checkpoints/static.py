@@ -25,9 +25,9 @@ FAMILY = "static"
 MODEL2VEC = "model2vec"
 """`model_type` of model2vec's `config.json`."""
 TABLE = "transformer/embeddings/word/embedding"
-LONGEST = 1 << 20
+MAX_LENGTH = 1 << 20
 """Maximum tokens per sentence if a folder states none."""
-LONGEST_OF_MODEL2VEC = 512
+MODEL2VEC_MAX_LENGTH = 512
 """Maximum tokens per sentence if a model2vec folder states none."""
 RARITY = 1e-3
 """Frequency of a token, as a fraction of the text's tokens, at which its weight is one half."""
@@ -52,7 +52,7 @@ def architecture_of(table: Float[np.ndarray, "v d"], *, dropped: int | None) -> 
         layers=0,
         heads=1,
         intermediate_size=0,
-        max_positions=LONGEST,
+        max_positions=MAX_LENGTH,
         hidden_dropout=0.0,
         attention_dropout=0.0,
         position_table=False,
@@ -84,7 +84,7 @@ def read(folder: Path) -> StaticTable:
     read_from = read_tokenizer(folder, vocab_size=len(table), lower_case=False, settings=False)
     tokenizer = without_special_tokens(read_from)
     architecture = architecture_of(table, dropped=unknown_id(tokenizer) if of_model2vec else None)
-    longest = _max_length(folder) if of_model2vec else min(own_limit(folder) or LONGEST, LONGEST)
+    longest = _max_length(folder) if of_model2vec else min(own_limit(folder) or MAX_LENGTH, MAX_LENGTH)
     return StaticTable(architecture, table, tokenizer, longest)
 
 
@@ -96,8 +96,8 @@ def without_special_tokens(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokeni
 
 def _max_length(folder: Path) -> int:
     path = folder / "config.json"
-    stated = setting(read_settings(path), "max_length", int | None, LONGEST_OF_MODEL2VEC, least=1, file=path)
-    return min(stated or LONGEST, LONGEST)
+    stated = setting(read_settings(path), "max_length", int | None, MODEL2VEC_MAX_LENGTH, least=1, file=path)
+    return min(stated or MAX_LENGTH, MAX_LENGTH)
 
 
 def _table(tensors: Mapping[str, np.ndarray], folder: Path) -> Float[np.ndarray, "v d"]:
@@ -154,7 +154,7 @@ def model2vec_config(definition: EncoderDefinition, *, max_length: int) -> dict[
         "architectures": ["StaticModel"],
         "hidden_dim": definition.embedding_width,
         "normalize": definition.normalize,
-        "max_length": max_length if max_length < LONGEST else None,
+        "max_length": max_length if max_length < MAX_LENGTH else None,
         "embedding_dtype": "float32",
     }
 

@@ -36,7 +36,7 @@ VERDICT_SECONDS = HEARTBEAT_SECONDS + 5.0
 """Time within which JAX ends this process if its error was caused by another process's death."""
 FAILED = 1
 """Exit status after an error other than `InputError`."""
-LEAST_BYTES = 1 << 12
+MIN_BYTES = 1 << 12
 """Smallest message; sizes are powers of two, so that few shapes are compiled."""
 
 LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
@@ -165,7 +165,7 @@ def gathered(value: Any) -> list[Any]:
         return [value]
     content = np.frombuffer(json.dumps(value).encode(), np.uint8)
     sizes = multihost_utils.process_allgather(np.array([len(content)], np.int32)).ravel()
-    padded = np.zeros(max(1 << (int(sizes.max()) - 1).bit_length(), LEAST_BYTES), np.uint8)
+    padded = np.zeros(max(1 << (int(sizes.max()) - 1).bit_length(), MIN_BYTES), np.uint8)
     padded[: len(content)] = content
     rows = multihost_utils.process_allgather(padded)
     return [json.loads(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]

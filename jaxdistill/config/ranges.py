@@ -4,9 +4,9 @@ import dataclasses
 import math
 from typing import Annotated
 
-LARGEST_INT32 = 2**31 - 1
+MAX_INT32 = 2**31 - 1
 """Steps and sizes are 32-bit integers on the devices."""
-LARGEST_FLOAT32 = 3.4028235e38
+MAX_FLOAT32 = 3.4028235e38
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Range:
         )
         if not inside:
             return f"must be {self}"
-        largest = LARGEST_INT32 if isinstance(number, int) else LARGEST_FLOAT32
+        largest = MAX_INT32 if isinstance(number, int) else MAX_FLOAT32
         return f"must be at most {largest:,.0f}" if self.most is None and abs(number) > largest else ""
 
     def __str__(self) -> str:

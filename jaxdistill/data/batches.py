@@ -26,7 +26,7 @@ BLOCK_ROWS = 1024
 """Sentences whose draws and lengths one thread computes at a time."""
 QUEUE_SEED = 16349
 """Seed with which ConGen's code draws the sentences of the first queue, regardless of the run's seed; draws reserved rows."""
-MOST_THREADS = 8
+MAX_THREADS = 8
 """Threads that plan a large batch; numpy releases the interpreter lock."""
 
 
@@ -365,6 +365,6 @@ def _in_blocks(work: Callable[[slice], None], rows: int) -> None:
     blocks = [slice(begin, min(begin + BLOCK_ROWS, rows)) for begin in range(0, rows, BLOCK_ROWS)]
     if len(blocks) == 1:
         return work(blocks[0])
-    with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), "batches") as threads:
+    with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1), "batches") as threads:
         for _ in threads.map(work, blocks):
             pass  # an error of a block is raised here

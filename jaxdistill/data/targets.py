@@ -25,7 +25,7 @@ from jaxdistill.paths import other_cache
 
 VECTORS, DONE = "vectors.npy", "done.npy"
 
-LONGEST = 1e18
+MAX_NORM = 1e18
 """Maximum length of a vector, so that its square fits in float32."""
 ALIKE = 1e-6
 """Unit vectors whose numbers differ by at most this are equal."""
@@ -33,7 +33,7 @@ BLOCK_ROWS = 8192
 """Rows that are embedded together; a killed run repeats at most this many."""
 SAMPLE = 1 << 16
 """Most rows of targets from which principal components are computed."""
-LEAST_VARIANCE = 1e-9
+MIN_VARIANCE = 1e-9
 """Components with less than this fraction of the largest variance are rounding errors and become zero."""
 
 log = logging.getLogger(__name__)
@@ -188,11 +188,11 @@ def checked_own_vectors(
     first = 0
     for block in vector_files.blocks(path):  # checks that values are finite
         lengths = np.linalg.norm(block.astype(np.float64), axis=1)
-        long = np.flatnonzero(lengths > LONGEST)
+        long = np.flatnonzero(lengths > MAX_NORM)
         if len(long):
             raise InputError(
                 f"{path} row {first + long[0]} has the length {lengths[long[0]]:.1e}; its square overflows float32: "
-                f"scale the vectors to lengths of at most {LONGEST:.0e}."
+                f"scale the vectors to lengths of at most {MAX_NORM:.0e}."
             )
         zero = np.flatnonzero((lengths == 0) & is_target[first : first + len(block)])
         if len(zero):
@@ -279,7 +279,7 @@ class Whitened:
         self._mean = sample.mean(axis=0)
         # float64: `eigh` of float32 would blur the small variances, by which `power` then divides.
         variances, directions = np.linalg.eigh((sample - self._mean).T @ (sample - self._mean) / len(sample))
-        varies = variances > LEAST_VARIANCE * variances[-1]
+        varies = variances > MIN_VARIANCE * variances[-1]
         scale = np.where(varies, np.where(varies, variances, 1.0) ** (-power / 2), 0.0)
         self._kernel = (directions * scale)[:, ::-1][:, : self.shape[1]]
 

@@ -37,16 +37,16 @@ SPECIAL = {
 STRIPS_ACCENTS = False
 SETTINGS = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_accents": STRIPS_ACCENTS} | SPECIAL
 """`tokenizer_config.json`. NOTE: without `strip_accents`, transformers would strip accents when it lower-cases."""
-LEAST_ENTRIES = 256
-MOST_CHARACTERS = 1000
+MIN_ENTRIES = 256
+MAX_CHARACTERS = 1000
 """Maximum number of known characters; rarer ones are unknown. At most a quarter of the entries, since each takes two."""
-LONGEST_WORD = 100
+MAX_WORD_LENGTH = 100
 """Characters of the longest known word; WordPiece maps longer words to one unknown token."""
 LONG_RUN = re.compile(r"[^\s!-/:-@\[-`{-~]{31,}")
 """Characters without space or punctuation between them, too many for a word."""
-MOST_IN_LONG_RUNS = 0.1
+MAX_IN_LONG_RUNS = 0.1
 """Fraction of characters in long runs above which a text counts as written without spaces."""
-LEAST_COUNT = 2
+MIN_COUNT = 2
 """Minimum occurrences of a pair for a merge."""
 
 log = logging.getLogger(__name__)
@@ -67,9 +67,9 @@ def train_wordpiece(
       cache_folder: holds the tokenizers in `tokenizers`, each in a folder named by its digest and created atomically.
       columns: as in `read`; all of them are used for training.
     """
-    if entries < LEAST_ENTRIES:
+    if entries < MIN_ENTRIES:
         raise InputError(
-            f"student.vocabulary={entries} is too small; set {LEAST_ENTRIES} or more, or 0 for the model's tokenizer."
+            f"student.vocabulary={entries} is too small; set {MIN_ENTRIES} or more, or 0 for the model's tokenizer."
         )
     wanted = column_map(columns)
     text = Watched(specs, wanted)
@@ -92,14 +92,14 @@ def learnt(texts: Callable[[], Iterator[str]], entries: int) -> Tokenizer:
       texts: returns an iterator over the sentences; called twice.
       entries: see `train_wordpiece`.
     """
-    most = min(MOST_CHARACTERS, (entries - len(SPECIAL)) // 4)
+    most = min(MAX_CHARACTERS, (entries - len(SPECIAL)) // 4)
     characters, in_long_runs = frequent_characters(texts(), most)
-    words = _pre_tokenizer(characters if in_long_runs > MOST_IN_LONG_RUNS else ())
+    words = _pre_tokenizer(characters if in_long_runs > MAX_IN_LONG_RUNS else ())
     # The draft provides only the entries and their order: in it, `##a` is a special token.
     draft = _bert_like(models.WordPiece(unk_token=SPECIAL["unk_token"]), words)
     trainer = trainers.WordPieceTrainer(
         vocab_size=entries,
-        min_frequency=LEAST_COUNT,
+        min_frequency=MIN_COUNT,
         special_tokens=[*SPECIAL.values(), *(f"##{character}" for character in characters)],
         initial_alphabet=characters,
         limit_alphabet=len(characters),
@@ -144,7 +144,7 @@ def _pre_tokenizer(known: Sequence[str]) -> pre_tokenizers.PreTokenizer:
     if not known:
         return bert
     rare = Regex("[^" + "".join(f"\\x{{{ord(character):x}}}" for character in known) + "]")
-    cut = Regex(f".{{1,{LONGEST_WORD}}}")
+    cut = Regex(f".{{1,{MAX_WORD_LENGTH}}}")
     splits = [pre_tokenizers.Split(pattern, "isolated") for pattern in (rare, cut)]
     return pre_tokenizers.Sequence([bert, *splits])
 

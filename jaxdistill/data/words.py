@@ -15,7 +15,7 @@ from jaxdistill.files.reading import foreign_errors
 CONTINUES, STARTS, PROTECTED = 0, 1, 2
 """Mark of a token: continues a word, starts one, or belongs to none (special tokens and the prompt)."""
 
-MOST_CHARACTERS = 100
+MAX_CHARACTERS = 100
 """Characters of a token that count in the share of unknown ones, so that one line of encoded data does not outweigh a text."""
 
 _SPACES = np.array([chr(code).isspace() for code in range(0x3002)])
@@ -29,7 +29,7 @@ class Unknown(NamedTuple):
     tokens: int = 0
     """Number of tokens, without special and prompt tokens."""
     unknown_characters: int = 0
-    """Counted as well, at most `MOST_CHARACTERS` per token: a sentence without spaces can be one unknown token."""
+    """Counted as well, at most `MAX_CHARACTERS` per token: a sentence without spaces can be one unknown token."""
     characters: int = 0
 
     def __add__(self, other: "Unknown") -> "Unknown":
@@ -93,7 +93,7 @@ def tokenised_words(
     prompt_lengths = np.fromiter(map(len, prompts), np.int64, len(prompts))
     marks = word_marks(sentences, prompt_lengths, lengths, special, offsets=offsets)
     of_text = marks != PROTECTED
-    characters = np.where(of_text, np.minimum(offsets[:, 1] - offsets[:, 0], MOST_CHARACTERS), 0)
+    characters = np.where(of_text, np.minimum(offsets[:, 1] - offsets[:, 0], MAX_CHARACTERS), 0)
     are_unknown = (ids == unknown) & of_text
     of_tokens = (are_unknown, of_text, np.where(are_unknown, characters, 0), characters)
     counts = np.stack([sums(each, lengths) for each in of_tokens], axis=1)

@@ -21,7 +21,7 @@ from jaxdistill.encoders.fused import fused, should_fuse
 from jaxdistill.encoders.layers import Linear, Norm, Table, contraction, dropout, expanded
 from jaxdistill.ops.dense import product
 
-LONGEST_WHOLE = 512
+MAX_WHOLE_ROW = 512
 """Longer rows are computed in blocks of queries, so that no array has the size row x row."""
 BLOCK = 256
 """Queries per block."""
@@ -173,7 +173,7 @@ def _bias(
 ) -> Float[Array, "g r #h l l"] | None:
     length = owner.shape[-1]
     known = isinstance(length, int)  # exports trace a symbolic length and compute its scores whole
-    if known and length > LONGEST_WHOLE and relative_bias is None:
+    if known and length > MAX_WHOLE_ROW and relative_bias is None:
         return None
     slots = np.arange(length) if known else jnp.arange(length)
     bias = mask_of(visible(owner, owner, slots, slots, window=window, causal=causal))

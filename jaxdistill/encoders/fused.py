@@ -14,11 +14,11 @@ from jaxtyping import Float, Integer
 
 from jaxdistill.core import BATCH_AXES, Array, platform
 
-LEAST_SLOTS = 256
+MIN_SLOTS = 256
 """Shorter rows are left to `attention.py`: their scores cost little memory traffic (docs/performance.md)."""
 LANES = 128
 """The kernel's block sizes are multiples of this many tokens."""
-LARGEST_BLOCK = 4 * LANES
+MAX_BLOCK = 4 * LANES
 
 
 def should_fuse(slots: int, compute_dtype: DTypeLike) -> bool:
@@ -28,7 +28,7 @@ def should_fuse(slots: int, compute_dtype: DTypeLike) -> bool:
     multiply exactly: that takes several bfloat16 passes.
     """
     on_tpu = platform(jax.sharding.get_abstract_mesh()) == "tpu"
-    return on_tpu and slots >= LEAST_SLOTS and jnp.dtype(compute_dtype) == jnp.bfloat16
+    return on_tpu and slots >= MIN_SLOTS and jnp.dtype(compute_dtype) == jnp.bfloat16
 
 
 def fused(
@@ -81,7 +81,7 @@ def _kernel(heads: int, slots: int, window: int, causal: bool, interpret: bool) 
     """Splash attention for one row."""
     from jax.experimental.pallas.ops.tpu import splash_attention as splash  # half a second that CPUs need not spend
 
-    block = next(size for size in range(LARGEST_BLOCK, 0, -LANES) if slots % size == 0)
+    block = next(size for size in range(MAX_BLOCK, 0, -LANES) if slots % size == 0)
     mask: Any = splash.FullMask((slots, slots))
     if window or causal:
         mask = splash.LocalMask((slots, slots), (window or None, 0 if causal else window), 0)

@@ -22,7 +22,7 @@ ACTIVATIONS = {
     "swish": "silu",
 }
 """Maps Hugging Face's names of activations to ours."""
-MOST_LAYERS = 1000
+MAX_LAYERS = 1000
 FULL, SLIDING = "full_attention", "sliding_attention"
 """Hugging Face's types of layers: attention to the whole text, or within a window."""
 
@@ -88,8 +88,8 @@ def written_sizes(architecture: Architecture, own: Mapping[str, str] = MappingPr
 def layer_count(config: Mapping[str, Any]) -> int:
     """Number of layers; bounded, because each layer's kind is made before the weights can refute a damaged number."""
     layers = size(config, "num_hidden_layers")
-    if layers > MOST_LAYERS:
-        raise InputError(f"config.json has num_hidden_layers={layers:,}; at most {MOST_LAYERS:,} can be read.")
+    if layers > MAX_LAYERS:
+        raise InputError(f"config.json has num_hidden_layers={layers:,}; at most {MAX_LAYERS:,} can be read.")
     return layers
 
 

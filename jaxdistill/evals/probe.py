@@ -34,7 +34,7 @@ FOLDS = 10
 SEED = 1111
 TOLERANCE = 1e-9
 """Training stops when the predicted decrease of the mean loss, in nats, is below this."""
-MOST_STEPS = 2000
+MAX_STEPS = 2000
 
 log = logging.getLogger(__name__)
 
@@ -128,8 +128,8 @@ def predictions(
         jnp.asarray(np.asarray(strengths, np.float32)[weakest_last]),
         classes=classes,
     )
-    if int(steps.max()) >= MOST_STEPS:
-        log.warning("the probe stopped after %d steps, before it converged", MOST_STEPS)
+    if int(steps.max()) >= MAX_STEPS:
+        log.warning("the probe stopped after %d steps, before it converged", MAX_STEPS)
     result = np.empty(trained.shape, np.int64)
     result[weakest_last] = np.asarray(trained)
     return result
@@ -246,7 +246,7 @@ def _converged(
 
     def unfinished(carry):
         count, fits = carry
-        return (count < MOST_STEPS) & (fits.decrease.max() > TOLERANCE)
+        return (count < MAX_STEPS) & (fits.decrease.max() > TOLERANCE)
 
     fresh = fits._replace(
         ahead=(fits.weights, fits.bias),

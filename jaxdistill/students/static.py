@@ -22,7 +22,7 @@ from jaxdistill.students.parts.vocabulary import Trimming
 
 SAMPLE = 1 << 17
 """Most sentences of the text in which tokens are counted."""
-LEAST_ROWS = 4
+MIN_ROWS = 4
 """Targets for each number of a vector that determine an affine map; fewer give a rotation, which loses no direction."""
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Static(Headed, Trimming):
         x, y = examples(student)
         if x.shape[1] != y.shape[1]:
             return student
-        if len(x) < LEAST_ROWS * x.shape[1]:
+        if len(x) < MIN_ROWS * x.shape[1]:
             kernel, _ = orthogonal_procrustes(x - x.mean(axis=0), y - y.mean(axis=0))
             affine = {"kernel": kernel, "bias": np.zeros(len(kernel))}
         else:
@@ -69,7 +69,7 @@ def static_student(width: int, context: ModelContext, model: SentenceModel) -> S
             f"student.width={width} needs a sentence encoder whose vectors have at least as many numbers; {model.source} has {most}."
         )
     tokenizer = static.without_special_tokens(model.tokenizer)
-    tokenizer.enable_truncation(static.LONGEST)
+    tokenizer.enable_truncation(static.MAX_LENGTH)
     dropped = unknown_id(tokenizer)
     bare = dataclasses.replace(model.without_prompts(), tokenizer=tokenizer)
     table = np.zeros((model.definition.architecture.vocab_size, width), np.float32)
@@ -88,7 +88,7 @@ def static_student(width: int, context: ModelContext, model: SentenceModel) -> S
         bare,
         definition=definition,
         params={static.TABLE: table},
-        max_length=static.LONGEST,
+        max_length=static.MAX_LENGTH,
         provenance=dataclasses.replace(bare.provenance, source=source),
         unread_pooler={},
     )

@@ -33,7 +33,7 @@ from jaxdistill.inference.ensemble import refuse_mixed
 
 ROUNDING = 1e-6
 """Fraction by which rounding may push a score above its limit."""
-LARGEST = float(np.finfo(np.float32).max)
+MAX_SCORE = float(np.finfo(np.float32).max)
 
 log = logging.getLogger(__name__)
 
@@ -214,4 +214,4 @@ def _score(cell: str) -> float:
         number = float(cell.replace("_", "?"))
     except ValueError:
         return np.nan
-    return number if abs(number) <= LARGEST else np.nan
+    return number if abs(number) <= MAX_SCORE else np.nan

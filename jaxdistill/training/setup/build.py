@@ -16,7 +16,7 @@ from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.cluster import processes
 from jaxdistill.config import Config
-from jaxdistill.config.ranges import LARGEST_INT32
+from jaxdistill.config.ranges import MAX_INT32
 from jaxdistill.core import InputError, Objective, platform
 from jaxdistill.data import batches
 from jaxdistill.data.columns import TEXT
@@ -50,7 +50,7 @@ from jaxdistill.workdir.folder import INPUTS, STEPS, read_note
 
 SMALL = 100_000
 """Fewest rows of a text of which more than a tenth may be held out."""
-UNTIMED = LARGEST_INT32
+UNTIMED = MAX_INT32
 """Number of steps of a run whose speed is still to be measured for `run.minutes`."""
 
 Prepared = tuple[Sequence[SentenceModel], Sequence[SentenceModel], SentenceModel, DevSets]
@@ -312,10 +312,10 @@ def step_count(config: Config, steps_per_epoch: int, timed: int = 0) -> int:
     """
     run = config.run
     steps = run.steps or timed or int(round(run.epochs * steps_per_epoch))
-    if not 1 <= steps <= LARGEST_INT32:
+    if not 1 <= steps <= MAX_INT32:
         raise InputError(
             f"run.steps={run.steps} and run.epochs={run.epochs} give {steps:.0f} steps; set one of them to give 1 to "
-            f"{LARGEST_INT32:,} steps."
+            f"{MAX_INT32:,} steps."
         )
     if (last := max(config.evals.average, default=0)) > steps:
         raise InputError(f"evals.average={config.evals.average}: step {last} is beyond the run's {steps} steps.")

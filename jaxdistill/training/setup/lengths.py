@@ -22,7 +22,7 @@ WHOLE = 0.99
 """Fraction of rows that a chosen length must not truncate."""
 STEP, MOST = 16, 512
 """A chosen length is a multiple of `STEP`, and at most `MOST`, because attention's work grows with its square."""
-MOST_CUT = 0.05
+MAX_TRUNCATED = 0.05
 """Fraction of truncated sentences in a column above which a run warns."""
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def truncation_warnings(
     rows = range(0, len(store), -(-len(store) // SAMPLE))
     lines = []
     for read in together:
-        if len(read) == 1 and store.truncated(read[0]) <= MOST_CUT:
+        if len(read) == 1 and store.truncated(read[0]) <= MAX_TRUNCATED:
             continue
         prompts = [[student.role_prompts[role] for role in store.roles(column, rows)] for column in read]
         texts = [
@@ -65,7 +65,7 @@ def truncation_warnings(
         ]
         lengths = _lengths(student, texts)
         cut = float(np.mean(lengths > store.max_length))
-        if cut > MOST_CUT:
+        if cut > MAX_TRUNCATED:
             of = f"data.max_length={store.max_length} truncates {100 * cut:.0f} % of the sentences of column"
             advice = f"; {_advice(_fitting(lengths), store.max_length, student, teachers)}" if advise else ""
             lines.append(f"warning: {of} {' and '.join(read)}{advice}")
