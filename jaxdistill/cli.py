@@ -45,10 +45,10 @@ BATCH_SIZE = 128
 """Default batch size of programs that run a model, in sentences of 32 tokens."""
 
 
-def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """` Did you mean X?` if a known word is similar or has these initials (`lr` for `learning_rate`); otherwise empty."""
-    initials = [name for name in known if len(word) > 1 and word == "".join(part[:1] for part in name.split("_"))]
-    close = initials or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+def did_you_mean(word: str, choices: Sequence[str]) -> str:
+    """` Did you mean X?` if a choice is similar or has these initials (`lr` for `learning_rate`); otherwise empty."""
+    initials = [name for name in choices if len(word) > 1 and word == "".join(part[:1] for part in name.split("_"))]
+    close = initials or difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
     return f" Did you mean {close[0]}?" if close else ""
 
 
@@ -75,9 +75,9 @@ def parse(function: Callable[..., Any], arguments: Sequence[str], **defaults: An
     """
     options, unknown = parse_known(function, arguments, **defaults)
     if unknown:
-        known = [f"--{name}" for name in inspect.signature(function).parameters]
+        choices = [f"--{name}" for name in inspect.signature(function).parameters]
         flag = unknown[0].split("=")[0]
-        raise InputError(f"unknown option {flag}.{did_you_mean(flag, known)} --help lists the options.")
+        raise InputError(f"unknown option {flag}.{did_you_mean(flag, choices)} --help lists the options.")
     return options
 
 

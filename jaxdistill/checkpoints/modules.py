@@ -207,11 +207,11 @@ def _text_options(folder: Path, *, scores: bool) -> tuple[int, bool]:
     return 0, False
 
 
-def _changing(given: object) -> object:
+def _changing(settings: object) -> object:
     """The entries of a `TEXT_SETTINGS` value that change vectors; empty if none does."""
-    if not isinstance(given, dict):
-        return given
-    parts = {key: _changing(value) for key, value in given.items() if key not in HARMLESS_SETTINGS}
+    if not isinstance(settings, dict):
+        return settings
+    parts = {key: _changing(value) for key, value in settings.items() if key not in HARMLESS_SETTINGS}
     return {key: value for key, value in parts.items() if value not in (None, {})}
 
 

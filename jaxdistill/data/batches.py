@@ -186,16 +186,16 @@ class Batches:
     def batch_at(self, step: int) -> Batch:
         """This process's groups of a step's batch; steps count from 0."""
         plan = self._plan(step)
-        mine = plan.order.reshape(self.groups, -1)[self._own].ravel()
+        local_examples = plan.order.reshape(self.groups, -1)[self._own].ravel()
         student, *teacher = [
-            packing.filled(_viewed(stream, plan, changed, mine), first, shape, pad_id=stream.store.pad_id)
+            packing.filled(_viewed(stream, plan, changed, local_examples), first, shape, pad_id=stream.store.pad_id)
             for stream, (_, changed), (first, shape) in zip(
                 self._streams, plan.sentences, self._packed(plan), strict=True
             )
         ]
         targets = None
         if self._targets:
-            rows = plan.rows[mine]
+            rows = plan.rows[local_examples]
             targets = np.stack([np.asarray(target[rows], np.float32) for target in self._targets], axis=1)
         return Batch(student, teacher[0] if teacher else None, targets)
 
@@ -344,19 +344,21 @@ def _most_tokens(
 
 
 def _viewed(
-    stream: _Stream, plan: _Plan, changed: Mapping[int, packing.Ragged], mine: Integer[np.ndarray, " m"]
+    stream: _Stream, plan: _Plan, changed: Mapping[int, packing.Ragged], local_examples: Integer[np.ndarray, " m"]
 ) -> packing.Ragged:
-    """Tokens of the examples `mine`, each example's views adjacent."""
+    """Tokens of `local_examples`, each example's views adjacent."""
     parts = [
-        changed[place].taken(mine)
+        changed[place].taken(local_examples)
         if place in changed
-        else views.viewed(view, stream.store, plan.rows[mine], lambda use=use: plan.uniform(use)[mine])
+        else views.viewed(
+            view, stream.store, plan.rows[local_examples], lambda use=use: plan.uniform(use)[local_examples]
+        )
         for place, view, use in stream.each_use()
     ]
     ids, lengths = np.concatenate([part.ids for part in parts]), np.concatenate([part.lengths for part in parts])
     pairs = [part.firsts for part in parts if part.firsts is not None]
     firsts = np.concatenate(pairs) if len(pairs) == len(parts) else None
-    by_example = np.arange(len(parts) * len(mine)).reshape(len(parts), -1).T.ravel()
+    by_example = np.arange(len(parts) * len(local_examples)).reshape(len(parts), -1).T.ravel()
     return packing.Ragged(ids, lengths, firsts).taken(by_example)
 
 

@@ -197,7 +197,7 @@ def errors_of_reading(path: object) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        said = " ".join(str(error.__cause__ or error).split()).rstrip(".")
-        if any(part in said for part in EMPTY):
+        reason = " ".join(str(error.__cause__ or error).split()).rstrip(".")
+        if any(part in reason for part in EMPTY):
             raise InputError(f"{path} is empty: it has no rows of text.") from None
-        raise InputError(f"cannot read {path}: {said:.300}.") from None
+        raise InputError(f"cannot read {path}: {reason:.300}.") from None

@@ -92,14 +92,14 @@ def parse_view(name: str, columns: Sequence[str]) -> View:
     return View(column="text", augmentation=kind, rate=share)
 
 
-def _characters(name: str, given: str) -> int:
-    if not given:
+def _characters(name: str, argument: str) -> int:
+    if not argument:
         return MASKED_CHARACTERS
-    if not (given.isascii() and given.isdigit() and 0 < int(given) < SHORTEST_MASKED):
+    if not (argument.isascii() and argument.isdigit() and 0 < int(argument) < SHORTEST_MASKED):
         raise InputError(
             f"view {name!r}: a mask replaces 1 to {SHORTEST_MASKED - 1} characters, for instance mask_span:5."
         )
-    return int(given)
+    return int(argument)
 
 
 def viewed(

@@ -71,14 +71,14 @@ def train_wordpiece(
         raise InputError(
             f"student.vocabulary={entries} is too small; set {MIN_ENTRIES} or more, or 0 for the model's tokenizer."
         )
-    wanted = column_map(columns)
-    text = Watched(specs, wanted)
-    inputs = [FORMAT, text.digest, wanted, entries]
+    chosen = column_map(columns)
+    text = Watched(specs, chosen)
+    inputs = [FORMAT, text.digest, chosen, entries]
     folder = (
         Path(cache_folder) / "tokenizers" / hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
     )
     if not folder.is_dir():
-        tokenizer = learnt(lambda: chain.from_iterable(read(specs, wanted, cache=str(cache_folder))), entries)
+        tokenizer = learnt(lambda: chain.from_iterable(read(specs, chosen, cache=str(cache_folder))), entries)
         text.check()
         make_folder_atomic(folder, lambda unfinished: _write(tokenizer, unfinished), what="the tokenizer")
         log.info("a tokenizer of %d entries was trained on the text: %s", tokenizer.get_vocab_size(), folder)

@@ -71,7 +71,7 @@ def max_of_tokens(
     """Elementwise maximum over each sentence's tokens: those among the `longest` slots from its first one."""
     g, n = first.shape
     slots = jnp.minimum(first[..., None] + jnp.arange(longest)[None, None, :], x.shape[1] - 1).reshape(g, n * longest)
-    mine = jnp.take_along_axis(owner, slots, axis=1).reshape(g, n, longest) == jnp.arange(n)[None, :, None]
+    in_sentence = jnp.take_along_axis(owner, slots, axis=1).reshape(g, n, longest) == jnp.arange(n)[None, :, None]
     gathered = jnp.take_along_axis(x, slots[..., None], axis=1).reshape(g, n, longest, -1)
-    largest = jnp.max(jnp.where(mine[..., None], gathered, -jnp.inf), axis=2)
-    return jnp.where(jnp.any(mine, axis=2)[..., None], largest, 0.0)
+    largest = jnp.max(jnp.where(in_sentence[..., None], gathered, -jnp.inf), axis=2)
+    return jnp.where(jnp.any(in_sentence, axis=2)[..., None], largest, 0.0)

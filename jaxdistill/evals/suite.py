@@ -62,10 +62,12 @@ def planned(names: Sequence[str], sources: Sources) -> Suite:
     Raises:
       InputError: an unknown name, a data folder that does not exist, or two sets of one name.
     """
-    known = tasks()
+    available = tasks()
     for name in names:
-        if name not in known:
-            raise InputError(f"task {name!r} is unknown; there are {', '.join(known)}.{did_you_mean(name, known)}")
+        if name not in available:
+            raise InputError(
+                f"task {name!r} is unknown; there are {', '.join(available)}.{did_you_mean(name, available)}"
+            )
     if sources.data and not Path(sources.data).is_dir():
         raise InputError(f"{sources.data}: not a data folder; give one with sts/, transfer/ and so on.")
     sources, sets, absent = replace(sources, tasks=tuple(names)), {}, []

@@ -48,7 +48,7 @@ def write_evaluation(
         f"{unit} of {model}": why for model, row in rows.items() for unit, why in row["failed"].items()
     }
     index = {content["index_model"]: content["index_model_reading"]} if content["index_model"] else {}
-    said = {
+    settings = {
         "Data": ", ".join(filter(None, [content["data"], *content["sets"].values()])),
         "Missing sets": " ".join(content["absent"]),
         **{f"Texts as {model} reads them": _reading(row) for model, row in (rows | index).items()},
@@ -61,7 +61,7 @@ def write_evaluation(
         entries_of(content, scored_pairs),
         title="Evaluation of sentence encoders",
         teacher=short_names(list(rows)).get(teacher, ""),
-        sections={"Failed": failed, "What was evaluated": said, "How it was measured": content["protocol"]},
+        sections={"Failed": failed, "What was evaluated": settings, "How it was measured": content["protocol"]},
     )
 
 

@@ -78,13 +78,13 @@ def with_pooling(model: SentenceModel, pooling: str) -> SentenceModel:
     logger.warning("%s: student.pooling=%s instead of the teacher's %s", model.source, chosen, old.pooling)
     read = {path: array for path, array in model.params.items() if path.startswith(POOLER)}
     pooler, rest = {**model.unread_pooler, **read}, {path: model.params[path] for path in model.params.keys() - read}
-    wanted = pooler if chosen.tokens == "pooler" else {}
-    architecture = dataclasses.replace(old.architecture, pooler=bool(wanted))
+    pooler_params = pooler if chosen.tokens == "pooler" else {}
+    architecture = dataclasses.replace(old.architecture, pooler=bool(pooler_params))
     return dataclasses.replace(
         model,
         definition=dataclasses.replace(old, architecture=architecture, pooling=chosen),
-        params=rest | wanted,
-        unread_pooler={} if wanted else pooler,
+        params=rest | pooler_params,
+        unread_pooler={} if pooler_params else pooler,
     )
 
 
@@ -259,12 +259,12 @@ def _factored(model: SentenceModel, definition: EncoderDefinition) -> dict[str, 
     # Each word at a few positions, derived from its index so that every position occurs.
     ids = np.tile(np.arange(len(word)), COMPACT_POSITIONS)
     places = (ids * 7 + np.repeat(np.arange(COMPACT_POSITIONS), len(word)) * 13) % min(32, len(position))
-    wanted = _normalized(word[ids] + position[places] + types[0], old.layer_norm_eps)
-    wanted = wanted * model.params[names["norm"] + "/scale"] + model.params[names["norm"] + "/bias"]
+    target = _normalized(word[ids] + position[places] + types[0], old.layer_norm_eps)
+    target = target * model.params[names["norm"] + "/scale"] + model.params[names["norm"] + "/bias"]
     small = [(table @ basis).astype(np.float32) for table in (word, position, types)]
-    given = _normalized(small[0][ids] + small[1][places] + small[2][0], new.layer_norm_eps)
-    given = np.concatenate([given, np.ones((len(given), 1), np.float32)], axis=1)
-    solution = np.linalg.solve((given.T @ given).astype(np.float64), (given.T @ wanted).astype(np.float64))
+    inputs = _normalized(small[0][ids] + small[1][places] + small[2][0], new.layer_norm_eps)
+    inputs = np.concatenate([inputs, np.ones((len(inputs), 1), np.float32)], axis=1)
+    solution = np.linalg.solve((inputs.T @ inputs).astype(np.float64), (inputs.T @ target).astype(np.float64))
     return {
         names["word"] + "/embedding": small[0],
         names["position"] + "/embedding": small[1],

@@ -90,8 +90,8 @@ def greedy(vectors: Callable[[Sequence[int]], Float[np.ndarray, "n e"]], depth: 
     return kept
 
 
-def closeness(mine: Float[np.ndarray, "n e"], wanted: Float[np.ndarray, "n e"]) -> float:
+def closeness(student: Float[np.ndarray, "n e"], target: Float[np.ndarray, "n e"]) -> float:
     """Mean cosine of two models' vectors of the same sentences, each centred: in a narrow cone, all cosines are large."""
-    first, second = (x - x.mean(axis=0) for x in (mine, wanted))
+    first, second = (x - x.mean(axis=0) for x in (student, target))
     norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     return float(np.mean(np.sum(first * second, axis=1) / np.maximum(norms, 1e-12)))

@@ -72,22 +72,22 @@ def truncation_warnings(
     return lines
 
 
-def _advice(wanted: int, length: int, student: SentenceModel, teachers: Sequence[SentenceModel]) -> str:
+def _advice(fitting: int, length: int, student: SentenceModel, teachers: Sequence[SentenceModel]) -> str:
     """The options that truncate less."""
-    most = min(wanted, *(model.definition.architecture.longest for model in (student, *teachers)))
+    most = min(fitting, *(model.definition.architecture.longest for model in (student, *teachers)))
     if most <= length:
         return f"the models read no more, and --config.data.chunk_tokens={length} splits long texts instead"
     given = ["data", *(["teacher"] if any(teacher.max_length < most for teacher in teachers) else [])]
     options = " ".join(f"--config.{section}.max_length={most}" for section in given)
-    return f"set {options} to read {f'{100 * WHOLE:.0f} % of them whole' if most == wanted else 'more of them'}"
+    return f"set {options} to read {f'{100 * WHOLE:.0f} % of them whole' if most == fitting else 'more of them'}"
 
 
 def _length_of_text(context: ModelContext, student: SentenceModel, most: int) -> int:
-    wanted = _fitting(_lengths(student, evenly_sampled(prompted_rows(context, student), SAMPLE)))
-    length = min(wanted, most)
-    limit = f"; a choice is at most {most} here" if wanted > most else ""
+    fitting = _fitting(_lengths(student, evenly_sampled(prompted_rows(context, student), SAMPLE)))
+    length = min(fitting, most)
+    limit = f"; a choice is at most {most} here" if fitting > most else ""
     log.info(
-        "data.max_length: %d, because %.0f %% of the rows have at most %d tokens%s", length, 100 * WHOLE, wanted, limit
+        "data.max_length: %d, because %.0f %% of the rows have at most %d tokens%s", length, 100 * WHOLE, fitting, limit
     )
     return length
 

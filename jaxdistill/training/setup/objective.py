@@ -156,12 +156,12 @@ def check_same_tokens(data: Data, objective: Objective, student: SentenceModel, 
 
 def sizes_of(student: SentenceModel, teacher: SentenceModel | None, *, batch_size: int, precision: DTypeLike) -> Sizes:
     """Widths and depths of both encoders, batch size and precision, from which an objective makes its state."""
-    mine, other = student.definition.architecture, teacher.definition.architecture if teacher else None
+    own, other = student.definition.architecture, teacher.definition.architecture if teacher else None
     return Sizes(
         batch_size=batch_size,
         width=student.definition.embedding_width,
-        hidden=mine.hidden_size,
-        layers=mine.layers,
+        hidden=own.hidden_size,
+        layers=own.layers,
         teacher_hidden=other.hidden_size if other else 0,
         teacher_layers=other.layers if other else 0,
         precision=jnp.dtype(precision),
