@@ -209,15 +209,20 @@ def _write_modules(definition: EncoderDefinition, params: dict[str, np.ndarray],
     kinds = ["Transformer", *["WeightedLayerPooling"] * pooling.averages_layers, *of_pooling]
     kinds += ["LayerNorm" if isinstance(part, SentenceNorm) else "Dense" for part in definition.dense]
     kinds += ["Normalize"] * definition.normalize
-    place = kinds.index(of_pooling[0])
+    position = kinds.index(of_pooling[0])
     moved = len(definition.dense) if is_standard and definition.dense_on_tokens else 0
-    order = [*range(place), *range(place + 1, place + 1 + moved), place, *range(place + 1 + moved, len(kinds))]
+    order = [
+        *range(position),
+        *range(position + 1, position + 1 + moved),
+        position,
+        *range(position + 1 + moved, len(kinds)),
+    ]
     paths = _write_module_list(kinds, folder, order=order)
     if pooling.averages_layers:
         _write_layer_weights(definition, folder / paths[1])
-    write_json(folder / paths[place] / "config.json", _pooling_config(definition))
+    write_json(folder / paths[position] / "config.json", _pooling_config(definition))
     on_tokens = {"module_input_name": TOKENS} if moved else {}
-    _write_sentence_modules(definition, params, folder, paths[place + 1 :], **on_tokens)
+    _write_sentence_modules(definition, params, folder, paths[position + 1 :], **on_tokens)
 
 
 def _write_sentence_modules(
@@ -238,8 +243,8 @@ def _write_module_list(kinds: Sequence[str], folder: Path, *, order: Sequence[in
     """
     paths = ["", *(f"{index}_{kind}" for index, kind in enumerate(kinds) if index)]
     entries = [
-        {"idx": index, "name": str(index), "path": paths[place], "type": _module_type(kinds[place])}
-        for index, place in enumerate(order or range(len(kinds)))
+        {"idx": index, "name": str(index), "path": paths[position], "type": _module_type(kinds[position])}
+        for index, position in enumerate(order or range(len(kinds)))
     ]
     write_json(folder / "modules.json", entries)
     if kinds[-1] == "Normalize":

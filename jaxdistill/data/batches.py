@@ -47,8 +47,8 @@ class _Stream(NamedTuple):
 
     def each_use(self) -> Iterator[tuple[int, "views.View", int]]:
         """Yields (index, view, number of earlier uses of the same view)."""
-        for place, view in enumerate(self.views):
-            yield place, view, self.views[:place].count(view)
+        for index, view in enumerate(self.views):
+            yield index, view, self.views[:index].count(view)
 
 
 class _Sentences(NamedTuple):
@@ -216,8 +216,8 @@ class Batches:
     def _plan(self, step: int) -> _Plan:
         """Order and lengths of a step's batch; the order depends only on the student's lengths, so that a live teacher and
         stored targets train the same."""
-        epoch, place = divmod(step, self.steps_per_epoch)
-        rows = self._epoch(epoch)[place * self.batch_size : (place + 1) * self.batch_size]
+        epoch, index = divmod(step, self.steps_per_epoch)
+        rows = self._epoch(epoch)[index * self.batch_size : (index + 1) * self.batch_size]
         uniform = self._uniform(step, max(stream.most_words(rows) for stream in self._streams))
         changed = [_changed(stream, rows, uniform) for stream in self._streams]
         lengths = [_most_tokens(*known, rows, uniform) for known in zip(self._streams, changed, strict=True)]
@@ -306,8 +306,8 @@ def _shares(store: TokenStore, rows: np.ndarray, weights: Sequence[float]) -> li
     ends = np.cumsum(np.asarray(weights, np.float64) / sum(weights)) * len(rows)
     counts = np.diff(np.round(ends).astype(int), prepend=0)
     source = store.source_of_row[rows]
-    parts = [rows[source == place] for place in range(len(weights))]
-    empty = [place for place, part in enumerate(parts) if not len(part)]
+    parts = [rows[source == index] for index in range(len(weights))]
+    empty = [index for index, part in enumerate(parts) if not len(part)]
     if empty:
         raise InputError(
             f"source {empty[0] + 1} of data.text has no sentence to train on; remove it and its data.weights entry."
@@ -318,8 +318,8 @@ def _shares(store: TokenStore, rows: np.ndarray, weights: Sequence[float]) -> li
 def _changed(stream: _Stream, rows: np.ndarray, uniform) -> dict[int, packing.Ragged]:
     """Sentences of the views that change the text; their lengths are only known after tokenising."""
     return {
-        place: views.viewed(view, stream.store, rows, partial(uniform, use))
-        for place, view, use in stream.each_use()
+        index: views.viewed(view, stream.store, rows, partial(uniform, use))
+        for index, view, use in stream.each_use()
         if view.changes_text
     }
 
@@ -329,15 +329,15 @@ def _most_tokens(
 ) -> Integer[np.ndarray, "v b"]:
     """Upper bounds of the lengths of all rows in each view."""
     most = np.empty((len(stream.views), len(rows)), np.int64)
-    for place, view, use in stream.each_use():
-        if place in changed:
-            most[place] = changed[place].lengths
+    for index, view, use in stream.each_use():
+        if index in changed:
+            most[index] = changed[index].lengths
             continue
         if view.is_random:
             uniform(use)  # cached here: it uses the same threads, which would wait for each other
 
-        def bound(block: slice, place=place, view=view, use=use) -> None:
-            most[place, block] = views.most_tokens(view, stream.store, rows[block], lambda: uniform(use)[block])
+        def bound(block: slice, index=index, view=view, use=use) -> None:
+            most[index, block] = views.most_tokens(view, stream.store, rows[block], lambda: uniform(use)[block])
 
         _in_blocks(bound, len(rows))
     return most
@@ -348,12 +348,12 @@ def _viewed(
 ) -> packing.Ragged:
     """Tokens of `local_examples`, each example's views adjacent."""
     parts = [
-        changed[place].taken(local_examples)
-        if place in changed
+        changed[index].taken(local_examples)
+        if index in changed
         else views.viewed(
             view, stream.store, plan.rows[local_examples], lambda use=use: plan.uniform(use)[local_examples]
         )
-        for place, view, use in stream.each_use()
+        for index, view, use in stream.each_use()
     ]
     ids, lengths = np.concatenate([part.ids for part in parts]), np.concatenate([part.lengths for part in parts])
     pairs = [part.firsts for part in parts if part.firsts is not None]

@@ -114,8 +114,8 @@ class Chunking:
         for places, tokens in levels:
             first, beyond = np.searchsorted(tokens, [done, done + self.most], side="right")
             if first < beyond:
-                place = min(int(np.searchsorted(tokens, done + drawn)), beyond - 1)
-                return int(places[place]), int(tokens[place])
+                index = min(int(np.searchsorted(tokens, done + drawn)), beyond - 1)
+                return int(places[index]), int(tokens[index])
         return int(places[first]), int(tokens[first])  # one character of more than `most` tokens
 
 

@@ -100,21 +100,21 @@ def first_fit(lengths: Integer[np.ndarray, " n"], bins: Iterable[int]) -> Placem
     first = [0] * len(lengths)
     rooms, ends, sizes = list[int](), list[int](), lengths.tolist()
     further = iter(bins)
-    place, last_size = 0, -1
+    index, last_size = 0, -1
     for sentence in np.argsort(-lengths, kind="stable").tolist():
         size = sizes[sentence]
         if size != last_size:  # bins too full for a sentence stay too full for others of its length: continue there
-            place, last_size = 0, size
-        while place < len(rooms) and rooms[place] < size:
-            place += 1
-        if place == len(rooms):
+            index, last_size = 0, size
+        while index < len(rooms) and rooms[index] < size:
+            index += 1
+        if index == len(rooms):
             new = next(further, -1)
             if new < size:
                 return None
             rooms.append(new)
             ends.append(new + (ends[-1] if ends else 0))
-        first[sentence] = ends[place] - rooms[place]
-        rooms[place] -= size
+        first[sentence] = ends[index] - rooms[index]
+        rooms[index] -= size
     return Placement(np.array(first, np.int64), len(rooms))
 
 
@@ -133,13 +133,13 @@ def most_bins(lengths: Integer[np.ndarray, "g n"], bins: Iterable[int]) -> int:
     sizes = [size for size in np.flatnonzero(by_size.any(axis=1))[::-1].tolist() if size]
     begin, end = 0, 0  # in every group, bins before `begin` are full and bins from `end` on empty
     for size in sizes:
-        left, place = by_size[size], begin
+        left, index = by_size[size], begin
         while left.any():
-            if place == end:
+            if index == end:
                 if end == len(slots) or slots[end] < size:
                     return NEVER
                 end = min(end - -int(left.max()) // (int(slots[end]) // size), len(slots))
-            left, place = _filled_up(rooms[place:end], left, size), end
+            left, index = _filled_up(rooms[index:end], left, size), end
         while begin < end and rooms[begin].max() < sizes[-1]:
             begin += 1
     return max(end, 1)
@@ -272,10 +272,10 @@ def filled(sentences: Ragged, first: Integer[np.ndarray, "g n"], shape: Shape, *
     base = first + np.arange(groups)[:, None] * shape.slots
     slot = np.repeat(base.ravel(), lengths) + position
     full = (groups, shape.rows, shape.length)
-    ids, owner, place = np.full(full, pad_id, np.int32), np.full(full, -1, np.int32), np.zeros(full, np.int32)
+    ids, owner, positions = np.full(full, pad_id, np.int32), np.full(full, -1, np.int32), np.zeros(full, np.int32)
     ids.reshape(-1)[slot] = sentences.ids
     owner.reshape(-1)[slot] = np.repeat(np.tile(np.arange(count), groups), lengths)
-    place.reshape(-1)[slot] = position
+    positions.reshape(-1)[slot] = position
     types = None
     if sentences.firsts is not None:
         types = np.zeros(full, np.int32)
@@ -285,4 +285,4 @@ def filled(sentences: Ragged, first: Integer[np.ndarray, "g n"], shape: Shape, *
         borders = np.arange(shape.parts, dtype=np.int32) * (shape.length // shape.parts)
         parts = np.tile(borders, (groups, shape.divided, 1))
     # An empty sentence may be placed after the last slot; its index must still be valid for pooling.
-    return Tokens(ids, owner, place, np.minimum(first, shape.slots - 1).astype(np.int32), types=types, parts=parts)
+    return Tokens(ids, owner, positions, np.minimum(first, shape.slots - 1).astype(np.int32), types=types, parts=parts)

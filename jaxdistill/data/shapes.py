@@ -52,7 +52,7 @@ def choose_shapes(
         np.array_equal(first, other) for first, *others in batches for other in others
     )
     different = longest[:1] if alike else longest
-    streams = [_Needs.of([batch[place] for batch in batches], size, divided) for place, size in enumerate(different)]
+    streams = [_Needs.of([batch[index] for batch in batches], size, divided) for index, size in enumerate(different)]
     streams *= len(longest) if alike else 1
     largest = tuple(_cheapest(stream.with_margin(), stream.longest) for stream in streams)
     chosen = [largest][: most - 1]
@@ -65,7 +65,7 @@ def choose_shapes(
         chosen.append(best)
         candidates.remove(best)
     # The last set holds any batch: one row per sentence.
-    chosen.append(tuple(Shape(batches[0][place].shape[1], stream.longest) for place, stream in enumerate(streams)))
+    chosen.append(tuple(Shape(batches[0][index].shape[1], stream.longest) for index, stream in enumerate(streams)))
     return tuple(sorted(dict.fromkeys(chosen), key=_cost))
 
 
@@ -102,8 +102,8 @@ class _Needs(NamedTuple):
         """Each form's shape with a margin for unseen batches, of which one in a few hundred would else need the last shape."""
         tokens = (self.tokens.mean() + MARGIN_DEVIATIONS * self.tokens.std()) * (1.0 + MARGIN_SHARE)
         larger = []
-        for place, (length, parts) in enumerate(self.forms):
-            whole, divided = self.whole[:, place].max(), self.divided[:, place].max()
+        for index, (length, parts) in enumerate(self.forms):
+            whole, divided = self.whole[:, index].max(), self.divided[:, index].max()
             least = int(np.ceil(tokens / length))
             if parts == 1:
                 larger.append(Shape(int(max(whole, least)), length))
@@ -120,15 +120,15 @@ class _Needs(NamedTuple):
             for counts in (self.whole, self.divided)
         )
         return [
-            Shape(int(whole[place] + divided[place]), length, int(divided[place]), parts)
-            for place, (length, parts) in enumerate(self.forms)
+            Shape(int(whole[index] + divided[index]), length, int(divided[index]), parts)
+            for index, (length, parts) in enumerate(self.forms)
         ]
 
     def held(self, shape: Shape) -> Bool[np.ndarray, " batches"]:
         """Which batches a shape holds."""
-        place = self.forms.index((shape.length, shape.parts))
+        index = self.forms.index((shape.length, shape.parts))
         whole = shape.rows - shape.divided
-        return (self.whole[:, place] <= whole) & (self.divided[:, place] <= shape.divided)
+        return (self.whole[:, index] <= whole) & (self.divided[:, index] <= shape.divided)
 
 
 def _cheapest(shapes: Sequence[Shape], least: int) -> Shape:

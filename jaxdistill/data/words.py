@@ -125,10 +125,10 @@ def word_marks(
     base = np.cumsum(characters) - characters
     word = _word_of_character("".join(sentences), base)
     sentence = np.repeat(np.arange(len(sentences)), lengths)
-    place = base[sentence] + np.minimum(offsets[:, 0], characters[sentence] - 1)
+    position = base[sentence] + np.minimum(offsets[:, 0], characters[sentence] - 1)
     of_prompt = prompt_lengths[sentence]
     outside = special | ((of_prompt > 0) & (offsets[:, 1] <= of_prompt))
-    number = np.where(outside, -1, word[place])
+    number = np.where(outside, -1, word[position])
     # NOTE: word numbers continue across sentences, so adjacent tokens of different sentences never share a word.
     starts = np.diff(number, prepend=-1) != 0
     return np.where(outside, PROTECTED, np.where(starts, STARTS, CONTINUES)).astype(np.uint8)

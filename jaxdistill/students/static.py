@@ -99,8 +99,8 @@ def token_vectors(context: ModelContext, model: SentenceModel) -> Float[np.ndarr
     # Any sentence shows which special tokens the tokenizer puts before and after the text.
     encoding = model.tokenizer.encode("a")
     ids, special = encoding.ids, encoding.special_tokens_mask
-    place = special.index(0) if 0 in special else 1
-    before, after = ids[:place], ids[len(ids) - special[::-1].index(0) :]
+    index = special.index(0) if 0 in special else 1
+    before, after = ids[:index], ids[len(ids) - special[::-1].index(0) :]
     embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(context.run.precision))
     rows = range(model.definition.architecture.vocab_size)
     return embedder.encode_ids([np.array([*before, row, *after], np.int32) for row in rows])

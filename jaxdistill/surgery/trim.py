@@ -56,7 +56,7 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Trimmed:
     if model["type"] == "Unigram":
         kept.add(min(model["vocab"], key=lambda piece: piece[1])[0])
     order = sorted(ids[entry] for entry in kept)
-    new = {old: place for place, old in enumerate(order)}
+    new = {old: index for index, old in enumerate(order)}
     with while_reading("the trimmed tokenizer"):
         result = Tokenizer.from_str(tokenizer_json(_renumbered(content, ids, new)))
     if result.get_vocab(with_added_tokens=True) != {entry: new[ids[entry]] for entry in kept}:
@@ -115,10 +115,10 @@ def _merged(model: Mapping[str, Any], kept: Collection[str]) -> set[str]:
     merged = set()
     for entry in kept:
         symbols = list(entry)
-        while pairs := [(ranks[pair], place) for place, pair in enumerate(_pairs(symbols)) if pair in ranks]:
-            place = min(pairs)[1]
-            symbols[place : place + 2] = [symbols[place] + symbols[place + 1]]
-            merged.add(symbols[place])
+        while pairs := [(ranks[pair], index) for index, pair in enumerate(_pairs(symbols)) if pair in ranks]:
+            index = min(pairs)[1]
+            symbols[index : index + 2] = [symbols[index] + symbols[index + 1]]
+            merged.add(symbols[index])
     return merged
 
 
@@ -150,7 +150,7 @@ def write(result: Trimmed, origin: Path, folder: Path) -> None:
     """Writes the trimmed tokenizer with the other files of `origin`, except those whose ids would be wrong."""
     content = json.loads(result.tokenizer.to_str())
     (folder / "tokenizer.json").write_text(tokenizer_json(content, indent=2), encoding="utf-8")
-    new = {str(old): str(place) for place, old in enumerate(result.kept.tolist())}
+    new = {str(old): str(index) for index, old in enumerate(result.kept.tolist())}
     for name in (CONFIG, SPECIAL_TOKENS):
         if not (origin / name).exists():
             continue
@@ -159,7 +159,7 @@ def write(result: Trimmed, origin: Path, folder: Path) -> None:
             settings["added_tokens_decoder"] = {new[old]: token for old, token in decoder.items() if old in new}
         write_json(folder / name, settings)
     if content["model"]["type"] == "WordPiece":
-        entries = (result.tokenizer.id_to_token(place) for place in range(len(result.kept)))
+        entries = (result.tokenizer.id_to_token(index) for index in range(len(result.kept)))
         (folder / "vocab.txt").write_text("".join(f"{entry}\n" for entry in entries), encoding="utf-8")
 
 
@@ -169,7 +169,7 @@ def with_trimmed(model: SentenceModel, folder: Path) -> SentenceModel:
     tokenizer.enable_truncation(model.max_length)
     entries = tokenizer.get_vocab_size(with_added_tokens=True)
     before = model.tokenizer.get_vocab(with_added_tokens=True)
-    kept = [before.get(tokenizer.id_to_token(place) or "") for place in range(entries)]
+    kept = [before.get(tokenizer.id_to_token(index) or "") for index in range(entries)]
     if None in kept:
         raise InputError(f"{folder} does not hold a trimmed tokenizer of {model.source}; use another --workdir.")
     old = model.definition.architecture
@@ -218,13 +218,13 @@ class UnknownWords:
 
     def _pieces(self, word: str) -> list[str]:
         """The longest entry at each place, up to the first place without one."""
-        pieces, place = [], 0
-        while place < len(word) <= self._model["max_input_chars_per_word"]:
-            prefix = self._model["continuing_subword_prefix"] if place else ""
-            ends = range(len(word), place, -1)
-            end = next((end for end in ends if prefix + word[place:end] in self._entries), None)
+        pieces, index = [], 0
+        while index < len(word) <= self._model["max_input_chars_per_word"]:
+            prefix = self._model["continuing_subword_prefix"] if index else ""
+            ends = range(len(word), index, -1)
+            end = next((end for end in ends if prefix + word[index:end] in self._entries), None)
             if end is None:
                 break
-            pieces.append(prefix + word[place:end])
-            place = end
+            pieces.append(prefix + word[index:end])
+            index = end
         return pieces

@@ -134,9 +134,9 @@ def _of_sentences(
     for begin in range(0, store.rows, targets.BLOCK_ROWS):
         block = slice(begin, begin + targets.BLOCK_ROWS)
         left, *others = (np.asarray(vectors[side[block]], np.float64) for side in sides)
-        for place, right in enumerate(others):
+        for index, right in enumerate(others):
             lengths = 1.0 if dot else np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-            scores[block, place] = np.einsum("ne,ne->n", left, right) / np.maximum(lengths, 1e-12)
+            scores[block, index] = np.einsum("ne,ne->n", left, right) / np.maximum(lengths, 1e-12)
     return scores
 
 
@@ -167,9 +167,9 @@ def checked_scores(
     scores = kept[:]
     beyond = np.argwhere(np.abs(scores) > largest * (1.0 + ROUNDING))
     if len(beyond):
-        place = tuple(beyond[0])
+        index = tuple(beyond[0])
         raise InputError(
-            f"{named}: row {store.input_row[place[0]] + 1:,} of data.text has the score {scores[place]:g}, and this objective's "
+            f"{named}: row {store.input_row[index[0]] + 1:,} of data.text has the score {scores[index]:g}, and this objective's "
             f"labels are similarities from {-largest:g} to {largest:g}; divide scores of 0 to 5 by 5, or use a preset of cosent.py, "
             "which reads their order alone."
         )
@@ -190,11 +190,11 @@ def scores_of_columns(names: Sequence[str], data: Data, store: TokenStore) -> Fl
     scores = np.full((store.input_rows, len(names)), np.nan, np.float32)
     kept, strange = np.isin(np.arange(store.input_rows), store.input_row), dict[tuple[int, int], str]()
     rows = read(split_specs(data.text), names, numbers=True, cache=data.cache_folder)
-    for place, row in enumerate(islice(rows, len(scores))):
+    for index, row in enumerate(islice(rows, len(scores))):
         for column, cell in enumerate(row):
-            scores[place, column] = _score(cell)
-            if kept[place] and cell.strip() and np.isnan(scores[place, column]):
-                strange.setdefault((place, column), cell)
+            scores[index, column] = _score(cell)
+            if kept[index] and cell.strip() and np.isnan(scores[index, column]):
+                strange.setdefault((index, column), cell)
     lacking = np.argwhere(np.isnan(scores) & kept[:, None])
     if len(lacking):
         row, column = map(int, lacking[0])

@@ -60,8 +60,8 @@ def truncation_warnings(
             continue
         prompts = [[student.role_prompts[role] for role in store.roles(column, rows)] for column in read]
         texts = [
-            [before[place] + store.text(column, row) for column, before in zip(read, prompts, strict=True)]
-            for place, row in enumerate(rows)
+            [before[index] + store.text(column, row) for column, before in zip(read, prompts, strict=True)]
+            for index, row in enumerate(rows)
         ]
         lengths = _lengths(student, texts)
         cut = float(np.mean(lengths > store.max_length))
