@@ -152,7 +152,6 @@ def train(args: Flags) -> None:
     from jaxdistill.training.setup.check import check_launch
     from jaxdistill.training.stages import run_stages
 
-    print(f"workdir: {args.workdir}", flush=True)
     if args.check:
         check_launch(args.stages, args.workdir, args.check)
         print("checked: the options are valid, and text and models exist; those on the hub were not looked for")
@@ -161,6 +160,7 @@ def train(args: Flags) -> None:
             print(f"stage 1 of {len(args.stages)}")
         print_plan(args.config, pathlib.Path(args.workdir), args.compile_for, print)
     else:
+        print(f"workdir: {args.workdir}", flush=True)
         run_stages(args.stages, args.workdir, dry_run=args.dry_run, command=args.command)
 
 
