@@ -121,7 +121,8 @@ def encode(
     with processes.agreed() as facts:
         facts |= origin
     refuse_overwriting(path, local_files(specs))
-    counts = finished(path, origin)
+    # Compared by all, before one of them begins to write.
+    counts, *_ = processes.gathered(finished(path, origin))
     if counts is None:
         counts = _written(path, watched, origin, partial(_block, embedder, prompt, width), width, show_progress_bar)
     if processes.is_first():
