@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from jaxdistill import main
-from jaxdistill.training import ahead, train
+from jaxdistill.training import ahead
 
 from program import tiny_arguments, write_text
 
@@ -34,7 +34,7 @@ def test_accelerators_run_the_programs_that_threads_compiled_and_learn_the_same(
     losses, compiled = [], ahead.StepPrograms._compiled
     for platform in ("cpu", "tpu"):
         made = []
-        monkeypatch.setattr(train, "platform", lambda mesh, platform=platform: platform)
+        monkeypatch.setattr(loop, "platform", lambda mesh, platform=platform: platform)
         monkeypatch.setattr(
             ahead.StepPrograms, "_compiled", lambda *given, made=made: made.append(given) or compiled(*given)
         )

@@ -11,8 +11,8 @@ import pytest
 from jaxdistill.cluster.mesh import make_mesh, shardings
 from jaxdistill.core import InputError, TrainState
 from jaxdistill.training import outcome
+from jaxdistill.training.loop import _first_or_restored
 from jaxdistill.training.run import Dev
-from jaxdistill.training.train import _first_or_restored
 from jaxdistill.workdir.bucket import Workdir
 from jaxdistill.workdir.checkpoint import Checkpoints
 

@@ -14,10 +14,10 @@ from jaxdistill.cluster import processes
 from jaxdistill.workdir.folder import LOG
 
 _package = logging.getLogger("jaxdistill")
-_said = _package.getChild("said")
+_printed = _package.getChild("printed")
 """Logger of lines that are printed elsewhere, or only belong in the file."""
-_said.setLevel(logging.INFO)
-_said.propagate = False
+_printed.setLevel(logging.INFO)
+_printed.propagate = False
 
 
 def say(line: str) -> None:
@@ -25,13 +25,13 @@ def say(line: str) -> None:
     if processes.is_first():
         tqdm.write(line)
         sys.stdout.flush()  # or a file or pipe would show the line much later
-        _said.info(line)
+        _printed.info(line)
 
 
 def note(lines: str) -> None:
     """Writes lines to `train.log` only."""
     for line in lines.splitlines():
-        _said.info("%s", line)
+        _printed.info("%s", line)
 
 
 @contextlib.contextmanager
@@ -44,7 +44,7 @@ def kept(command: str) -> Iterator[Callable[[pathlib.Path], None]]:
     lines = logging.handlers.MemoryHandler(sys.maxsize, flushLevel=sys.maxsize)
     with contextlib.ExitStack() as ended:
         ended.callback(lines.close)
-        for logger in (_package, _said):
+        for logger in (_package, _printed):
             logger.addHandler(lines)
             ended.callback(logger.removeHandler, lines)
         note(f"$ {command}")
@@ -62,7 +62,7 @@ def kept(command: str) -> Iterator[Callable[[pathlib.Path], None]]:
             yield into
         except BaseException as error:
             known = "interrupted" if isinstance(error, KeyboardInterrupt) else error_of_input(error)
-            _said.error("%s", known or "failed:", exc_info=None if known else error)
+            _printed.error("%s", known or "failed:", exc_info=None if known else error)
             raise
 
 

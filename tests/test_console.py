@@ -6,7 +6,7 @@ import re
 import pytest
 
 from jaxdistill.core import InputError
-from jaxdistill.training import said
+from jaxdistill.training import console
 
 
 def lines_of(workdir):
@@ -18,19 +18,19 @@ def lines_of(workdir):
 
 def test_each_run_of_a_workdir_appends_what_it_says_to_its_log(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(logging.getLogger("jaxdistill"), "level", logging.INFO)
-    with said.kept("first") as keep_in:
-        said.say("100% before the workdir is there")
+    with console.kept("first") as keep_in:
+        console.say("100% before the workdir is there")
         logging.getLogger("jaxdistill.data").warning("%d damaged", 2)
         assert not list(tmp_path.iterdir())
         keep_in(tmp_path)
-        said.say("step 1")
-        said.note("| a |\n| b |")
+        console.say("step 1")
+        console.note("| a |\n| b |")
         assert lines_of(tmp_path)[-3:] == ["step 1", "| a |", "| b |"]
-    said.say("of no run")
-    with pytest.raises(InputError), said.kept("second") as keep_in:
+    console.say("of no run")
+    with pytest.raises(InputError), console.kept("second") as keep_in:
         keep_in(tmp_path)
         raise InputError("training diverged")
-    with pytest.raises(KeyboardInterrupt), said.kept("third") as keep_in:
+    with pytest.raises(KeyboardInterrupt), console.kept("third") as keep_in:
         keep_in(tmp_path)
         raise KeyboardInterrupt
     first = ["$ first", "100% before the workdir is there", "2 damaged", "step 1", "| a |", "| b |"]
