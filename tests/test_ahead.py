@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from jaxdistill import main
-from jaxdistill.training import ahead
+from jaxdistill.training import ahead, loop
 
 from program import tiny_arguments, write_text
 
