@@ -140,6 +140,33 @@ def chosen_by(folder, first: str, second: str) -> list[str]:
     return [flag for flag in arguments(folder) if "evals.best" not in flag] + [*best, "--config.stage2.teacher.model="]
 
 
+def test_a_later_stage_without_its_columns_is_refused_before_the_first_is_trained(folder, finished, capsys, tmp_path):
+    (tmp_path / "plain.csv").write_text("text\n" + "It rains.\n" * 40)
+    given = ["--config=configs/recommended.py:two-stage", f"--workdir={tmp_path / 'w'}"]
+    texts = [f"--config.stage1.data.text={folder / 'text.txt'}", f"--config.stage2.data.text={tmp_path / 'plain.csv'}"]
+    assert "stage 2: " in (line := program.refused(main, [*given, *texts], capsys)) and "'positive'" in line
+    assert not (tmp_path / "w").exists()
+
+
+def test_graded_pairs_of_a_later_stage_are_read_before_the_first_is_trained(folder, finished, capsys, tmp_path):
+    (tmp_path / "bad.tsv").write_text("score\tsentence1\tsentence2\nhigh\ta\tb\n1\tc\td\n")
+    given = [*arguments(folder), f"--config.stage2.evals.pairs={tmp_path / 'bad.tsv'}", f"--workdir={tmp_path / 'w'}"]
+    assert "stage 2: " in (line := program.refused(main, given, capsys)) and "'high'" in line
+    assert not (tmp_path / "w").exists()
+
+
+@pytest.mark.parametrize("further", [[], ["--dry_run"]])
+def test_a_dev_set_that_cannot_be_had_is_missed_before_the_first_stage(
+    folder, finished, capsys, tmp_path, monkeypatch, further
+):
+    """The second stage names it; there is neither a data folder nor a network."""
+    monkeypatch.delenv("JAXDISTILL_DATA", raising=False)
+    given = [*arguments(folder), f"--config.stage2.evals.best={STS_B}", f"--workdir={tmp_path / 'w'}", *further]
+    line = program.refused(main, given, capsys)
+    assert "stage 2: dev set sts-b-dev/spearman: mteb/stsbenchmark-sts cannot be loaded from the" in line
+    assert not (tmp_path / "w").exists()
+
+
 def test_sts_b_dev_comes_from_the_hub(folder, finished, tmp_path, monkeypatch):
     columns = {
         "score": [0.0, 2.0, 5.0, 3.0],
@@ -198,7 +225,9 @@ def test_models_of_all_stages_are_looked_for_but_no_stages_and_none_of_the_hub(t
     looked_for = []
     monkeypatch.setattr(check, "locate", looked_for.append)
     (tmp_path / "t.txt").write_text("a cat\na dog\n")
+    (tmp_path / "m.tsv").write_text("sentence1\tsentence2\na\tb\n")
     given = ["--config=configs/recommended.py:l3:labelled", f"--config.text={tmp_path / 't.txt'}"]
+    given += [f"--config.stage3.data.text={tmp_path / 'm.tsv'}"]
     given += [
         "--config.stage1.teacher.model=./a",
         "--config.stage2.teacher.model=A/b",

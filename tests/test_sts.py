@@ -4,6 +4,7 @@ import csv
 import sys
 import types
 
+import datasets
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
@@ -141,7 +142,8 @@ def test_a_hub_set_that_lacks_a_score_is_refused_with_its_row(monkeypatch, missi
 
 
 def fake_datasets(load_dataset):
-    return types.SimpleNamespace(load_dataset=load_dataset)
+    """The library `datasets`, whose hub is a function."""
+    return types.SimpleNamespace(**vars(datasets) | {"load_dataset": load_dataset})
 
 
 def test_real_sets_have_the_official_number_of_pairs(data_folder):

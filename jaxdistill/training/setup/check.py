@@ -12,8 +12,11 @@ from jaxdistill.config import Config, of_stage
 from jaxdistill.core import InputError, errors_of
 from jaxdistill.data import hub, sources
 from jaxdistill.data.sources import split_specs
+from jaxdistill.data.text import tables
 from jaxdistill.files import buckets, is_remote, parts
+from jaxdistill.reading import text_portions
 from jaxdistill.training.setup.build import checked_setup
+from jaxdistill.training.setup.dev import read_dev_sets
 from jaxdistill.workdir.bucket import address_of
 from jaxdistill.workdir.folder import INPUTS, STAGE_NAME, TEXT_FILES, made_of, read_note, stage_folder
 
@@ -38,7 +41,7 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
 
 
 def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pathlib.Path) -> None:
-    """Raises `InputError` for options, text and models of unfinished stages that cannot be used.
+    """Raises `InputError` for options, text, models and dev sets of unfinished stages that cannot be used.
 
     The text of a finished stage must be unchanged, and no later stage may depend on the student of an unfinished one.
     """
@@ -49,6 +52,11 @@ def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pa
             else:
                 checked_setup(stage)
                 check_inputs(stage)
+                # A column or a dev set that is missing would end a later stage hours after the start.
+                for portion in text_portions(stage.data):
+                    spec = split_specs(stage.data.text)[portion.source]
+                    next(tables(spec, portion.columns, cache=stage.data.cache_folder), None)
+                read_dev_sets(stage)
                 _refuse_descendants(workdir, number)
 
 

@@ -188,11 +188,6 @@ def read_dev_sets(config: Config, *, named: bool = True) -> DevSets:
     return sets
 
 
-def dev_set_is_here(config: Config) -> bool:
-    """Whether no dev set has to come from the hub."""
-    return config.evals.best != sts.DEV_METRIC or sts_data_folder() is not None
-
-
 def retrieval_files(evals: Evals) -> list[SetFiles]:
     """The files of the sets that `evals.retrieval` names."""
     specs = [os.path.expanduser(spec) for spec in split_specs(evals.retrieval)]
