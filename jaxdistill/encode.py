@@ -152,8 +152,9 @@ def _written(
     path: Path, text: Watched, origin: Mapping[str, object], block: Callable[..., Any], width: int, shown: bool
 ) -> Mapping[str, int]:
     """Writes the file and its note; returns the numbers of rows and of truncated texts."""
-    with writing(path):
-        try_writing(path)
+    if processes.is_first():  # two that try at once would see each other's file
+        with writing(path):
+            try_writing(path)
     made = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:12]
     folder, rows = path.with_name(f".{path.name[:200]}.{made}.part"), sum(1 for _ in text.rows())
     done = stored_vectors(folder, rows, width, partial(block, _reader(text)), unit="sentences", shown=shown)
