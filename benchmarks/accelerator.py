@@ -270,7 +270,7 @@ class Figure(NamedTuple):
 
     limit_s: int
     programs: Callable[[Size, Mesh], Programs] | None = None
-    """The JAX programs of which it consists, on a mesh."""
+    """Its JAX programs on a mesh."""
     measure: Callable[[Size], dict[str, Any]] | None = None
     """What to measure instead of each program's time."""
 

@@ -33,8 +33,8 @@ def _main(arguments: Sequence[str]) -> None:
     elif name in PROGRAMS:
         importlib.import_module(f"jaxdistill.{'main' if name == 'train' else name}").main(rest)
     else:
-        known = list(PROGRAMS)
-        raise InputError(f"program {name!r} is unknown.{did_you_mean(name, known)} There are {', '.join(known)}.")
+        programs = list(PROGRAMS)
+        raise InputError(f"program {name!r} is unknown.{did_you_mean(name, programs)} There are {', '.join(programs)}.")
 
 
 if __name__ == "__main__":

@@ -90,8 +90,8 @@ def parse_known(
         sys.exit()
 
     @functools.wraps(function)
-    def options(**given: Any) -> dict[str, Any]:
-        return given
+    def options(**values: Any) -> dict[str, Any]:
+        return values
 
     module = sys.modules[function.__module__]
     return tyro.cli(
@@ -315,11 +315,11 @@ def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None =
                 main(sys.argv[1:] if arguments is None else arguments)
             sys.stdout.flush()
         except Exception as error:
-            known = error_of_input(error)
-            if known is None:
+            problem = error_of_input(error)
+            if problem is None:
                 raise
-            print(f"error: {known}", file=sys.stderr)
-            sys.exit(error_status(known))
+            print(f"error: {problem}", file=sys.stderr)
+            sys.exit(error_status(problem))
         except KeyboardInterrupt as stopped:
             print(f"interrupted{stopped}", file=sys.stderr)
             sys.exit(status_of(stopped))

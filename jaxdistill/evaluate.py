@@ -143,7 +143,7 @@ def evaluate(
       pairs: Your graded pairs, with columns score, sentence1, sentence2.
       bitext: Your translations: files or globs NAME.en-de.tsv with columns en and de, or folders.
       entities: Files with columns query, entity, label, one for each language.
-      retrieval: Folders or hub names in BEIR's form; A+B: A's queries, B's documents; empty: those of the data folder.
+      retrieval: Folders or hub names in BEIR's form; A+B: A's queries, B's documents; empty: the sets of the data folder.
       split: Judgements of the sets of documents.
       index_model: Model that makes the index of asymmetric retrieval, such as the teacher. Pooling and other prompts are its own.
       text: Sentences on which the task agreement compares models with the teacher: files or globs.

@@ -127,7 +127,7 @@ def _defined(argv: Sequence[str]) -> flags.FlagValues:
 
 
 def _parsed(arguments: Sequence[str], names: Sequence[str]) -> flags.FlagValues:
-    """The values of the flags; `names` are those of the config's options."""
+    """The values of the flags; `names` are the names of the config's options."""
     argv = ["jaxdistill.main", *arguments]
     values = _defined(argv)
     candidates = [*values, *(f"config.{name}" for name in names)]

@@ -192,8 +192,8 @@ def _append_end(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
     """Appends `eos_token` to each text as GTE-Qwen2's own code does, which is not run; not if `tokenizer.json` adds tokens."""
     config, file = _config(folder)
     code = setting(config, "auto_map", dict | None, None, file=file) or {}
-    asked = "AutoTokenizer" in code and setting(config, "add_eos_token", bool, False, file=file)
-    if not asked or tokenizer.num_special_tokens_to_add(is_pair=False):
+    adds_end = "AutoTokenizer" in code and setting(config, "add_eos_token", bool, False, file=file)
+    if not adds_end or tokenizer.num_special_tokens_to_add(is_pair=False):
         return
     end = config.get("eos_token")
     text = end.get("content") if isinstance(end, dict) else end

@@ -92,7 +92,7 @@ def check_option(names: Sequence[str], name: str, *, flag: str = "") -> None:
     """Raises `InputError` if a config has no option of this name, or the name is a kind.
 
     Args:
-      names: those of the config's options.
+      names: the names of the config's options.
       flag: prefix of the option on the command line.
     """
     *_, section, option = ["", *name.split(".")]

@@ -59,8 +59,10 @@ def _read(spec: str, available: list[str], names: Collection[str]) -> list[str]:
     """The columns to read: those among `names`, or of which `names` has a field."""
     if read := top_columns(available, names):
         return read
-    known = ", ".join(map(repr, available))
-    raise InputError(f"{spec} has no column {column_of(spec)!r}; it has {known}. End the spec with one of these names.")
+    columns = ", ".join(map(repr, available))
+    raise InputError(
+        f"{spec} has no column {column_of(spec)!r}; it has {columns}. End the spec with one of these names."
+    )
 
 
 def _hf(spec: str, names: Collection[str], name: str, *options: str) -> Path:

@@ -90,8 +90,8 @@ def _tables(text: Any, columns: Mapping[str, str], numbers: Sequence[str]) -> It
     import pyarrow
 
     def table(named: Mapping[str, Any]) -> "pyarrow.Table":
-        asked = top_columns(list(named), [*requested_names(columns), *numbers]) or list(named)
-        arrays = {name: _array(named[name], name) for name in asked}
+        read = top_columns(list(named), [*requested_names(columns), *numbers]) or list(named)
+        arrays = {name: _array(named[name], name) for name in read}
         if len({len(array) for array in arrays.values()}) > 1:
             raise InputError(f"the columns {', '.join(arrays)} differ in length.")
         return _chosen(pyarrow.table(arrays), columns, numbers)

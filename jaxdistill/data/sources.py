@@ -130,8 +130,8 @@ def known_suffix(path: Path) -> str:
 
 def suffix(path: Path) -> str:
     """As `known_suffix`; raises `InputError` for a format that is not text."""
-    if known := known_suffix(path):
-        return known
+    if ending := known_suffix(path):
+        return ending
     raise InputError(
         f"{path} has an unknown format; use {', '.join((*BUILDERS, *parts.readers))}, or files: before it."
     )

@@ -74,7 +74,7 @@ class Table(NamedTuple):
 
     dataset: "Dataset"
     names: Sequence[Sequence[str]]
-    """For each of our columns, those of the file that are joined with a space, empty cells left out."""
+    """For each of our columns, the file's columns that are joined with a space; empty cells are left out."""
 
     place: str
     """What to name in errors."""
@@ -176,8 +176,8 @@ def _table(path: Path, columns: Mapping[str, str], spec: str, *, numbers: bool, 
         with errors_of_reading(path):
             schema = parquet.read_schema(reading.regular(path))
             available = list(datasets.Features.from_arrow_schema(schema).flatten())
-        asked = {name for some in chosen_columns(available, columns, place) for name in some}
-        options = {"columns": top_columns(schema.names, asked)}
+        needed = {name for some in chosen_columns(available, columns, place) for name in some}
+        options = {"columns": top_columns(schema.names, needed)}
     dataset = _load([path], builder, cache, options, columns=names)
     if any(isinstance(feature, dict) for feature in dataset.features.values()):
         dataset = dataset.flatten()

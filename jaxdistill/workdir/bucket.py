@@ -188,7 +188,7 @@ def _refuse_foreign(bucket: epath.Path) -> None:
 
 
 def _read(path: epath.Path) -> dict[str, Any]:
-    """The note; empty if there is none."""
+    """Reads the note; empty without one."""
     try:
         return dict(json.loads(path.read_text()))
     except (FileNotFoundError, ValueError, TypeError):
