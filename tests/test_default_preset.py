@@ -10,12 +10,13 @@ CONFIGS = shipped_configs()
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_a_config_alone_trains_offline_on_the_embedded_text(path, tmp_path, monkeypatch, capsys):
+def test_a_config_alone_trains_offline_on_the_embedded_text(path, tmp_path, monkeypatch):
     """Its quickstart: text and models come with packages, and nothing but the config has to be given."""
     monkeypatch.chdir(tmp_path)
     main.main([f"--config=configs/{path.name}", "--check=here"])
-    assert f"workdir: runs/{path.stem}-quickstart\n" in capsys.readouterr().out
-    for stage in main.parse_flags([f"--config={path}"]).stages:
+    flags = main.parse_flags([f"--config={path}"])
+    assert flags.workdir == f"runs/{path.stem}-quickstart"
+    for stage in flags.stages:
         sources = [stage.data.text, stage.teacher.model, stage.student.model]
         assert all(not name or name.startswith(("package:", "teacher", "previous", "stage")) for name in sources)
 
