@@ -37,7 +37,7 @@ if [ ! -x "$venv/bin/python" ]; then
 fi
 pip="$venv/bin/python -m pip install --quiet --disable-pip-version-check"
 # The lock has all but torch, the TPU's compiler included; of torch any build of the locked version will do, also the CPU's.
-$pip --no-deps --require-hashes -r requirements-test.lock
+$pip --no-deps -r launch/requirements-test.txt
 $pip torch==2.13.0
 $pip --no-deps --no-build-isolation --editable .
 # Bytecode is kept even where the environment says not to: each program that the tests start would compile the package again.

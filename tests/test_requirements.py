@@ -13,14 +13,17 @@ from packaging.utils import canonicalize_name
 from conftest import ROOT
 
 RENEW = "renew the lock, see CONTRIBUTING.md"
-LOCK = (ROOT / "requirements-test.lock").read_text()
+LOCK = (ROOT / "launch" / "requirements-test.txt").read_text()
 SETTINGS = tomllib.loads((ROOT / "launch" / "lock.toml").read_text())
 NOT_LOCKED = SETTINGS["pip"]["no-emit-package"]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT, EXTRAS, GROUPS = (
+    PYPROJECT["project"],
+    PYPROJECT["project"]["optional-dependencies"],
+    PYPROJECT["dependency-groups"],
+)
 DECLARED = [
-    Requirement(line)
-    for lines in (PROJECT["dependencies"], *PROJECT["optional-dependencies"].values())
-    for line in lines
+    Requirement(line) for lines in (PROJECT["dependencies"], *EXTRAS.values(), *GROUPS.values()) for line in lines
 ]
 
 
@@ -33,23 +36,19 @@ def on_linux(python: str) -> dict[str, str]:
 def locked(python: str) -> dict[str, str]:
     """Name to version of what is installed on Linux for a version of Python."""
     linux = on_linux(python)
-    pins = [Requirement(line.rstrip(" \\")) for line in LOCK.splitlines() if re.match(r"[a-z0-9]", line)]
+    pins = [Requirement(line) for line in LOCK.splitlines() if not line.startswith("#")]
     chosen = [pin for pin in pins if pin.marker is None or pin.marker.evaluate(linux)]
     assert len({pin.name for pin in chosen}) == len(chosen)
     return {pin.name: next(iter(pin.specifier)).version for pin in chosen}
 
 
-def test_every_pin_has_a_hash_and_no_address():
+def test_the_lock_names_no_address():
     assert "://" not in LOCK and "--find-links" not in LOCK
-    entries = re.split(r"\n(?=[a-z0-9])", LOCK)[1:]
-    assert len(entries) > 100 and all("--hash=sha256:" in entry for entry in entries)
 
 
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
 def test_the_lock_has_every_dependency_in_a_version_that_the_package_accepts(python):
-    asked = PROJECT["dependencies"] + [
-        line for extra in SETTINGS["pip"]["extra"] for line in PROJECT["optional-dependencies"][extra]
-    ]
+    asked = PROJECT["dependencies"] + EXTRAS["tpu"] + GROUPS["test"]
     pins = locked(python)
     for requirement in map(Requirement, asked):
         if requirement.marker and not requirement.marker.evaluate(on_linux(python)):
