@@ -9,6 +9,7 @@ Axes in signatures have one meaning per letter; rarer ones have names, and `_` d
 `i` and `o` inputs and outputs of a dense layer.
 """
 
+import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
@@ -68,6 +69,13 @@ def errors_of(what: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise type(error)(f"{what}: {error}") from None
+
+
+def did_you_mean(word: str, choices: Sequence[str]) -> str:
+    """` Did you mean X?` if a choice is similar or has these initials (`lr` for `learning_rate`); otherwise empty."""
+    initials = [name for name in choices if len(word) > 1 and word == "".join(part[:1] for part in name.split("_"))]
+    close = initials or difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
+    return f" Did you mean {close[0]}?" if close else ""
 
 
 class TemporaryError(InputError):

@@ -50,7 +50,7 @@ from jaxdistill.files import drafted, is_remote, local, refuse_overwriting, try_
 from jaxdistill.files import parts as plugins
 from jaxdistill.inference import Embedder, load
 from jaxdistill.paths import delivered
-from jaxdistill.versions import source_digest
+from jaxdistill.runtime import source_digest
 
 EMBEDDING = "embedding"
 """Column of the vectors in a Parquet table."""

@@ -68,7 +68,7 @@ from jaxdistill.reporting import evaluation as report
 from jaxdistill.reporting import papers
 from jaxdistill.reporting.page import PAGE
 from jaxdistill.reporting.tables import as_text, score_table
-from jaxdistill.versions import source_digest, versions
+from jaxdistill.runtime import source_digest, versions
 from jaxdistill.workdir.folder import METRICS, RESULTS
 
 TASK_OF = {"pairs": "pairs", "bitext": "bitext", "entities": "entities", "retrieval": "documents", "text": "agreement"}

@@ -26,7 +26,7 @@ from jaxdistill.config import Config, parse_stages, set_options
 from jaxdistill.config.files import configs_help, default_workdir, find_config, load_config, one_config_help
 from jaxdistill.config.write import check_option, closest_option, in_every_stage, option_names
 from jaxdistill.core import InputError
-from jaxdistill.versions import version_text
+from jaxdistill.runtime import version_text
 
 
 class Flags(NamedTuple):

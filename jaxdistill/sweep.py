@@ -29,24 +29,15 @@ import tyro
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from jaxdistill.cli import (
-    BY_NAME,
-    Interrupted,
-    Interrupts,
-    Listed,
-    did_you_mean,
-    listed,
-    make_callable,
-    parse_known,
-    run,
-)
+from jaxdistill.cli import BY_NAME, Listed, listed, make_callable, parse_known, run
 from jaxdistill.config.files import load_config
 from jaxdistill.config.write import in_every_stage
-from jaxdistill.core import InputError, errors_of
+from jaxdistill.core import InputError, did_you_mean, errors_of
 from jaxdistill.files import local, parts, refuse_no_folder, write_atomic
 from jaxdistill.main import parse_flags
 from jaxdistill.paths import configs_folder
 from jaxdistill.reporting.tables import as_text, hundredfold
+from jaxdistill.signals import Interrupted, Interrupts
 from jaxdistill.training.stages import is_finished
 from jaxdistill.workdir.folder import INPUTS, RESULTS, TEXT_FILES, drop_checkpoints, read_note, stage_folder
 from jaxdistill.workdir.lock import locked

@@ -9,9 +9,9 @@ import jax
 import pytest
 
 from jaxdistill import cli, encode, evaluate, export, main, mine, sweep
-from jaxdistill.cli import AGAIN, INTERRUPTED
 from jaxdistill.paths import public_name
 from jaxdistill.reporting.model_card import public_command
+from jaxdistill.signals import AGAIN, INTERRUPTED
 
 from program import ROOT, environment, refused, start, tiny_arguments
 
@@ -26,13 +26,11 @@ def python(*arguments, path="", **options) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, *arguments], env=variables, text=True, timeout=60, **options)
 
 
-@pytest.mark.parametrize("platform", ["tpu", "cuda"])
-def test_a_platform_that_is_not_there_is_one_line(folder, platform):
-    process = start("main", tiny_arguments(folder), variables={"JAX_PLATFORMS": platform})
-    _, said = process.communicate(timeout=200)
-    assert process.returncode == 2 and "Traceback" not in said
-    last = said.splitlines()[-1]
-    assert re.match(rf"error: JAX_PLATFORMS={platform}: .*\w; there is 1 x cpu. Set JAX_PLATFORMS to a platform", last)
+def test_a_platform_that_is_not_there_is_one_line(folder):
+    process = start("main", tiny_arguments(folder), variables={"JAX_PLATFORMS": "tpu"})
+    _, stderr = process.communicate(timeout=200)
+    assert process.returncode == 2 and "Traceback" not in stderr
+    assert "set JAX_PLATFORMS to a platform that is free, such as cpu." in stderr.splitlines()[-1]
 
 
 def test_addresses_are_refused_by_every_program_and_nothing_is_made(folder, tmp_path, monkeypatch, capsys):
@@ -89,7 +87,7 @@ def test_ctrl_c_while_libraries_are_imported_leaves_no_traceback(folder, tmp_pat
 
 def test_the_second_signal_ends_a_process_at_once():
     code = (
-        "import signal, time; from jaxdistill.cli import Interrupts\n"
+        "import signal, time; from jaxdistill.signals import Interrupts\n"
         "with Interrupts('stopping after this step') as interrupts:\n"
         "    signal.raise_signal(signal.SIGHUP); assert interrupts.status; print('asked', flush=True)\n"
         "    signal.raise_signal(signal.SIGTERM); time.sleep(9)\n"

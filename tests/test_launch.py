@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from jaxdistill import cli
+from jaxdistill import signals
 
 from conftest import ROOT
 from program import environment, tiny_arguments
@@ -171,8 +171,8 @@ def slurm_job(machine, *options):
 
 @pytest.mark.parametrize(
     "status, restarts, goes_back",
-    [(0, "", False), (2, "", False), (cli.IN_USE, "", False), (137, "", False), (cli.AGAIN, "", True), (143, "", True), (cli.AGAIN, "4", True),
-     (cli.AGAIN, "5", False), (143, "5", False), (134, "4", True)],
+    [(0, "", False), (2, "", False), (signals.IN_USE, "", False), (137, "", False), (signals.AGAIN, "", True), (143, "", True), (signals.AGAIN, "4", True),
+     (signals.AGAIN, "5", False), (143, "5", False), (134, "4", True)],
 )  # fmt: skip
 def test_a_slurm_job_goes_back_into_the_queue_where_it_can_continue(machine, monkeypatch, status, restarts, goes_back):
     job = slurm_job(machine, "--restarts=5")
@@ -229,7 +229,7 @@ def test_a_dry_run_of_local_processes_prints_their_commands_and_starts_none(tmp_
 def test_a_launcher_submits_nothing_that_its_python_refuses(machine, monkeypatch):
     def said(python):
         monkeypatch.setenv("PYTHON", python)
-        return launched("slurm.sh", "--", TRAINING[0], f"--workdir={machine / 'l3'}", status=cli.BAD_INPUT)
+        return launched("slurm.sh", "--", TRAINING[0], f"--workdir={machine / 'l3'}", status=signals.BAD_INPUT)
 
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     assert said(sys.executable).startswith("error: no text is given; ")
@@ -265,7 +265,7 @@ def test_a_command_that_is_repeated_after_a_lost_connection_leaves_the_training_
     repeated = subprocess.run(ssh, env=variables, stdout=subprocess.DEVNULL, timeout=200)
     holder = json.loads((tmp_path / "w" / ".lock").read_text())["pid"]
     try:
-        assert repeated.returncode == cli.IN_USE  # not the status of bad input
+        assert repeated.returncode == signals.IN_USE  # not the status of bad input
         assert f"in use by another run (pid {holder} on " in (tmp_path / "said").read_text()
         os.kill(holder, 0)  # the first goes on
     finally:

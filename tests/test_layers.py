@@ -7,11 +7,10 @@ import pytest
 
 PACKAGE = pathlib.Path(__file__).parent.parent / "jaxdistill"
 LAYERS = (
-    ("__init__", "bars", "core", "memory", "versions"),
-    ("files",),
+    ("__init__", "bars", "core", "memory"),
+    ("files", "signals"),
     ("ops", "assets", "paths"),
-    ("compile_cache", "configs", "devices"),
-    ("cli",),
+    ("configs", "runtime"),
     ("cluster", "config"),
     ("data", "encoders"),
     ("checkpoints", "objectives", "workdir"),
@@ -21,6 +20,7 @@ LAYERS = (
     ("teachers",),
     ("students",),
     ("training",),
+    ("cli",),
     ("candidates",),
     ("encode", "evaluate", "export", "main"),
     ("mine", "sweep"),

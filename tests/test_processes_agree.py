@@ -9,10 +9,10 @@ import jax
 import pytest
 
 from jaxdistill import main
-from jaxdistill.cli import BAD_INPUT, IN_USE
 from jaxdistill.cluster import processes
 from jaxdistill.cluster.mesh import make_mesh
 from jaxdistill.core import InputError
+from jaxdistill.signals import BAD_INPUT, IN_USE
 from jaxdistill.workdir import lock
 from jaxdistill.workdir.folder import LOCK, read_note
 
@@ -81,12 +81,13 @@ JOINS = """
 import sys, time
 from jaxdistill import cli
 from jaxdistill.cluster import processes
+from jaxdistill.core import InputError
 processes.HEARTBEAT_SECONDS, processes.VERDICT_SECONDS = 6, 9.0
 def main(arguments):
     with processes.connected(lambda: {"run.steps": int(arguments[0])}):
         print("joined", processes.gathered([processes.index(), "x" * 9000 * processes.index()])[1][0], flush=True)
         if arguments[1] == "refuse":
-            raise cli.InputError("nowhere.txt does not exist")
+            raise InputError("nowhere.txt does not exist")
         if arguments[1] == "fill":
             raise OSError(28, "No space left on device", "/runs/w")
         if arguments[1] == "fail":

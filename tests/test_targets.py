@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jaxdistill.cli import AGAIN, Interrupted
 from jaxdistill.cluster import shared_folder, spread
 from jaxdistill.core import InputError
 from jaxdistill.data import targets
 from jaxdistill.inference import Embedder
+from jaxdistill.signals import AGAIN, Interrupted
 from jaxdistill.teachers.parts.teacher import TargetInputs
 from jaxdistill.teachers.stored import Stored
 

@@ -21,8 +21,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Integer
 
-from jaxdistill.cli import error_of_input, error_status, status_of
 from jaxdistill.core import InputError, error_line
+from jaxdistill.signals import error_of_input, exit_status
 
 JOIN_SECONDS = 60
 """How long processes wait for each other at the start; JAXDISTILL_JOIN_SECONDS overrides it."""
@@ -116,9 +116,9 @@ def _end(error: BaseException) -> NoReturn:
         )
         time.sleep(VERDICT_SECONDS)
     if isinstance(error, KeyboardInterrupt):
-        line, status = f"interrupted{error}", status_of(error)
+        line, status = f"interrupted{error}", exit_status(error)
     elif known:
-        line, status = f"error: {known}", error_status(known)
+        line, status = f"error: {known}", exit_status(known)
     else:
         line, status = "".join(traceback.format_exception(error)), FAILED
     _write(line)

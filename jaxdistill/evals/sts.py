@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.cli import did_you_mean
-from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.core import Embed, InputError, Scorer, did_you_mean
 from jaxdistill.evals.caches import EmbeddingCache
 from jaxdistill.evals.evaluation import Evaluation, Model, Result, Sources, TestSet, average_of
 from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs, rounded, scored_pairs

@@ -29,7 +29,7 @@ from jaxdistill.files.folders import MARK, replacing
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import public_name
 from jaxdistill.reporting.model_card import Facts, model_card, origin_of, read_facts, write_facts
-from jaxdistill.versions import versions
+from jaxdistill.runtime import versions
 from jaxdistill.workdir.folder import read_note
 
 log = logging.getLogger(__name__)
