@@ -46,7 +46,7 @@ from jaxdistill.data.targets import BLOCK_ROWS, VECTORS, stored_vectors
 from jaxdistill.data.text import Row, Watched
 from jaxdistill.data.vectors import checked_block
 from jaxdistill.evals.similarity import unit_rows
-from jaxdistill.files import drafted, is_remote, local, refuse_overwriting, try_writing, without_links, writing
+from jaxdistill.files import drafted, is_remote, local, refuse_overwriting, try_writing, writing
 from jaxdistill.files import parts as plugins
 from jaxdistill.inference import Embedder, load
 from jaxdistill.paths import delivered
@@ -101,7 +101,7 @@ def encode(
         options = {name: value for name, value in locals().items() if name != "output"}
         with tempfile.TemporaryDirectory() as folder:
             return np.load(cast(Path, encode(**options, output=f"{folder}/vectors.npy")))
-    path = without_links(local(output, "output"))
+    path = local(output, "output").resolve()
     if path.suffix not in (".npy", ".parquet"):
         raise InputError(f"output={path} must end in .npy or .parquet.")
     if keep_text and path.suffix != ".parquet":

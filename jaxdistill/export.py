@@ -21,8 +21,7 @@ from jaxdistill.checkpoints import onnx
 from jaxdistill.checkpoints.model import SentenceModel, load_model, model_name
 from jaxdistill.cli import BY_COMMAS, BY_NAME, make_callable, parse, run
 from jaxdistill.core import InputError
-from jaxdistill.files import is_remote, local
-from jaxdistill.files.folders import refuse_foreign
+from jaxdistill.files import is_remote, local, refuse_foreign
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import delivered
 from jaxdistill.reporting.model_card import Facts, averaged_steps, read_facts

@@ -29,7 +29,7 @@ from jaxdistill.evals.evaluation import Evaluation, Model, Result, Sources, Test
 from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs, rounded, scored_pairs
 from jaxdistill.evals.read_table import part_of
 from jaxdistill.evals.similarity import similarities, spearman
-from jaxdistill.files.reading import foreign_errors
+from jaxdistill.files import foreign_errors
 
 PROTOCOL = "Spearman of cosine similarity and gold score, all pairs of a set together (SimCSE)"
 DEV_METRIC = "sts-b-dev/spearman"

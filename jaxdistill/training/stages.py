@@ -15,8 +15,7 @@ from jaxdistill.cluster import processes
 from jaxdistill.config import WITHOUT_EFFECT, Config, flat, flat_stages
 from jaxdistill.core import InputError
 from jaxdistill.evals import sts
-from jaxdistill.files import folder_digest, is_remote, write_atomic
-from jaxdistill.files.folders import MARK, refuse_foreign, replacing
+from jaxdistill.files import MARK, folder_digest, is_remote, refuse_foreign, replacing, write_atomic
 from jaxdistill.paths import data_folder
 from jaxdistill.reporting.tables import StageRow, as_text, stage_table
 from jaxdistill.runtime import source_digest

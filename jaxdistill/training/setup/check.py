@@ -86,13 +86,12 @@ def check_inputs(stage: Config, where: str = "here") -> None:
 def _check_in_bucket(option: str, address: str) -> None:
     buckets.checked_address(address)
     try:
-        bucket = buckets.Bucket(address)
-        if not (bucket.versions() if option.endswith(".model") else bucket.matching()):
-            raise buckets.MissingObject(f"no object matches {address}; check the address, and quote the glob.")
-    except buckets.MissingObject as error:
-        raise InputError(f"{option}: {error}") from None
+        found = buckets.objects(address)
     except InputError as error:
         log.warning("%s is not checked: %s", option, error)
+        return
+    if not found:
+        raise InputError(f"{option}: no object matches {address}; check the address, and quote the glob.")
 
 
 def _local(option: str, path: str) -> InputError:

@@ -14,7 +14,7 @@ from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.cluster import processes
 from jaxdistill.config import Config
 from jaxdistill.core import InputError
-from jaxdistill.files.folders import MARK, replacing
+from jaxdistill.files import MARK, replacing
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.reading import ModelContext
