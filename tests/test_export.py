@@ -179,10 +179,7 @@ def test_hidden_folders_of_the_user_beside_an_export_stay(model, tmp_path, unche
 def test_an_export_that_was_killed_while_it_was_replaced_is_found_again(model, tmp_path, unchecked):
     folder = export(model, tmp_path / "export")
     (folder / "mine.txt").write_text("kept")
-    working = tmp_path / ".export.k1ll3d.jaxdistill-working"
-    working.mkdir()
-    (working / "jaxdistill.lock").touch()
-    folder.rename(working / "old")
+    folder.rename(tmp_path / ".export.old.unfinished")
     export(tiny_model(tmp_path / "tokenizer", head=8, seed=1), folder)
     assert (folder / "mine.txt").read_text() == "kept"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "tokenizer"]

@@ -224,7 +224,7 @@ def test_an_own_evaluation_is_scored_printed_and_reported_and_knows_its_source(f
 @pytest.mark.parametrize(
     "name, words",
     [
-        ("absent.py:Loss", "absent.py does not exist"),
+        ("absent.py:Loss", "absent.py cannot be imported .FileNotFoundError"),
         ("{folder}/loss.py:Absent", "has no 'Absent'"),
         ("{folder}/loss.py:jnp", "is not a frozen dataclass"),
         ("no_such_module:Loss", "cannot be imported .ModuleNotFoundError"),

@@ -1,7 +1,9 @@
-"""Spreads one call over the processes of a run: each computes a part on its own devices, and all get the whole result."""
+"""Spreads one call over the processes of a run, and finds out which of them see the same folder."""
 
+import tempfile
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Float
@@ -9,12 +11,17 @@ from jaxtyping import Float
 from jaxdistill.cluster import processes
 from jaxdistill.cluster.mesh import all_gathered
 from jaxdistill.core import InputError, PairScorer, RoleEmbed, Scorer
+from jaxdistill.files import writing
 
-Result = TypeVar("Result")
 
-
-class ProblemOfAll(InputError):
-    """An `InputError` that all processes raise in the same call."""
+def folder_owner(folder: Path) -> int:
+    """Index of the first process that sees the same folder as this one; all must call this together."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{processes.index()}.") as file:
+            seen = [(folder / name).exists() for name in processes.gathered(Path(file.name).name)]
+            processes.wait("all have looked")
+    return seen.index(True)
 
 
 def in_parts(rows: int, compute: Callable[[slice], np.ndarray]) -> np.ndarray:
@@ -25,51 +32,26 @@ def in_parts(rows: int, compute: Callable[[slice], np.ndarray]) -> np.ndarray:
       compute: computes a slice of the rows.
 
     Raises:
-      InputError: in every process, if `compute` raises it in one.
+      InputError: in every process, if `compute` raises it in one, or if they do not compute the same.
     """
     if processes.count() == 1 or not rows:
         return compute(slice(0, rows))
-    each = -(-rows // processes.count())
-    begin, own, problem = min(processes.index() * each, rows), np.zeros(0), ""
+    size = -(-rows // processes.count())
+    begin, part, problem = min(processes.index() * size, rows), np.zeros(0), ""
     if begin < rows:
         try:
-            own = np.asarray(compute(slice(begin, begin + each)))
+            part = np.asarray(compute(slice(begin, begin + size)))
         except InputError as error:
             problem = str(error)
-    told = _exchanged(problem, own.shape[1:], own.dtype.str)
-    width, dtype = told[0]  # the last ones may have no rows
-    filled = np.zeros((each, *width), dtype)
-    filled[: len(own)] = own.reshape(len(own), *width)
+    facts = processes.gathered([problem, rows, part.shape[1:], part.dtype.str])
+    if problem := next((problem for problem, *_ in facts if problem), ""):
+        raise InputError(problem)
+    if any(other != rows for _, other, *_ in facts):  # one of them could not read what the others compute
+        raise InputError(f"process {processes.index()} computes {rows} rows, another one does not; see their errors.")
+    *_, width, dtype = facts[0]  # the last ones may have no rows
+    filled = np.zeros((size, *width), dtype)
+    filled[: len(part)] = part.reshape(len(part), *width)
     return all_gathered(filled)[:rows]
-
-
-def together(work: Callable[[], Result]) -> Result:
-    """Runs `work`, which may call `in_parts` any number of times, and returns its result. All must call this together.
-
-    If it fails in one process, such as for a file that cannot be read, the others fail too instead of waiting forever.
-
-    Raises:
-      InputError: in every process, if `work` raises it in one.
-    """
-    if processes.count() == 1:
-        return work()
-    problem, result = "", None
-    try:
-        result = work()
-    except ProblemOfAll:
-        raise
-    except InputError as error:
-        problem = str(error)
-    _exchanged(problem)  # others may be in a call of `in_parts`, which learns it there
-    return cast(Result, result)
-
-
-def _exchanged(problem: str, *facts: Any) -> list[list[Any]]:
-    """Gathers the facts of each process; raises `ProblemOfAll` in all if one reports a problem."""
-    told = processes.gathered([problem, *facts])
-    if problem := next((said for said, *_ in told if said), ""):
-        raise ProblemOfAll(problem)
-    return [values for _, *values in told]
 
 
 def over_processes(embed: RoleEmbed | Scorer) -> Any:

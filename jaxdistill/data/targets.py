@@ -16,7 +16,7 @@ from jaxtyping import Float, Integer
 
 from jaxdistill.bars import Advance, progress_bar
 from jaxdistill.cluster import processes
-from jaxdistill.cluster.shared_folder import folder_owner
+from jaxdistill.cluster.spread import folder_owner
 from jaxdistill.core import InputError
 from jaxdistill.data import vectors as vector_files
 from jaxdistill.files import local, make_folder_atomic, writing

@@ -18,8 +18,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
 from jaxdistill.bars import duration
-from jaxdistill.cluster.chips import PEAK_FLOPS_PER_S
-from jaxdistill.cluster.mesh import make_mesh
+from jaxdistill.cluster.mesh import PEAK_FLOPS_PER_S, make_mesh
 from jaxdistill.config import Config
 from jaxdistill.core import Batch, InputError, Tokens, TrainState
 from jaxdistill.encoders.sentence import embed
