@@ -30,8 +30,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from jaxdistill.cli import BY_NAME, Listed, listed, make_callable, parse_known, run
-from jaxdistill.config.files import load_config
-from jaxdistill.config.write import in_every_stage
+from jaxdistill.config.files import in_every_stage, load_config
 from jaxdistill.core import InputError, did_you_mean, errors_of
 from jaxdistill.files import local, parts, refuse_no_folder, write_atomic
 from jaxdistill.main import parse_flags

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from jaxdistill.config.kinds import KINDS
-from jaxdistill.config.ranges import Count, CountOrNone, Fraction, NotNegative, Positive, Range, Rate
-from jaxdistill.config.values import Columns, Sharding
+from jaxdistill.config.ranges import Columns, Count, CountOrNone, Fraction, NotNegative, Positive, Range, Rate, Sharding
 from jaxdistill.core import InputError, Objective, Precision, Split
 
 if TYPE_CHECKING:
@@ -247,11 +246,8 @@ def flat_stages(stages: Sequence[Config]) -> dict[str, Any]:
     """Like `flat`, for all stages; if there are several, names begin with the stage, such as `stage2.data.text`."""
     if len(stages) == 1:
         return flat(stages[0])
-    return {
-        f"stage{number}.{name}": value
-        for number, stage in enumerate(stages, start=1)
-        for name, value in flat(stage).items()
-    }
+    options = {f"stage{number}": flat(stage) for number, stage in enumerate(stages, start=1)}
+    return {f"{stage}.{name}": value for stage, of_stage in options.items() for name, value in of_stage.items()}
 
 
 def config_digest(config: Config) -> str:

@@ -1,12 +1,17 @@
-"""Allowed ranges of numeric options, as annotations of their fields: `Annotated[float, Range(above=0)]`."""
+"""Types of options: allowed ranges as annotations of fields, `Annotated[float, Range(above=0)]`, and tuples with short forms."""
 
 import dataclasses
 import math
-from typing import Annotated
+from typing import Annotated, Literal
 
 MAX_INT32 = 2**31 - 1
 """Steps and sizes are 32-bit integers on the devices."""
 MAX_FLOAT32 = 3.4028235e38
+
+Columns = tuple[tuple[str, str], ...]
+ShardingWord = Literal["zero", "fsdp", "tensor"]
+ShardingRules = tuple[tuple[str, tuple[str, ...]], ...]
+Sharding = ShardingWord | ShardingRules
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -18,19 +23,15 @@ class Range:
     most: float | None = None
     below: float | None = None
 
-    def fault(self, number: float) -> str:
-        """The end of an error message, such as `must be above 0`; empty if `number` is in range."""
-        inside = (
+    def __contains__(self, number: float) -> bool:
+        largest = MAX_INT32 if isinstance(number, int) else MAX_FLOAT32
+        return (
             math.isfinite(number)
             and (self.least is None or number >= self.least)
             and (self.above is None or number > self.above)
-            and (self.most is None or number <= self.most)
+            and (abs(number) <= largest if self.most is None else number <= self.most)
             and (self.below is None or number < self.below)
         )
-        if not inside:
-            return f"must be {self}"
-        largest = MAX_INT32 if isinstance(number, int) else MAX_FLOAT32
-        return f"must be at most {largest:,.0f}" if self.most is None and abs(number) > largest else ""
 
     def __str__(self) -> str:
         """The range in words, such as `at least 0 and below 1`."""
