@@ -11,14 +11,16 @@ LAYERS = (
     ("files", "signals"),
     ("ops", "assets", "paths"),
     ("configs", "runtime"),
-    ("cluster", "config"),
-    ("data", "encoders"),
-    ("checkpoints", "objectives", "workdir"),
+    ("cluster",),
+    ("encoders",),
+    ("checkpoints", "objectives"),
+    ("data",),
     ("evals", "surgery"),
     ("inference", "reporting"),
-    ("reading",),
     ("teachers",),
     ("students",),
+    ("config",),
+    ("workdir",),
     ("training",),
     ("cli",),
     ("candidates",),
@@ -42,7 +44,7 @@ ALLOWED = {
         "teachers",
         "training",
     )
-} | {("config", part): "the types of the sections that have kinds" for part in ("students", "teachers")}
+}
 
 
 def part_of(path: pathlib.Path) -> str:

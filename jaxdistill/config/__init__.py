@@ -6,18 +6,18 @@ from jaxdistill.config.options import (
     SECTIONS,
     WITHOUT_EFFECT,
     Config,
-    Data,
     Evals,
     Optimizer,
     RunOptions,
+    Sharding,
     config_digest,
     flat,
     flat_stages,
     nested,
     refuse_other_training,
-)  # fmt: skip
-from jaxdistill.config.ranges import Columns, Sharding
+)
 from jaxdistill.config.read import of_stage, options_from, parse_config, parse_stages
+from jaxdistill.data.options import Columns, Data
 
 __all__ = [
     "EXTENSIONS", "SECTIONS", "WITHOUT_EFFECT", "Columns", "Config", "Data", "Evals", "Optimizer", "RunOptions", "Sharding", "chain",

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 from ml_collections import ConfigDict, FieldReference
 
-from jaxdistill.config.kinds import KINDS
 from jaxdistill.config.options import PLAIN, SECTIONS
 from jaxdistill.config.read import stage_names
 from jaxdistill.core import InputError, did_you_mean
 from jaxdistill.files import parts
+from jaxdistill.files.kinds import KINDS
 from jaxdistill.paths import configs_folder
 
 SHARED = {

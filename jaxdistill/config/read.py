@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 
 from ml_collections import ConfigDict
 
-from jaxdistill.config.kinds import KINDS
-from jaxdistill.config.options import PLAIN, SECTIONS, Config
-from jaxdistill.config.ranges import Columns, Range, Sharding, ShardingRules, ShardingWord
-from jaxdistill.core import InputError, did_you_mean
+from jaxdistill.config.options import PLAIN, SECTIONS, Config, Sharding, ShardingRules, ShardingWord
+from jaxdistill.core import InputError, Range, did_you_mean
+from jaxdistill.data.options import Columns
+from jaxdistill.files.kinds import KINDS
 
 
 def parse_stages(config: ConfigDict | Mapping[str, Any]) -> list[Config]:
@@ -119,7 +119,8 @@ def typed(value: Any, kind: Any, name: str) -> Any:
 
 
 def _in_range(value: Any, allowed: Range, name: str) -> Any:
-    number, parts = (len(value), "the number of its parts ") if isinstance(value, tuple) else (value, "")
-    if number not in allowed:
-        raise InputError(f"{name}={value}: {parts}must be {allowed}, and fit in 32 bits.")
+    """The value, if it, or the number of a tuple's parts, is in range."""
+    number, parts = (len(value), f"has {len(value)} parts; their number ") if isinstance(value, tuple) else (value, "")
+    if fault := allowed.fault(number):
+        raise InputError(f"{name}={value} {parts}{fault}.")
     return value
