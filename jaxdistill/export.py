@@ -13,7 +13,7 @@ import dataclasses
 import operator
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import numpy as np
 
@@ -104,9 +104,11 @@ def restored_student(place: Workdir, steps: Sequence[int]) -> SentenceModel:
 def _whole_numbers(step: Steps) -> list[int]:
     """The distinct steps, ascending; NumPy's integers are allowed."""
     try:
-        steps = map(int, step.split(",")) if isinstance(step, str) else np.atleast_1d(np.asarray(step))
-        if steps := sorted({operator.index(one) for one in steps}):
-            return steps
+        steps = (
+            map(int, step.split(",")) if isinstance(step, str) else map(operator.index, np.atleast_1d(cast(Any, step)))
+        )
+        if chosen := sorted({*steps}):
+            return chosen
     except (TypeError, ValueError):
         pass
     raise InputError(f"step={step!r} must be a whole number or several, such as 500 or [500, 600].")

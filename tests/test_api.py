@@ -138,7 +138,7 @@ def test_what_load_and_distill_return_can_be_exported(result, tmp_path):
     [
         ({"model": []}, "model is empty; give one or several"),
         ({"out": "s3://b/x.json"}, "out=s3://b/x.json is an address; give a local path"),
-        ({"parts": "absent.py"}, "absent.py does not exist; name a Python file"),
+        ({"parts": "absent.py"}, "absent.py cannot be imported"),
     ],
 )
 def test_a_wrong_option_of_evaluate_raises_one_line(options, words):

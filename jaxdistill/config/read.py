@@ -113,8 +113,7 @@ def typed(value: Any, kind: Any, name: str) -> Any:
     if isinstance(kind, types.UnionType) or not isinstance(plain, type):
         return value
     if not isinstance(value, plain) or (isinstance(value, bool) and kind is not bool):
-        shown = kind if origin else plain.__name__
-        raise InputError(f"{name}={value!r} has type {type(value).__name__}; it must have type {shown}.")
+        raise InputError(f"{name}={value!r} has type {type(value).__name__}; it must have type {plain.__name__}.")
     return value
 
 
