@@ -171,6 +171,34 @@ def test_of_one_call_each_process_computes_a_part_and_an_error_in_one_is_raised_
     assert ["refused" in str(one.value) for one in refused] == [True] * 3
 
 
+@pytest.mark.parametrize("calls", [0, 1, 2])
+def test_work_that_fails_in_one_process_fails_in_all_and_the_next_goes_on(monkeypatch, calls):
+    three = Processes(3)
+    monkeypatch.setattr(spread, "processes", three)
+    monkeypatch.setattr(spread, "all_gathered", lambda own: joined(three, own))
+    whole = spread.over_processes(lambda texts, *, role: embed(texts))
+
+    def work(fails_in, fails_after):
+        for number in range(2):
+            if three.index() in fails_in and number == fails_after:
+                raise InputError("unreadable")
+            whole(TEXTS, role="")
+        if three.index() in fails_in:
+            raise InputError("unreadable")
+        return "read"
+
+    def one_after_another():
+        told = []
+        for fails_in in [(1,), (), (0, 2), (0, 1, 2)]:
+            try:
+                told.append(spread.together(lambda fails_in=fails_in: work(fails_in, calls)))
+            except InputError as error:
+                told.append(str(error))
+        return told
+
+    assert three.run(one_after_another) == [["unreadable", "read", "unreadable", "unreadable"]] * 3
+
+
 def test_targets_of_another_text_view_precision_or_teacher_have_another_digest(monkeypatch):
     monkeypatch.setattr(targets, "cached_vectors", lambda folder, of, *given, **more: of)
     digests = set()

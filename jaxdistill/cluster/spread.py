@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from jaxtyping import Float
@@ -12,6 +12,12 @@ from jaxdistill.cluster import processes
 from jaxdistill.cluster.mesh import all_gathered
 from jaxdistill.core import InputError, PairScorer, RoleEmbed, Scorer
 from jaxdistill.files import writing
+
+Result = TypeVar("Result")
+
+
+class ProblemOfAll(InputError):
+    """An `InputError` that all processes raise in the same call."""
 
 
 def folder_owner(folder: Path) -> int:
@@ -32,7 +38,7 @@ def in_parts(rows: int, compute: Callable[[slice], np.ndarray]) -> np.ndarray:
       compute: computes a slice of the rows.
 
     Raises:
-      InputError: in every process, if `compute` raises it in one, or if they do not compute the same.
+      InputError: in every process, if `compute` raises it in one.
     """
     if processes.count() == 1 or not rows:
         return compute(slice(0, rows))
@@ -43,15 +49,37 @@ def in_parts(rows: int, compute: Callable[[slice], np.ndarray]) -> np.ndarray:
             part = np.asarray(compute(slice(begin, begin + size)))
         except InputError as error:
             problem = str(error)
-    facts = processes.gathered([problem, rows, part.shape[1:], part.dtype.str])
-    if problem := next((problem for problem, *_ in facts if problem), ""):
-        raise InputError(problem)
-    if any(other != rows for _, other, *_ in facts):  # one of them could not read what the others compute
-        raise InputError(f"process {processes.index()} computes {rows} rows, another one does not; see their errors.")
-    *_, width, dtype = facts[0]  # the last ones may have no rows
+    width, dtype = _exchanged(problem, part.shape[1:], part.dtype.str)[0]  # the last ones may have no rows
     filled = np.zeros((size, *width), dtype)
     filled[: len(part)] = part.reshape(len(part), *width)
     return all_gathered(filled)[:rows]
+
+
+def together(work: Callable[[], Result]) -> Result:
+    """Runs `work`, which may call `in_parts` any number of times, and returns its result. All must call this together.
+
+    If it fails in one process, such as for a file that cannot be read, the others fail too instead of waiting forever.
+
+    Raises:
+      InputError: in every process, if `work` raises it in one.
+    """
+    problem, result = "", None
+    try:
+        result = work()
+    except ProblemOfAll:
+        raise
+    except InputError as error:
+        problem = str(error)
+    _exchanged(problem)  # others may be in a call of `in_parts`, which learns it there
+    return cast(Result, result)
+
+
+def _exchanged(problem: str, *facts: Any) -> list[list[Any]]:
+    """Gathers the facts of each process; raises `ProblemOfAll` in all if one reports a problem."""
+    gathered = processes.gathered([problem, *facts])
+    if problem := next((reported for reported, *_ in gathered if reported), ""):
+        raise ProblemOfAll(problem)
+    return [values for _, *values in gathered]
 
 
 def over_processes(embed: RoleEmbed | Scorer) -> Any:

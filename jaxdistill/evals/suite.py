@@ -3,12 +3,14 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from numbers import Real
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from jaxdistill.cluster.spread import together
 from jaxdistill.core import InputError, did_you_mean
 from jaxdistill.evals import agreement, auc, bitext, documents, entity, geometry, pairs, speed, sts, transfer
 from jaxdistill.evals.caches import cached_scores
@@ -94,12 +96,9 @@ def measured(
       digests: digests of the model, and of the other models that the set uses.
 
     Raises:
-      InputError: a process cannot read the set or use the model, or a score is not finite.
+      InputError: in every process, if one of them cannot read the set or use the model, or if a score is not finite.
     """
-
-    def run() -> dict[str, Any]:
-        return _finite(test_set, evaluation.run(model, test_set))._asdict()
-
+    run = partial(together, lambda: _finite(test_set, evaluation.run(model, test_set))._asdict())
     if not test_set.is_repeatable:
         return Result(**run())
     return Result(**cached_scores(cache_folder / "scores", [*digests, test_set.digest()], run))
