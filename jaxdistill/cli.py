@@ -20,7 +20,7 @@ import tyro
 
 from jaxdistill import memory, runtime
 from jaxdistill.core import InputError, did_you_mean
-from jaxdistill.signals import error_of_input, exit_status, is_main_thread, leave_at_once
+from jaxdistill.signals import error_of_input, exit_status, is_main_thread
 
 BATCH_SIZE = 128
 """Default batch size of programs that run a model, in sentences of 32 tokens."""
@@ -135,53 +135,30 @@ class _Outliving:
                 os.dup2(devnull.fileno(), self._stream.fileno())
 
 
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Raises KeyboardInterrupt on the first Ctrl-C, even if a library that it interrupts raises its own error, and exits at once
-    on the second. Output outlives its reader."""
-    interrupted, handler, streams = False, signal.getsignal(signal.SIGINT), (sys.stdout, sys.stderr)
-
-    def interrupt(number: int, frame: Any) -> None:
-        nonlocal interrupted
-        interrupted = True
-        signal.signal(signal.SIGINT, leave_at_once)
-        raise KeyboardInterrupt
-
-    handles = is_main_thread() and handler != signal.SIG_IGN  # ignored under nohup
-    if handles:
-        signal.signal(signal.SIGINT, interrupt)
+def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
+    """Runs a program's `main`. Bad input and disk errors print one line and exit with status 2, Ctrl-C with 130,
+    SIGTERM and SIGHUP during a loop that saves with 75."""
+    streams, handler = (sys.stdout, sys.stderr), signal.getsignal(signal.SIGINT)
+    if is_main_thread() and handler != signal.SIG_IGN:  # ignored under nohup
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for stream in streams:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     sys.stdout, sys.stderr = map(_Outliving, streams)
     try:
-        yield
+        runtime.prepare_libtpu()
+        runtime.keep_compiled()
+        memory.keep_freed()
+        main(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()
-    except Exception as error:
-        if interrupted:
-            raise KeyboardInterrupt from error
-        raise
-    finally:
-        sys.stdout, sys.stderr = streams
-        if handles:
-            signal.signal(signal.SIGINT, handler)
-
-
-def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
-    """Runs a program's `main`. Bad input and disk errors print one line and exit with status 2, Ctrl-C with 130,
-    SIGTERM and SIGHUP during a loop that saves with 75."""
-    try:
-        with _interruptible():
-            runtime.prepare_libtpu()
-            runtime.keep_compiled()
-            memory.keep_freed()
-            main(sys.argv[1:] if arguments is None else arguments)
-    except Exception as error:
-        problem = error_of_input(error)
+    except (Exception, KeyboardInterrupt) as error:
+        interrupted = isinstance(error, KeyboardInterrupt)
+        problem = error if interrupted else error_of_input(error)
         if problem is None:
             raise
-        print(f"error: {problem}", file=sys.stderr)
+        print(f"interrupted{problem}" if interrupted else f"error: {problem}", file=sys.stderr)
         sys.exit(exit_status(problem))
-    except KeyboardInterrupt as stopped:
-        print(f"interrupted{stopped}", file=sys.stderr)
-        sys.exit(exit_status(stopped))
+    finally:
+        sys.stdout, sys.stderr = streams
+        if is_main_thread():
+            signal.signal(signal.SIGINT, handler)

@@ -48,21 +48,13 @@ def test_a_process_without_a_launcher_is_on_its_own(monkeypatch):
     assert not processes.may_have_others()
 
 
-@pytest.mark.parametrize(
-    "variables, words",
-    [
-        ({"JAX_COORDINATOR_ADDRESS": "here:1"}, "Number of processes must be defined"),
-        ({"JAX_COORDINATOR_ADDRESS": "here:1", "JAX_NUM_PROCESSES": "two"}, "invalid literal for int"),
-    ],
-)
-def test_tasks_that_cannot_be_joined_are_refused_with_what_to_set(monkeypatch, variables, words):
-    set_all(monkeypatch, variables)
+def test_tasks_that_cannot_be_joined_are_refused_with_what_to_set(monkeypatch):
+    set_all(monkeypatch, {"JAX_COORDINATOR_ADDRESS": "here:1"})
     # Another test of this process may have used devices, which JAX would refuse first.
     monkeypatch.setattr("jax._src.xla_bridge.backends_are_initialized", lambda: False)
-    with pytest.raises(InputError, match="set JAX_COORDINATOR_ADDRESS=FIRST_HOST:PORT") as refusal:
+    with pytest.raises(InputError, match="Number of processes must be defined.*set JAX_COORDINATOR_ADDRESS=FIRST_HOST"):
         with processes.connected(dict):
             pass
-    assert words in str(refusal.value)
 
 
 def test_a_vote_is_read_after_its_delay_and_has_the_highest_status(monkeypatch):
