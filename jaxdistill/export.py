@@ -30,7 +30,7 @@ from jaxdistill.training.export import export as write_export
 from jaxdistill.training.setup.student import read_student
 from jaxdistill.workdir.bucket import Workdir, fetched
 from jaxdistill.workdir.checkpoint import Checkpoints, mean_params
-from jaxdistill.workdir.folder import EXPORT, STUDENT, read_config
+from jaxdistill.workdir.folder import CHECKPOINTS, CONFIG, STUDENT, read_config
 
 Steps = str | int | Sequence[int] | None
 
@@ -84,17 +84,11 @@ def restored_student(place: Workdir, steps: Sequence[int]) -> SentenceModel:
     the kept steps, if one is missing."""
     workdir = place.folder
     config = read_config(workdir)
-    if config is None:
-        raise InputError(f"{workdir} is not the workdir of a training: it has no config.json.")
-    if (workdir / EXPORT).is_dir() and not place.checkpoints.is_dir():
+    student = config and read_student(config, workdir)
+    if config is None or student is None or not place.checkpoints.is_dir():
         raise InputError(
-            f"{workdir} has no checkpoints: a sweep removes them when a point is finished. Its best student is "
-            f"{workdir / EXPORT}; to keep all steps, train the point with jaxdistill.main in another --workdir."
-        )
-    student = read_student(config, workdir)
-    if student is None:
-        raise InputError(
-            f"{workdir / STUDENT} does not exist; train with this version of the program in another --workdir."
+            f"{workdir} is not the workdir of a training with its checkpoints, which a sweep removes; it needs {CONFIG}, {STUDENT} and "
+            f"{CHECKPOINTS}."
         )
     checkpoints = Checkpoints(place, read_only=True)
     params = mean_params(checkpoints.restore_alone(step).params["student"] for step in steps)

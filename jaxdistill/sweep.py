@@ -78,8 +78,6 @@ def sweep(
     lists = {name: value for name, value in (options or {}).items() if isinstance(value, list)}
     fixed = {name: value for name, value in (options or {}).items() if name not in lists}
     points = [{**point, **chosen} for point in combinations(grid) for chosen in combinations(lists)]
-    if not all(seed.isdecimal() for seed in listed(seeds)):
-        raise InputError(f"seeds={seeds!r} must be whole numbers.")
     rows, folder = plan(listed(config) or [study], fixed, points, listed(seeds)), local(workdir, "workdir")
     refuse_no_folder(folder)
     if dry_run:

@@ -59,7 +59,7 @@ def test_a_workdir_of_another_version_is_refused(folder, tmp_path, capsys):
         ("--config.optimizer.lr=1", "Did you mean --config.optimizer.learning_rate?"),
         ("--config.objective.alpha=much", "--config.objective.alpha=much: could not convert string to float"),
         ("--config.objective.alpha=2", "objective.alpha=2.0 must be at least 0 and at most 1"),
-        ("--config.optimizer.learning_rate=nan", "optimizer.learning_rate=nan must be above 0"),
+        ("--config.optimizer.learning_rate=0", "optimizer.learning_rate=0.0 must be above 0"),
         (f"--config.run.steps={10**20}", "run.steps=100000000000000000000 must be at most 2,147,483,647"),
         ("--config.data.weights=(-1.0,)", "data.weights[0]=-1.0 must be above 0"),
         ("--config.optimizer.schedule=square", "allowed: linear, cosine, constant"),
