@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +18,8 @@ from jaxdistill.core import InputError
 from jaxdistill.data import targets
 from jaxdistill.inference import Embedder, load
 
-from program import ROOT, environment, refused, run, start, write_text
+from program import ROOT, environment, refused, run, write_text
 from tiny_models import tiny_model
-from tiny_text import made_up
 
 SENTENCES = ["the cat sleeps", "", "rain", "a dog, and another dog?", "the rain in may 1999 " * 10, "", "dog"]
 
@@ -150,33 +148,15 @@ def test_control_c_says_how_to_go_on_and_only_the_rest_is_computed(
     assert output.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
 
 
-def test_the_real_program_killed_and_started_again_writes_the_same_table(model, tmp_path):
-    rows = 2 * targets.BLOCK_ROWS + 1000
-    (tmp_path / "text.txt").write_text("\n".join(made_up(rows, words=2)) + "\n")
-    arguments = [f"--model={model}", f"--text={tmp_path / 'text.txt'}", "--keep_text"]
-    output, done = tmp_path / "killed.parquet", ".killed.parquet.*.part/done.npy"
-    process = start("encode", [*arguments, f"--output={output}"], devices=8)
-    while not any(np.load(path).any() for path in tmp_path.glob(done)):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert not output.exists() and not all(np.load(path).all() for path in tmp_path.glob(done))
-    encode.main([*arguments, f"--output={output}", "--no_show_progress_bar"])
-    encode.main([*arguments, f"--output={tmp_path / 'whole.parquet'}", "--no_show_progress_bar"])
-    assert output.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
-    assert vectors_of(output).shape == (rows, 16)
-
-
-@pytest.mark.parametrize("when", ["a block", "the table"])
-def test_a_full_disk_is_one_clear_line_and_the_same_call_goes_on(model, text, tmp_path, monkeypatch, when):
+def test_a_full_disk_is_one_clear_line_and_the_same_call_goes_on(model, text, tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    target = {"a block": (targets.os, "fsync"), "the table": (parquet.ParquetWriter, "write_table")}[when]
     with monkeypatch.context() as patch:
-        patch.setattr(*target, full)
-        with pytest.raises(InputError, match=r"v.parquet.* could not be written: no space left on the disk; free some"):
+        patch.setattr(targets.os, "fsync", full)
+        with pytest.raises(
+            InputError, match=r"vectors.npy.* could not be written: no space left on the disk; free some"
+        ):
             encode.encode(model, text, output=tmp_path / "v.parquet")
     assert len(vectors_of(encode.encode(model, text, output=tmp_path / "v.parquet"))) == 7
 
