@@ -279,9 +279,7 @@ def test_a_run_that_is_asked_to_end_where_it_was_killed_scores_that_step(folder)
     assert results["best_step"] == best and (workdir / "export").is_dir()
 
 
-@pytest.mark.parametrize(
-    ("name", "words"), [("run[1]", "Orbax takes"), ("nowhere", "is a link to a folder that does not exist")]
-)
+@pytest.mark.parametrize(("name", "words"), [("run[1]", "Orbax takes"), ("nowhere", "is not a writable directory")])
 def test_a_workdir_that_would_lose_the_run_is_refused_before_it(folder, tmp_path, capsys, name, words):
     (tmp_path / "nowhere").symlink_to(tmp_path / "absent")
     assert words in refused(main, [*tiny_arguments(folder), f"--workdir={tmp_path / name}"], capsys)

@@ -60,9 +60,10 @@ def parse_config(config: ConfigDict | Mapping[str, Any]) -> Config:
             continue
         name = options.get("kind", KINDS[section].default)
         kind = KINDS[section].options_class(name)
-        given = {option: value for option, value in options.items() if option != "kind"}
-        has_kind = any(field.name == "kind" for field in dataclasses.fields(kind))
-        read[section] = options_from(kind, given | ({"kind": name} if has_kind else {}), prefix=section)
+        values = {option: value for option, value in options.items() if option != "kind"}
+        if any(field.name == "kind" for field in dataclasses.fields(kind)):
+            values["kind"] = name
+        read[section] = options_from(kind, values, prefix=section)
     parsed = Config(**read)
     run = parsed.run
     return dataclasses.replace(parsed, run=dataclasses.replace(run, steps=0)) if run.minutes and run.steps else parsed

@@ -105,13 +105,13 @@ def refuse_overwriting(output: Path, inputs: Iterable[Path]) -> None:
     """Raises `InputError` if the output is one of the input files, or a folder that contains one."""
     for path in (path.resolve() for path in inputs):
         if output.resolve() in (path, *path.parents):
-            raise InputError(f"{output} is or contains the input file {path}; choose another output.")
+            raise InputError(f"{output} is also an input file, or the folder of one ({path}); choose another output.")
 
 
 def refuse_no_folder(folder: Path) -> None:
     """Raises `InputError` if a folder cannot be created: a parent is a file or not writable."""
     existing = local(folder, "--workdir")
-    while not existing.exists() and existing != existing.parent:
+    while not os.path.lexists(existing):  # a link that leads nowhere is no folder either
         existing = existing.parent
     if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
         raise InputError(f"--workdir={folder}: {existing} is not a writable directory; name another folder.")
@@ -157,13 +157,15 @@ def make_folder_atomic(folder: Path, fill: Callable[[Path], None], *, what: str)
     Raises:
       InputError: the folder cannot be written.
     """
-    with writing(folder, f" ({what}); or choose another cache folder (--config.data.cache_folder, JAXDISTILL_CACHE)"):
+    with writing(folder, f"; or choose another cache folder for {what} (--config.data.cache_folder, JAXDISTILL_CACHE)"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=".building-", dir=folder.parent))
         try:
             fill(draft)
-            with contextlib.suppress(OSError) if folder.is_dir() else contextlib.nullcontext():
-                draft.replace(folder)
+            draft.replace(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
         finally:
             shutil.rmtree(draft, ignore_errors=True)
 
