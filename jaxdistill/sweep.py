@@ -110,7 +110,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parsed["options"] = {}
     for name, _, text in (flag.partition("=") for flag in flags):
         if not name.startswith("--config."):
-            raise InputError(f"unknown option {name}.{did_you_mean(name, [f'--{known}' for known in parsed])}")
+            raise InputError(f"unknown option {name}.{did_you_mean(name, [f'--{option}' for option in parsed])}")
         is_whole = text.startswith(("(", "[", '"', "'"))
         values = [text.strip("\"'")] if is_whole else [value.strip() for value in text.split(",")]
         options[name.removeprefix("--config.")] = values if len(values) > 1 else values[0]
