@@ -73,11 +73,15 @@ def errors_of(what: str) -> Iterator[None]:
         raise type(error)(f"{what}: {error}") from None
 
 
-def did_you_mean(word: str, choices: Sequence[str]) -> str:
-    """` Did you mean X?` if a choice is similar or has these initials (`lr` for `learning_rate`); otherwise empty."""
+def closest(word: str, choices: Sequence[str]) -> str:
+    """The choice that is similar or has these initials (`lr` for `learning_rate`); empty if there is none."""
     initials = [name for name in choices if len(word) > 1 and word == "".join(part[:1] for part in name.split("_"))]
-    close = initials or difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
-    return f" Did you mean {close[0]}?" if close else ""
+    return next(iter(initials or difflib.get_close_matches(word, choices, n=1, cutoff=0.6)), "")
+
+
+def did_you_mean(word: str, choices: Sequence[str]) -> str:
+    """` Did you mean X?` with the `closest` choice, or empty."""
+    return f" Did you mean {meant}?" if (meant := closest(word, choices)) else ""
 
 
 class TemporaryError(InputError):

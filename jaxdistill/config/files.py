@@ -12,7 +12,7 @@ from ml_collections import ConfigDict, FieldReference
 
 from jaxdistill.config.options import PLAIN, SECTIONS
 from jaxdistill.config.read import stage_names
-from jaxdistill.core import InputError, did_you_mean
+from jaxdistill.core import InputError, closest, did_you_mean
 from jaxdistill.files import parts
 from jaxdistill.files.kinds import KINDS
 from jaxdistill.paths import configs_folder
@@ -190,7 +190,7 @@ def closest_option(name: str, names: Sequence[str], *, flag: str = "") -> str:
     section, _, option = name.rpartition(".")
     ordered = sorted(names, key=lambda other: (other.rpartition(".")[0] == section, -other.count(".")))
     by_word = {other.rpartition(".")[2]: other for other in ordered}
-    meant = did_you_mean(option, list(by_word)).removeprefix(" Did you mean ").removesuffix("?")
+    meant = closest(option, list(by_word))
     return f" Did you mean {flag}{by_word[meant]}?" if meant else ""
 
 
