@@ -17,8 +17,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from absl import app, flags
-from absl import logging as absl_logging
+from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from jaxdistill.cli import run
@@ -67,11 +66,7 @@ def main(arguments: Sequence[str]) -> None:
         options = _defined(ConfigDict(), []).get_help(include_special_flags=False).partition(":\n")[2]
         print(one_config_help(specs[-1]) if specs else f"{__doc__}\n{options}\n\n{configs_help()}")
     else:
-        try:
-            app.run(train, argv=["jaxdistill.main", *arguments], flags_parser=lambda argv: parse_flags(argv[1:]))
-        except SystemExit as ended:  # with which absl ends every program
-            if ended.code:
-                raise
+        train(parse_flags(arguments))
 
 
 def parse_flags(arguments: Sequence[str]) -> Flags:
@@ -144,7 +139,6 @@ def _defined(config: ConfigDict, argv: Sequence[str]) -> flags.FlagValues:
 
 def train(args: Flags) -> None:
     """Does what a command line says."""
-    logging.root.removeHandler(absl_logging.get_absl_handler())  # absl's own format on standard error
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
     logging.getLogger("jaxdistill").setLevel(logging.INFO)
     from jaxdistill.training.plan import print_plan
