@@ -1,11 +1,9 @@
-"""What the command-line programs share: options from signatures, one-line errors, signals, closed pipes.
+"""What the command-line programs share: options from signatures, one-line errors, Ctrl-C, closed pipes.
 
 A program is one typed function. tyro makes its command line from the signature and the docstring, and Python calls it.
 """
 
 import contextlib
-import difflib
-import errno
 import functools
 import inspect
 import io
@@ -13,7 +11,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,37 +18,12 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import tyro
 
-from jaxdistill import devices, memory
-from jaxdistill.compile_cache import keep_compiled
-from jaxdistill.core import InputError, InUseError, TemporaryError
-from jaxdistill.versions import version_text
+from jaxdistill import memory, runtime
+from jaxdistill.core import InputError, did_you_mean
+from jaxdistill.signals import error_of_input, exit_status, is_main_thread
 
-BAD_INPUT = 2
-INTERRUPTED = 130
-AGAIN = 75
-"""Exit status (EX_TEMPFAIL of sysexits.h) after which the same command continues: SIGTERM, SIGHUP, or the loss of another
-process or of the network."""
-IN_USE = 73
-"""Exit status (EX_CANTCREAT of sysexits.h) if another process writes the same workdir; that process continues undisturbed."""
-DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
-"""OS errors caused by the user's disk, reported as one line wherever they occur; other OS errors are bugs."""
-STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-"""Signals that ask a program to stop. Windows has no SIGHUP."""
-INTERRUPT_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGALRM") if hasattr(signal, name)]
-"""Ctrl-C, and the alarm that raises it again. Windows has no SIGALRM."""
-AFTER_CALLBACK_S = 0.05
-"""Seconds after which an interrupt is raised again that Python has dropped."""
 BATCH_SIZE = 128
 """Default batch size of programs that run a model, in sentences of 32 tokens."""
-
-
-def did_you_mean(word: str, choices: Sequence[str]) -> str:
-    """` Did you mean X?` if a choice is similar or has these initials (`lr` for `learning_rate`); otherwise empty."""
-    initials = [name for name in choices if len(word) > 1 and word == "".join(part[:1] for part in name.split("_"))]
-    close = initials or difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
-    return f" Did you mean {close[0]}?" if close else ""
-
-
 BY_NAME = tyro.conf.arg(constructor=str, help_behavior_hint=lambda default: "")
 """Of an argument that may be an object in Python: the command line takes its name."""
 BY_NAMES = tyro.conf.arg(constructor=tuple[str, ...])
@@ -86,7 +58,7 @@ def parse_known(
 ) -> tuple[dict[str, Any], list[str]]:
     """Like `parse`, and the arguments that the function does not have."""
     if "--version" in arguments:
-        print(version_text())
+        print(runtime.version_text())
         sys.exit()
 
     @functools.wraps(function)
@@ -139,133 +111,8 @@ def make_callable(name: str, function: Callable[..., Any]) -> None:
     sys.modules[name].__dict__.setdefault("__all__", [function.__name__])  # what `help` lists
 
 
-def leave_at_once(number: int, frame: Any) -> None:
-    """Signal handler that ends the process without cleanup; safe because all writes are atomic."""
-    os.write(2, b"\ninterrupted\n")  # below a progress bar
-    os._exit(_status(number))
-
-
-def _status(number: int) -> int:
-    """Exit status after a signal."""
-    return INTERRUPTED if number == signal.SIGINT else AGAIN
-
-
-def error_status(error: InputError) -> int:
-    """Exit status after an `InputError`."""
-    return AGAIN if isinstance(error, TemporaryError) else IN_USE if isinstance(error, InUseError) else BAD_INPUT
-
-
-def error_of_input(error: BaseException) -> InputError | None:
-    """The error as an `InputError`, if it is bad input, a fault of the user's disk, or devices that JAX cannot use; None for
-    any other, which is a bug."""
-    if isinstance(error, OSError) and error.errno in DISK_FAULTS:
-        place = f"{error.filename}: " if error.filename else ""
-        return InputError(f"{place}{error.strerror}; fix that and run the same command again.")
-    return error if isinstance(error, InputError) else devices.error_of_devices(error)
-
-
-class Interrupted(KeyboardInterrupt):
-    """Ends a program with `status` after a signal, once it has saved."""
-
-    def __init__(self, status: int, note: str = ""):
-        super().__init__(note)
-        self.status = status
-
-
-def status_of(stopped: KeyboardInterrupt) -> int:
-    """Exit status of an interrupted program."""
-    return stopped.status if isinstance(stopped, Interrupted) else INTERRUPTED
-
-
-class Interrupts:
-    """Makes Ctrl-C, SIGTERM and SIGHUP set `status`, so that a loop can save and exit; a second signal exits at once.
-
-    `notice` says on standard error, after the first signal, what the program still finishes.
-
-    NOTE: a KeyboardInterrupt inside JAX can be lost in its garbage collector callback, or crash the process at exit.
-    """
-
-    def __init__(self, notice: str = ""):
-        self._notice = notice
-
-    def __enter__(self) -> "Interrupts":
-        self.status = 0
-        """Exit status after the signal; 0 before one."""
-        self._before: dict[int, Any] = {}
-        if _is_main_thread():
-            for number in STOP_SIGNALS:
-                if number.name == "SIGHUP" and signal.getsignal(number) == signal.SIG_IGN:
-                    continue  # nohup
-                self._before[number] = signal.signal(number, self._ask)
-        return self
-
-    def _ask(self, number, frame) -> None:
-        self.status = _status(number)
-        if self._notice:
-            os.write(2, f"\n{self._notice}\n".encode())  # below a progress bar
-        for known in self._before:
-            signal.signal(known, leave_at_once)
-
-    def __exit__(self, *_) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _one_interrupt() -> Iterator[None]:
-    """Raises KeyboardInterrupt on the first Ctrl-C even if a library converts it, and again if Python drops it, as in JAX's
-    garbage collector callback. Exits at once on the second."""
-    before, dropped = {number: signal.getsignal(number) for number in INTERRUPT_SIGNALS}, sys.unraisablehook
-    if before[signal.SIGINT] == signal.SIG_IGN or not _is_main_thread():
-        yield
-        return
-    came = False
-
-    def interrupt(number, frame):
-        nonlocal came
-        came = True
-        signal.signal(signal.SIGINT, leave_at_once)
-        raise KeyboardInterrupt
-
-    def tell(unraisable: Any) -> None:
-        # TensorStore ends some reads of a damaged checkpoint late, even after the program's error.
-        if "Event loop is closed" not in str(unraisable.exc_value):
-            dropped(unraisable)
-
-    def raise_again_or_tell(unraisable: Any) -> None:
-        if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            _set_alarm(AFTER_CALLBACK_S)
-        else:
-            tell(unraisable)
-
-    for number in before:
-        signal.signal(number, interrupt)
-    sys.unraisablehook = raise_again_or_tell
-    try:
-        yield
-    except Exception as error:
-        if came:  # an interrupted import raises its own error
-            raise KeyboardInterrupt from error
-        raise
-    finally:
-        _set_alarm(0)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        sys.unraisablehook = tell
-
-
-def _set_alarm(seconds: float) -> None:
-    """Raises SIGALRM after so many seconds, or never after 0; does nothing on Windows."""
-    if hasattr(signal, "setitimer"):
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-
-
-def _is_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
-
-
 class _Outliving:
-    """A text stream that drops output after its reader has closed it, as in `| head -1`."""
+    """A text stream that drops output once its reader is gone: Ctrl-C in `| tee log` also ends `tee`, and the run must save."""
 
     def __init__(self, stream: Any):
         self._stream = stream
@@ -288,38 +135,30 @@ class _Outliving:
                 os.dup2(devnull.fileno(), self._stream.fileno())
 
 
-@contextlib.contextmanager
-def _streams() -> Iterator[None]:
-    """Sets up standard streams: closed ones and broken pipes drop output, because a program's results are files."""
-    before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in before)  # noqa: SIM115 - open to the end
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
-    sys.stdout, sys.stderr = _Outliving(sys.stdout), _Outliving(sys.stderr)
-    try:
-        yield
-    finally:
-        sys.stdout, sys.stderr = before
-
-
 def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
     """Runs a program's `main`. Bad input and disk errors print one line and exit with status 2, Ctrl-C with 130,
     SIGTERM and SIGHUP during a loop that saves with 75."""
-    with _streams():
-        try:
-            with _one_interrupt():
-                devices.prepare_libtpu()
-                keep_compiled()
-                memory.keep_freed()
-                main(sys.argv[1:] if arguments is None else arguments)
-            sys.stdout.flush()
-        except Exception as error:
-            problem = error_of_input(error)
-            if problem is None:
-                raise
-            print(f"error: {problem}", file=sys.stderr)
-            sys.exit(error_status(problem))
-        except KeyboardInterrupt as stopped:
-            print(f"interrupted{stopped}", file=sys.stderr)
-            sys.exit(status_of(stopped))
+    streams, handler = (sys.stdout, sys.stderr), signal.getsignal(signal.SIGINT)
+    if is_main_thread() and handler != signal.SIG_IGN:  # ignored under nohup
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for stream in streams:
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    sys.stdout, sys.stderr = map(_Outliving, streams)
+    try:
+        runtime.prepare_libtpu()
+        runtime.keep_compiled()
+        memory.keep_freed()
+        main(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
+    except (Exception, KeyboardInterrupt) as error:
+        interrupted = isinstance(error, KeyboardInterrupt)
+        problem = error if interrupted else error_of_input(error)
+        if problem is None:
+            raise
+        print(f"interrupted{problem}" if interrupted else f"error: {problem}", file=sys.stderr)
+        sys.exit(exit_status(problem))
+    finally:
+        sys.stdout, sys.stderr = streams
+        if is_main_thread():
+            signal.signal(signal.SIGINT, handler)

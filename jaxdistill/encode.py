@@ -46,11 +46,11 @@ from jaxdistill.data.targets import BLOCK_ROWS, VECTORS, stored_vectors
 from jaxdistill.data.text import Row, Watched
 from jaxdistill.data.vectors import checked_block
 from jaxdistill.evals.similarity import unit_rows
-from jaxdistill.files import drafted, is_remote, local, refuse_overwriting, try_writing, without_links, writing
+from jaxdistill.files import drafted, is_remote, local, refuse_overwriting, try_writing, writing
 from jaxdistill.files import parts as plugins
-from jaxdistill.inference import Embedder, load
+from jaxdistill.inference import load
 from jaxdistill.paths import delivered
-from jaxdistill.versions import source_digest
+from jaxdistill.runtime import source_digest
 
 EMBEDDING = "embedding"
 """Column of the vectors in a Parquet table."""
@@ -101,11 +101,9 @@ def encode(
         options = {name: value for name, value in locals().items() if name != "output"}
         with tempfile.TemporaryDirectory() as folder:
             return np.load(cast(Path, encode(**options, output=f"{folder}/vectors.npy")))
-    path = without_links(local(output, "output"))
-    if path.suffix not in (".npy", ".parquet"):
-        raise InputError(f"output={path} must end in .npy or .parquet.")
-    if keep_text and path.suffix != ".parquet":
-        raise InputError(f"keep_text needs a table: output={path.with_suffix('.parquet')}.")
+    path = local(output, "output").resolve()
+    if path.suffix not in (".npy", ".parquet") or (keep_text and path.suffix == ".npy"):
+        raise InputError(f"output={path} must end in .npy or .parquet, and with keep_text in .parquet.")
     plugins.use(",".join(listed(parts)))
     specs = split_specs(text) if isinstance(text, str) else sources_of(text, {TEXT: column})
     refuse_unread(column, specs, "column")
@@ -121,10 +119,18 @@ def encode(
     with processes.agreed() as facts:
         facts |= origin
     refuse_overwriting(path, local_files(specs))
+
+    def block(take: Callable[[range], list[Row]], rows: range, advance: Advance) -> tuple[np.ndarray, int]:
+        encodings = embedder.model.encodings([prompt + sentence for (sentence,) in take(rows)])
+        vectors = embedder.encode_ids([np.asarray(encoding.ids, np.int32) for encoding in encodings], advance=advance)
+        if width < embedder.width:
+            vectors = unit_rows(vectors[:, :width])
+        return checked_block(vectors, rows.start, width), sum(bool(encoding.overflowing) for encoding in encodings)
+
     # Compared by all, before one of them begins to write.
     counts, *_ = processes.gathered(finished(path, origin))
     if counts is None:
-        counts = _written(path, watched, origin, partial(_block, embedder, prompt, width), width, show_progress_bar)
+        counts = _written(path, watched, origin, block, width, show_progress_bar)
     if processes.is_first():
         rows, longer = counts["rows"], counts["truncated"]
         log.info(f"{path}: {rows:,} vectors of {width} numbers, multiplied in {origin['precision']}")
@@ -135,19 +141,6 @@ def encode(
     return path
 
 
-def main(arguments: Sequence[str]) -> None:
-    """`python -m jaxdistill.encode`."""
-    options = parse(encode, arguments, show_progress_bar=True)
-    output = options["output"]
-    if not output:
-        raise InputError("output is missing; give the .npy or .parquet file to write.")
-    with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **options}), printed(log):
-        with delivered(output, upload=processes.is_first()) as options["output"]:
-            encode(**options)
-        if is_remote(output) and processes.is_first():
-            print(f"uploaded to {output}")
-
-
 def _written(
     path: Path, text: Watched, origin: Mapping[str, object], block: Callable[..., Any], width: int, shown: bool
 ) -> Mapping[str, int]:
@@ -155,8 +148,8 @@ def _written(
     if processes.is_first():  # two that try at once would see each other's file
         with writing(path):
             try_writing(path)
-    made = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:12]
-    folder, rows = path.with_name(f".{path.name[:200]}.{made}.part"), sum(1 for _ in text.rows())
+    digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:12]
+    folder, rows = path.with_name(f".{path.name[:200]}.{digest}.part"), sum(1 for _ in text.rows())
     done = stored_vectors(folder, rows, width, partial(block, _reader(text)), unit="sentences", shown=shown)
     text.check()
     counts = {"rows": rows, "truncated": done.count}
@@ -165,7 +158,7 @@ def _written(
             if path.suffix == ".npy":
                 shutil.copyfile(folder / VECTORS, draft)
             else:
-                _write_table(draft, done.vectors, text if origin["keep_text"] else None)
+                _write_table(draft, done.vectors, _reader(text) if origin["keep_text"] else None)
             write_note(path, origin, counts)
         for leftover in path.parent.glob(f".{glob.escape(path.name[:200])}.*.part"):
             shutil.rmtree(leftover)
@@ -185,32 +178,32 @@ def _reader(text: Watched) -> Callable[[range], list[Row]]:
     return take
 
 
-def _block(
-    embedder: Embedder, prompt: str, width: int, take: Callable[[range], list[Row]], rows: range, advance: Advance
-) -> tuple[Float[np.ndarray, "n e"], int]:
-    """Encodes some rows; returns their vectors and the number of truncated texts."""
-    encodings = embedder.model.encodings([prompt + sentence for (sentence,) in take(rows)])
-    vectors = embedder.encode_ids([np.asarray(encoding.ids, np.int32) for encoding in encodings], advance=advance)
-    if width < embedder.width:
-        vectors = unit_rows(vectors[:, :width])
-    return checked_block(vectors, rows.start, width), sum(bool(encoding.overflowing) for encoding in encodings)
-
-
-def _write_table(path: Path, vectors: Float[np.ndarray, "n e"], text: Watched | None) -> None:
-    """Writes a table of the vectors, and of the sentences of `text` beside them if it is given."""
+def _write_table(path: Path, vectors: Float[np.ndarray, "n e"], take: Callable[[range], list[Row]] | None) -> None:
+    """Writes a table of the vectors, and of the sentences beside them if a reader is given."""
     width = vectors.shape[1]
-    fields = [(EMBEDDING, pyarrow.list_(pyarrow.float32(), width))]
-    schema = pyarrow.schema([(TEXT, pyarrow.string()), *fields] if text else fields)
-    take = _reader(text) if text else None
+    fields = [(TEXT, pyarrow.string())] * bool(take) + [(EMBEDDING, pyarrow.list_(pyarrow.float32(), width))]
+    schema = pyarrow.schema(fields)
     # Neither numbers nor sentences repeat much, so dictionary encoding would only cost time.
     with parquet.ParquetWriter(path, schema, use_dictionary=False) as writer:
         for begin in range(0, len(vectors), BLOCK_ROWS):
             block = vectors[begin : begin + BLOCK_ROWS]
             columns: list[Any] = [pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(block.ravel()), width)]
             if take:
-                sentences = [sentence for (sentence,) in take(range(begin, begin + len(block)))]
-                columns.insert(0, pyarrow.array(sentences, pyarrow.string()))
+                columns.insert(0, [sentence for (sentence,) in take(range(begin, begin + len(block)))])
             writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
+
+
+def main(arguments: Sequence[str]) -> None:
+    """`python -m jaxdistill.encode`."""
+    options = parse(encode, arguments, show_progress_bar=True)
+    output = options["output"]
+    if not output:
+        raise InputError("output is missing; give the .npy or .parquet file to write.")
+    with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **options}), printed(log):
+        with delivered(output, upload=processes.is_first()) as options["output"]:
+            encode(**options)
+        if is_remote(output) and processes.is_first():
+            print(f"uploaded to {output}")
 
 
 make_callable(__name__, encode)

@@ -59,7 +59,7 @@ from jaxdistill.data.tables import refuse_changes
 from jaxdistill.evals import probe, suite
 from jaxdistill.evals.evaluation import Model, Sources
 from jaxdistill.evals.pairs import ScoredPairs
-from jaxdistill.files import is_remote, is_special, refuse_overwriting, try_writing, write_atomic, writing
+from jaxdistill.files import is_remote, refuse_overwriting, try_writing, write_atomic, writing
 from jaxdistill.files import parts as plugins
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
@@ -68,7 +68,7 @@ from jaxdistill.reporting import evaluation as report
 from jaxdistill.reporting import papers
 from jaxdistill.reporting.page import PAGE
 from jaxdistill.reporting.tables import as_text, score_table
-from jaxdistill.versions import source_digest, versions
+from jaxdistill.runtime import source_digest, versions
 from jaxdistill.workdir.folder import METRICS, RESULTS
 
 TASK_OF = {"pairs": "pairs", "bitext": "bitext", "entities": "entities", "retrieval": "documents", "text": "agreement"}
@@ -348,7 +348,7 @@ def _results_path(out: str) -> Path:
 
 def _refuse_other_results(file: Path, page: Path | None, inputs: Mapping[str, object]) -> None:
     """Raises `InputError` for a file that is not of this program, or has results of other inputs."""
-    if (file.exists() or (page and page.exists())) and not is_special(file):
+    if file.exists() or (page and page.exists()):
         try:
             earlier = json.loads(file.read_bytes())["inputs"]
         except (OSError, ValueError, TypeError, KeyError):

@@ -13,7 +13,7 @@ import dataclasses
 import operator
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import numpy as np
 
@@ -21,8 +21,7 @@ from jaxdistill.checkpoints import onnx
 from jaxdistill.checkpoints.model import SentenceModel, load_model, model_name
 from jaxdistill.cli import BY_COMMAS, BY_NAME, make_callable, parse, run
 from jaxdistill.core import InputError
-from jaxdistill.files import is_remote, local
-from jaxdistill.files.folders import refuse_foreign
+from jaxdistill.files import is_remote, local, refuse_foreign
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import delivered
 from jaxdistill.reporting.model_card import Facts, averaged_steps, read_facts
@@ -31,7 +30,7 @@ from jaxdistill.training.export import export as write_export
 from jaxdistill.training.setup.student import read_student
 from jaxdistill.workdir.bucket import Workdir, fetched
 from jaxdistill.workdir.checkpoint import Checkpoints, mean_params
-from jaxdistill.workdir.folder import EXPORT, STUDENT, read_config
+from jaxdistill.workdir.folder import CHECKPOINTS, CONFIG, STUDENT, read_config
 
 Steps = str | int | Sequence[int] | None
 
@@ -85,17 +84,11 @@ def restored_student(place: Workdir, steps: Sequence[int]) -> SentenceModel:
     the kept steps, if one is missing."""
     workdir = place.folder
     config = read_config(workdir)
-    if config is None:
-        raise InputError(f"{workdir} is not the workdir of a training: it has no config.json.")
-    if (workdir / EXPORT).is_dir() and not place.checkpoints.is_dir():
+    student = config and read_student(config, workdir)
+    if config is None or student is None or not place.checkpoints.is_dir():
         raise InputError(
-            f"{workdir} has no checkpoints: a sweep removes them when a point is finished. Its best student is "
-            f"{workdir / EXPORT}; to keep all steps, train the point with jaxdistill.main in another --workdir."
-        )
-    student = read_student(config, workdir)
-    if student is None:
-        raise InputError(
-            f"{workdir / STUDENT} does not exist; train with this version of the program in another --workdir."
+            f"{workdir} is not the workdir of a training with its checkpoints, which a sweep removes; it needs {CONFIG}, {STUDENT} and "
+            f"{CHECKPOINTS}."
         )
     checkpoints = Checkpoints(place, read_only=True)
     params = mean_params(checkpoints.restore_alone(step).params["student"] for step in steps)
@@ -105,9 +98,11 @@ def restored_student(place: Workdir, steps: Sequence[int]) -> SentenceModel:
 def _whole_numbers(step: Steps) -> list[int]:
     """The distinct steps, ascending; NumPy's integers are allowed."""
     try:
-        steps = map(int, step.split(",")) if isinstance(step, str) else np.atleast_1d(np.asarray(step))
-        if steps := sorted({operator.index(one) for one in steps}):
-            return steps
+        steps = (
+            map(int, step.split(",")) if isinstance(step, str) else map(operator.index, np.atleast_1d(cast(Any, step)))
+        )
+        if chosen := sorted({*steps}):
+            return chosen
     except (TypeError, ValueError):
         pass
     raise InputError(f"step={step!r} must be a whole number or several, such as 500 or [500, 600].")

@@ -17,16 +17,23 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from absl import app, flags
-from absl import logging as absl_logging
-from ml_collections import config_flags
+from absl import flags
+from ml_collections import ConfigDict, config_flags
 
 from jaxdistill.cli import run
 from jaxdistill.config import Config, parse_stages, set_options
-from jaxdistill.config.files import configs_help, default_workdir, find_config, load_config, one_config_help
-from jaxdistill.config.write import check_option, closest_option, in_every_stage, option_names
+from jaxdistill.config.files import (
+    check_option,
+    closest_option,
+    configs_help,
+    default_workdir,
+    in_every_stage,
+    load_config,
+    one_config_help,
+    option_names,
+)
 from jaxdistill.core import InputError
-from jaxdistill.versions import version_text
+from jaxdistill.runtime import version_text
 
 
 class Flags(NamedTuple):
@@ -56,38 +63,42 @@ def main(arguments: Sequence[str]) -> None:
         print(version_text())
     elif not arguments or {"--help", "-h", "--helpfull"} & {*arguments}:
         specs, _ = _split(arguments)
-        listed = _defined([]).get_help(include_special_flags=False).partition(":\n")[2]
-        print(one_config_help(specs[-1]) if specs else f"{__doc__}\n{listed}\n\n{configs_help()}")
+        options = _defined(ConfigDict(), []).get_help(include_special_flags=False).partition(":\n")[2]
+        print(one_config_help(specs[-1]) if specs else f"{__doc__}\n{options}\n\n{configs_help()}")
     else:
-        try:
-            app.run(train, argv=["jaxdistill.main", *arguments], flags_parser=lambda argv: parse_flags(argv[1:]))
-        except SystemExit as ended:  # with which absl ends every program
-            if ended.code:
-                raise
+        train(parse_flags(arguments))
 
 
 def parse_flags(arguments: Sequence[str]) -> Flags:
     """Parses a command line by absl and `config_flags`; raises `InputError`, one line, if it is invalid."""
     flags.FLAGS(["jaxdistill.main", "--verbosity=-1"])  # absl's own flags: other libraries log warnings only
     specs, others = _split(arguments)
+    config = load_config(specs[-1]) if specs else ConfigDict()
+    names = option_names(config)
+    for named in filter(None, (re.match(r"--?(?:no)?config\.([^=]+)", argument) for argument in others if specs)):
+        check_option(names, named[1], flag="--config.")  # of an absent option, config_flags shows a traceback
+    argv = ["jaxdistill.main", *others]
+    try:
+        values = _defined(config, argv if specs else argv[:1])
+        rest = values(argv)[1:]
+    except flags.UnrecognizedFlagError as error:
+        close = closest_option(error.flagname, [*values, *(f"config.{name}" for name in names)], flag="--")
+        raise InputError(f"unknown option --{error.flagname}.{close} --help lists the options.") from None
+    except flags.Error as error:
+        raise InputError(f"{str(error).removeprefix('flag ').rstrip('.')}.") from None
+    if rest:
+        raise InputError(f"{rest[0]!r} is not an option; options begin with --. --help lists them.")
     if not specs:
-        _parsed(others, [])  # an unknown option says more
         raise InputError("--config is missing. --help shows the usage.")
-    name, colon, preset = specs[-1].partition(":")
-    # First, because absl shows tracebacks of a file that fails and of an option that the config does not have.
-    names = option_names(load_config(specs[-1]))
-    for named in filter(None, (re.match(r"--?(?:no)?config\.([^=]+)", argument) for argument in others)):
-        check_option(names, named[1], flag="--config.")
-    values = _parsed([f"--config={find_config(name)}{colon}{preset}", *others], names)
     if values.workdir == "":
         raise InputError("--workdir is empty; give a folder, or leave the option out for runs/CONFIG-PRESET.")
     if values.compile_for and not values.dry_run:
         raise InputError(f"--compile_for={values.compile_for} plans a run and trains nothing; add --dry_run.")
     if values.profile:
-        set_options(values.config, dict.fromkeys(in_every_stage(values.config, "run.profile"), values.profile))
+        set_options(config, dict.fromkeys(in_every_stage(config, "run.profile"), values.profile))
     shown = [f"--config={specs[-1]}", *(one for one in others if not re.match("--?workdir=", one)), "--workdir=DIR"]
     return Flags(
-        stages=parse_stages(values.config),
+        stages=parse_stages(config),
         workdir=os.path.expanduser(values.workdir or default_workdir(specs[-1])),
         dry_run=values.dry_run,
         compile_for=values.compile_for,
@@ -108,11 +119,11 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return [one.partition("=")[2] for one in configs], [argument for argument in joined if argument not in configs]
 
 
-def _defined(argv: Sequence[str]) -> flags.FlagValues:
-    """The flags of a command line that is not parsed yet."""
+def _defined(config: ConfigDict, argv: Sequence[str]) -> flags.FlagValues:
+    """The flags of a command line that is not parsed yet; parsing it changes the config."""
     values = flags.FlagValues()
     text = "a shipped config, found from any folder, or your own file; without a preset, shipped ones train on text that comes with them"
-    config_flags.DEFINE_config_file("config", None, text, values, sys_argv=list(argv))
+    config_flags.DEFINE_config_dict("config", config, text, values, sys_argv=list(argv))
     text = "a folder or gs://BUCKET/PATH, for checkpoints, metrics, log, plot and export; default: runs/CONFIG-PRESET"
     flags.DEFINE_string("workdir", None, text, values)
     text = "build everything, including stored targets and labels; print sizes, memory, steps and estimated time; stop before step 1"
@@ -126,26 +137,8 @@ def _defined(argv: Sequence[str]) -> flags.FlagValues:
     return values
 
 
-def _parsed(arguments: Sequence[str], names: Sequence[str]) -> flags.FlagValues:
-    """The values of the flags; `names` are the names of the config's options."""
-    argv = ["jaxdistill.main", *arguments]
-    values = _defined(argv)
-    candidates = [*values, *(f"config.{name}" for name in names)]
-    try:
-        rest = values(argv)[1:]
-    except flags.UnrecognizedFlagError as error:
-        close = closest_option(error.flagname, candidates, flag="--")
-        raise InputError(f"unknown option --{error.flagname}.{close} --help lists the options.") from None
-    except flags.Error as error:
-        raise InputError(f"{str(error).removeprefix('flag ').rstrip('.')}.") from None
-    if rest:
-        raise InputError(f"{rest[0]!r} is not an option; options begin with --. --help lists them.")
-    return values
-
-
 def train(args: Flags) -> None:
     """Does what a command line says."""
-    logging.root.removeHandler(absl_logging.get_absl_handler())  # absl's own format on standard error
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
     logging.getLogger("jaxdistill").setLevel(logging.INFO)
     from jaxdistill.training.plan import print_plan

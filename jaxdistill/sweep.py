@@ -10,6 +10,7 @@ added. Each point has its own log and workdir. The workdir of the sweep gets swe
 checkpoints of a finished point are removed; its export holds the best student.
 """
 
+import collections
 import csv
 import hashlib
 import io
@@ -29,24 +30,14 @@ import tyro
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from jaxdistill.cli import (
-    BY_NAME,
-    Interrupted,
-    Interrupts,
-    Listed,
-    did_you_mean,
-    listed,
-    make_callable,
-    parse_known,
-    run,
-)
-from jaxdistill.config.files import load_config
-from jaxdistill.config.write import in_every_stage
-from jaxdistill.core import InputError, errors_of
+from jaxdistill.cli import BY_NAME, Listed, listed, make_callable, parse_known, run
+from jaxdistill.config.files import in_every_stage, load_config
+from jaxdistill.core import InputError, did_you_mean, errors_of
 from jaxdistill.files import local, parts, refuse_no_folder, write_atomic
 from jaxdistill.main import parse_flags
 from jaxdistill.paths import configs_folder
 from jaxdistill.reporting.tables import as_text, hundredfold
+from jaxdistill.signals import Interrupted, Interrupts
 from jaxdistill.training.stages import is_finished
 from jaxdistill.workdir.folder import INPUTS, RESULTS, TEXT_FILES, drop_checkpoints, read_note, stage_folder
 from jaxdistill.workdir.lock import locked
@@ -84,12 +75,10 @@ def sweep(
       for a dry run.
     """
     study, grid = read_study(str(grid)) if isinstance(grid, str | Path) else ("", grid)
-    swept = combinations({name: value for name, value in (options or {}).items() if isinstance(value, list)})
-    fixed = {name: value for name, value in (options or {}).items() if not isinstance(value, list)}
-    grid = [{**point, **chosen} for point in combinations(grid) for chosen in swept]
-    if not all(seed.isdecimal() for seed in listed(seeds)):
-        raise InputError(f"seeds={seeds!r} must be whole numbers.")
-    rows, folder = plan(listed(config) or [study], fixed, grid, listed(seeds)), local(workdir, "workdir")
+    lists = {name: value for name, value in (options or {}).items() if isinstance(value, list)}
+    fixed = {name: value for name, value in (options or {}).items() if name not in lists}
+    points = [{**point, **chosen} for point in combinations(grid) for chosen in combinations(lists)]
+    rows, folder = plan(listed(config) or [study], fixed, points, listed(seeds)), local(workdir, "workdir")
     refuse_no_folder(folder)
     if dry_run:
         print("\n".join(f"point {number} of {len(rows)}: {row['point']}" for number, row in enumerate(rows, 1)))
@@ -117,15 +106,15 @@ def sweep(
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.sweep`. NOTE: nothing here may start JAX's devices; the trainings need them."""
-    given, flags = parse_known(sweep, arguments)
-    options = given["options"] = {}
+    parsed, flags = parse_known(sweep, arguments)
+    options = parsed["options"] = {}
     for name, _, text in (flag.partition("=") for flag in flags):
         if not name.startswith("--config."):
-            raise InputError(f"unknown option {name}.{did_you_mean(name, [f'--{known}' for known in given])}")
+            raise InputError(f"unknown option {name}.{did_you_mean(name, [f'--{option}' for option in parsed])}")
         is_whole = text.startswith(("(", "[", '"', "'"))
         values = [text.strip("\"'")] if is_whole else [value.strip() for value in text.split(",")]
         options[name.removeprefix("--config.")] = values if len(values) > 1 else values[0]
-    if any(row["status"] for row in sweep(**given)):
+    if any(row["status"] for row in sweep(**parsed)):
         sys.exit(POINT_FAILED)
 
 
@@ -163,21 +152,22 @@ def plan(
             raise InputError(f"{name} has two values, of all points and of each; give it once.")
     points: dict[str, Row] = {}
     for spec, chosen, seed in itertools.product(specs, grid, seeds or [None]):
-        of_point = {**options, **chosen} | (
-            {} if seed is None else dict.fromkeys(in_every_stage(load_config(spec), "run.seed"), seed)
-        )
-        arguments = [f"--config={spec}", *(f"--config.{name}={value}" for name, value in of_point.items())]
+        values = {**options, **chosen}
+        if seed is not None:
+            values |= dict.fromkeys(in_every_stage(load_config(spec), "run.seed"), seed)
+        arguments = [f"--config={spec}", *(f"--config.{name}={value}" for name, value in values.items())]
         with errors_of(spec or "a sweep"):
             stages = parse_flags([*arguments, "--workdir=unused"]).stages
-        own = {"config": spec} if len(specs) > 1 else {}
-        own |= {name: chosen.get(name, "-") for name in columns if not name.endswith("run.seed")}
-        seed = stages[0].run.seed
-        named = {name: value for name, value in own.items() if value != "-"} | {"run.seed": seed}
+        shown = {"config": spec} if len(specs) > 1 else {}
+        shown |= {name: chosen.get(name, "-") for name in columns if not name.endswith("run.seed")}
+        named = {name: value for name, value in shown.items() if value != "-"} | {"run.seed": stages[0].run.seed}
         plain = ",".join(f"{name}={value}" for name, value in named.items())
         point = re.sub(r"[^A-Za-z0-9_.=,+-]", "-", plain)[:150]
         point += "" if point == plain else f"-{hashlib.sha256(plain.encode()).hexdigest()[:8]}"
-        row = {"point": point, "options": own, "seed": seed, "stages": stages, "arguments": arguments, "status": None}
-        points[point] = row | {"failure": "", "text": None, "metric": None, **dict.fromkeys(SCORES)}
+        points[point] = {
+            "point": point, "options": shown, "seed": stages[0].run.seed, "stages": stages, "arguments": arguments, "status": None,
+            "failure": "", "text": None, "metric": None, **dict.fromkeys(SCORES),
+        }  # fmt: skip
     return list(points.values())
 
 
@@ -233,17 +223,13 @@ def hundred(score: float | None) -> str:
 def table(rows: Sequence[Row]) -> Table:
     """One line for each choice of options: means and standard deviations over seeds, times 100."""
     names = [name for name in SCORES if any(row[name] is not None for row in rows)]
-    made = Table(*rows[0]["options"], "seeds", "metric", *(f"{name} ± s.d." for name in names), box=SIMPLE_HEAD)
-    choices: dict[str, list[Row]] = {}
-    for row in rows:
-        choices.setdefault(str(row["options"]), []).append(row)
-    for row, *others in choices.values():
-        scores = [
-            hundred(row[f"{name}_mean"]) + (f" ± {hundred(sd)}" if (sd := row[f"{name}_sd"]) is not None else "")
-            for name in names
-        ]
-        made.add_row(*map(str, row["options"].values()), str(1 + len(others)), row["metric"] or "-", *scores)
-    return made
+    shown = Table(*rows[0]["options"], "seeds", "metric", *(f"{name} ± s.d." for name in names), box=SIMPLE_HEAD)
+    for choice, seeds in collections.Counter(str(row["options"]) for row in rows).items():
+        row = next(row for row in rows if str(row["options"]) == choice)
+        spread = [f" ± {hundred(sd)}" if (sd := row[f"{name}_sd"]) is not None else "" for name in names]
+        scores = [hundred(row[f"{name}_mean"]) + sd for name, sd in zip(names, spread, strict=True)]
+        shown.add_row(*map(str, row["options"].values()), str(seeds), row["metric"] or "-", *scores)
+    return shown
 
 
 make_callable(__name__, sweep)

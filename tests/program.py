@@ -18,7 +18,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxdistill import cli, main
+from jaxdistill import cli, main, signals
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import Provenance, SentenceModel
 from jaxdistill.cluster import mesh as meshes
@@ -211,7 +211,7 @@ def series(workdir: pathlib.Path, name: str) -> dict[int, float]:
     return {line["step"]: line[name] for line in lines if name in line}
 
 
-def refused(module, arguments: Sequence[str], capsys, *, status: int = cli.BAD_INPUT) -> str:
+def refused(module, arguments: Sequence[str], capsys, *, status: int = signals.BAD_INPUT) -> str:
     """The one line of a program that refuses its input, run in this process."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as stopped:

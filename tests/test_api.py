@@ -81,32 +81,6 @@ def test_distill_returns_model_scores_and_export(result):
     )
 
 
-FORKS = """
-import multiprocessing, sys
-import jaxdistill
-
-def work():
-    for use in (lambda: used.encode("a cat"), lambda: unused.encode("a cat"), lambda: jaxdistill.load(sys.argv[1])):
-        try:
-            use()
-        except jaxdistill.InputError as error:
-            print(error, flush=True)
-
-used, unused = (jaxdistill.load(sys.argv[1]) for _ in range(2))
-used.encode("a cat")
-process = multiprocessing.get_context("fork").Process(target=work)
-process.start()
-process.join(60)
-process.kill()
-"""
-
-
-def test_a_forked_process_raises_instead_of_waiting(tmp_path):
-    command = [sys.executable, "-c", FORKS, write_teacher(tmp_path)]
-    said = subprocess.run(command, env=environment(), check=True, capture_output=True, text=True).stdout
-    assert [line.partition(" of ")[0] for line in said.splitlines()] == ["this process is a fork"] * 3
-
-
 def test_callbacks_get_the_metrics_of_steps_and_evaluations(result):
     steps = [step for step, _ in CALLED]
     assert (
@@ -164,7 +138,7 @@ def test_what_load_and_distill_return_can_be_exported(result, tmp_path):
     [
         ({"model": []}, "model is empty; give one or several"),
         ({"out": "s3://b/x.json"}, "out=s3://b/x.json is an address; give a local path"),
-        ({"parts": "absent.py"}, "absent.py does not exist; name a Python file"),
+        ({"parts": "absent.py"}, "absent.py cannot be imported"),
     ],
 )
 def test_a_wrong_option_of_evaluate_raises_one_line(options, words):

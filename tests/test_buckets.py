@@ -1,4 +1,4 @@
-"""Text, models and exports in a bucket: fetched once, replaced whole, refused with one line; test_bucket_run.py has workdirs."""
+"""Text, models and exports in a bucket: fetched once, replaced, refused with one line; test_bucket_run.py has workdirs."""
 
 import pathlib
 import sys
@@ -8,11 +8,11 @@ import pytest
 
 from jaxdistill import cli
 from jaxdistill.checkpoints.locate import locate
-from jaxdistill.core import InputError, TemporaryError
+from jaxdistill.core import InputError
 from jaxdistill.data.sources import source_files
 from jaxdistill.data.text import read
-from jaxdistill.files.buckets import Bucket, upload_folder
-from jaxdistill.files.folders import MARK, replacing
+from jaxdistill.files import MARK, buckets, replacing
+from jaxdistill.paths import delivered
 
 import bucket
 
@@ -26,7 +26,6 @@ def server():
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 def written(folder: pathlib.Path, **contents: str) -> pathlib.Path:
@@ -38,7 +37,7 @@ def written(folder: pathlib.Path, **contents: str) -> pathlib.Path:
 
 def test_text_is_fetched_once_for_each_version_of_its_object():
     address = bucket.put("text/a.txt", "one\ntwo\n")
-    assert list(read([address])) == [("one",), ("two",)]
+    assert list(read([address])) == list(read([f"s3://{bucket.NAME}/text/*.txt"])) == [("one",), ("two",)]
     (before,) = source_files(address)
     assert source_files(address) == [before]
     bucket.put("text/a.txt", "three\n")
@@ -56,50 +55,29 @@ def test_a_model_is_fetched_without_what_is_not_needed(tmp_path):
         locate(f"s3://{bucket.NAME}/models/none")
 
 
-def exported(folder: pathlib.Path, **contents: str) -> pathlib.Path:
-    with replacing(folder, {}) as new:
-        written(new, **contents)
-    return folder
-
-
-@pytest.mark.parametrize("calls", [1, 3])
-def test_an_export_is_replaced_whole_or_its_readers_are_refused(calls, tmp_path, monkeypatch):
-    """The upload is cut off after so many calls, the first of which removes, and the second of which writes the marker."""
-    old = exported(tmp_path / "old", **{"config.json": "old", "gone.json": "old", "README.md": "old"})
-    new = exported(tmp_path / "new", **{"config.json": "new", "more.json": "new", "README.md": "new"})
-    there, left = Bucket(f"s3://{bucket.NAME}/replaced/{calls}"), [calls]
-    upload_folder(old, there)
-
-    def cut(work):
-        def call(*given):
-            left[0] -= 1
-            if left[0] < 0:
-                raise TemporaryError("cut off")
-            return work(*given)
-
-        return call
-
-    with monkeypatch.context() as patched, pytest.raises(TemporaryError, match="cut off"):
-        for name in ("remove", "upload"):
-            patched.setattr(Bucket, name, cut(getattr(Bucket, name)))
-        upload_folder(new, there)
-    with pytest.raises(TemporaryError, match="is being written, or its upload was cut off"):
-        locate(there.address)
-    upload_folder(new, there)
-    found = locate(there.address)
-    assert {path.name for path in found.iterdir()} == {"config.json", "more.json", "README.md", MARK}
+def test_an_export_is_replaced_and_what_is_none_is_refused():
+    address = f"s3://{bucket.NAME}/exports/m"
+    for contents in ({"config.json": "old", "gone.json": "old"}, {"config.json": "new", "more.json": "new"}):
+        with delivered(address) as path, replacing(pathlib.Path(path), {}) as new:
+            written(new, **contents)
+        assert not pathlib.Path(path).exists()
+    found = locate(address)
+    assert {path.name for path in found.iterdir()} == {"config.json", "more.json", MARK}
     assert (found / "config.json").read_text() == "new"
-    bucket.put(f"replaced/{calls}/README.md", "edited")
-    assert (locate(there.address) / "README.md").read_text() == "edited"
+    bucket.put("thesis/chapter.txt", "mine")
+    with (
+        pytest.raises(InputError, match="holds objects that are not an export"),
+        delivered(f"s3://{bucket.NAME}/thesis"),
+    ):
+        pytest.fail("the program has begun")
 
 
 @pytest.mark.parametrize(
-    "address",
-    ["https://host/file.txt", "s3://key:secret@bucket/a.txt", "s3://bucket/a.txt?X-Amz-Signature=secret", "s3://bucket/../a", "s3://"],
+    "address", ["https://host/file.txt", "s3://key:secret@bucket/a.txt", "s3://bucket/a.txt?X-Amz-Signature=secret", "s3://"]
 )  # fmt: skip
 def test_addresses_that_hold_secrets_or_lead_nowhere_are_refused_without_repeating_them(address):
     with pytest.raises(InputError) as refused:
-        Bucket(address)
+        buckets.objects(address)
     assert "secret" not in str(refused.value)
 
 
@@ -112,8 +90,7 @@ def status_and_line(address: str, capsys) -> tuple[int, str]:
 
 def test_faults_of_the_store_are_one_line_and_a_status(capsys, monkeypatch):
     address = f"s3://{bucket.NAME}/none.txt"
-    assert status_and_line(address, capsys) == (2, f"error: {address} does not exist; check the bucket and the path.")
-    assert status_and_line("s3://nobucket/none.txt", capsys)[0] == 2
+    assert status_and_line(address, capsys)[0] == status_and_line("s3://nobucket/none.txt", capsys)[0] == 2
     fsspec.filesystem("s3").clear_instance_cache()
     with monkeypatch.context() as patched:
         patched.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")

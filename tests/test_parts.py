@@ -10,10 +10,9 @@ import jaxdistill
 from jaxdistill import cli, config, evaluate
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
-from jaxdistill.config import kinds
 from jaxdistill.core import InputError
 from jaxdistill.data.tokens import build_store
-from jaxdistill.files import parts
+from jaxdistill.files import kinds, parts
 from jaxdistill.inference import Embedder
 from jaxdistill.training.setup.build import build
 from jaxdistill.workdir.folder import claim_workdir
@@ -224,7 +223,7 @@ def test_an_own_evaluation_is_scored_printed_and_reported_and_knows_its_source(f
 @pytest.mark.parametrize(
     "name, words",
     [
-        ("absent.py:Loss", "absent.py does not exist"),
+        ("absent.py:Loss", "absent.py cannot be imported .FileNotFoundError"),
         ("{folder}/loss.py:Absent", "has no 'Absent'"),
         ("{folder}/loss.py:jnp", "is not a frozen dataclass"),
         ("no_such_module:Loss", "cannot be imported .ModuleNotFoundError"),

@@ -10,10 +10,10 @@ from safetensors.numpy import load_file
 from test_sts import ROWS, write_tsv
 
 from jaxdistill import encode, evaluate
-from jaxdistill.cli import AGAIN, BAD_INPUT
 from jaxdistill.data.targets import BLOCK_ROWS
 from jaxdistill.evals import sts
 from jaxdistill.files import parts
+from jaxdistill.signals import AGAIN, BAD_INPUT
 from jaxdistill.workdir.bucket import Workdir
 from jaxdistill.workdir.checkpoint import Checkpoints
 

@@ -9,10 +9,10 @@ import jax
 import pytest
 
 from jaxdistill import main
-from jaxdistill.cli import BAD_INPUT, IN_USE
 from jaxdistill.cluster import processes
 from jaxdistill.cluster.mesh import make_mesh
 from jaxdistill.core import InputError
+from jaxdistill.signals import BAD_INPUT, IN_USE
 from jaxdistill.workdir import lock
 from jaxdistill.workdir.folder import LOCK, read_note
 
@@ -48,21 +48,13 @@ def test_a_process_without_a_launcher_is_on_its_own(monkeypatch):
     assert not processes.may_have_others()
 
 
-@pytest.mark.parametrize(
-    "variables, words",
-    [
-        ({"JAX_COORDINATOR_ADDRESS": "here:1"}, "Number of processes must be defined"),
-        ({"JAX_COORDINATOR_ADDRESS": "here:1", "JAX_NUM_PROCESSES": "two"}, "invalid literal for int"),
-    ],
-)
-def test_tasks_that_cannot_be_joined_are_refused_with_what_to_set(monkeypatch, variables, words):
-    set_all(monkeypatch, variables)
+def test_tasks_that_cannot_be_joined_are_refused_with_what_to_set(monkeypatch):
+    set_all(monkeypatch, {"JAX_COORDINATOR_ADDRESS": "here:1"})
     # Another test of this process may have used devices, which JAX would refuse first.
     monkeypatch.setattr("jax._src.xla_bridge.backends_are_initialized", lambda: False)
-    with pytest.raises(InputError, match="set JAX_COORDINATOR_ADDRESS=FIRST_HOST:PORT") as refusal:
+    with pytest.raises(InputError, match="Number of processes must be defined.*set JAX_COORDINATOR_ADDRESS=FIRST_HOST"):
         with processes.connected(dict):
             pass
-    assert words in str(refusal.value)
 
 
 def test_a_vote_is_read_after_its_delay_and_has_the_highest_status(monkeypatch):
@@ -81,14 +73,13 @@ JOINS = """
 import sys, time
 from jaxdistill import cli
 from jaxdistill.cluster import processes
+from jaxdistill.core import InputError
 processes.HEARTBEAT_SECONDS, processes.VERDICT_SECONDS = 6, 9.0
 def main(arguments):
     with processes.connected(lambda: {"run.steps": int(arguments[0])}):
         print("joined", processes.gathered([processes.index(), "x" * 9000 * processes.index()])[1][0], flush=True)
         if arguments[1] == "refuse":
-            raise cli.InputError("nowhere.txt does not exist")
-        if arguments[1] == "fill":
-            raise OSError(28, "No space left on device", "/runs/w")
+            raise InputError("nowhere.txt does not exist")
         if arguments[1] == "fail":
             raise KeyError("lost")
         if arguments[1] == "sleep":
@@ -139,7 +130,7 @@ def test_processes_with_other_options_are_refused_alike():
 def test_the_death_of_one_process_ends_the_other():
     """Also where the other one is in a collective, which fails at once. All runs wait for JAX's verdict together."""
     started = [(0, start_both(["5", "sleep"], ["5", "sleep"]))]
-    started += [(1, start_both(["5", does], ["5", "sleep"])) for does in ("sleep", "gather")]
+    started.append((1, start_both(["5", "gather"], ["5", "sleep"])))
     for dies, both in started:
         for process in both:
             while not (line := process.stdout.readline()).startswith("joined"):
@@ -152,7 +143,6 @@ def test_the_death_of_one_process_ends_the_other():
 def test_an_error_in_one_process_is_one_line_there_and_ends_the_other():
     ends = {
         "refuse": ("error: nowhere.txt does not exist", BAD_INPUT),
-        "fill": ("/runs/w: No space left on device; fix that and run the same command again.", BAD_INPUT),
         "fail": ("KeyError: 'lost'", processes.FAILED),
     }
     started = [start_both(["5", does], ["5", "sleep"]) for does in ends]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from jaxdistill import cli, encode, main
+from jaxdistill import encode, main, signals
 from jaxdistill.evals import sts
 from jaxdistill.training import overview
 from jaxdistill.workdir.bucket import Workdir
@@ -118,7 +118,7 @@ def test_a_run_that_is_hung_up_killed_and_not_listened_to_ends_with_the_same_bit
     wait_for(lambda: logged(workdir, 7), process)
     process.send_signal(signal.SIGHUP)
     out, err = process.communicate(timeout=200)
-    assert process.returncode == cli.AGAIN and "is saved" in out + err
+    assert process.returncode == signals.AGAIN and "is saved" in out + err
     process = start("main", arguments)
     saving = lambda: any((workdir / "checkpoints").glob("1[05]*tmp*"))  # noqa: E731 - while a later step is being saved
     wait_for(lambda: saving() or logged(workdir, 16), process)
@@ -246,7 +246,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_run_goes_back_once(folder, fin
     for file in (workdir / "checkpoints" / "20" / "state").rglob("d/*"):
         file.write_bytes(bytes(byte ^ 0xFF for byte in file.read_bytes()))
     given = [*tiny_arguments(folder, student__dropout=0.1), f"--workdir={workdir}"]
-    _, said = run("main", given, status=cli.BAD_INPUT)
+    _, said = run("main", given, status=signals.BAD_INPUT)
     assert (
         "checkpoints/20 cannot be read" in said
         and "Traceback" not in said
@@ -279,9 +279,7 @@ def test_a_run_that_is_asked_to_end_where_it_was_killed_scores_that_step(folder)
     assert results["best_step"] == best and (workdir / "export").is_dir()
 
 
-@pytest.mark.parametrize(
-    ("name", "words"), [("run[1]", "Orbax takes"), ("nowhere", "is a link to a folder that does not exist")]
-)
+@pytest.mark.parametrize(("name", "words"), [("run[1]", "Orbax takes"), ("nowhere", "is not a writable directory")])
 def test_a_workdir_that_would_lose_the_run_is_refused_before_it(folder, tmp_path, capsys, name, words):
     (tmp_path / "nowhere").symlink_to(tmp_path / "absent")
     assert words in refused(main, [*tiny_arguments(folder), f"--workdir={tmp_path / name}"], capsys)

@@ -60,13 +60,6 @@ def test_the_lock_has_every_dependency_in_a_version_that_the_package_accepts(pyt
         )
 
 
-def test_every_dependency_is_bounded_above_but_by_no_year():
-    for requirement in DECLARED:
-        bounds = {each.operator: each.version for each in requirement.specifier}
-        is_by_year = int(bounds[">="].partition(".")[0]) > 2000
-        assert ("<" in bounds) != is_by_year, f"{requirement}: a release of next year breaks no more than the next one"
-
-
 def test_every_package_that_is_imported_is_declared():
     code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "jaxdistill").rglob("*.py"))
     imported = set(re.findall(r"^\s*(?:from|import) ([a-z]\w*)[\w.]*(?: import | as |  #|$)", code, re.M))
@@ -74,9 +67,3 @@ def test_every_package_that_is_imported_is_declared():
     optional = {"jaxdistill"}
     for name in imported - sys.stdlib_module_names - optional:
         assert declared & set(map(canonicalize_name, installed.get(name, [name]))), f"{name} is not declared"
-
-
-@pytest.mark.parametrize(("python", "broken"), [("3.11", "0.12.0"), ("3.12", "0.12.11"), ("3.13", "0.12.11")])
-def test_no_flax_is_accepted_that_fails_with_the_jax_of_a_python(python, broken):
-    (asked,) = (each for each in DECLARED if each.name == "flax" and each.marker.evaluate(on_linux(python)))
-    assert not asked.specifier.contains(broken)

@@ -9,7 +9,7 @@ import pytest
 
 from jaxdistill import export, main
 from jaxdistill.core import InputError
-from jaxdistill.files.folders import MARK, WORKING
+from jaxdistill.files import MARK, UNFINISHED_SUFFIX
 from jaxdistill.training.setup.student import load_teachers, make_student, read_student, write_student
 from jaxdistill.workdir.folder import STUDENT
 
@@ -73,7 +73,7 @@ def test_a_run_killed_around_the_writing_of_its_student_ends_with_the_same_bits(
         command = [sys.executable, "-c", KILLED, moment, *given, f"--workdir={workdir}"]
         assert subprocess.run(command, env=environment(), capture_output=True).returncode == -9
         assert (workdir / STUDENT).is_dir() == is_written and not (workdir / "checkpoints").exists()
-    assert not list(workdir.glob(f".{STUDENT}*{WORKING}"))
+    assert not list(workdir.glob(f".{STUDENT}*{UNFINISHED_SUFFIX}"))
     run("main", [*given, f"--workdir={workdir}"])
     whole, killed = ((tmp_path / name / "export" / "model.safetensors").read_bytes() for name in ("whole", "killed"))
     assert whole == killed

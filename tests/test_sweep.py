@@ -32,15 +32,6 @@ def row(a, seed, score, *, sts=None, status=0):
     }  # fmt: skip
 
 
-@pytest.fixture
-def rows(tmp_path):
-    """Three seeds of one option, the same of another, and a point that failed; with their means."""
-    scores = [(0, 0, 0.80), (0, 1, 0.84), (0, 2, 0.82), (1, 0, 0.90), (1, 1, 0.91), (1, 2, 0.95)]
-    made = [row(a, seed, score, sts=0.7) for a, seed, score in scores] + [row("x", 0, None, status=2)]
-    sweep.write_csv(made, tmp_path / "sweep.csv")
-    return made
-
-
 def test_a_dict_is_all_combinations_and_a_list_of_dicts_stays():
     assert sweep.combinations({"a": [1, 2], "b": ["x"]}) == [{"a": 1, "b": "x"}, {"a": 2, "b": "x"}]
     assert sweep.combinations([{"a": 1, "b": 2}, {"a": 3}]) == [{"a": 1, "b": 2}, {"a": 3}]
@@ -80,14 +71,14 @@ def test_the_points_of_a_study_are_options_of_its_config_and_its_docstring_has_t
     assert f"--grid={name} " in sweep.parts.load_module(str(sweep.shipped_studies()[name])).__doc__
 
 
-def test_csv_has_scores_and_their_means_and_deviations(rows, tmp_path):
+def test_table_and_csv_have_means_and_deviations_over_the_seeds(tmp_path):
+    scores = [(0, 0, 0.80), (0, 1, 0.84), (0, 2, 0.82), (1, 0, 0.90), (1, 1, 0.91), (1, 2, 0.95)]
+    rows = [row(a, seed, score, sts=0.7) for a, seed, score in scores] + [row("x", 0, None, status=2)]
+    sweep.write_csv(rows, tmp_path / "sweep.csv")
     first, *_, failed = csv.DictReader((tmp_path / "sweep.csv").read_text().splitlines())
     assert (first["a"], first["seed"], first["metric"], first["score"]) == ("0", "0", "pairs/spearman", "0.8")
     assert float(first["score_mean"]) == pytest.approx(0.82) and float(first["score_sd"]) == pytest.approx(0.02)
     assert (failed["status"], failed["score"], failed["score_mean"]) == ("2", "", "")
-
-
-def test_the_table_has_a_line_for_each_choice(rows):
     lines = [re.split(r"\s{2,}", line.strip()) for line in as_text(sweep.table(rows), width=200).splitlines()]
     first, second, failed = [cells for cells in lines if cells[0] in ("0", "1", "x")]
     assert first == ["0", "3", "pairs/spearman", "82.00 ± 2.00", "70.00 ± 0.00"]
@@ -168,13 +159,17 @@ def test_a_stopped_sweep_ends_with_the_scores_of_its_points(finished):
         assert f"point {number} of 2: {name}, log {log} ... {100 * float(point['score']):.2f}\n" in output
 
 
-def test_a_finished_sweep_trains_nothing_again(finished, capsys, monkeypatch):
+def test_a_finished_sweep_trains_nothing_again_and_has_exports_without_checkpoints(finished, capsys, monkeypatch):
     folder, _ = finished
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a training was started"))
     before = (folder / "sweep" / "sweep.csv").read_text()
     sweep.main(arguments(folder, "--config.objective.alpha=0.25,0.75"))
     assert capsys.readouterr().out.count("(done before)") == 2
     assert (folder / "sweep" / "sweep.csv").read_text() == before
+    point = folder / "sweep" / "objective.alpha=0.25,run.seed=0"
+    assert not (point / "checkpoints").exists() and (point / "export" / "model.safetensors").is_file()
+    main.main([*arguments(folder)[:-1], "--config.objective.alpha=0.25", f"--workdir={point}"])
+    assert "is finished" in capsys.readouterr().out
 
 
 def test_points_of_another_text_are_not_compared(finished, capsys):
@@ -185,14 +180,6 @@ def test_points_of_another_text_are_not_compared(finished, capsys):
     line = refused(sweep, arguments(folder, "--config.objective.alpha=0.25,0.75"), capsys)
     inputs.write_text(before)
     assert "have changed between points" in line and "give another workdir" in line
-
-
-def test_a_finished_point_has_an_export_and_no_checkpoints(finished, capsys):
-    folder, _ = finished
-    point = folder / "sweep" / "objective.alpha=0.25,run.seed=0"
-    assert not (point / "checkpoints").exists() and (point / "export" / "model.safetensors").is_file()
-    main.main([*arguments(folder)[:-1], "--config.objective.alpha=0.25", f"--workdir={point}"])
-    assert "is finished" in capsys.readouterr().out
 
 
 def test_points_that_fail_are_told_each_with_the_line_of_its_training(finished):

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jaxdistill.cli import AGAIN, Interrupted
-from jaxdistill.cluster import shared_folder, spread
+from jaxdistill.cluster import spread
 from jaxdistill.core import InputError
 from jaxdistill.data import targets
 from jaxdistill.inference import Embedder
+from jaxdistill.signals import AGAIN, Interrupted
 from jaxdistill.teachers.parts.teacher import TargetInputs
 from jaxdistill.teachers.stored import Stored
 
@@ -126,7 +126,7 @@ def test_processes_make_blocks_each_and_go_on_after_a_kill(tmp_path, monkeypatch
     stopped = []
     for stops_at in (TEXTS[13], ""):  # in the fifth block
         some = Processes(count)
-        for module in (shared_folder, targets):
+        for module in (spread, targets):
             monkeypatch.setattr(module, "processes", some)
         stopped.append(some.run(lambda stops_at=stops_at: start(stops_at=stops_at)))
     assert all(isinstance(error, InputError | threading.BrokenBarrierError) for error in stopped[0])

@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from conftest import ROOT
-from program import environment, tiny_arguments, write_teacher, write_text
+from program import environment, tiny_arguments
 
 PIP = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
 
@@ -42,26 +42,20 @@ def python(wheel, tmp_path_factory):
     return run
 
 
-def test_python_imports_the_package_and_its_configs_and_distils_a_step(python, tmp_path):
-    options = {"data.cache_folder": str(tmp_path / "cache"), "data.batch_size": 8, "data.max_length": 32}
-    given = dict(layers=1, steps=1, options=options, workdir=str(tmp_path / "run"))
+def test_the_installed_package_distils_and_finds_configs_studies_and_text(python, tmp_path):
     code = f"""
 import jaxdistill
 from jaxdistill.configs.studies import congen_alpha
 assert not jaxdistill.__file__.startswith({str(ROOT)!r}) and not congen_alpha.__file__.startswith({str(ROOT)!r})
-jaxdistill.distill({write_teacher(tmp_path)!r}, {write_text(tmp_path)!r}, **{given!r})
 """
     python("-c", code)
-    assert (tmp_path / "run" / "export" / "modules.json").is_file()
-
-
-def test_programs_find_configs_studies_and_text(python, tmp_path):
-    text = "package:jaxdistill/assets/train.txt.bz2"
-    pairs = "package:jaxdistill/assets/graded_pairs.tsv"
-    _, *arguments = tiny_arguments(tmp_path, data__text=text, evals__pairs=pairs, objective__queue_size=32)
-    given = ["--config=congen.py:tiny", *arguments, f"--workdir={tmp_path / 'run'}", "--dry_run"]
-    out = python("-m", "jaxdistill.main", *given)
+    text, pairs = "package:jaxdistill/assets/train.txt.bz2", "package:jaxdistill/assets/graded_pairs.tsv"
+    _, *arguments = tiny_arguments(
+        tmp_path, data__text=text, evals__pairs=pairs, objective__queue_size=32, run__steps=1
+    )
+    out = python("-m", "jaxdistill.main", "--config=congen.py:tiny", *arguments, f"--workdir={tmp_path / 'run'}")
     assert "26,000 rows" in out and "pairs/spearman" in out
+    assert (tmp_path / "run" / "export" / "modules.json").is_file()
     assert "congen_alpha" in python("-m", "jaxdistill.sweep", "--help")
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from huggingface_hub import ModelCard
 
-from jaxdistill.files.folders import MARK
+from jaxdistill.files import MARK
 from jaxdistill.paths import public_name
 
 

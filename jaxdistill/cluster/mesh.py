@@ -6,10 +6,9 @@ fast links, such as a TPU slice or a GPU host, and `slice` over these groups. `r
 """
 
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import jax
@@ -28,8 +27,19 @@ FrozenParams = Mapping[str, Array | list[Array]]
 
 AXES = ("slice", "data", "model")
 
+PEAK_FLOPS_PER_S = {
+    "TPU v5 lite": 197e12, "TPU v5": 459e12, "TPU v6 lite": 918e12, "H100": 989e12, "H200": 989e12, "A100": 312e12,
+}  # fmt: skip
+"""Dense bfloat16 products, by words in JAX's name of the device; the first match counts. Sources: cloud.google.com/tpu/docs/v5e, /v5p
+and /v6e, read on 22 November 2026, and NVIDIA's data sheets of the SXM modules."""
+
 QUEUE_RULE = (r"objective/.*\bring$", ("", BATCH_AXES, ""))
 """Splits a ring of batches inside its blocks, so that each device writes its part of a batch locally."""
+
+
+def peak_flops_per_s(device_kind: str) -> float | None:
+    """Peak rate of a device's bfloat16 products; None if unknown, as for CPUs."""
+    return next((peak for words, peak in PEAK_FLOPS_PER_S.items() if words in device_kind), None)
 
 
 def on_host(array: Array) -> np.ndarray:
@@ -48,21 +58,6 @@ def all_gathered(array: np.ndarray) -> np.ndarray:
     return multihost_utils.process_allgather(content, tiled=True).view(array.dtype)
 
 
-@cache
-def _first_user() -> int:
-    """The process that used the devices first, which its forks inherit."""
-    return os.getpid()
-
-
-def refuse_fork() -> None:
-    """Raises `InputError` after a fork, which copies none of JAX's threads: a computation would wait for them for ever."""
-    if _first_user() != os.getpid():
-        raise InputError(
-            "this process is a fork of one that has used JAX, which cannot compute here; start it with multiprocessing's spawn, "
-            "or load models only in the forked processes."
-        )
-
-
 def make_mesh(
     *,
     model_axis: int = 1,
@@ -70,26 +65,18 @@ def make_mesh(
     devices: Sequence[jax.Device] | None = None,  # pyright: ignore[reportInvalidTypeForm] - an alias that jax makes at run time
 ) -> Mesh:
     """Arranges the devices as `[slice, data, model]`; with `slices=0`, devices report their slice."""
-    refuse_fork()
-    devices = sorted(devices if devices is not None else jax.devices(), key=_slice_of)  # stable
-    slices = slices or len({_slice_of(device) for device in devices})
-    if len(devices) % slices:
+
+    def slice_of(device: Any) -> int:
+        return getattr(device, "slice_index", None) or 0
+
+    devices = sorted(devices if devices is not None else jax.devices(), key=slice_of)  # stable
+    slices = slices or len({slice_of(device) for device in devices})
+    if len(devices) % (slices * model_axis):
         raise InputError(
-            f"run.slices={slices} does not divide the {len(devices)} devices; set --config.run.slices to a divisor of "
-            "their number, or to 0 for the slices that TPUs report."
-        )
-    devices_per_slice = len(devices) // slices
-    if model_axis < 1 or devices_per_slice % model_axis:
-        where = "" if slices == 1 else f" of each of {slices} slices"
-        raise InputError(
-            f"run.model_axis={model_axis} does not divide the {devices_per_slice} devices{where}; "
-            "set --config.run.model_axis to a divisor of their number."
+            f"run.slices={slices} times run.model_axis={model_axis} does not divide the {len(devices)} devices; set them to "
+            "divisors of their number, or --config.run.slices to 0 for the slices that TPUs report."
         )
     return Mesh(np.array(devices).reshape(slices, -1, model_axis), AXES)
-
-
-def _slice_of(device: jax.Device) -> int:  # pyright: ignore[reportInvalidTypeForm] - see make_mesh
-    return getattr(device, "slice_index", None) or 0
 
 
 def batch_devices(mesh: Mesh | AbstractMesh) -> int:
@@ -177,10 +164,9 @@ def check_rules(rules: Rules, tree: Any, mesh: Mesh) -> None:
     for pattern, axes in rules:
         rule = f"run.sharding: the rule {(pattern, tuple(axes))}"
         try:
-            matching = [name for name in shapes if re.search(pattern, name) and len(shapes[name]) == len(axes)]
-            sharding = NamedSharding(mesh, PartitionSpec(*(axis or None for axis in axes)))
-            for name in matching:
-                sharding.shard_shape(shapes[name])
+            matching = [shape for name, shape in shapes.items() if re.search(pattern, name) and len(shape) == len(axes)]
+            for shape in matching:
+                NamedSharding(mesh, PartitionSpec(*(axis or None for axis in axes))).shard_shape(shape)
         except (ValueError, re.error) as error:
             raise InputError(f"{rule} is impossible ({error_line(error)}); the axes are {', '.join(AXES)}.") from None
         if not matching:
@@ -194,7 +180,6 @@ def path_name(path: tuple) -> str:
 
 def place(tree: Any, sharding: Any) -> Any:
     """Places host arrays on devices; every process must hold the whole host array."""
-    refuse_fork()
     if isinstance(sharding, NamedSharding):
         sharding = jax.tree.map(lambda _: sharding, tree)
     return jax.tree.map(_place_one, tree, sharding)

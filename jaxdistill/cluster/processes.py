@@ -11,7 +11,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import jax
@@ -21,8 +21,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Integer
 
-from jaxdistill.cli import error_of_input, error_status, status_of
 from jaxdistill.core import InputError, error_line
+from jaxdistill.signals import error_of_input, exit_status
 
 JOIN_SECONDS = 60
 """How long processes wait for each other at the start; JAXDISTILL_JOIN_SECONDS overrides it."""
@@ -57,29 +57,17 @@ def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
     if jax.distributed.is_initialized() or not may_have_others():
         yield
         return
-    _initialize()
-    if count() == 1:
-        yield
-        return
-    try:
-        _refuse_differences(gathered(facts()))
-        yield
-    except BaseException as error:
-        _end(error)
-
-
-def _initialize() -> None:
-    """Connects to the others. JAX finds them on TPU hosts, or by its own, SLURM's, Open MPI's or Kubernetes' variables."""
     # JAX's preemption service would take SIGTERM away from the program's own handler, and handles no other signal.
     jax.config.update("jax_enable_preemption_service", False)
     try:
+        # JAX finds the others on TPU hosts, or by its own, SLURM's, Open MPI's or Kubernetes' variables.
         names = ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAXDISTILL_JOIN_SECONDS")
-        processes, own_index, seconds = (int(os.environ[name]) if os.environ.get(name) else None for name in names)
+        number, own_index, seconds = (int(os.environ[name]) if os.environ.get(name) else None for name in names)
         seconds = seconds or JOIN_SECONDS
         # If a process never joins, JAX aborts with a stack trace; this line says what it was waiting for.
         print(f"joining the other processes, for at most {seconds} s (JAXDISTILL_JOIN_SECONDS)", flush=True)
         jax.distributed.initialize(
-            num_processes=processes,
+            num_processes=number,
             process_id=own_index,
             initialization_timeout=seconds,
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
@@ -91,6 +79,15 @@ def _initialize() -> None:
             "JAX_NUM_PROCESSES, the same for all, and for each its own JAX_PROCESS_ID from 0; or JAX_NUM_PROCESSES=1 for "
             "processes that train on their own."
         ) from error
+    if count() == 1:
+        yield
+        return
+    try:
+        with agreed() as all_facts:
+            all_facts |= facts()
+        yield
+    except BaseException as error:
+        _end(error)
 
 
 def may_have_others() -> bool:
@@ -108,29 +105,21 @@ def _end(error: BaseException) -> NoReturn:
     The error may come from a collective that failed because another process has died. JAX then ends this process too, with
     a status that makes launchers restart it.
     """
-    known = error_of_input(error)
-    if not known and isinstance(error, Exception):
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else ""
-        _write(
-            f"{type(error).__name__}: {reason:.300}; JAX says within {VERDICT_SECONDS:.0f} s if another process has died"
-        )
-        time.sleep(VERDICT_SECONDS)
+    problem = error_of_input(error)
     if isinstance(error, KeyboardInterrupt):
-        line, status = f"interrupted{error}", status_of(error)
-    elif known:
-        line, status = f"error: {known}", error_status(known)
+        line, status = f"interrupted{error}", exit_status(error)
+    elif problem:
+        line, status = f"error: {problem}", exit_status(problem)
     else:
         line, status = "".join(traceback.format_exception(error)), FAILED
-    _write(line)
-    if is_first():
-        time.sleep(LAST_SECONDS)
-    os._exit(status)
-
-
-def _write(line: str) -> None:
+        os.write(2, b"\nan error; JAX says soon if another process has died\n")
+        time.sleep(VERDICT_SECONDS)
     with contextlib.suppress(Exception):
         sys.stdout.flush()
     os.write(2, f"\n{line.rstrip()}\n".encode())
+    if is_first():
+        time.sleep(LAST_SECONDS)
+    os._exit(status)
 
 
 @contextlib.contextmanager
@@ -142,16 +131,11 @@ def agreed() -> Iterator[dict[str, Any]]:
     """
     facts: dict[str, Any] = {}
     yield facts
-    _refuse_differences(gathered(facts))
-
-
-def _refuse_differences(everyones: Sequence[Mapping[str, Any]]) -> None:
-    first = everyones[0]
-    for number, others in enumerate(everyones):
-        keys = [key for key in {**first, **others} if first.get(key) != others.get(key)]
-        if keys:
+    first, *others = gathered(facts)
+    for number, other in enumerate(others, start=1):
+        if keys := [key for key in {**first, **other} if first.get(key) != other.get(key)]:
             shown = "; ".join(
-                f"{key} is {first.get(key)!r} in the first, {others.get(key)!r} in the other" for key in keys
+                f"{key} is {first.get(key)!r} in the first, {other.get(key)!r} in the other" for key in keys
             )
             raise InputError(
                 f"process 0 and process {number} do not run the same training ({shown}); start all with the same command, "
@@ -201,8 +185,8 @@ class StopVote:
         """
         if count() == 1:
             return asked
-        own = np.full(len(self._sharding.addressable_devices), asked, np.int32)
-        self._votes.append(self._highest(jax.make_array_from_process_local_data(self._sharding, own)))
+        local = np.full(len(self._sharding.addressable_devices), asked, np.int32)
+        self._votes.append(self._highest(jax.make_array_from_process_local_data(self._sharding, local)))
         return int(self._votes.popleft()) if len(self._votes) > self._delay else 0
 
 

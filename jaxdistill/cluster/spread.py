@@ -1,6 +1,8 @@
-"""Spreads one call over the processes of a run: each computes a part on its own devices, and all get the whole result."""
+"""Spreads one call over the processes of a run, and finds out which of them see the same folder."""
 
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -9,12 +11,23 @@ from jaxtyping import Float
 from jaxdistill.cluster import processes
 from jaxdistill.cluster.mesh import all_gathered
 from jaxdistill.core import InputError, PairScorer, RoleEmbed, Scorer
+from jaxdistill.files import writing
 
 Result = TypeVar("Result")
 
 
 class ProblemOfAll(InputError):
     """An `InputError` that all processes raise in the same call."""
+
+
+def folder_owner(folder: Path) -> int:
+    """Index of the first process that sees the same folder as this one; all must call this together."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{processes.index()}.") as file:
+            seen = [(folder / name).exists() for name in processes.gathered(Path(file.name).name)]
+            processes.wait("all have looked")
+    return seen.index(True)
 
 
 def in_parts(rows: int, compute: Callable[[slice], np.ndarray]) -> np.ndarray:
@@ -29,17 +42,16 @@ def in_parts(rows: int, compute: Callable[[slice], np.ndarray]) -> np.ndarray:
     """
     if processes.count() == 1 or not rows:
         return compute(slice(0, rows))
-    each = -(-rows // processes.count())
-    begin, own, problem = min(processes.index() * each, rows), np.zeros(0), ""
+    size = -(-rows // processes.count())
+    begin, part, problem = min(processes.index() * size, rows), np.zeros(0), ""
     if begin < rows:
         try:
-            own = np.asarray(compute(slice(begin, begin + each)))
+            part = np.asarray(compute(slice(begin, begin + size)))
         except InputError as error:
             problem = str(error)
-    told = _exchanged(problem, own.shape[1:], own.dtype.str)
-    width, dtype = told[0]  # the last ones may have no rows
-    filled = np.zeros((each, *width), dtype)
-    filled[: len(own)] = own.reshape(len(own), *width)
+    width, dtype = _exchanged(problem, part.shape[1:], part.dtype.str)[0]  # the last ones may have no rows
+    filled = np.zeros((size, *width), dtype)
+    filled[: len(part)] = part.reshape(len(part), *width)
     return all_gathered(filled)[:rows]
 
 
@@ -51,8 +63,6 @@ def together(work: Callable[[], Result]) -> Result:
     Raises:
       InputError: in every process, if `work` raises it in one.
     """
-    if processes.count() == 1:
-        return work()
     problem, result = "", None
     try:
         result = work()
@@ -66,10 +76,10 @@ def together(work: Callable[[], Result]) -> Result:
 
 def _exchanged(problem: str, *facts: Any) -> list[list[Any]]:
     """Gathers the facts of each process; raises `ProblemOfAll` in all if one reports a problem."""
-    told = processes.gathered([problem, *facts])
-    if problem := next((said for said, *_ in told if said), ""):
+    gathered = processes.gathered([problem, *facts])
+    if problem := next((reported for reported, *_ in gathered if reported), ""):
         raise ProblemOfAll(problem)
-    return [values for _, *values in told]
+    return [values for _, *values in gathered]
 
 
 def over_processes(embed: RoleEmbed | Scorer) -> Any:

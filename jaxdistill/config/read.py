@@ -3,17 +3,17 @@
 import contextlib
 import dataclasses
 import re
+import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from ml_collections import ConfigDict
 
-from jaxdistill.cli import did_you_mean
-from jaxdistill.config.kinds import KINDS
-from jaxdistill.config.options import PLAIN, SECTIONS, Config
-from jaxdistill.config.values import typed
-from jaxdistill.core import InputError
+from jaxdistill.config.options import PLAIN, SECTIONS, Config, Sharding, ShardingRules, ShardingWord
+from jaxdistill.core import InputError, Range, did_you_mean
+from jaxdistill.data.options import Columns
+from jaxdistill.files.kinds import KINDS
 
 
 def parse_stages(config: ConfigDict | Mapping[str, Any]) -> list[Config]:
@@ -51,39 +51,29 @@ def parse_config(config: ConfigDict | Mapping[str, Any]) -> Config:
     """
     config = config.to_dict() if isinstance(config, ConfigDict) else config
     _refuse_unknown(config, SECTIONS, prefix="")
+    if "objective" not in config:
+        raise InputError("the config names no objective; begin with jaxdistill.config.defaults(objective='congen').")
     read = {}
     for section, options in config.items():
-        if not isinstance(options, Mapping):
-            raise InputError(
-                f"config section {section} has type {type(options).__name__}; it must map options to values."
-            )
-        read[section] = _parse_section(section, dict(options))
-    if "objective" not in read:
-        raise InputError("the config names no objective; begin with jaxdistill.config.defaults(objective='congen').")
+        if section in PLAIN:
+            read[section] = options_from(PLAIN[section], options, prefix=section)
+            continue
+        name = options.get("kind", KINDS[section].default)
+        kind = KINDS[section].options_class(name)
+        values = {option: value for option, value in options.items() if option != "kind"}
+        if any(field.name == "kind" for field in dataclasses.fields(kind)):
+            values["kind"] = name
+        read[section] = options_from(kind, values, prefix=section)
     parsed = Config(**read)
     run = parsed.run
     return dataclasses.replace(parsed, run=dataclasses.replace(run, steps=0)) if run.minutes and run.steps else parsed
 
 
-def _parse_section(section: str, options: dict[str, Any]) -> Any:
-    if section in PLAIN:
-        return options_from(PLAIN[section], options, prefix=section)
-    kinds = KINDS[section]
-    name = typed(options.pop("kind", kinds.default), str, f"{section}.kind")
-    if not name:
-        raise InputError(f"{section}.kind is missing; available: {', '.join(kinds.available())}.")
-    kind = kinds.options_class(name)
-    if "kind" in (field.name for field in dataclasses.fields(kind)):
-        options["kind"] = name
-    return options_from(kind, options, prefix=section)
-
-
 def options_from(kind: type, options: Mapping[str, Any], *, prefix: str) -> Any:
     """Reads options into the dataclass `kind`; missing fields have their defaults."""
-    types_ = typing.get_type_hints(kind, include_extras=True)
-    types_ = {field.name: types_[field.name] for field in dataclasses.fields(kind)}
-    _refuse_unknown(options, list(types_), prefix=f"{prefix}.")
-    return kind(**{name: typed(value, types_[name], f"{prefix}.{name}") for name, value in options.items()})
+    hints = typing.get_type_hints(kind, include_extras=True)
+    _refuse_unknown(options, [field.name for field in dataclasses.fields(kind)], prefix=f"{prefix}.")
+    return kind(**{name: typed(value, hints[name], f"{prefix}.{name}") for name, value in options.items()})
 
 
 def _refuse_unknown(options: Mapping[str, Any], allowed: Sequence[str], *, prefix: str) -> None:
@@ -91,3 +81,46 @@ def _refuse_unknown(options: Mapping[str, Any], allowed: Sequence[str], *, prefi
         if name not in allowed:
             close = did_you_mean(name, list(allowed))
             raise InputError(f"config key {prefix}{name} is unknown.{close} Known: {', '.join(allowed)}.")
+
+
+def typed(value: Any, kind: Any, name: str) -> Any:
+    """Converts `value` to the type `kind` of a field; raises `InputError` if the type does not allow it.
+
+    Args:
+      name: name of the option, for errors.
+    """
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        return _in_range(typed(value, arguments[0], name), arguments[1], name)
+    if origin is Literal:
+        if value not in arguments:
+            raise InputError(f"{name}={value!r} is unknown; allowed: {', '.join(map(str, arguments))}.")
+        return value
+    if kind in (Columns, Sharding):
+        # `config_flags` makes a tuple of a word.
+        value = value[0] if isinstance(value, list | tuple) and len(value) == 1 and isinstance(value[0], str) else value
+        if isinstance(value, str):
+            return typed(value, ShardingWord, name) if kind == Sharding else (("text", value),) if value else ()
+        kind = ShardingRules if kind == Sharding else kind
+        origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is tuple and isinstance(value, list | tuple):
+        kinds = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
+        if len(kinds) != len(value):
+            raise InputError(f"{name}={value!r} has {len(value)} parts; it must have {len(kinds)}.")
+        return tuple(typed(item, one, f"{name}[{i}]") for i, (item, one) in enumerate(zip(value, kinds, strict=True)))
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return _in_range(float(value), Range(), name)
+    plain = origin or kind
+    if isinstance(kind, types.UnionType) or not isinstance(plain, type):
+        return value
+    if not isinstance(value, plain) or (isinstance(value, bool) and kind is not bool):
+        raise InputError(f"{name}={value!r} has type {type(value).__name__}; it must have type {plain.__name__}.")
+    return value
+
+
+def _in_range(value: Any, allowed: Range, name: str) -> Any:
+    """The value, if it, or the number of a tuple's parts, is in range."""
+    number, parts = (len(value), f"has {len(value)} parts; their number ") if isinstance(value, tuple) else (value, "")
+    if fault := allowed.fault(number):
+        raise InputError(f"{name}={value} {parts}{fault}.")
+    return value

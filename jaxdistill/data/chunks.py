@@ -13,7 +13,7 @@ from jaxtyping import Integer
 from tokenizers import Tokenizer
 
 from jaxdistill.data.sentence_ends import sentence_ends
-from jaxdistill.files.reading import foreign_errors
+from jaxdistill.files import foreign_errors
 
 VERSION = 2
 """Version of the splitting, part of the digest; bump if the same text gives other chunks."""

@@ -19,7 +19,7 @@ from jaxdistill import paths
 from jaxdistill.core import InputError, errors_of
 from jaxdistill.data import hub
 from jaxdistill.data.columns import TEXT, column_map, requested_names
-from jaxdistill.files import buckets, is_remote, matching, parts, reading
+from jaxdistill.files import buckets, is_remote, parts
 
 MAX_COMMAS = 8
 IN_DATA = "data:"
@@ -87,7 +87,7 @@ def source_files(
         )
     if path.exists():
         return [path]
-    if files := matching(Path(path.anchor), path.relative_to(path.anchor)):
+    if files := sorted(file for file in map(Path, glob.glob(str(path), recursive=True)) if file.is_file()):
         return files
     if glob.has_magic(str(path)):
         raise InputError(f"no file matches {spec}; check the folder, and quote the glob.")
@@ -176,7 +176,7 @@ def file_digest_of(path: Path) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def _digest_of_state(path: Path, state: tuple[int, ...] | None) -> str:
-    with errors_of_reading(path), open(reading.regular(path), "rb") as file:
+    with errors_of_reading(path), open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -15,13 +15,13 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from jaxdistill.bars import Advance, progress_bar
-from jaxdistill.cli import Interrupted, Interrupts
 from jaxdistill.cluster import processes
-from jaxdistill.cluster.shared_folder import folder_owner
+from jaxdistill.cluster.spread import folder_owner
 from jaxdistill.core import InputError
 from jaxdistill.data import vectors as vector_files
 from jaxdistill.files import local, make_folder_atomic, writing
 from jaxdistill.paths import other_cache
+from jaxdistill.signals import Interrupted, Interrupts
 
 VECTORS, DONE = "vectors.npy", "done.npy"
 

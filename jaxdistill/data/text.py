@@ -33,7 +33,7 @@ from jaxdistill.data.sources import (
     source_files,
     suffix,
 )
-from jaxdistill.files import parts, reading
+from jaxdistill.files import parts
 
 if TYPE_CHECKING:
     import pyarrow
@@ -174,7 +174,7 @@ def _table(path: Path, columns: Mapping[str, str], spec: str, *, numbers: bool, 
         }
     elif builder == "parquet":
         with errors_of_reading(path):
-            schema = parquet.read_schema(reading.regular(path))
+            schema = parquet.read_schema(path)
             available = list(datasets.Features.from_arrow_schema(schema).flatten())
         needed = {name for some in chosen_columns(available, columns, place) for name in some}
         options = {"columns": top_columns(schema.names, needed)}
@@ -276,7 +276,7 @@ def opened(path: Path) -> Any:
     """The file as text, decompressed if its name says so, with its line ends."""
     import fsspec
 
-    return fsspec.open(str(reading.regular(path)), "rt", compression="infer", encoding="utf-8-sig", newline="")
+    return fsspec.open(str(path), "rt", compression="infer", encoding="utf-8-sig", newline="")
 
 
 def _header(path: Path, columns: Mapping[str, str], *, quoted: bool) -> list[str]:

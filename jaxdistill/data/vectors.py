@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import InputError
-from jaxdistill.files import reading
+from jaxdistill.files import foreign_errors
 
 BLOCK_ROWS = 8192
 """Rows held in memory at a time."""
@@ -17,8 +17,8 @@ def open_vectors(path: Path) -> Float[np.ndarray, "rows e"]:
     """Memory-maps the vectors of a `.npy` file; checks its format, not its values. Raises `InputError`."""
     if not path.exists():
         raise InputError(f"{path} does not exist; give a .npy file of vectors, one per row of the text.")
-    with reading.foreign_errors(f"{path} is not a complete .npy file of numbers"):
-        mapped = np.lib.format.open_memmap(reading.regular(path), mode="r")
+    with foreign_errors(f"{path} is not a complete .npy file of numbers"):
+        mapped = np.lib.format.open_memmap(path, mode="r")
     if mapped.ndim != 2 or mapped.dtype.kind != "f":
         raise InputError(f"{path} holds {mapped.dtype} {mapped.shape}; it must be a float array [sentences, width].")
     return np.asarray(mapped)

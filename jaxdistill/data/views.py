@@ -19,8 +19,7 @@ from functools import partial
 import numpy as np
 from jaxtyping import Bool, Float, Integer
 
-from jaxdistill.cli import did_you_mean
-from jaxdistill.core import SECOND, InputError
+from jaxdistill.core import SECOND, InputError, did_you_mean
 from jaxdistill.data.packing import Ragged, ragged
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.files import parts

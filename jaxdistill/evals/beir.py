@@ -25,7 +25,7 @@ from typing import Any, get_args
 
 from jaxdistill.core import InputError, Split
 from jaxdistill.evals.read_table import cells
-from jaxdistill.files.reading import foreign_errors
+from jaxdistill.files import foreign_errors
 
 CORPUS = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.tsv", "corpus.tsv.gz", "corpus/*.parquet")
 QUERIES = ("queries.jsonl", "queries.jsonl.gz", "queries.tsv", "queries.tsv.gz", "queries/*.parquet")

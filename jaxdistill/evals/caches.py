@@ -17,7 +17,7 @@ from jaxtyping import Float
 from jaxdistill.cluster import processes
 from jaxdistill.core import Embed
 from jaxdistill.files import write_atomic
-from jaxdistill.versions import source_digest, versions
+from jaxdistill.runtime import source_digest, versions
 
 SCORING = ("encoders", "evals", "inference", "ops")
 """The code that determines scores; cache entries by another state of this code are ignored."""

@@ -23,14 +23,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.cli import did_you_mean
-from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.core import Embed, InputError, Scorer, did_you_mean
 from jaxdistill.evals.caches import EmbeddingCache
 from jaxdistill.evals.evaluation import Evaluation, Model, Result, Sources, TestSet, average_of
 from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs, rounded, scored_pairs
 from jaxdistill.evals.read_table import part_of
 from jaxdistill.evals.similarity import similarities, spearman
-from jaxdistill.files.reading import foreign_errors
+from jaxdistill.files import foreign_errors
 
 PROTOCOL = "Spearman of cosine similarity and gold score, all pairs of a set together (SimCSE)"
 DEV_METRIC = "sts-b-dev/spearman"

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxdistill.cli import did_you_mean
 from jaxdistill.cluster.spread import together
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, did_you_mean
 from jaxdistill.evals import agreement, auc, bitext, documents, entity, geometry, pairs, speed, sts, transfer
 from jaxdistill.evals.caches import cached_scores
 from jaxdistill.evals.evaluation import PREFIXES, Evaluation, MissingSet, Model, Result, Sources, TestSet

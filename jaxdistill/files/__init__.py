@@ -1,17 +1,18 @@
-"""Writes files atomically: under a temporary name, then renamed, so that a killed run leaves nothing incomplete."""
+"""Writes files and folders atomically: under a temporary name, then renamed, so that a killed run leaves nothing incomplete.
+
+An output folder has a marker, a JSON file that lists the files written here with their digests. All other files belong to the
+user, and stay when the folder is replaced.
+"""
 
 import contextlib
 import errno
-import fnmatch
-import glob
 import hashlib
 import json
 import os
 import re
 import shutil
-import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from jaxdistill.core import InputError, error_line
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/{1,2}[^/]")
 """An address such as `gs://bucket/folder`, also after `Path` has shortened it to `gs:/bucket/folder`."""
 UNFINISHED_SUFFIX = ".unfinished"
-"""Suffix of hidden files that are being written."""
+"""Suffix of hidden files and folders that are being written."""
+MARK = "jaxdistill.json"
+"""Marker of a folder that may be replaced; lists the files that this package wrote."""
 
 
 def is_remote(path: str | Path) -> bool:
@@ -29,9 +32,7 @@ def is_remote(path: str | Path) -> bool:
 
 
 def local(path: str | Path, option: str) -> Path:
-    """`path` with `~` expanded; raises `InputError`, which names `option`, for an address such as gs://, or no path at all."""
-    if not isinstance(path, str | os.PathLike):
-        raise InputError(f"{option}={path!r:.60} has type {type(path).__name__}; give a path.")
+    """`path` with `~` expanded; raises `InputError`, which names `option`, for an address such as gs://."""
     if is_remote(path):
         raise InputError(
             f"{option}={path} is an address, which this option does not accept; give a local path, or mount it (gcsfuse, s3fs)."
@@ -39,49 +40,20 @@ def local(path: str | Path, option: str) -> Path:
     return Path(os.path.expanduser(path))
 
 
-def matching(folder: Path, pattern: str | Path) -> list[Path]:
-    """The files in `folder` that match a glob, sorted; hidden ones only if a part of the glob begins with a dot.
-
-    `**` stands for folders at any depth. It enters linked ones too, but not a link to a folder around it.
-
-    Raises:
-      InputError: a folder cannot be read, or a match, such as a link to a file that was not fetched.
-    """
-    return sorted(set(_matching(folder, Path(pattern).parts)))
-
-
-def _matching(path: Path, parts: Sequence[str]) -> Iterator[Path]:
-    try:
-        if not parts:
-            yield from [] if stat.S_ISDIR(path.stat().st_mode) else [path]
-        elif not glob.has_magic(parts[0]):
-            yield from _matching(path / parts[0], parts[1:]) if os.path.lexists(path / parts[0]) else ()
-        else:
-            is_deep, names = parts[0] == "**", os.listdir(path) if path.is_dir() else ()
-            yield from _matching(path, parts[1:]) if is_deep else ()
-            for inner in (path / name for name in names if parts[0].startswith(".") or not name.startswith(".")):
-                if is_deep and inner.is_dir():
-                    leads_back = inner.is_symlink() and path.resolve().is_relative_to(inner.resolve())
-                    yield from () if leads_back else _matching(inner, parts)
-                elif fnmatch.fnmatch(inner.name, parts[0]) and not (is_deep and parts[1:]):
-                    yield from _matching(inner, parts[1:])
-    except OSError as error:
-        raise InputError(f"{error.filename} cannot be read: {error.strerror}; fetch it, or leave it out.") from None
-
-
 @contextlib.contextmanager
-def while_reading(path: Path | str) -> Iterator[None]:
-    """Turns any error of a library, also a panic of Rust, into one line that names what was being read."""
+def foreign_errors(what: str) -> Iterator[None]:
+    """Turns any error of a library, also a panic of Rust, which is not an `Exception`, into one line that begins with `what`."""
     try:
         yield
     except (InputError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:
-        advice = "is it complete? Fetch it again"
-        with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
-            if file.read(40).startswith(b"version https://git-lfs.github.com/spec/"):
-                advice = "it only points to a file that is not here: git lfs pull"
-        raise InputError(f"{path} cannot be read ({error_line(error):.200}); {advice}.") from error
+        raise InputError(f"{what} ({error_line(error):.200}).") from error
+
+
+def while_reading(path: Path | str) -> contextlib.AbstractContextManager[None]:
+    """`foreign_errors` of a file."""
+    return foreign_errors(f"{path} cannot be read; is it complete, and fetched (git lfs pull)?")
 
 
 def read_json(path: Path) -> Any:
@@ -92,33 +64,14 @@ def read_json(path: Path) -> Any:
 
 def inside(root: Path, path: Path) -> Path:
     """Returns `path`; raises `InputError` if it leads out of `root`."""
-    with while_reading(f"{root}: the path {path.name!r:.80}"):
-        path.exists()  # a name that no file can have is an error here
-        if not path.resolve().is_relative_to(root.resolve()):
-            raise InputError(f"{path} leads out of the model's folder {root}; copy the folder into it if you trust it.")
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise InputError(f"{path} leads out of the model's folder {root}; copy the folder into it if you trust it.")
     return path
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether it is a leftover of `drafted` in a killed program."""
+    """Whether a killed program has left this file or folder unfinished."""
     return path.name.startswith(".") and path.name.endswith(UNFINISHED_SUFFIX)
-
-
-def write_atomic(path: Path, text: str) -> None:
-    """Writes a text file by rename, so that readers see the old or the new content. Raises `OSError`, which names the file.
-
-    Follows symbolic links and replaces their target. Writes to devices and pipes directly.
-    """
-    if is_special(path):
-        path.write_text(text, encoding="utf-8")
-        return
-    path = without_links(path)
-    try:
-        with drafted(path) as draft:
-            draft.write_text(text, encoding="utf-8")
-    except OSError as error:
-        error.filename = str(path)  # a full disk gives no name, other errors give the temporary one
-        raise
 
 
 @contextlib.contextmanager
@@ -133,11 +86,14 @@ def drafted(path: Path) -> Iterator[Path]:
         draft.unlink(missing_ok=True)
 
 
+def write_atomic(path: Path, text: str) -> None:
+    """Writes a text file by rename, so that readers see the old or the new content; replaces the target of a symbolic link."""
+    with drafted(path.resolve()) as draft:
+        draft.write_text(text, encoding="utf-8")
+
+
 def try_writing(path: Path) -> None:
     """Raises `OSError` if a file cannot be written; call it before long work. Creates the folder, but leaves no file."""
-    if is_special(path):  # opening and closing a pipe would signal end of file to its reader
-        return
-    path = without_links(path)
     is_new = not path.exists()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.open("a", encoding="utf-8").close()
@@ -147,50 +103,31 @@ def try_writing(path: Path) -> None:
 
 def refuse_overwriting(output: Path, inputs: Iterable[Path]) -> None:
     """Raises `InputError` if the output is one of the input files, or a folder that contains one."""
-    place = without_links(output)
-    for path in map(without_links, inputs):
-        if place in (path, *path.parents):
-            what = "also an input file" if path == place else "the folder of an input file"
-            raise InputError(f"{output} is {what}; choose another output.")
+    for path in (path.resolve() for path in inputs):
+        if output.resolve() in (path, *path.parents):
+            raise InputError(f"{output} is also an input file, or the folder of one ({path}); choose another output.")
 
 
 def refuse_no_folder(folder: Path) -> None:
     """Raises `InputError` if a folder cannot be created: a parent is a file or not writable."""
-    there = local(folder, "--workdir")
-    if there.is_symlink() and not there.exists():
-        raise InputError(
-            f"--workdir={folder} is a link to a folder that does not exist; make it, or name another folder."
-        )
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    if not there.is_dir():
-        raise InputError(f"--workdir={folder}: {there} is not a directory; name another folder.")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise InputError(f"--workdir={folder}: {there} is not writable; name another folder.")
-
-
-def is_special(path: Path) -> bool:
-    """Whether the path is a device or a pipe, which cannot be replaced by rename."""
-    return path.exists() and not path.is_file() and not path.is_dir()
-
-
-def without_links(path: Path) -> Path:
-    """The path with symbolic links resolved."""
-    return Path(os.path.realpath(path))
-
-
-def folder_digest(folder: Path, pattern: str = "*") -> str:
-    """SHA-256 of the names and contents of all files in a folder that match `pattern`, recursively."""
-    digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob(pattern) if path.is_file()):
-        digest.update(f"{path.relative_to(folder)} {file_digest(path)} ".encode())
-    return digest.hexdigest()
+    existing = local(folder, "--workdir")
+    while not os.path.lexists(existing):  # a link that leads nowhere is no folder either
+        existing = existing.parent
+    if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
+        raise InputError(f"--workdir={folder}: {existing} is not a writable directory; name another folder.")
 
 
 def file_digest(path: Path) -> str:
     """SHA-256 of the content of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def folder_digest(folder: Path, pattern: str = "*") -> str:
+    """SHA-256 of the names and contents of all files in a folder that match `pattern`, recursively."""
+    names = sorted(path for path in folder.rglob(pattern) if path.is_file())
+    content = "".join(f"{path.relative_to(folder)} {file_digest(path)} " for path in names)
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def unwritable(path: Path, error: OSError, remedy: str = "") -> InputError:
@@ -209,33 +146,90 @@ def writing(path: Path, remedy: str = "") -> Iterator[None]:
         raise unwritable(path, error, remedy) from error
 
 
-def make_folder_atomic(
-    folder: Path, fill: Callable[[Path], None], *, what: str, is_complete: Callable[[Path], bool] = Path.is_dir
-) -> None:
-    """Creates a cache folder under a temporary name, then renames it.
+def make_folder_atomic(folder: Path, fill: Callable[[Path], None], *, what: str) -> None:
+    """Creates a cache folder under a temporary name, then renames it; keeps one that another process has made meanwhile.
 
     Args:
       folder: final path, named by a digest of the content.
       fill: writes the content into the temporary folder.
       what: name of the content for errors.
-      is_complete: whether a folder that another process has created in the meantime is usable.
 
     Raises:
       InputError: the folder cannot be written.
     """
-    draft = None
-    try:
+    with writing(folder, f"; or choose another cache folder for {what} (--config.data.cache_folder, JAXDISTILL_CACHE)"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=".building-", dir=folder.parent))
-        fill(draft)
-        os.replace(draft, folder)
-    except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and is_complete(folder):
-            return
-        raise InputError(
-            f"{what} cannot be written in {folder.parent}: {error.strerror}; "
-            f"free space there, or choose another cache folder (--config.data.cache_folder, JAXDISTILL_CACHE)."
-        ) from None
-    finally:
-        if draft is not None:
+        try:
+            fill(draft)
+            draft.replace(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
+        finally:
             shutil.rmtree(draft, ignore_errors=True)
+
+
+def marked_files(folder: Path) -> dict[str, str]:
+    """Digests of the files that the folder's marker lists; empty without a marker or a list."""
+    try:
+        return dict(json.loads((folder / MARK).read_bytes())["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def is_unchanged(path: Path, digest: str) -> bool:
+    """Whether the file exists and still has this digest."""
+    return path.is_file() and file_digest(path) == digest
+
+
+def refuse_foreign(folder: Path, *, advice: str = "Give another --out.") -> None:
+    """Raises `InputError` if the path is a file, or a non-empty folder without a marker."""
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file()):
+        raise InputError(f"{folder} exists and is not an export of this program; it is not overwritten. {advice}")
+
+
+@contextlib.contextmanager
+def replacing(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
+    """Yields a path for the new version of `folder`, which then replaces it by two renames; keeps the user's own files, and edited ones
+    as `NAME.edited`.
+
+    If `folder` already holds the same files, it is left unchanged. An error changes nothing.
+
+    Args:
+      facts: entries of the marker besides the list of files.
+
+    Raises:
+      InputError: `folder` is not empty and has no marker.
+      OSError: the folder cannot be written.
+    """
+    new, old = (folder.with_name(f".{folder.name[:40]}.{name}{UNFINISHED_SUFFIX}") for name in ("new", "old"))
+    if old.is_dir() and not folder.exists():  # a program was killed between the two renames
+        old.rename(folder)
+    refuse_foreign(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(new, ignore_errors=True)
+    try:
+        yield new
+        before, digests = marked_files(folder), {name: file_digest(new / name) for name in file_names(new)}
+        if before == digests and all(is_unchanged(folder / name, digest) for name, digest in before.items()):
+            return
+        (new / MARK).write_text(json.dumps({**facts, "files": digests}, indent=2) + "\n", encoding="utf-8")
+        for name in file_names(folder):
+            if name != MARK and not is_unchanged(folder / name, before.get(name, "")):
+                copy = new / (f"{name}.edited" if name in digests else name)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(folder / name, copy)
+        if folder.exists():
+            folder.rename(old)
+        new.rename(folder)
+    finally:
+        if old.is_dir() and not folder.exists():
+            old.rename(folder)
+        for leftover in (new, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def file_names(folder: Path) -> list[str]:
+    """The files in a folder and below, sorted, as paths inside it."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())

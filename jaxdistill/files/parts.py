@@ -74,43 +74,36 @@ def load_module(spec: str) -> ModuleType:
     try:
         if path.suffix != ".py":
             module = importlib.import_module(spec)
-            if module not in _digests:
-                file = getattr(module, "__file__", None)
-                _digests[module] = hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
-            return module
-        if not path.is_file():
-            raise InputError(f"{spec} does not exist; name a Python file or an installed module.")
-        source = path.read_bytes()
-        name = f"{PREFIX}{hashlib.sha256(f'{path.resolve()} '.encode() + source).hexdigest()[:12]}"
-        if name not in sys.modules:
-            sys.modules[name] = module = ModuleType(name)
-            try:
-                run_source(source, path, module)
-            except BaseException:
-                del sys.modules[name]
-                raise
-            _digests[module] = hashlib.sha256(source).hexdigest()
-        return sys.modules[name]
+            source = Path(module.__file__ or os.devnull).read_bytes()
+        else:
+            source = path.read_bytes()
+            name = f"{PREFIX}{hashlib.sha256(f'{path.resolve()} '.encode() + source).hexdigest()[:12]}"
+            module = sys.modules.get(name) or _module_of(source, path, name)
+        _digests.setdefault(module, hashlib.sha256(source).hexdigest())
+        return module
     except InputError:
         raise
     except Exception as error:  # whatever a user's file raises
         raise InputError(f"{spec} cannot be imported ({type(error).__name__}: {error}).") from error
 
 
+def _module_of(source: bytes, path: Path, name: str) -> ModuleType:
+    """Runs a file as a new module. Python's own import may run the bytecode of an earlier version of the same size and second,
+    which would then be taken for the one whose digest is noted."""
+    module = sys.modules[name] = ModuleType(name)
+    module.__file__ = str(path)
+    try:
+        exec(compile(source, str(path), "exec"), vars(module))
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
 def spec_of(module: str) -> str:
     """The spec, a dotted name or a path, with which `load_module` loads this module."""
     file = sys.modules[module].__file__
     return str(file) if module.startswith(PREFIX) else module
-
-
-def run_source(source: bytes, path: Path, module: ModuleType) -> None:
-    """Runs the source of a file in a module that is still empty.
-
-    Python's own import may run the bytecode of an earlier version: it compares only the file's size and the second in which
-    it was written. That version would then be taken for the one whose digest is noted.
-    """
-    module.__file__ = str(path)
-    exec(compile(source, str(path), "exec"), vars(module))
 
 
 def source_digests(specs: Iterable[str]) -> dict[str, str]:

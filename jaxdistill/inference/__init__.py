@@ -20,9 +20,19 @@ from jaxtyping import Float, Integer
 from jaxdistill.bars import Advance, counted
 from jaxdistill.checkpoints.model import SentenceModel, load_model, model_name
 from jaxdistill.checkpoints.prompts import NO_PROMPT
-from jaxdistill.cli import did_you_mean
 from jaxdistill.cluster.mesh import batch_devices, batch_sharding, make_mesh, place, place_frozen, replicated
-from jaxdistill.core import ROLES, Array, Embed, InputError, PairScorer, Params, Precision, Tokens, platform
+from jaxdistill.core import (
+    ROLES,
+    Array,
+    Embed,
+    InputError,
+    PairScorer,
+    Params,
+    Precision,
+    Tokens,
+    did_you_mean,
+    platform,
+)
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.sentence import embed

@@ -17,7 +17,7 @@ from jaxdistill.core import InputError
 from jaxdistill.files import write_atomic
 from jaxdistill.paths import is_hub_name, public_name
 from jaxdistill.reporting.templates import filled
-from jaxdistill.versions import versions
+from jaxdistill.runtime import versions
 
 FACTS_FILE = "card.json"
 HUB_DATA = re.compile(r"(?:^|, )hf:(\w[\w.-]*(?:/[\w.-]+)?):")

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jaxdistill.cli import did_you_mean
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, did_you_mean
 from jaxdistill.paths import configs_folder
 
 COLUMN = "COLUMN"

@@ -7,6 +7,7 @@
 import base64
 import io
 import itertools
+import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxdistill.core import InputError
-from jaxdistill.files.reading import parsed_json
 from jaxdistill.reporting.tables import Entry
 
 LOSS_COLOR, METRIC_COLORS = "#3b6ea5", ("#c2573a", "#4f8a4c", "#7b5aa6", "#8a6d3b")
@@ -49,7 +49,7 @@ def read_curves(metrics_jsonl_path: str | Path) -> Curves:
     if not path.is_file():
         raise InputError(f"{path}: no such file; a run writes metrics.jsonl into its workdir.")
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    rows = [parsed_json(text, f"{path}:{line}") for line, text in enumerate(lines, start=1)]
+    rows = [json.loads(line) for line in lines]
     names = dict.fromkeys(name for row in rows for name in row if name.endswith(DEV_SCORES))
     metrics = {name: points for name in names if (points := _series(rows, name))}
     return Curves(loss=_series(rows, "loss"), metrics=metrics)

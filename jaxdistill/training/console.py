@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 from tqdm.auto import tqdm
 
-from jaxdistill.cli import error_of_input
 from jaxdistill.cluster import processes
+from jaxdistill.signals import error_of_input
 from jaxdistill.workdir.folder import LOG
 
 _package = logging.getLogger("jaxdistill")

@@ -24,12 +24,11 @@ from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.core import InputError
 from jaxdistill.data.text import read
 from jaxdistill.evals.similarity import unit_rows
-from jaxdistill.files import local, unwritable
-from jaxdistill.files.folders import MARK, replacing
+from jaxdistill.files import MARK, local, replacing, unwritable
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import public_name
 from jaxdistill.reporting.model_card import Facts, model_card, origin_of, read_facts, write_facts
-from jaxdistill.versions import versions
+from jaxdistill.runtime import versions
 from jaxdistill.workdir.folder import read_note
 
 log = logging.getLogger(__name__)

@@ -21,6 +21,7 @@ from jaxdistill.reporting.model_card import Facts, averaged_steps, origin_of, pu
 from jaxdistill.reporting.page import write_page
 from jaxdistill.reporting.plots import read_curves, training_plot
 from jaxdistill.reporting.tables import Entry, as_text, hundredfold, score_table
+from jaxdistill.runtime import versions
 from jaxdistill.training.console import say
 from jaxdistill.training.export import export, weights_bytes
 from jaxdistill.training.final_scores import FinalScores
@@ -28,7 +29,6 @@ from jaxdistill.training.outcome import Outcome
 from jaxdistill.training.paper import Repeated
 from jaxdistill.training.run import Run, teachers_by_name
 from jaxdistill.training.setup.objective import objective_title
-from jaxdistill.versions import versions
 from jaxdistill.workdir.folder import EXPORT, METRICS, RESULTS, stage_export
 
 FEW_STEPS = 50

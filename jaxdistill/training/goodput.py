@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from jaxdistill.cluster.chips import peak_flops_per_s
+from jaxdistill.cluster.mesh import peak_flops_per_s
 from jaxdistill.training.flops import products_by_part
 
 ACTIVITIES = ("compile", "data", "steps", "evaluation", "checkpoints")

@@ -6,8 +6,7 @@ from jaxdistill.cluster import processes
 from jaxdistill.config import Config
 from jaxdistill.data import hub
 from jaxdistill.data.sources import content_digest, split_specs
-from jaxdistill.files import parts
-from jaxdistill.files.folders import refuse_foreign
+from jaxdistill.files import parts, refuse_foreign
 from jaxdistill.training.console import kept, say
 from jaxdistill.training.final_scores import final_models, final_scores_of
 from jaxdistill.training.finish import finish

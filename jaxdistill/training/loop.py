@@ -15,12 +15,12 @@ from typing import Any
 
 import jax
 
-from jaxdistill.cli import Interrupted, Interrupts
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.cluster import processes
 from jaxdistill.core import Array, Batch, Diverged, InputError, Params, TrainState, platform
 from jaxdistill.data.batches import Batches
 from jaxdistill.inference import Embedder
+from jaxdistill.signals import Interrupted, Interrupts
 from jaxdistill.training.ahead import StepPrograms
 from jaxdistill.training.collapse import measured_spread, sample_of, watched_spread
 from jaxdistill.training.console import say

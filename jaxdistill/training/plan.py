@@ -18,13 +18,12 @@ from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
 from jaxdistill.bars import duration
-from jaxdistill.cluster.chips import PEAK_FLOPS_PER_S
-from jaxdistill.cluster.mesh import make_mesh
+from jaxdistill.cluster.mesh import PEAK_FLOPS_PER_S, make_mesh
 from jaxdistill.config import Config
 from jaxdistill.core import Batch, InputError, Tokens, TrainState
-from jaxdistill.devices import prepare_libtpu
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.files import parts
+from jaxdistill.runtime import prepare_libtpu
 from jaxdistill.training.flops import Products, products_by_part
 from jaxdistill.training.run import Run
 from jaxdistill.training.setup.build import build

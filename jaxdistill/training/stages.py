@@ -15,16 +15,15 @@ from jaxdistill.cluster import processes
 from jaxdistill.config import WITHOUT_EFFECT, Config, flat, flat_stages
 from jaxdistill.core import InputError
 from jaxdistill.evals import sts
-from jaxdistill.files import folder_digest, is_remote, write_atomic
-from jaxdistill.files.folders import MARK, refuse_foreign, replacing
+from jaxdistill.files import MARK, folder_digest, is_remote, refuse_foreign, replacing, write_atomic
 from jaxdistill.paths import data_folder
 from jaxdistill.reporting.tables import StageRow, as_text, stage_table
+from jaxdistill.runtime import source_digest
 from jaxdistill.training.console import say
 from jaxdistill.training.job import run_training
 from jaxdistill.training.metrics import Callback
 from jaxdistill.training.setup.check import check_stages
 from jaxdistill.training.setup.objective import objective_title
-from jaxdistill.versions import source_digest
 from jaxdistill.workdir import bucket
 from jaxdistill.workdir.bucket import Workdir
 from jaxdistill.workdir.folder import (

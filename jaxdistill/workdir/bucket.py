@@ -24,9 +24,8 @@ from fsspec.config import conf
 
 from jaxdistill.cluster import processes
 from jaxdistill.core import InputError, InUseError
-from jaxdistill.files import is_remote, is_unfinished, local
-from jaxdistill.files.buckets import address_digest, checked_address, safe_name, store_errors
-from jaxdistill.files.folders import MARK, WORKING, is_unchanged, marked_files
+from jaxdistill.files import MARK, UNFINISHED_SUFFIX, is_remote, is_unchanged, is_unfinished, local, marked_files
+from jaxdistill.files.buckets import address_digest, checked_address, store_errors
 from jaxdistill.paths import cache_folder, fetched_folder
 from jaxdistill.workdir import lock
 from jaxdistill.workdir.folder import CHECKPOINTS, CONFIG, LOCK, STUDENTS, stage_folder
@@ -226,9 +225,9 @@ def _fetch(source: epath.Path, target: Path) -> None:
         if path.name in (CHECKPOINTS, RUNNING) or path == source:
             continue
         if path.is_dir():
-            _fetch(path, target / safe_name(path.name))
+            _fetch(path, target / path.name)
         else:
-            _copy(path, target / safe_name(path.name))
+            _copy(path, target / path.name)
 
 
 def _copy(source: Path | epath.Path, target: Path | epath.Path) -> None:
@@ -239,5 +238,5 @@ def _copy(source: Path | epath.Path, target: Path | epath.Path) -> None:
 def _states(folder: Path) -> dict[Path, tuple[int, int]]:
     """Size and modification time of the complete files of a workdir."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != LOCK and not is_unfinished(path)]
-    files = [path for path in files if not any(part.endswith(WORKING) for part in path.parts)]
+    files = [path for path in files if not any(part.endswith(UNFINISHED_SUFFIX) for part in path.parts)]
     return {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in files}

@@ -13,7 +13,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from jaxdistill.cluster import processes
-from jaxdistill.cluster.shared_folder import folder_owner
+from jaxdistill.cluster.spread import folder_owner
 from jaxdistill.core import InputError, InUseError
 from jaxdistill.files import writing
 from jaxdistill.workdir.folder import LOCK, read_note

@@ -11,10 +11,10 @@ from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import Config, of_stage
 from jaxdistill.core import InputError, errors_of
 from jaxdistill.data import hub, sources
+from jaxdistill.data.model_text import text_portions
 from jaxdistill.data.sources import split_specs
 from jaxdistill.data.text import tables
 from jaxdistill.files import buckets, is_remote, parts
-from jaxdistill.reading import text_portions
 from jaxdistill.training.setup.build import checked_setup
 from jaxdistill.training.setup.dev import read_dev_sets
 from jaxdistill.workdir.bucket import address_of
@@ -86,13 +86,12 @@ def check_inputs(stage: Config, where: str = "here") -> None:
 def _check_in_bucket(option: str, address: str) -> None:
     buckets.checked_address(address)
     try:
-        bucket = buckets.Bucket(address)
-        if not (bucket.versions() if option.endswith(".model") else bucket.matching()):
-            raise buckets.MissingObject(f"no object matches {address}; check the address, and quote the glob.")
-    except buckets.MissingObject as error:
-        raise InputError(f"{option}: {error}") from None
+        found = buckets.objects(address)
     except InputError as error:
         log.warning("%s is not checked: %s", option, error)
+        return
+    if not found:
+        raise InputError(f"{option}: no object matches {address}; check the address, and quote the glob.")
 
 
 def _local(option: str, path: str) -> InputError:

@@ -17,9 +17,8 @@ from jaxtyping import Integer
 
 from jaxdistill import paths
 from jaxdistill.checkpoints.model import SentenceModel
-from jaxdistill.cli import did_you_mean
 from jaxdistill.config import Config, Evals
-from jaxdistill.core import LABELS, InputError, Objective, Task, errors_of
+from jaxdistill.core import LABELS, InputError, Objective, Task, did_you_mean, errors_of
 from jaxdistill.data.sources import file_of, files_of, split_specs
 from jaxdistill.data.text import read
 from jaxdistill.evals import agreement, auc, beir, documents, entity, pairs, sts

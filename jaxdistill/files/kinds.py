@@ -6,8 +6,7 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any, cast
 
-from jaxdistill.cli import did_you_mean
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, did_you_mean
 from jaxdistill.files import parts
 
 
@@ -17,15 +16,18 @@ class Kinds:
     option `kind` names one."""
 
     section: str
-    """Name of the section, such as `student`."""
+    """Name of the section, such as `student`; its subpackage, `students`, has a file for each kind."""
     default: str = ""
     """The kind if a section names none; empty: it must name one."""
-    package: str
-    """Subpackage with a file for each kind."""
     member: str
     """The class of a file that has this member is the options class."""
     example: str
     """An object of a kind, for errors."""
+
+    @property
+    def package(self) -> str:
+        """The subpackage."""
+        return f"jaxdistill.{self.section}s"
 
     def available(self) -> list[str]:
         """Names of the kinds: the modules of the subpackage, without nested ones."""
@@ -39,18 +41,13 @@ class Kinds:
             if not isinstance(outside, type) or not self.is_kind(outside):
                 raise InputError(f"{self.section}.kind={name!r} is not a frozen dataclass of a {self.section}.")
             return outside
-        if name not in self.available():
-            close = did_you_mean(name, self.available())
-            raise InputError(
-                f"{self.section}.kind={name!r} is unknown; available: {', '.join(self.available())}.{close}"
-            )
+        available = self.available()
+        if name not in available:
+            close = did_you_mean(name, available)
+            raise InputError(f"{self.section}.kind={name!r} is unknown; available: {', '.join(available)}.{close}")
         module = importlib.import_module(f"{self.package}.{name}")
-        (kind,) = (
-            value
-            for value in vars(module).values()
-            if isinstance(value, type) and value.__module__ == module.__name__ and hasattr(value, self.member)
-        )
-        return kind
+        classes = [value for value in vars(module).values() if isinstance(value, type) and hasattr(value, self.member)]
+        return next(kind for kind in classes if kind.__module__ == module.__name__)
 
     def is_kind(self, value: object) -> bool:
         """Whether a class, or an object, is a kind of this section."""
@@ -75,31 +72,12 @@ class Kinds:
         defaults = {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
         return {**defaults, "kind": name}
 
-    def having(self, option: str) -> list[str]:
-        """The package's kinds that have an option."""
-        return [name for name in self.available() if option in self.default_options(name)]
-
 
 KINDS: Mapping[str, Kinds] = {
     "student": Kinds(
-        section="student",
-        default="cut",
-        package="jaxdistill.students",
-        member="make",
-        example='jaxdistill.students.Cut("teacher", layers="even:3")',
+        section="student", default="cut", member="make", example='jaxdistill.students.Cut("teacher", layers="even:3")'
     ),
-    "teacher": Kinds(
-        section="teacher",
-        default="live",
-        package="jaxdistill.teachers",
-        member="load",
-        example='jaxdistill.teachers.Stored("MODEL")',
-    ),
-    "objective": Kinds(
-        section="objective",
-        package="jaxdistill.objectives",
-        member="scored",
-        example="jaxdistill.objectives.ConGen(alpha=1.0)",
-    ),
+    "teacher": Kinds(section="teacher", default="live", member="load", example='jaxdistill.teachers.Stored("MODEL")'),
+    "objective": Kinds(section="objective", member="scored", example="jaxdistill.objectives.ConGen(alpha=1.0)"),
 }
 """The sections that have a `kind`."""
