@@ -7,10 +7,9 @@ from types import MappingProxyType
 
 from ml_collections import ConfigDict
 
-from jaxdistill.cli import did_you_mean
 from jaxdistill.config import chain, defaults, set_kind
-from jaxdistill.config.kinds import KINDS
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, did_you_mean
+from jaxdistill.files.kinds import KINDS
 from jaxdistill.reporting import papers
 
 STS_B_DEV = "sts-b-dev/spearman"

@@ -4,7 +4,6 @@ A program is one typed function. tyro makes its command line from the signature 
 """
 
 import contextlib
-import difflib
 import errno
 import functools
 import inspect
@@ -23,7 +22,7 @@ import tyro
 
 from jaxdistill import devices, memory
 from jaxdistill.compile_cache import keep_compiled
-from jaxdistill.core import InputError, InUseError, TemporaryError
+from jaxdistill.core import InputError, InUseError, TemporaryError, did_you_mean
 from jaxdistill.versions import version_text
 
 BAD_INPUT = 2
@@ -43,13 +42,6 @@ AFTER_CALLBACK_S = 0.05
 """Seconds after which an interrupt is raised again that Python has dropped."""
 BATCH_SIZE = 128
 """Default batch size of programs that run a model, in sentences of 32 tokens."""
-
-
-def did_you_mean(word: str, choices: Sequence[str]) -> str:
-    """` Did you mean X?` if a choice is similar or has these initials (`lr` for `learning_rate`); otherwise empty."""
-    initials = [name for name in choices if len(word) > 1 and word == "".join(part[:1] for part in name.split("_"))]
-    close = initials or difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
-    return f" Did you mean {close[0]}?" if close else ""
 
 
 BY_NAME = tyro.conf.arg(constructor=str, help_behavior_hint=lambda default: "")

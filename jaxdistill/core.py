@@ -9,10 +9,13 @@ Axes in signatures have one meaning per letter; rarer ones have names, and `_` d
 `i` and `o` inputs and outputs of a dense layer.
 """
 
+import dataclasses
+import difflib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -68,6 +71,13 @@ def errors_of(what: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise type(error)(f"{what}: {error}") from None
+
+
+def did_you_mean(word: str, choices: Sequence[str]) -> str:
+    """` Did you mean X?` if a choice is similar or has these initials (`lr` for `learning_rate`); otherwise empty."""
+    initials = [name for name in choices if len(word) > 1 and word == "".join(part[:1] for part in name.split("_"))]
+    close = initials or difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
+    return f" Did you mean {close[0]}?" if close else ""
 
 
 class TemporaryError(InputError):
@@ -262,3 +272,50 @@ class PairScorer(NamedTuple):
 Task = Callable[[Embed | Scorer], Mapping[str, float]]
 """An evaluation: maps a model to scores in [-1, 1] by name; other measures have the units stated in their names. Tasks on sentence
 pairs accept cross-encoders too."""
+
+
+MAX_INT32 = 2**31 - 1
+"""Steps and sizes are 32-bit integers on the devices."""
+MAX_FLOAT32 = 3.4028235e38
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Range:
+    """Finite numbers between bounds. The default upper bound is what 32 bits can hold."""
+
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    below: float | None = None
+
+    def fault(self, number: float) -> str:
+        """The end of an error message, such as `must be above 0`; empty if `number` is in range."""
+        inside = (
+            math.isfinite(number)
+            and (self.least is None or number >= self.least)
+            and (self.above is None or number > self.above)
+            and (self.most is None or number <= self.most)
+            and (self.below is None or number < self.below)
+        )
+        if not inside:
+            return f"must be {self}"
+        largest = MAX_INT32 if isinstance(number, int) else MAX_FLOAT32
+        return f"must be at most {largest:,.0f}" if self.most is None and abs(number) > largest else ""
+
+    def __str__(self) -> str:
+        """The range in words, such as `at least 0 and below 1`."""
+        bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
+        words = [f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None]
+        return " and ".join(words) or "a finite number"
+
+
+Positive = Annotated[float, Range(above=0)]
+NotNegative = Annotated[float, Range(least=0)]
+Fraction = Annotated[float, Range(least=0, most=1)]
+Rate = Annotated[float, Range(least=0, below=1)]
+"""A probability or the decay rate of an average."""
+Count = Annotated[int, Range(least=1)]
+TwoOrThree = Annotated[tuple[str, ...], Range(least=2, most=3)]
+"""The views of an anchor, its positive and, optionally, a hard negative."""
+CountOrNone = Annotated[int, Range(least=0)]
+"""A count, where 0 switches a feature off or defers to another option."""

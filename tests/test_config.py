@@ -15,11 +15,11 @@ from jaxdistill import main, objectives
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.cluster.mesh import batch_sharding, place
 from jaxdistill.config.files import shipped_configs
-from jaxdistill.config.kinds import KINDS
 from jaxdistill.config.read import stage_names
 from jaxdistill.core import InputError
 from jaxdistill.data import batches
 from jaxdistill.files import parts
+from jaxdistill.files.kinds import KINDS
 from jaxdistill.training.setup.build import build
 from jaxdistill.training.stages import run_stages
 

@@ -9,13 +9,13 @@ import pytest
 
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import labels_of, load_model
-from jaxdistill.config import Data, RunOptions
+from jaxdistill.config import Data
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import SentenceNorm
 from jaxdistill.encoders.sentence import embed
-from jaxdistill.reading import ModelContext
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.live import Live
+from jaxdistill.teachers.parts.teacher import ModelContext
 
 import encoder_cases as cases
 
@@ -130,7 +130,7 @@ def test_the_first_numbers_of_a_nested_model_are_its_own_model(tmp_path, bert_fo
     assert np.abs(ours(narrow) - expected).max() <= TOLERANCE
     save(narrow, tmp_path)
     assert np.abs(theirs(tmp_path) - expected).max() <= TOLERANCE
-    context = ModelContext(data=Data(), student_views=("text",), run=RunOptions())
+    context = ModelContext(data=Data(), student_views=("text",))
     (teacher,) = Live(model=str(tmp_path), dims=4).load(context)
     assert teacher.definition.embedding_width == 4
     with pytest.raises(InputError, match=r"teacher.dims=4 needs a teacher model that gives vectors"):

@@ -12,14 +12,16 @@ LAYERS = (
     ("ops", "assets", "paths"),
     ("compile_cache", "configs", "devices"),
     ("cli",),
-    ("cluster", "config"),
-    ("data", "encoders"),
-    ("checkpoints", "objectives", "workdir"),
+    ("cluster",),
+    ("encoders",),
+    ("checkpoints", "objectives"),
+    ("data",),
     ("evals", "surgery"),
     ("inference", "reporting"),
-    ("reading",),
     ("teachers",),
     ("students",),
+    ("config",),
+    ("workdir",),
     ("training",),
     ("candidates",),
     ("encode", "evaluate", "export", "main"),
@@ -42,7 +44,7 @@ ALLOWED = {
         "teachers",
         "training",
     )
-} | {("config", part): "the types of the sections that have kinds" for part in ("students", "teachers")}
+}
 
 
 def part_of(path: pathlib.Path) -> str:

@@ -12,9 +12,9 @@ from jax.extend.core import jaxprs_in_params
 
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import options_from
-from jaxdistill.config.kinds import KINDS
 from jaxdistill.core import Batch, Encoded, InputError, Sizes, Tokens
 from jaxdistill.encoders.sentence import init_params
+from jaxdistill.files.kinds import KINDS
 from jaxdistill.objectives.ckd import CKD
 from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.objectives.simcse import SimCSE

@@ -10,10 +10,9 @@ import jaxdistill
 from jaxdistill import cli, config, evaluate
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
-from jaxdistill.config import kinds
 from jaxdistill.core import InputError
 from jaxdistill.data.tokens import build_store
-from jaxdistill.files import parts
+from jaxdistill.files import kinds, parts
 from jaxdistill.inference import Embedder
 from jaxdistill.training.setup.build import build
 from jaxdistill.workdir.folder import claim_workdir

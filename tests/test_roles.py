@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -13,13 +14,13 @@ from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
 from jaxdistill.data import roles, views
+from jaxdistill.data.model_text import prompted_rows, tokenised_text
 from jaxdistill.data.tokens import build_store
 from jaxdistill.evals.agreement import AgreementTask
 from jaxdistill.inference import Embedder
-from jaxdistill.reading import prompted_sentences, tokenised_text
 from jaxdistill.teachers.parts import labelling as labels
 from jaxdistill.training.setup import build as build_module
-from jaxdistill.training.setup.student import context_of, load_labellers, make_student
+from jaxdistill.training.setup.student import load_labellers, make_student
 
 import program
 from tiny_models import tiny_model
@@ -166,11 +167,17 @@ def test_trimming_and_pruning_read_a_text_behind_the_prompts_of_its_roles(folder
         ["[CLS]", "s", "##l", "##e", "##e", "##p", "##s", "[SEP]"],
     ]
     sides = [[f"do{text}" for text in (*QUERIES, "the same")], [f"rain. {text}" for text in ("the same", *DOCUMENTS)]]
-    assert list(prompted_sentences(context_of(config, tmp_path), whole)) == sides[0] + sides[1]
+    assert (
+        list(chain.from_iterable(prompted_rows(config.data, config.objective.student_views, whole)))
+        == sides[0] + sides[1]
+    )
     (tmp_path / "tests.txt").write_text(f" {QUERIES[0].upper()}\nthe same\n")
     config = config_of(folder, student__query_prompt="do", data__exclude=str(tmp_path / "tests.txt"))
     kept = [[text for text in side if not text.endswith(("the same", QUERIES[0]))] for side in sides]
-    assert list(prompted_sentences(context_of(config, tmp_path), whole)) == kept[0] + kept[1]
+    assert (
+        list(chain.from_iterable(prompted_rows(config.data, config.objective.student_views, whole)))
+        == kept[0] + kept[1]
+    )
 
 
 @pytest.fixture(scope="module")

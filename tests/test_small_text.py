@@ -8,8 +8,8 @@ import pytest
 
 from jaxdistill import config as configs
 from jaxdistill.config.files import load_config
-from jaxdistill.config.kinds import KINDS
 from jaxdistill.core import InputError
+from jaxdistill.files.kinds import KINDS
 from jaxdistill.objectives.parts.nested import Nested
 from jaxdistill.training.setup import build as build_module
 from jaxdistill.training.setup.objective import sized_to_text

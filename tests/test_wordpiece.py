@@ -21,11 +21,11 @@ from jaxdistill.checkpoints.tokenizer import read_tokenizer
 from jaxdistill.config.files import load_config
 from jaxdistill.core import InputError
 from jaxdistill.data import wordpiece, words
+from jaxdistill.data.model_text import check_reads, tokenised_text
 from jaxdistill.encoders.settings import read_settings
 from jaxdistill.export import restored_student
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.unknown import unknown_id
-from jaxdistill.reading import check_reads, tokenised_text
 from jaxdistill.training import loop
 from jaxdistill.training.setup.build import build
 from jaxdistill.training.setup.student import read_student, write_student

@@ -8,9 +8,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from jaxdistill.cli import did_you_mean
 from jaxdistill.config.write import option_names
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, did_you_mean
 from jaxdistill.files import parts
 from jaxdistill.paths import configs_folder
 

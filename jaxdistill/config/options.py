@@ -4,16 +4,28 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
-from jaxdistill.config.kinds import KINDS
-from jaxdistill.config.ranges import Count, CountOrNone, Fraction, NotNegative, Positive, Range, Rate
-from jaxdistill.config.values import Columns, Sharding
-from jaxdistill.core import InputError, Objective, Precision, Split
-
-if TYPE_CHECKING:
-    from jaxdistill.students.parts.student import Student
-    from jaxdistill.teachers.parts.teacher import Teacher
+from jaxdistill.config.values import Sharding
+from jaxdistill.core import (
+    Count,
+    CountOrNone,
+    Fraction,
+    InputError,
+    NotNegative,
+    Objective,
+    Positive,
+    Precision,
+    Range,
+    Rate,
+    Split,
+)
+from jaxdistill.data.options import Data
+from jaxdistill.files.kinds import KINDS
+from jaxdistill.students.cut import Cut
+from jaxdistill.students.parts.student import Student
+from jaxdistill.teachers.live import Live
+from jaxdistill.teachers.parts.teacher import Teacher
 
 WITHOUT_EFFECT = (
     "run.log_every", "run.save_every", "run.keep", "run.remat", "run.model_axis", "run.sharding", "run.slices", "run.profile",
@@ -25,57 +37,6 @@ EXTENSIONS = (
     "evals.sts", "student.export_prompt",
 )  # fmt: skip
 """Options that may change when a run is resumed: they do not affect the steps already trained."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Data:
-    """The training text and its batches."""
-
-    text: str = ""
-    """Sources, separated by commas: paths or globs (local, `s3://` or `gs://`), `hf:NAME[:CONFIG]:SPLIT:COLUMN`,
-    `tfds:NAME:SPLIT:COLUMN`, `package:NAME/PATH`, or `data:PATH`, a file or glob in the folder that JAXDISTILL_DATA
-    names. `files:` before a file, glob or folder makes each file one text. `raw:` or `quoted:` before a `.tsv` says how
-    its quotes are read; otherwise its first rows decide."""
-    exclude: str = ""
-    """Sources, as for `text`, whose sentences or pairs (in either order) are not trained on; case is ignored."""
-    weights: tuple[Positive, ...] = ()
-    """Relative sampling weight of each source; empty: all sentences are sampled equally often."""
-    columns: Columns = ()
-    """For tables: pairs of a view and the file's column, such as `(("text", "en"), ("translation", "de"))`. A single
-    word, such as `body`, names the column of the sentences. `sentence1|premise` reads the first of these columns that
-    the file has, `translation.en` the field `en` of a column of structs. `subject+body` joins two columns with a space, and
-    leaves out empty ones. Empty: files have one column."""
-    roles: str = ""
-    """Which sentences are queries and which are documents; teacher and student each prepend their own prompt for the
-    role. Values: `query` or `document` for the whole text, one role per source (`query,document`) or per column
-    (`text=query,second=document`). `none`: no role. Sentences without a role get `prompt`."""
-    chunk_tokens: CountOrNone = 0
-    """Above 0: splits texts of any length at sentence ends into chunks of at most this many student tokens, including
-    special tokens and the prompt. Each column of `columns` then counts as a separate text with its own role, and a
-    source may lack any column but `text`. 0: each row is one sentence."""
-    chunk_least: CountOrNone = 0
-    """Above 0: draws each chunk's target length from this many tokens up to `chunk_tokens`, so that the student reads
-    short and long texts. The same text always gives the same chunks. 0: chunks are as long as possible."""
-    dedupe: bool = True
-    """Keep only the first of duplicate rows. All columns are compared, pairs in either order; case is ignored."""
-    max_length: CountOrNone = 0
-    """Maximum tokens per sentence in training, including special tokens and the prompt; longer sentences are truncated,
-    and columns with more than 5 % truncated are reported. 0: `chunk_tokens` if set; otherwise the 0.99 quantile
-    of the lengths of up to 4,096 rows, rounded up to a multiple of 16, and at most 512, the teacher's maximum length and
-    the student's positions."""
-    batch_size: Count = 128
-    """Sentences per step, over all devices."""
-    max_unknown: Fraction = 0.05
-    """Maximum share of unknown tokens, or characters in them, per column and tokenizer; a larger share is an error."""
-    pack_groups: Count = 8
-    """Number of groups of a batch, each packed independently. It is reduced to a divisor of `batch_size`, and then
-    raised to a multiple of the devices that split the batch. Unless it is raised, results do not depend on the number
-    of devices."""
-    pack_shapes: Annotated[int, Range(least=0, most=4)] = 0
-    """Maximum number of batch shapes, each compiled once; more shapes mean less padding. The last holds any batch, and is
-    compiled only if one needs it. 0: 4 on CPUs, 3 on GPUs and TPUs, whose compilers are slow."""
-    cache_folder: str = ""
-    """Folder that caches tokenised text and teacher targets; empty: $JAXDISTILL_CACHE or ~/.cache/jaxdistill."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -213,8 +174,8 @@ class Config:
     """All options of a training, or of one stage of a chain."""
 
     data: Data = Data()
-    teacher: "Teacher" = dataclasses.field(default_factory=lambda: KINDS["teacher"].options_class("live")())
-    student: "Student" = dataclasses.field(default_factory=lambda: KINDS["student"].options_class("cut")())
+    teacher: Teacher = Live()
+    student: Student = Cut()
     objective: Objective
     optimizer: Optimizer = Optimizer()
     evals: Evals = Evals()

@@ -9,11 +9,10 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from jaxdistill.cli import did_you_mean
-from jaxdistill.config.kinds import KINDS
 from jaxdistill.config.options import PLAIN, SECTIONS, Config
 from jaxdistill.config.values import typed
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, did_you_mean
+from jaxdistill.files.kinds import KINDS
 
 
 def parse_stages(config: ConfigDict | Mapping[str, Any]) -> list[Config]:

@@ -4,10 +4,9 @@ import types
 import typing
 from typing import Annotated, Any, Literal
 
-from jaxdistill.config.ranges import Range
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, Range
+from jaxdistill.data.options import Columns
 
-Columns = tuple[tuple[str, str], ...]
 ShardingWord = Literal["zero", "fsdp", "tensor"]
 ShardingRules = tuple[tuple[str, tuple[str, ...]], ...]
 Sharding = ShardingWord | ShardingRules

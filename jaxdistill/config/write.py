@@ -6,11 +6,10 @@ from typing import Any, cast
 
 from ml_collections import ConfigDict, FieldReference
 
-from jaxdistill.cli import did_you_mean
-from jaxdistill.config.kinds import KINDS
 from jaxdistill.config.options import PLAIN, SECTIONS
 from jaxdistill.config.read import stage_names
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, did_you_mean
+from jaxdistill.files.kinds import KINDS
 
 SHARED = {
     "text": "data.text",

@@ -22,8 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.config.ranges import CountOrNone, Positive
-from jaxdistill.core import Array, Encoded, Objective, Params, Sizes
+from jaxdistill.core import Array, CountOrNone, Encoded, Objective, Params, Positive, Sizes
 from jaxdistill.ops.ring import Ring, push, softmax_over_ring
 from jaxdistill.ops.similarity import LearnedScale, scale, scale_params, unit
 

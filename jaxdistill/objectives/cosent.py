@@ -19,8 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.config.ranges import Positive
-from jaxdistill.core import LABELS, SECOND, Array, Encoded, Objective, Params
+from jaxdistill.core import LABELS, SECOND, Array, Encoded, Objective, Params, Positive
 from jaxdistill.ops.similarity import HIDDEN, unit
 
 

@@ -23,8 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.config.ranges import NotNegative
-from jaxdistill.core import Array, Encoded, InputError, Objective, Params
+from jaxdistill.core import Array, Encoded, InputError, NotNegative, Objective, Params
 from jaxdistill.ops.similarity import spread_out, unit
 
 

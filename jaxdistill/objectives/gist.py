@@ -25,8 +25,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.config.ranges import NotNegative, Positive, TwoOrThree
-from jaxdistill.core import Array, Encoded, Objective, Params, alias
+from jaxdistill.core import Array, Encoded, NotNegative, Objective, Params, Positive, TwoOrThree, alias
 from jaxdistill.ops.similarity import HIDDEN, products, unit, without_own
 
 TIE = 1e-5

@@ -34,8 +34,18 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Float
 
 from jaxdistill.cluster.mesh import batch_devices
-from jaxdistill.config.ranges import NotNegative, Positive, Range
-from jaxdistill.core import BATCH_AXES, Array, Encoded, InputError, Objective, Params, alias
+from jaxdistill.core import (
+    BATCH_AXES,
+    Array,
+    Encoded,
+    InputError,
+    NotNegative,
+    Objective,
+    Params,
+    Positive,
+    Range,
+    alias,
+)
 from jaxdistill.ops.similarity import products, spread_out, unit, without_own
 
 BLOCK_PAIRS = 1024

@@ -31,8 +31,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.config.ranges import Positive, Range
-from jaxdistill.core import LABELS, Array, Encoded, Objective, Params, alias
+from jaxdistill.core import LABELS, Array, Encoded, Objective, Params, Positive, Range, alias
 from jaxdistill.ops.similarity import unit
 
 

@@ -19,8 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.config.ranges import Positive, TwoOrThree
-from jaxdistill.core import Array, Encoded, InputError, Objective, Params, Sizes, alias
+from jaxdistill.core import Array, Encoded, InputError, Objective, Params, Positive, Sizes, TwoOrThree, alias
 from jaxdistill.ops.similarity import LearnedScale, products, scale, scale_params, unit, without_own
 
 

@@ -22,8 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Integer
 
-from jaxdistill.config.ranges import Fraction, NotNegative
-from jaxdistill.core import Array, Encoded, InputError, Objective, Params, Sizes
+from jaxdistill.core import Array, Encoded, Fraction, InputError, NotNegative, Objective, Params, Sizes
 from jaxdistill.ops.similarity import unit
 
 

@@ -3,8 +3,7 @@
 import dataclasses
 
 from jaxdistill.checkpoints.model import SentenceModel
-from jaxdistill.config.ranges import Count, CountOrNone
-from jaxdistill.core import refuse
+from jaxdistill.core import Count, CountOrNone, refuse
 from jaxdistill.students.parts.heads import Headed
 from jaxdistill.students.parts.layers import Layered, Prompted
 from jaxdistill.students.parts.student import StudentInputs

@@ -10,15 +10,15 @@ from scipy.linalg import orthogonal_procrustes
 
 from jaxdistill.checkpoints import static
 from jaxdistill.checkpoints.model import SentenceModel
-from jaxdistill.config.ranges import Count
-from jaxdistill.core import InputError
+from jaxdistill.core import Count, InputError
+from jaxdistill.data.model_text import evenly_sampled, prompted_rows
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.ops.unknown import unknown_id
-from jaxdistill.reading import ModelContext, evenly_sampled, prompted_sentences
 from jaxdistill.students.parts.heads import Headed, affine_map
 from jaxdistill.students.parts.student import Examples, StudentInputs
 from jaxdistill.students.parts.vocabulary import Trimming
+from jaxdistill.teachers.parts.teacher import ModelContext
 
 SAMPLE = 1 << 17
 """Most sentences of the text in which tokens are counted."""
@@ -101,13 +101,14 @@ def token_vectors(context: ModelContext, model: SentenceModel) -> Float[np.ndarr
     ids, special = encoding.ids, encoding.special_tokens_mask
     index = special.index(0) if 0 in special else 1
     before, after = ids[:index], ids[len(ids) - special[::-1].index(0) :]
-    embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(context.run.precision))
+    embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(context.precision))
     rows = range(model.definition.architecture.vocab_size)
     return embedder.encode_ids([np.array([*before, row, *after], np.int32) for row in rows])
 
 
 def token_shares(context: ModelContext, model: SentenceModel) -> Float[np.ndarray, " v"]:
     """Share of each token among the tokens of sentences drawn evenly from the text."""
-    read = model.encodings(evenly_sampled(prompted_sentences(context, model), SAMPLE))
+    texts = chain.from_iterable(prompted_rows(context.data, context.student_views, model))
+    read = model.encodings(evenly_sampled(texts, SAMPLE))
     ids = np.fromiter(chain.from_iterable(one.ids for one in read), np.int64)
     return np.bincount(ids, minlength=model.definition.architecture.vocab_size) / max(len(ids), 1)

@@ -6,7 +6,7 @@ the root mean square of `x w` over the tokens of a text.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import jax
@@ -17,11 +17,14 @@ from jaxtyping import Bool, Float, Integer
 
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.core import Array, InputError, Params, Tokens
+from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition
 from jaxdistill.encoders.families import family
 from jaxdistill.encoders.layers import Linear
 from jaxdistill.encoders.sentence import as_module
 
+SAMPLE, BATCH = 1024, 32
+"""Number of sentences on which activations are measured, and of sentences per batch."""
 OUTPUT = "output"
 """A block's last dense layer."""
 Moments = Mapping[str, Float[Array, "_ _ _"]]
@@ -166,6 +169,20 @@ class _Recorder:
         seen = jnp.where(self.real[..., None], x, 0.0).reshape(*x.shape[:-1], self.units, -1)
         self.total = self.total + jnp.einsum("grluf,grlue->ufe", seen, seen)
         return self.linear(x, compute_dtype)
+
+
+def activation_moments(
+    model: SentenceModel, ids: Sequence[Integer[np.ndarray, " _"]], *, longest: int
+) -> dict[str, np.ndarray]:
+    """The moments of the model's units on sentences of at most `longest` tokens."""
+    ids, total = sorted(ids, key=len), dict[str, np.ndarray]()
+    for start in range(0, len(ids), BATCH):
+        batch = ids[start : start + BATCH]
+        length = min(longest, 1 << (len(batch[-1]) - 1).bit_length())
+        tokens = pad(batch, length=length, count=BATCH, pad_id=model.definition.architecture.pad_id)
+        for path, moments in jax.device_get(moments_of(model.definition, model.params, tokens)).items():
+            total[path] = total.get(path, 0.0) + moments
+    return total
 
 
 @partial(jax.jit, static_argnums=0)

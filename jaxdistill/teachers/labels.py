@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from jaxdistill.checkpoints.model import SentenceModel, labels_of
 from jaxdistill.core import InputError
 from jaxdistill.data import targets
+from jaxdistill.data.model_text import check_reads
 from jaxdistill.paths import cache_folder
-from jaxdistill.reading import ModelContext, check_reads
 from jaxdistill.teachers.parts import labelling
 from jaxdistill.teachers.parts.encoder import Encoder
-from jaxdistill.teachers.parts.teacher import TargetInputs
+from jaxdistill.teachers.parts.teacher import ModelContext, TargetInputs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,7 @@
 
 import dataclasses
 
-from jaxdistill.config.ranges import Positive
-from jaxdistill.core import refuse
+from jaxdistill.core import Positive, refuse
 from jaxdistill.teachers.parts.encoder import StoredVectors
 
 

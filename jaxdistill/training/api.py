@@ -14,13 +14,13 @@ from ml_collections import ConfigDict
 
 from jaxdistill.config import EXTENSIONS, Columns, Config, flat_stages, parse_stages, set_options
 from jaxdistill.config.files import default_workdir, load_config
-from jaxdistill.config.kinds import KINDS
 from jaxdistill.config.read import stage_names
 from jaxdistill.config.values import typed
 from jaxdistill.config.write import in_every_stage
 from jaxdistill.core import InputError, Objective
 from jaxdistill.data.in_memory import Text, columns_of, sources_of
 from jaxdistill.data.sources import split_specs
+from jaxdistill.files.kinds import KINDS
 from jaxdistill.inference import Embedder, load
 from jaxdistill.reporting.model_card import public_argument
 from jaxdistill.students.parts.student import Student

@@ -14,9 +14,9 @@ from jaxdistill.cluster import processes
 from jaxdistill.config import config_digest
 from jaxdistill.data.batches import padding_share
 from jaxdistill.data.columns import TEXT
+from jaxdistill.data.model_text import columns_of_views
 from jaxdistill.encoders.architecture import Dense
 from jaxdistill.evals import agreement
-from jaxdistill.reading import columns_of_views
 from jaxdistill.training import final_scores
 from jaxdistill.training.console import note, say
 from jaxdistill.training.flops import products_by_part

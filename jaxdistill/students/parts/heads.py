@@ -12,8 +12,7 @@ from jaxtyping import Float
 
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.checkpoints.modules import sentence_tensors
-from jaxdistill.config.ranges import Count
-from jaxdistill.core import InputError, Objective, refuse
+from jaxdistill.core import Count, InputError, Objective, refuse
 from jaxdistill.objectives.parts.nested import Nested
 from jaxdistill.students.parts.student import Examples, Student, StudentInputs
 from jaxdistill.surgery import resizing

@@ -16,10 +16,11 @@ from jaxtyping import Float
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster import processes
 from jaxdistill.core import InputError
+from jaxdistill.data.model_text import sampled_ids
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
-from jaxdistill.reading import ModelContext, sampled_ids
 from jaxdistill.surgery import resizing
+from jaxdistill.teachers.parts.teacher import ModelContext
 
 GREEDY = "greedy:"
 SAMPLE = 512
@@ -51,8 +52,8 @@ def _count(option: str, depth: int) -> int:
 
 def _chosen(context: ModelContext, model: SentenceModel, count: int) -> list[int]:
     """The `count` layers chosen by the model's vectors of sentences drawn evenly from the text."""
-    ids = sampled_ids(context, model, SAMPLE)
-    dtype = dtype_of(context.run.precision)
+    ids = sampled_ids(context.data, context.student_views, model, SAMPLE)
+    dtype = dtype_of(context.precision)
 
     def vectors(layers: Sequence[int]) -> Float[np.ndarray, "n e"]:
         part = resizing.from_layers(model, ",".join(map(str, layers)))

@@ -4,12 +4,13 @@ import dataclasses
 from typing import Annotated, Literal
 
 from jaxdistill.checkpoints.model import SentenceModel
-from jaxdistill.config.ranges import CountOrNone, Range, Rate
-from jaxdistill.reading import ModelContext, activation_moments
+from jaxdistill.core import CountOrNone, Range, Rate
+from jaxdistill.data.model_text import length_read, sampled_ids
 from jaxdistill.students.parts import layer_choice
 from jaxdistill.students.parts.student import Student, StudentInputs
 from jaxdistill.surgery import pruning, resizing
 from jaxdistill.teachers.parts.prompts import Prompting
+from jaxdistill.teachers.parts.teacher import ModelContext
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,6 +82,8 @@ class Cutting(Layered):
             model = model.with_params(model.params)  # float32, which the teacher's file need not have
         if not (self.heads or self.intermediate):
             return model
-        reads = self.prune_by == "activation" and not context.draft
-        moments = activation_moments(context, model) if reads else None
+        moments = None
+        if self.prune_by == "activation" and not context.draft:
+            ids = sampled_ids(context.data, context.student_views, model, pruning.SAMPLE)
+            moments = pruning.activation_moments(model, ids, longest=length_read(context.data, model))
         return pruning.pruned(model, heads=self.heads, intermediate=self.intermediate, moments=moments)

@@ -9,11 +9,9 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.checkpoints.model import SentenceModel, load_model
-from jaxdistill.config.ranges import CountOrNone
-from jaxdistill.core import InputError, Objective, refuse
-from jaxdistill.reading import ModelContext
+from jaxdistill.core import CountOrNone, InputError, Objective, refuse
 from jaxdistill.surgery import resizing
-from jaxdistill.teachers.parts.teacher import Teacher
+from jaxdistill.teachers.parts.teacher import ModelContext, Teacher
 
 Examples = Callable[[SentenceModel], tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n e"]]]
 """Gives a model's vectors, as pooled, of some training sentences, and their targets."""
@@ -35,7 +33,7 @@ class StudentInputs(NamedTuple):
 
     def key(self, part: str) -> jax.Array:
         """The random key of the `body`, the `head` or the `tables`."""
-        keys = jax.random.split(jax.random.key(self.context.run.seed ^ 0x57D), 3)
+        keys = jax.random.split(jax.random.key(self.context.seed ^ 0x57D), 3)
         return keys[("body", "head", "tables").index(part)]
 
 

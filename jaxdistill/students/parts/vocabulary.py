@@ -13,18 +13,19 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from jaxdistill.checkpoints.model import SentenceModel
-from jaxdistill.config import Data
 from jaxdistill.core import InputError
 from jaxdistill.data import roles, wordpiece, words
 from jaxdistill.data.columns import TEXT, column_map
+from jaxdistill.data.model_text import columns_read, sentence_roles
+from jaxdistill.data.options import Data
 from jaxdistill.data.sources import is_plain, split_specs
 from jaxdistill.data.text import Watched, read
 from jaxdistill.files import make_folder_atomic
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import cache_folder
-from jaxdistill.reading import ModelContext, columns_read, sentence_roles
 from jaxdistill.students.parts.student import Student
 from jaxdistill.surgery import trim
+from jaxdistill.teachers.parts.teacher import ModelContext
 
 FORMAT = 1
 """Version of trimming, part of the digest; bump to invalidate trimmed tokenizers in caches."""

@@ -8,16 +8,15 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.checkpoints.model import SentenceModel, load_model
-from jaxdistill.config.ranges import CountOrNone, Fraction
-from jaxdistill.core import InputError
+from jaxdistill.core import CountOrNone, Fraction, InputError
 from jaxdistill.data import targets
+from jaxdistill.data.model_text import check_reads
 from jaxdistill.data.sources import split_specs
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import cache_folder
-from jaxdistill.reading import ModelContext, check_reads
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.parts.prompts import Prompting
-from jaxdistill.teachers.parts.teacher import TargetInputs, Teacher
+from jaxdistill.teachers.parts.teacher import ModelContext, TargetInputs, Teacher
 
 SEPARATOR = "|"
 """Separates the values of an option that has one per model."""

@@ -21,10 +21,10 @@ from jaxtyping import Float
 
 from jaxdistill.bars import Advance
 from jaxdistill.checkpoints.model import SentenceModel
-from jaxdistill.config import Data
 from jaxdistill.core import SECOND, InputError, Objective
 from jaxdistill.data import targets
 from jaxdistill.data.columns import TEXT
+from jaxdistill.data.options import Data
 from jaxdistill.data.sources import split_specs
 from jaxdistill.data.text import read
 from jaxdistill.data.tokens import TokenStore

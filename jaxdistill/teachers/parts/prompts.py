@@ -5,10 +5,10 @@ import logging
 from collections.abc import Sequence
 
 from jaxdistill.checkpoints.model import SentenceModel
-from jaxdistill.config import Data
 from jaxdistill.core import InputError
 from jaxdistill.data import roles
-from jaxdistill.reading import sentence_roles
+from jaxdistill.data.model_text import sentence_roles
+from jaxdistill.data.options import Data
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """The base classes of teachers' options: of all, with defaults for what a kind does not do, and of those that are a file."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,12 +9,27 @@ from jax.typing import DTypeLike
 from jaxtyping import Float
 
 from jaxdistill.checkpoints.model import SentenceModel
-from jaxdistill.config import Data
-from jaxdistill.core import Objective
+from jaxdistill.core import Objective, Precision
 from jaxdistill.data import targets
+from jaxdistill.data.options import Data
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.inference import Embedder
-from jaxdistill.reading import ModelContext
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelContext:
+    """Everything besides its own options that a training's model is made from."""
+
+    data: Data
+    """The text, and how to read it."""
+    student_views: Sequence[str]
+    seed: int = 0
+    precision: Precision = "auto"
+    located: Callable[[str], str] = str
+    """Maps the name of a model to its location: an earlier stage is a folder."""
+    draft: bool = False
+    """Only shapes matter, so no model reads the text: evenly spaced layers, units pruned by their weights and a table of
+    zeros stand in for what a student takes from it."""
 
 
 class TargetInputs(NamedTuple):

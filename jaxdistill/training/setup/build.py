@@ -16,16 +16,15 @@ from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.cluster import processes
 from jaxdistill.config import Config
-from jaxdistill.config.ranges import MAX_INT32
-from jaxdistill.core import InputError, Objective, platform
+from jaxdistill.core import MAX_INT32, InputError, Objective, platform
 from jaxdistill.data import batches
 from jaxdistill.data.columns import TEXT
+from jaxdistill.data.model_text import student_text
 from jaxdistill.data.sources import check_weights, split_specs
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.files import parts
 from jaxdistill.ops.dense import dtype_of
-from jaxdistill.reading import student_text
 from jaxdistill.students.parts.student import widths_of
 from jaxdistill.teachers.parts.prompts import check_roles
 from jaxdistill.training import step
@@ -97,7 +96,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     labellers, teachers, student, dev_sets = prepared(config, workdir, objective, written, named=computed)
     length = training_length(config, student, teachers, workdir)
     student = config.student.with_length(student, length)
-    store = student_text(config, objective, student, length, progress=progress)
+    store = student_text(config.data, objective, student, length, of_rows=config.teacher.of_rows, progress=progress)
     objective = sized_to_text(objective, store.rows)
     held_out = held_out_rows(config.evals, store.rows)
     batches_with = batches_of(config, objective, store, mesh, groups=groups, held_out=held_out, computed=computed)

@@ -11,10 +11,10 @@ from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import Config, of_stage
 from jaxdistill.core import InputError, errors_of
 from jaxdistill.data import hub, sources
+from jaxdistill.data.model_text import text_portions
 from jaxdistill.data.sources import split_specs
 from jaxdistill.data.text import tables
 from jaxdistill.files import buckets, is_remote, parts
-from jaxdistill.reading import text_portions
 from jaxdistill.training.setup.build import checked_setup
 from jaxdistill.training.setup.dev import read_dev_sets
 from jaxdistill.workdir.bucket import address_of

@@ -13,8 +13,9 @@ from jaxdistill.cluster import processes
 from jaxdistill.config import Config
 from jaxdistill.core import Objective
 from jaxdistill.data.chunks import bare
+from jaxdistill.data.model_text import SAMPLE, columns_of_views, evenly_sampled, prompted_rows
 from jaxdistill.data.tokens import TokenStore
-from jaxdistill.reading import SAMPLE, ModelContext, columns_of_views, evenly_sampled, prompted_rows
+from jaxdistill.teachers.parts.teacher import ModelContext
 from jaxdistill.training.setup.student import context_of
 from jaxdistill.workdir.folder import INPUTS, LENGTH, read_note
 
@@ -83,7 +84,8 @@ def _advice(fitting: int, length: int, student: SentenceModel, teachers: Sequenc
 
 
 def _length_of_text(context: ModelContext, student: SentenceModel, most: int) -> int:
-    fitting = _fitting(_lengths(student, evenly_sampled(prompted_rows(context, student), SAMPLE)))
+    rows = prompted_rows(context.data, context.student_views, student)
+    fitting = _fitting(_lengths(student, evenly_sampled(rows, SAMPLE)))
     length = min(fitting, most)
     limit = f"; a choice is at most {most} here" if fitting > most else ""
     log.info(

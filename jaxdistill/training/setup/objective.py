@@ -15,9 +15,9 @@ from jaxdistill.config import Config, Data
 from jaxdistill.core import LABELS, InputError, Objective, Sizes, refuse
 from jaxdistill.data import views
 from jaxdistill.data.columns import TEXT
+from jaxdistill.data.model_text import sentence_roles
 from jaxdistill.objectives.parts.wrapped import Wrapped
 from jaxdistill.paths import public_name
-from jaxdistill.reading import sentence_roles
 from jaxdistill.teachers.parts.encoder import StoredVectors
 
 QUEUE_SHARE = 0.25

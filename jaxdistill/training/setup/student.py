@@ -17,8 +17,8 @@ from jaxdistill.core import InputError
 from jaxdistill.files.folders import MARK, replacing
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
-from jaxdistill.reading import ModelContext
 from jaxdistill.students.parts.student import StudentInputs
+from jaxdistill.teachers.parts.teacher import ModelContext
 from jaxdistill.training.setup.targets import Targets
 from jaxdistill.workdir.folder import STUDENT, read_note, stage_export
 
@@ -33,7 +33,8 @@ def context_of(config: Config, workdir: pathlib.Path, *, draft: bool = False) ->
     return ModelContext(
         data=config.data,
         student_views=config.objective.student_views,
-        run=config.run,
+        seed=config.run.seed,
+        precision=config.run.precision,
         located=lambda name: stage_export(name, workdir),
         draft=draft,
     )

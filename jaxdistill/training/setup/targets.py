@@ -12,9 +12,9 @@ from jaxdistill.cluster import spread
 from jaxdistill.config import Config
 from jaxdistill.core import Objective, RoleEmbed
 from jaxdistill.data import targets
+from jaxdistill.data.model_text import tokenised_text
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.inference import Embedder
-from jaxdistill.reading import tokenised_text
 from jaxdistill.teachers.parts.teacher import TargetInputs, Teacher
 from jaxdistill.training.setup.sharding import sharded_embedder
 

@@ -6,8 +6,7 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any, cast
 
-from jaxdistill.cli import did_you_mean
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, did_you_mean
 from jaxdistill.files import parts
 
 
