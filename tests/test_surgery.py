@@ -144,13 +144,6 @@ def test_a_head_can_be_dropped_again(teacher):
     assert student.definition.embedding_width == 20
     dropped = resizing.drop_head(student)
     assert dropped.definition == teacher.definition and dropped.params.keys() == teacher.params.keys()
-    with pytest.raises(InputError, match="has no dense head to drop"):
-        resizing.drop_head(dropped)
-
-
-def test_an_unknown_head_start_is_refused(teacher):
-    with pytest.raises(InputError, match="head init 'zeros' is not known; use uniform, normal or identity"):
-        resizing.add_head(teacher, 8, key=jax.random.key(0), init="zeros")
 
 
 TEACHER_WIDTHS = [("bert", "svd"), ("bert", "random"), ("roberta", "svd")]
@@ -201,10 +194,6 @@ def test_parameters_are_as_many_as_the_paper_counts_with_a_pooler(width, compact
     assert round(count / 1e6, 1) == paper
 
 
-@pytest.mark.parametrize(
-    ("width", "init", "words"),
-    [(999, "svd", "must be below"), (8, "pca", "allowed: svd, random"), (0, "svd", "must be below")],
-)
-def test_a_compact_width_that_does_not_fit_is_refused(width, init, words, teacher):
-    with pytest.raises(InputError, match=words):
-        resizing.compact(teacher, width, key=jax.random.key(0), init=init)
+def test_a_compact_width_that_does_not_fit_is_refused(teacher):
+    with pytest.raises(InputError, match="must be below the encoder's width of 32"):
+        resizing.compact(teacher, 999, key=jax.random.key(0), init="svd")

@@ -195,7 +195,7 @@ def test_an_unknown_word_stays_unknown():
 
 def test_a_tokenizer_whose_merges_mark_the_ends_of_words_is_refused():
     tokenizer = Tokenizer(models.BPE({"a</w>": 0}, [], end_of_word_suffix="</w>"))
-    with pytest.raises(InputError, match="end_of_word_suffix='</w>' cannot be trimmed"):
+    with pytest.raises(InputError, match="end_of_word_suffix cannot be trimmed"):
         trim.trimmed(tokenizer, {0})
 
 
@@ -233,11 +233,11 @@ def test_the_export_gives_the_same_vectors_here_and_in_sentence_transformers(kin
     tokenizer, config, _ = made
     model = model_of(kind, Tokenizer.from_str(tokenizer.to_str()), config, tmp_path / "model")
     result = trimmed_to(tokenizer, CORPUS)
-    result = trim.trimmed(tokenizer, {*result.kept, *trim.needed_rows(model)})
+    result = trim.trimmed(tokenizer, {*result.old_ids, *trim.needed_rows(model)})
     (tmp_path / "trimmed").mkdir()
     trim.write(result, tmp_path / "model", tmp_path / "trimmed")
     student = trim.with_trimmed(model, tmp_path / "trimmed")
-    assert len(student.params[trim.WORDS]) == len(result.kept) == student.definition.architecture.vocab_size
+    assert len(student.params[trim.WORDS]) == len(result.old_ids) == student.definition.architecture.vocab_size
     expected = Embedder(model).encode(CORPUS)
     save(student, tmp_path / "export")
     assert not (tmp_path / "export" / "vocab.json").exists()
@@ -268,8 +268,6 @@ def test_a_run_keeps_its_vocabulary(tmp_path, caplog):
     entries = student.definition.architecture.vocab_size
     assert f"from {whole.definition.architecture.vocab_size} to {entries} tokens" in caplog.text
     assert f"saves {whole.parameter_count - student.parameter_count:,} parameters" in caplog.text
-    unknown = "12.50% of tokens, 17.39% of characters"  # `dog☃` is unknown
-    assert f"unknown in its text: {unknown} before, {unknown} after" in caplog.text
     write_student(student, workdir)
     os.remove(config.data.text)
     assert read_student(config, workdir).digest() == student.digest()

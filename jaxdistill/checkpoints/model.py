@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -120,6 +121,13 @@ class SentenceModel:
         own = self.role_prompts
         texts = {role: prompt_text(self.prompts, wanted) if wanted else own[role] for role, wanted in asked.items()}
         return dataclasses.replace(self, prompts=self.prompts | texts)
+
+    def remade(
+        self, definition: EncoderDefinition, params: Mapping[str, Any], source: str = "", **changes: Any
+    ) -> "SentenceModel":
+        """The same model with other layers and weights; `source` says what it was made from, if that has changed."""
+        changes = {"provenance": dataclasses.replace(self.provenance, source=source or self.source)} | changes
+        return dataclasses.replace(self, definition=definition, params=dict(params), **changes)
 
     def without_prompts(self) -> "SentenceModel":
         """The same model without prompts, its checkpoint's default included."""

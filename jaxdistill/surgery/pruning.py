@@ -41,72 +41,61 @@ def pruned(
       intermediate: units to keep in each feed-forward network; 0: all.
       moments: choose units by activation, with these moments; None: by magnitude.
     """
-    architecture, params = model.definition.architecture, dict(model.params)
-    after = _smaller(architecture, heads, intermediate)
-    for index in range(1 if architecture.shared_layers else architecture.layers):
+    old, params = model.definition.architecture, dict(model.params)
+    new = smaller_architecture(old, heads, intermediate)
+    for index in range(1 if old.shared_layers else old.layers):
         # Layers are pruned one by one, from weights of the whole model: no layer sees what another lost.
         layer = f"transformer/layers/{index}"
-        if after.heads < architecture.heads:
-            energies = _energies(params, f"{layer}/attention/output/kernel", architecture.heads, moments)
-            params |= _without_heads(params, f"{layer}/attention", architecture, after, energies=energies)
-        if after.intermediate_size < architecture.intermediate_size:
-            units = architecture.intermediate_size
-            energies = _energies(params, f"{layer}/output/kernel", units, moments)
-            params |= _without_units(params, layer, _largest(energies, after.intermediate_size))
-    cut = [f"{after.heads} heads"] * (after.heads < architecture.heads)
-    cut += [f"an intermediate width of {after.intermediate_size:,}"] * (
-        after.intermediate_size < architecture.intermediate_size
-    )
+        if new.heads < old.heads:
+            energies = _energies(params, f"{layer}/attention/output/kernel", old.heads, moments)
+            params |= _without_heads(params, f"{layer}/attention", old, new, energies=energies)
+        if new.intermediate_size < old.intermediate_size:
+            output = f"{layer}/output/kernel"
+            units = _largest(_energies(params, output, old.intermediate_size, moments), new.intermediate_size)
+            names = [f"{layer}/{part}/{kind}" for part in ("gate", "intermediate") for kind in ("kernel", "bias")]
+            params |= {name: params[name][..., units] for name in names if name in params}
+            params[output] = params[output][units]
+    cut = [f"{new.heads} heads"] * (new.heads < old.heads)
+    cut += [f"an intermediate width of {new.intermediate_size:,}"] * (new.intermediate_size < old.intermediate_size)
     source = f"{model.source}, pruned to {' and '.join(cut)}" if cut else model.source
-    return dataclasses.replace(
-        model,
-        definition=dataclasses.replace(model.definition, architecture=after),
-        params=params,
-        provenance=dataclasses.replace(model.provenance, source=source),
-    )
+    return model.remade(dataclasses.replace(model.definition, architecture=new), params, source)
 
 
-def _smaller(a: Architecture, heads: int, intermediate: int) -> Architecture:
-    """The architecture after pruning; raises `InputError` if it is not possible."""
-    if intermediate > a.intermediate_size:
-        raise InputError(f"student.intermediate={intermediate} is above the encoder's {a.intermediate_size}.")
-    after = dataclasses.replace(a, intermediate_size=intermediate or a.intermediate_size)
-    if heads in (0, a.heads):
-        return after
-    keys = _key_heads_left(a, heads)
-    width = a.head_width
-    after = dataclasses.replace(
-        after,
-        heads=heads,
-        key_heads=0 if keys == heads else keys,
-        head_size=0 if width * heads == a.hidden_size else width,
-    )
-    # Only a family that writes `head_dim` can state a head size other than hidden_size / heads.
-    if after.head_size and family(a.family).config(after).get("head_dim") != width:
-        raise InputError(
-            f"student.heads={heads}: the heads of a {a.family} checkpoint always have hidden_size / heads = {width} numbers, so "
-            "they cannot be pruned; set student.intermediate or student.layers instead."
-        )
-    return after
-
-
-def _key_heads_left(a: Architecture, heads: int) -> int:
-    """Number of key heads after pruning, which removes whole groups, or else equally many query heads of each group."""
-    each = a.heads // a.key_head_count
-    divides = getattr(family(a.family), "HEADS_DIVIDE_WIDTH", False)
+def smaller_architecture(old: Architecture, heads: int, intermediate: int) -> Architecture:
+    """The architecture after pruning, which removes whole groups of heads that share keys, or else equally many query heads of
+    each group; raises `InputError` if it is not possible."""
+    if intermediate > old.intermediate_size:
+        raise InputError(f"student.intermediate={intermediate} is above the encoder's {old.intermediate_size}.")
+    new = dataclasses.replace(old, intermediate_size=intermediate or old.intermediate_size)
+    if heads in (0, old.heads):
+        return new
+    module, each, width = family(old.family), old.heads // old.key_head_count, old.head_width
+    divides = getattr(module, "HEADS_DIVIDE_WIDTH", False)
     allowed = [
         count
-        for count in range(1, a.heads)
-        if 0 in (count % each, count % a.key_head_count) and not (divides and a.hidden_size % count)
+        for count in range(1, old.heads)
+        if 0 in (count % each, count % old.key_head_count) and not (divides and old.hidden_size % count)
     ]
     if heads not in allowed:
-        grouped = f" in {a.key_head_count} groups that share keys" if each > 1 else ""
-        width = f", and {a.family} needs a divisor of its width {a.hidden_size}" if divides else ""
         raise InputError(
-            f"student.heads={heads} is not possible: the encoder has {a.heads} heads{grouped}{width}; use one of "
-            f"{', '.join(map(str, [*allowed, a.heads]))}."
+            f"student.heads={heads} is not possible: the encoder has {old.heads} heads in {old.key_head_count} groups that share "
+            f"keys{f', and {old.family} needs a divisor of its width' if divides else ''}; use one of "
+            f"{', '.join(map(str, [*allowed, old.heads]))}."
         )
-    return heads // each if heads % each == 0 else a.key_head_count
+    keys = heads // each if heads % each == 0 else old.key_head_count
+    new = dataclasses.replace(
+        new,
+        heads=heads,
+        key_heads=0 if keys == heads else keys,
+        head_size=0 if width * heads == old.hidden_size else width,
+    )
+    # Only a family that writes `head_dim` can state a head size other than hidden_size / heads.
+    if new.head_size and module.config(new).get("head_dim") != width:
+        raise InputError(
+            f"student.heads={heads}: the heads of a {old.family} checkpoint always have hidden_size / heads = {width} numbers, so "
+            "they cannot be pruned; set student.intermediate or student.layers instead."
+        )
+    return new
 
 
 def _energies(
@@ -127,35 +116,25 @@ def _largest(energies: Float[np.ndarray, " units"], count: int) -> Integer[np.nd
 def _without_heads(
     params: Mapping[str, np.ndarray],
     path: str,
-    a: Architecture,
-    after: Architecture,
+    old: Architecture,
+    new: Architecture,
     energies: Float[np.ndarray, " units"],
 ) -> dict[str, np.ndarray]:
     """The parameters of an attention block with only the heads that contribute most."""
-    grouped = energies.reshape(a.key_head_count, -1)
-    keys = _largest(grouped.sum(axis=1), after.key_head_count)
-    each = after.heads // after.key_head_count
+    grouped = energies.reshape(old.key_head_count, -1)
+    keys = _largest(grouped.sum(axis=1), new.key_head_count)
+    each = new.heads // new.key_head_count
     queries = np.concatenate([key * grouped.shape[1] + _largest(grouped[key], each) for key in keys])
-    kept = {"query": queries, "key": keys, "value": keys}
     smaller = {}
-    for part, chosen in kept.items():
+    for part, chosen in {"query": queries, "key": keys, "value": keys}.items():
         for name in (f"{path}/{part}/kernel", f"{path}/{part}/bias"):
             if name in params:
                 array = params[name]
-                of_heads = array.reshape(*array.shape[:-1], -1, a.head_width)[..., chosen, :]
+                of_heads = array.reshape(*array.shape[:-1], -1, old.head_width)[..., chosen, :]
                 smaller[name] = of_heads.reshape(*array.shape[:-1], -1)
     output = params[f"{path}/output/kernel"]
-    of_heads = output.reshape(a.heads, a.head_width, -1)[queries]
+    of_heads = output.reshape(old.heads, old.head_width, -1)[queries]
     return smaller | {f"{path}/output/kernel": of_heads.reshape(-1, output.shape[-1])}
-
-
-def _without_units(
-    params: Mapping[str, np.ndarray], layer: str, kept: Integer[np.ndarray, " n"]
-) -> dict[str, np.ndarray]:
-    """The parameters of a feed-forward network with only these units."""
-    names = [f"{layer}/{part}/{kind}" for part in ("gate", "intermediate") for kind in ("kernel", "bias")]
-    smaller = {name: params[name][..., kept] for name in names if name in params}
-    return smaller | {f"{layer}/output/kernel": params[f"{layer}/output/kernel"][kept]}
 
 
 class _Recorder:
