@@ -38,8 +38,7 @@ from interleaved import (
     write,
 )
 
-from jaxdistill.checkpoints.locate import locate
-from jaxdistill.checkpoints.model import load_model
+from jaxdistill.checkpoints.model import load_model, locate
 from jaxdistill.cli import keep_compiled, run
 from jaxdistill.core import InputError
 from jaxdistill.data.text import read

@@ -5,7 +5,6 @@ import json
 
 import numpy as np
 import pytest
-from safetensors import SafetensorError
 
 from jaxdistill import export as export_command
 from jaxdistill.checkpoints.folder import save
@@ -166,30 +165,6 @@ def test_the_same_export_again_touches_nothing(model, tmp_path, unchecked):
     load_model(str(folder))
 
 
-def test_hidden_folders_of_the_user_beside_an_export_stay(model, tmp_path, unchecked):
-    for name in (".export.unfinished", ".export.previous", ".export.mine.jaxdistill-working"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "mine.txt").write_text("kept")
-    export(model, tmp_path / "export")
-    export(tiny_model(tmp_path / "tokenizer", head=8, seed=1), tmp_path / "export")
-    kept = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob(".export*/*"))
-    assert kept == [
-        ".export.mine.jaxdistill-working/mine.txt", ".export.previous/mine.txt", ".export.unfinished/mine.txt",
-    ]  # fmt: skip
-
-
-def test_an_export_that_was_killed_while_it_was_replaced_is_found_again(model, tmp_path, unchecked):
-    folder = export(model, tmp_path / "export")
-    (folder / "mine.txt").write_text("kept")
-    working = tmp_path / ".export.k1ll3d.jaxdistill-working"
-    working.mkdir()
-    (working / "jaxdistill.lock").touch()
-    folder.rename(working / "old")
-    export(tiny_model(tmp_path / "tokenizer", head=8, seed=1), folder)
-    assert (folder / "mine.txt").read_text() == "kept"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "tokenizer"]
-
-
 def test_a_folder_that_is_no_export_is_left_alone(model, tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("kept")
@@ -206,20 +181,6 @@ def test_an_export_that_does_not_reload_the_same_is_not_put_in_place(model, tmp_
         before = contents(export(model, tmp_path / "export"))
     monkeypatch.setattr(export_module, "load_model", lambda folder: spoiled)
     with pytest.raises(InputError, match="was not written.*largest difference"):
-        export(model, tmp_path / "export")
-    assert contents(tmp_path / "export") == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "tokenizer"]
-
-
-def test_a_full_disk_is_one_clear_line_and_loses_nothing(model, tmp_path, monkeypatch, unchecked):
-    before = contents(export(model, tmp_path / "export"))
-
-    def full(tensors, path, **_):
-        path.write_bytes(b"half")
-        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
-
-    monkeypatch.setattr("safetensors.numpy.save_file", full)
-    with pytest.raises(InputError, match=f"^{tmp_path / 'export'} could not be written: no space left on the disk"):
         export(model, tmp_path / "export")
     assert contents(tmp_path / "export") == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "tokenizer"]

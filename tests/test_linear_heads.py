@@ -50,7 +50,9 @@ def test_linear_heads_act_on_tokens_where_pooling_takes_a_mean(tmp_path, bert_fo
 
 def test_a_dense_layer_on_tokens_that_pooling_would_change_is_refused(tmp_path, bert_folder):
     linear_head(tmp_path, bert_folder)
-    message = "2_Dense comes before the pooling; linear layers on token_embeddings before cls, mean, last, weightedmean"
+    message = (
+        "2_Dense comes before the pooling; only linear layers on token_embeddings before cls, mean, last, weightedmean"
+    )
     activation = "torch.nn.modules.linear.Identity"
     cases.edit_json(
         tmp_path / "2_Dense" / "config.json",

@@ -225,7 +225,6 @@ def test_an_own_evaluation_is_scored_printed_and_reported_and_knows_its_source(f
     [
         ("absent.py:Loss", "absent.py does not exist"),
         ("{folder}/loss.py:Absent", "has no 'Absent'"),
-        ("{folder}/loss.py:jnp", "is not a frozen dataclass"),
         ("no_such_module:Loss", "cannot be imported .ModuleNotFoundError"),
     ],
 )
@@ -239,9 +238,6 @@ def test_a_model_of_an_own_family_is_loaded_from_python(folder):
     path = folder / "tiny" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": "my-bert"}))
     assert jaxdistill.load(str(folder / "tiny"), parts=str(folder / "others.py")).width == 16
-    for wrong in (5, None, b"x"):
-        with pytest.raises(InputError, match="a model is .*; give the path of a folder"):
-            jaxdistill.load(wrong)
 
 
 def test_a_module_without_parts_is_refused(folder):

@@ -167,8 +167,6 @@ def test_model2vec_takes_the_length_of_config_json_alone(tmp_path, stated):
     [
         ({"vectors": np.zeros((80, 4), np.float32)}, "no table of token vectors"),
         ({"embeddings": np.zeros((3, 4), np.float32)}, "have 3 rows"),
-        ({"embeddings": np.zeros((3, 4), np.float32), "mapping": np.full(80, 3)}, "mapping"),
-        ({"embeddings": np.zeros((80, 4), np.float32), "weights": np.ones(3)}, "weights"),
         ({"embeddings": np.full((80, 4), np.nan, np.float32)}, "NaN"),
     ],
 )
