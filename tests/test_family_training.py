@@ -28,7 +28,7 @@ OPTIONS = {
 }
 CUT = {
     "modernbert": {"student.trim": "{text}", "student.intermediate": 20},
-    "qwen3": {"student.heads": 2, "student.intermediate": 40, "student.prune_by": "activation"},
+    "qwen3": {"student.intermediate": 40},
 }
 """What is cut from a student beside layers."""
 

@@ -177,17 +177,6 @@ def test_lower_casing_by_sentence_transformers_is_respected_and_exported(tmp_pat
     assert np.abs(theirs(tmp_path / "b", ["W1 W2"]) - ours(lower, ["W1 W2"])).max() <= TOLERANCE
 
 
-def test_a_folder_saved_by_sentence_transformers_itself_is_read(tmp_path, bert_folder):
-    from sentence_transformers import SentenceTransformer
-
-    model = resizing.add_head(load_model(str(bert_folder), pooling="max"), 12, key=jax.random.key(0), activation="relu")
-    save(model, tmp_path / "a")
-    SentenceTransformer(str(tmp_path / "a"), device="cpu").save(str(tmp_path / "b"))
-    again = load_model(str(tmp_path / "b"))
-    assert again.definition == model.definition and again.max_length == model.max_length
-    assert np.abs(ours(again) - ours(model)).max() <= TOLERANCE
-
-
 def saved(tmp_path, bert_folder):
     save(resizing.add_head(load_model(str(bert_folder), pooling="mean"), 12, key=jax.random.key(0)), tmp_path)
     return tmp_path

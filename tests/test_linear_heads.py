@@ -10,7 +10,6 @@ import test_folder
 
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
-from jaxdistill.core import InputError
 from jaxdistill.surgery import resizing
 
 import encoder_cases as cases
@@ -46,25 +45,3 @@ def test_linear_heads_act_on_tokens_where_pooling_takes_a_mean(tmp_path, bert_fo
     moved = 0 if pooling == "max" else 2
     assert modules[place + moved] == (place + moved, f"{place}_Pooling")
     assert modules[-1][1] == f"{place + 3}_Normalize"
-
-
-def test_a_dense_layer_on_tokens_that_pooling_would_change_is_refused(tmp_path, bert_folder):
-    linear_head(tmp_path, bert_folder)
-    message = (
-        "2_Dense comes before the pooling; only linear layers on token_embeddings before cls, mean, last, weightedmean"
-    )
-    activation = "torch.nn.modules.linear.Identity"
-    cases.edit_json(
-        tmp_path / "2_Dense" / "config.json",
-        activation_function=activation.replace("linear.Identity", "activation.Tanh"),
-    )
-    with pytest.raises(InputError, match=message):
-        load_model(str(tmp_path))
-    cases.edit_json(tmp_path / "2_Dense" / "config.json", activation_function=activation)
-    cases.edit_json(tmp_path / "1_Pooling" / "config.json", pooling_mode="max")
-    with pytest.raises(InputError, match=message):
-        load_model(str(tmp_path))
-    modules = json.loads((tmp_path / "modules.json").read_text())
-    (tmp_path / "modules.json").write_text(json.dumps([modules[place] for place in (0, 3, 1, 2, 4)]))
-    with pytest.raises(InputError, match='module_input_name="token_embeddings"; only "sentence_embedding" can be read'):
-        load_model(str(tmp_path))

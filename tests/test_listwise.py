@@ -157,7 +157,6 @@ def test_scores_are_read_from_columns_of_the_text(kind, model, tmp_path):
     ("cells", "words"),
     [
         (("0.5", "0,9"), r"row 2 has '0,9' in the column 'score', not a finite number such as 0.5"),
-        (("0.5", "0.50"), "all scores are 0.5, which no objective can learn from"),
     ],
 )
 def test_a_cell_that_is_no_score_and_scores_that_are_all_the_same_are_refused(model, tmp_path, cells, words):

@@ -71,26 +71,6 @@ def in_onnx(student):
     return onnx.write(student[1], student[0])
 
 
-def test_transformers_alone(student, texts, own):
-    """The transformer and its tokenizer by transformers; the linear head and the mean by hand, as the card shows."""
-    import torch
-    from safetensors.torch import load_file
-    from transformers import AutoModel, AutoTokenizer
-
-    folder = student[0]
-    model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
-    (head,) = folder.glob("*_Dense/model.safetensors")
-    head = load_file(head)
-    rows = []
-    for start in range(0, len(texts), 50):
-        given = tokenizer(texts[start : start + 50], padding=True, truncation=True, max_length=256, return_tensors="pt")
-        with torch.no_grad():
-            states = model(**given).last_hidden_state @ head["linear.weight"].T + head["linear.bias"]
-        mask = given["attention_mask"][..., None]
-        rows.append(((states * mask).sum(1) / mask.sum(1)).numpy())
-    assert cosines(np.concatenate(rows), own).min() > 0.9999
-
-
 def test_model2vec(texts, tmp_path):
     from model2vec import StaticModel
 

@@ -47,7 +47,6 @@ from jaxdistill.encoders.pair_head import KIND, head_names
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.encoders.settings import read_settings
 from jaxdistill.ops.unknown import unknown_id
-from jaxdistill.paths import public_name
 
 SPECIAL_TOKENS = {
     "unk_token": ("[UNK]", "<unk>"),
@@ -67,14 +66,11 @@ def check_exportable(definition: EncoderDefinition) -> None:
     if definition.architecture.is_static:
         return static.check_exportable(definition)
     pooling = definition.pooling
-    if pooling.layers == "second_to_last" and definition.architecture.layers == 1:
+    one_layer, norm_place = definition.architecture.layers == 1, definition.architecture.norm_place
+    if pooling.layers == "second_to_last" and (one_layer or norm_place != "post"):
         raise InputError(
-            f"pooling {pooling} cannot be exported from one layer: none would be left; use {pooling.tokens}."
-        )
-    if pooling.layers == "second_to_last" and definition.architecture.norm_place != "post":
-        raise InputError(
-            f"pooling {pooling} cannot be exported: a {definition.architecture.family} encoder has a norm after its last"
-            f" layer, which would apply to the second-to-last one; use {pooling.tokens}."
+            f"pooling {pooling} cannot be exported: without the last layer, this {definition.architecture.family} encoder has no layer, "
+            f"or a norm after the second-to-last one; use {pooling.tokens}."
         )
     for dense in definition.dense:
         if isinstance(dense, Dense) and dense.activation not in DENSE_ACTIVATIONS.values():
@@ -111,7 +107,7 @@ def exported(
 
 
 def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form: bool = False) -> None:
-    """Writes the model; `card` becomes its `README.md`.
+    """Writes the model, and `card` as its `README.md`.
 
     Args:
       keeps_form: write the very parameters that the model has. Otherwise, a static encoder's dense layers are folded into its
@@ -138,14 +134,8 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form
         _write_tokenizer_files(model, folder)
     content = json.loads(model.tokenizer.to_str()) | {"truncation": truncation, "padding": None}
     (folder / "tokenizer.json").write_text(tokenizer_json(content, indent=2), "utf-8")
-    task, kind = "sentence-similarity", f"sentence encoder with {model.definition.embedding_width} dimensions and"
-    if model.definition.reads_pairs:
-        task, kind = "text-ranking", "cross-encoder with"
-    short_card = (
-        f"---\nlibrary_name: sentence-transformers\npipeline_tag: {task}\n---\n\n"
-        f"A {kind} {model.parameter_count:,} parameters, made of {public_name(model.source)}.\n"
-    )
-    (folder / "README.md").write_text(card or short_card, "utf-8")
+    if card:
+        (folder / "README.md").write_text(card, "utf-8")
 
 
 def write_json(path: Path, content: Any) -> None:

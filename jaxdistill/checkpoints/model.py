@@ -299,12 +299,8 @@ def load_model(
     length = max_length or min(limit or architecture.longest, architecture.longest)
     tokenizer.enable_truncation(length)
     prompts, default = modules.prompts, modules.default_prompt
-    if default is not None and default not in prompts:
-        if default not in ROLES:
-            raise InputError(
-                f"{folder}: default_prompt_name {default!r} is not one of its prompts: {', '.join(prompts)}."
-            )
-        prompts = prompts | {default: ""}  # sentence-transformers always has these two
+    if default in ROLES:
+        prompts = {default: ""} | prompts  # sentence-transformers always has these two
     model = SentenceModel(
         definition=definition,
         params=params,
@@ -326,10 +322,6 @@ def load_model(
 def read_architecture(folder: Path) -> Architecture:
     """The architecture that the `config.json` in `folder` describes."""
     config = read_settings(folder / "config.json")
-    if "model_type" not in config:
-        raise InputError(
-            f"{folder}/config.json has no model_type, so its family is unknown; add it, for instance 'bert'."
-        )
     with errors_of(str(folder)):
         refuse(config, QUANTISED, advice=": dequantize() the model in transformers and save it again")
         return family(setting(config, "model_type", str, file="config.json")).architecture(config)

@@ -30,8 +30,6 @@ NEEDS = ("torch", "onnx", "onnxruntime", "onnxscript", "sentence_transformers")
 FOLDER, FLOAT, INT8 = "onnx", "model.onnx", "model_quantized.onnx"
 """Names as transformers.js and sentence-transformers expect them: float32, and 8-bit weights."""
 OPSET = 18
-MAX_PARAMETERS = 500_000_000
-"""Most weights in a graph, which is a file of at most 2 GB."""
 
 Encode = Callable[[Sequence[Any]], Float[np.ndarray, "n e"]]
 """Maps sentences, or pairs for a cross-encoder, to vectors or logits."""
@@ -47,10 +45,6 @@ def check(model: SentenceModel | None = None) -> None:
             )
     if model is None:
         return
-    if model.parameter_count > MAX_PARAMETERS:
-        raise InputError(
-            f"onnx cannot hold {model.parameter_count:,} weights, more than {MAX_PARAMETERS:,} in a file; leave out onnx."
-        )
     if not (model.definition.pooling.in_sentence_transformers or model.definition.reads_pairs):
         raise InputError(
             "onnx cannot hold this model: sentence-transformers, whose modules are traced, has none for pooling "

@@ -67,22 +67,13 @@ def normalizes(folder: Path) -> bool:
 
 
 def read(folder: Path) -> tuple[Architecture, Float[np.ndarray, "v d"], tokenizers.Tokenizer, int]:
-    """Reads either format: architecture, table, tokenizer, and maximum tokens per sentence.
-
-    Raises:
-      InputError: the tensors are not a table of finite numbers with a row for each token.
-    """
+    """Reads either format: architecture, table, tokenizer, and maximum tokens per sentence."""
     tensors, of_model2vec = read_checkpoint(folder), is_model2vec(folder)
-    table = tensors.get("embedding.weight", tensors.get("embeddings"))
-    if table is None:
-        raise InputError(f"{folder} has no table of token vectors (embedding.weight or embeddings).")
-    table = table.astype(np.float32)
+    table = tensors["embedding.weight" if "embedding.weight" in tensors else "embeddings"].astype(np.float32)
     if "mapping" in tensors:  # tokens share rows
         table = table[tensors["mapping"].astype(np.int64)]
     if "weights" in tensors:
         table = table * tensors["weights"].astype(np.float32)[:, None]
-    if not np.isfinite(table).all():
-        raise InputError(f"{folder}: the table has NaN or infinite values; the model is damaged.")
     # Both packages read only tokenizer.json; model2vec replaces its truncation by the length in config.json.
     tokenizer = without_special_tokens(read_tokenizer(folder, vocab_size=len(table), lower_case=False, settings=False))
     longest = file_limit(folder)
@@ -100,14 +91,12 @@ def without_special_tokens(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokeni
 
 def check_exportable(definition: EncoderDefinition) -> None:
     """Raises `InputError` for poolings and dense layers that a table cannot express."""
-    if definition.pooling != POOLING:
-        raise InputError(f"pooling {definition.pooling} of a static encoder cannot be exported; use mean.")
-    for dense in definition.dense:
-        if not isinstance(dense, Dense) or dense.bias or dense.activation != "identity":
-            raise InputError(
-                "a static encoder is exported as one table, which cannot express a norm, or a dense layer with a bias or an"
-                " activation; set student.head to linear or none."
-            )
+    linear = all(isinstance(one, Dense) and not one.bias and one.activation == "identity" for one in definition.dense)
+    if definition.pooling != POOLING or not linear:
+        raise InputError(
+            "a static encoder is exported as one table, which cannot express another pooling than mean, a norm, or a dense layer "
+            "with a bias or an activation; set student.head to linear or none."
+        )
 
 
 def folded(definition: EncoderDefinition, params: Mapping[str, np.ndarray]) -> Float[np.ndarray, "v e"]:

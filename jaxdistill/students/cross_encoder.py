@@ -4,8 +4,6 @@ import dataclasses
 import logging
 
 from jaxdistill.checkpoints.model import SentenceModel, labels_of
-from jaxdistill.core import InputError
-from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.students.parts.student import Cutting, StudentInputs, Trimming
 from jaxdistill.surgery import resizing
 
@@ -27,10 +25,4 @@ class CrossEncoder(Cutting, Trimming):
         model = self.compact(inputs, self.cut(inputs.context, self.trimmed(inputs.context, model)))
         origin = "its own, trained" if model.definition.reads_pairs else "a new"
         log.info("student: a cross-encoder of %s with %s head for pairs, and no prompt", model.source, origin)
-        model = resizing.cross_encoder(model, key=inputs.key("head"))
-        if self.pooling and Pooling.parse(self.pooling) != model.definition.pooling:
-            raise InputError(
-                f"student.pooling={self.pooling!r} does not go with the student cross_encoder: a cross-encoder of the family "
-                f"{model.definition.architecture.family} pools by {model.definition.pooling}; set that."
-            )
-        return model
+        return resizing.cross_encoder(model, key=inputs.key("head"))

@@ -1,5 +1,6 @@
 """Makes students: from some layers of a model, or randomly initialised, with or without a dense head."""
 
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Sequence
@@ -27,7 +28,8 @@ LAYERS_HELP = "last:3, first:3, even:3, greedy:3 or a list such as 1,3,5 (counte
 def layer_indices(choice: str, depth: int) -> tuple[int, ...]:
     """The indices, among `depth` layers, that `choice` names; `even:3` of 6 are 1, 3, 5, so the last is always kept."""
     kind, _, number = choice.partition(":")
-    try:
+    chosen: tuple[int, ...] = ()
+    with contextlib.suppress(ValueError):  # a number that is none leaves no layer
         if kind in ("last", "first", "even"):
             count = int(number)
             chosen = {
@@ -37,12 +39,10 @@ def layer_indices(choice: str, depth: int) -> tuple[int, ...]:
             }[kind]
         else:
             chosen = tuple(int(part) for part in choice.split(","))
-    except ValueError:
-        raise InputError(f"layers={choice!r} is not understood; use {LAYERS_HELP}.") from None
     rising = all(low < high for low, high in zip(chosen, chosen[1:], strict=False))
     if not chosen or not rising or chosen[0] < 0 or chosen[-1] >= depth:
         raise InputError(
-            f"layers={choice!r} does not fit an encoder of {depth} layers; use {LAYERS_HELP}, in ascending order."
+            f"student.layers={choice!r} does not fit an encoder of {depth} layers; use {LAYERS_HELP}, in ascending order."
         )
     return chosen
 
@@ -101,50 +101,36 @@ def fresh(
     depth: int,
     heads: int = 0,
     intermediate: int = 0,
-    embedding: int = 0,
-    pooling: str = "",
     tokenizer_folder: Path | None = None,
 ) -> SentenceModel:
-    """A randomly initialised student of a given size, with the tokenizer, prompts and pooling of `template`.
+    """A randomly initialised student of a given size, with the family, tokenizer, prompts and pooling of `template`.
 
     Args:
-      template: also determines the family, unless `embedding` is narrower than `width`.
       key: random key of the weights.
       width: hidden size.
       depth: number of layers.
       heads: attention heads; 0: one for every 64 of `width`.
       intermediate: width inside the feed-forward networks; 0: four times `width`.
-      embedding: width of the embedding tables; 0: `width`. Any other width makes the student an ELECTRA model, whose
-        format allows it.
-      pooling: pooling of token vectors; empty: the template's.
       tokenizer_folder: folder of a tokenizer like BERT's, see `data.wordpiece`, which makes the student a BERT; None: the
         template's tokenizer.
     """
     if tokenizer_folder is not None:
         template = _with_tokenizer(template, tokenizer_folder)
-    chosen = Pooling.parse(pooling) if pooling else template.definition.pooling
-    old = template.definition.architecture
-    sizes: dict[str, Any] = dict(
+    old, pooling = template.definition.architecture, template.definition.pooling
+    # Layers take the template's first kinds; head widths are new, and there are as many key heads as query heads.
+    architecture = dataclasses.replace(
+        old.with_layers([layer % old.layers for layer in range(depth)]),
         hidden_size=width,
         heads=heads or max(1, width // 64),
         intermediate_size=intermediate or 4 * width,
-        embedding_size=embedding or width,
-        pooler=chosen.tokens == "pooler",
+        embedding_size=width,
+        pooler=pooling.tokens == "pooler",
+        head_size=0,
+        key_heads=0,
+        attention_scale=0.0,
+        embedding_projected=old.embedding_projected or old.shared_layers,  # ALBERT's format always has the projection
     )
-    if embedding not in (0, width):
-        architecture = plain_architecture(old, "electra", layers=depth, **sizes)
-        if architecture.pooler:
-            raise InputError(
-                "pooling pooler does not work with a separate embedding width: ELECTRA has no pooler; use cls."
-            )
-    else:
-        # Layers take the template's first kinds; head widths are new, and there are as many key heads as query heads.
-        repeated = old.with_layers([layer % old.layers for layer in range(depth)])
-        projected = old.embedding_projected or old.shared_layers  # ALBERT's format always has the projection
-        architecture = dataclasses.replace(
-            repeated, **sizes, head_size=0, key_heads=0, attention_scale=0.0, embedding_projected=projected
-        )
-    definition = EncoderDefinition(architecture=architecture, pooling=chosen, normalize=template.definition.normalize)
+    definition = EncoderDefinition(architecture=architecture, pooling=pooling, normalize=template.definition.normalize)
     params = {path: np.asarray(array) for path, array in init_params(definition, key).items()}
     source = f"fresh {architecture.family} of width {width} and depth {depth}, tokenizer of {template.source}"
     return template.remade(definition, params, source, unread_pooler={})
@@ -194,14 +180,12 @@ def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> S
         projection to the old block's output by least squares over the vocabulary.
     """
     old = model.definition.architecture
-    if not 0 < width < old.hidden_size:
-        raise InputError(f"student.embedding={width} must be below the encoder's width of {old.hidden_size}.")
-    if old.embedding_size != old.hidden_size or old.relative_buckets or old.beyond_bert:
+    beyond = old.embedding_size != old.hidden_size or old.relative_buckets or old.beyond_bert
+    if not 0 < width < old.hidden_size or beyond or model.definition.pooling.tokens == "pooler":
         raise InputError(
-            f"student.embedding cannot replace the embeddings of a {old.family} encoder; use a BERT or RoBERTa."
+            f"student.embedding={width} must be below the encoder's width of {old.hidden_size}, and makes an ELECTRA of a BERT or "
+            f"RoBERTa without a pooler; this is a {old.family} with pooling {model.definition.pooling}."
         )
-    if model.definition.pooling.tokens == "pooler":
-        raise InputError("student.embedding makes an ELECTRA model, which has no pooler; use the pooling cls or mean.")
     architecture = plain_architecture(old, "electra", embedding_size=width, pooler=False)
     definition = dataclasses.replace(model.definition, architecture=architecture)
     # The layers keep their weights; only the embedding block is new, its projection included.

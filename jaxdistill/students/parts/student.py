@@ -268,35 +268,30 @@ class Layered(Student):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cutting(Layered):
-    """A student that keeps some layers, heads and units of a model."""
+    """A student that keeps some layers and units of a model."""
 
     layers: str = ""
     """Layers to keep: empty for all, `last:3`, `first:3`, `even:3`, a list such as `1,3,5`, or `greedy:3`. `greedy`
     drops, one at a time, the layer whose removal changes the model's vectors of up to 512 sentences of `data.text`
     least. It then swaps kept and dropped layers while that helps."""
-    heads: CountOrNone = 0
-    """Attention heads to keep in each layer; 0: all. Heads keep their size, so this needs a family whose config.json states
-    a head size."""
     intermediate: CountOrNone = 0
-    """Units to keep in each feed-forward network; 0: all."""
-    prune_by: Literal["magnitude", "activation"] = "activation"
-    """Criterion for pruning heads and feed-forward units: the norm of their output weights, or the size of their
-    contribution to the hidden states on up to 1,024 sentences of `data.text`."""
+    """Units to keep in each feed-forward network: those that contribute most to the hidden states on up to 1,024 sentences
+    of `data.text`. 0: all."""
 
     @property
     def computes(self) -> bool:
-        return self.layers.startswith(from_text.GREEDY) or bool(self.heads or self.intermediate)
+        return self.layers.startswith(from_text.GREEDY) or self.intermediate > 0
 
     def cut(self, context: ModelContext, model: SentenceModel) -> SentenceModel:
-        """The model with only the layers, heads and units to keep."""
+        """The model with only the layers and units to keep."""
         if self.layers:
             model = resizing.from_layers(model, from_text.layers_of(self.layers, context, model))
         if self.model == "teacher":
             model = model.with_params(model.params)  # float32, which the teacher's file need not have
-        if not (self.heads or self.intermediate):
+        if not self.intermediate:
             return model
-        moments = None
-        if self.prune_by == "activation" and not context.draft:
+        energies = None
+        if not context.draft:
             ids = sampled_ids(context.data, context.student_views, model, pruning.SAMPLE)
-            moments = pruning.activation_moments(model, ids, longest=length_read(context.data, model))
-        return pruning.pruned(model, heads=self.heads, intermediate=self.intermediate, moments=moments)
+            energies = pruning.unit_energies(model, ids, longest=length_read(context.data, model))
+        return pruning.pruned(model, self.intermediate, energies)

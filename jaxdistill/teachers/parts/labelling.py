@@ -135,7 +135,7 @@ def checked_scores(
       named: the option that names the scores, for errors.
 
     Raises:
-      InputError: a wrong number of scores per row, a score that is too large, or equal scores everywhere.
+      InputError: a wrong number of scores per row, or a score that is too large.
     """
     count, largest = len(objective.scored) - 1, objective.largest_label
     if array.shape[1] != count:
@@ -152,8 +152,6 @@ def checked_scores(
             f"labels are similarities from {-largest:g} to {largest:g}; divide scores of 0 to 5 by 5, or use a preset of cosent.py, "
             "which reads their order alone."
         )
-    if scores.size > 1 and np.ptp(scores) == 0.0:
-        raise InputError(f"{named}: all scores are {scores[0, 0]:g}, which no objective can learn from; name others.")
     return selected
 
 
