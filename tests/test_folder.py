@@ -247,3 +247,20 @@ def test_layers_are_averaged_only_if_the_transformer_gives_them(tmp_path, bert_f
     assert load_model(str(tmp_path)).definition.pooling.layers == "first_last"
     cases.edit_json(tmp_path / "config.json", output_hidden_states=False)
     assert load_model(str(tmp_path)).definition.pooling.layers == "last"
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "last", "weightedmean", "mean:last2", "max"])
+def test_linear_heads_act_on_tokens_where_pooling_takes_a_mean(tmp_path, bert_folder, pooling):
+    """Every runtime that takes a mean then gets them right."""
+    model = resizing.add_head(load_model(str(bert_folder), pooling=pooling), 12, key=jax.random.key(0))
+    model = resizing.add_head(model, 8, key=jax.random.key(1))
+    linear = tuple(dataclasses.replace(part, activation="identity") for part in model.definition.dense)
+    model = dataclasses.replace(model, definition=dataclasses.replace(model.definition, dense=linear, normalize=True))
+    save(model, tmp_path)
+    modules = [(module["idx"], module["path"]) for module in json.loads((tmp_path / "modules.json").read_text())]
+    assert load_model(str(tmp_path)).definition == model.definition
+    assert np.abs(theirs(tmp_path) - ours(model)).max() <= TOLERANCE
+    position = 2 if pooling == "mean:last2" else 1  # WeightedLayerPooling comes first
+    moved = 0 if pooling == "max" else 2
+    assert modules[position + moved] == (position + moved, f"{position}_Pooling")
+    assert modules[-1][1] == f"{position + 3}_Normalize"

@@ -271,7 +271,6 @@ def test_the_clean_mode_trains_on_nli_without_test_pairs_in_all_stages(data_fold
         ({"data.columns": "(('text', 'sentence1'),)"}, "the text has no column 'second'"),
         ({"teacher.model": "stage3"}, "model 'stage3' refers to the export of a stage before"),
         ({"student.prompt": "query: "}, "student.prompt is an option of the student cut, fresh; choose"),
-        ({"student.pooling": "mean"}, "a cross-encoder of the family bert pools by pooler"),
         ({"data.exclude": "absent.tsv"}, "data.exclude: absent.tsv does not exist"),
     ],
 )  # fmt: skip

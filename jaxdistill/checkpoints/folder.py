@@ -13,7 +13,6 @@ import dataclasses
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,9 +127,11 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form
         _write_static(model, folder, keeps_form=keeps_form)
         # Packages that read a table take its maximum length only from tokenizer.json.
         truncation = None if model.max_length >= static.MAX_LENGTH else truncation
+    elif model.definition.reads_pairs:
+        _write_cross_encoder(model, folder)
     else:
-        write = _write_cross_encoder if model.definition.reads_pairs else partial(_write_sentence_encoder, keeps_form)
-        write(model, folder)
+        _write_sentence_encoder(model, folder, keeps_form=keeps_form)
+    if not model.definition.architecture.is_static:
         _write_tokenizer_files(model, folder)
     content = json.loads(model.tokenizer.to_str()) | {"truncation": truncation, "padding": None}
     (folder / "tokenizer.json").write_text(tokenizer_json(content, indent=2), "utf-8")
@@ -144,7 +145,7 @@ def write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
-def _write_sentence_encoder(keeps_form: bool, model: SentenceModel, folder: Path) -> None:
+def _write_sentence_encoder(model: SentenceModel, folder: Path, *, keeps_form: bool) -> None:
     definition, params = (model.definition, model.params) if keeps_form else exported(model.definition, model.params)
     module, width = family(definition.architecture.family), definition.architecture.hidden_size
     # NOTE: if the family has a pooler and this model has none, zeros are written: otherwise AutoModel would report missing

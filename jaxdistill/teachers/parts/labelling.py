@@ -58,20 +58,10 @@ def labels(
       progress: show bars.
     """
     refuse_mixed(labellers)
-    scores = []
-    for labeller in labellers:
-        embedder, dtype = Embedder(labeller, compute_dtype=compute_dtype), np.dtype(compute_dtype).name
-
-        def cached(
-            what: str, columns: Sequence[str], texts: Sequence[Any], width: int, compute: Callable[..., np.ndarray],
-            labeller: SentenceModel = labeller, dtype: str = dtype,
-        ) -> np.ndarray:  # fmt: skip
-            """What the labeller computes from texts of these columns, cached by everything that determines it."""
-            key = f"{what} {' '.join(columns)} {labeller.digest()} {store.content_digest} {dtype}"
-            return targets.cached_vectors(folder, key, compute, texts, width=width, what=what, progress=progress)
-
-        made = _scores_of_pairs if labeller.definition.reads_pairs else _similarities
-        scores.append(made(embedder, store, columns, cached, logits=logits))
+    scores = [
+        _scores(labeller, store, folder, columns, logits=logits, compute_dtype=compute_dtype, progress=progress)
+        for labeller in labellers
+    ]
     mean = np.asarray(np.mean(np.stack(scores), axis=0, dtype=np.float32))
     log.info(
         "labels: %s pairs by %s, mean %.3f, %s of them below 0",
@@ -83,32 +73,38 @@ def labels(
     return mean
 
 
-def _scores_of_pairs(
-    embedder: Embedder, store: TokenStore, columns: Sequence[str], cached: Callable[..., np.ndarray], *, logits: bool
-) -> Float[np.ndarray, "rows k"]:
-    """A cross-encoder's scores, or its logits."""
+def _scores(
+    labeller: SentenceModel, store: TokenStore, folder: Path, columns: Sequence[str], *, logits: bool,
+    compute_dtype: DTypeLike, progress: bool,
+) -> Float[np.ndarray, "rows k"]:  # fmt: skip
+    """One labeller's scores of each row's pairs; what the model computes is cached."""
+    embedder, dtype = Embedder(labeller, compute_dtype=compute_dtype), np.dtype(compute_dtype).name
 
-    def score(pairs: Sequence[tuple[str, str]], advance: Advance) -> np.ndarray:
-        first, second = zip(*pairs, strict=True)
-        return embedder.score(first, second, logits=logits, show_progress_bar=advance)[:, None]
+    def cached(
+        what: str, columns: Sequence[str], texts: Sequence[Any], width: int, compute: Callable[..., Any]
+    ) -> np.ndarray:
+        # The key has everything that determines the result.
+        key = f"{what} {' '.join(columns)} {labeller.digest()} {store.content_digest} {dtype}"
+        return targets.cached_vectors(folder, key, compute, texts, width=width, what=what, progress=progress)
 
-    what, scores = "labelling pairs with logits" if logits else "labelling pairs", []
-    for other in columns[1:]:
-        pairs = list(zip(store.texts(columns[0]), store.texts(other), strict=True))
-        scores.append(cached(what, (columns[0], other), pairs, 1, score)[:])
-    return np.concatenate(scores, axis=1)
+    if labeller.definition.reads_pairs:
 
+        def score(pairs: Sequence[tuple[str, str]], advance: Advance) -> np.ndarray:
+            first, second = zip(*pairs, strict=True)
+            return embedder.score(first, second, logits=logits, show_progress_bar=advance)[:, None]
 
-def _similarities(
-    embedder: Embedder, store: TokenStore, columns: Sequence[str], cached: Callable[..., np.ndarray], *, logits: bool
-) -> Float[np.ndarray, "rows k"]:
-    """A sentence encoder's cosine similarities, or its dot products if its checkpoint compares by them and `logits` is set."""
-    dot = embedder.model.definition.similarity == "dot"
+        what, scores = "labelling pairs with logits" if logits else "labelling pairs", []
+        for other in columns[1:]:
+            pairs = list(zip(store.texts(columns[0]), store.texts(other), strict=True))
+            scores.append(cached(what, (columns[0], other), pairs, 1, score)[:])
+        return np.concatenate(scores, axis=1)
+
+    dot = labeller.definition.similarity == "dot"
     if dot and not logits:
-        log.warning("%s: its checkpoint compares by dot product; its labels are cosines here", embedder.model.source)
+        log.warning("%s: its checkpoint compares by dot product; its labels are cosines here", labeller.source)
     # Each distinct sentence is encoded once; `sides` has its row in every column of the pairs.
     index_of: dict[str, int] = {}
-    texts = [store.texts(column, embedder.model.role_prompts) for column in columns]
+    texts = [store.texts(column, labeller.role_prompts) for column in columns]
     sides = [np.array([index_of.setdefault(text, len(index_of)) for text in of_column]) for of_column in texts]
 
     def encode(sentences: Sequence[str], advance: Advance) -> np.ndarray:
