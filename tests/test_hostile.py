@@ -59,9 +59,9 @@ def test_a_damaged_settings_file_is_named_in_one_line(model, name):
         load_model(str(model))
 
 
-def test_a_file_that_git_lfs_has_not_fetched_is_told_from_a_damaged_one(model):
+def test_a_file_that_git_lfs_has_not_fetched_is_one_line_that_says_how(model):
     (model / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
-    with pytest.raises(InputError, match=r"model.safetensors cannot be read \(.*; it only points .*: git lfs pull"):
+    with pytest.raises(InputError, match="model.safetensors cannot be read.*git lfs pull"):
         load_model(str(model))
 
 

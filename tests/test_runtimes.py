@@ -23,7 +23,6 @@ from jaxdistill.inference import Embedder
 from jaxdistill.surgery import resizing
 
 from conftest import TEACHER
-from tiny_models import word_table
 
 HERE = pathlib.Path(__file__).parent / "runtimes"
 NODE = pathlib.Path(tempfile.gettempdir()) / "jaxdistill-test-node"
@@ -69,18 +68,6 @@ def own(student, texts):
 @pytest.fixture(scope="module")
 def in_onnx(student):
     return onnx.write(student[1], student[0])
-
-
-def test_model2vec(texts, tmp_path):
-    from model2vec import StaticModel
-
-    table = word_table(load_model(TEACHER))
-    save(table, tmp_path / "out")
-    own = Embedder(table).encode(texts)
-    written = [number for number, row in enumerate(own) if row.any()]
-    assert len(written) > 900
-    theirs = StaticModel.from_pretrained(tmp_path / "out").encode(texts)
-    assert cosines(theirs[written], own[written]).min() > 0.9999
 
 
 def test_onnx_runtime(student, texts, own, in_onnx):

@@ -168,7 +168,7 @@ def test_a_tokenizer_with_more_words_than_the_embedding_is_refused(copy):
 
 def test_a_damaged_or_absent_tokenizer_is_refused(copy):
     (copy / "tokenizer.json").write_text("{")
-    with pytest.raises(InputError, match="tokenizer.json cannot be read .*Fetch it again"):
+    with pytest.raises(InputError, match="tokenizer.json cannot be read"):
         load_model(str(copy), pooling="mean")
     (copy / "tokenizer.json").unlink()
     with pytest.raises(InputError, match="has no tokenizer; looked for tokenizer.json"):
