@@ -14,8 +14,7 @@ from jaxdistill.cluster import shared_folder, spread
 from jaxdistill.core import InputError
 from jaxdistill.data import targets
 from jaxdistill.inference import Embedder
-from jaxdistill.teachers.parts.teacher import TargetInputs
-from jaxdistill.teachers.stored import Stored
+from jaxdistill.teachers.parts.teacher import TargetInputs, view_vectors
 
 from process_threads import Processes
 from tiny_models import tiny_model
@@ -209,7 +208,7 @@ def test_targets_of_another_text_view_precision_or_teacher_have_another_digest(m
         embedders = [SimpleNamespace(model=of_model, encode=len, width=2)]
         data = SimpleNamespace(cache_folder="cache")
         inputs = TargetInputs(text, data, None, embedders, (), dtypes[dtype], progress=False)
-        digests.add(Stored(model="m")._of_view(inputs, views[view]))
+        digests.add(view_vectors(embedders[0], inputs, views[view]))
     assert len(digests) == 5
 
 

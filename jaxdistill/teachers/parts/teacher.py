@@ -308,12 +308,12 @@ class StoredVectors(VectorModel, WhiteningOptions):
             check_reads(inputs.data, embedder.model, views, inputs.text)
         stored = []
         for view in views:
-            arrays = [_vectors(embedder, inputs, view) for embedder in inputs.embedders]
+            arrays = [view_vectors(embedder, inputs, view) for embedder in inputs.embedders]
             stored.append(self.whitened(arrays[0] if len(arrays) == 1 else targets.Joined(arrays, self.shares())))
         return tuple(stored)
 
 
-def _vectors(embedder: Embedder, inputs: TargetInputs, view: str) -> Float[np.ndarray, "rows e"]:
+def view_vectors(embedder: Embedder, inputs: TargetInputs, view: str) -> Float[np.ndarray, "rows e"]:
     """One model's vectors of a view, from the cache or computed."""
     content, dtype = inputs.text.content_digest, np.dtype(inputs.compute_dtype).name
     return targets.cached_vectors(
