@@ -38,13 +38,11 @@ from interleaved import (
     write,
 )
 
-from jaxdistill.checkpoints.locate import locate
-from jaxdistill.checkpoints.model import load_model
-from jaxdistill.cli import run
+from jaxdistill.checkpoints.model import load_model, locate
+from jaxdistill.cli import keep_compiled, run
 from jaxdistill.core import InputError
 from jaxdistill.data.text import read
 from jaxdistill.inference import load
-from jaxdistill.runtime import keep_compiled
 
 Encode = Callable[[Sequence[str]], np.ndarray]
 OURS, COLD, THEIRS = "jaxdistill", "jaxdistill, empty cache folder", "sentence-transformers"

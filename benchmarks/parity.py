@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.checkpoints.locate import locate
-from jaxdistill.checkpoints.model import load_model
+from jaxdistill.checkpoints.model import load_model, locate
 from jaxdistill.cli import run
 from jaxdistill.data.sources import split_specs
 from jaxdistill.data.text import read

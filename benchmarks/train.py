@@ -45,8 +45,7 @@ from interleaved import (
 
 from jaxdistill import config
 from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.locate import locate
-from jaxdistill.checkpoints.model import load_model
+from jaxdistill.checkpoints.model import load_model, locate
 from jaxdistill.cli import run
 from jaxdistill.cluster.mesh import batch_sharding, place
 from jaxdistill.config.files import load_config

@@ -10,8 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from jaxdistill.checkpoints.locate import locate
-from jaxdistill.checkpoints.model import SentenceModel, load_model
+from jaxdistill.checkpoints.model import SentenceModel, load_model, locate
 from jaxdistill.cli import BATCH_SIZE
 from jaxdistill.cluster import processes
 from jaxdistill.cluster.spread import over_processes

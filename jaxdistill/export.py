@@ -18,7 +18,7 @@ from typing import Annotated, Any, cast
 import numpy as np
 
 from jaxdistill.checkpoints import onnx
-from jaxdistill.checkpoints.model import SentenceModel, load_model, model_name
+from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.cli import BY_COMMAS, BY_NAME, make_callable, parse, run
 from jaxdistill.core import InputError
 from jaxdistill.files import is_remote, local, refuse_foreign
@@ -63,7 +63,7 @@ def export(
     refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
     if workdir is None:
         model = model.model if isinstance(model, Embedder) else model
-        return write_export(model if isinstance(model, SentenceModel) else load_model(model_name(model)), out, to=to)
+        return write_export(model if isinstance(model, SentenceModel) else load_model(str(model)), out, to=to)
     place, steps = fetched(workdir), _whole_numbers(step)
     facts = checkpoint_facts(place.folder, steps, out.name)
     return write_export(restored_student(place, steps), out, facts=facts, to=to)

@@ -315,7 +315,7 @@ def tokens_of(model, texts) -> Tokens:
 def reference():
     from sentence_transformers import SentenceTransformer
 
-    from jaxdistill.checkpoints.locate import locate
+    from jaxdistill.checkpoints.model import locate
 
     return SentenceTransformer(str(locate(TEACHER)), device="cpu")
 

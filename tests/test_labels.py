@@ -52,15 +52,6 @@ def test_a_pair_is_what_the_tokenizer_makes_of_it(pairs, backwards, tmp_path_fac
             assert (np.arange(len(sequence)) >= first).astype(int).tolist() == wanted.type_ids
 
 
-def test_a_pair_is_kept_once_whichever_way_round(tmp_path):
-    pairs = [("the cat", "the dog"), ("the cat", "rain"), ("The dog", "the cat"), ("the cat", "the dog")]
-    path = write_pairs(tmp_path / "pairs.tsv", pairs)
-    tokenizer = tiny_model(tmp_path / "model").tokenizer
-    options = dict(max_length=16, cache_folder=tmp_path / "cache", columns=COLUMNS, dedupe=True)
-    store = build_store([str(path)], tokenizer=tokenizer, **options)
-    assert list(zip(store.texts("text"), store.texts("second"), strict=True)) == pairs[:2]
-
-
 @pytest.fixture
 def pairs():
     sentences = made_up(12, words=4)

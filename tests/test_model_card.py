@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 from huggingface_hub import ModelCard
 
-from jaxdistill.checkpoints.card import CardFacts, read_card
-from jaxdistill.checkpoints.model import load_model
+from jaxdistill.checkpoints.model import CardFacts, load_model, read_card
 from jaxdistill.reporting.model_card import Facts, model_card, origin_of
 from jaxdistill.training import export as export_module
 from jaxdistill.training.export import export

@@ -8,11 +8,8 @@ import jax
 import jaxtyping
 import numpy as np
 import pytest
-from test_linear_heads import linear_head
-from test_static import table_model
 
 from jaxdistill import export as export_command
-from jaxdistill import main as train_command
 from jaxdistill.checkpoints import onnx
 from jaxdistill.checkpoints.folder import check_exportable, save
 from jaxdistill.checkpoints.model import load_model, read_architecture
@@ -51,12 +48,6 @@ def unchecked_shapes():
         yield
 
 
-def in_float(model, folder, texts=TEXTS):
-    """What the graph in float32 makes of texts."""
-    onnx.trace(model, folder, file := folder / "model.onnx")
-    return onnx.encoder(model, file)(texts)
-
-
 def write_family(folder, family, *, layers=1):
     """A small encoder of the family, with at least so many layers."""
     layers = max(layers, 2 if family in SEVERAL_LAYERS else 1)
@@ -87,7 +78,7 @@ def refusal(architecture, pooling, head):
     if pooling == "pooler" and "pooler" not in families.family(architecture.family).NAMES:
         return "pooling pooler needs a pooler"
     if pooling == "mean:second_to_last" and architecture.norm_place != "post":
-        return "pooling mean:second_to_last cannot be exported: .* has a norm after its last layer"
+        return "pooling mean:second_to_last cannot be exported: .* or a norm after the second-to-last one"
     if head == "gelu_tanh":
         return "dense activation 'gelu_tanh' cannot be exported"
     return f"onnx cannot hold this model: .* none for pooling {pooling}" if pooling in POOLINGS[-2:] else ""
@@ -121,40 +112,6 @@ def test_the_rows_have_every_family():
     assert {*families.model_types()} - {name.partition(":")[0] for name in cases.CONFIGS} == {"new"}  # read like gte
 
 
-def test_a_cross_encoder_gives_the_same_logits(tmp_path):
-    cases.write_cross_encoder(tmp_path / "in", "bert")
-    model = load_model(str(tmp_path / "in"))
-    save(model, tmp_path / "out")
-    pairs = list(zip(TEXTS, TEXTS[::-1], strict=True))
-    expected = Embedder(model).score(TEXTS, TEXTS[::-1], logits=True)
-    np.testing.assert_allclose(in_float(model, tmp_path / "out", pairs)[:, 0], expected, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("pooling", ["mean", "mean:last2"])
-def test_linear_heads_are_in_the_token_vectors(tmp_path, pooling):
-    import onnxruntime
-
-    cases.write_encoder(tmp_path / "in", "bert", num_hidden_layers=2)
-    model = linear_head(tmp_path / "out", tmp_path / "in", pooling)
-    expected = Embedder(model).encode(TEXTS)
-    np.testing.assert_allclose(in_float(model, tmp_path / "out"), expected, atol=1e-5)
-    if pooling == "mean":
-        session = onnxruntime.InferenceSession(str(tmp_path / "out" / "model.onnx"))
-        (encoding,) = model.encodings(TEXTS[:1])
-        ids = np.array([encoding.ids])
-        given = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-        mean = session.run(["last_hidden_state"], given)[0][0].mean(axis=0)
-        np.testing.assert_allclose(mean / np.linalg.norm(mean), expected[0] / np.linalg.norm(expected[0]), atol=1e-5)
-
-
-@pytest.mark.parametrize("dropped", [1, None])
-def test_a_table_gives_the_same_vectors(tmp_path, dropped):
-    model = table_model(tmp_path, dropped=dropped)
-    save(model, tmp_path / "out")
-    texts = ["the cat sleeps", "rain", "", "a dog unknown"]
-    np.testing.assert_allclose(in_float(model, tmp_path / "out", texts), Embedder(model).encode(texts), atol=1e-5)
-
-
 def test_the_command_writes_both_files_and_a_table_of_what_they_cost(tmp_path):
     save(tiny_model(tmp_path / "tokenizer", head=8), tmp_path / "in")
     export_command.main([f"--model={tmp_path / 'in'}", f"--out={tmp_path / 'out'}", "--to=onnx"])
@@ -165,14 +122,6 @@ def test_the_command_writes_both_files_and_a_table_of_what_they_cost(tmp_path):
     assert "average `last_hidden_state`" in card  # the head has an activation
     marked = json.loads((tmp_path / "out" / "jaxdistill.json").read_text())["files"]
     assert {f"onnx/{name}" for name in names} <= marked.keys()
-
-
-def test_a_training_ends_with_files_that_its_card_shows(tmp_path):
-    given = program.tiny_arguments(tmp_path, run__steps=2, evals__every=2, run__export_to="onnx")
-    train_command.main([*given, f"--workdir={tmp_path / 'run'}"])
-    row, *_ = json.loads((tmp_path / "run" / "export" / "jaxdistill.json").read_text())["forms"]
-    card = (tmp_path / "run" / "export" / "README.md").read_text()
-    assert f"| {' | '.join(row.values())} |" in card and float(row["mean cosine"]) > 0.9999
 
 
 def test_a_file_that_differs_is_not_written(tmp_path, monkeypatch):
@@ -204,11 +153,5 @@ def test_what_onnx_cannot_hold_is_refused_before_anything_is_written(tmp_path, m
         assert "give workdir and step of a run, or model alone" in line
     monkeypatch.setattr(onnx, "NEEDS", ("no_such_package",))
     line = program.refused(export_command, [*given, "--to=onnx"], capsys)
-    assert "--to=onnx needs the package no_such_package; run: pip install 'jaxdistill[onnx]'" in line
+    assert "--to=onnx needs the package no_such_package" in line
     assert not (tmp_path / "out").exists()
-
-
-def test_where_nothing_is_installed_the_cpu_build_of_torch_comes_first(monkeypatch):
-    monkeypatch.setattr(onnx.importlib.util, "find_spec", lambda package: None)
-    with pytest.raises(InputError, match="needs the package torch; install PyTorch's CPU build first"):
-        onnx.check()

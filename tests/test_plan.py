@@ -167,7 +167,7 @@ def test_stored_targets_cost_the_teachers_products_of_each_row(tmp_path):
         {"student__layers": "greedy:1"},
         {"student__head": "linear", "student__head_init": "fitted"},
         {"student__kind": "static", "student__layers": None, "student__width": 8},
-        {"student__layers": "", "student__intermediate": 12, "student__prune_by": "activation"},
+        {"student__layers": "", "student__intermediate": 12},
     ],
     ids=["layers", "head", "static", "pruned"],
 )
@@ -181,7 +181,7 @@ def test_a_student_that_models_would_make_is_planned_by_its_shapes(options, tmp_
         raise AssertionError("a model runs")
 
     monkeypatch.setattr(Embedder, "encode_ids", runs)
-    monkeypatch.setattr(pruning, "moments_of", runs)
+    monkeypatch.setattr(pruning, "energies_of", runs)
     planned = build(config, tmp_path / "w", progress=False, absent=slice_named("v5e-8").mesh(model_axis=1))
     assert shapes_of(planned.models.student.params) == shapes_of(made.params)
     assert planned.models.student.definition == made.definition

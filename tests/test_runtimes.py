@@ -1,17 +1,14 @@
 """A student has the same vectors in every runtime that is installed here: a real encoder with a linear head, real sentences.
 
-transformers.js runs in node and in headless Chromium; npm installs it into a folder of its own, once a machine.
+transformers.js runs in node; npm installs it into a folder of its own, once a machine.
 """
 
-import contextlib
 import gzip
-import http.server
 import json
 import pathlib
 import shutil
 import subprocess
 import tempfile
-import threading
 
 import jax
 import numpy as np
@@ -26,13 +23,10 @@ from jaxdistill.inference import Embedder
 from jaxdistill.surgery import resizing
 
 from conftest import TEACHER
-from tiny_models import word_table
 
 HERE = pathlib.Path(__file__).parent / "runtimes"
 NODE = pathlib.Path(tempfile.gettempdir()) / "jaxdistill-test-node"
 TRANSFORMERS_JS = "@huggingface/transformers@4.3.1"
-IN_BROWSER = 20
-"""Texts that Chromium embeds, on one thread of WebAssembly."""
 
 
 @pytest.fixture(scope="module")
@@ -76,44 +70,6 @@ def in_onnx(student):
     return onnx.write(student[1], student[0])
 
 
-def test_sentence_transformers(student, texts, own):
-    from sentence_transformers import SentenceTransformer
-
-    assert cosines(SentenceTransformer(str(student[0]), device="cpu").encode(texts), own).min() > 0.9999
-
-
-def test_transformers_alone(student, texts, own):
-    """The transformer and its tokenizer by transformers; the linear head and the mean by hand, as the card shows."""
-    import torch
-    from safetensors.torch import load_file
-    from transformers import AutoModel, AutoTokenizer
-
-    folder = student[0]
-    model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
-    (head,) = folder.glob("*_Dense/model.safetensors")
-    head = load_file(head)
-    rows = []
-    for start in range(0, len(texts), 50):
-        given = tokenizer(texts[start : start + 50], padding=True, truncation=True, max_length=256, return_tensors="pt")
-        with torch.no_grad():
-            states = model(**given).last_hidden_state @ head["linear.weight"].T + head["linear.bias"]
-        mask = given["attention_mask"][..., None]
-        rows.append(((states * mask).sum(1) / mask.sum(1)).numpy())
-    assert cosines(np.concatenate(rows), own).min() > 0.9999
-
-
-def test_model2vec(texts, tmp_path):
-    from model2vec import StaticModel
-
-    table = word_table(load_model(TEACHER))
-    save(table, tmp_path / "out")
-    own = Embedder(table).encode(texts)
-    written = [number for number, row in enumerate(own) if row.any()]
-    assert len(written) > 900
-    theirs = StaticModel.from_pretrained(tmp_path / "out").encode(texts)
-    assert cosines(theirs[written], own[written]).min() > 0.9999
-
-
 def test_onnx_runtime(student, texts, own, in_onnx):
     for file in in_onnx:
         found = cosines(onnx.encoder(student[1], file)(texts), own)
@@ -153,49 +109,3 @@ def test_transformers_js_in_node(student, texts, own, in_onnx, node, tmp_path, d
     in_node(node, "transformers_js.mjs", student[0], tmp_path / "texts.json", tmp_path / "vectors.json", dtype)
     found = cosines(np.array(json.loads((tmp_path / "vectors.json").read_text())), own)
     assert found.min() > least and found.mean() > mean
-
-
-@contextlib.contextmanager
-def in_chromium(folder):
-    """A browser on the page of a folder, which is served on this machine."""
-    webdriver = pytest.importorskip("selenium.webdriver")
-    if not shutil.which("chromium"):
-        pytest.skip("Chromium is not installed")
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *given):
-            super().__init__(*given, directory=str(folder))
-
-        def log_message(self, *_):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    options = webdriver.ChromeOptions()
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = webdriver.Chrome(options, webdriver.chrome.service.Service(shutil.which("chromedriver")))
-    try:
-        browser.set_script_timeout(100)
-        browser.get(f"http://127.0.0.1:{server.server_port}/index.html")
-        yield browser
-    finally:
-        browser.quit()
-        server.shutdown()
-        server.server_close()
-
-
-def test_transformers_js_in_chromium(student, texts, own, in_onnx, node, tmp_path):
-    (tmp_path / "node_modules").symlink_to(node / "node_modules")
-    (tmp_path / "models").symlink_to(student[0].parent)
-    shutil.copy(HERE / "browser.html", tmp_path / "index.html")
-    code = """const [texts, done] = arguments;
-        const wait = () => window.problem ? done(window.problem) : window.ready ? window.vectorsOf(texts, "fp32").then(done, (e) => done(String(e.stack || e)))
-                                        : setTimeout(wait, 50);
-        wait();"""
-    some = list(range(0, len(texts), len(texts) // IN_BROWSER))[:IN_BROWSER]
-    with in_chromium(tmp_path) as browser:
-        vectors = browser.execute_async_script(code, [texts[index] for index in some])
-    assert not isinstance(vectors, str), vectors
-    assert cosines(np.array(vectors), own[some]).min() > 0.9999

@@ -9,7 +9,6 @@ import safetensors.numpy
 import tokenizers
 
 from jaxdistill import export as export_command
-from jaxdistill import main
 from jaxdistill.checkpoints import static
 from jaxdistill.checkpoints.folder import check_exportable, save
 from jaxdistill.checkpoints.model import Provenance, SentenceModel, load_model
@@ -163,22 +162,6 @@ def test_model2vec_takes_the_length_of_config_json_alone(tmp_path, stated):
 
 
 @pytest.mark.parametrize(
-    ("tensors", "message"),
-    [
-        ({"vectors": np.zeros((80, 4), np.float32)}, "no table of token vectors"),
-        ({"embeddings": np.zeros((3, 4), np.float32)}, "have 3 rows"),
-        ({"embeddings": np.zeros((3, 4), np.float32), "mapping": np.full(80, 3)}, "mapping"),
-        ({"embeddings": np.zeros((80, 4), np.float32), "weights": np.ones(3)}, "weights"),
-        ({"embeddings": np.full((80, 4), np.nan, np.float32)}, "NaN"),
-    ],
-)
-def test_a_damaged_table_is_one_clear_line(tmp_path, tensors, message):
-    write_model2vec(tmp_path, tensors)
-    with pytest.raises(InputError, match=message):
-        load_model(str(tmp_path))
-
-
-@pytest.mark.parametrize(
     "changes",
     [
         {"pooling": Pooling.parse("max")},
@@ -208,17 +191,6 @@ def test_the_start_has_principal_components_smaller_for_frequent_tokens():
     assert similar > 0.95
 
 
-def test_a_mapped_table_maps_the_means_of_tokens():
-    draw = np.random.default_rng(3)
-    table, kernel, bias = draw.normal(size=(9, 4)), draw.normal(size=(4, 3)), draw.normal(size=3)
-    table[2] = 0.0
-    mapped = static.mapped(table, kernel=kernel, bias=bias, dropped=2)
-    means = np.stack([table[[0, 1, 5]].mean(0), table[[8, 8]].mean(0)]) @ kernel + bias
-    factor = np.stack([mapped[[0, 1, 5]].mean(0), mapped[[8, 8]].mean(0)]) / means
-    np.testing.assert_allclose(factor, factor[0, 0], rtol=1e-5)
-    assert not mapped[2].any()
-
-
 @pytest.mark.slow
 def test_a_student_is_trained_resumed_and_exported(tmp_path):
     def run(steps):
@@ -245,23 +217,3 @@ def test_a_student_is_trained_resumed_and_exported(tmp_path):
     (tmp_path / "text.txt").unlink()
     export_command.main([f"--workdir={tmp_path / 'run'}", f"--step={best}", f"--out={tmp_path / 'again'}"])
     np.testing.assert_array_equal(load_model(str(tmp_path / "again")).params[static.TABLE], table)
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        (
-            {"student__kind": "static", "student__layers": "1"},
-            "student.layers is an option of the student cross_encoder, cut",
-        ),
-        (
-            {"student__kind": "static", "student__layers": None, "student__prompt": "q: "},
-            "student.prompt is an option of the student cut, fresh",
-        ),
-        ({"student__kind": "static", "student__layers": None, "student__width": 17}, "student.width=17"),
-        ({"teacher__whiten": 0.5}, "teacher.whiten is an option of the teacher several, stored, vectors; choose"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(tmp_path, capsys, options, named):
-    arguments = program.tiny_arguments(tmp_path, **options)
-    assert named in program.refused(main, [f"--workdir={tmp_path / 'run'}", *arguments], capsys)

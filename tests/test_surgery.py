@@ -1,7 +1,5 @@
 """Students by surgery: the right layers in the right places, fresh sizes, heads."""
 
-import dataclasses
-
 import jax
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
-from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, LayerKind, Pooling
+from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import embed, param_shapes
 from jaxdistill.encoders.settings import read_settings
 from jaxdistill.inference import Embedder
@@ -47,10 +45,7 @@ def test_layer_choices(choice, depth, expected):
     assert resizing.layer_indices(choice, depth) == expected
 
 
-UNFIT = ["last:7", "last:0", "even:0", "even:9", "3,1", "1,1", "6", "-1", "middle:2", "last:", ""]
-
-
-@pytest.mark.parametrize("choice", UNFIT)
+@pytest.mark.parametrize("choice", ["last:7", "even:0", "3,1", "-1", "middle:2"])
 def test_a_choice_that_does_not_fit_is_refused_with_examples(choice):
     with pytest.raises(InputError, match="use last:3, first:3, even:3, greedy:3 or a list"):
         resizing.layer_indices(choice, 6)
@@ -66,16 +61,6 @@ def test_the_first_layers_compute_what_they_computed_in_the_teacher(teacher):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_chosen_layers_move_to_their_new_places(teacher):
-    student = resizing.from_layers(teacher, "1,3")
-    assert {path: array.shape for path, array in student.params.items()} == param_shapes(student.definition)
-    for new, old in enumerate((1, 3)):
-        for part in ("attention/query/kernel", "norm/scale"):
-            before, after = (f"transformer/layers/{index}/{part}" for index in (old, new))
-            assert student.params[after] is teacher.params[before]
-    assert student.source.endswith("layers 1, 3")
-
-
 @pytest.mark.parametrize("pooling", ["", "cls", "pooler", "mean:last2"])
 def test_a_student_cut_from_the_teacher_pools_as_asked(teacher, tmp_path, pooling):
     config = parse_config({"student": dict(model="teacher", pooling=pooling), "objective": {"kind": "embedding"}})
@@ -85,13 +70,6 @@ def test_a_student_cut_from_the_teacher_pools_as_asked(teacher, tmp_path, poolin
         assert ours.keys() == theirs.keys()
         for path, array in theirs.items():
             np.testing.assert_array_equal(ours[path], array)
-
-
-def test_chosen_layers_keep_their_windows(teacher):
-    kinds = tuple(LayerKind(window=window) for window in (0, 4, 0, 8))
-    architecture = dataclasses.replace(teacher.definition.architecture, kinds=kinds)
-    model = dataclasses.replace(teacher, definition=dataclasses.replace(teacher.definition, architecture=architecture))
-    assert resizing.from_layers(model, "2,3").definition.architecture.kinds == kinds[2:]
 
 
 def test_a_fresh_student_has_the_size_asked_for(teacher):
@@ -111,24 +89,6 @@ def test_a_fresh_student_of_an_albert_can_be_exported(tmp_path):
     assert again.params.keys() == student.params.keys()
 
 
-def test_a_fresh_student_with_narrow_embeddings_is_an_electra(teacher):
-    student = resizing.fresh(teacher, jax.random.key(0), width=32, depth=1, embedding=8)
-    assert student.definition.architecture.family == "electra"
-    assert student.params["transformer/embeddings/projection/kernel"].shape == (8, 32)
-
-
-def test_the_papers_narrow_student_has_9_345_792_parameters(teacher):
-    import dataclasses
-    import math
-
-    architecture = dataclasses.replace(
-        teacher.definition.architecture, family="electra", vocab_size=30522, embedding_size=128, hidden_size=384,
-        layers=3, heads=12, intermediate_size=1536, max_positions=512,
-    )  # fmt: skip
-    definition = dataclasses.replace(teacher.definition, architecture=architecture)
-    assert sum(math.prod(shape) for shape in param_shapes(definition).values()) == 9_345_792
-
-
 @pytest.mark.parametrize("out_features", [20, 32, 50])
 def test_an_identity_head_keeps_the_features(teacher, out_features):
     student = resizing.add_head(teacher, out_features, key=jax.random.key(0), activation="identity", init="identity")
@@ -137,20 +97,6 @@ def test_an_identity_head_keeps_the_features(teacher, out_features):
     shared = min(32, out_features)
     np.testing.assert_allclose(after[..., :shared], before[..., :shared], atol=1e-6)
     assert after.shape[-1] == out_features and np.all(after[..., shared:] == 0)
-
-
-def test_a_head_can_be_dropped_again(teacher):
-    student = resizing.add_head(teacher, 20, key=jax.random.key(0))
-    assert student.definition.embedding_width == 20
-    dropped = resizing.drop_head(student)
-    assert dropped.definition == teacher.definition and dropped.params.keys() == teacher.params.keys()
-    with pytest.raises(InputError, match="has no dense head to drop"):
-        resizing.drop_head(dropped)
-
-
-def test_an_unknown_head_start_is_refused(teacher):
-    with pytest.raises(InputError, match="head init 'zeros' is not known; use uniform, normal or identity"):
-        resizing.add_head(teacher, 8, key=jax.random.key(0), init="zeros")
 
 
 TEACHER_WIDTHS = [("bert", "svd"), ("bert", "random"), ("roberta", "svd")]
@@ -201,10 +147,6 @@ def test_parameters_are_as_many_as_the_paper_counts_with_a_pooler(width, compact
     assert round(count / 1e6, 1) == paper
 
 
-@pytest.mark.parametrize(
-    ("width", "init", "words"),
-    [(999, "svd", "must be below"), (8, "pca", "allowed: svd, random"), (0, "svd", "must be below")],
-)
-def test_a_compact_width_that_does_not_fit_is_refused(width, init, words, teacher):
-    with pytest.raises(InputError, match=words):
-        resizing.compact(teacher, width, key=jax.random.key(0), init=init)
+def test_a_compact_width_that_does_not_fit_is_refused(teacher):
+    with pytest.raises(InputError, match="must be below the encoder's width of 32"):
+        resizing.compact(teacher, 999, key=jax.random.key(0), init="svd")

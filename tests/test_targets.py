@@ -9,13 +9,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jaxdistill.cluster import spread
+from jaxdistill.cli import AGAIN, Interrupted
+from jaxdistill.cluster import shared_folder, spread
 from jaxdistill.core import InputError
 from jaxdistill.data import targets
 from jaxdistill.inference import Embedder
-from jaxdistill.signals import AGAIN, Interrupted
-from jaxdistill.teachers.parts.teacher import TargetInputs
-from jaxdistill.teachers.stored import Stored
+from jaxdistill.teachers.parts.teacher import TargetInputs, view_vectors
 
 from process_threads import Processes
 from tiny_models import tiny_model
@@ -126,7 +125,7 @@ def test_processes_make_blocks_each_and_go_on_after_a_kill(tmp_path, monkeypatch
     stopped = []
     for stops_at in (TEXTS[13], ""):  # in the fifth block
         some = Processes(count)
-        for module in (spread, targets):
+        for module in (shared_folder, targets):
             monkeypatch.setattr(module, "processes", some)
         stopped.append(some.run(lambda stops_at=stops_at: start(stops_at=stops_at)))
     assert all(isinstance(error, InputError | threading.BrokenBarrierError) for error in stopped[0])
@@ -209,7 +208,7 @@ def test_targets_of_another_text_view_precision_or_teacher_have_another_digest(m
         embedders = [SimpleNamespace(model=of_model, encode=len, width=2)]
         data = SimpleNamespace(cache_folder="cache")
         inputs = TargetInputs(text, data, None, embedders, (), dtypes[dtype], progress=False)
-        digests.add(Stored(model="m")._of_view(inputs, views[view]))
+        digests.add(view_vectors(embedders[0], inputs, views[view]))
     assert len(digests) == 5
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tokenizers
 
 from jaxdistill.checkpoints import static
 from jaxdistill.checkpoints.model import SentenceModel
@@ -30,6 +29,7 @@ from jaxdistill.checkpoints.modules import (
     sentence_tensors,
 )
 from jaxdistill.checkpoints.tokenizer import (
+    CONFIG,
     GENERIC,
     TOKENIZER_FILES,
     UNREAD_SETTINGS,
@@ -46,7 +46,6 @@ from jaxdistill.encoders.pair_head import KIND, head_names
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.encoders.settings import read_settings
 from jaxdistill.ops.unknown import unknown_id
-from jaxdistill.paths import public_name
 
 SPECIAL_TOKENS = {
     "unk_token": ("[UNK]", "<unk>"),
@@ -55,7 +54,7 @@ SPECIAL_TOKENS = {
     "sep_token": ("[SEP]", "</s>"),
     "mask_token": ("[MASK]", "<mask>"),
 }
-UNWANTED_SETTINGS = ("name_or_path", "max_length", "stride", "pad_to_multiple_of", "local_files_only")
+PROGRAM_SETTINGS = ("name_or_path", "max_length", "stride", "pad_to_multiple_of", "local_files_only")
 """Settings of `tokenizer_config.json` that belong to the program that saved it and must not be exported."""
 
 
@@ -66,14 +65,11 @@ def check_exportable(definition: EncoderDefinition) -> None:
     if definition.architecture.is_static:
         return static.check_exportable(definition)
     pooling = definition.pooling
-    if pooling.layers == "second_to_last" and definition.architecture.layers == 1:
+    one_layer, norm_place = definition.architecture.layers == 1, definition.architecture.norm_place
+    if pooling.layers == "second_to_last" and (one_layer or norm_place != "post"):
         raise InputError(
-            f"pooling {pooling} cannot be exported from one layer: none would be left; use {pooling.tokens}."
-        )
-    if pooling.layers == "second_to_last" and definition.architecture.norm_place != "post":
-        raise InputError(
-            f"pooling {pooling} cannot be exported: a {definition.architecture.family} encoder has a norm after its last"
-            f" layer, which would apply to the second-to-last one; use {pooling.tokens}."
+            f"pooling {pooling} cannot be exported: without the last layer, this {definition.architecture.family} encoder has no layer, "
+            f"or a norm after the second-to-last one; use {pooling.tokens}."
         )
     for dense in definition.dense:
         if isinstance(dense, Dense) and dense.activation not in DENSE_ACTIVATIONS.values():
@@ -110,7 +106,7 @@ def exported(
 
 
 def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form: bool = False) -> None:
-    """Writes the model; `card` becomes its `README.md`.
+    """Writes the model, and `card` as its `README.md`.
 
     Args:
       keeps_form: write the very parameters that the model has. Otherwise, a static encoder's dense layers are folded into its
@@ -118,7 +114,6 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form
 
     Raises:
       InputError: the format cannot express a pooling or a cross-encoder's prompt.
-      OSError: the folder cannot be written.
     """
     folder = Path(folder)
     check_exportable(model.definition)
@@ -127,16 +122,21 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form
             f"{model.source} is a cross-encoder with the prompt {model.prompt!r}, which an export cannot store."
         )
     folder.mkdir(parents=True, exist_ok=True)
+    truncation = {"direction": "Right", "max_length": model.max_length, "strategy": "LongestFirst", "stride": 0}
     if model.definition.architecture.is_static:
         _write_static(model, folder, keeps_form=keeps_form)
+        # Packages that read a table take its maximum length only from tokenizer.json.
+        truncation = None if model.max_length >= static.MAX_LENGTH else truncation
+    elif model.definition.reads_pairs:
+        _write_cross_encoder(model, folder)
     else:
-        if model.definition.reads_pairs:
-            _write_cross_encoder(model, folder)
-        else:
-            _write_sentence_encoder(model, folder, keeps_form=keeps_form)
+        _write_sentence_encoder(model, folder, keeps_form=keeps_form)
+    if not model.definition.architecture.is_static:
         _write_tokenizer_files(model, folder)
-    _write_tokenizer(model, folder)
-    (folder / "README.md").write_text(card or _short_card(model), "utf-8")
+    content = json.loads(model.tokenizer.to_str()) | {"truncation": truncation, "padding": None}
+    (folder / "tokenizer.json").write_text(tokenizer_json(content, indent=2), "utf-8")
+    if card:
+        (folder / "README.md").write_text(card, "utf-8")
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -145,28 +145,21 @@ def write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
-def _write_transformer(definition: EncoderDefinition, params: dict[str, np.ndarray], folder: Path) -> None:
-    architecture = definition.architecture
-    module = family(architecture.family)
-    # NOTE: if the family has a pooler and this model has none, zeros are written: otherwise AutoModel would report missing
-    # weights and initialise random ones.
-    width = architecture.hidden_size
-    absent = {"transformer/pooler/kernel": np.zeros((width, width)), "transformer/pooler/bias": np.zeros(width)}
-    given = absent | params
-    tensors = tensors_from_params(given, tensor_names(module.NAMES, given))
-    write_safetensors(tensors, folder / "model.safetensors")
-    # Makes the Transformer module output all layers, which the mean over layers needs.
-    states = {"output_hidden_states": True} if definition.pooling.averages_layers else {}
-    write_json(folder / "config.json", module.config(architecture) | states)
-
-
 def _write_sentence_encoder(model: SentenceModel, folder: Path, *, keeps_form: bool) -> None:
     definition, params = (model.definition, model.params) if keeps_form else exported(model.definition, model.params)
-    _write_transformer(definition, {**model.unread_pooler, **params}, folder)
+    module, width = family(definition.architecture.family), definition.architecture.hidden_size
+    # NOTE: if the family has a pooler and this model has none, zeros are written: otherwise AutoModel would report missing
+    # weights and initialise random ones.
+    zeros = {"transformer/pooler/kernel": np.zeros((width, width)), "transformer/pooler/bias": np.zeros(width)}
+    written = {**zeros, **model.unread_pooler, **params}
+    write_safetensors(tensors_from_params(written, tensor_names(module.NAMES, written)), folder / "model.safetensors")
+    # Makes the Transformer module output all layers, which the mean over layers needs.
+    states = {"output_hidden_states": True} if definition.pooling.averages_layers else {}
+    write_json(folder / "config.json", module.config(definition.architecture) | states)
     _write_modules(definition, params, folder)
     # Lower-casing that the original's sentence_bert_config.json asked for is now part of tokenizer.json.
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
-    write_general(folder, model.prompts, model.default_prompt, definition.similarity)
+    _write_general(model, definition, folder)
 
 
 def _write_static(model: SentenceModel, folder: Path, *, keeps_form: bool) -> None:
@@ -186,8 +179,8 @@ def _write_static(model: SentenceModel, folder: Path, *, keeps_form: bool) -> No
     if of_model2vec:
         write_json(folder / "config.json", static.model2vec_config(definition, max_length=model.max_length))
     kinds = ["StaticEmbedding", *["Dense"] * len(definition.dense), *["Normalize"] * definition.normalize]
-    _write_sentence_modules(definition, params, folder, _write_module_list(kinds, folder)[1:])
-    write_general(folder, model.prompts, model.default_prompt, definition.similarity)
+    _write_sentence_modules(definition, params, folder, _write_module_list(kinds, folder, range(len(kinds)))[1:])
+    _write_general(model, definition, folder)
 
 
 def _write_cross_encoder(model: SentenceModel, folder: Path) -> None:
@@ -205,46 +198,56 @@ def _write_cross_encoder(model: SentenceModel, folder: Path) -> None:
 
 def _write_modules(definition: EncoderDefinition, params: dict[str, np.ndarray], folder: Path) -> None:
     pooling, is_standard = definition.pooling, _is_standard(definition.pooling)
-    of_pooling = ["Pooling"] if is_standard else [LAYER_POOLING]
-    kinds = ["Transformer", *["WeightedLayerPooling"] * pooling.averages_layers, *of_pooling]
+    kinds = ["Transformer", *["WeightedLayerPooling"] * pooling.averages_layers]
+    kinds += ["Pooling" if is_standard else LAYER_POOLING]
+    index = len(kinds) - 1
     kinds += ["LayerNorm" if isinstance(part, SentenceNorm) else "Dense" for part in definition.dense]
     kinds += ["Normalize"] * definition.normalize
-    position = kinds.index(of_pooling[0])
-    moved = len(definition.dense) if is_standard and definition.dense_on_tokens else 0
-    order = [
-        *range(position),
-        *range(position + 1, position + 1 + moved),
-        position,
-        *range(position + 1 + moved, len(kinds)),
-    ]
-    paths = _write_module_list(kinds, folder, order=order)
+    # Linear layers come before the pooling in the list, but after it in the names of folders.
+    on_tokens = len(definition.dense) if is_standard and definition.dense_on_tokens else 0
+    order = list(range(len(kinds)))
+    order[index : index + on_tokens + 1] = [*range(index + 1, index + on_tokens + 1), index]
+    paths = _write_module_list(kinds, folder, order)
     if pooling.averages_layers:
-        _write_layer_weights(definition, folder / paths[1])
-    write_json(folder / paths[position] / "config.json", _pooling_config(definition))
-    on_tokens = {"module_input_name": TOKENS} if moved else {}
-    _write_sentence_modules(definition, params, folder, paths[position + 1 :], **on_tokens)
+        chosen = pooling.indices(definition.architecture.layers)
+        width, layers, start = definition.architecture.hidden_size, definition.architecture.layers, chosen[0]
+        config = {"word_embedding_dimension": width, "layer_start": start, "num_hidden_layers": layers}
+        write_json(folder / paths[1] / "config.json", config)
+        weights = np.isin(np.arange(start, layers + 1), chosen).astype(np.float32)
+        write_safetensors({"layer_weights": weights}, folder / paths[1] / "model.safetensors")
+    config: dict[str, Any] = {"pooling": str(pooling)}
+    if is_standard:
+        width = definition.embedding_width if definition.dense_on_tokens else definition.architecture.hidden_size
+        flags = {flag: POOLING_MODES[mode] == pooling.tokens for flag, mode in OLD_POOLING_FLAGS.items()}
+        config = {"word_embedding_dimension": width, **flags, "include_prompt": True}
+    write_json(folder / paths[index] / "config.json", config)
+    inputs = {"module_input_name": TOKENS} if on_tokens else {}
+    _write_sentence_modules(definition, params, folder, paths[index + 1 :], **inputs)
 
 
 def _write_sentence_modules(
     definition: EncoderDefinition, params: Mapping[str, np.ndarray], folder: Path, paths: Sequence[str], **settings: str
 ) -> None:
     """Writes the layers on the pooled sentence, each into its folder among `paths`."""
+    activations = {ours: theirs for theirs, ours in DENSE_ACTIVATIONS.items()}
     for index, part in enumerate(definition.dense):
-        inside = folder / paths[index]
-        write_json(inside / "config.json", _sentence_module_config(part) | settings)
-        write_safetensors(tensors_from_params(params, sentence_tensors(index, part)), inside / "model.safetensors")
+        config: dict[str, Any] = {"dimension": part.in_features}
+        if isinstance(part, Dense):
+            config = {"in_features": part.in_features, "out_features": part.out_features, "bias": part.bias}
+            config |= {"activation_function": activations[part.activation]}
+        write_json(folder / paths[index] / "config.json", config | settings)
+        tensors = tensors_from_params(params, sentence_tensors(index, part))
+        write_safetensors(tensors, folder / paths[index] / "model.safetensors")
 
 
-def _write_module_list(kinds: Sequence[str], folder: Path, *, order: Sequence[int] | None = None) -> list[str]:
-    """Writes `modules.json`, and the empty folder of a Normalize module; returns all modules' folders.
-
-    Args:
-      order: the order in which the modules run; None: as given.
-    """
+def _write_module_list(kinds: Sequence[str], folder: Path, order: Sequence[int]) -> list[str]:
+    """Writes `modules.json` in the order in which the modules run, and the folder of a Normalize module; returns all folders."""
     paths = ["", *(f"{index}_{kind}" for index, kind in enumerate(kinds) if index)]
+    packages = {LAYER_POOLING: "jaxdistill"}
+    types = [f"{packages.get(kind, 'sentence_transformers.models')}.{kind}" for kind in kinds]
     entries = [
-        {"idx": index, "name": str(index), "path": paths[position], "type": _module_type(kinds[position])}
-        for index, position in enumerate(order or range(len(kinds)))
+        {"idx": index, "name": str(index), "path": paths[position], "type": types[position]}
+        for index, position in enumerate(order)
     ]
     write_json(folder / "modules.json", entries)
     if kinds[-1] == "Normalize":
@@ -252,93 +255,38 @@ def _write_module_list(kinds: Sequence[str], folder: Path, *, order: Sequence[in
     return paths
 
 
-def _module_type(kind: str) -> str:
-    return f"jaxdistill.{kind}" if kind == LAYER_POOLING else f"sentence_transformers.models.{kind}"
-
-
 def _is_standard(pooling: Pooling) -> bool:
     """Whether sentence-transformers has this very pooling; `exported` replaces two others by equivalent ones."""
     return pooling.in_sentence_transformers and pooling.tokens != "pooler" and pooling.layers != "second_to_last"
 
 
-def _pooling_config(definition: EncoderDefinition) -> dict[str, Any]:
-    pooling = definition.pooling
-    if not _is_standard(pooling):
-        return {"pooling": str(pooling)}
-    flags = {flag: POOLING_MODES[mode] == pooling.tokens for flag, mode in OLD_POOLING_FLAGS.items()}
-    width = definition.embedding_width if definition.dense_on_tokens else definition.architecture.hidden_size
-    return {"word_embedding_dimension": width} | flags | {"include_prompt": True}
-
-
-def _write_layer_weights(definition: EncoderDefinition, folder: Path) -> None:
-    """Writes the mean of some layers as layer weights of 1 and 0."""
-    layers = definition.architecture.layers
-    chosen = definition.pooling.indices(layers)
-    config = {"word_embedding_dimension": definition.architecture.hidden_size, "layer_start": chosen[0]}
-    write_json(folder / "config.json", config | {"num_hidden_layers": layers})
-    weights = np.isin(np.arange(chosen[0], layers + 1), chosen).astype(np.float32)
-    write_safetensors({"layer_weights": weights}, folder / "model.safetensors")
-
-
-def _sentence_module_config(part: Dense | SentenceNorm) -> dict[str, Any]:
-    if isinstance(part, SentenceNorm):
-        return {"dimension": part.width}
-    activation = {ours: theirs for theirs, ours in DENSE_ACTIVATIONS.items()}[part.activation]
-    config = {"in_features": part.in_features, "out_features": part.out_features, "bias": part.bias}
-    return config | {"activation_function": activation}
-
-
-def _write_tokenizer(model: SentenceModel, folder: Path) -> None:
-    """Writes `tokenizer.json`, which truncates like the model; packages that read a table take its maximum length only from here."""
-    truncation = {"direction": "Right", "max_length": model.max_length, "strategy": "LongestFirst", "stride": 0}
-    if model.definition.architecture.is_static and model.max_length >= static.MAX_LENGTH:
-        truncation = None
-    content = json.loads(model.tokenizer.to_str()) | {"truncation": truncation, "padding": None}
-    (folder / "tokenizer.json").write_text(tokenizer_json(content, indent=2), "utf-8")
-
-
 def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
     """Writes what transformers reads besides `tokenizer.json`."""
+    origin, tokenizer = model.provenance.tokenizer_folder, model.tokenizer
     for name in TOKENIZER_FILES:
-        origin = model.provenance.tokenizer_folder / name
-        if origin.exists() and origin.resolve() != (folder / name).resolve():
-            shutil.copyfile(origin, folder / name)
-    origin = model.provenance.tokenizer_folder / "tokenizer_config.json"
-    config = _tokenizer_config(model.tokenizer) | (read_settings(origin) if origin.exists() else {})
-    config = {key: value for key, value in without_paths(config).items() if key not in UNWANTED_SETTINGS}
+        if (origin / name).exists() and origin.resolve() != folder.resolve():
+            shutil.copyfile(origin / name, folder / name)
+    special = {
+        role: [text for text in texts if tokenizer.token_to_id(text) is not None]
+        for role, texts in SPECIAL_TOKENS.items()
+    }
+    config: dict[str, Any] = {role: texts[0] for role, texts in special.items() if texts}
+    config |= read_settings(origin / CONFIG) if (origin / CONFIG).exists() else {}
+    config = {key: value for key, value in without_paths(config).items() if key not in PROGRAM_SETTINGS}
     typed = model.definition.architecture.token_types > 1
-    if kept := wordpiece_settings(model.tokenizer, config.get("tokenizer_class")):
-        config |= kept
+    if normalizer := wordpiece_settings(tokenizer, config.get("tokenizer_class")):
+        config |= normalizer
         typed = typed and model.definition.reads_pairs
     else:
         config = {key: value for key, value in config.items() if key not in UNREAD_SETTINGS}
         config |= {"tokenizer_class": GENERIC, "model_input_names": ["input_ids", "attention_mask"]}
     if typed:  # the generic class passes token types to the model only if they are named
         config |= {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
-    write_json(folder / "tokenizer_config.json", config | {"model_max_length": model.max_length})
+    write_json(folder / CONFIG, config | {"model_max_length": model.max_length})
 
 
-def _tokenizer_config(tokenizer: tokenizers.Tokenizer) -> dict[str, Any]:
-    special = {
-        role: next((text for text in texts if tokenizer.token_to_id(text) is not None), None)
-        for role, texts in SPECIAL_TOKENS.items()
-    }
-    return {role: text for role, text in special.items() if text}
-
-
-def write_general(folder: Path, prompts: Mapping[str, str], default_prompt: str | None, similarity: str) -> None:
+def _write_general(model: SentenceModel, definition: EncoderDefinition, folder: Path) -> None:
     """Writes sentence-transformers' settings of the whole folder: prompts, and how vectors are compared."""
-    write_json(
-        folder / "config_sentence_transformers.json",
-        {"prompts": prompts, "default_prompt_name": default_prompt, "similarity_fn_name": similarity},
-    )
-
-
-def _short_card(model: SentenceModel) -> str:
-    task, kind = "sentence-similarity", f"sentence encoder with {model.definition.embedding_width} dimensions and"
-    if model.definition.reads_pairs:
-        task, kind = "text-ranking", "cross-encoder with"
-    return (
-        f"---\nlibrary_name: sentence-transformers\npipeline_tag: {task}\n---\n\n"
-        f"A {kind} {model.parameter_count:,} parameters, made of {public_name(model.source)}.\n"
-    )
+    default, similarity = model.default_prompt, definition.similarity
+    settings = {"prompts": model.prompts, "default_prompt_name": default, "similarity_fn_name": similarity}
+    write_json(folder / "config_sentence_transformers.json", settings)

@@ -1,37 +1,112 @@
-"""Loads a sentence encoder with everything that turns text into vectors."""
+"""Finds a model's files and loads a sentence encoder with everything that turns text into vectors."""
 
 import dataclasses
 import hashlib
 import json
 import logging
+import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import tokenizers
 from jax.sharding import Mesh
 
 from jaxdistill.checkpoints import static
-from jaxdistill.checkpoints.card import CardFacts, read_card
-from jaxdistill.checkpoints.locate import locate
 from jaxdistill.checkpoints.modules import Modules, read_modules, sentence_tensors
-from jaxdistill.checkpoints.prompts import prompt_text, prompts_of, with_asked
 from jaxdistill.checkpoints.tokenizer import gives_types, length_limit, read_tokenizer
 from jaxdistill.checkpoints.weights import as_torch_lays_it, params_from_tensors, read_checkpoint
 from jaxdistill.cluster.mesh import FrozenParams
-from jaxdistill.core import ROLES, InputError, Params, errors_of
+from jaxdistill.core import ROLES, InputError, Params, error_line, errors_of
 from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling, identity
 from jaxdistill.encoders.families import family
 from jaxdistill.encoders.hugging_face import QUANTISED, refuse, tensor_names
 from jaxdistill.encoders.pair_head import cross_definition, head_names
 from jaxdistill.encoders.sentence import param_shapes, with_stacks
 from jaxdistill.encoders.settings import read_settings, setting
-from jaxdistill.files import parts, while_reading
+from jaxdistill.files import MARK, buckets, is_remote, parts, while_reading
+from jaxdistill.paths import fetched_folder, in_package, public_name
 
 logger = logging.getLogger(__name__)
 
+HUB_FILES = ("README.md", "*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin")
+HUB_FILES += ("*/config.json", "*/model.safetensors", "*/pytorch_model.bin", "*/tokenizer.json")
+"""The model card, configuration, tokenizer and weights, also of a sentence-transformers model's modules; no code."""
+HUB_IGNORED = ("onnx/*", "openvino/*", "tf_model*", "flax_model*", "rust_model*")
 POOLER = "transformer/pooler/"
 TOKEN_TYPES = "transformer/embeddings/token_type/embedding"
+NO_PROMPT = "none"
+"""Name that stands for no prompt."""
+
+
+def locate(spec: str) -> Path:
+    """The folder with the files of the model `spec`: a folder, `package:NAME/PATH` inside an installed package, an address in a
+    bucket, or a hub name; what is remote is downloaded."""
+    if is_remote(spec):
+        return buckets.fetched_folder(spec, fetched_folder(), HUB_FILES)
+    folder = in_package(spec) if spec.startswith("package:") else Path(os.path.expanduser(spec))
+    if spec and folder.is_dir():
+        return folder
+    if not spec or spec.startswith((".", "/", "~", "package:")) or spec.count("/") > 1 or folder.exists():
+        raise InputError(
+            f"model folder {spec!r} does not exist; give a folder, package:NAME/PATH, or a hub name ORG/MODEL."
+        )
+    import huggingface_hub
+
+    try:
+        return Path(
+            huggingface_hub.snapshot_download(spec, allow_patterns=[*HUB_FILES], ignore_patterns=[*HUB_IGNORED])
+        )
+    except Exception as error:  # every library below it raises its own error without a network
+        reason = textwrap.shorten(error_line(error), 200, placeholder=" ...")
+        raise InputError(
+            f"model {spec!r} is not a local folder and cannot be downloaded from the hub ({type(error).__name__}: {reason});"
+            " give a local folder, or set HF_HOME to a cache that holds it, with HF_HUB_OFFLINE=1 without network."
+        ) from None
+
+
+class CardFacts(NamedTuple):
+    """What a model card says of a checkpoint."""
+
+    base_models: tuple[str, ...] = ()
+    """For an export of this project, the models that it was made from; for any other checkpoint, itself."""
+    licence: str = ""
+    """Such as `apache-2.0`; empty: not stated."""
+    languages: tuple[str, ...] = ()
+
+
+def read_card(folder: Path, source: str) -> CardFacts:
+    """The facts in the card of the checkpoint `source`, which is in `folder`; a card that cannot be read states nothing."""
+    from huggingface_hub import ModelCard
+
+    try:
+        data = ModelCard.load(folder / "README.md", ignore_metadata_errors=True).data.to_dict()
+    except Exception:  # whatever is in the file: loading the model needs none of it
+        data = {}
+    values = (data.get(key) for key in ("base_model", "license", "language"))
+    base, licences, languages = (
+        tuple(one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str))
+        for value in values
+    )
+    base = base if (folder / MARK).is_file() else ()
+    return CardFacts(base or (public_name(source),), licences[0] if len(licences) == 1 else "", languages)
+
+
+def prompt_text(prompts: Mapping[str, str], asked: str) -> str:
+    """The prompt of this name; empty for `none`; otherwise the text itself.
+
+    A backslash followed by n becomes a line break, which is hard to type in a shell (`Instruct: ...\\nQuery: `).
+    """
+    if asked in prompts:
+        return prompts[asked]
+    if asked.isidentifier() and asked != NO_PROMPT:
+        logger.warning(
+            "prompt %r is put before every sentence as it is: the model has no prompt of this name (it has %s)",
+            asked, ", ".join(prompts) or "none",
+        )  # fmt: skip
+    return "" if asked == NO_PROMPT else asked.replace(r"\n", "\n")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,8 +154,11 @@ class SentenceModel:
     @property
     def role_prompts(self) -> dict[str, str]:
         """Maps each role to its prompt; the empty key is for sentences without a role."""
-        given = {role: [self.prompts[name] for name in names if name in self.prompts] for role, names in ROLES.items()}
-        return {"": self.prompt} | {role: texts[0] if texts else "" for role, texts in given.items()}
+        of_roles = {
+            role: next((self.prompts[name] for name in names if name in self.prompts), "")
+            for role, names in ROLES.items()
+        }
+        return {"": self.prompt} | of_roles
 
     @property
     def parameter_count(self) -> int:
@@ -108,8 +186,10 @@ class SentenceModel:
 
     def with_prompt(self, asked: str) -> "SentenceModel":
         """The same model with another default prompt: the name of one of its prompts, or a text."""
-        prompts, name = with_asked(self.prompts, asked)
-        return dataclasses.replace(self, prompts=prompts, default_prompt=name)
+        if asked in self.prompts:
+            return dataclasses.replace(self, default_prompt=asked)
+        prompts = self.prompts | {"prompt": prompt_text(self.prompts, asked)}
+        return dataclasses.replace(self, prompts=prompts, default_prompt="prompt")
 
     def with_role_prompts(self, asked: Mapping[str, str]) -> "SentenceModel":
         """The same model with prompts for some roles.
@@ -117,9 +197,16 @@ class SentenceModel:
         Args:
           asked: maps roles to the name of one of the model's prompts, a text, `none`, or an empty string for the model's own.
         """
-        own = self.role_prompts
-        texts = {role: prompt_text(self.prompts, wanted) if wanted else own[role] for role, wanted in asked.items()}
+        before = self.role_prompts
+        texts = {role: prompt_text(self.prompts, text) if text else before[role] for role, text in asked.items()}
         return dataclasses.replace(self, prompts=self.prompts | texts)
+
+    def remade(
+        self, definition: EncoderDefinition, params: Mapping[str, Any], source: str = "", **changes: Any
+    ) -> "SentenceModel":
+        """The same model with other layers and weights; `source` says what it was made from, if that has changed."""
+        changes = {"provenance": dataclasses.replace(self.provenance, source=source or self.source)} | changes
+        return dataclasses.replace(self, definition=definition, params=dict(params), **changes)
 
     def without_prompts(self) -> "SentenceModel":
         """The same model without prompts, its checkpoint's default included."""
@@ -145,15 +232,6 @@ class SentenceModel:
     def with_params(self, params: Params) -> "SentenceModel":
         """The same model with other weights, such as trained ones."""
         return dataclasses.replace(self, params={path: np.asarray(params[path], np.float32) for path in self.params})
-
-
-def model_name(given: object) -> str:
-    """The name of a model as a string; raises `InputError` for anything but a string or a path."""
-    if not isinstance(given, str | Path):
-        raise InputError(
-            f"a model is {given!r:.60}; give the path of a folder, package:NAME/PATH or a hub name ORG/MODEL."
-        )
-    return str(given)
 
 
 def load_model(
@@ -186,57 +264,63 @@ def load_model(
     parts.use(own_parts)
     folder = locate(str(spec))
     modules = read_modules(folder)
-    _log_pooling(folder, modules, pooling, option)
-    crosses, tensors, params = False, {}, {}
+    labels = 0 if modules.static else modules.labels
+    stated = f"head of {labels} label(s)" if labels else modules.pooling
+    if pooling and stated not in (None, Pooling.parse(pooling)):
+        logger.warning("%s: %s=%s instead of the checkpoint's own %s", folder, option, pooling, stated)
+    if labels > 1 and not pooling:
+        raise InputError(
+            f"{folder} is a classifier with {labels} labels; a cross-encoder has one. To read its body as a sentence "
+            "encoder, name a pooling."
+        )
+    tensors: dict[str, np.ndarray] = {}
     if modules.static:
         architecture, table, tokenizer, limit = static.read(modules.transformer)
         definition = _definition(architecture, modules, pooling, folder)
         params = {static.TABLE: table} | _dense_params(definition, modules)
     else:
-        architecture = read_architecture(modules.transformer)
-        crosses = _is_cross_encoder(modules, pooling, folder)
+        architecture = _with_positions(read_architecture(modules.transformer), modules.max_length, folder)
         tokenizer = read_tokenizer(
             modules.transformer, vocab_size=architecture.vocab_size, lower_case=modules.lower_case
         )
-        architecture = _with_positions(architecture, modules.max_length, folder)
         limit = modules.max_length or length_limit(modules.transformer)
+        crosses = labels == 1 and not pooling
         definition = cross_definition(architecture) if crosses else _definition(architecture, modules, pooling, folder)
         tensors = read_checkpoint(modules.transformer)
         params = _params(definition, modules, folder, tensors, frozen=frozen)
-    if crosses and len(params.get(TOKEN_TYPES, ())) > 1 and not gives_types(modules.transformer):
-        logger.warning("%s: both sentences of a pair are of token type 0, as tokenizer_config.json says", folder)
-        params[TOKEN_TYPES] = np.repeat(params[TOKEN_TYPES][:1], len(params[TOKEN_TYPES]), axis=0)
+        if crosses and len(params.get(TOKEN_TYPES, ())) > 1 and not gives_types(modules.transformer):
+            logger.warning("%s: both sentences of a pair are of token type 0, as tokenizer_config.json says", folder)
+            params[TOKEN_TYPES] = np.repeat(params[TOKEN_TYPES][:1], len(params[TOKEN_TYPES]), axis=0)
     if max_length and not SHORTEST <= max_length <= architecture.longest:
         raise InputError(
             f"max_length={max_length} is not possible; this encoder has positions for {SHORTEST} to {architecture.longest} tokens."
         )
     length = max_length or min(limit or architecture.longest, architecture.longest)
     tokenizer.enable_truncation(length)
-    texts, default_prompt = prompts_of(modules, prompt, folder)
-    return SentenceModel(
+    prompts, default = modules.prompts, modules.default_prompt
+    if default in ROLES:
+        prompts = {default: ""} | prompts  # sentence-transformers always has these two
+    model = SentenceModel(
         definition=definition,
         params=params,
         tokenizer=tokenizer,
         max_length=length,
-        prompts=texts,
-        default_prompt=default_prompt,
+        prompts=prompts,
+        default_prompt=default,
         provenance=Provenance(
             source=str(spec),
             tokenizer_folder=modules.transformer,
-            default_prompt=modules.default_prompt,
+            default_prompt=default,
             card=read_card(folder, str(spec)),
         ),
         unread_pooler={} if POOLER + "kernel" in params else _pooler(tensors, architecture.hidden_size),
     )
+    return model.with_prompt(prompt) if prompt else model
 
 
 def read_architecture(folder: Path) -> Architecture:
     """The architecture that the `config.json` in `folder` describes."""
     config = read_settings(folder / "config.json")
-    if "model_type" not in config:
-        raise InputError(
-            f"{folder}/config.json has no model_type, so its family is unknown; add it, for instance 'bert'."
-        )
     with errors_of(str(folder)):
         refuse(config, QUANTISED, advice=": dequantize() the model in transformers and save it again")
         return family(setting(config, "model_type", str, file="config.json")).architecture(config)
@@ -259,25 +343,6 @@ def _with_positions(architecture: Architecture, stated: int, folder: Path) -> Ar
     return dataclasses.replace(architecture, max_positions=stated)
 
 
-def _is_cross_encoder(modules: Modules, pooling: str, folder: Path) -> bool:
-    """Whether to read the checkpoint as a cross-encoder; never if the caller or the checkpoint states a pooling."""
-    labels = modules.labels
-    if labels > 1 and not pooling:
-        raise InputError(
-            f"{folder} is a classifier with {labels} labels; a cross-encoder has one. To read its body as a sentence "
-            "encoder, name a pooling."
-        )
-    return labels == 1 and not pooling
-
-
-def _log_pooling(folder: Path, modules: Modules, pooling: str, option: str) -> None:
-    """Logs a warning if the option's pooling replaces the checkpoint's own pooling or head."""
-    labels = 0 if modules.static or not pooling else modules.labels
-    own = f"head of {labels} label(s)" if labels else modules.pooling
-    if pooling and own not in (None, Pooling.parse(pooling)):
-        logger.warning("%s: %s=%s instead of the checkpoint's own %s", folder, option, pooling, own)
-
-
 def _definition(architecture: Architecture, modules: Modules, pooling: str, folder: Path) -> EncoderDefinition:
     chosen = Pooling.parse(pooling) if pooling else modules.pooling
     if chosen is None:
@@ -296,26 +361,17 @@ def _definition(architecture: Architecture, modules: Modules, pooling: str, fold
 def _params(
     definition: EncoderDefinition, modules: Modules, folder: Path, tensors: Mapping[str, np.ndarray], *, frozen: bool
 ) -> dict[str, np.ndarray]:
-    architecture = definition.architecture
-    shapes = param_shapes(definition)
-    module = family(architecture.family)
+    shapes, module = param_shapes(definition), family(definition.architecture.family)
     names = tensor_names(module.NAMES, shapes)
-    if POOLER + "kernel" in shapes.keys() - names.keys():
+    has_pooler = POOLER + "kernel" in names and any("pooler.dense" in name for name in tensors)
+    if POOLER + "kernel" in shapes and not definition.reads_pairs and not has_pooler:
         raise InputError(
-            f"{folder}: pooling pooler needs a pooler, which {architecture.family} does not have; use cls."
-        )
-    if (
-        POOLER + "kernel" in shapes
-        and not definition.reads_pairs
-        and not any("pooler.dense" in name for name in tensors)
-    ):
-        raise InputError(
-            f"{folder}: pooling pooler needs a pooler, which this checkpoint lacks; choose another pooling, or "
+            f"{folder}: pooling pooler needs a pooler, which this checkpoint lacks; choose another pooling such as cls, or "
             "leave it empty for a cross-encoder that starts from it."
         )
     params = params_from_tensors(tensors, names, shapes, prefixes=module.PREFIXES, source=str(folder), frozen=frozen)
     if definition.reads_pairs:
-        of_head = head_names(architecture)
+        of_head = head_names(definition.architecture)
         heads = {name: tensor for name, tensor in tensors.items() if name in of_head.values()}
         params |= params_from_tensors(heads, of_head, shapes, source=str(folder))
     return params | _dense_params(definition, modules)
@@ -324,19 +380,17 @@ def _params(
 def _dense_params(definition: EncoderDefinition, modules: Modules) -> dict[str, np.ndarray]:
     """Parameters of the layers on the pooled sentence."""
     params, shapes = {}, param_shapes(definition)
-    for index, (_, dense_folder) in enumerate(modules.dense):
-        of_dense, dense_names = read_checkpoint(dense_folder), sentence_tensors(index, definition.dense[index])
-        params |= params_from_tensors(of_dense, dense_names, shapes, source=str(dense_folder))
+    for index, (layer, folder) in enumerate(modules.dense):
+        names = sentence_tensors(index, layer)
+        params |= params_from_tensors(read_checkpoint(folder), names, shapes, source=str(folder))
     return params
 
 
 def _pooler(tensors: Mapping[str, np.ndarray], width: int) -> dict[str, np.ndarray]:
     """The pooler among a checkpoint's tensors, under any prefix; empty if it is all zeros, which stands for no pooler."""
-    parts = {"kernel": ("weight", (width, width)), "bias": ("bias", (width,))}
-    pooler = {
-        POOLER + part: as_torch_lays_it(POOLER + part, tensor.astype(np.float32))
-        for part, (name, shape) in parts.items()
-        for full_name, tensor in tensors.items()
-        if full_name.endswith(f"pooler.dense.{name}") and tensor.shape == shape
-    }
-    return pooler if len(pooler) == len(parts) and np.any(pooler[POOLER + "kernel"]) else {}
+    pooler = {}
+    for name, tensor in tensors.items():
+        for ours, suffix, shape in (("kernel", "weight", (width, width)), ("bias", "bias", (width,))):
+            if name.endswith(f"pooler.dense.{suffix}") and tensor.shape == shape:
+                pooler[POOLER + ours] = as_torch_lays_it(POOLER + ours, tensor.astype(np.float32))
+    return pooler if len(pooler) == 2 and np.any(pooler[POOLER + "kernel"]) else {}

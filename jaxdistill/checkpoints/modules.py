@@ -4,7 +4,6 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -65,7 +64,6 @@ messages, or pool inside."""
 GENERAL = {"model_type": ("SentenceTransformer", "CrossEncoder"), "similarity_fn_name": ("cosine", "dot")}
 GENERAL |= {"truncate_dim": ()}
 """Implemented values of `config_sentence_transformers.json`; `teacher.dims` truncates a teacher's vectors."""
-MAX_LAYERS = 1000
 DENSE_ACTIVATIONS = {
     "torch.nn.modules.activation.Tanh": "tanh",
     "torch.nn.modules.linear.Identity": "identity",
@@ -112,7 +110,11 @@ class Modules:
 
 
 def read_modules(folder: Path) -> Modules:
-    """Reads `modules.json` and the modules that it names; a folder without it is a plain transformer."""
+    """Reads `modules.json` and the modules that it names; a folder without it is a plain transformer, or model2vec's table.
+
+    Raises:
+      InputError: a module, an order or a setting that is not implemented, or a folder outside `folder`.
+    """
     entries = _entries(folder)
     kinds, paths = [kind for kind, _ in entries], [path for _, path in entries]
     file = folder / "config_sentence_transformers.json"
@@ -128,26 +130,33 @@ def read_modules(folder: Path) -> Modules:
     pooling = static.POOLING if kinds[0] == STATIC else _pooling(dict(entries))
     dense = []
     for position, (kind, path) in enumerate(entries):
-        config, config_file = {}, path / "config.json"
-        if kind in (*SENTENCE_MODULES, "Normalize") and (kind != "Normalize" or config_file.exists()):
-            config = read_settings(config_file)
-        on_tokens = "Pooling" in kinds[position:]
-        output: list[str] = [TOKENS if on_tokens else "sentence_embedding"]
-        refuse_others(config, {"module_input_name": output, "module_output_name": output}, file=config_file)
-        if kind in SENTENCE_MODULES:
-            layer = SENTENCE_MODULES[kind](config, config_file)
-            linear = (
-                isinstance(layer, Dense)
-                and layer.activation == "identity"
-                and config.get("module_input_name") == TOKENS
+        file, before_pooling = path / "config.json", "Pooling" in kinds[position:]
+        if kind not in ("Dense", "LayerNorm", "Normalize") or (kind == "Normalize" and not file.exists()):
+            continue
+        config = read_settings(file)
+        names = [TOKENS if before_pooling else "sentence_embedding"]
+        refuse_others(config, {"module_input_name": names, "module_output_name": names}, file=file)
+        if kind == "LayerNorm":
+            dense.append((SentenceNorm(width=config["dimension"]), path))
+        elif kind == "Dense":
+            refuse_others(
+                config, {"use_residual": (False,), "activation_function": tuple(DENSE_ACTIVATIONS)}, file=file
             )
-            if on_tokens and not (linear and pooling is not None and pooling.tokens in MEANS):
-                raise InputError(
-                    f"{path} comes before the pooling; linear layers on {TOKENS} before {', '.join(MEANS)} can be read."
-                )
+            layer = Dense(
+                in_features=config["in_features"],
+                out_features=config["out_features"],
+                bias=setting(config, "bias", bool, True, file=file),
+                activation=DENSE_ACTIVATIONS[config.get("activation_function", "torch.nn.modules.activation.Tanh")],
+            )
             dense.append((layer, path))
+        if before_pooling and not (
+            kind == "Dense" and layer.activation == "identity" and pooling is not None and pooling.tokens in MEANS
+            and config.get("module_input_name") == TOKENS
+        ):  # fmt: skip
+            raise InputError(
+                f"{path} comes before the pooling; only linear layers on {TOKENS} before {', '.join(MEANS)} can be."
+            )
     max_length, lower_case = _text_options(paths[0], scores=crosses)
-    prompts = setting(general, "prompts", dict | None, None, file=file) or {}
     return Modules(
         transformer=paths[0],
         static=kinds[0] == STATIC,
@@ -157,8 +166,8 @@ def read_modules(folder: Path) -> Modules:
         max_length=max_length,
         lower_case=lower_case,
         similarity=general.get("similarity_fn_name") or "cosine",
-        prompts={name: setting(prompts, name, str | None, file=f"{file}: prompts") or "" for name in prompts},
-        default_prompt=setting(general, "default_prompt_name", str | None, None, file=file),
+        prompts={name: text or "" for name, text in (general.get("prompts") or {}).items()},
+        default_prompt=general.get("default_prompt_name"),
     )
 
 
@@ -169,25 +178,15 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
         return [(STATIC, folder), *[("Normalize", folder)] * static.normalizes(folder)]
     if not path.exists():
         return [("Transformer", folder)]
-    entries = read_json(path)
-    if not entries or not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise InputError(f"{path} is not a list of modules with path and type.")
-    listed = [
-        (
-            _kind(setting(entry, "type", str, file=path), path),
-            inside(folder, folder / setting(entry, "path", str, "", file=path)),
-        )
-        for entry in entries
-    ]
-    return [(kind, place) for kind, place in listed if kind != "Dropout"]  # has an effect in training only
-
-
-def _kind(name: str, path: Path) -> str:
-    """The kind of a module, from its class's dotted name; refuses classes of other packages, which may compute anything."""
-    package, _, rest = name.partition(".")
-    if package not in ("sentence_transformers", "jaxdistill") or not rest:
-        raise InputError(f"{path} has a module of type {name:.80}; classes of sentence_transformers can be read.")
-    return rest.rsplit(".", 1)[-1]
+    entries = []
+    for entry in read_json(path):
+        package, _, rest = entry["type"].partition(".")
+        if package not in ("sentence_transformers", "jaxdistill"):  # a class of another package may compute anything
+            raise InputError(
+                f"{path} has a module of type {entry['type']:.80}; classes of sentence_transformers can be read."
+            )
+        entries.append((rest.rpartition(".")[2], inside(folder, folder / entry.get("path", ""))))
+    return [(kind, inner) for kind, inner in entries if kind != "Dropout"]  # has an effect in training only
 
 
 def _text_options(folder: Path, *, scores: bool) -> tuple[int, bool]:
@@ -215,46 +214,32 @@ def _changing(settings: object) -> object:
     return {key: value for key, value in parts.items() if value not in (None, {})}
 
 
-def _pooling(places: Mapping[str, Path]) -> Pooling | None:
+def _pooling(folders: Mapping[str, Path]) -> Pooling | None:
     """The pooling that the modules' folders, given by kind, describe; None if none of them pools."""
-    if LAYER_POOLING in places:
-        path = places[LAYER_POOLING] / "config.json"
-        return Pooling.parse(setting(read_settings(path), "pooling", str, file=path))
-    if "Pooling" not in places:
+    if LAYER_POOLING in folders:
+        return Pooling.parse(read_settings(folders[LAYER_POOLING] / "config.json")["pooling"])
+    if "Pooling" not in folders:
         return None
-    path, layers_folder = places["Pooling"] / "config.json", places.get("WeightedLayerPooling")
+    path = folders["Pooling"] / "config.json"
     config = read_settings(path)
-    flagged = [mode for flag, mode in OLD_POOLING_FLAGS.items() if config.get(flag)] or ["mean"]
-    modes = setting(config, "pooling_mode", str | list, flagged, file=path)
-    modes = [modes] if isinstance(modes, str) else [str(mode) for mode in modes]
-    if len(modes) != 1 or modes[0] not in POOLING_MODES:
-        raise InputError(
-            f"{path} asks for pooling {' + '.join(modes) or 'by nothing':.80}; one of {', '.join(POOLING_MODES)} can be read."
-        )
     refuse_others(config, {"include_prompt": (True,)}, file=path)
-    if layers_folder is None:
-        return Pooling(tokens=POOLING_MODES[modes[0]], layers="last")
-    # sentence-transformers skips this module unless the transformer outputs all layers.
-    gives_all = read_settings(places["Transformer"] / "config.json").get("output_hidden_states") is True
-    return Pooling(tokens=POOLING_MODES[modes[0]], layers=_layers(layers_folder) if gives_all else "last")
+    modes = config.get("pooling_mode") or [mode for flag, mode in OLD_POOLING_FLAGS.items() if config.get(flag)]
+    modes = [modes] if isinstance(modes, str) else modes or ["mean"]
+    if len(modes) != 1 or modes[0] not in POOLING_MODES:
+        raise InputError(f"{path} asks for pooling {modes!s:.80}; one of {', '.join(POOLING_MODES)} can be read.")
+    # sentence-transformers skips the mean over layers unless the transformer outputs all layers.
+    gives_all = read_settings(folders["Transformer"] / "config.json").get("output_hidden_states") is True
+    layers = folders.get("WeightedLayerPooling")
+    return Pooling(tokens=POOLING_MODES[modes[0]], layers=_layers(layers) if layers and gives_all else "last")
 
 
 def _layers(folder: Path) -> str:
     """The choice of layers, one of `LAYER_CHOICES`, that a WeightedLayerPooling averages."""
-    path = folder / "config.json"
-    config = read_settings(path)
-    layers, start = (
-        setting(config, key, int, default, file=path)
-        for key, default in (("num_hidden_layers", 12), ("layer_start", 4))
-    )
-    weights = read_checkpoint(folder).get("layer_weights", np.zeros(0))
-    if (
-        0 <= start <= layers <= MAX_LAYERS
-        and weights.shape == (layers + 1 - start,)
-        and weights.any()
-        and np.ptp(weights[weights != 0.0]) <= 1e-6
-    ):
-        averaged = tuple(start + np.flatnonzero(weights))
+    config = read_settings(folder / "config.json")
+    layers, start = config.get("num_hidden_layers", 12), config.get("layer_start", 4)
+    weights = read_checkpoint(folder)["layer_weights"]
+    averaged = tuple(start + np.flatnonzero(weights))
+    if len(weights) == layers + 1 - start and averaged and np.ptp(weights[weights != 0.0]) <= 1e-6:
         for choice in LAYER_CHOICES:
             possible = choice != "last4" or layers >= 3
             if possible and Pooling(tokens="mean", layers=choice).indices(layers) == averaged:
@@ -262,27 +247,6 @@ def _layers(folder: Path) -> str:
     raise InputError(
         f"{folder} weights layers as {weights.tolist()} from {start} on; plain means of {', '.join(LAYER_CHOICES)} can be read."
     )
-
-
-def _dense(config: Mapping[str, Any], path: Path) -> Dense:
-    refuse_others(config, {"use_residual": (False,)}, file=path)
-    activation = setting(config, "activation_function", str, "torch.nn.modules.activation.Tanh", file=path)
-    if activation not in DENSE_ACTIVATIONS:
-        raise InputError(f"{path} has activation {activation:.80}; can be read: {', '.join(DENSE_ACTIVATIONS)}.")
-    return Dense(
-        in_features=setting(config, "in_features", int, least=1, file=path),
-        out_features=setting(config, "out_features", int, least=1, file=path),
-        bias=setting(config, "bias", bool, True, file=path),
-        activation=DENSE_ACTIVATIONS[activation],
-    )
-
-
-def _sentence_norm(config: Mapping[str, Any], path: Path) -> SentenceNorm:
-    return SentenceNorm(width=setting(config, "dimension", int, least=1, file=path))
-
-
-SENTENCE_MODULES = {"Dense": _dense, "LayerNorm": _sentence_norm}
-"""Maps modules after pooling to the functions that read them."""
 
 
 def sentence_tensors(index: int, part: Dense | SentenceNorm) -> dict[str, str]:

@@ -30,8 +30,6 @@ NEEDS = ("torch", "onnx", "onnxruntime", "onnxscript", "sentence_transformers")
 FOLDER, FLOAT, INT8 = "onnx", "model.onnx", "model_quantized.onnx"
 """Names as transformers.js and sentence-transformers expect them: float32, and 8-bit weights."""
 OPSET = 18
-MAX_BYTES = 2_000_000_000
-"""Most bytes of weights in a graph."""
 
 Encode = Callable[[Sequence[Any]], Float[np.ndarray, "n e"]]
 """Maps sentences, or pairs for a cross-encoder, to vectors or logits."""
@@ -41,19 +39,16 @@ def check(model: SentenceModel | None = None) -> None:
     """Raises `InputError` if a package is missing, or if ONNX cannot hold `model`."""
     for package in NEEDS:
         if importlib.util.find_spec(package) is None:
-            first = "install PyTorch's CPU build first, see pytorch.org, then " if package == "torch" else ""
-            raise InputError(f"--to=onnx needs the package {package}; {first}run: pip install 'jaxdistill[onnx]'")
+            raise InputError(
+                f"--to=onnx needs the package {package}; install PyTorch's CPU build (see pytorch.org) if it is torch, then run: "
+                "pip install 'jaxdistill[onnx]'"
+            )
     if model is None:
         return
-    pooling, size = model.definition.pooling, 4 * model.parameter_count
-    if size > MAX_BYTES:
+    if not (model.definition.pooling.in_sentence_transformers or model.definition.reads_pairs):
         raise InputError(
-            f"onnx cannot hold this model: its weights of {size / 1e9:.1f} GB are more than a file of ONNX holds."
-        )
-    if not (pooling.in_sentence_transformers or model.definition.reads_pairs):
-        raise InputError(
-            f"onnx cannot hold this model: sentence-transformers, whose modules are traced, has none for pooling {pooling}; pool one "
-            "layer or a mean of layers."
+            "onnx cannot hold this model: sentence-transformers, whose modules are traced, has none for pooling "
+            f"{model.definition.pooling}; pool one layer or a mean of layers."
         )
 
 
@@ -85,20 +80,11 @@ def encoder(model: SentenceModel, file: Path) -> Encode:
             # A table has no token for an empty text.
             ids, types = one.ids or [model.definition.architecture.pad_id], one.type_ids or [0]
             values = {"input_ids": ids, "attention_mask": [int(bool(one.ids))] * len(ids), "token_type_ids": types}
-            row, *_ = session.run(_outputs(model)[-1:], {name: np.array([values[name]]) for name in names})
+            *_, row = session.run(None, {name: np.array([values[name]]) for name in names})
             rows.append(np.asarray(row)[0])
         return np.stack(rows)
 
     return encode
-
-
-def _inputs(model: SentenceModel) -> list[str]:
-    types = ["token_type_ids"] if model.definition.architecture.token_types > 1 else []
-    return ["input_ids", "attention_mask", *types]
-
-
-def _outputs(model: SentenceModel) -> list[str]:
-    return ["logits"] if model.definition.reads_pairs else ["last_hidden_state", "sentence_embedding"]
 
 
 def trace(model: SentenceModel, folder: Path, file: Path) -> None:
@@ -107,7 +93,8 @@ def trace(model: SentenceModel, folder: Path, file: Path) -> None:
     import torch
 
     sizes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
-    names = _inputs(model)
+    names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (model.definition.architecture.token_types > 1)
+    outputs = ["logits"] if model.definition.reads_pairs else ["last_hidden_state", "sentence_embedding"]
     with torch.no_grad(), _quiet():
         program = torch.onnx.export(
             _module(model, folder).eval(),
@@ -115,7 +102,7 @@ def trace(model: SentenceModel, folder: Path, file: Path) -> None:
             kwargs={name: torch.ones((2, 7), dtype=torch.int64) for name in names},
             dynamic_shapes={name: sizes for name in names},
             input_names=names,
-            output_names=_outputs(model),
+            output_names=outputs,
             opset_version=OPSET,
             dynamo=True,
             verbose=False,
@@ -134,12 +121,13 @@ def _module(model: SentenceModel, folder: Path) -> Any:
 
     if model.definition.architecture.is_static:
         return _table(model)
+    others = []
     if model.definition.reads_pairs:
         kind = transformers.AutoModelForSequenceClassification
-        body, others = kind.from_pretrained(folder, attn_implementation="eager"), []
     else:
-        body = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager")
+        kind = transformers.AutoModel
         others = list(sentence_transformers.SentenceTransformer(str(folder), device="cpu"))[1:]
+    body = kind.from_pretrained(folder, attn_implementation="eager")
 
     class Traced(torch.nn.Module):
         def __init__(self):

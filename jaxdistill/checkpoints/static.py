@@ -8,17 +8,17 @@ reads this too. The packages differ in one point: model2vec leaves unknown token
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tokenizers
 from jaxtyping import Float
 
-from jaxdistill.checkpoints.tokenizer import own_limit, read_tokenizer, tokenizer_json
+from jaxdistill.checkpoints.tokenizer import file_limit, read_tokenizer, tokenizer_json
 from jaxdistill.checkpoints.weights import read_checkpoint, read_safetensors
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
-from jaxdistill.encoders.settings import read_settings, setting
+from jaxdistill.encoders.settings import read_settings
 from jaxdistill.ops.unknown import unknown_id
 
 FAMILY = "static"
@@ -32,15 +32,6 @@ MODEL2VEC_MAX_LENGTH = 512
 RARITY = 1e-3
 """Frequency of a token, as a fraction of the text's tokens, at which its weight is one half."""
 POOLING = Pooling(tokens="mean")
-
-
-class StaticTable(NamedTuple):
-    """A static encoder as read from a folder."""
-
-    architecture: Architecture
-    table: Float[np.ndarray, "v d"]
-    tokenizer: tokenizers.Tokenizer
-    max_length: int
 
 
 def architecture_of(table: Float[np.ndarray, "v d"], *, dropped: int | None) -> Architecture:
@@ -72,20 +63,24 @@ def is_model2vec(folder: Path) -> bool:
 
 def normalizes(folder: Path) -> bool:
     """Whether model2vec's `config.json` asks for vectors of unit length."""
-    path = folder / "config.json"
-    return bool(setting(read_settings(path), "normalize", bool | None, None, file=path))
+    return bool(read_settings(folder / "config.json").get("normalize"))
 
 
-def read(folder: Path) -> StaticTable:
-    """Reads either format; raises `InputError` if the tensors are not a valid table."""
-    of_model2vec = is_model2vec(folder)
-    table = _table(read_checkpoint(folder), folder)
+def read(folder: Path) -> tuple[Architecture, Float[np.ndarray, "v d"], tokenizers.Tokenizer, int]:
+    """Reads either format: architecture, table, tokenizer, and maximum tokens per sentence."""
+    tensors, of_model2vec = read_checkpoint(folder), is_model2vec(folder)
+    table = tensors["embedding.weight" if "embedding.weight" in tensors else "embeddings"].astype(np.float32)
+    if "mapping" in tensors:  # tokens share rows
+        table = table[tensors["mapping"].astype(np.int64)]
+    if "weights" in tensors:
+        table = table * tensors["weights"].astype(np.float32)[:, None]
     # Both packages read only tokenizer.json; model2vec replaces its truncation by the length in config.json.
-    read_from = read_tokenizer(folder, vocab_size=len(table), lower_case=False, settings=False)
-    tokenizer = without_special_tokens(read_from)
+    tokenizer = without_special_tokens(read_tokenizer(folder, vocab_size=len(table), lower_case=False, settings=False))
+    longest = file_limit(folder)
+    if of_model2vec:
+        longest = read_settings(folder / "config.json").get("max_length", MODEL2VEC_MAX_LENGTH)
     architecture = architecture_of(table, dropped=unknown_id(tokenizer) if of_model2vec else None)
-    longest = _max_length(folder) if of_model2vec else min(own_limit(folder) or MAX_LENGTH, MAX_LENGTH)
-    return StaticTable(architecture, table, tokenizer, longest)
+    return architecture, table, tokenizer, min(longest or MAX_LENGTH, MAX_LENGTH)
 
 
 def without_special_tokens(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
@@ -94,46 +89,14 @@ def without_special_tokens(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokeni
     return tokenizers.Tokenizer.from_str(tokenizer_json(content))
 
 
-def _max_length(folder: Path) -> int:
-    path = folder / "config.json"
-    stated = setting(read_settings(path), "max_length", int | None, MODEL2VEC_MAX_LENGTH, least=1, file=path)
-    return min(stated or MAX_LENGTH, MAX_LENGTH)
-
-
-def _table(tensors: Mapping[str, np.ndarray], folder: Path) -> Float[np.ndarray, "v d"]:
-    """One row per token: the row that `mapping` names, times the token's weight."""
-    table = tensors.get("embedding.weight", tensors.get("embeddings"))
-    if table is None or table.ndim != 2 or not table.size:
-        raise InputError(
-            f"{folder} has no table of token vectors (embedding.weight or embeddings); the model is damaged."
-        )
-    table = table.astype(np.float32)
-    mapping, weights = tensors.get("mapping"), tensors.get("weights")
-    if mapping is not None:
-        if mapping.ndim != 1 or mapping.min(initial=0) < 0 or mapping.max(initial=0) >= len(table):
-            raise InputError(f"{folder}: mapping names rows beyond the table's {len(table)}; the model is damaged.")
-        table = table[mapping.astype(np.int64)]
-    if weights is not None:
-        if weights.shape != (len(table),):
-            raise InputError(
-                f"{folder}: weights has shape {list(weights.shape)}, expected [{len(table)}], one per token."
-            )
-        table = table * weights.astype(np.float32)[:, None]
-    if not np.isfinite(table).all():
-        raise InputError(f"{folder}: the table has NaN or infinite values; the model is damaged.")
-    return table
-
-
 def check_exportable(definition: EncoderDefinition) -> None:
     """Raises `InputError` for poolings and dense layers that a table cannot express."""
-    if definition.pooling != POOLING:
-        raise InputError(f"pooling {definition.pooling} of a static encoder cannot be exported; use mean.")
-    for dense in definition.dense:
-        if not isinstance(dense, Dense) or dense.bias or dense.activation != "identity":
-            raise InputError(
-                "a static encoder is exported as one table, which cannot express a norm, or a dense layer with a bias or an"
-                " activation; set student.head to linear or none."
-            )
+    linear = all(isinstance(one, Dense) and not one.bias and one.activation == "identity" for one in definition.dense)
+    if definition.pooling != POOLING or not linear:
+        raise InputError(
+            "a static encoder is exported as one table, which cannot express another pooling than mean, a norm, or a dense layer "
+            "with a bias or an activation; set student.head to linear or none."
+        )
 
 
 def folded(definition: EncoderDefinition, params: Mapping[str, np.ndarray]) -> Float[np.ndarray, "v e"]:

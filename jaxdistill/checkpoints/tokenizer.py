@@ -19,7 +19,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import SHORTEST
-from jaxdistill.encoders.settings import read_settings, setting
+from jaxdistill.encoders.settings import read_settings, refuse_others, setting
 from jaxdistill.files import while_reading
 from jaxdistill.ops.unknown import unknown_id
 
@@ -66,24 +66,27 @@ def read_tokenizer(
       lower_case: lower-case the text first (`do_lower_case` of sentence-transformers).
       settings: whether `tokenizer_config.json` overrides `tokenizer.json`, as in transformers.
     """
-    path = folder / "tokenizer.json"
+    path, config = folder / "tokenizer.json", _settings(folder / CONFIG)
     with while_reading(path if path.exists() else f"the tokenizer in {folder}"):
         tokenizer = tokenizers.Tokenizer.from_file(str(path)) if path.exists() else _from_transformers(folder)
-        _refuse_left_truncation(tokenizer, folder)
+        side = config.get("truncation_side") or (tokenizer.truncation or {}).get("direction", "right")
+        if side != "right":
+            raise InputError(
+                f"{folder}: the tokenizer cuts long texts on the {side}; only cutting on the right is supported: set "
+                f'"truncation_side": "right" in {CONFIG}.'
+            )
         if settings and path.exists() and not _is_complete(tokenizer, folder):
             tokenizer = _from_transformers(folder)
         if settings:
-            _append_end(tokenizer, folder)
+            _append_end(tokenizer, config)
         tokenizer.no_padding()
         tokenizer.no_truncation()
         _refuse_unknowing(tokenizer, folder)
     last, largest = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=itemgetter(1))
     if vocab_size is not None and largest >= vocab_size:
-        is_named = last in named_tokens(folder)
-        removed = f"remove {last!r} from {CONFIG} and {SPECIAL_TOKENS} if no text needs it"
-        advice = removed if is_named else "they do not belong together"
         raise InputError(
-            f"{folder}: the tokenizer has ids up to {largest}, but the word embeddings have {vocab_size} rows; {advice}."
+            f"{folder}: the tokenizer has ids up to {largest} ({last!r}), but the word embeddings have {vocab_size} rows; they do "
+            f"not belong together, or {CONFIG} and {SPECIAL_TOKENS} name a token that no text needs: remove it there."
         )
     if lower_case:
         before = [tokenizers.normalizers.Lowercase()] + ([tokenizer.normalizer] if tokenizer.normalizer else [])
@@ -91,82 +94,61 @@ def read_tokenizer(
     return tokenizer
 
 
-def own_limit(folder: Path) -> int:
-    """The length at which `tokenizer.json` itself truncates; 0 if it does not. The file must have been checked before."""
-    path = folder / "tokenizer.json"
-    truncation = tokenizers.Tokenizer.from_file(str(path)).truncation if path.exists() else None
+def file_limit(folder: Path) -> int:
+    """The length at which `tokenizer.json` itself truncates; 0 if it does not."""
+    truncation = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).truncation
     return truncation["max_length"] if truncation else 0
 
 
 def length_limit(folder: Path) -> int:
     """The tokenizer's `model_max_length`; 0 if it has none."""
-    config, file = _config(folder)
-    limit = setting(config, "model_max_length", float | None, None, least=SHORTEST, file=file)
+    file = folder / CONFIG
+    limit = setting(_settings(file), "model_max_length", float | None, None, least=SHORTEST, file=file)
     return int(limit) if limit is not None and limit < UNLIMITED else 0
 
 
 def gives_types(folder: Path) -> bool:
     """Whether transformers, with the tokenizer in `folder`, passes token types to the model."""
-    config, file = _config(folder)
-    names = setting(config, "model_input_names", list | None, None, file=file)
-    if names is not None:
-        return "token_type_ids" in names
-    return _class_of(config, file) in (None, *TYPED)
+    names = _settings(folder / CONFIG).get("model_input_names")
+    return _class_of(folder) in (None, *TYPED) if names is None else "token_type_ids" in names
 
 
-def _config(folder: Path) -> tuple[dict[str, Any], Path]:
-    """Content of `tokenizer_config.json`, empty if it does not exist, and its path."""
-    path = folder / CONFIG
-    return (read_settings(path) if path.exists() else {}), path
+def _settings(path: Path) -> dict[str, Any]:
+    """Content of a JSON file, empty if it does not exist."""
+    return read_settings(path) if path.exists() else {}
 
 
-def _class_of(config: Mapping[str, Any], file: Path) -> str | None:
+def _class_of(folder: Path) -> str | None:
     """The tokenizer class that the folder names."""
-    model = file.with_name("config.json")
-    stated = setting(config, "tokenizer_class", str | None, None, file=file)
-    if not stated and model.exists():
-        stated = setting(read_settings(model), "tokenizer_class", str | None, None, file=model)
-    return stated.removesuffix("Fast") if stated else None
-
-
-def _family(folder: Path) -> str | None:
-    path = folder / "config.json"
-    return read_settings(path).get("model_type") if path.exists() else None
+    names = (_settings(folder / name).get("tokenizer_class") for name in (CONFIG, "config.json"))
+    name = next(filter(None, names), None)
+    return name.removesuffix("Fast") if name else None
 
 
 def _is_complete(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
     """Whether transformers would use `tokenizer.json` unchanged."""
-    config, file = _config(folder)
-    if setting(config, "split_special_tokens", bool, False, file=file):
-        raise InputError(
-            f"{file} has split_special_tokens=true; only tokenizers that keep special tokens whole are supported."
-        )
+    config, file = _settings(folder / CONFIG), folder / CONFIG
+    refuse_others(config, {"split_special_tokens": (False,)}, file=file)
+    added = config.get("added_tokens_decoder")
+    added = _settings(folder / ADDED_TOKENS) if added is None else {token["content"] for token in added.values()}
     whole = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    if not whole.issuperset(named_tokens(folder).union(_added_tokens(config, file))):
+    if not whole.issuperset(named_tokens(folder).union(added)):
         return False
-    if _family(folder) in OWN_CLASS:
+    if _settings(folder / "config.json").get("model_type") in OWN_CLASS:
         return False
-    name = _class_of(config, file) or (WORDPIECE[0] if (folder / "config.json").exists() else GENERIC)
-    wanted = {
+    name = _class_of(folder) or (WORDPIECE[0] if (folder / "config.json").exists() else GENERIC)
+    normalizer = {
         key: setting(config, key, values, default, file=file)
         for key, (_, values, default) in NORMALIZER_SETTINGS.items()
     }
-    return name == GENERIC.removesuffix("Fast") or wordpiece_settings(tokenizer, name) == wanted
-
-
-def _added_tokens(config: Mapping[str, Any], file: Path) -> list[str]:
-    """Tokens that `tokenizer_config.json`, or an older checkpoint's `added_tokens.json`, adds to the vocabulary."""
-    added, older = setting(config, "added_tokens_decoder", dict | None, None, file=file), file.with_name(ADDED_TOKENS)
-    if added is None:
-        return list(read_settings(older)) if older.exists() else []
-    return [setting(setting(added, number, dict, file=file), "content", str, file=file) for number in added]
+    return name == GENERIC.removesuffix("Fast") or wordpiece_settings(tokenizer, name) == normalizer
 
 
 def named_tokens(folder: Path) -> set[str]:
     """Tokens that the files beside `tokenizer.json` name, such as for padding and prompts; transformers never splits them."""
     values: list[Any] = []
     for name in (CONFIG, SPECIAL_TOKENS):
-        settings = read_settings(folder / name) if (folder / name).exists() else {}
+        settings = _settings(folder / name)
         values += [value for key, value in settings.items() if key.endswith("_token")]
         for more in (settings.get(key) for key in ("additional_special_tokens", "extra_special_tokens")):
             values += more.values() if isinstance(more, dict) else more if isinstance(more, list) else []
@@ -188,36 +170,20 @@ def wordpiece_settings(tokenizer: tokenizers.Tokenizer, name: str | None) -> dic
     return {key: getattr(normalizer, attribute) for key, (attribute, _, _) in NORMALIZER_SETTINGS.items()}
 
 
-def _append_end(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
+def _append_end(tokenizer: tokenizers.Tokenizer, config: Mapping[str, Any]) -> None:
     """Appends `eos_token` to each text as GTE-Qwen2's own code does, which is not run; not if `tokenizer.json` adds tokens."""
-    config, file = _config(folder)
-    code = setting(config, "auto_map", dict | None, None, file=file) or {}
-    adds_end = "AutoTokenizer" in code and setting(config, "add_eos_token", bool, False, file=file)
+    adds_end = "AutoTokenizer" in (config.get("auto_map") or {}) and config.get("add_eos_token")
     if not adds_end or tokenizer.num_special_tokens_to_add(is_pair=False):
         return
     end = config.get("eos_token")
-    text = end.get("content") if isinstance(end, dict) else end
-    number = tokenizer.token_to_id(text) if isinstance(text, str) else None
-    if not isinstance(text, str) or number is None:
-        raise InputError(
-            f"{file} has add_eos_token=true and eos_token={end!r:.80}, which the tokenizer lacks; name one of its tokens."
-        )
+    text = str(end.get("content") if isinstance(end, dict) else end)
     end_of_text = tokenizers.processors.TemplateProcessing(
-        single=["$A", text], pair=["$A", text, "$B:1", f"{text}:1"], special_tokens=[(text, number)]
+        single=["$A", text],
+        pair=["$A", text, "$B:1", f"{text}:1"],
+        special_tokens=[(text, tokenizer.token_to_id(text))],
     )
     steps = [end_of_text] if tokenizer.post_processor is None else [tokenizer.post_processor, end_of_text]
     tokenizer.post_processor = tokenizers.processors.Sequence(steps)
-
-
-def _refuse_left_truncation(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
-    config, file = _config(folder)
-    own = (tokenizer.truncation or {}).get("direction", "right")
-    side = setting(config, "truncation_side", str, own, file=file)
-    if side != "right":
-        raise InputError(
-            f"{file if 'truncation_side' in config else folder / 'tokenizer.json'} cuts long texts on the {side}; only cutting"
-            ' on the right is supported: set "truncation_side": "right" in tokenizer_config.json.'
-        )
 
 
 def _refuse_unknowing(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
@@ -226,10 +192,10 @@ def _refuse_unknowing(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
     entries = (tokenizer.id_to_token(number) or "" for number in range(0, size, max(1, size // CHECK_WORDS)))
     words = [word for entry in entries if (word := entry.removeprefix("##").strip("\u2581\u0120")).isalnum()]
     empty = {unknown_id(tokenizer), tokenizer.token_to_id("\u2581")}
-    read = sum(not empty.issuperset(each.ids) for each in tokenizer.encode_batch(words, add_special_tokens=False))
-    if not size or 2 * read <= len(words):
+    known = sum(not empty.issuperset(each.ids) for each in tokenizer.encode_batch(words, add_special_tokens=False))
+    if not size or 2 * known <= len(words):
         raise InputError(
-            f"{folder}: the tokenizer knows {read} of {len(words)} words of its own vocabulary, so most texts would be alike;"
+            f"{folder}: the tokenizer knows {known} of {len(words)} words of its own vocabulary, so most texts would be alike;"
             f" correct tokenizer_class in {CONFIG}, or add tokenizer.json."
         )
 
@@ -244,9 +210,10 @@ def _from_transformers(folder: Path) -> tokenizers.Tokenizer:
         for name in ("tokenizer.json", *TOKENIZER_FILES, "config.json"):
             if (folder / name).exists():
                 shutil.copyfile(folder / name, Path(temporary) / name)
-        config = without_paths(_config(folder)[0])
+        config = without_paths(_settings(folder / CONFIG))
         only_pieces = not any((folder / name).exists() for name in ("tokenizer.json", "vocab.txt", "vocab.json"))
-        if only_pieces and _class_of(config, folder / CONFIG) in (None, *TYPED) and _family(folder) == "bert":
+        is_bert = _settings(folder / "config.json").get("model_type") == "bert"
+        if only_pieces and is_bert and _class_of(folder) in (None, *TYPED):
             config["tokenizer_class"] = "XLMRobertaTokenizer"  # BERT's would have a vocabulary of five special tokens
         (Path(temporary) / CONFIG).write_text(json.dumps(config), encoding="utf-8")
         loaded = AutoTokenizer.from_pretrained(temporary, local_files_only=True, trust_remote_code=False)

@@ -4,10 +4,9 @@ Files are safetensors or PyTorch's `pytorch_model.bin`, single or sharded. Kerne
 `[out, in]`.
 """
 
-import errno
 import json
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import ml_dtypes
@@ -17,7 +16,7 @@ import safetensors.numpy
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders.hugging_face import Part
-from jaxdistill.encoders.settings import read_settings, refuse_adapter, setting
+from jaxdistill.encoders.settings import read_settings, refuse_adapter
 from jaxdistill.files import inside, while_reading
 
 WEIGHT_FILES = (
@@ -35,7 +34,7 @@ NARROW = {
 OUTER_PREFIXES = ("", "model.", "module.", "auto_model.", "0.auto_model.", "encoder.", "0.")
 """Prefixes that training programs add to names, before the family's own prefix."""
 
-KNOWN_EXTRAS = re.compile(
+UNREAD = re.compile(
     r"(^|\.)(position_ids|inv_freq|pooler\.(dense\.)?(weight|bias))$"
     r"|^(\w+\.)?(cls|lm_head|classifier|pre_classifier|mlp|qa_outputs|seq_relationship|vocab_\w+|fit_denses?"
     r"|discriminator_predictions|generator_predictions|generator_lm_head|linear|head|decoder|score|predictions)(\.|$)"
@@ -46,9 +45,15 @@ KNOWN_EXTRAS = re.compile(
 def read_checkpoint(folder: Path) -> dict[str, np.ndarray]:
     """All tensors of the checkpoint in `folder`, by their names in the file; raises `InputError` if it has a LoRA adapter."""
     refuse_adapter(folder)
+    path = next((folder / name for name in WEIGHT_FILES if (folder / name).exists()), None)
+    if path is None:
+        raise InputError(f"{folder} has no weights; looked for {', '.join(WEIGHT_FILES)}.")
+    files = [path]
+    if path.suffix == ".json":
+        files = [inside(folder, folder / name) for name in sorted(set(read_settings(path)["weight_map"].values()))]
     tensors: dict[str, np.ndarray] = {}
-    for path in _weight_files(folder):
-        tensors |= read_safetensors(path) if path.suffix == ".safetensors" else read_torch_file(path)
+    for file in files:
+        tensors |= read_safetensors(file) if file.suffix == ".safetensors" else read_torch_file(file)
     return tensors
 
 
@@ -60,12 +65,12 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
         start = 8 + int.from_bytes(content[:8].tobytes(), "little")
         entries = json.loads(content[8:start].tobytes())
         entries.pop("__metadata__", None)
-        return {name: _tensor(content[start:], **entry) for name, entry in entries.items()}
-
-
-def _tensor(data: np.ndarray, *, dtype: str, shape: list[int], data_offsets: list[int]) -> np.ndarray:
-    own = NARROW.get(dtype) or f"{dtype[0].lower()}{int(dtype[1:]) // 8}"
-    return data[slice(*data_offsets)].view(np.dtype(own)).reshape(shape)
+        tensors = {}
+        for name, entry in entries.items():
+            dtype = NARROW.get(entry["dtype"]) or f"{entry['dtype'][0].lower()}{int(entry['dtype'][1:]) // 8}"
+            data = content[start:][slice(*entry["data_offsets"])]
+            tensors[name] = data.view(np.dtype(dtype)).reshape(entry["shape"])
+        return tensors
 
 
 def read_torch_file(path: Path) -> dict[str, np.ndarray]:
@@ -84,17 +89,14 @@ def read_torch_file(path: Path) -> dict[str, np.ndarray]:
         ) from None
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
+        content = content.get("state_dict", content)
+        tensors = {name: value.detach() for name, value in content.items() if isinstance(value, torch.Tensor)}
     except Exception as error:  # damaged files raise errors of many kinds
         # PyTorch's own message is not shown: it advises loading the file without protection.
-        name = re.search(r"GLOBAL ([\w.]+)", str(error))
-        what = (
-            f"it asks for {name[1]}, which is not a tensor" if name else "it is truncated or damaged, or no state dict"
-        )
-        raise InputError(f"{path} cannot be read: {what}; fetch it again, or ask its author for safetensors.") from None
-    content = content.get("state_dict", content) if isinstance(content, dict) else {}
-    tensors = {str(name): value.detach() for name, value in content.items() if isinstance(value, torch.Tensor)}
-    if not tensors:
-        raise InputError(f"{path} holds no named tensors; download it again.")
+        raise InputError(
+            f"{path} cannot be read: it is damaged, or holds other objects than tensors ({type(error).__name__}); fetch it again, "
+            "or ask its author for safetensors."
+        ) from None
     # NumPy has no bfloat16; float32 holds all of its values.
     return {name: (one.float() if one.dtype == torch.bfloat16 else one).numpy() for name, one in tensors.items()}
 
@@ -118,17 +120,37 @@ def params_from_tensors(
       source: the folder, for errors.
       frozen: keep bfloat16 and do not copy tensors; otherwise all become float32 in memory.
     """
-    tensors = _without_prefix(tensors, set(_tensor_names(names)), prefixes)
-    params = {
-        path: _parameter(tensors, name, path, shapes[path], source=source, frozen=frozen)
-        for path, name in names.items()
-    }
-    unknown = sorted(name for name in tensors.keys() - set(_tensor_names(names)) if not KNOWN_EXTRAS.search(name))
+    parts = {path: name if isinstance(name, Part) else Part(name, 0, 1) for path, name in names.items()}
+    expected = {part.name for part in parts.values()}
+    tried = [outer + inner for inner in ("", *prefixes) for outer in OUTER_PREFIXES]
+    prefix = max(tried, key=lambda prefix: sum(prefix + name in tensors for name in expected))
+    # BERT's first checkpoints call LayerNorm's parameters gamma and beta.
+    modern = {re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name)): name for name in tensors}
+    found = {name.removeprefix(prefix): tensors[old] for name, old in modern.items()}
+    unknown = sorted(name for name in found.keys() - expected if not UNREAD.search(name))
+    if missing := sorted(expected - found.keys()):
+        raise InputError(f"{source}: tensor {missing[0]} is missing from the weights; the checkpoint is incomplete.")
     if unknown:
         raise InputError(
             f"{source}: config.json has no place for tensor {unknown[0]} ({len(unknown)} such);"
             " it must describe the weights next to it."
         )
+    params = {}
+    for path, part in parts.items():
+        tensor, shape = found[part.name], shapes[path][::-1] if path.endswith("/kernel") else shapes[path]
+        shape = (part.count * shape[0], *shape[1:])
+        if tensor.shape != shape or tensor.dtype.kind in "iub":
+            raise InputError(
+                f"{source}: tensor {part.name} has {tensor.dtype} numbers of shape {list(tensor.shape)}, expected floats of shape"
+                f" {list(shape)} by config.json; a quantised model must be saved again after dequantize() in transformers."
+            )
+        rows = np.split(tensor, part.count)[part.index]
+        if frozen and rows.dtype in (np.float32, ml_dtypes.bfloat16):
+            params[path] = rows.T if path.endswith("/kernel") else rows
+        else:
+            params[path] = as_torch_lays_it(path, rows.astype(np.float32))  # a copy: the file may change
+        if not np.isfinite(params[path]).all():
+            raise InputError(f"{source}: tensor {part.name} has NaN or infinite values; the checkpoint is damaged.")
     return params
 
 
@@ -144,67 +166,14 @@ def tensors_from_params(params: Mapping[str, np.ndarray], names: Mapping[str, st
     }
 
 
-def _tensor_names(names: Mapping[str, str | Part]) -> list[str]:
-    return [name.name if isinstance(name, Part) else name for name in names.values()]
-
-
 def as_torch_lays_it(path: str, array: np.ndarray) -> np.ndarray:
     """A parameter in torch's layout, or back: kernels are transposed."""
     return np.ascontiguousarray(array.T if path.endswith("/kernel") else array)
 
 
 def write_safetensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
-    """Writes tensors in the form that transformers and sentence-transformers read; raises `OSError`."""
+    """Writes tensors in the form that transformers and sentence-transformers read."""
     path.touch()  # with the user's default permissions; safetensors itself would let only the owner read the file
     mode = path.stat().st_mode
-    try:
-        safetensors.numpy.save_file(dict(tensors), path, metadata={"format": "pt"})
-    except safetensors.SafetensorError as error:  # the number of the system's error is in its text alone
-        number = re.search(r"os error (\d+)", str(error))
-        raise OSError(int(number[1]) if number else errno.EIO, str(error)) from None
+    safetensors.numpy.save_file(dict(tensors), path, metadata={"format": "pt"})
     path.chmod(mode)
-
-
-def _parameter(tensors, where: str | Part, path: str, shape: tuple[int, ...], source: str, frozen: bool):
-    name, index, count = (where.name, where.index, where.count) if isinstance(where, Part) else (where, 0, 1)
-    if name not in tensors:
-        raise InputError(f"{source}: tensor {name} is missing from the weights; the checkpoint is incomplete.")
-    tensor = tensors[name]
-    expected = shape[::-1] if path.endswith("/kernel") else shape
-    expected = (count * expected[0], *expected[1:])
-    if tensor.shape != expected:
-        raise InputError(
-            f"{source}: tensor {name} has shape {list(tensor.shape)}, expected {list(expected)} by config.json."
-        )
-    if tensor.dtype.kind in "iub":
-        raise InputError(
-            f"{source}: tensor {name} has {tensor.dtype} numbers; only weights of floats can be read: dequantize() the model in "
-            "transformers and save it again."
-        )
-    rows = np.split(tensor, count)[index]
-    if frozen and rows.dtype in (np.float32, ml_dtypes.bfloat16):
-        array = rows.T if path.endswith("/kernel") else rows
-    else:
-        array = as_torch_lays_it(path, rows.astype(np.float32))  # a copy: the file may change
-    if not np.isfinite(array).all():
-        raise InputError(f"{source}: tensor {name} has NaN or infinite values; the checkpoint is damaged.")
-    return array
-
-
-def _without_prefix(tensors, wanted: Set[str], prefixes: Sequence[str]) -> dict[str, np.ndarray]:
-    tried = [outer + inner for inner in ("", *prefixes) for outer in OUTER_PREFIXES]
-    prefix = max(tried, key=lambda prefix: sum(prefix + name in tensors for name in wanted))
-    modern = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
-    # BERT's first checkpoints call LayerNorm's parameters gamma and beta.
-    return {re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name)): t for name, t in modern.items()}
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    """A checkpoint's weight files: a single one, or the shards that an index lists."""
-    for path in (folder / name for name in WEIGHT_FILES):
-        if path.name.endswith(".index.json") and path.exists():
-            names = setting(read_settings(path), "weight_map", dict, file=path).values()
-            return [inside(folder, folder / name) for name in sorted(set(map(str, names)))]
-        if path.exists():
-            return [path]
-    raise InputError(f"{folder} has no weights; looked for {', '.join(WEIGHT_FILES)}.")

@@ -18,8 +18,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from jaxdistill.bars import Advance, counted
-from jaxdistill.checkpoints.model import SentenceModel, load_model, model_name
-from jaxdistill.checkpoints.prompts import NO_PROMPT
+from jaxdistill.checkpoints.model import NO_PROMPT, SentenceModel, load_model
 from jaxdistill.cluster.mesh import batch_devices, batch_sharding, make_mesh, place, place_frozen, replicated
 from jaxdistill.core import (
     ROLES,
@@ -363,7 +362,7 @@ def load(
         raise InputError(f"pooling={pooling!r:.40} has type {type(pooling).__name__}; it must be a text.")
     dtype = dtype_of(precision)
     named = ",".join(map(str, [parts] if isinstance(parts, str | Path) else parts))
-    read = load_model(model_name(model), pooling=pooling, max_length=max_length, prompt=prompt, own_parts=named)
+    read = load_model(str(model), pooling=pooling, max_length=max_length, prompt=prompt, own_parts=named)
     return Embedder(read, batch_size=batch_size, compute_dtype=dtype)
 
 

@@ -4,11 +4,7 @@ import dataclasses
 import logging
 
 from jaxdistill.checkpoints.model import SentenceModel, labels_of
-from jaxdistill.core import InputError
-from jaxdistill.encoders.architecture import Pooling
-from jaxdistill.students.parts.layers import Cutting
-from jaxdistill.students.parts.student import StudentInputs
-from jaxdistill.students.parts.vocabulary import Trimming
+from jaxdistill.students.parts.student import Cutting, StudentInputs, Trimming
 from jaxdistill.surgery import resizing
 
 log = logging.getLogger(__name__)
@@ -26,17 +22,7 @@ class CrossEncoder(Cutting, Trimming):
     def make(self, inputs: StudentInputs) -> SentenceModel:
         has_head = self.model != "teacher" and labels_of(inputs.context.located(self.model)) == 1
         model = self.loaded(inputs, pooling="" if has_head else self.pooling)
-        model = self.cut(inputs.context, self.trimmed(inputs.context, model))
-        return self.with_pair_head(inputs, self.compact(inputs, model))
-
-    def with_pair_head(self, inputs: StudentInputs, model: SentenceModel) -> SentenceModel:
-        """The model as a cross-encoder, with its own trained head or a new one."""
+        model = self.compact(inputs, self.cut(inputs.context, self.trimmed(inputs.context, model)))
         origin = "its own, trained" if model.definition.reads_pairs else "a new"
         log.info("student: a cross-encoder of %s with %s head for pairs, and no prompt", model.source, origin)
-        model = resizing.cross_encoder(model, key=inputs.key("head"))
-        if self.pooling and Pooling.parse(self.pooling) != model.definition.pooling:
-            raise InputError(
-                f"student.pooling={self.pooling!r} does not go with the student cross_encoder: a cross-encoder of the family "
-                f"{model.definition.architecture.family} pools by {model.definition.pooling}; set that."
-            )
-        return model
+        return resizing.cross_encoder(model, key=inputs.key("head"))

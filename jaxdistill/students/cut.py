@@ -3,10 +3,7 @@
 import dataclasses
 
 from jaxdistill.checkpoints.model import SentenceModel
-from jaxdistill.students.parts.heads import Headed
-from jaxdistill.students.parts.layers import Cutting, Prompted
-from jaxdistill.students.parts.student import StudentInputs
-from jaxdistill.students.parts.vocabulary import Trimming
+from jaxdistill.students.parts.student import Cutting, Headed, Prompted, StudentInputs, Trimming
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -3,13 +3,10 @@
 import dataclasses
 
 from jaxdistill.checkpoints.model import SentenceModel
-from jaxdistill.core import Count, CountOrNone, refuse
-from jaxdistill.students.parts.heads import Headed
-from jaxdistill.students.parts.layers import Layered, Prompted
-from jaxdistill.students.parts.student import StudentInputs
-from jaxdistill.students.parts.vocabulary import Trimming, new_tokenizer
+from jaxdistill.core import Count, CountOrNone
+from jaxdistill.students.parts.from_text import new_tokenizer
+from jaxdistill.students.parts.student import Headed, Layered, Prompted, StudentInputs, Trimming
 from jaxdistill.surgery import resizing
-from jaxdistill.teachers.parts.teacher import Teacher
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,11 +38,3 @@ class Fresh(Layered, Prompted, Trimming, Headed):
             tokenizer_folder=new_tokenizer(context, self.vocabulary) if self.vocabulary else None,
         )  # fmt: skip
         return self.with_head(inputs, self.compact(inputs, model))
-
-    def check(self, teacher: Teacher) -> None:
-        super().check(teacher)
-        refuse([
-            (self.vocabulary and self.trim,
-             f"student.vocabulary={self.vocabulary} makes a new tokenizer and student.trim={self.trim} trims the model's; set only one "
-             "of them."),
-        ])  # fmt: skip

@@ -15,9 +15,7 @@ from jaxdistill.data.model_text import evenly_sampled, prompted_rows
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.ops.unknown import unknown_id
-from jaxdistill.students.parts.heads import Headed, affine_map
-from jaxdistill.students.parts.student import Examples, StudentInputs
-from jaxdistill.students.parts.vocabulary import Trimming
+from jaxdistill.students.parts.student import Examples, Headed, StudentInputs, Trimming, affine_map
 from jaxdistill.teachers.parts.teacher import ModelContext
 
 SAMPLE = 1 << 17
@@ -63,7 +61,7 @@ class Static(Headed, Trimming):
 
 def static_student(width: int, context: ModelContext, model: SentenceModel) -> SentenceModel:
     """The untrained table of `width` numbers per token, with the tokenizer of `model`; zeros in a draft."""
-    most = model.definition.embedding_width
+    most, entries = model.definition.embedding_width, model.definition.architecture.vocab_size
     if model.definition.reads_pairs or width > most:
         raise InputError(
             f"student.width={width} needs a sentence encoder whose vectors have at least as many numbers; {model.source} has {most}."
@@ -71,11 +69,15 @@ def static_student(width: int, context: ModelContext, model: SentenceModel) -> S
     tokenizer = static.without_special_tokens(model.tokenizer)
     tokenizer.enable_truncation(static.MAX_LENGTH)
     dropped = unknown_id(tokenizer)
-    bare = dataclasses.replace(model.without_prompts(), tokenizer=tokenizer)
-    table = np.zeros((model.definition.architecture.vocab_size, width), np.float32)
+    bare = dataclasses.replace(model.without_prompts(), tokenizer=tokenizer, max_length=static.MAX_LENGTH)
+    table = np.zeros((entries, width), np.float32)
     if not context.draft:
-        log.info("student: vectors of %s tokens by %s", f"{len(table):,}", model.source)
-        table = static.start(token_vectors(context, model), token_shares(context, bare), width, dropped=dropped)
+        log.info("student: vectors of %s tokens by %s", f"{entries:,}", model.source)
+        texts = chain.from_iterable(prompted_rows(context.data, context.student_views, bare))
+        encodings = bare.encodings(evenly_sampled(texts, SAMPLE))
+        ids = np.fromiter(chain.from_iterable(one.ids for one in encodings), np.int64)
+        share = np.bincount(ids, minlength=entries) / max(len(ids), 1)
+        table = static.start(token_vectors(context, model), share, width, dropped=dropped)
     definition = dataclasses.replace(
         model.definition,
         architecture=static.architecture_of(table, dropped=dropped),
@@ -84,14 +86,7 @@ def static_student(width: int, context: ModelContext, model: SentenceModel) -> S
         normalize=True,
     )
     source = f"a table of {width} numbers per token of {model.source}"
-    return dataclasses.replace(
-        bare,
-        definition=definition,
-        params={static.TABLE: table},
-        max_length=static.MAX_LENGTH,
-        provenance=dataclasses.replace(bare.provenance, source=source),
-        unread_pooler={},
-    )
+    return bare.remade(definition, {static.TABLE: table}, source, unread_pooler={})
 
 
 def token_vectors(context: ModelContext, model: SentenceModel) -> Float[np.ndarray, "v e"]:
@@ -104,11 +99,3 @@ def token_vectors(context: ModelContext, model: SentenceModel) -> Float[np.ndarr
     embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(context.precision))
     rows = range(model.definition.architecture.vocab_size)
     return embedder.encode_ids([np.array([*before, row, *after], np.int32) for row in rows])
-
-
-def token_shares(context: ModelContext, model: SentenceModel) -> Float[np.ndarray, " v"]:
-    """Share of each token among the tokens of sentences drawn evenly from the text."""
-    texts = chain.from_iterable(prompted_rows(context.data, context.student_views, model))
-    read = model.encodings(evenly_sampled(texts, SAMPLE))
-    ids = np.fromiter(chain.from_iterable(one.ids for one in read), np.int64)
-    return np.bincount(ids, minlength=model.definition.architecture.vocab_size) / max(len(ids), 1)

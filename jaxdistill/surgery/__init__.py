@@ -1,1 +1,1 @@
-"""Makes smaller models from larger ones: fewer layers, dimensions, heads, units and tokens."""
+"""Makes smaller models from larger ones: fewer layers, dimensions, units and tokens."""

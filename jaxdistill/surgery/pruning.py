@@ -1,8 +1,7 @@
-"""Prunes the attention heads and feed-forward units that contribute least to the hidden states, equally many in each layer.
+"""Prunes the feed-forward units that contribute least to the hidden states, equally many in each layer.
 
-A unit is an attention head, or one hidden number of the feed-forward network. Its contribution for a token is its values
-`x [f]` times its rows `w [f, d]` of the output kernel. By magnitude, a unit is scored by the norm of `w`; by activation, by
-the root mean square of `x w` over the tokens of a text.
+A unit is one hidden number `x` of the feed-forward network. Its contribution for a token is `x` times its row `w [d]` of the
+output kernel, so a unit is scored by the norm of `w` times the root mean square of `x` over the tokens of a text.
 """
 
 import dataclasses
@@ -18,8 +17,7 @@ from jaxtyping import Bool, Float, Integer
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.core import Array, InputError, Params, Tokens
 from jaxdistill.data.packing import pad
-from jaxdistill.encoders.architecture import Architecture, EncoderDefinition
-from jaxdistill.encoders.families import family
+from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.layers import Linear
 from jaxdistill.encoders.sentence import as_module
 
@@ -27,177 +25,68 @@ SAMPLE, BATCH = 1024, 32
 """Number of sentences on which activations are measured, and of sentences per batch."""
 OUTPUT = "output"
 """A block's last dense layer."""
-Moments = Mapping[str, Float[Array, "_ _ _"]]
-"""Maps each output kernel's path to the sum over tokens of `x^T x` for each of its units."""
+Energies = Mapping[str, Float[Array, " _"]]
+"""Maps the path of each layer to the sum over tokens of `x^2` for each of its units."""
 
 
-def pruned(
-    model: SentenceModel, *, heads: int = 0, intermediate: int = 0, moments: Moments | None = None
-) -> SentenceModel:
-    """The model with fewer heads and feed-forward units in each layer.
+def pruned(model: SentenceModel, units: int, energies: Energies | None) -> SentenceModel:
+    """The model with fewer units in each feed-forward network.
 
     Args:
-      heads: number to keep in each layer; 0: all. They keep their width, which the family's `config.json` must be able to state.
-      intermediate: units to keep in each feed-forward network; 0: all.
-      moments: choose units by activation, with these moments; None: by magnitude.
+      units: number to keep in each network.
+      energies: see `unit_energies`; None: as if all units were equally active.
     """
-    architecture, params = model.definition.architecture, dict(model.params)
-    after = _smaller(architecture, heads, intermediate)
-    for index in range(1 if architecture.shared_layers else architecture.layers):
-        # Layers are pruned one by one, from weights of the whole model: no layer sees what another lost.
+    old, params = model.definition.architecture, dict(model.params)
+    if units > old.intermediate_size:
+        raise InputError(f"student.intermediate={units} is above the encoder's {old.intermediate_size}.")
+    for index in range(1 if old.shared_layers else old.layers):
+        # Each layer is pruned by the whole model's activations: no layer sees what another lost.
         layer = f"transformer/layers/{index}"
-        if after.heads < architecture.heads:
-            energies = _energies(params, f"{layer}/attention/output/kernel", architecture.heads, moments)
-            params |= _without_heads(params, f"{layer}/attention", architecture, after, energies=energies)
-        if after.intermediate_size < architecture.intermediate_size:
-            units = architecture.intermediate_size
-            energies = _energies(params, f"{layer}/output/kernel", units, moments)
-            params |= _without_units(params, layer, _largest(energies, after.intermediate_size))
-    cut = [f"{after.heads} heads"] * (after.heads < architecture.heads)
-    cut += [f"an intermediate width of {after.intermediate_size:,}"] * (
-        after.intermediate_size < architecture.intermediate_size
-    )
-    source = f"{model.source}, pruned to {' and '.join(cut)}" if cut else model.source
-    return dataclasses.replace(
-        model,
-        definition=dataclasses.replace(model.definition, architecture=after),
-        params=params,
-        provenance=dataclasses.replace(model.provenance, source=source),
-    )
-
-
-def _smaller(a: Architecture, heads: int, intermediate: int) -> Architecture:
-    """The architecture after pruning; raises `InputError` if it is not possible."""
-    if intermediate > a.intermediate_size:
-        raise InputError(f"student.intermediate={intermediate} is above the encoder's {a.intermediate_size}.")
-    after = dataclasses.replace(a, intermediate_size=intermediate or a.intermediate_size)
-    if heads in (0, a.heads):
-        return after
-    keys = _key_heads_left(a, heads)
-    width = a.head_width
-    after = dataclasses.replace(
-        after,
-        heads=heads,
-        key_heads=0 if keys == heads else keys,
-        head_size=0 if width * heads == a.hidden_size else width,
-    )
-    # Only a family that writes `head_dim` can state a head size other than hidden_size / heads.
-    if after.head_size and family(a.family).config(after).get("head_dim") != width:
-        raise InputError(
-            f"student.heads={heads}: the heads of a {a.family} checkpoint always have hidden_size / heads = {width} numbers, so "
-            "they cannot be pruned; set student.intermediate or student.layers instead."
-        )
-    return after
-
-
-def _key_heads_left(a: Architecture, heads: int) -> int:
-    """Number of key heads after pruning, which removes whole groups, or else equally many query heads of each group."""
-    each = a.heads // a.key_head_count
-    divides = getattr(family(a.family), "HEADS_DIVIDE_WIDTH", False)
-    allowed = [
-        count
-        for count in range(1, a.heads)
-        if 0 in (count % each, count % a.key_head_count) and not (divides and a.hidden_size % count)
-    ]
-    if heads not in allowed:
-        grouped = f" in {a.key_head_count} groups that share keys" if each > 1 else ""
-        width = f", and {a.family} needs a divisor of its width {a.hidden_size}" if divides else ""
-        raise InputError(
-            f"student.heads={heads} is not possible: the encoder has {a.heads} heads{grouped}{width}; use one of "
-            f"{', '.join(map(str, [*allowed, a.heads]))}."
-        )
-    return heads // each if heads % each == 0 else a.key_head_count
-
-
-def _energies(
-    params: Mapping[str, np.ndarray], path: str, units: int, moments: Moments | None
-) -> Float[np.ndarray, " units"]:
-    """Squared norm of each unit's contribution to the hidden states."""
-    rows = np.asarray(params[path], np.float32).reshape(units, -1, params[path].shape[-1])
-    products = np.einsum("ufd,ued->ufe", rows, rows)
-    # The sum over tokens of ||x w||^2 is the trace of w^T (sum x^T x) w; by magnitude, the moments are the identity.
-    seen = np.eye(rows.shape[1], dtype=np.float32)[None] if moments is None else np.asarray(moments[path])
-    return np.sum(products * seen, axis=(1, 2))
-
-
-def _largest(energies: Float[np.ndarray, " units"], count: int) -> Integer[np.ndarray, " n"]:
-    return np.sort(np.argsort(-energies, kind="stable")[:count])
-
-
-def _without_heads(
-    params: Mapping[str, np.ndarray],
-    path: str,
-    a: Architecture,
-    after: Architecture,
-    energies: Float[np.ndarray, " units"],
-) -> dict[str, np.ndarray]:
-    """The parameters of an attention block with only the heads that contribute most."""
-    grouped = energies.reshape(a.key_head_count, -1)
-    keys = _largest(grouped.sum(axis=1), after.key_head_count)
-    each = after.heads // after.key_head_count
-    queries = np.concatenate([key * grouped.shape[1] + _largest(grouped[key], each) for key in keys])
-    kept = {"query": queries, "key": keys, "value": keys}
-    smaller = {}
-    for part, chosen in kept.items():
-        for name in (f"{path}/{part}/kernel", f"{path}/{part}/bias"):
-            if name in params:
-                array = params[name]
-                of_heads = array.reshape(*array.shape[:-1], -1, a.head_width)[..., chosen, :]
-                smaller[name] = of_heads.reshape(*array.shape[:-1], -1)
-    output = params[f"{path}/output/kernel"]
-    of_heads = output.reshape(a.heads, a.head_width, -1)[queries]
-    return smaller | {f"{path}/output/kernel": of_heads.reshape(-1, output.shape[-1])}
-
-
-def _without_units(
-    params: Mapping[str, np.ndarray], layer: str, kept: Integer[np.ndarray, " n"]
-) -> dict[str, np.ndarray]:
-    """The parameters of a feed-forward network with only these units."""
-    names = [f"{layer}/{part}/{kind}" for part in ("gate", "intermediate") for kind in ("kernel", "bias")]
-    smaller = {name: params[name][..., kept] for name in names if name in params}
-    return smaller | {f"{layer}/output/kernel": params[f"{layer}/output/kernel"][kept]}
+        output = f"{layer}/output/kernel"
+        scores = np.sum(np.square(np.asarray(params[output], np.float32)), axis=1)
+        scores = scores if energies is None else scores * np.asarray(energies[layer])
+        chosen = np.sort(np.argsort(-scores, kind="stable")[:units])
+        names = [f"{layer}/{part}/{kind}" for part in ("gate", "intermediate") for kind in ("kernel", "bias")]
+        params |= {name: params[name][..., chosen] for name in names if name in params}
+        params[output] = params[output][chosen]
+    architecture = dataclasses.replace(old, intermediate_size=units)
+    source = f"{model.source}, pruned to an intermediate width of {units:,}"
+    return model.remade(dataclasses.replace(model.definition, architecture=architecture), params, source)
 
 
 class _Recorder:
-    """A dense layer that also sums the second moments of its input, unit by unit."""
+    """A dense layer that also sums the squares of its inputs, unit by unit."""
 
-    def __init__(self, linear: Linear, units: int, real: Bool[Array, "g r l"]):
-        self.linear, self.units, self.real = linear, units, real
+    def __init__(self, linear: Linear, real: Bool[Array, "g r l"]):
+        self.linear, self.real = linear, real
         self.total: Array = jnp.zeros(())
 
     def __call__(self, x: Float[Array, "g r l i"], compute_dtype: DTypeLike) -> Float[Array, "g r l o"]:
-        seen = jnp.where(self.real[..., None], x, 0.0).reshape(*x.shape[:-1], self.units, -1)
-        self.total = self.total + jnp.einsum("grluf,grlue->ufe", seen, seen)
+        seen = jnp.where(self.real[..., None], x, 0.0)
+        self.total = self.total + jnp.einsum("grlu,grlu->u", seen, seen)
         return self.linear(x, compute_dtype)
 
 
-def activation_moments(
+def unit_energies(
     model: SentenceModel, ids: Sequence[Integer[np.ndarray, " _"]], *, longest: int
 ) -> dict[str, np.ndarray]:
-    """The moments of the model's units on sentences of at most `longest` tokens."""
+    """The `Energies` of the model's units on sentences of at most `longest` tokens."""
     ids, total = sorted(ids, key=len), dict[str, np.ndarray]()
     for start in range(0, len(ids), BATCH):
         batch = ids[start : start + BATCH]
         length = min(longest, 1 << (len(batch[-1]) - 1).bit_length())
         tokens = pad(batch, length=length, count=BATCH, pad_id=model.definition.architecture.pad_id)
-        for path, moments in jax.device_get(moments_of(model.definition, model.params, tokens)).items():
-            total[path] = total.get(path, 0.0) + moments
+        for path, energies in jax.device_get(energies_of(model.definition, model.params, tokens)).items():
+            total[path] = total.get(path, 0.0) + energies
     return total
 
 
 @partial(jax.jit, static_argnums=0)
-def moments_of(definition: EncoderDefinition, params: Params, tokens: Tokens) -> dict[str, Float[Array, "_ _ _"]]:
-    """The moments of a batch of sentences; sum them over batches."""
-    transformer, architecture = as_module(definition, params).transformer, definition.architecture
-    recorders: dict[str, _Recorder] = {}
+def energies_of(definition: EncoderDefinition, params: Params, tokens: Tokens) -> dict[str, Float[Array, " _"]]:
+    """The `Energies` of a batch of sentences; sum them over batches."""
+    transformer, recorders = as_module(definition, params).transformer, dict[str, _Recorder]()
     for index, layer in enumerate(transformer.layers):
-        path = f"transformer/layers/{index}"
-        blocks = {
-            f"{path}/attention": (layer.attention, architecture.heads),
-            path: (layer, architecture.intermediate_size),
-        }
-        for name, (block, units) in blocks.items():
-            recorders[f"{name}/output/kernel"] = recorder = _Recorder(block.output, units, tokens.owner >= 0)
-            setattr(block, OUTPUT, recorder)
+        recorders[f"transformer/layers/{index}"] = recorder = _Recorder(layer.output, tokens.owner >= 0)
+        setattr(layer, OUTPUT, recorder)
     transformer(tokens, key=None, compute_dtype=jnp.float32, remat=False)
     return {path: jnp.asarray(recorder.total) for path, recorder in recorders.items()}

@@ -1,5 +1,6 @@
 """Makes students: from some layers of a model, or randomly initialised, with or without a dense head."""
 
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Sequence
@@ -27,7 +28,8 @@ LAYERS_HELP = "last:3, first:3, even:3, greedy:3 or a list such as 1,3,5 (counte
 def layer_indices(choice: str, depth: int) -> tuple[int, ...]:
     """The indices, among `depth` layers, that `choice` names; `even:3` of 6 are 1, 3, 5, so the last is always kept."""
     kind, _, number = choice.partition(":")
-    try:
+    chosen: tuple[int, ...] = ()
+    with contextlib.suppress(ValueError):  # a number that is none leaves no layer
         if kind in ("last", "first", "even"):
             count = int(number)
             chosen = {
@@ -37,37 +39,41 @@ def layer_indices(choice: str, depth: int) -> tuple[int, ...]:
             }[kind]
         else:
             chosen = tuple(int(part) for part in choice.split(","))
-    except ValueError:
-        raise InputError(f"layers={choice!r} is not understood; use {LAYERS_HELP}.") from None
     rising = all(low < high for low, high in zip(chosen, chosen[1:], strict=False))
     if not chosen or not rising or chosen[0] < 0 or chosen[-1] >= depth:
         raise InputError(
-            f"layers={choice!r} does not fit an encoder of {depth} layers; use {LAYERS_HELP}, in ascending order."
+            f"student.layers={choice!r} does not fit an encoder of {depth} layers; use {LAYERS_HELP}, in ascending order."
         )
     return chosen
 
 
 def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
-    """A student with some of the model's layers, and its embeddings, pooling, head and tokenizer."""
-    architecture = model.definition.architecture
-    chosen = layer_indices(layers, architecture.layers)
+    """A student with some of the model's layers, and its embeddings, pooling, head and tokenizer.
+
+    Layers keep the window and the rotary positions with which their weights were trained.
+    """
+    old = model.definition.architecture
+    chosen = layer_indices(layers, old.layers)
     params = {path: array for path, array in model.params.items() if not path.startswith(LAYERS)}
-    for new, old in enumerate((0,) if architecture.shared_layers else chosen):
-        before = f"{LAYERS}{old}/"
-        of_layer = {path.removeprefix(before): a for path, a in model.params.items() if path.startswith(before)}
-        if new == 0 and not architecture.first_norm:
-            of_layer = _without_norm(of_layer)
-        params |= {f"{LAYERS}{new}/{path}": array for path, array in of_layer.items()}
-    _warn_of_short_reach(architecture, chosen)
-    architecture = architecture.with_layers(chosen)
-    source = f"{model.source}, layers {', '.join(map(str, chosen))}"
-    return dataclasses.replace(
-        model,
-        definition=dataclasses.replace(model.definition, architecture=architecture),
-        params=params,
-        provenance=dataclasses.replace(model.provenance, source=source),
-        unread_pooler={},
-    )
+    for new, index in enumerate((0,) if old.shared_layers else chosen):
+        before = f"{LAYERS}{index}/"
+        layer = {path.removeprefix(before): a for path, a in model.params.items() if path.startswith(before)}
+        if new == 0 and not old.first_norm and "attention/norm/scale" in layer:
+            # A family whose first layer has no norm: its scale goes into queries, keys and values, which is exact if the
+            # embeddings' own norm has scale 1.
+            scale = layer["attention/norm/scale"].astype(np.float32)[:, None]
+            layer = {path: array for path, array in layer.items() if not path.startswith("attention/norm/")}
+            kernels = [f"attention/{part}/kernel" for part in ("query", "key", "value")]
+            layer |= {path: layer[path].astype(np.float32) * scale for path in kernels}
+        params |= {f"{LAYERS}{new}/{path}": array for path, array in layer.items()}
+    whole = [layer for layer in range(old.layers) if not old.kind(layer).window]
+    if whole and not set(whole) & set(chosen):
+        logger.warning(
+            "student.layers=%s keeps only layers that see %d tokens on each side; those that see the whole sentence are %s",
+            layers, max(old.kind(layer).window for layer in chosen), ",".join(map(str, whole)),
+        )  # fmt: skip
+    definition = dataclasses.replace(model.definition, architecture=old.with_layers(chosen))
+    return model.remade(definition, params, f"{model.source}, layers {', '.join(map(str, chosen))}", unread_pooler={})
 
 
 def with_pooling(model: SentenceModel, pooling: str) -> SentenceModel:
@@ -76,42 +82,15 @@ def with_pooling(model: SentenceModel, pooling: str) -> SentenceModel:
     if chosen == old.pooling:
         return model
     logger.warning("%s: student.pooling=%s instead of the teacher's %s", model.source, chosen, old.pooling)
-    read = {path: array for path, array in model.params.items() if path.startswith(POOLER)}
-    pooler, rest = {**model.unread_pooler, **read}, {path: model.params[path] for path in model.params.keys() - read}
-    pooler_params = pooler if chosen.tokens == "pooler" else {}
-    architecture = dataclasses.replace(old.architecture, pooler=bool(pooler_params))
-    return dataclasses.replace(
-        model,
-        definition=dataclasses.replace(old, architecture=architecture, pooling=chosen),
-        params=rest | pooler_params,
-        unread_pooler={} if pooler_params else pooler,
+    pooler = {path: array for path, array in {**model.unread_pooler, **model.params}.items() if path.startswith(POOLER)}
+    rest = {path: array for path, array in model.params.items() if not path.startswith(POOLER)}
+    reads = chosen.tokens == "pooler" and bool(pooler)
+    architecture = dataclasses.replace(old.architecture, pooler=reads)
+    return model.remade(
+        dataclasses.replace(old, architecture=architecture, pooling=chosen),
+        rest | pooler if reads else rest,
+        unread_pooler={} if reads else pooler,
     )
-
-
-def _warn_of_short_reach(architecture: Architecture, chosen: Sequence[int]) -> None:
-    """Warns of a choice without any layer in which tokens attend to the whole sentence.
-
-    Layers keep the window and the rotary positions with which their weights were trained.
-    """
-    whole = [layer for layer in range(architecture.layers) if not architecture.kind(layer).window]
-    if whole and not set(whole) & set(chosen):
-        window = max(architecture.kind(layer).window for layer in chosen)
-        logger.warning(
-            "student.layers=%s keeps only layers that see %d tokens on each side; those that see the whole sentence are %s",
-            ",".join(map(str, chosen)), window, ",".join(map(str, whole)),
-        )  # fmt: skip
-
-
-def _without_norm(layer: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Makes a layer the first one of a family whose first layer has no norm: folds the norm's scale into queries, keys and
-    values, which is exact if the embeddings' own norm has scale 1."""
-    scale = layer.get("attention/norm/scale")
-    if scale is None:
-        return layer
-    scaled = {f"attention/{part}/kernel": layer[f"attention/{part}/kernel"] for part in ("query", "key", "value")}
-    kept = {path: array for path, array in layer.items() if not path.startswith("attention/norm/")}
-    scale = scale.astype(np.float32)
-    return kept | {path: kernel.astype(np.float32) * scale[:, None] for path, kernel in scaled.items()}
 
 
 def fresh(
@@ -122,83 +101,68 @@ def fresh(
     depth: int,
     heads: int = 0,
     intermediate: int = 0,
-    embedding: int = 0,
-    pooling: str = "",
     tokenizer_folder: Path | None = None,
 ) -> SentenceModel:
-    """A randomly initialised student of a given size, with the tokenizer, prompts and pooling of `template`.
+    """A randomly initialised student of a given size, with the family, tokenizer, prompts and pooling of `template`.
 
     Args:
-      template: also determines the family, unless `embedding` is narrower than `width`.
       key: random key of the weights.
       width: hidden size.
       depth: number of layers.
       heads: attention heads; 0: one for every 64 of `width`.
       intermediate: width inside the feed-forward networks; 0: four times `width`.
-      embedding: width of the embedding tables; 0: `width`. Any other width makes the student an ELECTRA model, whose
-        format allows it.
-      pooling: pooling of token vectors; empty: the template's.
       tokenizer_folder: folder of a tokenizer like BERT's, see `data.wordpiece`, which makes the student a BERT; None: the
         template's tokenizer.
     """
     if tokenizer_folder is not None:
         template = _with_tokenizer(template, tokenizer_folder)
-    chosen = Pooling.parse(pooling) if pooling else template.definition.pooling
-    old = template.definition.architecture
-    sizes: dict[str, Any] = dict(
+    old, pooling = template.definition.architecture, template.definition.pooling
+    # Layers take the template's first kinds; head widths are new, and there are as many key heads as query heads.
+    architecture = dataclasses.replace(
+        old.with_layers([layer % old.layers for layer in range(depth)]),
         hidden_size=width,
         heads=heads or max(1, width // 64),
         intermediate_size=intermediate or 4 * width,
-        embedding_size=embedding or width,
-        pooler=chosen.tokens == "pooler",
+        embedding_size=width,
+        pooler=pooling.tokens == "pooler",
+        head_size=0,
+        key_heads=0,
+        attention_scale=0.0,
+        embedding_projected=old.embedding_projected or old.shared_layers,  # ALBERT's format always has the projection
     )
-    if embedding not in (0, width):
-        architecture = plain_architecture(old, "electra", layers=depth, **sizes)
-        if architecture.pooler:
-            raise InputError(
-                "pooling pooler does not work with a separate embedding width: ELECTRA has no pooler; use cls."
-            )
-    else:
-        # Layers take the template's first kinds; head widths are new, and there are as many key heads as query heads.
-        repeated = old.with_layers([layer % old.layers for layer in range(depth)])
-        own = dict(head_size=0, key_heads=0, attention_scale=0.0)
-        projected = old.embedding_projected or old.shared_layers  # ALBERT's format always has the projection
-        architecture = dataclasses.replace(repeated, **sizes, **own, embedding_projected=projected)
-    definition = EncoderDefinition(architecture=architecture, pooling=chosen, normalize=template.definition.normalize)
+    definition = EncoderDefinition(architecture=architecture, pooling=pooling, normalize=template.definition.normalize)
     params = {path: np.asarray(array) for path, array in init_params(definition, key).items()}
     source = f"fresh {architecture.family} of width {width} and depth {depth}, tokenizer of {template.source}"
-    provenance = dataclasses.replace(template.provenance, source=source)
-    return dataclasses.replace(template, definition=definition, params=params, provenance=provenance, unread_pooler={})
+    return template.remade(definition, params, source, unread_pooler={})
 
 
 def plain_architecture(old: Architecture, family: str, **changes: Any) -> Architecture:
     """A BERT or ELECTRA architecture with the sizes of another family's encoder, updated by `changes`."""
-    kept: dict[str, Any] = dict(
-        vocab_size=old.vocab_size, hidden_size=old.hidden_size, layers=old.layers, heads=old.heads,
-        intermediate_size=old.intermediate_size, embedding_size=old.embedding_size, activation=old.activation,
-        layer_norm_eps=old.layer_norm_eps, pooler=old.pooler, pad_id=old.pad_id, hidden_dropout=old.hidden_dropout,
-        attention_dropout=old.attention_dropout, drophead=old.drophead,
+    copied = (
+        "vocab_size", "hidden_size", "layers", "heads", "intermediate_size", "embedding_size", "activation", "layer_norm_eps",
+        "pooler", "pad_id", "hidden_dropout", "attention_dropout", "drophead",
     )  # fmt: skip
-    kept |= dict(max_positions=old.longest, token_types=old.token_types or 2)
-    return Architecture(family=family, **(kept | changes))
+    options: dict[str, Any] = {name: getattr(old, name) for name in copied}
+    options |= dict(max_positions=old.longest, token_types=old.token_types or 2)
+    return Architecture(family=family, **(options | changes))
 
 
 def _with_tokenizer(template: SentenceModel, folder: Path) -> SentenceModel:
     """A template for a fresh BERT, without parameters, with the tokenizer in `folder`."""
     tokenizer = read_tokenizer(folder, vocab_size=None, lower_case=False)
     tokenizer.enable_truncation(template.max_length)
-    old, entries = template.definition.architecture, tokenizer.get_vocab_size()
+    entries = tokenizer.get_vocab_size()
     architecture = plain_architecture(
-        old, "bert", vocab_size=entries, pad_id=tokenizer.token_to_id("[PAD]"), token_types=2
+        template.definition.architecture,
+        "bert",
+        vocab_size=entries,
+        pad_id=tokenizer.token_to_id("[PAD]"),
+        token_types=2,
     )
+    definition = dataclasses.replace(template.definition, architecture=architecture)
     source = f"its own with {entries:,} entries"
-    return dataclasses.replace(
-        template,
-        definition=dataclasses.replace(template.definition, architecture=architecture),
-        params={},
-        tokenizer=tokenizer,
-        provenance=dataclasses.replace(template.provenance, source=source, tokenizer_folder=folder),
-    )
+    origin = dataclasses.replace(template.provenance, source=source, tokenizer_folder=folder)
+    return template.remade(definition, {}, tokenizer=tokenizer, provenance=origin)
 
 
 COMPACT_POSITIONS = 4
@@ -216,16 +180,12 @@ def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> S
         projection to the old block's output by least squares over the vocabulary.
     """
     old = model.definition.architecture
-    if not 0 < width < old.hidden_size:
-        raise InputError(f"student.embedding={width} must be below the encoder's width of {old.hidden_size}.")
-    if init not in ("svd", "random"):
-        raise InputError(f"student.embedding_init={init!r} is unknown; allowed: svd, random.")
-    if old.embedding_size != old.hidden_size or old.relative_buckets or old.beyond_bert:
+    beyond = old.embedding_size != old.hidden_size or old.relative_buckets or old.beyond_bert
+    if not 0 < width < old.hidden_size or beyond or model.definition.pooling.tokens == "pooler":
         raise InputError(
-            f"student.embedding cannot replace the embeddings of a {old.family} encoder; use a BERT or RoBERTa."
+            f"student.embedding={width} must be below the encoder's width of {old.hidden_size}, and makes an ELECTRA of a BERT or "
+            f"RoBERTa without a pooler; this is a {old.family} with pooling {model.definition.pooling}."
         )
-    if model.definition.pooling.tokens == "pooler":
-        raise InputError("student.embedding makes an ELECTRA model, which has no pooler; use the pooling cls or mean.")
     architecture = plain_architecture(old, "electra", embedding_size=width, pooler=False)
     definition = dataclasses.replace(model.definition, architecture=architecture)
     # The layers keep their weights; only the embedding block is new, its projection included.
@@ -235,48 +195,39 @@ def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> S
     params |= {path: np.asarray(array) for path, array in fresh_params.items() if path.startswith(block)}
     if init == "svd":
         params |= _factored(model, definition)
-    source = f"{model.source}, embeddings of width {width} ({init})"
-    return dataclasses.replace(
-        model,
-        definition=definition,
-        params=params,
-        provenance=dataclasses.replace(model.provenance, source=source),
-        unread_pooler={},
-    )
+    return model.remade(definition, params, f"{model.source}, embeddings of width {width} ({init})", unread_pooler={})
 
 
 def _factored(model: SentenceModel, definition: EncoderDefinition) -> dict[str, np.ndarray]:
     """The embedding block of `compact` with `init="svd"`."""
-    names = {
-        part: f"transformer/embeddings/{part}" for part in ("word", "position", "token_type", "norm", "projection")
-    }
-    old, new = model.definition.architecture, definition.architecture
-    word = model.params[names["word"] + "/embedding"]
-    position = model.params[names["position"] + "/embedding"][old.position_offset :]
-    types = model.params.get(names["token_type"] + "/embedding", np.zeros((2, old.hidden_size), np.float32))
+    old, new, block = model.definition.architecture, definition.architecture, "transformer/embeddings/"
+    word = model.params[block + "word/embedding"]
+    position = model.params[block + "position/embedding"][old.position_offset :]
+    types = model.params.get(block + "token_type/embedding", np.zeros((2, old.hidden_size), np.float32))
     _, basis = np.linalg.eigh(np.cov(word.astype(np.float64), rowvar=False))
     basis = basis[:, ::-1][:, : new.embedding_size].astype(np.float32)
+    small = [(table @ basis).astype(np.float32) for table in (word, position, types)]
     # Each word at a few positions, derived from its index so that every position occurs.
     ids = np.tile(np.arange(len(word)), COMPACT_POSITIONS)
-    places = (ids * 7 + np.repeat(np.arange(COMPACT_POSITIONS), len(word)) * 13) % min(32, len(position))
-    target = _normalized(word[ids] + position[places] + types[0], old.layer_norm_eps)
-    target = target * model.params[names["norm"] + "/scale"] + model.params[names["norm"] + "/bias"]
-    small = [(table @ basis).astype(np.float32) for table in (word, position, types)]
-    inputs = _normalized(small[0][ids] + small[1][places] + small[2][0], new.layer_norm_eps)
+    positions = (ids * 7 + np.repeat(np.arange(COMPACT_POSITIONS), len(word)) * 13) % min(32, len(position))
+
+    def normalized(tables: Sequence[np.ndarray], eps: float) -> np.ndarray:
+        x = tables[0][ids] + tables[1][positions] + tables[2][0]
+        centred = x - x.mean(axis=1, keepdims=True)
+        return centred / np.sqrt(np.mean(centred * centred, axis=1, keepdims=True) + eps)
+
+    target = normalized((word, position, types), old.layer_norm_eps)
+    target = target * model.params[block + "norm/scale"] + model.params[block + "norm/bias"]
+    inputs = normalized(small, new.layer_norm_eps)
     inputs = np.concatenate([inputs, np.ones((len(inputs), 1), np.float32)], axis=1)
     solution = np.linalg.solve((inputs.T @ inputs).astype(np.float64), (inputs.T @ target).astype(np.float64))
     return {
-        names["word"] + "/embedding": small[0],
-        names["position"] + "/embedding": small[1],
-        names["token_type"] + "/embedding": small[2],
-        names["projection"] + "/kernel": solution[:-1].astype(np.float32),
-        names["projection"] + "/bias": solution[-1].astype(np.float32),
+        block + "word/embedding": small[0],
+        block + "position/embedding": small[1],
+        block + "token_type/embedding": small[2],
+        block + "projection/kernel": solution[:-1].astype(np.float32),
+        block + "projection/bias": solution[-1].astype(np.float32),
     }
-
-
-def _normalized(x: np.ndarray, eps: float) -> np.ndarray:
-    centred = x - x.mean(axis=1, keepdims=True)
-    return centred / np.sqrt(np.mean(centred * centred, axis=1, keepdims=True) + eps)
 
 
 def first_numbers(model: SentenceModel, width: int) -> SentenceModel:
@@ -289,20 +240,14 @@ def first_numbers(model: SentenceModel, width: int) -> SentenceModel:
         raise InputError(f"dims={width} is not possible; the vectors of {model.source} have {old} numbers.")
     if width == old:
         return model
-    provenance = dataclasses.replace(model.provenance, source=f"{model.source}, first {width} numbers")
+    source = f"{model.source}, first {width} numbers"
     if dense and isinstance(dense[-1], Dense):
         cut = {path: model.params[path][..., :width] for path in sentence_tensors(len(dense) - 1, dense[-1])}
-        definition = dataclasses.replace(
-            model.definition, dense=(*dense[:-1], dataclasses.replace(dense[-1], out_features=width))
-        )
-        return dataclasses.replace(model, definition=definition, params=model.params | cut, provenance=provenance)
-    last = Dense(in_features=old, out_features=width, bias=False, activation="identity")
-    return dataclasses.replace(
-        model,
-        definition=dataclasses.replace(model.definition, dense=(*dense, last)),
-        params=model.params | {f"dense/{len(dense)}/kernel": np.eye(old, width, dtype=np.float32)},
-        provenance=provenance,
-    )
+        layers = (*dense[:-1], dataclasses.replace(dense[-1], out_features=width))
+    else:
+        cut = {f"dense/{len(dense)}/kernel": np.eye(old, width, dtype=np.float32)}
+        layers = (*dense, Dense(in_features=old, out_features=width, bias=False, activation="identity"))
+    return model.remade(dataclasses.replace(model.definition, dense=layers), model.params | cut, source)
 
 
 def add_head(
@@ -328,19 +273,14 @@ def add_head(
     elif init == "normal":
         kernel = INITIAL_DEVIATION * np.asarray(jax.random.normal(key, (width, out_features), np.float32))
         bias = np.zeros(out_features, np.float32)
-    elif init == "uniform":
+    else:
         of_kernel, of_bias = jax.random.split(key)
         kernel = np.asarray(uniform_as_torch(of_kernel, (width, out_features), width))
         bias = np.asarray(uniform_as_torch(of_bias, (out_features,), width))
-    else:
-        raise InputError(f"head init {init!r} is not known; use uniform, normal or identity.")
     index, biased = len(model.definition.dense), not model.definition.architecture.is_static
     layer = Dense(in_features=width, out_features=out_features, bias=biased, activation=activation)
-    return dataclasses.replace(
-        model,
-        definition=dataclasses.replace(model.definition, dense=(*model.definition.dense, layer)),
-        params=model.params | {f"dense/{index}/kernel": kernel} | ({f"dense/{index}/bias": bias} if biased else {}),
-    )
+    params = model.params | {f"dense/{index}/kernel": kernel} | ({f"dense/{index}/bias": bias} if biased else {})
+    return model.remade(dataclasses.replace(model.definition, dense=(*model.definition.dense, layer)), params)
 
 
 def cross_encoder(model: SentenceModel, *, key: jax.Array) -> SentenceModel:
@@ -353,17 +293,11 @@ def cross_encoder(model: SentenceModel, *, key: jax.Array) -> SentenceModel:
         return model
     definition, params = fresh_head(model.definition, {**model.unread_pooler, **model.params}, key)
     unread = {} if definition.architecture.pooler else model.unread_pooler
-    provenance = dataclasses.replace(model.provenance, source=f"cross-encoder of {model.source}")
-    return dataclasses.replace(model, definition=definition, params=params, unread_pooler=unread, provenance=provenance)
+    return model.remade(definition, params, f"cross-encoder of {model.source}", unread_pooler=unread)
 
 
 def drop_head(model: SentenceModel) -> SentenceModel:
     """The model without its last dense layer."""
-    index = len(model.definition.dense) - 1
-    if index < 0:
-        raise InputError(f"the model {model.source} has no dense head to drop.")
-    return dataclasses.replace(
-        model,
-        definition=dataclasses.replace(model.definition, dense=model.definition.dense[:-1]),
-        params={path: array for path, array in model.params.items() if not path.startswith(f"dense/{index}/")},
-    )
+    *dense, _ = model.definition.dense
+    params = {path: array for path, array in model.params.items() if not path.startswith(f"dense/{len(dense)}/")}
+    return model.remade(dataclasses.replace(model.definition, dense=tuple(dense)), params)

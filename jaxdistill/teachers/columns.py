@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 
-from jaxdistill.core import InputError
 from jaxdistill.data import targets
 from jaxdistill.data.sources import split_specs
 from jaxdistill.teachers.parts import labelling
@@ -19,25 +18,11 @@ class Columns(Teacher):
     """Columns of `data.text`, one for each pair of a row, separated by commas, such as `score_positive,score_negative`."""
 
     scores_pairs = of_rows = True
-    given_by = "names=NAME"
-
-    @property
-    def is_given(self) -> bool:
-        return bool(self.names)
+    given_by = "names"
 
     @property
     def shown(self) -> Sequence[str]:
         return [f"columns:{self.names}"]
-
-    def check(self) -> None:
-        names = split_specs(self.names)
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise InputError(
-                f"teacher.names={self.names} names the column {twice[0]!r} twice; name one column for each pair of a row."
-            )
-
-    def width(self, widths: Sequence[int]) -> int:
-        return 0
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
         array = labelling.scores_of_columns(split_specs(self.names), inputs.data, inputs.text)

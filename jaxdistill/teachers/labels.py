@@ -1,7 +1,6 @@
 """A teacher of one or several models that score the text's sentence pairs."""
 
 import dataclasses
-from collections.abc import Sequence
 
 from jaxdistill.checkpoints.model import SentenceModel, labels_of
 from jaxdistill.core import InputError
@@ -9,8 +8,7 @@ from jaxdistill.data import targets
 from jaxdistill.data.model_text import check_reads
 from jaxdistill.paths import cache_folder
 from jaxdistill.teachers.parts import labelling
-from jaxdistill.teachers.parts.encoder import Encoder
-from jaxdistill.teachers.parts.teacher import ModelContext, TargetInputs
+from jaxdistill.teachers.parts.teacher import Encoder, ModelContext, TargetInputs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,23 +22,13 @@ class Labels(Encoder):
 
     def labellers(self, context: ModelContext) -> list[SentenceModel]:
         """The models that score the pairs. Cross-encoders keep their form."""
-        specs = [dataclasses.replace(one, model=context.located(one.model)) for one in self.each() if one.model]
-        for one in specs:
-            count = labels_of(one.model)
-            if count > 1:
+        for one in self.each():
+            if one.pooling and labels_of(context.located(one.model)):
                 raise InputError(
-                    f"teacher.model: {one.model} is a classifier with {count} labels, which does not score how similar two sentences "
-                    "are; name sentence encoders, or cross-encoders, which have one label."
+                    f"teacher.pooling={one.pooling!r} would make a sentence encoder of {one.model}, which is a cross-encoder or "
+                    "another classifier; leave it empty (--config.teacher.pooling=)."
                 )
-            if count and one.pooling:
-                raise InputError(
-                    f"teacher.pooling={one.pooling!r} would make a sentence encoder of {one.model}, which is a cross-encoder; "
-                    "leave it empty (--config.teacher.pooling=) and it scores the pairs."
-                )
-        return [one.read(context, frozen=False) for one in specs]
-
-    def width(self, widths: Sequence[int]) -> int:
-        return 0
+        return [one.read(context, frozen=False) for one in self.each()]
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
         columns = inputs.objective.scored

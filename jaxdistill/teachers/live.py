@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from jaxdistill.teachers.parts.encoder import VectorModel
+from jaxdistill.teachers.parts.teacher import VectorModel
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,6 @@
 """A teacher that is your own scores of the text's pairs, in a file."""
 
 import dataclasses
-from collections.abc import Sequence
 
 from jaxdistill.data import targets
 from jaxdistill.teachers.parts import labelling
@@ -15,9 +14,6 @@ class Scores(OwnFile):
     kind: str = "scores"
 
     scores_pairs = True
-
-    def width(self, widths: Sequence[int]) -> int:
-        return 0
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
         array = targets.checked_own_vectors(self.file, inputs.text.input_rows)

@@ -3,7 +3,7 @@
 import dataclasses
 
 from jaxdistill.core import Positive, refuse
-from jaxdistill.teachers.parts.encoder import StoredVectors
+from jaxdistill.teachers.parts.teacher import StoredVectors
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

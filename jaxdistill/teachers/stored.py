@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from jaxdistill.teachers.parts.encoder import StoredVectors
+from jaxdistill.teachers.parts.teacher import StoredVectors
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

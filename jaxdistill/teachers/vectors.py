@@ -4,8 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from jaxdistill.data import targets
-from jaxdistill.teachers.parts.encoder import WhiteningOptions
-from jaxdistill.teachers.parts.teacher import OwnFile, TargetInputs
+from jaxdistill.teachers.parts.teacher import OwnFile, TargetInputs, WhiteningOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,7 +16,7 @@ class Vectors(OwnFile, WhiteningOptions):
     """False: compare vectors as pooled; a student made from a checkpoint with a Normalize module lacks it."""
 
     def width(self, widths: Sequence[int]) -> int:
-        return self.components or targets.open_own_vectors(self.file).shape[1]
+        return self.width_of(targets.open_own_vectors(self.file).shape[1])
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
         array = targets.checked_own_vectors(self.file, inputs.text.input_rows, inputs.text.input_row)

@@ -13,8 +13,10 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from jaxdistill.config import EXTENSIONS, Columns, Config, flat_stages, parse_stages, set_options
-from jaxdistill.config.files import default_workdir, in_every_stage, load_config
-from jaxdistill.config.read import stage_names, typed
+from jaxdistill.config.files import default_workdir, load_config
+from jaxdistill.config.read import stage_names
+from jaxdistill.config.read import typed
+from jaxdistill.config.files import in_every_stage
 from jaxdistill.core import InputError, Objective
 from jaxdistill.data.in_memory import Text, columns_of, sources_of
 from jaxdistill.data.sources import split_specs

@@ -3,8 +3,6 @@
 A family's file has two functions: `architecture(config)` reads a `config.json`, and `config(architecture)` writes one.
 The table `NAMES` maps our layers to the checkpoint's (see `tensor_names`); the tuple `PREFIXES` lists prefixes that task
 models add to these names. If the family's cross-encoders can be read, `PAIR_HEAD` names the tensors of their head.
-`HEADS_DIVIDE_WIDTH` marks families for which transformers requires the number of heads to divide the width, even though
-`config.json` states the size of a head.
 """
 
 import importlib

@@ -6,7 +6,6 @@ from typing import Any
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import llama
-from jaxdistill.encoders.families.llama import HEADS_DIVIDE_WIDTH as HEADS_DIVIDE_WIDTH
 from jaxdistill.encoders.families.llama import NAMES as NAMES
 from jaxdistill.encoders.families.llama import PREFIXES as PREFIXES
 

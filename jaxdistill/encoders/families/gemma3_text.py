@@ -10,7 +10,6 @@ from typing import Any
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.families import llama
-from jaxdistill.encoders.families.llama import HEADS_DIVIDE_WIDTH as HEADS_DIVIDE_WIDTH
 from jaxdistill.encoders.families.llama import PREFIXES as PREFIXES
 from jaxdistill.encoders.hugging_face import FULL, SLIDING
 

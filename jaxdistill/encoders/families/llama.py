@@ -23,7 +23,6 @@ NAMES = {
     "layers/*/output": "layers.*.mlp.down_proj",
     "norm": "norm",
 }
-HEADS_DIVIDE_WIDTH = True
 
 
 def architecture(config: Mapping[str, Any], *, theta: float = 10_000.0, **variations: Any) -> Architecture:

@@ -25,8 +25,6 @@ from jaxdistill.data.tokens import TokenStore
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.files import parts
 from jaxdistill.ops.dense import dtype_of
-from jaxdistill.students.parts.student import widths_of
-from jaxdistill.teachers.parts.prompts import check_roles
 from jaxdistill.training import step
 from jaxdistill.training.profiling import profiled_steps
 from jaxdistill.training.run import LAST, NO_DEV, Layout, Models, Program, Run, Text
@@ -75,10 +73,15 @@ def prepared(
     student = student or make_student(config, teachers, workdir, draft=True)
     if config.run.export_to:
         onnx.check(student)
-    check_roles(config.data, [*labellers, *teachers, student])
     check_form(objective, student)
     check_views_differ(objective, config.student.in_training(student), list(dict(config.data.columns) or (TEXT,)))
-    check_width(objective, config.teacher.width(widths_of(teachers)) if objective.teacher_views else 0, student)
+    check_width(
+        objective,
+        config.teacher.width([teacher.definition.embedding_width for teacher in teachers])
+        if objective.teacher_views
+        else 0,
+        student,
+    )
     if objective.reads and len(teachers) == 1:
         check_same_tokens(config.data, objective, student, teachers[0])
     return labellers, teachers, student, read_dev_sets(config, named=named)

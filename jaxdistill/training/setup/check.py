@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import jax
 
-from jaxdistill.checkpoints.locate import locate
+from jaxdistill.checkpoints.model import locate
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import Config, of_stage
 from jaxdistill.core import InputError, errors_of

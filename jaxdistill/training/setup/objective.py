@@ -18,7 +18,7 @@ from jaxdistill.data.columns import TEXT
 from jaxdistill.data.model_text import sentence_roles
 from jaxdistill.objectives.parts.wrapped import Wrapped
 from jaxdistill.paths import public_name
-from jaxdistill.teachers.parts.encoder import StoredVectors
+from jaxdistill.teachers.parts.teacher import StoredVectors
 
 QUEUE_SHARE = 0.25
 """Largest queue, as a fraction of the text's rows: a longer queue would hold the same sentences many times."""

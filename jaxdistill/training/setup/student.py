@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Integer
 
-from jaxdistill.checkpoints.card import CardFacts
 from jaxdistill.checkpoints.folder import check_exportable, save
-from jaxdistill.checkpoints.model import SentenceModel, load_model
+from jaxdistill.checkpoints.model import CardFacts, SentenceModel, load_model
 from jaxdistill.cluster import processes
 from jaxdistill.config import Config
 from jaxdistill.core import InputError
