@@ -17,11 +17,11 @@ from jaxdistill.cluster import mesh as meshes
 from jaxdistill.core import Batch, Tokens
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.training import step
-from jaxdistill.training.flops import products_by_part
+from jaxdistill.training.build import make_step
+from jaxdistill.training.metrics import products_by_part
+from jaxdistill.training.objective import make_objective
 from jaxdistill.training.plan import shapes_of
-from jaxdistill.training.setup.build import make_step
-from jaxdistill.training.setup.objective import make_objective
-from jaxdistill.training.setup.sharding import frozen_shardings
+from jaxdistill.training.sharding import frozen_shardings
 
 
 class Size(NamedTuple):

@@ -30,10 +30,10 @@ from jaxdistill.objectives.congen import ConGen
 from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.teachers.live import Live
 from jaxdistill.teachers.stored import Stored
+from jaxdistill.training.build import make_step
+from jaxdistill.training.objective import make_objective
 from jaxdistill.training.plan import GIB, compiled_plan, held_bytes, report, slice_named
-from jaxdistill.training.setup.build import make_step
-from jaxdistill.training.setup.objective import make_objective
-from jaxdistill.training.setup.sharding import frozen_shardings, held_share
+from jaxdistill.training.sharding import frozen_shardings, held_share
 
 QWEN3 = {"head_dim": 128, "num_key_value_heads": 8, "rope_theta": 1e6, "rms_norm_eps": 1e-6}
 BERT = {"vocab_size": 30522, "max_position_embeddings": 512, "type_vocab_size": 2}

@@ -148,8 +148,8 @@ def train(args: Flags) -> None:
     logging.root.removeHandler(absl_logging.get_absl_handler())  # absl's own format on standard error
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
     logging.getLogger("jaxdistill").setLevel(logging.INFO)
+    from jaxdistill.training.check import check_launch
     from jaxdistill.training.plan import print_plan
-    from jaxdistill.training.setup.check import check_launch
     from jaxdistill.training.stages import run_stages
 
     if args.check:

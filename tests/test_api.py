@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxdistill
-from jaxdistill.training.setup import lengths
+from jaxdistill.training import lengths
 
 from program import environment, write_teacher
 from tiny_text import made_up

@@ -20,7 +20,7 @@ from jaxdistill.config.read import stage_names
 from jaxdistill.core import InputError
 from jaxdistill.data import batches
 from jaxdistill.files import parts
-from jaxdistill.training.setup.build import build
+from jaxdistill.training.build import build
 from jaxdistill.training.stages import run_stages
 
 from conftest import ROOT

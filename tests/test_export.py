@@ -19,9 +19,9 @@ from jaxdistill.reporting.model_card import Facts, read_facts, write_facts
 from jaxdistill.students.cut import Cut
 from jaxdistill.training import export as export_module
 from jaxdistill.training.export import export, largest_difference, weights_bytes
-from jaxdistill.training.setup.lengths import training_length
-from jaxdistill.training.setup.student import load_teachers, make_student
-from jaxdistill.workdir.bucket import Workdir
+from jaxdistill.training.lengths import training_length
+from jaxdistill.training.models import load_teachers, make_student
+from jaxdistill.workdir.folder import Workdir
 
 from tiny_models import tiny_model
 

@@ -14,8 +14,8 @@ from jaxdistill import objectives
 from jaxdistill.inference import Embedder
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.labels import Labels
-from jaxdistill.training import final_scores
-from jaxdistill.training.setup import lengths
+from jaxdistill.training import finish as final_scores
+from jaxdistill.training import lengths
 
 from tiny_models import tiny_model
 from tiny_text import store_of

@@ -10,7 +10,7 @@ from jaxdistill.core import InputError
 from jaxdistill.evals import auc, sts, transfer
 from jaxdistill.files import parts
 from jaxdistill.reporting import papers
-from jaxdistill.training import paper
+from jaxdistill.training import finish as paper
 
 from conftest import ROOT
 

@@ -15,7 +15,7 @@ from jaxdistill.core import InputError
 from jaxdistill.data.tokens import build_store
 from jaxdistill.files import parts
 from jaxdistill.inference import Embedder
-from jaxdistill.training.setup.build import build
+from jaxdistill.training.build import build
 from jaxdistill.workdir.folder import claim_workdir
 
 from program import write_teacher

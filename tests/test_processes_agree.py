@@ -13,7 +13,7 @@ from jaxdistill.cli import BAD_INPUT, IN_USE
 from jaxdistill.cluster import processes
 from jaxdistill.cluster.mesh import make_mesh
 from jaxdistill.core import InputError
-from jaxdistill.workdir import lock
+from jaxdistill.workdir import folder as lock
 from jaxdistill.workdir.folder import LOCK, read_note
 
 from program import ABORTED, ROOT, environment, refused, tiny_arguments
@@ -162,7 +162,7 @@ def test_an_error_in_one_process_is_one_line_there_and_ends_the_other():
         assert words in lines[-1]
 
 
-HOLDS = "import sys, pathlib, time\nfrom jaxdistill.workdir import lock\nwith lock.held(pathlib.Path(sys.argv[1])):\n    print(1, flush=True); time.sleep(100)"
+HOLDS = "import sys, pathlib, time\nfrom jaxdistill.workdir import folder as lock\nwith lock.held(pathlib.Path(sys.argv[1])):\n    print(1, flush=True); time.sleep(100)"
 
 
 def test_a_folder_is_locked_for_one_run_and_the_lock_of_a_killed_one_is_taken_over(tmp_path):

@@ -18,8 +18,8 @@ from jaxdistill.evals.agreement import AgreementTask
 from jaxdistill.inference import Embedder
 from jaxdistill.reading import prompted_sentences, tokenised_text
 from jaxdistill.teachers.parts import labelling as labels
-from jaxdistill.training.setup import build as build_module
-from jaxdistill.training.setup.student import context_of, load_labellers, make_student
+from jaxdistill.training import build as build_module
+from jaxdistill.training.models import context_of, load_labellers, make_student
 
 import program
 from tiny_models import tiny_model

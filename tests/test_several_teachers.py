@@ -20,10 +20,10 @@ from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Po
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.export import restored_student
 from jaxdistill.inference import Embedder
-from jaxdistill.training.setup import build as build_module
-from jaxdistill.training.setup.objective import make_objective
-from jaxdistill.workdir.bucket import Workdir
+from jaxdistill.training import build as build_module
+from jaxdistill.training.objective import make_objective
 from jaxdistill.workdir.checkpoint import Checkpoints
+from jaxdistill.workdir.folder import Workdir
 
 import program
 from program import write_teacher, write_text

@@ -10,8 +10,8 @@ from jaxdistill import config, main
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.core import STACKED, InputError
 from jaxdistill.encoders import sentence
-from jaxdistill.training import overview
-from jaxdistill.training.setup import build, sharding
+from jaxdistill.training import build, sharding
+from jaxdistill.training import plan as overview
 
 import encoder_cases as cases
 from program import arguments_of

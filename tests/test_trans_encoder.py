@@ -16,8 +16,8 @@ from jaxdistill.data.text import read
 from jaxdistill.data.tokens import build_store
 from jaxdistill.evals.similarity import spearman
 from jaxdistill.inference import Embedder
-from jaxdistill.training.setup.optim import make_schedule
-from jaxdistill.training.setup.student import load_labellers, make_student
+from jaxdistill.training.models import load_labellers, make_student
+from jaxdistill.training.optim import make_schedule
 
 import encoder_cases as cases
 import program

@@ -27,8 +27,7 @@ from jaxdistill.students.parts.student import Student
 from jaxdistill.teachers.parts.teacher import Teacher
 from jaxdistill.training.metrics import Callback
 from jaxdistill.training.stages import run_stages
-from jaxdistill.workdir.bucket import local_folder
-from jaxdistill.workdir.folder import EXPORT, RESULTS, stage_folder
+from jaxdistill.workdir.folder import EXPORT, RESULTS, local_folder, stage_folder
 
 ARGUMENTS = {
     "teacher": "teacher.model",

@@ -15,7 +15,7 @@ from jaxdistill.core import Objective
 from jaxdistill.data.chunks import bare
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.reading import SAMPLE, ModelContext, columns_of_views, evenly_sampled, prompted_rows
-from jaxdistill.training.setup.student import context_of
+from jaxdistill.training.models import context_of
 from jaxdistill.workdir.folder import INPUTS, LENGTH, read_note
 
 WHOLE = 0.99
