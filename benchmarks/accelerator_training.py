@@ -18,7 +18,7 @@ from jaxdistill.core import Batch, Tokens
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.training import step
 from jaxdistill.training.build import make_step
-from jaxdistill.training.metrics import products_by_part
+from jaxdistill.training.metrics import product_flops
 from jaxdistill.training.objective import make_objective
 from jaxdistill.training.plan import shapes_of
 from jaxdistill.training.sharding import frozen_shardings
@@ -74,7 +74,7 @@ class Program(NamedTuple):
         arguments = list(self.arguments)
         with jax.set_mesh(mesh):
             traced = self.function.trace(*(shapes_of(self.arguments) if size.absent else arguments))
-            flops = sum(part.flops for part in products_by_part(traced.jaxpr.jaxpr).values())
+            flops = product_flops(traced.jaxpr.jaxpr)
             wall, processor = time.perf_counter(), time.process_time()
             compiled = traced.lower().compile()
             found = {

@@ -3,7 +3,6 @@
 import dataclasses
 import pathlib
 import re
-from collections.abc import Sequence
 from functools import partial
 
 import jax
@@ -26,7 +25,7 @@ from jaxdistill.ops.dense import dtype_of
 from jaxdistill.reading import student_text
 from jaxdistill.teachers.parts.prompts import check_roles
 from jaxdistill.training import optim, step
-from jaxdistill.training.dev import DevSets, check_dev, dev_agreement, held_out_rows, make_dev, read_dev_sets
+from jaxdistill.training.dev import check_dev, dev_agreement, held_out_rows, make_dev, read_dev_sets
 from jaxdistill.training.lengths import training_length
 from jaxdistill.training.models import Targets, load_labellers, load_teachers, make_student, read_student
 from jaxdistill.training.objective import check_accumulation, check_models, make_objective, sized_to_text, sizes_of
@@ -49,7 +48,13 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     mesh, groups, objective = checked_setup(config, absent)
     dtype, computed, teaching = dtype_of(config.run.precision), absent is None, config.teacher
     written = read_student(config, workdir) if computed else None
-    labellers, teachers, student, dev_sets = prepared(config, workdir, objective, written, named=computed)
+    labellers, teachers = load_labellers(config, workdir), load_teachers(config, workdir)
+    student = written or make_student(config, teachers, workdir, draft=True)
+    if config.run.export_to:
+        onnx.check(student)
+    check_roles(config.data, [*labellers, *teachers, student])
+    check_models(config, objective, student, teachers)
+    dev_sets = read_dev_sets(config, named=computed)
     length = training_length(config, student, teachers, workdir)
     student = config.student.with_length(student, length)
     store = student_text(config, objective, student, length, progress=progress)
@@ -114,31 +119,6 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
             schedule=optim.make_schedule(config.optimizer, steps),
         ),
     )
-
-
-def prepared(
-    config: Config,
-    workdir: pathlib.Path,
-    objective: Objective,
-    student: SentenceModel | None = None,
-    *,
-    named: bool = True,
-) -> tuple[Sequence[SentenceModel], Sequence[SentenceModel], SentenceModel, DevSets]:
-    """Labellers, teachers, student and dev sets of a run; raises `InputError` if they do not go together.
-    Needs no text.
-
-    Args:
-      objective: of `checked_setup`.
-      student: as an earlier start of the run wrote it; None: a draft is made, see `ModelContext.draft`.
-      named: read the dev sets that are not the user's own, too.
-    """
-    labellers, teachers = load_labellers(config, workdir), load_teachers(config, workdir)
-    student = student or make_student(config, teachers, workdir, draft=True)
-    if config.run.export_to:
-        onnx.check(student)
-    check_roles(config.data, [*labellers, *teachers, student])
-    check_models(config, objective, student, teachers)
-    return labellers, teachers, student, read_dev_sets(config, named=named)
 
 
 def reserved_rows(rows: int, seeds: int, held_out: int) -> int:

@@ -51,6 +51,13 @@ MIN_HELD_OUT = 4
 """Fewest sentences on which agreement is measured."""
 SAMPLE = 256
 """Sentences of the training text on which the spread of vectors is measured."""
+NEEDED = {
+    pairs.METRIC: "pairs=FILE",
+    pairs.AUC_METRIC: "pairs=FILE",
+    **dict.fromkeys(documents.METRICS.values(), "retrieval=FOLDER"),
+    entity.METRIC: "entities=FILE",
+}
+"""Maps metrics to the options of `evals` that name the user's data for them."""
 SPREAD, RANK = "vectors/spread", "vectors/rank"
 SHARE = 0.25
 """Vectors count as collapsed if spread or rank falls below this fraction of the run's highest."""
@@ -128,10 +135,10 @@ def chosen_metric(tasks: Mapping[str, Task], best: str = "") -> str:
     agreeing = tasks.get(agreement.METRIC)
     measured = [*tasks, *(agreeing.metrics[1:] if isinstance(agreeing, agreement.AgreementTask) else ())]
     if best and best not in measured:
-        raise InputError(
-            f"evals.best={best!r} is not measured in this run; measured: {', '.join([*measured, LAST])}."
-            f"{did_you_mean(best, measured)} Your own data are given by evals.pairs, evals.retrieval or evals.entities."
-        )
+        remedy = f"is not measured in this run; measured: {', '.join([*measured, LAST])}.{did_you_mean(best, measured)}"
+        if best in NEEDED:
+            remedy = f"needs your own data; give --config.evals.{NEEDED[best]}, or another --config.evals.best."
+        raise InputError(f"evals.best={best!r} {remedy}")
     return best or next(iter(tasks))
 
 

@@ -3,28 +3,24 @@
 import dataclasses
 import json
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.cluster import processes
-from jaxdistill.config import WITHOUT_EFFECT, Config, flat, nested, parse_stages
-from jaxdistill.config.files import load_config
-from jaxdistill.core import SECOND, InputError
+from jaxdistill.config import flat, nested
+from jaxdistill.core import SECOND
 from jaxdistill.data.sources import split_specs
-from jaxdistill.evals import agreement, auc, documents, entity, pairs, sts
+from jaxdistill.evals import sts
 from jaxdistill.evals.caches import cached_scores
-from jaxdistill.evals.pairs import GradedPairs, ScoredPairs, scored_pairs
-from jaxdistill.evals.similarity import cosines
+from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.files import write_atomic
 from jaxdistill.paths import cache_folder, public_name, without_folders
-from jaxdistill.reporting import papers
 from jaxdistill.reporting.model_card import Facts, averaged_steps, origin_of, public_command, write_facts
 from jaxdistill.reporting.page import write_page
 from jaxdistill.reporting.papers import Cited
@@ -43,10 +39,7 @@ from jaxdistill.workdir.folder import EXPORT, METRICS, RESULTS, Workdir, stage_e
 FEW_STEPS = 50
 """If a training of fewer steps gains nothing, it may just have been too short."""
 READ_SENTENCES = 256
-"""Sentences of the training text on which encoding speed is measured. Without STS the report reuses their vectors: encoding
-others would be the most expensive part of a short run's end."""
-SHOWN = 6
-"""Most options differing from a paper's that a line names."""
+"""Sentences of the training text on which encoding speed is measured."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,22 +100,11 @@ def outcome_of(
     )
 
 
-class FinalScores(NamedTuple):
-    """Measurements of a model at the end of a run, made by all processes together."""
-
-    rate: float
-    """Sentences (for a cross-encoder: pairs) per second on all devices of the run, without compilation."""
-    vectors: Mapping[str, Float[np.ndarray, " e"]]
-    """Maps sentences of the training text to their vectors; empty for a cross-encoder."""
-    on_sts: dict[str, Any]
-    """Results of `sts.sts_values` for the seven tests; empty if the run does not score STS."""
-
-
-def final_scores_of(run: Run, name: str, model: SentenceModel) -> FinalScores:
-    """Measures a model; all processes call this together."""
+def speed_of(run: Run, name: str, model: SentenceModel) -> float:
+    """Sentences (for a cross-encoder: pairs) per second on all devices of the run, without compilation; all processes call this
+    together. Sentences are truncated to what both teacher and student read."""
     say(f"{name}: measuring the speed")
     bar = processes.is_first() and f"{name}, speed"
-    # Truncated to what both teacher and student read.
     length = min(one.max_length for one in (*run.models.teachers, run.models.student))
     embedder = sharded_embedder(model.with_length(length), run.config.run, mesh=run.program.mesh)
     sentences = run.text.store.texts("text")[:READ_SENTENCES]
@@ -134,12 +116,15 @@ def final_scores_of(run: Run, name: str, model: SentenceModel) -> FinalScores:
         encode = partial(embedder.encode, role=roles, show_progress_bar=bar)
     encode(sentences)  # compiles
     begun = time.monotonic()
-    values = encode(sentences)
-    rate = len(sentences) / (time.monotonic() - begun)
-    vectors = {} if model.definition.reads_pairs else dict(zip(sentences, values, strict=True))
+    encode(sentences)
+    return len(sentences) / (time.monotonic() - begun)
+
+
+def sts_of(run: Run, name: str, model: SentenceModel) -> dict[str, Any]:
+    """Results of `sts.sts_values` for the seven tests; empty if the run does not score STS; all processes call this together."""
     folder = sts_folder(run)
     if folder is None:
-        return FinalScores(rate, vectors, {})
+        return {}
 
     def score() -> dict[str, Any]:
         say(f"{name}: {len(sts.TESTS)} STS tests")
@@ -148,7 +133,7 @@ def final_scores_of(run: Run, name: str, model: SentenceModel) -> FinalScores:
         return sts.sts_values(embed, {test: sts.read_set(test, folder) for test in sts.TESTS}, subsets=False)
 
     cache = cache_folder(run.config.data.cache_folder) / "scores"
-    return FinalScores(rate, vectors, cached_scores(cache, [model.digest(), sts.digest(folder)], score))
+    return cached_scores(cache, [model.digest(), sts.digest(folder)], score)
 
 
 def sts_folder(run: Run) -> Path | None:
@@ -156,55 +141,7 @@ def sts_folder(run: Run) -> Path | None:
     return sts_data_folder() if run.config.evals.sts else None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Repeated:
-    """The row of `run.paper`, and how the run differs from it."""
-
-    row: Cited
-    preset: str
-    """The closest preset that repeats the row; empty if none does."""
-    changed: tuple[str, ...]
-    """Options in which the run differs from that preset."""
-
-    def beside(self, measured: Collection[str]) -> Cited:
-        """The paper's row, reduced to scores that the run has measured; if it has measured none, to STS scores."""
-        return self.row.only(measured if {*measured} & {*self.row.scores} else (*sts.TESTS, "average"))
-
-    def line(self, measured: Collection[str]) -> str:
-        """The tables that the row's measured scores come from, and how the run differs."""
-        differences = "no preset repeats this row"
-        if self.preset:
-            others = [f"{len(self.changed) - SHOWN} others"] * (len(self.changed) > SHOWN)
-            changed = ", ".join([*self.changed[:SHOWN], *others])
-            differences = f"this run has the options of configs/{self.preset}" + f" except {changed}" * bool(changed)
-        return f"{self.row.label} ({self.beside(measured).tables}); {differences}"
-
-
-def repeated(config: Config) -> Repeated | None:
-    """The row that a stage's `run.paper` names; None if it is empty. Raises `InputError` if there is no such row."""
-
-    def compared(config: Config) -> dict[str, Any]:
-        return {name: value for name, value in flat(config).items() if name not in WITHOUT_EFFECT}
-
-    if not config.run.paper:
-        return None
-    row, options = papers.cited(config.run.paper, "run.paper"), compared(config)
-    candidates = []
-    for preset in papers.presets_of(row.reference):
-        try:
-            stages = parse_stages(load_config(preset))
-        except InputError:  # not every name that a pattern gives is a preset
-            continue
-        for stage in map(compared, (stage for stage in stages if stage.run.paper == row.reference)):
-            changed = tuple(name for name in options | stage if options.get(name) != stage.get(name))
-            candidates.append((preset, changed))
-    preset, changed = min(candidates, key=lambda one: len(one[1]), default=("", ()))
-    return Repeated(row=row, preset=preset, changed=changed)
-
-
-def finish(
-    run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, paper: Repeated | None, command: str
-) -> None:
+def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, paper: Cited | None, command: str) -> None:
     """Measures all models, and writes what a training ends with: export, plot, table, report and results.
 
     Every process calls it, because they measure together; the first writes.
@@ -212,11 +149,12 @@ def finish(
     workdir, config = run.workdir, run.config
     models = {"teacher": run.models.teacher} if run.models.teacher else {}
     models |= {"student before": config.student.evaluated(run.models.student), "student after": outcome.student}
-    final = {name: final_scores_of(run, name, model) for name, model in models.items()}
+    speeds = {name: speed_of(run, name, model) for name, model in models.items()}
+    on_sts = {name: sts_of(run, name, model) for name, model in models.items()}
     if not processes.is_first():
         return
     dev = {"teacher": teacher_scores, "student before": outcome.before, "student after": outcome.scores}
-    scores = {name: dev[name] | one.on_sts.get("scores", {}) for name, one in final.items()}
+    scores = {name: dev[name] | on_sts[name].get("scores", {}) for name in models}
     facts = facts_of(run, outcome, scores, command)
     write_facts(workdir, facts)
     say("writing the export; reloading and comparing it")
@@ -227,21 +165,23 @@ def finish(
         name: {
             "parameters": model.parameter_count,
             "size_bytes": 4 * model.parameter_count if name == "teacher" else weights_bytes(folder),
-            "sentences_per_s": final[name].rate,
+            "sentences_per_s": speeds[name],
         }
         for name, model in models.items()
     }
-    drawn = _graded_pairs(final, seed=config.run.seed)
+    drawn = {name: ScoredPairs(**found["scored_pairs"]) for name, found in on_sts.items() if found}
     entries = [
         Entry(name=name, scores=scores[name], costs=costs[name], scored_pairs=drawn.get(name)) for name in models
     ]
-    if paper:
-        entries.append(Entry(name=paper.row.label, scores=paper.beside(facts.scores).scores, is_cited=True))
+    if paper:  # its scores that the run has measured; if it has measured none, those on STS
+        measured = {*paper.scores} & {*facts.scores}
+        paper = paper.only([name for name in paper.scores if name in (measured or (*sts.TESTS, "average"))])
+        entries.append(Entry(name=paper.label, scores=paper.scores, is_cited=True))
     lost = _lost(run, outcome)
     say(title)
     say(as_text(score_table(entries), width=200))
     if paper:
-        say(paper.line(facts.scores))
+        say(f"{paper.label}: {paper.tables}")
     say(_ending(run, outcome, lost))
     say(f"export (reloaded and compared): {folder}")
     say(f"plot: {plot}")
@@ -261,7 +201,7 @@ def finish(
         warning=lost,
         teacher="teacher" if "teacher" in models else "",
         curves=read_curves(workdir / METRICS),
-        sections={"How it was made": made | ({"Paper": paper.line(facts.scores)} if paper else {})},
+        sections={"How it was made": made | ({"Paper": f"{paper.label}: {paper.tables}"} if paper else {})},
     )
     results = {
         "command": command,
@@ -275,7 +215,7 @@ def finish(
         "last_step": outcome.last_step,
         "no_gain": lost,
         "scores": scores,
-        "measured": {name: _measured(run, scores[name]) | costs[name] for name in models},
+        "costs": costs,
         "paper": dataclasses.asdict(paper) if paper else None,
         "versions": versions(),
     }
@@ -323,47 +263,6 @@ def facts_of(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], co
         role_prompts=role_prompts,
         dims=", ".join(map(str, run.config.student.dims)),
     )
-
-
-def _graded_pairs(final: Mapping[str, FinalScores], *, seed: int) -> dict[str, ScoredPairs]:
-    """Graded pairs with each model's similarities: STS-B's, or near and far pairs of the training text, whose gold score is the
-    teacher's similarity."""
-    if on_sts := {name: one.on_sts["scored_pairs"] for name, one in final.items() if one.on_sts}:
-        return {name: ScoredPairs(**pairs) for name, pairs in on_sts.items()}
-    teacher = final.get("teacher")
-    if teacher is None or len(teacher.vectors) < 2:
-        return {}
-    task = agreement.held_out_task(teacher.vectors, seed=seed)
-    graded = GradedPairs(
-        name="the training text, whose gold score is the teacher's similarity",
-        first=task.first,
-        second=task.second,
-        scores=np.round(task.teacher, 4),
-    )
-
-    def embed(vectors: Mapping[str, np.ndarray], texts: Sequence[str]) -> np.ndarray:
-        return np.stack([vectors[text] for text in texts])
-
-    return {
-        name: scored_pairs(graded, cosines(partial(embed, one.vectors), graded.first, graded.second))
-        for name, one in final.items()
-        if one.vectors and name != "teacher"
-    }
-
-
-def _measured(run: Run, scores: Mapping[str, float]) -> dict[str, float | None]:
-    """The main scores under names that do not depend on the data; None: not measured."""
-    is_auc = run.dev.best in (pairs.AUC_METRIC, *auc.DEV_METRICS)
-    return {
-        "agreement": scores.get(agreement.METRIC),
-        "teacher_recall_1": scores.get(agreement.RECALLS[1]),
-        "teacher_recall_10": scores.get(agreement.RECALLS[10]),
-        "pairs": scores.get(pairs.METRIC),
-        "auc": scores.get(run.dev.best) if is_auc else None,
-        "retrieval": scores.get(documents.METRICS[run.config.evals.retrieval_split or "dev"]),
-        "recall": scores.get(entity.METRIC),
-        "sts": scores.get("average"),
-    }
 
 
 def _lost(run: Run, outcome: Outcome) -> str:

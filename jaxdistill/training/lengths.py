@@ -14,14 +14,14 @@ from jaxdistill.config import Config
 from jaxdistill.core import Objective
 from jaxdistill.data.chunks import bare
 from jaxdistill.data.tokens import TokenStore
-from jaxdistill.reading import SAMPLE, ModelContext, columns_of_views, evenly_sampled, prompted_rows
+from jaxdistill.reading import SAMPLE, columns_of_views, evenly_sampled, prompted_rows
 from jaxdistill.training.models import context_of
 from jaxdistill.workdir.folder import INPUTS, LENGTH, read_note
 
 WHOLE = 0.99
 """Fraction of rows that a chosen length must not truncate."""
-STEP, MOST = 16, 512
-"""A chosen length is a multiple of `STEP`, and at most `MOST`, because attention's work grows with its square."""
+STEP, MAX_LENGTH = 16, 512
+"""A chosen length is a multiple of `STEP`, and at most `MAX_LENGTH`, because attention's work grows with its square."""
 MAX_TRUNCATED = 0.05
 """Fraction of truncated sentences in a column above which a run warns."""
 
@@ -42,58 +42,34 @@ def training_length(
     if not length:
         length = int(processes.gathered(read_note(workdir / INPUTS).get(LENGTH, 0))[0])
     if not length:
-        most = min(MOST, longest, max((teacher.max_length for teacher in teachers), default=MOST))
-        length = processes.gathered(_length_of_text(context_of(config, workdir), student, most))[0]
+        most = min(MAX_LENGTH, longest, max((teacher.max_length for teacher in teachers), default=MAX_LENGTH))
+        lengths = _lengths(student, evenly_sampled(prompted_rows(context_of(config, workdir), student), SAMPLE))
+        quantile = int(np.quantile(lengths, WHOLE, method="higher")) if len(lengths) else 1
+        fitting = -(-quantile // STEP) * STEP
+        length = processes.gathered(min(fitting, most))[0]
+        limit = f"; a choice is at most {most} here" if fitting > most else ""
+        log.info(
+            "data.max_length: %d, because %.0f %% of the rows have at most %d tokens%s",
+            length,
+            100 * WHOLE,
+            fitting,
+            limit,
+        )
     return min(length, longest)
 
 
-def truncation_warnings(
-    objective: Objective, student: SentenceModel, teachers: Sequence[SentenceModel], store: TokenStore, *, advise: bool
-) -> list[str]:
-    """A line for each column of the student's text, or its pairs, with many truncated sentences; `advise` to read more."""
-    columns = columns_of_views(store, objective.student_views)
-    together = [columns] if student.definition.reads_pairs else [[column] for column in columns]
-    rows = range(0, len(store), -(-len(store) // SAMPLE))
-    lines = []
-    for read in together:
-        if len(read) == 1 and store.truncated(read[0]) <= MAX_TRUNCATED:
-            continue
-        prompts = [[student.role_prompts[role] for role in store.roles(column, rows)] for column in read]
-        texts = [
-            [before[index] + store.text(column, row) for column, before in zip(read, prompts, strict=True)]
-            for index, row in enumerate(rows)
-        ]
-        lengths = _lengths(student, texts)
-        cut = float(np.mean(lengths > store.max_length))
-        if cut > MAX_TRUNCATED:
-            of = f"data.max_length={store.max_length} truncates {100 * cut:.0f} % of the sentences of column"
-            advice = f"; {_advice(_fitting(lengths), store.max_length, student, teachers)}" if advise else ""
-            lines.append(f"warning: {of} {' and '.join(read)}{advice}")
+def truncation_warnings(objective: Objective, student: SentenceModel, store: TokenStore) -> list[str]:
+    """A line for each column of the student's text with many truncated sentences."""
+    longest, lines = student.definition.architecture.longest, []
+    for column in columns_of_views(store, objective.student_views):
+        if (share := store.truncated(column)) > MAX_TRUNCATED:
+            remedy = f"set --config.data.max_length (at most {longest}) to read more of them"
+            if longest <= store.max_length:
+                remedy = f"the student reads no more; --config.data.chunk_tokens={longest} splits long texts instead"
+            lines.append(
+                f"warning: data.max_length={store.max_length} truncates {share:.0%} of the sentences of column {column}; {remedy}"
+            )
     return lines
-
-
-def _advice(fitting: int, length: int, student: SentenceModel, teachers: Sequence[SentenceModel]) -> str:
-    """The options that truncate less."""
-    most = min(fitting, *(model.definition.architecture.longest for model in (student, *teachers)))
-    if most <= length:
-        return f"the models read no more, and --config.data.chunk_tokens={length} splits long texts instead"
-    given = ["data", *(["teacher"] if any(teacher.max_length < most for teacher in teachers) else [])]
-    options = " ".join(f"--config.{section}.max_length={most}" for section in given)
-    return f"set {options} to read {f'{100 * WHOLE:.0f} % of them whole' if most == fitting else 'more of them'}"
-
-
-def _length_of_text(context: ModelContext, student: SentenceModel, most: int) -> int:
-    fitting = _fitting(_lengths(student, evenly_sampled(prompted_rows(context, student), SAMPLE)))
-    length = min(fitting, most)
-    limit = f"; a choice is at most {most} here" if fitting > most else ""
-    log.info(
-        "data.max_length: %d, because %.0f %% of the rows have at most %d tokens%s", length, 100 * WHOLE, fitting, limit
-    )
-    return length
-
-
-def _fitting(lengths: Integer[np.ndarray, " rows"]) -> int:
-    return -(-int(np.quantile(lengths, WHOLE, method="higher")) // STEP) * STEP if len(lengths) else STEP
 
 
 def _lengths(student: SentenceModel, rows: Sequence[Sequence[str]]) -> Integer[np.ndarray, " rows"]:

@@ -22,7 +22,7 @@ from jaxdistill.data.packing import Shape, Shapes
 from jaxdistill.training.build import profiled_steps
 from jaxdistill.training.dev import Evaluator
 from jaxdistill.training.finish import Outcome, outcome_of
-from jaxdistill.training.metrics import Callback, Goodput, Metrics, Schedule, say
+from jaxdistill.training.metrics import Callback, Goodput, Metrics, product_flops, say
 from jaxdistill.training.run import Run
 from jaxdistill.workdir.checkpoint import Checkpoints
 from jaxdistill.workdir.folder import Workdir
@@ -33,6 +33,9 @@ STEPS_IN_FLIGHT = 8
 """Most steps dispatched but not finished. NOTE: without a bound, several CPU devices deadlock in a collective."""
 BATCHES_AHEAD = 2
 """Number of batches that a thread prepares while the devices compute."""
+
+MIN_POINTS = 3
+"""Fewest times that a short run logs its metrics; its curves could otherwise be a single point."""
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +52,8 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
       Diverged: names the last good checkpoint, and what to change.
     """
     config, program, batches, goodput = run.config, run.program, run.text.batches, Goodput()
-    begun, schedule = time.monotonic(), Schedule.of(config, program.steps)
+    begun = time.monotonic()
+    save_every, log_every = config.run.save_every, min(config.run.log_every, max(program.steps // MIN_POINTS, 1))
     checkpoints = Checkpoints(workdir, keep=config.run.keep, keep_steps=config.evals.average)
     try:
         with Interrupts(STOPPING) as interrupts, contextlib.ExitStack() as stack:
@@ -84,7 +88,7 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
             stop = start if evaluator.reason_to_stop() else program.steps
             first, last = profiled_steps(config.run.profile) if processes.is_first() else (0, 0)
             trace = stack.enter_context(contextlib.ExitStack())
-            in_flight = deque[Array](maxlen=STEPS_IN_FLIGHT)
+            in_flight, flops = deque[Array](maxlen=STEPS_IN_FLIGHT), dict[Any, float]()
             stop_vote = processes.StopVote(program.mesh, delay=STEPS_IN_FLIGHT)
             coming = stack.enter_context(contextlib.closing(prefetch(batches, start, stop)))
             for step in range(start + 1, stop + 1):
@@ -93,27 +97,38 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
                 if step == max(first, start + 1) <= last:  # a resumed run traces the steps that are left
                     jax.block_until_ready(state)
                     trace.enter_context(jax.profiler.trace(str(run.workdir / "profile")))
+                shapes, arguments = _shapes(batch), (state, program.teacher_params, batch)
+                compiles = shapes not in flops
+                if compiles:  # steps that run while the host compiles would take no time
+                    with goodput.spent("steps"):
+                        jax.block_until_ready(arguments)
                 with (
-                    goodput.step(program.train_step, state, program.teacher_params, batch),
+                    goodput.spent("compile" if compiles else "steps"),
                     jax.profiler.StepTraceAnnotation("train", step_num=step),
                 ):
+                    if compiles:
+                        traced = program.train_step.trace(*arguments)  # jit keeps it
+                        flops[shapes] = product_flops(traced.jaxpr.jaxpr)
                     with jax.transfer_guard("disallow"):  # an implicit transfer would stall every step
-                        state, scalars = train_step(state, program.teacher_params, batch)
+                        state, scalars = train_step(*arguments)
                     # The loss, not the state: the next step donates the state's buffers.
                     if len(in_flight) == STEPS_IN_FLIGHT:
                         jax.block_until_ready(in_flight[0])
                     in_flight.append(scalars["loss"])
+                goodput.flops += flops[shapes]
                 if step == last:
                     jax.block_until_ready(scalars)
                     trace.close()
                 metrics.add(step, scalars)
-                if schedule.logs(step):
+                is_last = step == program.steps
+                is_evaluated = is_last or step % config.evals.every == 0
+                if is_last or step % log_every == 0:
                     metrics.report(step)
-                if schedule.evaluates(step):
+                if is_evaluated:
                     evaluate(step, state)
-                if schedule.saves(step):
+                if is_evaluated or step in config.evals.average or (save_every and step % save_every == 0):
                     save(step, state)
-                if step < program.steps and (reason := evaluator.reason_to_stop()):
+                if not is_last and (reason := evaluator.reason_to_stop()):
                     say(f"stopped at step {step:,}: {reason}")
                     break
                 if status := stop_vote.after_step(interrupts.status):

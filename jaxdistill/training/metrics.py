@@ -10,8 +10,7 @@ import pathlib
 import socket
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import jax
@@ -23,15 +22,12 @@ from jaxdistill.bars import Bar, duration, seconds_between
 from jaxdistill.cli import error_of_input
 from jaxdistill.cluster import processes
 from jaxdistill.cluster.chips import peak_flops_per_s
-from jaxdistill.config import Config
 from jaxdistill.core import Array, Diverged
 from jaxdistill.files import write_atomic
 from jaxdistill.training.run import Run
 from jaxdistill.workdir.folder import LOG, METRICS
 
 ACTIVITIES = ("compile", "data", "steps", "evaluation", "checkpoints")
-MIN_POINTS = 3
-"""Fewest times that a short run logs its metrics; its curves could otherwise be a single point."""
 
 Callback = Callable[[int, Mapping[str, float]], object]
 """A caller's function of a step and its metrics."""
@@ -93,52 +89,20 @@ def logged(command: str) -> Iterator[Callable[[pathlib.Path], None]]:
             file.close()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Schedule:
-    """The steps after which metrics are written, the student is evaluated, and the state is saved."""
-
-    steps: int
-    log_every: int
-    evaluate_every: int
-    save_every: int
-    """Steps between saves besides those after evaluations; 0: none."""
-    averaged: Collection[int] = ()
-    """Steps of `evals.average`, which are saved too."""
-
-    @classmethod
-    def of(cls, config: Config, steps: int) -> "Schedule":
-        """The schedule of a run of `steps` steps."""
-        log_every = min(config.run.log_every, max(steps // MIN_POINTS, 1))
-        return cls(
-            steps=steps, log_every=log_every, evaluate_every=config.evals.every, save_every=config.run.save_every,
-            averaged=config.evals.average,
-        )  # fmt: skip
-
-    def logs(self, step: int) -> bool:
-        return step % self.log_every == 0 or step == self.steps
-
-    def evaluates(self, step: int) -> bool:
-        return step % self.evaluate_every == 0 or step == self.steps
-
-    def saves(self, step: int) -> bool:
-        regular = self.save_every > 0 and step % self.save_every == 0
-        return regular or self.evaluates(step) or step in self.averaged
-
-
 class Goodput:
-    """Seconds that one process's host spends on each activity.
+    """Seconds that one process's host spends on each activity, and the operations of its steps.
 
     Devices work while the host prepares, so `data` is the time that the host waits for a batch, and `steps` the time that
     it waits for devices. `compile` is tracing and compiling a step of a new shape; executing it counts as `steps`.
     `checkpoints` includes making or restoring the first state.
-
-    Operations are counted in the traced step, so recomputation by remat or a gradient cache counts too.
     """
 
     def __init__(self) -> None:
         self.total: dict[str, float] = dict.fromkeys(ACTIVITIES, 0.0)
         """Seconds since the training began, by activity."""
-        self._reported, self._flops, self._flops_of = dict(self.total), 0.0, dict[Any, float]()
+        self.flops = 0.0
+        """Operations since the last report, with those that remat or a gradient cache repeat."""
+        self._reported = dict(self.total)
 
     @contextlib.contextmanager
     def spent(self, activity: str) -> Iterator[None]:
@@ -149,25 +113,11 @@ class Goodput:
         finally:
             self.total[activity] += time.monotonic() - begun
 
-    @contextlib.contextmanager
-    def step(self, train_step: Any, *arguments: Any) -> Iterator[None]:
-        """Counts the time inside the `with` block, and the operations of a step with these arguments."""
-        shape = tuple(leaf.shape for leaf in jax.tree.leaves(arguments[-1]))
-        is_new = shape not in self._flops_of
-        if is_new:  # steps that run while the host compiles would take no time
-            with self.spent("steps"):
-                jax.block_until_ready(arguments)
-        with self.spent("compile" if is_new else "steps"):
-            if is_new:
-                self._flops_of[shape] = product_flops(train_step.trace(*arguments).jaxpr.jaxpr)  # jit keeps the trace
-            yield
-        self._flops += self._flops_of[shape]
-
     def taken(self) -> dict[str, float]:
         """Metrics of the time since the last call; `goodput` is the share of `steps` since the training began."""
         since = {name: seconds - self._reported[name] for name, seconds in self.total.items()}
-        rate = self._flops / max(since["data"] + since["steps"], 1e-9) / jax.device_count()
-        self._reported, self._flops = dict(self.total), 0.0
+        rate = self.flops / max(since["data"] + since["steps"], 1e-9) / jax.device_count()
+        self._reported, self.flops = dict(self.total), 0.0
         scalars = {f"seconds/{name}": seconds for name, seconds in since.items()}
         scalars |= {"goodput": self.total["steps"] / max(sum(self.total.values()), 1e-9), "tflops_per_s": rate / 1e12}
         peak = peak_flops_per_s(jax.devices()[0].device_kind)

@@ -29,7 +29,6 @@ from jaxdistill.core import Batch, InputError, Tokens, TrainState
 from jaxdistill.data.batches import padding_share
 from jaxdistill.data.columns import TEXT
 from jaxdistill.devices import prepare_libtpu
-from jaxdistill.encoders.architecture import Dense
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.evals import agreement, sts
 from jaxdistill.files import parts
@@ -39,10 +38,8 @@ from jaxdistill.training.lengths import truncation_warnings
 from jaxdistill.training.metrics import note, product_flops, say
 from jaxdistill.training.models import joint_embed
 from jaxdistill.training.run import Run
-from jaxdistill.training.sharding import held_share, sharded_embedder
+from jaxdistill.training.sharding import sharded_embedder
 
-LONG = 3600
-"""Seconds above which options that shorten a training are named."""
 PADDING_STEPS = 8
 """Number of batches in which padding is measured."""
 GIB = 2**30
@@ -104,14 +101,6 @@ def print_overview(run: Run) -> dict[str, float]:
         say(line)
     columns = [f"{name} ({source})" for name, source in config.data.columns]
     say(f"columns read: {', '.join(columns) or TEXT}")
-    if config.run.sharding:
-        trained = held_share(run.layout.like.params, run.layout.shardings.params)
-        teacher = held_share(
-            program.teacher_params, {path: array.sharding for path, array in program.teacher_params.items()}
-        )
-        say(
-            f"run.sharding: a device holds {trained:.1%} of the trained parameters, {teacher:.1%} of the live teacher's"
-        )
     reserved = f"{len(data.reserved):,} held out for the queue and evaluation"
     say(f"training: {data.training_rows:,} sentences, {reserved}, {data.steps_per_epoch:,} steps per epoch")
     shapes = "; ".join(" + ".join(map(str, shapes)) for shapes in data.shapes)
@@ -130,14 +119,7 @@ def print_overview(run: Run) -> dict[str, float]:
         say(f"run.minutes={minutes:g}: {steps:,} steps; {again}")
     evaluations = -(-steps // config.evals.every) + 1
     say(f"estimated time: {duration(seconds * steps)} for all steps; {evaluations} evaluations are not counted")
-    is_long = seconds * steps > LONG and not minutes
-    if is_long:
-        say(
-            f"to train for less time: --config.run.minutes=30 takes {1800 / seconds:,.0f} of the {steps:,} steps; a smaller "
-            "--config.data.max_length makes steps faster, and --config.student.max_length lets the student read more after training"
-        )
-    models = (run.models.student, run.models.teachers)
-    for line in truncation_warnings(run.objective, *models, store, advise=not (is_long or minutes)):
+    for line in truncation_warnings(run.objective, run.models.student, store):
         say(line)
     tests = f"{len(sts.TESTS)} STS tests, " if sts_folder(run) else ""
     say(f"after the last step: {tests}speed, export, plot and report")
@@ -156,14 +138,10 @@ def parameter_table(run: Run) -> str:
 
 def model_line(model: SentenceModel) -> str:
     """A model's name, size and shape."""
-    a = model.definition.architecture
-    head = "".join(
-        f", dense {d.in_features}-{d.out_features} {d.activation}" if isinstance(d, Dense) else ", LayerNorm"
-        for d in model.definition.dense
-    )
+    architecture, pooling = model.definition.architecture, model.definition.pooling
     return (
-        f"{model.source}: {parameter_overview.count_parameters(model.params):,} parameters, {a.layers} layers, width {a.hidden_size}, "
-        f"pooling {model.definition.pooling}{head}"
+        f"{model.source}: {model.parameter_count:,} parameters, {architecture.layers} layers, width {architecture.hidden_size}, "
+        f"pooling {pooling}, {len(model.definition.dense)} dense layers"
     )
 
 
@@ -250,7 +228,7 @@ class Plan:
     memory: Mapping[str, int]
     """Bytes of arguments, of results that do not reuse an argument's memory, and of temporaries, by the compiler."""
     accessed_bytes: float
-    """XLA's count of bytes read and written, with the memory on the chip; it counts each loop once."""
+    """XLA's count of bytes read and written; it counts each loop once."""
     collectives: Mapping[str, int]
     """Bytes of the results of each kind of collective; one in a loop counts once."""
 
@@ -288,8 +266,6 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str, say: Callable[[
     say(f"compiled its step in {compile_s:.0f} s")
     for line in report(plan, batch_size=batches.batch_size):
         say(line)
-    state = held_bytes(run.layout.like.objective, run.layout.shardings.objective)
-    say(f"state of the objective (queue): {state / 2**20:,.1f} MiB of a chip's memory, in the arguments above")
     steps = int(60 * config.run.minutes / plan.least_seconds) or run.program.steps
     flops = target_flops(run) if batch.targets is not None else 0.0
     seconds = {
@@ -398,12 +374,6 @@ def report(plan: Plan, *, batch_size: int) -> list[str]:
         f"a step takes at least {1000 * least:,.2f} ms, bound by {max(seconds, key=lambda name: seconds[name])}: at most "
         f"{batch_size / least:,.0f} sentences/s and {plan.flops / plan.chip.flops_per_s / least:.0%} of the chips' arithmetic",
     ]
-
-
-def held_bytes(tree: Any, shardings: Any) -> int:
-    """Bytes of a tree that one device holds."""
-    leaves = zip(jax.tree.leaves(tree), jax.tree.leaves(shardings), strict=True)
-    return sum(math.prod(sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf, sharding in leaves)
 
 
 def shapes_of(tree: Any) -> Any:

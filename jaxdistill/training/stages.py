@@ -20,11 +20,12 @@ from jaxdistill.evals import sts
 from jaxdistill.files import folder_digest, is_remote, parts, write_atomic
 from jaxdistill.files.folders import MARK, refuse_foreign, replacing
 from jaxdistill.paths import data_folder
+from jaxdistill.reporting.papers import cited
 from jaxdistill.reporting.tables import StageRow, as_text, stage_table
 from jaxdistill.training.build import build
 from jaxdistill.training.check import check_stages
 from jaxdistill.training.dev import retrieval_files
-from jaxdistill.training.finish import finish, repeated
+from jaxdistill.training.finish import finish
 from jaxdistill.training.loop import train
 from jaxdistill.training.metrics import Callback, logged, say
 from jaxdistill.training.models import write_student
@@ -141,7 +142,7 @@ def run_training(
             parts.use(config.run.parts)
             claim_workdir(workdir, config, write=False)
             refuse_foreign(workdir / EXPORT, advice="Move it, or give another --workdir.")
-            paper = repeated(config)
+            paper = cited(config.run.paper, "run.paper") if config.run.paper else None
             run = build(config, workdir, progress=is_first)
             contents = digests(run)
             # The student is left out: a resumed run reads it from the workdir.
@@ -208,7 +209,7 @@ def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
                 after=scores["student after"].get(metric),
                 no_gain=results["no_gain"],
                 sts=scores["student after"].get("average"),
-                paper=(results["paper"] or {}).get("row", {}).get("scores", {}).get("average"),
+                paper=(results["paper"] or {}).get("scores", {}).get("average"),
             )
         )
     say(as_text(stage_table(rows)))
