@@ -46,7 +46,7 @@ SLOW = {
     f"test_{name}"
     for name in (
         "accelerator", "api", "augment", "bucket_run", "bulk", "calls", "compiled_step", "config", "cross_encoder", "docs", "encode", "encode_program", "encoder_numerics",
-        "encoders", "evaluate", "export_lines", "family_training", "faults", "folder", "goodput", "golden", "gram", "how_it_works", "kills", "labels", "launch", "layer_choice", "linear_heads", "listwise", "mine", "mteb", "onnx",
+        "encoders", "evaluate", "export_lines", "family_training", "faults", "folder", "golden", "gram", "how_it_works", "labels", "launch", "layer_choice", "linear_heads", "listwise", "loop", "mine", "mteb", "onnx",
         "objective_losses", "objectives", "pair_objectives", "parts", "plan", "processes", "processes_agree", "program", "program_input", "program_stops", "pruning", "recipes",
         "quickstart", "report", "roles", "runtimes", "servers", "several_teachers", "sharding", "sources", "stages", "stores", "sweep", "trans_encoder", "wheel", "wordpiece",
     )

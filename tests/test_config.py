@@ -103,13 +103,6 @@ def test_a_wrong_key_or_type_is_refused_with_its_name(change, words):
         configs.parse_config(raw)
 
 
-def test_options_that_are_not_given_have_their_defaults():
-    config = configs.parse_config({"data": {"columns": "body"}, "objective": {"kind": "ckd"}})
-    assert config.data.columns == (("text", "body"),) and config.data.batch_size == configs.Data().batch_size
-    assert config.run == configs.RunOptions() and config.objective == objectives.CKD()
-    assert configs.parse_config(configs.defaults(objective="ckd")) == configs.Config(objective=objectives.CKD())
-
-
 def test_minutes_replace_the_steps_of_a_preset():
     run = main.parse_flags(["--config=l2.py:minilm-l3", "--config.run.minutes=5"]).config.run
     assert (run.steps, run.minutes) == (0, 5.0)
@@ -167,20 +160,6 @@ def test_a_config_file_of_ones_own_starts_from_the_defaults_or_a_preset(tmp_path
     assert (then.student.kind, then.student.width, then.run.seed) == ("static", 8, 7)
     with pytest.raises(InputError, match="unknown option --config.seed. Did you mean --config.stage"):
         main.parse_flags(["--config=mine.py:two", "--config.seed=1"])  # the stages begin with different ones
-
-
-@pytest.mark.parametrize(
-    ("lines", "words"),
-    [
-        ("def get_config(): return {}", "get_config returned dict; return jaxdistill.config.defaults"),
-        ("def get_config(): return 1 / 0", "mine.py cannot be read .ZeroDivisionError: division by zero"),
-        ("import", "mine.py cannot be imported .SyntaxError"),
-    ],
-)
-def test_a_config_file_that_cannot_be_used_is_one_line(tmp_path, lines, words):
-    (tmp_path / "mine.py").write_text(lines)
-    with pytest.raises(InputError, match=words):
-        main.parse_flags([f"--config={tmp_path / 'mine.py'}"])
 
 
 def test_help_shows_the_presets_and_of_a_config_its_description_and_options(capsys):

@@ -82,7 +82,7 @@ def test_a_run_ends_with_an_export_a_table_and_a_plot(finished):
     assert set(series(workdir, "vectors/rank")) == {0, 5, 10, 15, 20} and "collapse" not in out + err
     assert "estimated time" in out and "teacher's own dev scores" in out
     assert "sentences/s" in err  # the progress bar
-    assert list((workdir / "tensorboard").iterdir()) and "paper, congen:bert-mini (" in out
+    assert list((workdir / "tensorboard").iterdir()) and "paper, congen:bert-mini: " in out
 
 
 def drawn_in(page):
@@ -93,10 +93,9 @@ def drawn_in(page):
 def test_a_run_ends_with_a_report_of_what_it_has_evaluated(finished):
     workdir, out, _ = finished
     page = (workdir / "report.html").read_text()
-    students = ["Gold score and similarity: student before", "Gold score and similarity: student after"]
-    assert drawn_in(workdir / "report.html") == ["Learning curves", *students]
+    assert drawn_in(workdir / "report.html") == ["Learning curves"]
     assert f"report: {workdir / 'report.html'}" in out and "chosen by agreement/spearman</dd>" in page
-    assert "512 pairs of the training text" in page and "paper, congen:bert-mini" in page
+    assert "paper, congen:bert-mini" in page
     title = re.search(r"<title>(.*)</title>", page)[1]
     assert re.fullmatch(r"congen, control term alone: student .*model, layers 1 \(finished\)", title) and title in out
 
