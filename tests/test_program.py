@@ -232,7 +232,7 @@ def test_a_damaged_checkpoint_is_reported_and_without_it_the_run_goes_back(folde
     _, err = run("main", arguments, status=cli.BAD_INPUT)
     assert "checkpoints/20 cannot be read" in err and "Traceback" not in err and "Remove its folder" in err
     shutil.rmtree(workdir / "checkpoints" / "20")
-    main.main(arguments)
+    run("main", arguments)
     assert_identical(state_of(workdir, 20), state_of(finished[0], 20))
     assert steps_of(workdir) == steps_of(finished[0])
 
