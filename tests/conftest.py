@@ -30,7 +30,7 @@ import jax  # noqa: E402 - the environment must be set before JAX is imported
 import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
 
-CHECKED = ("checkpoints", "encoders", "objectives", "ops", "surgery", "training.setup.optim", "training.step")
+CHECKED = ("checkpoints", "encoders", "objectives", "ops", "surgery", "training.optim", "training.step")
 """Parts of the package whose functions check their arguments and results, shapes included, in this process."""
 jaxtyping.install_import_hook([f"jaxdistill.{name}" for name in CHECKED], "typechecker.checked")
 
