@@ -133,13 +133,6 @@ def test_what_a_callback_raises_ends_the_training_and_the_call_resumes(result, t
     assert again.scores == result.scores and "left out: 2 with an empty sentence" in capsys.readouterr().out
 
 
-def test_what_load_and_distill_return_can_be_exported(result, tmp_path):
-    again = jaxdistill.load(jaxdistill.export(model=result.model, out=tmp_path / "again"))
-    np.testing.assert_array_equal(again.encode(["A cat."]), result.model.encode(["A cat."]))
-    with pytest.raises(jaxdistill.InputError, match="a model is 5; give the path of a folder"):
-        jaxdistill.export(model=5, out=tmp_path / "other")
-
-
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -163,12 +156,3 @@ def test_wrong_input_of_distill_raises_one_line_about_its_arguments(tmp_path, mo
             **{"text": ["a"], "workdir": tmp_path / "run", "config": pathlib.Path("configs/l2.py:cosine"), **given}
         )
     assert "--" not in str(error.value)
-
-
-def test_one_command_starts_every_program():
-    command = [sys.executable, "-m", "jaxdistill"]
-    run = {"env": environment(), "capture_output": True, "text": True}
-    shown = subprocess.run([*command, "export", "--help"], **run)
-    assert shown.returncode == 0 and "--workdir" in shown.stdout
-    wrong = subprocess.run([*command, "evalute"], **run)
-    assert wrong.returncode == 2 and "Did you mean evaluate?" in wrong.stderr and "Traceback" not in wrong.stderr

@@ -125,13 +125,6 @@ def test_a_later_stage_without_its_columns_is_refused_before_the_first_is_traine
     assert not (tmp_path / "w").exists()
 
 
-def test_graded_pairs_of_a_later_stage_are_read_before_the_first_is_trained(folder, finished, capsys, tmp_path):
-    (tmp_path / "bad.tsv").write_text("score\tsentence1\tsentence2\nhigh\ta\tb\n1\tc\td\n")
-    given = [*arguments(folder), f"--config.stage2.evals.pairs={tmp_path / 'bad.tsv'}", f"--workdir={tmp_path / 'w'}"]
-    assert "stage 2: " in (line := program.refused(main, given, capsys)) and "'high'" in line
-    assert not (tmp_path / "w").exists()
-
-
 def test_sts_b_dev_comes_from_the_hub(folder, finished, tmp_path, monkeypatch):
     columns = {
         "score": [0.0, 2.0, 5.0, 3.0],
