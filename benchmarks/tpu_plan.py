@@ -8,6 +8,7 @@ step is the one that `--dry_run --compile_for` compiles. Text is stood for by fu
 """
 
 import argparse
+import math
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
@@ -30,10 +31,10 @@ from jaxdistill.objectives.congen import ConGen
 from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.teachers.live import Live
 from jaxdistill.teachers.stored import Stored
-from jaxdistill.training.plan import GIB, compiled_plan, held_bytes, report, slice_named
-from jaxdistill.training.setup.build import make_step
-from jaxdistill.training.setup.objective import make_objective
-from jaxdistill.training.setup.sharding import frozen_shardings, held_share
+from jaxdistill.training.build import make_step
+from jaxdistill.training.objective import make_objective
+from jaxdistill.training.plan import GIB, compiled_plan, report, slice_named
+from jaxdistill.training.sharding import frozen_shardings, held_share
 
 QWEN3 = {"head_dim": 128, "num_key_value_heads": 8, "rope_theta": 1e6, "rms_norm_eps": 1e-6}
 BERT = {"vocab_size": 30522, "max_position_embeddings": 512, "type_vocab_size": 2}
@@ -80,7 +81,8 @@ def main(arguments: Sequence[str]) -> None:
     for line in report(plan, batch_size=config.data.batch_size):
         print(line)
     share = held_share(frozen, {} if args.stored else frozen_shardings(teacher, mesh, config.run.sharding))
-    queue = held_bytes(layout.like.objective, layout.shardings.objective)
+    state = zip(jax.tree.leaves(layout.like.objective), jax.tree.leaves(layout.shardings.objective), strict=True)
+    queue = sum(math.prod(sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf, sharding in state)
     print(f"a chip holds {share:.1%} of the live teacher's parameters and {queue / GIB:.2f} GiB of queue")
 
 

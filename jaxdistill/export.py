@@ -27,10 +27,9 @@ from jaxdistill.paths import delivered
 from jaxdistill.reporting.model_card import Facts, averaged_steps, read_facts
 from jaxdistill.training.export import Form, weights_bytes
 from jaxdistill.training.export import export as write_export
-from jaxdistill.training.setup.student import read_student
-from jaxdistill.workdir.bucket import Workdir, fetched
+from jaxdistill.training.models import read_student
 from jaxdistill.workdir.checkpoint import Checkpoints, mean_params
-from jaxdistill.workdir.folder import CHECKPOINTS, CONFIG, STUDENT, read_config
+from jaxdistill.workdir.folder import CHECKPOINTS, CONFIG, STUDENT, Workdir, fetched, read_config
 
 Steps = str | int | Sequence[int] | None
 

@@ -141,8 +141,8 @@ def train(args: Flags) -> None:
     """Does what a command line says."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
     logging.getLogger("jaxdistill").setLevel(logging.INFO)
+    from jaxdistill.training.check import check_launch
     from jaxdistill.training.plan import print_plan
-    from jaxdistill.training.setup.check import check_launch
     from jaxdistill.training.stages import run_stages
 
     if args.check:

@@ -39,8 +39,7 @@ from jaxdistill.paths import configs_folder
 from jaxdistill.reporting.tables import as_text, hundredfold
 from jaxdistill.signals import Interrupted, Interrupts
 from jaxdistill.training.stages import is_finished
-from jaxdistill.workdir.folder import INPUTS, RESULTS, TEXT_FILES, drop_checkpoints, read_note, stage_folder
-from jaxdistill.workdir.lock import locked
+from jaxdistill.workdir.folder import INPUTS, RESULTS, TEXT_FILES, drop_checkpoints, locked, read_note, stage_folder
 
 Row = dict[str, Any]
 """A point: its folder `point`, swept `options`, `seed`, `stages`, `arguments` of `jaxdistill.main`, exit `status`, a line on its

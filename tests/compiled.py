@@ -13,8 +13,7 @@ from jaxdistill.core import Batch, Sizes, Tokens
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import embed, param_shapes, with_stacks
 from jaxdistill.objectives.congen import ConGen
-from jaxdistill.training import step
-from jaxdistill.training.setup import optim
+from jaxdistill.training import optim, step
 
 ADAMW = Optimizer(
     learning_rate=1e-3, schedule="linear", warmup_fraction=0.1, weight_decay=0.01, b1=0.9, b2=0.999, eps=1e-8,

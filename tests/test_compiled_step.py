@@ -50,13 +50,6 @@ def test_a_longer_queue_costs_no_traffic_and_no_temporaries_but_its_mask_on_a_tp
     assert_the_queue_costs_nothing_more(mesh, batch_size=8 * 256, groups=256, short=8192 * 256)
 
 
-def test_bfloat16_and_rematerialisation_compile_for_a_tpu():
-    step, arguments = train_step(
-        tpu_mesh("v5e:2x4"), congen(4096), batch_size=64, groups=8, compute_dtype=jnp.bfloat16, remat=True
-    )
-    assert "bf16" in step.lower(*arguments).compile().as_text()
-
-
 def test_a_deep_teacher_makes_a_program_for_tpus_no_larger():
     mesh = tpu_mesh("v5e:2x4")
 

@@ -24,7 +24,7 @@ from jaxdistill.evaluate import EvaluationFailed
 from jaxdistill.inference import Embedder
 from jaxdistill.objectives.simcse import SimCSE
 from jaxdistill.students.cross_encoder import CrossEncoder
-from jaxdistill.training.setup import dev
+from jaxdistill.training import dev
 
 from eval_cases import DOCUMENTS, QRELS, QUERIES, read_test, with_dev, write_set
 from tiny_models import tiny_model

@@ -16,9 +16,9 @@ from jaxdistill.inference import Embedder
 from jaxdistill.reporting.model_card import Facts, write_facts
 from jaxdistill.training import export as export_module
 from jaxdistill.training.export import export, weights_bytes
-from jaxdistill.training.setup.lengths import training_length
-from jaxdistill.training.setup.student import load_teachers, make_student
-from jaxdistill.workdir.bucket import Workdir
+from jaxdistill.training.lengths import training_length
+from jaxdistill.training.models import load_teachers, make_student
+from jaxdistill.workdir.folder import Workdir
 
 from tiny_models import tiny_model
 

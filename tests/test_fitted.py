@@ -16,11 +16,10 @@ from jaxdistill.students.parts.student import affine_map
 from jaxdistill.students.static import Static
 from jaxdistill.teachers.several import Several
 from jaxdistill.teachers.stored import Stored
-from jaxdistill.training.setup.build import build
-from jaxdistill.training.setup.student import load_teachers, make_student, write_student
-from jaxdistill.workdir.bucket import Workdir
+from jaxdistill.training.build import build
+from jaxdistill.training.models import load_teachers, make_student, write_student
 from jaxdistill.workdir.checkpoint import Checkpoints
-from jaxdistill.workdir.folder import claim_workdir
+from jaxdistill.workdir.folder import Workdir, claim_workdir
 
 import program
 from tiny_models import tiny_model

@@ -12,7 +12,7 @@ import jaxdistill
 from jaxdistill import encode, mine
 from jaxdistill.data import in_memory
 from jaxdistill.inference import Embedder
-from jaxdistill.training import api
+from jaxdistill.training import distill as api
 
 from program import environment, write_teacher
 

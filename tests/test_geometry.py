@@ -11,7 +11,7 @@ from jaxdistill.evals import auc, geometry, speed, suite
 from jaxdistill.evals.evaluation import Model, Sources
 from jaxdistill.evals.pairs import GradedPairs, read_pairs
 from jaxdistill.evals.similarity import area_under_roc
-from jaxdistill.training.setup import dev
+from jaxdistill.training import dev
 
 
 def test_alignment_and_uniformity_by_hand():

@@ -16,7 +16,7 @@ from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.objectives.gram import Gram
 from jaxdistill.objectives.parts.nested import Nested
 from jaxdistill.ops.similarity import spread_out
-from jaxdistill.training.setup.build import check_width
+from jaxdistill.training.build import check_width
 
 from objective_cases import EMBEDDING, GRAM, encoded, value_and_gradient
 

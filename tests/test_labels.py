@@ -16,8 +16,7 @@ from jaxdistill.objectives.cosent import CoSENT
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.parts import labelling as labels
 from jaxdistill.teachers.scores import Scores
-from jaxdistill.training.setup.student import load_labellers
-from jaxdistill.training.setup.targets import Targets
+from jaxdistill.training.models import Targets, load_labellers
 
 from tiny_models import tiny_model
 from tiny_text import COLUMNS, made_up, write_pairs

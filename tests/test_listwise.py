@@ -24,8 +24,8 @@ from jaxdistill.teachers.labels import Labels
 from jaxdistill.teachers.live import Live
 from jaxdistill.teachers.parts import labelling as labels
 from jaxdistill.teachers.parts.teacher import TargetInputs
-from jaxdistill.training.setup.objective import make_objective
-from jaxdistill.training.setup.targets import Targets
+from jaxdistill.training.models import Targets
+from jaxdistill.training.objective import make_objective
 
 from objective_cases import value_and_gradient
 from tiny_models import tiny_model

@@ -1,61 +1,168 @@
-"""What the training loop writes down and remembers of its steps and evaluations, without a training."""
+"""What the training loop writes down, remembers and warns of, and where its time goes."""
 
 import contextlib
-from types import SimpleNamespace
+import json
+import logging
+import os
+import pathlib
+import re
+import subprocess
+import sys
 
+import numpy as np
 import pytest
 
-from jaxdistill.config import RunOptions
+from jaxdistill import main
 from jaxdistill.core import InputError
-from jaxdistill.training import collapse, loop
-from jaxdistill.training.run import Dev
-from jaxdistill.training.schedule import Schedule
-from jaxdistill.workdir.checkpoint import Restored
+from jaxdistill.training import dev, loop, metrics
+from jaxdistill.training.dev import RANK, SPREAD
 
+from program import tiny_arguments, write_text
 
-def test_a_run_beyond_the_steps_asked_for_is_refused():
-    run = SimpleNamespace(
-        config=SimpleNamespace(run=RunOptions()),
-        layout=SimpleNamespace(like=None, shardings=None),
-        program=SimpleNamespace(steps=10),
-        dev=Dev(tasks={}, best="dev"),
-        workdir="w",
-    )
-    for step, words in ((10, ""), (11, "w is at step 11, beyond the 10 steps asked for; raise --config.run.steps")):
-        restored = Restored(step, None, {"before": {"dev": 0.5}})
-        checkpoints = SimpleNamespace(
-            folder="w/checkpoints", restore=lambda *args, restored=restored, **options: restored
-        )
-        with pytest.raises(InputError, match=words) if words else contextlib.nullcontext():
-            loop._first_or_restored(run, checkpoints)
+KEYS = """
+import hashlib, sys
+import jax.numpy as jnp
+from compiled import congen, train_step
+from jaxdistill.cluster.mesh import make_mesh
+from test_compiled_step import tpu_mesh
+
+for mesh in (make_mesh(), tpu_mesh("v5e:2x4")):
+    step, arguments = train_step(mesh, congen(64), batch_size=16, groups=8, compute_dtype=jnp.bfloat16)
+    lowered = step.lower(*arguments)
+    print(hashlib.sha256(lowered.as_text().encode()).hexdigest())
+    if mesh.devices.flat[0].platform == "cpu":
+        lowered.compile()
+"""
 
 
 def noted(scores, *, is_last):
     """Best step, evaluations since and scores of the best step after each of these scores."""
     record = {"best": None, "since_best": 0}
     for step, score in enumerate(scores):
-        loop.note_score(record, step, {"dev": score, "step": step}, best="dev", is_last=is_last)
+        dev.note_score(record, step, {"dev": score, "step": step}, best="dev", is_last=is_last)
         yield record["best_step"], record["since_best"], record["scores"]["step"]
 
 
-def test_the_last_evaluation_counts_where_asked():
+def test_an_equal_score_is_the_best_but_no_progress_and_the_last_counts_where_asked():
+    found = list(noted((0.5, 0.5, 0.4, 0.5, 0.6, 0.6), is_last=False))
+    assert found == [(0, 0, 0), (1, 1, 1), (1, 2, 1), (3, 3, 3), (4, 0, 4), (5, 1, 5)]
     assert [step for step, _, _ in noted((0.5, 0.6, 0.4), is_last=True)] == [0, 1, 2]
 
 
-def test_an_equal_score_is_the_best_but_no_progress():
-    found = list(noted((0.5, 0.5, 0.4, 0.5, 0.6, 0.6), is_last=False))
-    assert found == [(0, 0, 0), (1, 1, 1), (1, 2, 1), (3, 3, 3), (4, 0, 4), (5, 1, 5)]
+def test_the_effective_rank_by_hand():
+    square = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+    assert dev.effective_rank(square) == pytest.approx(2.0)  # two equal singular values
+    assert dev.effective_rank(square * [1.0, 0.0]) == pytest.approx(1.0)
+    assert dev.effective_rank(np.ones((5, 3))) == 0.0
+    entropy = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25))
+    stretched = square * [3.0, 1.0] + 7.0  # where the centre lies does not matter
+    assert dev.effective_rank(stretched) == pytest.approx(np.exp(entropy))
 
 
-def test_steps_are_saved_at_evaluations_at_save_every_and_for_a_mean_of_checkpoints():
-    schedule = Schedule(steps=20, log_every=1, evaluate_every=15, save_every=6, averaged=(4, 12))
-    assert [step for step in range(1, 21) if schedule.saves(step)] == [4, 6, 12, 15, 18, 20]
+def test_the_spread_of_vectors_by_hand():
+    vectors = {"a": [2.0, 0.0], "b": [0.0, 3.0], "c": [-1.0, 0.0]}
+    spread = dev.measured_spread(lambda texts: np.array([vectors[text] for text in texts]), list(vectors))
+    cosines = np.array([0.0, -1.0, 0.0])
+    assert spread[SPREAD] == pytest.approx(np.std(cosines))
+    assert spread["vectors/uniformity"] == pytest.approx(np.log(np.mean(np.exp(-2 * (2 - 2 * cosines)))))
+    unknown = {**vectors, "\N{GRINNING FACE}": [0.0, 0.0]}  # of a static student
+    assert dev.measured_spread(lambda texts: np.array([unknown[text] for text in texts]), list(unknown)) == spread
 
 
-def test_vectors_that_gather_slowly_collapse_too(caplog):
-    """Each spread is more than a quarter of the one before."""
-    highest, warned = {}, []
-    for step, spread in enumerate((0.4, 0.2, 0.11, 0.09)):
-        highest = collapse.watched_spread(step, {collapse.SPREAD: spread, collapse.RANK: 9.0}, highest, stops=False)
-        warned.append("fell from 0.4" in caplog.text)
-    assert warned == [False, False, False, True]
+def test_a_fall_below_a_quarter_of_the_highest_is_a_collapse():
+    highest = {SPREAD: 0.2, RANK: 60.0}
+    assert dev.collapse_of({SPREAD: 0.051, RANK: 15.1}, highest) == ""
+    assert dev.collapse_of({SPREAD: 0.2, RANK: 14.9}, highest) == "vectors/rank fell from 60 to 14.9"
+    assert dev.collapse_of({SPREAD: 0.01, RANK: 1.0}, highest).count("fell") == 2
+    assert dev.collapse_of({SPREAD: 0.01, RANK: 1.0}, {}) == ""
+
+
+def test_each_run_of_a_workdir_appends_what_it_says_to_its_log(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("jaxdistill"), "level", logging.INFO)
+    with metrics.logged("first") as log_into:
+        metrics.say("100% before the workdir is there")
+        logging.getLogger("jaxdistill.data").warning("%d damaged", 2)
+        assert not list(tmp_path.iterdir())
+        log_into(tmp_path)
+        metrics.say("step 1")
+        metrics.note("| a |\n| b |")
+        assert "| b |" in (tmp_path / "train.log").read_text()
+    metrics.say("of no run")
+    for command, error in (("second", InputError("training diverged")), ("third", KeyboardInterrupt())):
+        with pytest.raises(type(error)), metrics.logged(command) as log_into:
+            log_into(tmp_path)
+            raise error
+    lines = (tmp_path / "train.log").read_text(encoding="utf-8").splitlines()
+    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ", line) for line in lines)
+    first = ["$ first", "100% before the workdir is there", "2 damaged", "step 1", "| a |", "| b |"]
+    assert [line[20:] for line in lines] == [*first, "$ second", "training diverged", "$ third", "interrupted"]
+    assert capsys.readouterr().out == "100% before the workdir is there\nstep 1\nof no run\n"
+
+
+def test_a_run_says_where_its_time_goes_saves_steps_and_traces_those_asked_for(tmp_path):
+    write_text(tmp_path)
+    workdir = tmp_path / "w"
+    options = dict(run__steps=6, run__log_every=50, evals__every=6, run__save_every=4, evals__average=(3, 6))
+    main.main([*tiny_arguments(tmp_path, **options), f"--workdir={workdir}", "--profile=3:4"])
+    lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    logged = [line for line in lines if "loss" in line]
+    assert [line["step"] for line in logged] == [2, 3, 4, 6]  # a short run has a curve all the same; saves report too
+    for line in logged:
+        assert all(line[f"seconds/{name}"] >= 0 for name in metrics.ACTIVITIES)
+        assert 0 < line["goodput"] < 1
+    assert max(line["tflops_per_s"] for line in logged) > 0
+    assert logged[0]["seconds/compile"] > 0 and logged[0]["seconds/evaluation"] > 0  # of the untrained student
+    spent = json.loads((workdir / "results.json").read_text())["seconds_of_activities"]
+    assert set(spent) == set(metrics.ACTIVITIES) and spent["checkpoints"] > 0
+    assert {path.name for path in (workdir / "checkpoints").iterdir()} >= {"3", "4", "6"}
+    (trace,) = (workdir / "profile").rglob("*.xplane.pb")
+    assert b"step_num" in trace.read_bytes()
+
+
+def test_without_tensorboard_a_line_says_what_to_install(tmp_path, monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "tensorboard.summary.writer.record_writer", None)
+    with (
+        caplog.at_level(logging.INFO, "jaxdistill"),
+        contextlib.closing(metrics.MetricWriter(tmp_path, last_step=0)) as writer,
+    ):
+        writer.write(1, {"loss": 1.0})
+    assert "pip install 'jaxdistill[tensorboard]'" in caplog.text and not (tmp_path / "tensorboard").exists()
+    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"step": 1, "loss": 1.0}
+
+
+def test_accelerators_run_the_programs_that_threads_compiled_and_learn_the_same(tmp_path, monkeypatch, capsys):
+    write_text(tmp_path)
+    losses, compiled = [], loop.StepPrograms._compiled
+    for platform in ("cpu", "tpu"):
+        made = []
+        monkeypatch.setattr(loop, "platform", lambda mesh, platform=platform: platform)
+        monkeypatch.setattr(
+            loop.StepPrograms, "_compiled", lambda *given, made=made: made.append(given) or compiled(*given)
+        )
+        arguments = tiny_arguments(tmp_path, run__steps=2, evals__every=2, data__pack_shapes=3)
+        main.main([*arguments, f"--workdir={tmp_path / platform}"])
+        lines = (tmp_path / platform / "metrics.jsonl").read_text().splitlines()
+        losses.append([line["loss"] for line in map(json.loads, lines) if "loss" in line])
+        assert len(made) in ((0,) if platform == "cpu" else (1, 2))
+        assert ("compiled the step for a batch of 8 x " in capsys.readouterr().out) == (platform == "tpu")
+    assert losses[0] == losses[1]
+
+
+def test_the_key_of_a_kept_program_is_the_same_in_every_process(tmp_path):
+    """On CPUs the name of its file, on TPUs, which are absent here, the program before it is compiled."""
+    pytest.importorskip("libtpu", reason="the TPU compiler is missing: pip install libtpu")
+    shown = []
+    for seed in "12":
+        environment = os.environ | {"PYTHONHASHSEED": seed, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
+        environment |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+        done = subprocess.run(
+            [sys.executable, "-c", KEYS],
+            env=environment,
+            cwd=pathlib.Path(__file__).parent,
+            capture_output=True,
+            text=True,
+        )
+        assert not done.returncode, done.stderr
+        shown.append(done.stdout)
+    assert shown[0] == shown[1] and shown[0].count("\n") == 2
+    assert len(list((tmp_path / "cache").glob("jit_train_step-*-cache"))) == 1

@@ -19,8 +19,7 @@ from jaxdistill.objectives.ckd import CKD
 from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.objectives.simcse import SimCSE
 from jaxdistill.objectives.simtde import SimTDE
-from jaxdistill.training import step
-from jaxdistill.training.setup import optim
+from jaxdistill.training import optim, step
 
 from compiled import ADAMW, definition
 from objective_cases import (

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
 
-from jaxdistill.training.setup.optim import make_optimizer, make_schedule
+from jaxdistill.training.optim import make_optimizer, make_schedule
 
 from compiled import ADAMW
 

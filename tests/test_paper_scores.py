@@ -4,13 +4,12 @@ import re
 
 import pytest
 
-from jaxdistill.config import parse_config, parse_stages
+from jaxdistill.config import parse_stages
 from jaxdistill.config.files import load_config
 from jaxdistill.core import InputError
 from jaxdistill.evals import auc, sts, transfer
 from jaxdistill.files import parts
 from jaxdistill.reporting import papers
-from jaxdistill.training import paper
 
 from conftest import ROOT
 
@@ -83,33 +82,14 @@ def test_each_preset_repeats_rows_of_one_paper_and_exists():
 def test_the_stages_of_a_preset_name_the_rows_that_they_repeat(preset, rows):
     stages = parse_stages(load_config(preset))
     assert [stage.run.paper for stage in stages] == rows
-    for stage in stages:
-        found = paper.repeated(stage)
-        assert found is None if not stage.run.paper else found.changed == () and found.preset
-
-
-def test_a_run_names_the_options_in_which_it_differs_from_the_row():
-    raw = load_config("ckd.py:code:tinybert-l4")
-    raw.stage1.data.text, raw.stage1.run.log_every, raw.stage2.optimizer.learning_rate = "mine.txt", 7, 1e-4
-    first, second = map(paper.repeated, parse_stages(raw))
-    assert first and (first.preset, first.changed) == ("ckd.py:code:tinybert-l4", ("data.text",))
-    assert second and second.changed == ("optimizer.learning_rate",)
-    line = first.line({"average"})
-    assert line == (
-        "paper, distilcse:ckd:tinybert-l4 (Table 2); this run has the options of "
-        "configs/ckd.py:code:tinybert-l4 except data.text"
-    )
-    raw.stage1.run.paper = "distilcse:teacher"
-    assert "no preset repeats this row" in paper.repeated(parse_config(raw.stage1)).line(())
+    assert all(papers.cited(row, "run.paper").scores for row in rows if row)
 
 
 def test_an_unknown_row_is_one_clear_error():
-    raw = load_config("congen.py:tiny")
-    raw.run.paper = "congen:tinybert-l5"
     with pytest.raises(
         InputError, match=r"run.paper=congen:tinybert-l5 is not a row .* Did you mean congen:tinybert-l"
     ):
-        paper.repeated(parse_config(raw))
+        papers.cited("congen:tinybert-l5", "run.paper")
 
 
 def test_the_docs_print_the_tables():

@@ -14,8 +14,8 @@ from jaxdistill.data.targets import BLOCK_ROWS
 from jaxdistill.evals import sts
 from jaxdistill.files import parts
 from jaxdistill.signals import AGAIN, BAD_INPUT
-from jaxdistill.workdir.bucket import Workdir
 from jaxdistill.workdir.checkpoint import Checkpoints
+from jaxdistill.workdir.folder import Workdir
 
 from program import ended, run, series, start_all, tiny_arguments, trained, write_teacher, write_text
 from tiny_text import made_up

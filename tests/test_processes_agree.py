@@ -13,7 +13,7 @@ from jaxdistill.cluster import processes
 from jaxdistill.cluster.mesh import make_mesh
 from jaxdistill.core import InputError
 from jaxdistill.signals import BAD_INPUT, IN_USE
-from jaxdistill.workdir import lock
+from jaxdistill.workdir import folder as lock
 from jaxdistill.workdir.folder import LOCK, read_note
 
 from program import ABORTED, ROOT, environment, refused, tiny_arguments
@@ -152,7 +152,7 @@ def test_an_error_in_one_process_is_one_line_there_and_ends_the_other():
         assert words in lines[-1]
 
 
-HOLDS = "import sys, pathlib, time\nfrom jaxdistill.workdir import lock\nwith lock.held(pathlib.Path(sys.argv[1])):\n    print(1, flush=True); time.sleep(100)"
+HOLDS = "import sys, pathlib, time\nfrom jaxdistill.workdir import folder as lock\nwith lock.locked(pathlib.Path(sys.argv[1])):\n    print(1, flush=True); time.sleep(100)"
 
 
 def test_a_folder_is_locked_for_one_run_and_the_lock_of_a_killed_one_is_taken_over(tmp_path):
@@ -162,19 +162,19 @@ def test_a_folder_is_locked_for_one_run_and_the_lock_of_a_killed_one_is_taken_ov
     with pytest.raises(
         InputError, match=rf"in use by another run \(pid {other.pid} on {socket.gethostname()}, started"
     ):
-        with lock.held(folder):
+        with lock.locked(folder):
             pass
     other.kill()
     other.communicate()
-    with lock.held(folder):
+    with lock.locked(folder):
         assert f"pid {os.getpid()}" in lock.described(read_note(folder / LOCK))
-        with pytest.raises(InputError, match="in use"), lock.held(folder):  # by the same process too
+        with pytest.raises(InputError, match="in use"), lock.locked(folder):  # by the same process too
             pass
 
 
 def test_a_training_in_a_folder_in_use_is_refused(tmp_path, capsys):
     arguments = tiny_arguments(tmp_path)
-    with lock.held(tmp_path / "w"):
+    with lock.locked(tmp_path / "w"):
         given = [*arguments, f"--workdir={tmp_path / 'w'}"]
         assert "in use by another run" in refused(main, given, capsys, status=IN_USE)
         assert [path.name for path in (tmp_path / "w").iterdir()] == [".lock"]

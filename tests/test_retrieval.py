@@ -14,7 +14,7 @@ from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.ops import nearest as nearest_rows
 from jaxdistill.ops.nearest import nearest, nearest_others
 from jaxdistill.students.cross_encoder import CrossEncoder
-from jaxdistill.training.setup import dev
+from jaxdistill.training import dev
 
 from eval_cases import on_a_circle, write
 

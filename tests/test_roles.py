@@ -19,8 +19,8 @@ from jaxdistill.data.tokens import build_store
 from jaxdistill.evals.agreement import AgreementTask
 from jaxdistill.inference import Embedder
 from jaxdistill.teachers.parts import labelling as labels
-from jaxdistill.training.setup import build as build_module
-from jaxdistill.training.setup.student import load_labellers, make_student
+from jaxdistill.training import build as build_module
+from jaxdistill.training.models import load_labellers, make_student
 
 import program
 from tiny_models import tiny_model

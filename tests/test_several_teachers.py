@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
 from jaxdistill import config as configs
-from jaxdistill import export, main
+from jaxdistill import main
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import Provenance, SentenceModel, load_model
 from jaxdistill.core import InputError
@@ -20,10 +20,10 @@ from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Po
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.export import restored_student
 from jaxdistill.inference import Embedder
-from jaxdistill.training.setup import build as build_module
-from jaxdistill.training.setup.objective import make_objective
-from jaxdistill.workdir.bucket import Workdir
+from jaxdistill.training import build as build_module
+from jaxdistill.training.objective import make_objective
 from jaxdistill.workdir.checkpoint import Checkpoints
+from jaxdistill.workdir.folder import Workdir
 
 import program
 from program import write_teacher, write_text
@@ -135,23 +135,6 @@ def test_a_head_as_wide_as_all_teachers_is_exported_and_sentence_transformers_lo
     np.testing.assert_allclose(Embedder(restored_student(Workdir(workdir), [best])).encode(texts), vectors, atol=1e-6)
 
 
-def test_the_mean_of_checkpoints_is_exported(finished, tmp_path):
-    workdir, _ = finished
-    kernels = [
-        np.asarray(
-            Checkpoints(Workdir(workdir), read_only=True).restore_alone(step).params["student"]["dense/0/kernel"]
-        )
-        for step in (2, 4)
-    ]
-    assert np.abs(kernels[0] - kernels[1]).max() > 1e-4
-    export.main([f"--workdir={workdir}", "--step=4,2", f"--out={tmp_path / 'mean'}"])
-    found = load_model(str(tmp_path / "mean")).params["dense/0/kernel"]
-    np.testing.assert_allclose(found, np.mean(kernels, axis=0), atol=1e-7)
-    assert "| Mean of the checkpoints of steps | 2, 4 |" in (tmp_path / "mean" / "README.md").read_text()
-    with pytest.raises(InputError, match="no checkpoint of step 3; kept: .*2, 4"):
-        export.main([f"--workdir={workdir}", "--step=2,3", f"--out={tmp_path / 'mean'}"])
-
-
 def test_a_run_that_averages_exports_and_scores_the_mean_of_its_checkpoints(finished, folder, tmp_path):
     """A finished run trains no further: only what it exports changes."""
     workdir, arguments = tmp_path / "run", finished[1]
@@ -174,20 +157,11 @@ def test_a_run_that_averages_exports_and_scores_the_mean_of_its_checkpoints(fini
         main.main([*arguments, f"--workdir={workdir}", "--config.evals.average=(1,4)"])
 
 
-def test_a_damaged_checkpoint_among_those_to_average_is_named(finished, tmp_path):
-    workdir = tmp_path / "run"
-    shutil.copytree(finished[0], workdir)
-    next((workdir / "checkpoints" / "2" / "progress").rglob("metadata")).write_text("")
-    with pytest.raises(InputError, match=r"2 cannot be read .* evals\.average=\(2, 4\) names it; name others"):
-        main.main([*finished[1], f"--workdir={workdir}", "--config.evals.average=(2,4)"])
-
-
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
         ({"evals.average": (0, 6)}, r"step 6 is beyond the run's 4 steps"),
         ({"evals.average": (0, 4), "evals.patience": 1}, r"evals\.patience.* lower run\.steps"),
-        ({"evals.average": (0, 4), "evals.best": "last"}, r"give only one of best=last, average and patience"),
         ({"evals.patience_epochs": 1.0, "evals.best": "last"}, r"give only one of best=last, average and patience"),
     ],
 )
@@ -195,20 +169,6 @@ def test_what_chooses_the_checkpoint_is_one_thing_within_the_run(folder, tmp_pat
     config = config_of(folder, **{name.replace(".", "__"): value for name, value in changed.items()})
     with pytest.raises(InputError, match=words):
         build_module.build(config, tmp_path, progress=False)
-
-
-def test_the_card_names_the_teachers(finished):
-    card = (finished[0] / "export" / "README.md").read_text()
-    assert "| Teacher | model, bytes |" in card
-
-
-def test_a_run_that_lost_its_last_steps_ends_with_the_same_bits(finished, tmp_path):
-    workdir, arguments = finished
-    shutil.copytree(workdir, tmp_path / "run")
-    shutil.rmtree(tmp_path / "run" / "checkpoints" / "4")
-    main.main([*arguments, f"--workdir={tmp_path / 'run'}"])
-    states = [Checkpoints(Workdir(path), read_only=True).restore_alone(4) for path in (workdir, tmp_path / "run")]
-    jax.tree.map(np.testing.assert_array_equal, *[state._replace(key=0) for state in states])
 
 
 @pytest.mark.parametrize(
@@ -228,8 +188,3 @@ def test_what_does_not_go_with_several_teachers_is_refused_in_one_line(folder, c
     with pytest.raises(InputError, match=words) as error:
         make_objective(config_of(folder, **{name.replace(".", "__"): value for name, value in changed.items()}))
     assert "\n" not in str(error.value)
-
-
-def test_parts_of_an_option_are_one_for_all_or_one_for_each(folder):
-    with pytest.raises(InputError, match=r"teacher.prompt='a\|b\|c' has 3 parts.*names 2 teachers"):
-        build_module.build(config_of(folder, teacher__prompt="a|b|c"), folder / "w", progress=False)

@@ -6,12 +6,12 @@ import jax
 import numpy as np
 import pytest
 
-from jaxdistill import config, main
+from jaxdistill import main
 from jaxdistill.cluster import mesh as meshes
-from jaxdistill.core import STACKED, InputError
+from jaxdistill.core import STACKED
 from jaxdistill.encoders import sentence
-from jaxdistill.training import overview
-from jaxdistill.training.setup import build, sharding
+from jaxdistill.training import build, sharding
+from jaxdistill.training import plan as overview
 
 import encoder_cases as cases
 from program import arguments_of
@@ -120,14 +120,3 @@ def test_kernels_are_gathered_in_bfloat16_where_products_round_them_and_gradient
     ]
     assert kernels and len([kind for *_, kind in moved if kind == "bf16"]) == len(kernels)
     assert len([kind for *_, kind in moved if kind == "f32"]) >= len(kernels)
-
-
-def test_a_word_is_given_plainly_and_an_impossible_one_is_refused(folder):
-    for given in ("fsdp", ("fsdp",), ["fsdp"]):
-        assert (
-            config.parse_config({"objective": {"kind": "embedding"}, "run": {"sharding": given}}).run.sharding == "fsdp"
-        )
-    with pytest.raises(InputError, match="run.sharding='fdsp' is unknown; allowed: zero, fsdp, tensor"):
-        config.parse_config({"objective": {"kind": "embedding"}, "run": {"sharding": "fdsp"}})
-    with pytest.raises(InputError, match="run.sharding=tensor .*--config.run.model_axis"):
-        built(folder, sharding="tensor")

@@ -16,9 +16,9 @@ from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import parse_config
 from jaxdistill.data.tokens import build_store
 from jaxdistill.teachers.parts import labelling
+from jaxdistill.training import dev
 from jaxdistill.training.export import export
-from jaxdistill.training.setup import dev
-from jaxdistill.training.setup.student import make_student
+from jaxdistill.training.models import make_student
 
 import encoder_cases as cases
 from eval_cases import read_test, write_set

@@ -11,8 +11,8 @@ from jaxdistill.config.files import load_config
 from jaxdistill.core import InputError
 from jaxdistill.files.kinds import KINDS
 from jaxdistill.objectives.parts.nested import Nested
-from jaxdistill.training.setup import build as build_module
-from jaxdistill.training.setup.objective import sized_to_text
+from jaxdistill.training import build as build_module
+from jaxdistill.training.objective import sized_to_text
 
 from program import write_teacher
 from tiny_text import made_up

@@ -13,7 +13,7 @@ from jaxdistill.core import InputError
 from jaxdistill.evals import agreement, pairs, sts, suite
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.evals.similarity import cosines, spearman, unit_vectors
-from jaxdistill.training.setup import dev
+from jaxdistill.training import dev
 
 from eval_cases import on_a_circle, sts_scores, write
 

@@ -14,7 +14,7 @@ from jaxdistill.encoders.sentence import embed, param_shapes
 from jaxdistill.encoders.settings import read_settings
 from jaxdistill.inference import Embedder
 from jaxdistill.surgery import resizing
-from jaxdistill.training.setup.student import make_student
+from jaxdistill.training.models import make_student
 
 import encoder_cases as cases
 from tiny_text import made_up

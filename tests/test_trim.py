@@ -20,7 +20,7 @@ from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Po
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.inference import Embedder
 from jaxdistill.surgery import trim
-from jaxdistill.training.setup.student import make_student, read_student, write_student
+from jaxdistill.training.models import make_student, read_student, write_student
 
 from program import write_teacher
 from tiny_text import made_up

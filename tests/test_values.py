@@ -8,7 +8,7 @@ import jaxdistill
 from jaxdistill.config import flat_stages
 from jaxdistill.core import InputError
 from jaxdistill.students.cut import Cut
-from jaxdistill.training.api import configured
+from jaxdistill.training.distill import configured
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

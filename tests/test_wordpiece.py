@@ -27,10 +27,9 @@ from jaxdistill.export import restored_student
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.training import loop
-from jaxdistill.training.setup.build import build
-from jaxdistill.training.setup.student import read_student, write_student
-from jaxdistill.workdir.bucket import Workdir
-from jaxdistill.workdir.folder import claim_workdir
+from jaxdistill.training.build import build
+from jaxdistill.training.models import read_student, write_student
+from jaxdistill.workdir.folder import Workdir, claim_workdir
 
 from conftest import ROOT
 from program import write_teacher

@@ -31,7 +31,7 @@ ShardingRules = tuple[tuple[str, tuple[str, ...]], ...]
 Sharding = ShardingWord | ShardingRules
 WITHOUT_EFFECT = (
     "run.log_every", "run.save_every", "run.keep", "run.remat", "run.model_axis", "run.sharding", "run.slices", "run.profile",
-    "run.export_to", "run.paper", "run.restore_step", "data.cache_folder", "data.max_unknown",
+    "run.export_to", "run.paper", "data.cache_folder", "data.max_unknown",
 )  # fmt: skip
 """Options that do not change the student, except for rounding."""
 EXTENSIONS = (
@@ -164,9 +164,7 @@ class RunOptions:
     (docs/extending.md)."""
     paper: str = ""
     """Row of a paper (docs/methods.md), such as `congen:tinybert-l4`, whose scores are shown beside the run's; empty: none.
-    Presets that repeat a row set it; options that differ from the closest preset are shown too."""
-    restore_step: Annotated[int, Range(least=-1)] = -1
-    """Go back to the checkpoint of this step, and remove later ones, such as a damaged one. -1: continue from the latest."""
+    Presets that repeat a row set it."""
     keep: Annotated[int, Range(least=2)] = 2
     """Number of latest checkpoints to keep besides the best one; at least 2, so that a damaged one has a predecessor."""
 

@@ -4,11 +4,10 @@ The folder is written under a temporary name, loaded again and compared, and the
 but keeps files that the user added to it; any other folder is refused.
 """
 
-import contextlib
 import dataclasses
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -24,7 +23,7 @@ from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.core import InputError
 from jaxdistill.data.text import read
 from jaxdistill.evals.similarity import unit_rows
-from jaxdistill.files import MARK, local, replacing, unwritable
+from jaxdistill.files import MARK, local, replacing, writing
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import public_name
 from jaxdistill.reporting.model_card import Facts, model_card, origin_of, read_facts, write_facts
@@ -72,7 +71,7 @@ def export(
     check_exportable(model.definition)
     if to:
         onnx.check(model)
-    folder = local(folder, "--out").resolve()
+    folder, here = local(folder, "--out").resolve(), Path.cwd()
     pooling = model.definition.pooling
     if not pooling.in_sentence_transformers:
         log.warning(
@@ -81,17 +80,25 @@ def export(
             folder,
             pooling,
         )
-    facts = facts or dataclasses.replace(_facts_of(model) or Facts(name=""), name=folder.name)
+    if facts is None:  # of the export that the model was loaded from, unless it was changed since
+        origin = model.provenance.tokenizer_folder
+        is_same = read_note(origin / MARK).get("model_digest") == model.digest()
+        facts = dataclasses.replace((read_facts(origin) if is_same else None) or Facts(name=""), name=folder.name)
     if not facts.base_models:
         facts = dataclasses.replace(facts, **origin_of(model))
-    with _put_in_place(folder, model.digest()) as (new, mark):
-        card = partial(model_card, model, facts, spec=_spec(folder))
+    spec = folder.relative_to(here).as_posix() if here in folder.parents else public_name(str(folder))
+    card, mark = partial(model_card, model, facts, spec=spec), dict[str, Any](versions=versions())
+    with writing(folder, ". Nothing was changed there; --out names another folder"), replacing(folder, mark) as new:
         save(model, new, card=card())
         write_facts(new, facts)
-        if facts.dims:
-            _name_widths(new / "config.json", facts.dims, model.definition.embedding_width)
+        config = new / "config.json"
+        if facts.dims and config.exists():  # where vLLM and SGLang look for nested widths; a static table has no config
+            widths = sorted({*map(int, facts.dims.split(",")), model.definition.embedding_width})
+            write_json(config, json.loads(config.read_text("utf-8")) | {"matryoshka_dimensions": widths})
         reloaded = load_model(str(new))
-        _refuse_difference(largest_difference(model, reloaded, CHECK_SENTENCES), folder)
+        difference = largest_difference(model, reloaded, CHECK_SENTENCES)
+        if not difference <= TOLERANCE:  # NaN is refused too
+            raise _faulty(str(folder), difference, TOLERANCE)
         # A table is written with its head folded in, and without the row that it does not read.
         mark["model_digest"] = reloaded.digest()
         if to:
@@ -102,69 +109,30 @@ def export(
 
 def _write_onnx(model: SentenceModel, folder: Path) -> list[dict[str, str]]:
     """Adds the ONNX files, and leaves out 8-bit weights that change the model too much; returns a table of both."""
-    texts, rows = [*CHECK_SENTENCES, *held_out_sentences()], []
+    texts, rows, is_cross = [*CHECK_SENTENCES, *held_out_sentences()], [], model.definition.reads_pairs
     pairs = list(zip(texts, [*texts[1:], *texts[:1]], strict=True))
-    if model.definition.reads_pairs:
-        expected = Embedder(model).score(*zip(*pairs, strict=True), logits=True)[:, None]
-    else:
-        expected = Embedder(model).encode(texts)
+    embedder = Embedder(model)
+    expected = embedder.score(*zip(*pairs, strict=True), logits=True)[:, None] if is_cross else embedder.encode(texts)
     for file in onnx.write(model, folder):
-        actual = onnx.encoder(model, file)(pairs if model.definition.reads_pairs else texts)
-        difference = (
-            np.abs(actual - expected).max() if model.definition.reads_pairs else _vector_difference(actual, expected)
-        )
-        least = (
-            np.corrcoef(actual[:, 0], expected[:, 0])[0, 1]
-            if model.definition.reads_pairs
-            else _cosines(actual, expected).mean()
-        )
-        row = {
-            "form": f"{onnx.FOLDER}/{file.name}",
-            "MB": f"{file.stat().st_size / 1e6:.1f}",
-            "largest difference": f"{difference:.1e}",
-            ("correlation" if model.definition.reads_pairs else "mean cosine"): f"{least:.6f}",
-        }
+        actual = onnx.encoder(model, file)(pairs if is_cross else texts)
+        difference = np.abs(actual - expected).max() if is_cross else _vector_difference(actual, expected)
+        likeness = np.corrcoef(actual[:, 0], expected[:, 0])[0, 1] if is_cross else _cosines(actual, expected).mean()
+        name = f"{onnx.FOLDER}/{file.name}"
         if file.name == onnx.FLOAT and not difference <= ONNX_TOLERANCE:
-            raise InputError(
-                f"{row['form']} was not written: it differs from the model by {difference:.1e}, at most {ONNX_TOLERANCE:.0e} is "
-                "allowed. This is a fault of the export; please report it."
-            )
-        if least >= MIN_ROUNDED:
-            rows.append(row)
-        else:
+            raise _faulty(name, difference, ONNX_TOLERANCE)
+        if likeness < MIN_ROUNDED:
             file.unlink()
-            log.warning("%s is left out: 8-bit weights change this model too much (%s)", row["form"], f"{least:.4f}")
+            log.warning("%s is left out: 8-bit weights change this model too much (%.4f)", name, likeness)
+            continue
+        size = f"{file.stat().st_size / 1e6:.1f}"
+        row = {"form": name, "MB": size, "largest difference": f"{difference:.1e}"}
+        rows.append(row | {"correlation" if is_cross else "mean cosine": f"{likeness:.6f}"})
     return rows
 
 
 def held_out_sentences() -> list[str]:
     """The first sentences of the quickstart's held-out text."""
     return [line for (line,) in islice(read([HELDOUT]), ONNX_SENTENCES)]
-
-
-def _facts_of(model: SentenceModel) -> Facts | None:
-    """The facts of the export that the model was loaded from; None for another model, and for one that was changed since."""
-    folder = model.provenance.tokenizer_folder
-    digest = read_note(folder / MARK).get("model_digest")
-    return read_facts(folder) if digest and digest == model.digest() else None
-
-
-def _name_widths(config: Path, dims: str, width: int) -> None:
-    """Lists nested widths and the full one in `config.json`, where vLLM and SGLang look for the widths to offer."""
-    if config.exists():  # a static table in sentence-transformers' format has none
-        widths = sorted({*map(int, dims.split(",")), width})
-        write_json(config, json.loads(config.read_text("utf-8")) | {"matryoshka_dimensions": widths})
-
-
-@contextlib.contextmanager
-def _put_in_place(folder: Path, digest: str) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yields a folder to write to, and the facts of its marker; it then replaces `folder`, which an error leaves unchanged."""
-    mark = {"model_digest": digest, "versions": versions()}
-    try:
-        with replacing(folder, mark) as new:
-            yield new, mark
-    except OSError as error:
-        raise unwritable(folder, error, ". Nothing was changed there; --out names another folder") from error
 
 
 def largest_difference(before: SentenceModel, after: SentenceModel, sentences: Sequence[str]) -> float:
@@ -190,22 +158,14 @@ def _cosines(one: Float[np.ndarray, "n e"], other: Float[np.ndarray, "n e"]) -> 
     return np.where(both_zero, 1.0, np.sum(unit_rows(one) * unit_rows(other), axis=1))
 
 
-def _spec(folder: Path) -> str:
-    """The export's path relative to the current directory; its public name if it is not below that directory."""
-    here = Path.cwd()
-    inside = here in folder.parents and here != here.parent
-    return folder.relative_to(here).as_posix() if inside else public_name(str(folder))
-
-
 def weights_bytes(folder: str | Path) -> int:
     """Size of a model's weights on disk, Dense layers included: safetensors files if there are any, else PyTorch's."""
     files = [*Path(folder).rglob("*.safetensors")] or [*Path(folder).rglob("pytorch_model*.bin")]
     return sum(path.stat().st_size for path in files)
 
 
-def _refuse_difference(difference: float, folder: Path) -> None:
-    if not difference <= TOLERANCE:  # NaN is refused too
-        raise InputError(
-            f"{folder} was not written: reloaded, the model gives other embeddings (largest difference "
-            f"{difference:.1e}, at most {TOLERANCE:.0e} is allowed). This is a fault of the export; please report it."
-        )
+def _faulty(name: str, difference: float, allowed: float) -> InputError:
+    return InputError(
+        f"{name} was not written: it differs from the model by {difference:.1e} (largest difference; {allowed:.0e} is allowed). "
+        "This is a fault of the export; please report it."
+    )

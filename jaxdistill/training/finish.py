@@ -1,97 +1,230 @@
-"""Ends a training: the export, the final table, the plot, the report and the results."""
+"""Ends a training: its best student, the scores and speed of all models, the export, the table, the plot, the report."""
 
 import dataclasses
 import json
-import pathlib
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.cluster import mesh as meshes
+from jaxdistill.cluster import processes
 from jaxdistill.config import flat, nested
+from jaxdistill.core import SECOND
 from jaxdistill.data.sources import split_specs
-from jaxdistill.evals import agreement, auc, documents, entity, pairs
-from jaxdistill.evals.pairs import GradedPairs, ScoredPairs, scored_pairs
-from jaxdistill.evals.similarity import cosines
+from jaxdistill.evals import sts
+from jaxdistill.evals.caches import cached_scores
+from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.files import write_atomic
-from jaxdistill.paths import public_name, without_folders
+from jaxdistill.paths import cache_folder, public_name, without_folders
 from jaxdistill.reporting.model_card import Facts, averaged_steps, origin_of, public_command, write_facts
 from jaxdistill.reporting.page import write_page
+from jaxdistill.reporting.papers import Cited
 from jaxdistill.reporting.plots import read_curves, training_plot
 from jaxdistill.reporting.tables import Entry, as_text, hundredfold, score_table
 from jaxdistill.runtime import versions
-from jaxdistill.training.console import say
+from jaxdistill.training.dev import sts_data_folder
 from jaxdistill.training.export import export, weights_bytes
-from jaxdistill.training.final_scores import FinalScores
-from jaxdistill.training.outcome import Outcome
-from jaxdistill.training.paper import Repeated
+from jaxdistill.training.metrics import say
+from jaxdistill.training.objective import objective_title
 from jaxdistill.training.run import Run, teachers_by_name
-from jaxdistill.training.setup.objective import objective_title
-from jaxdistill.workdir.folder import EXPORT, METRICS, RESULTS, stage_export
+from jaxdistill.training.sharding import sharded_embedder
+from jaxdistill.workdir.checkpoint import Checkpoints, mean_params
+from jaxdistill.workdir.folder import EXPORT, METRICS, RESULTS, Workdir, stage_export
 
 FEW_STEPS = 50
 """If a training of fewer steps gains nothing, it may just have been too short."""
+READ_SENTENCES = 256
+"""Sentences of the training text on which encoding speed is measured."""
 
 
-def finish(
-    run: Run,
-    outcome: Outcome,
-    models: Mapping[str, SentenceModel],
-    teacher_scores: dict[str, float],
-    final: Mapping[str, FinalScores],
-    paper: Repeated | None,
-    command: str,
-) -> None:
-    """Writes what a training ends with: the export, then the plot, the final table, the report and the results."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """Result of a training."""
+
+    student: SentenceModel
+    """The best checkpoint's student, or the mean over `evals.average`, with the parameters used for evaluation."""
+    best_step: int
+    """Step of the best checkpoint."""
+    averaged: Sequence[int]
+    """Steps of the checkpoints that were averaged, ascending; empty if the student is the best checkpoint's."""
+    last_step: int
+    scores: dict[str, float]
+    """The student's value of each metric, in [-1, 1]."""
+    before: dict[str, float]
+    """Scores of the untrained student."""
+    seconds: float
+    """Duration of the training loop in this process, with its evaluations."""
+    spent: Mapping[str, float]
+    """Seconds of each activity of the loop, see `Goodput`."""
+
+
+def outcome_of(
+    run: Run, workdir: Workdir, record: Mapping[str, Any], *, seconds: float, spent: Mapping[str, float]
+) -> Outcome:
+    """The student that a finished training ends with, and its scores.
+
+    Args:
+      record: the record of evaluations.
+      seconds, spent: fields of `Outcome`.
+    """
+    averaged, best_step = sorted(set(run.config.evals.average)), record["best_step"]
+    checkpoints = Checkpoints(workdir, read_only=True)
+
+    def student_at(step: int) -> dict[str, np.ndarray]:
+        restored = checkpoints.restore(run.layout.like, run.layout.shardings, step=step)
+        assert restored is not None  # a missing step is an error
+        return {path: meshes.on_host(array) for path, array in restored.state.params["student"].items()}
+
+    params = mean_params(map(student_at, averaged or [best_step]))
+    student, scores = run.config.student.evaluated(run.models.student.with_params(params)), record["scores"]
+    last_step = checkpoints.steps[-1]
+    checkpoints.close()
+    if averaged:
+        program = run.program
+        embedder = sharded_embedder(student, run.config.run, mesh=program.mesh, compute_dtype=program.compute_dtype)
+        scores = run.dev.scores(embedder.as_embed())
+    return Outcome(
+        student=student,
+        best_step=best_step,
+        averaged=averaged,
+        last_step=last_step,
+        scores=scores,
+        before=record["before"],
+        seconds=seconds,
+        spent=spent,
+    )
+
+
+def speed_of(run: Run, name: str, model: SentenceModel) -> float:
+    """Sentences (for a cross-encoder: pairs) per second on all devices of the run, without compilation; all processes call this
+    together. Sentences are truncated to what both teacher and student read."""
+    say(f"{name}: measuring the speed")
+    bar = processes.is_first() and f"{name}, speed"
+    length = min(one.max_length for one in (*run.models.teachers, run.models.student))
+    embedder = sharded_embedder(model.with_length(length), run.config.run, mesh=run.program.mesh)
+    sentences = run.text.store.texts("text")[:READ_SENTENCES]
+    if model.definition.reads_pairs:
+        others = run.text.store.texts(SECOND)[:READ_SENTENCES]
+        encode = partial(embedder.score, others, show_progress_bar=bar)
+    else:
+        roles = run.text.store.roles("text", range(len(sentences)))
+        encode = partial(embedder.encode, role=roles, show_progress_bar=bar)
+    encode(sentences)  # compiles
+    begun = time.monotonic()
+    encode(sentences)
+    return len(sentences) / (time.monotonic() - begun)
+
+
+def sts_of(run: Run, name: str, model: SentenceModel) -> dict[str, Any]:
+    """Results of `sts.sts_values` for the seven tests; empty if the run does not score STS; all processes call this together."""
+    folder = sts_folder(run)
+    if folder is None:
+        return {}
+
+    def score() -> dict[str, Any]:
+        say(f"{name}: {len(sts.TESTS)} STS tests")
+        embedder = sharded_embedder(model, run.config.run, mesh=run.program.mesh)
+        embed = embedder.as_embed(progress=processes.is_first() and f"{name}, STS")
+        return sts.sts_values(embed, {test: sts.read_set(test, folder) for test in sts.TESTS}, subsets=False)
+
+    cache = cache_folder(run.config.data.cache_folder) / "scores"
+    return cached_scores(cache, [model.digest(), sts.digest(folder)], score)
+
+
+def sts_folder(run: Run) -> Path | None:
+    """The data folder, if there is one and the run scores STS."""
+    return sts_data_folder() if run.config.evals.sts else None
+
+
+def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, paper: Cited | None, command: str) -> None:
+    """Measures all models, and writes what a training ends with: export, plot, table, report and results.
+
+    Every process calls it, because they measure together; the first writes.
+    """
+    workdir, config = run.workdir, run.config
+    models = {"teacher": run.models.teacher} if run.models.teacher else {}
+    models |= {"student before": config.student.evaluated(run.models.student), "student after": outcome.student}
+    speeds = {name: speed_of(run, name, model) for name, model in models.items()}
+    on_sts = {name: sts_of(run, name, model) for name, model in models.items()}
+    if not processes.is_first():
+        return
     dev = {"teacher": teacher_scores, "student before": outcome.before, "student after": outcome.scores}
-    scores = {name: dev[name] | one.on_sts.get("scores", {}) for name, one in final.items()}
-    facts = _facts(run, outcome, scores, command)
-    write_facts(run.workdir, facts)
+    scores = {name: dev[name] | on_sts[name].get("scores", {}) for name in models}
+    facts = facts_of(run, outcome, scores, command)
+    write_facts(workdir, facts)
     say("writing the export; reloading and comparing it")
-    student = run.config.student.exported(outcome.student)
-    folder = export(student, run.workdir / EXPORT, facts=facts, to=run.config.run.export_to)
-    title = f"{objective_title(run.config)}: student {facts.student.removeprefix('package:')} ({facts.name})"
-    plot = training_plot(run.workdir / METRICS, run.workdir / "training.png", title=title)
-    costs = {name: _costs(run, model, folder, final[name].rate) for name, model in models.items()}
-    drawn = _graded_pairs(final, seed=run.config.run.seed)
+    folder = export(config.student.exported(outcome.student), workdir / EXPORT, facts=facts, to=config.run.export_to)
+    title = f"{objective_title(config)}: student {facts.student.removeprefix('package:')} ({facts.name})"
+    plot = training_plot(workdir / METRICS, workdir / "training.png", title=title)
+    costs = {
+        name: {
+            "parameters": model.parameter_count,
+            "size_bytes": 4 * model.parameter_count if name == "teacher" else weights_bytes(folder),
+            "sentences_per_s": speeds[name],
+        }
+        for name, model in models.items()
+    }
+    drawn = {name: ScoredPairs(**found["scored_pairs"]) for name, found in on_sts.items() if found}
     entries = [
         Entry(name=name, scores=scores[name], costs=costs[name], scored_pairs=drawn.get(name)) for name in models
     ]
-    if paper:
-        entries.append(Entry(name=paper.row.label, scores=paper.beside(facts.scores).scores, is_cited=True))
+    if paper:  # its scores that the run has measured; if it has measured none, those on STS
+        measured = {*paper.scores} & {*facts.scores}
+        paper = paper.only([name for name in paper.scores if name in (measured or (*sts.TESTS, "average"))])
+        entries.append(Entry(name=paper.label, scores=paper.scores, is_cited=True))
     lost = _lost(run, outcome)
     say(title)
     say(as_text(score_table(entries), width=200))
     if paper:
-        say(paper.line(facts.scores))
+        say(f"{paper.label}: {paper.tables}")
     say(_ending(run, outcome, lost))
     say(f"export (reloaded and compared): {folder}")
     say(f"plot: {plot}")
+    chosen = f"step {facts.steps:,}" + (f", chosen by {facts.chosen_by}" if facts.chosen_by else "")
+    made = {
+        "Command": facts.command,
+        "Text": facts.data,
+        "Objective": facts.objective,
+        "Student": facts.student,
+        "Checkpoint": f"mean of steps {facts.averaged}" if facts.averaged else chosen,
+        "Versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
+    }
     page = write_page(
-        run.workdir / "report.html",
+        workdir / "report.html",
         entries,
         title=title,
         warning=lost,
         teacher="teacher" if "teacher" in models else "",
-        curves=read_curves(run.workdir / METRICS),
-        sections={"How it was made": _made(facts) | ({"Paper": paper.line(facts.scores)} if paper else {})},
+        curves=read_curves(workdir / METRICS),
+        sections={"How it was made": made | ({"Paper": f"{paper.label}: {paper.tables}"} if paper else {})},
     )
     results = {
         "command": command,
-        **_results(run, outcome, lost),
+        "config": flat(config),
+        "max_length": run.text.store.max_length,
+        "seconds_in_this_process": outcome.seconds,
+        "seconds_of_activities": outcome.spent,
+        "best_metric": run.dev.best,
+        "best_step": outcome.best_step,
+        "averaged_steps": outcome.averaged,
+        "last_step": outcome.last_step,
+        "no_gain": lost,
         "scores": scores,
-        "measured": {name: _measured(run, scores[name]) | costs[name] for name in models},
+        "costs": costs,
         "paper": dataclasses.asdict(paper) if paper else None,
         "versions": versions(),
     }
-    write_atomic(run.workdir / RESULTS, json.dumps(results, indent=2) + "\n")  # last: its presence marks a finished run
-    say(f"results: {run.workdir / RESULTS}")
+    write_atomic(workdir / RESULTS, json.dumps(results, indent=2) + "\n")  # last: its presence marks a finished run
+    say(f"results: {workdir / RESULTS}")
     say(f"report: {page}")
 
 
-def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], command: str) -> Facts:
+def facts_of(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], command: str) -> Facts:
     """What the model card says of the training."""
     objective = nested(run.config)["objective"]
     del objective["kind"]
@@ -130,81 +263,6 @@ def _facts(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], comm
         role_prompts=role_prompts,
         dims=", ".join(map(str, run.config.student.dims)),
     )
-
-
-def _results(run: Run, outcome: Outcome, lost: str) -> dict[str, Any]:
-    """What `results.json` says of the training itself."""
-    return {
-        "config": flat(run.config),
-        "max_length": run.text.store.max_length,
-        "seconds_in_this_process": outcome.seconds,
-        "seconds_of_activities": outcome.spent,
-        "best_metric": run.dev.best,
-        "best_step": outcome.best_step,
-        "averaged_steps": outcome.averaged,
-        "last_step": outcome.last_step,
-        "no_gain": lost,
-    }
-
-
-def _made(facts: Facts) -> dict[str, str]:
-    """What the report says of the training."""
-    chosen = f"step {facts.steps:,}" + (f", chosen by {facts.chosen_by}" if facts.chosen_by else "")
-    return {
-        "Command": facts.command,
-        "Text": facts.data,
-        "Objective": facts.objective,
-        "Student": facts.student,
-        "Checkpoint": f"mean of steps {facts.averaged}" if facts.averaged else chosen,
-        "Versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
-    }
-
-
-def _graded_pairs(final: Mapping[str, FinalScores], *, seed: int) -> dict[str, ScoredPairs]:
-    """Graded pairs with each model's similarities: STS-B's, or near and far pairs of the training text, whose gold score is the
-    teacher's similarity."""
-    if on_sts := {name: one.on_sts["scored_pairs"] for name, one in final.items() if one.on_sts}:
-        return {name: ScoredPairs(**pairs) for name, pairs in on_sts.items()}
-    teacher = final.get("teacher")
-    if teacher is None or len(teacher.vectors) < 2:
-        return {}
-    task = agreement.held_out_task(teacher.vectors, seed=seed)
-    graded = GradedPairs(
-        name="the training text, whose gold score is the teacher's similarity",
-        first=task.first,
-        second=task.second,
-        scores=np.round(task.teacher, 4),
-    )
-
-    def embed(vectors: Mapping[str, np.ndarray], texts: Sequence[str]) -> np.ndarray:
-        return np.stack([vectors[text] for text in texts])
-
-    return {
-        name: scored_pairs(graded, cosines(partial(embed, one.vectors), graded.first, graded.second))
-        for name, one in final.items()
-        if one.vectors and name != "teacher"
-    }
-
-
-def _costs(run: Run, model: SentenceModel, exported: pathlib.Path, rate: float) -> dict[str, float]:
-    is_teacher = model is run.models.teacher
-    size = 4 * model.parameter_count if is_teacher else weights_bytes(exported)
-    return {"parameters": model.parameter_count, "size_bytes": size, "sentences_per_s": rate}
-
-
-def _measured(run: Run, scores: Mapping[str, float]) -> dict[str, float | None]:
-    """The main scores under names that do not depend on the data; None: not measured."""
-    is_auc = run.dev.best in (pairs.AUC_METRIC, *auc.DEV_METRICS)
-    return {
-        "agreement": scores.get(agreement.METRIC),
-        "teacher_recall_1": scores.get(agreement.RECALLS[1]),
-        "teacher_recall_10": scores.get(agreement.RECALLS[10]),
-        "pairs": scores.get(pairs.METRIC),
-        "auc": scores.get(run.dev.best) if is_auc else None,
-        "retrieval": scores.get(documents.METRICS[run.config.evals.retrieval_split or "dev"]),
-        "recall": scores.get(entity.METRIC),
-        "sts": scores.get("average"),
-    }
 
 
 def _lost(run: Run, outcome: Outcome) -> str:

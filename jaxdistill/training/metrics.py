@@ -1,33 +1,153 @@
-"""Records the metrics of a run: `metrics.jsonl`, TensorBoard's files where it is installed, callbacks, and a progress bar."""
+"""Records a run: lines on the console and in `train.log`, `metrics.jsonl`, TensorBoard's files, callbacks, and a progress bar."""
 
 import contextlib
 import json
 import logging
+import logging.handlers
 import math
 import os
 import pathlib
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import jax
 import numpy as np
+from jax.extend.core import Jaxpr
+from tqdm.auto import tqdm
 
 from jaxdistill.bars import Bar, duration, seconds_between
 from jaxdistill.cluster import processes
+from jaxdistill.cluster.mesh import peak_flops_per_s
 from jaxdistill.core import Array, Diverged
-from jaxdistill.files import write_atomic, writing
-from jaxdistill.training.goodput import Goodput
+from jaxdistill.files import write_atomic
+from jaxdistill.signals import error_of_input
 from jaxdistill.training.run import Run
-from jaxdistill.training.schedule import Schedule
-from jaxdistill.workdir.folder import METRICS
+from jaxdistill.workdir.folder import LOG, METRICS
 
-log = logging.getLogger(__name__)
+ACTIVITIES = ("compile", "data", "steps", "evaluation", "checkpoints")
 
 Callback = Callable[[int, Mapping[str, float]], object]
 """A caller's function of a step and its metrics."""
+
+log = logging.getLogger(__name__)
+_printed = logging.getLogger("jaxdistill.printed")
+"""Logger of lines that are printed elsewhere, or only belong in the file."""
+_printed.setLevel(logging.INFO)
+_printed.propagate = False
+
+
+def say(line: str) -> None:
+    """Prints a line, above a progress bar if there is one; in the first process of a run only."""
+    if processes.is_first():
+        tqdm.write(line)
+        sys.stdout.flush()  # or a file or pipe would show the line much later
+        _printed.info("%s", line)
+
+
+def note(lines: str) -> None:
+    """Writes lines to `train.log` only."""
+    for line in lines.splitlines():
+        _printed.info("%s", line)
+
+
+@contextlib.contextmanager
+def logged(command: str) -> Iterator[Callable[[pathlib.Path], None]]:
+    """Collects everything printed and logged inside the `with` block, from the command to the error that ends it.
+
+    Yields a function of the workdir, which appends the lines so far to its `train.log`, and from then on each new line.
+    """
+    lines, loggers = (
+        logging.handlers.MemoryHandler(sys.maxsize, sys.maxsize),
+        (_printed, logging.getLogger("jaxdistill")),
+    )
+    for logger in loggers:
+        logger.addHandler(lines)
+    note(f"$ {command}")
+
+    def write_into(workdir: pathlib.Path) -> None:
+        file = logging.FileHandler(workdir / LOG, encoding="utf-8")
+        file.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+        lines.setTarget(file)
+        lines.flush()
+        lines.capacity = 1
+
+    try:
+        yield write_into
+    except BaseException as error:
+        line = "interrupted" if isinstance(error, KeyboardInterrupt) else error_of_input(error)
+        _printed.error("%s", line or "failed:", exc_info=None if line else error)
+        raise
+    finally:
+        for logger in loggers:
+            logger.removeHandler(lines)
+        file = lines.target
+        lines.close()
+        if file:
+            file.close()
+
+
+class Goodput:
+    """Seconds that one process's host spends on each activity, and the operations of its steps.
+
+    Devices work while the host prepares, so `data` is the time that the host waits for a batch, and `steps` the time that
+    it waits for devices. `compile` is tracing and compiling a step of a new shape; executing it counts as `steps`.
+    `checkpoints` includes making or restoring the first state.
+    """
+
+    def __init__(self) -> None:
+        self.total: dict[str, float] = dict.fromkeys(ACTIVITIES, 0.0)
+        """Seconds since the training began, by activity."""
+        self.flops = 0.0
+        """Operations since the last report, with those that remat or a gradient cache repeat."""
+        self._reported = dict(self.total)
+
+    @contextlib.contextmanager
+    def spent(self, activity: str) -> Iterator[None]:
+        """Counts the time inside the `with` block as spent on the activity."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self.total[activity] += time.monotonic() - begun
+
+    def taken(self) -> dict[str, float]:
+        """Metrics of the time since the last call; `goodput` is the share of `steps` since the training began."""
+        since = {name: seconds - self._reported[name] for name, seconds in self.total.items()}
+        rate = self.flops / max(since["data"] + since["steps"], 1e-9) / jax.device_count()
+        self._reported, self.flops = dict(self.total), 0.0
+        scalars = {f"seconds/{name}": seconds for name, seconds in since.items()}
+        scalars |= {"goodput": self.total["steps"] / max(sum(self.total.values()), 1e-9), "tflops_per_s": rate / 1e12}
+        peak = peak_flops_per_s(jax.devices()[0].device_kind)
+        return scalars | ({"utilisation": rate / peak} if peak else {})
+
+
+def product_flops(jaxpr: Jaxpr) -> float:
+    """Operations of a traced program's matrix products, over all devices; a multiplication and an addition count as two.
+
+    Those in a `scan` count once per iteration, those in another loop once: XLA's own count has every loop once.
+    """
+    total = 0.0
+    for equation in jaxpr.eqns:
+        values = [
+            one for value in equation.params.values() for one in (value if isinstance(value, tuple) else (value,))
+        ]
+        # Before JAX 0.12, a jaxpr with and one without its constants are two classes.
+        inner = [product_flops(getattr(one, "jaxpr", one)) for one in values if hasattr(one, "eqns")]
+        if equation.primitive.name == "dot_general":
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            left, result = cast(Any, equation.invars[0].aval).shape, cast(Any, equation.outvars[0].aval).shape
+            total += 2.0 * math.prod(result) * math.prod(left[axis] for axis in contracted)
+        elif equation.primitive.name == "scan":
+            total += equation.params["length"] * sum(inner)
+        elif equation.primitive.name == "shard_map":
+            mesh = equation.params["mesh"]
+            total += math.prod(mesh.shape[axis] for axis in equation.params["newly_manual_axes"]) * sum(inner)
+        else:
+            total += max(inner, default=0.0) if equation.primitive.name == "cond" else sum(inner)
+    return total
 
 
 class Metrics:
@@ -43,7 +163,6 @@ class Metrics:
     def __init__(
         self,
         run: Run,
-        schedule: Schedule,
         goodput: Goodput,
         *,
         start: int,
@@ -51,7 +170,7 @@ class Metrics:
         progress: bool,
         callbacks: Sequence[Callback] = (),
     ):
-        self.schedule, self.goodput, self.start = schedule, goodput, start
+        self.goodput, self.start, self.steps = goodput, start, run.program.steps
         self.learning_rate, self.batch_size = run.program.schedule, run.text.batches.batch_size
         # A killed run may have written step 0 without saving it.
         last_step = -1 if is_new else start
@@ -59,7 +178,7 @@ class Metrics:
         self.callbacks = callbacks if processes.is_first() else ()
         self.bar = Bar(
             initial=start,
-            total=schedule.steps,
+            total=self.steps,
             disable=not progress,
             dynamic_ncols=True,
             mininterval=seconds_between(),
@@ -93,9 +212,11 @@ class Metrics:
         self.restart_clock(step)
         means |= {"learning_rate": float(np.asarray(self.learning_rate(step - 1))), "sentences_per_s": rate}
         means |= self.goodput.taken()
-        left = f"{duration(self.seconds_left(step))} left, "
+        # Everything but compilation goes on at the mean pace so far.
+        spent = sum(self.goodput.total.values()) - self.goodput.total["compile"]
+        left = duration(spent / max(step - self.start, 1) * (self.steps - step))
         self.bar.set_postfix_str(
-            f"{left}{rate:,.0f} sentences/s, loss {means['loss']:.4g}", refresh=sys.stderr.isatty()
+            f"{left} left, {rate:,.0f} sentences/s, loss {means['loss']:.4g}", refresh=sys.stderr.isatty()
         )
         self.write(step, means)
 
@@ -110,15 +231,6 @@ class Metrics:
         """Starts to count sentences per second anew: evaluations and saves are not training."""
         self.clock = time.monotonic(), step
 
-    def seconds_left(self, step: int) -> float:
-        """Estimated time left after `step`. Remaining steps take the mean so far, without compilation; remaining evaluations
-        and checkpoints take as long as the latest."""
-        goodput, schedule = self.goodput, self.schedule
-        evaluations, saves = schedule.evaluations_after(step), schedule.saves_after(step)
-        apart = evaluations * goodput.last["evaluation"] + (evaluations + saves) * goodput.last["checkpoints"]
-        taken = goodput.total["data"] + goodput.total["steps"]
-        return taken / max(step - self.start, 1) * (schedule.steps - step) + apart
-
     def close(self) -> None:
         self.bar.close()
         if self.writer:
@@ -131,39 +243,33 @@ class MetricWriter:
     Args:
       last_step: last step whose lines stay; those of later steps, which run again, are dropped. -1: the run starts from
         scratch, and step 0 is written too.
-
-    Raises:
-      InputError: a full disk, here and while writing and closing.
     """
 
     def __init__(self, workdir: pathlib.Path, *, last_step: int):
-        self._path = workdir / METRICS
-        with writing(self._path), contextlib.ExitStack() as files:
-            _drop_later_lines(self._path, last_step)
-            self._jsonl = files.enter_context(self._path.open("a", encoding="utf-8"))
-            self._tensorboard = None
-            try:  # imported here: it takes half a second, which other commands need not wait for
-                from tensorboard.summary.writer.record_writer import RecordWriter
-            except ImportError:
-                log.info("no files for TensorBoard; to get them: pip install 'jaxdistill[tensorboard]'")
-            else:
-                folder = workdir / "tensorboard"
-                folder.mkdir(exist_ok=True)
-                name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
-                self._tensorboard = RecordWriter(files.enter_context((folder / name).open("ab")))
-                self._record(0, file_version="brain.Event:2")
-                # This record makes TensorBoard ignore what earlier files hold of this step and later ones.
-                self._record(last_step + 1, session_log={"status": "START"})
-            self._files = files.pop_all()
+        path = workdir / METRICS
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        write_atomic(path, "".join(f"{line}\n" for line in lines if _step_of(line) <= last_step))
+        self._files = contextlib.ExitStack()
+        self._jsonl = self._files.enter_context(path.open("a", encoding="utf-8"))
+        self._tensorboard = None
+        try:  # imported here: it takes half a second, which other commands need not wait for
+            from tensorboard.summary.writer.record_writer import RecordWriter
+        except ImportError:
+            log.info("no files for TensorBoard; to get them: pip install 'jaxdistill[tensorboard]'")
+            return
+        (workdir / "tensorboard").mkdir(exist_ok=True)
+        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
+        self._tensorboard = RecordWriter(self._files.enter_context((workdir / "tensorboard" / name).open("ab")))
+        self._record(0, file_version="brain.Event:2")
+        # This record makes TensorBoard ignore what earlier files hold of this step and later ones.
+        self._record(last_step + 1, session_log={"status": "START"})
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         """Writes one line of metrics; non-finite values become null in JSON."""
         finite = {name: value if math.isfinite(value) else None for name, value in scalars.items()}
-        with writing(self._path):
-            self._jsonl.write(json.dumps({"step": step, **finite}) + "\n")
-            self._jsonl.flush()
-            values = [{"tag": name, "simple_value": value} for name, value in scalars.items()]
-            self._record(step, summary={"value": values})
+        self._jsonl.write(json.dumps({"step": step, **finite}) + "\n")
+        self._jsonl.flush()
+        self._record(step, summary={"value": [{"tag": name, "simple_value": value} for name, value in scalars.items()]})
 
     def _record(self, step: int, **content: Any) -> None:
         """Writes a record of TensorBoard, if it is installed."""
@@ -175,20 +281,12 @@ class MetricWriter:
         self._tensorboard.flush()
 
     def close(self) -> None:
-        with writing(self._path):
-            self._files.close()
-
-
-def _drop_later_lines(path: pathlib.Path, step: int) -> None:
-    if path.exists():
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        write_atomic(path, "".join(f"{line}\n" for line in lines if _step_of(line) <= step))
+        self._files.close()
 
 
 def _step_of(line: str) -> float:
-    """Step of a line; infinity, so that it is dropped, for one that a crash cut off or that this program did not write."""
+    """Step of a line; infinity, so that it is dropped, for one that a crash cut off."""
     try:
-        step = json.loads(line)["step"]
-        return step if isinstance(step, int) else math.inf
-    except (ValueError, KeyError, TypeError, RecursionError):
+        return json.loads(line)["step"]
+    except ValueError:
         return math.inf

@@ -1,4 +1,4 @@
-"""Plans a run for TPUs without having them: compiles its step, and reports its memory and a lower bound of its time."""
+"""Prints what a run needs before step 1: on this machine's devices, or by `--compile_for` on absent TPUs, whose compiler tells."""
 
 import contextlib
 import dataclasses
@@ -14,20 +14,34 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from clu import parameter_overview
 from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
+import jaxdistill
 from jaxdistill.bars import duration
-from jaxdistill.cluster.mesh import PEAK_FLOPS_PER_S, make_mesh
-from jaxdistill.config import Config
+from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.cluster import mesh as meshes
+from jaxdistill.cluster import processes
+from jaxdistill.cluster.mesh import PEAK_FLOPS_PER_S
+from jaxdistill.config import Config, config_digest
 from jaxdistill.core import Batch, InputError, Tokens, TrainState
+from jaxdistill.data.batches import padding_share
+from jaxdistill.data.columns import TEXT
 from jaxdistill.encoders.sentence import embed
+from jaxdistill.evals import agreement, sts
 from jaxdistill.files import parts
 from jaxdistill.runtime import prepare_libtpu
-from jaxdistill.training.flops import Products, products_by_part
+from jaxdistill.training.build import UNTIMED, build, with_steps
+from jaxdistill.training.finish import sts_folder
+from jaxdistill.training.lengths import truncation_warnings
+from jaxdistill.training.metrics import note, product_flops, say
+from jaxdistill.training.models import joint_embed
 from jaxdistill.training.run import Run
-from jaxdistill.training.setup.build import build
+from jaxdistill.training.sharding import sharded_embedder
 
+PADDING_STEPS = 8
+"""Number of batches in which padding is measured."""
 GIB = 2**30
 COLLECTIVE = re.compile(
     r"= (.+?) (all-gather|all-reduce|reduce-scatter|collective-permute|(?:ragged-)?all-to-all)(?:-done)?\("
@@ -70,6 +84,106 @@ CHIPS = {
 }  # fmt: skip
 
 
+def print_overview(run: Run) -> dict[str, float]:
+    """Prints devices, models, text, memory and time; returns the teacher's dev scores."""
+    config, program, data, store = run.config, run.program, run.text.batches, run.text.store
+    axes = ", ".join(f"{axis} {size}" for axis, size in program.mesh.shape.items() if axis != "slice" or size > 1)
+    say(f"jaxdistill {jaxdistill.__version__}, JAX {jax.__version__}, config {config_digest(config)}")
+    say(
+        f"devices: {program.mesh.size} x {jax.devices()[0].device_kind} ({axes}), "
+        f"matrix products in {np.dtype(program.compute_dtype).name}"
+    )
+    for teacher in run.models.teachers:
+        say(f"teacher: {model_line(teacher)}")
+    say(f"student: {model_line(run.models.student)}")
+    note(parameter_table(run))
+    for line in store.report():
+        say(line)
+    columns = [f"{name} ({source})" for name, source in config.data.columns]
+    say(f"columns read: {', '.join(columns) or TEXT}")
+    reserved = f"{len(data.reserved):,} held out for the queue and evaluation"
+    say(f"training: {data.training_rows:,} sentences, {reserved}, {data.steps_per_epoch:,} steps per epoch")
+    shapes = "; ".join(" + ".join(map(str, shapes)) for shapes in data.shapes)
+    batches = [data.batch_at(step) for step in range(PADDING_STEPS)]
+    padding = np.mean([padding_share(batch) for batch in batches])
+    say(f"rows x tokens per group: {shapes}; {padding:.1%} of token slots are padding")
+    scores = teacher_scores(run)
+    if scores:
+        say("teacher's own dev scores: " + ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items()))
+    memory, seconds = probe(run, batches[0])
+    say(f"memory: {memory / 2**20:,.0f} MiB per device (arguments and temporaries of a step)")
+    steps, minutes, rate = program.steps, config.run.minutes, data.batch_size / seconds
+    say(f"steps: {steps:,} of {data.batch_size} sentences; a step takes {seconds:.3f} s, {rate:,.0f} sentences/s")
+    if minutes:
+        again = f"a resumed run has as many, and elsewhere --config.run.steps={steps} gives as many"
+        say(f"run.minutes={minutes:g}: {steps:,} steps; {again}")
+    evaluations = -(-steps // config.evals.every) + 1
+    say(f"estimated time: {duration(seconds * steps)} for all steps; {evaluations} evaluations are not counted")
+    for line in truncation_warnings(run.objective, run.models.student, store):
+        say(line)
+    tests = f"{len(sts.TESTS)} STS tests, " if sts_folder(run) else ""
+    say(f"after the last step: {tests}speed, export, plot and report")
+    return scores
+
+
+def parameter_table(run: Run) -> str:
+    """Table of the trained arrays: name, shape, dtype, size and sharding."""
+    placed = jax.tree.map(
+        lambda array, sharding: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding),
+        run.layout.like.params,
+        run.layout.shardings.params,
+    )
+    return parameter_overview.get_parameter_overview(placed, include_stats="sharding")
+
+
+def model_line(model: SentenceModel) -> str:
+    """A model's name, size and shape."""
+    architecture, pooling = model.definition.architecture, model.definition.pooling
+    return (
+        f"{model.source}: {model.parameter_count:,} parameters, {architecture.layers} layers, width {architecture.hidden_size}, "
+        f"pooling {pooling}, {len(model.definition.dense)} dense layers"
+    )
+
+
+def teacher_scores(run: Run) -> dict[str, float]:
+    """The teacher's (or the joined teachers') value of each dev metric; empty if the teacher is only stored vectors."""
+    options = {"mesh": run.program.mesh, "compute_dtype": run.program.compute_dtype}
+    embedders = [sharded_embedder(teacher, run.config.run, **options) for teacher in run.models.teachers]
+    embed = embedders[0].as_embed() if run.models.teacher else joint_embed(embedders, run.config.teacher)
+    if embed is None:
+        return {}
+    scores: dict[str, float] = {}
+    for task in run.dev.tasks.values():
+        # On the sentences of a file, the task compares with the teacher's own vectors; held-out targets may be whitened.
+        with_itself = isinstance(task, agreement.AgreementTask) and bool(run.config.evals.agreement)
+        scores |= dict.fromkeys(task.metrics, 1.0) if with_itself else task(embed)
+    return scores
+
+
+def timed(run: Run) -> Run:
+    """The run with as many steps as take `run.minutes` at the speed measured now, unless the workdir has a number already."""
+    if run.program.steps != UNTIMED:
+        return run
+    _, seconds = probe(run, run.text.batches.batch_at(0))
+    return with_steps(run, processes.gathered(max(1, int(60 * run.config.run.minutes / seconds)))[0])
+
+
+def probe(run: Run, batch: Batch) -> tuple[float, float]:
+    """(bytes per device, seconds per step), measured on steps whose results are discarded."""
+    rows, train_step, teacher_params = run.objective.reserve_rows, run.program.train_step, run.program.teacher_params
+    state = run.first_state(np.ones((rows, run.layout.sizes.width), np.float32) if rows else None)
+    batch = meshes.place_batch(batch, run.program.mesh, run.text.batches.groups)
+    memory = train_step.lower(state, teacher_params, batch).compile().memory_analysis()
+    used = memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes
+    seconds = []
+    for _ in range(2):
+        begun = time.monotonic()
+        state, metrics = train_step(state, teacher_params, batch)
+        jax.block_until_ready((state, metrics))
+        seconds.append(time.monotonic() - begun)
+    return used - memory.alias_size_in_bytes, min(seconds)
+
+
 class Slice(NamedTuple):
     """Connected chips of one kind."""
 
@@ -87,7 +201,7 @@ class Slice(NamedTuple):
         from jax.experimental import topologies
 
         devices = topologies.get_topology_desc(platform="tpu", topology_name=self.topology).devices
-        return make_mesh(model_axis=model_axis, slices=slices, devices=list(devices)[: self.chips])
+        return meshes.make_mesh(model_axis=model_axis, slices=slices, devices=list(devices)[: self.chips])
 
 
 def slice_named(name: str) -> Slice:
@@ -109,25 +223,20 @@ class Plan:
     """The cost of one compiled step on one chip."""
 
     chip: Chip
-    products: Mapping[str, Products]
-    """Operations of each part of the step."""
+    flops: float
+    """Operations of its matrix products."""
     memory: Mapping[str, int]
     """Bytes of arguments, of results that do not reuse an argument's memory, and of temporaries, by the compiler."""
     accessed_bytes: float
-    """XLA's count of bytes read and written, with the memory on the chip; it counts each loop once."""
+    """XLA's count of bytes read and written; it counts each loop once."""
     collectives: Mapping[str, int]
     """Bytes of the results of each kind of collective; one in a loop counts once."""
 
     @property
-    def flops(self) -> float:
-        return sum(products.flops for products in self.products.values())
-
-    @property
     def seconds(self) -> dict[str, float]:
         """Time of a step at the chip's peak rates for each resource, as if only that resource took time."""
-        flops = sum(products.bfloat16_flops for products in self.products.values())
         links = sum(self.collectives.values()) / self.chip.link_bytes_per_s
-        return {"arithmetic": flops / self.chip.flops_per_s, "links": links}
+        return {"arithmetic": self.flops / self.chip.flops_per_s, "links": links}
 
     @property
     def least_seconds(self) -> float:
@@ -157,8 +266,6 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str, say: Callable[[
     say(f"compiled its step in {compile_s:.0f} s")
     for line in report(plan, batch_size=batches.batch_size):
         say(line)
-    state = held_bytes(run.layout.like.objective, run.layout.shardings.objective)
-    say(f"state of the objective (queue): {state / 2**20:,.1f} MiB of a chip's memory, in the arguments above")
     steps = int(60 * config.run.minutes / plan.least_seconds) or run.program.steps
     flops = target_flops(run) if batch.targets is not None else 0.0
     seconds = {
@@ -180,31 +287,27 @@ def target_flops(run: Run) -> float:
         slots = np.zeros((1, 1, length), np.int32)
         encode = partial(embed, teacher.definition, compute_dtype=dtype)
         traced = jax.make_jaxpr(encode)(shapes_of(teacher.params), Tokens(slots, slots, slots, slots[..., 0]))
-        flops += store.rows * sum(products.bfloat16_flops for products in products_by_part(traced.jaxpr).values())
+        flops += store.rows * product_flops(traced.jaxpr)
     return flops
 
 
 def compiled_plan(target: Slice, train_step: Any, state: TrainState, teacher_params: Any, batch: Batch) -> Plan:
     """Compiles a step whose arguments are shapes; raises `InputError` if a chip's memory is too small."""
     traced = train_step.trace(state, teacher_params, batch)
-    products = {
-        part: Products(counted.flops / target.chips, counted.bfloat16_flops / target.chips)
-        for part, counted in products_by_part(traced.jaxpr.jaxpr).items()
-    }
     with _uncached(), refusing(target):
         compiled = traced.lower().compile()
     analysis = compiled.memory_analysis()
-    new = analysis.output_size_in_bytes - analysis.alias_size_in_bytes
     memory = {
         "arguments": analysis.argument_size_in_bytes,
-        "new results": new,
+        "new results": analysis.output_size_in_bytes - analysis.alias_size_in_bytes,
         "temporaries": analysis.temp_size_in_bytes,
     }
-    if (needed := sum(memory.values())) > target.chip.memory_gib * GIB:
-        raise too_large(target, f"it needs {needed / GIB:.1f} of {target.chip.memory_gib:g} GiB")
+    with refusing(target):
+        if (needed := sum(memory.values())) > target.chip.memory_gib * GIB:
+            raise jax.errors.JaxRuntimeError(f"it needs {needed / GIB:.1f} of {target.chip.memory_gib:g} GiB of HBM")
     return Plan(
         chip=target.chip,
-        products=products,
+        flops=product_flops(traced.jaxpr.jaxpr) / target.chips,
         memory=memory,
         accessed_bytes=(compiled.cost_analysis() or {}).get("bytes accessed", 0.0),
         collectives=collective_bytes(compiled.as_text()),
@@ -226,21 +329,17 @@ def _uncached() -> Iterator[None]:
 
 @contextlib.contextmanager
 def refusing(target: Slice) -> Iterator[None]:
-    """Turns the compiler's error about a chip's memory into an `InputError`."""
+    """Turns an error about a chip's memory into an `InputError`."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
         reason = str(error).splitlines()[0]
         if not re.search(r"\bhbm\b", reason, re.IGNORECASE):
             raise
-        raise too_large(target, reason) from error
-
-
-def too_large(target: Slice, reason: str) -> InputError:
-    return InputError(
-        f"the step does not fit into a chip of {target.name} ({reason}); use --config.run.remat=True (activations), "
-        "--config.run.sharding=fsdp (parameters), a larger slice or a smaller --config.data.batch_size."
-    )
+        raise InputError(
+            f"the step does not fit into a chip of {target.name} ({reason}); use --config.run.remat=True (activations), "
+            "--config.run.sharding=fsdp (parameters), a larger slice or a smaller --config.data.batch_size."
+        ) from error
 
 
 def collective_bytes(text: str) -> dict[str, int]:
@@ -264,25 +363,17 @@ def report(plan: Plan, *, batch_size: int) -> list[str]:
     """The lines that describe a plan."""
     seconds, least = plan.seconds, plan.least_seconds
     held = ", ".join(f"{what} {size / GIB:.2f}" for what, size in plan.memory.items())
-    parts = sorted(plan.products.items(), key=lambda item: -item[1].flops)
-    shares = ", ".join(f"{part or 'other'} {products.flops / max(plan.flops, 1):.0%}" for part, products in parts)
     moved = ", ".join(f"{kind} {size / 1e6:,.1f} MB" for kind, size in plan.collectives.items())
     accessed_ms = 1000 * plan.accessed_bytes / plan.chip.memory_bytes_per_s
     return [
         f"memory of a chip: {sum(plan.memory.values()) / GIB:.2f} of {plan.chip.memory_gib:g} GiB ({held})",
-        f"products of a chip and step: {plan.flops / 1e12:,.3f} TFLOP ({shares})",
+        f"products of a chip and step: {plan.flops / 1e12:,.3f} TFLOP",
         f"memory traffic by XLA's count, with the memory on the chip: {plan.accessed_bytes / 1e9:,.2f} GB, {accessed_ms:,.2f} ms",
         f"collectives: {moved or 'none'}",
         "a step at peak rates: " + ", ".join(f"{name} {1000 * value:,.2f} ms" for name, value in seconds.items()),
         f"a step takes at least {1000 * least:,.2f} ms, bound by {max(seconds, key=lambda name: seconds[name])}: at most "
         f"{batch_size / least:,.0f} sentences/s and {plan.flops / plan.chip.flops_per_s / least:.0%} of the chips' arithmetic",
     ]
-
-
-def held_bytes(tree: Any, shardings: Any) -> int:
-    """Bytes of a tree that one device holds."""
-    leaves = zip(jax.tree.leaves(tree), jax.tree.leaves(shardings), strict=True)
-    return sum(math.prod(sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf, sharding in leaves)
 
 
 def shapes_of(tree: Any) -> Any:

@@ -2,9 +2,8 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+import re
 from functools import partial
-from typing import Any
 
 import jax
 import numpy as np
@@ -18,73 +17,24 @@ from jaxdistill.cluster import processes
 from jaxdistill.config import Config
 from jaxdistill.core import MAX_INT32, InputError, Objective, platform
 from jaxdistill.data import batches
-from jaxdistill.data.columns import TEXT
 from jaxdistill.data.model_text import student_text
 from jaxdistill.data.sources import check_weights, split_specs
-from jaxdistill.data.tokens import TokenStore
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.files import parts
 from jaxdistill.ops.dense import dtype_of
-from jaxdistill.training import step
-from jaxdistill.training.profiling import profiled_steps
+from jaxdistill.training import optim, step
+from jaxdistill.training.dev import check_dev, dev_agreement, held_out_rows, make_dev, read_dev_sets
+from jaxdistill.training.lengths import training_length
+from jaxdistill.training.models import Targets, load_labellers, load_teachers, make_student, read_student
+from jaxdistill.training.objective import check_accumulation, check_models, make_objective, sized_to_text, sizes_of
 from jaxdistill.training.run import LAST, NO_DEV, Layout, Models, Program, Run, Text
-from jaxdistill.training.setup import optim
-from jaxdistill.training.setup.dev import DevSets, check_dev, dev_agreement, held_out_rows, make_dev, read_dev_sets
-from jaxdistill.training.setup.lengths import training_length
-from jaxdistill.training.setup.objective import (
-    check_accumulation,
-    check_form,
-    check_same_tokens,
-    check_views_differ,
-    make_objective,
-    sized_to_text,
-    sizes_of,
-)
-from jaxdistill.training.setup.sharding import frozen_shardings, sharding_rules
-from jaxdistill.training.setup.student import fitted_student, load_labellers, load_teachers, make_student, read_student
-from jaxdistill.training.setup.targets import Targets
+from jaxdistill.training.sharding import frozen_shardings, sharding_rules
 from jaxdistill.workdir.folder import INPUTS, STEPS, read_note
 
 SMALL = 100_000
 """Fewest rows of a text of which more than a tenth may be held out."""
 UNTIMED = MAX_INT32
 """Number of steps of a run whose speed is still to be measured for `run.minutes`."""
-
-Prepared = tuple[Sequence[SentenceModel], Sequence[SentenceModel], SentenceModel, DevSets]
-
-
-def prepared(
-    config: Config,
-    workdir: pathlib.Path,
-    objective: Objective,
-    student: SentenceModel | None = None,
-    *,
-    named: bool = True,
-) -> Prepared:
-    """Labellers, teachers, student and dev sets of a run; raises `InputError` if they do not go together.
-    Needs no text.
-
-    Args:
-      objective: of `checked_setup`.
-      student: as an earlier start of the run wrote it; None: a draft is made, see `ModelContext.draft`.
-      named: read the dev sets that are not the user's own, too.
-    """
-    labellers, teachers = load_labellers(config, workdir), load_teachers(config, workdir)
-    student = student or make_student(config, teachers, workdir, draft=True)
-    if config.run.export_to:
-        onnx.check(student)
-    check_form(objective, student)
-    check_views_differ(objective, config.student.in_training(student), list(dict(config.data.columns) or (TEXT,)))
-    check_width(
-        objective,
-        config.teacher.width([teacher.definition.embedding_width for teacher in teachers])
-        if objective.teacher_views
-        else 0,
-        student,
-    )
-    if objective.reads and len(teachers) == 1:
-        check_same_tokens(config.data, objective, student, teachers[0])
-    return labellers, teachers, student, read_dev_sets(config, named=named)
 
 
 def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh | None = None) -> Run:
@@ -94,20 +44,37 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
       absent: mesh of absent devices for which to compile the step; no model then runs, and the run cannot train.
     """
     mesh, groups, objective = checked_setup(config, absent)
-    dtype, computed = dtype_of(config.run.precision), absent is None
+    dtype, computed, teaching = dtype_of(config.run.precision), absent is None, config.teacher
     written = read_student(config, workdir) if computed else None
-    labellers, teachers, student, dev_sets = prepared(config, workdir, objective, written, named=computed)
+    labellers, teachers = load_labellers(config, workdir), load_teachers(config, workdir)
+    student = written or make_student(config, teachers, workdir, draft=True)
+    if config.run.export_to:
+        onnx.check(student)
+    check_models(config, objective, student, teachers)
+    dev_sets = read_dev_sets(config, named=computed)
     length = training_length(config, student, teachers, workdir)
     student = config.student.with_length(student, length)
     store = student_text(config.data, objective, student, length, of_rows=config.teacher.of_rows, progress=progress)
     objective = sized_to_text(objective, store.rows)
     held_out = held_out_rows(config.evals, store.rows)
-    batches_with = batches_of(config, objective, store, mesh, groups=groups, held_out=held_out, computed=computed)
-    steps = step_count(config, batches_with().steps_per_epoch, timed=timed_steps(config, workdir))
+    on_cpus = platform(mesh) == "cpu"
+    batches_with = partial(
+        batches.Batches,
+        batches.Viewed(store, objective.student_views),
+        batch_size=config.data.batch_size,
+        seed=config.run.seed,
+        weights=config.data.weights,
+        groups=batches.Groups(groups, meshes.own_groups(mesh, groups) if computed else np.arange(groups)),
+        reserve_rows=reserved_rows(store.rows, objective.reserve_rows, held_out),
+        shaping=batches.Shaping(most=config.data.pack_shapes or (4 if on_cpus else 3), divided=on_cpus),
+    )
+    # The steps that an earlier start measured for `run.minutes`.
+    noted = read_note(workdir / INPUTS).get(STEPS, UNTIMED) if config.run.minutes else 0
+    steps = step_count(config, batches_with().steps_per_epoch, timed=int(processes.gathered(noted)[0]))
     if computed:
         check_dev(config, dev_sets, teachers, objective, held_out=held_out)
     teacher = teachers[0] if len(teachers) == 1 else None
-    live_teacher = teacher if objective.teacher_views and config.teacher.is_live else None
+    live_teacher = teacher if objective.teacher_views and teaching.is_live else None
     step_of = partial(make_step, config, objective, teacher=teacher, mesh=mesh, live=bool(live_teacher), steps=steps)
     layout, train_step = step_of(student)
     # By now, all is checked that can be known before a model reads the text.
@@ -121,20 +88,22 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     live = None if targets.store is None else batches.Viewed(targets.store, objective.teacher_views)
     data = batches_with(live or targets.arrays)
     if computed and written is None:
-        student = fitted_student(config, student, targets, data.trained)
+        student = targets.fitted(config, student, data.trained)
     seeds, held_out = drawn_rows(data, objective.reserve_rows, held_out)
-    dev = NO_DEV
+    dev, frozen = NO_DEV, {}
     if computed:
         agreement = dev_agreement(config, targets, dev_sets, held_out)
         dev = make_dev(config, dev_sets, agreement, similarity=student.definition.similarity)
-    frozen = frozen_teacher(config, live_teacher, mesh, dtype, computed=computed)
+    if live_teacher:
+        params = live_teacher.frozen_params(mesh)
+        shardings = frozen_shardings(live_teacher, mesh, config.run.sharding)
+        frozen = meshes.place_frozen(params, shardings, dtype) if computed else meshes.frozen_shapes(params, dtype)
+    labels = [labeller.digest() for labeller in labellers]
     return Run(
         config=config,
         workdir=workdir,
         objective=objective,
-        models=Models(
-            teachers=teachers, labeller_digests=[labeller.digest() for labeller in labellers], student=student
-        ),
+        models=Models(teachers=teachers, labeller_digests=labels, student=student),
         text=Text(store=store, batches=data, seeds=lambda: targets.rows(seeds) if len(seeds) else None),
         dev=dev,
         layout=layout,
@@ -147,50 +116,6 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
             schedule=optim.make_schedule(config.optimizer, steps),
         ),
     )
-
-
-def batches_of(
-    config: Config,
-    objective: Objective,
-    store: TokenStore,
-    mesh: Mesh,
-    *,
-    groups: int,
-    held_out: int,
-    computed: bool,
-) -> Callable[..., batches.Batches]:
-    """Makes the run's batches from the teacher's tokens or its stored vectors, or from neither."""
-    local = meshes.own_groups(mesh, groups) if computed else np.arange(groups)
-    on_cpus = platform(mesh) == "cpu"
-    return partial(
-        batches.Batches,
-        batches.Viewed(store, objective.student_views),
-        batch_size=config.data.batch_size,
-        seed=config.run.seed,
-        weights=config.data.weights,
-        groups=batches.Groups(groups, local),
-        reserve_rows=reserved_rows(store.rows, objective.reserve_rows, held_out),
-        shaping=batches.Shaping(most=config.data.pack_shapes or (4 if on_cpus else 3), divided=on_cpus),
-    )
-
-
-def timed_steps(config: Config, workdir: pathlib.Path) -> int:
-    """The steps that an earlier start measured for `run.minutes`; `UNTIMED` before that, 0 without `run.minutes`."""
-    if not config.run.minutes:
-        return 0
-    return int(processes.gathered(read_note(workdir / INPUTS).get(STEPS, UNTIMED))[0])
-
-
-def frozen_teacher(
-    config: Config, teacher: SentenceModel | None, mesh: Mesh, dtype: np.dtype, *, computed: bool
-) -> Mapping[str, Any]:
-    """The parameters of the teacher in the step, on its devices or as shapes; none if the step runs no teacher."""
-    if teacher is None:
-        return {}
-    params = teacher.frozen_params(mesh)
-    if not computed:
-        return meshes.frozen_shapes(params, dtype)
-    return meshes.place_frozen(params, frozen_shardings(teacher, mesh, config.run.sharding), dtype)
 
 
 def reserved_rows(rows: int, seeds: int, held_out: int) -> int:
@@ -239,6 +164,16 @@ def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int
     return mesh, groups, objective
 
 
+def profiled_steps(option: str) -> tuple[int, int]:
+    """First and last step of `run.profile`, (0, 0) for none; raises `InputError` for anything but `FIRST:LAST`."""
+    match = re.fullmatch(r"([1-9]\d*):(\d+)", option or "1:0")
+    if not match:
+        raise InputError(
+            f"run.profile={option!r} is not a range of steps; give the first and the last one, such as 10:20."
+        )
+    return int(match[1]), int(match[2])
+
+
 def make_step(
     config: Config,
     objective: Objective,
@@ -281,17 +216,6 @@ def make_step(
         accumulate=config.run.accumulate,
     )
     return Layout(optimizer=optimizer, sizes=sizes, like=like, shardings=shardings), train_step
-
-
-def check_width(objective: Objective, teacher: int, student: SentenceModel) -> None:
-    """Raises `InputError` if the student's vectors and the targets, of `teacher` numbers, have different widths, which the
-    objective cannot compare. Without targets that are vectors, `teacher` is 0."""
-    width = student.definition.embedding_width
-    if teacher not in (0, width) and not objective.any_width:
-        raise InputError(
-            f"the student's vectors have {width} numbers, the teacher's {teacher}; "
-            f"set student.head to tanh or linear, which maps to the teacher's width."
-        )
 
 
 def with_steps(run: Run, steps: int) -> Run:

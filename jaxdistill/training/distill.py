@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import logging
 import pathlib
@@ -13,10 +14,8 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from jaxdistill.config import EXTENSIONS, Columns, Config, flat_stages, parse_stages, set_options
-from jaxdistill.config.files import default_workdir, load_config
-from jaxdistill.config.read import stage_names
-from jaxdistill.config.read import typed
-from jaxdistill.config.files import in_every_stage
+from jaxdistill.config.files import default_workdir, in_every_stage, load_config
+from jaxdistill.config.read import stage_names, typed
 from jaxdistill.core import InputError, Objective
 from jaxdistill.data.in_memory import Text, columns_of, sources_of
 from jaxdistill.data.sources import split_specs
@@ -27,8 +26,7 @@ from jaxdistill.students.parts.student import Student
 from jaxdistill.teachers.parts.teacher import Teacher
 from jaxdistill.training.metrics import Callback
 from jaxdistill.training.stages import run_stages
-from jaxdistill.workdir.bucket import local_folder
-from jaxdistill.workdir.folder import EXPORT, RESULTS, stage_folder
+from jaxdistill.workdir.folder import EXPORT, RESULTS, local_folder, stage_folder
 
 ARGUMENTS = {
     "teacher": "teacher.model",
@@ -118,107 +116,42 @@ def distill(
       InputError: an option, a text or a file cannot be used, or is given twice; the message is one line.
       KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP, after the state is saved.
     """
-    named = isinstance(teacher, str | pathlib.Path)
-    objects = {"teacher": None if named else teacher, "student": student, "objective": objective}
-    arguments = dict(teacher=str(teacher) if named else "", columns=tuple(columns_of(columns).items()), steps=steps)
-    arguments |= dict(
-        layers=_layers(layers), epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, seed=seed
-    )
-    stages = configured(str(config), text, arguments, objects, options or {})
-    _show_log()
-    workdir = _default_workdir(str(config), stages) if workdir is None else workdir
-    return _trained(stages, workdir, callbacks=callbacks, dry_run=dry_run, command=_call(str(config), stages))
-
-
-def configured(
-    spec: str, text: Text, arguments: Mapping[str, Any], objects: Mapping[str, Any], options: Mapping[str, Any]
-) -> list[Config]:
-    """The stages of a config with the arguments of `distill`; writes text in memory to the cache.
-
-    Args:
-      arguments: values of `ARGUMENTS`; None and empty ones are not given.
-      objects: a student, teacher and objective with their options; None: the config's.
-    """
-    arguments = {name: value for name, value in arguments.items() if value not in (None, "", ())}
-    objects = {section: value for section, value in objects.items() if value is not None}
-    has_text = not isinstance(text, str | pathlib.Path) or bool(str(text))
-    _refuse_twice([*arguments, *["text"] * has_text], objects, options)
-    config: Any = load_config(spec)
-    first = config[stage_names(config)[0]] if stage_names(config) else config
-    for section, value in objects.items():
-        first[section] = _section_of(section, value)
-    for name, value in arguments.items():
-        stages = in_every_stage(config, ARGUMENTS[name])
-        set_options(config, dict.fromkeys(stages if name in OF_ALL_STAGES else stages[:1], value))
-    if "epochs" in arguments:
-        first.run.steps = 0  # which would override epochs
-    set_options(config, options)
-    if has_text:
-        source = _text_source(text, first)
-        set_options(config, {name: source for name in in_every_stage(config, "data.text") if name not in options})
-    return parse_stages(config)
-
-
-def _refuse_twice(arguments: Sequence[str], objects: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """Raises `InputError` for what is given twice."""
-    if not isinstance(options, Mapping):
-        raise InputError(f'options={options!r:.60} must map names to values, such as {{"evals.every": 100}}.')
-    if {"steps", "epochs"} <= {*arguments}:
-        raise InputError("steps and epochs exclude each other; give only one.")
-    if "layers" in arguments and "student" in objects:
-        raise InputError(
-            'layers and student exclude each other; give the layers to the student: Cut("teacher", layers="even:3").'
-        )
-    twice = {name: argument for argument in arguments for name in options if name in (argument, ARGUMENTS[argument])}
-    twice |= {name: section for section in objects for name in options if name.startswith(f"{section}.")}
-    for name, argument in twice.items():
-        raise InputError(f"the argument {argument} and options[{name!r}] set the same; give one of them.")
-
-
-def _section_of(section: str, value: Any) -> ConfigDict:
-    """The options of an object, with its kind."""
-    if isinstance(value, type) or not KINDS[section].is_kind(value):
-        raise InputError(
-            f"{section}={value!r:.60} is no {section} with its options; give one such as {KINDS[section].example}."
-        )
-    options = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return ConfigDict({**options, "kind": KINDS[section].name_of(value)})
-
-
-def _trained(
-    parsed: Sequence[Config], workdir: str | pathlib.Path, *, callbacks: Sequence[Callback], dry_run: bool, command: str
-) -> Result | None:
-    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
-        raise InputError(f"callbacks={callbacks!r:.60} must be a list of functions, such as [print].")
-    run_stages(parsed, workdir, dry_run=dry_run, command=command, callbacks=callbacks)
-    return None if dry_run else result_of(local_folder(workdir), parsed)
-
-
-def _default_workdir(config: str, parsed: Sequence[Config]) -> pathlib.Path:
-    """`runs/CONFIG-PRESET-DIGEST`: the same for calls that resume each other, different for any other training."""
-    options = flat_stages(parsed).items()
-    fixed = {name: value for name, value in options if re.sub(r"^stage\d+\.", "", name) not in EXTENSIONS}
-    digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:8]
-    return pathlib.Path(f"{default_workdir(config)}-{digest}").absolute()
-
-
-def _layers(layers: int | str | Sequence[int] | None) -> str | None:
-    """Converts the argument to a value of `student.layers`."""
-    if layers is None or isinstance(layers, str):
-        return layers or None
-    return f"even:{layers}" if isinstance(layers, int) else ",".join(map(str, layers))
-
-
-def _text_source(text: Text, config: Any) -> str:
-    """The value of `data.text` for a text; text in memory is written with the columns that other options read."""
-    numbers = split_specs(config.teacher.get("names", ""))
-    columns = columns_of(typed(config.data.columns, Columns, "data.columns"))
-    return ",".join(sources_of(text, columns, numbers=numbers))
-
-
-def result_of(workdir: pathlib.Path, stages: Sequence[Config]) -> Result:
-    """The result of a finished training in a workdir: that is, of its last stage."""
-    folder = stage_folder(workdir, len(stages)) if len(stages) > 1 else workdir
+    is_name = isinstance(teacher, str | pathlib.Path)
+    objects = {"teacher": None if is_name else teacher, "student": student, "objective": objective}
+    arguments = dict(teacher=str(teacher) if is_name else "", columns=tuple(columns_of(columns).items()), steps=steps)
+    if layers is not None and not isinstance(layers, str):
+        layers = f"even:{layers}" if isinstance(layers, int) else ",".join(map(str, layers))
+    arguments |= dict(layers=layers, epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, seed=seed)
+    config = str(config)
+    stages = configured(config, text, arguments, objects, options or {})
+    if workdir is None:  # the same for calls that resume each other, another for any other training
+        fixed = {
+            name: value
+            for name, value in flat_stages(stages).items()
+            if re.sub(r"^stage\d+\.", "", name) not in EXTENSIONS
+        }
+        digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:8]
+        workdir = pathlib.Path(f"{default_workdir(config)}-{digest}").absolute()
+    logger = logging.getLogger("jaxdistill")
+    if not logger.handlers and not logging.getLogger().handlers:  # the caller has not set up logging
+        handler = logging.StreamHandler(sys.stdout)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    # For the model card: the options that differ from the config's, without local folders.
+    before = flat_stages(parse_stages(load_config(config)))
+    changed = {
+        name: public_argument(f"{name}={value}").partition("=")[2] if isinstance(value, str) else value
+        for name, value in flat_stages(stages).items()
+        if before.get(name) != value
+    }
+    public = public_argument(f"--config={config}").partition("=")[2]
+    command = f"jaxdistill.distill(config={public!r}, options={changed!r}, workdir=DIR)"
+    run_stages(stages, workdir, dry_run=dry_run, command=command, callbacks=callbacks)
+    if dry_run:
+        return None
+    folder = local_folder(workdir)
+    folder = stage_folder(folder, len(stages)) if len(stages) > 1 else folder
     results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
     return Result(
         workdir=folder,
@@ -229,23 +162,51 @@ def result_of(workdir: pathlib.Path, stages: Sequence[Config]) -> Result:
     )
 
 
-def _call(config: str, parsed: Sequence[Config]) -> str:
-    """The call for the model card: the config and the options that differ from it, without local folders."""
-    base = flat_stages(parse_stages(load_config(config)))
-    changed = {name: value for name, value in flat_stages(parsed).items() if base.get(name) != value}
-    public = {
-        name: public_argument(f"{name}={value}").partition("=")[2] if isinstance(value, str) else value
-        for name, value in changed.items()
+def configured(
+    spec: str, text: Text, arguments: Mapping[str, Any], objects: Mapping[str, Any], options: Mapping[str, Any]
+) -> list[Config]:
+    """The stages of a config with the arguments of `distill`; writes text in memory to the cache.
+
+    Args:
+      arguments: values of `ARGUMENTS`; None and empty ones are not given.
+      objects: a student, teacher and objective with their options; None: the config's.
+
+    Raises:
+      InputError: something is unknown or set twice.
+    """
+    arguments = {name: value for name, value in arguments.items() if value not in (None, "", ())}
+    objects = {section: value for section, value in objects.items() if value is not None}
+    has_text = not isinstance(text, str | pathlib.Path) or bool(str(text))
+    if {"steps", "epochs"} <= {*arguments}:
+        raise InputError("steps and epochs exclude each other; give only one.")
+    by_argument = {ARGUMENTS[name]: f"the argument {name}" for name in [*arguments, *["text"] * has_text]}
+    by_object = {
+        f"{section}.{field.name}": f"the argument {section}"
+        for section, value in objects.items()
+        if dataclasses.is_dataclass(value)
+        for field in dataclasses.fields(value)
     }
-    config = public_argument(f"--config={config}").partition("=")[2]
-    return f"jaxdistill.distill(config={config!r}, options={public!r}, workdir=DIR)"
-
-
-def _show_log() -> None:
-    """Shows the run's log lines if the caller has not set up logging."""
-    logger = logging.getLogger("jaxdistill")
-    if not logger.handlers and not logging.getLogger().handlers:
-        handler = logging.StreamHandler(sys.stdout)
-        handler.setFormatter(logging.Formatter("%(message)s"))
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
+    by_option = {name: f"options[{name!r}]" for name in options}
+    for one, other in itertools.combinations((by_argument, by_object, by_option), 2):
+        for name in one.keys() & other.keys():
+            raise InputError(f"{one[name]} and {other[name]} set the same; give one of them.")
+    config: Any = load_config(spec)
+    first = config[stage_names(config)[0]] if stage_names(config) else config
+    for section, value in objects.items():
+        if isinstance(value, type) or not KINDS[section].is_kind(value):
+            raise InputError(
+                f"{section}={value!r:.60} is no {section} with its options; give one such as {KINDS[section].example}."
+            )
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        first[section] = ConfigDict({**fields, "kind": KINDS[section].name_of(value)})
+    for name, value in arguments.items():
+        stages = in_every_stage(config, ARGUMENTS[name])
+        set_options(config, dict.fromkeys(stages if name in OF_ALL_STAGES else stages[:1], value))
+    if "epochs" in arguments:
+        first.run.steps = 0  # which would override epochs
+    set_options(config, options)
+    if has_text:
+        columns = columns_of(typed(first.data.columns, Columns, "data.columns"))
+        source = ",".join(sources_of(text, columns, numbers=split_specs(first.teacher.get("names", ""))))
+        set_options(config, {name: source for name in in_every_stage(config, "data.text") if name not in options})
+    return parse_stages(config)

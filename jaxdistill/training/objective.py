@@ -106,32 +106,37 @@ def check_accumulation(config: Config, objective: Objective, groups: int, mesh: 
     ])  # fmt: skip
 
 
-def check_form(objective: Objective, student: SentenceModel) -> None:
-    """Raises `InputError` if a cross-encoder would read single sentences, or a sentence encoder pairs."""
-    pairs = any(view in views.PAIRS for view in objective.student_views)
-    if pairs != student.definition.reads_pairs:
-        are = "a cross-encoder, which reads pairs" if student.definition.reads_pairs else "a sentence encoder"
+def check_models(
+    config: Config, objective: Objective, student: SentenceModel, teachers: Sequence[SentenceModel]
+) -> None:
+    """Raises `InputError` if the objective cannot compare this student with these teachers."""
+    reads_pairs = any(view in views.PAIRS for view in objective.student_views)
+    if reads_pairs != student.definition.reads_pairs:
+        form = "a cross-encoder, which reads pairs" if student.definition.reads_pairs else "a sentence encoder"
         raise InputError(
-            f"the student is {are}, but the objective's views are {', '.join(objective.student_views)}; set "
+            f"the student is {form}, but the objective's views are {', '.join(objective.student_views)}; set "
             "--config=FILE.py:PRESET:student=cross_encoder for views of pairs, or student.pooling to make a sentence encoder of a cross-encoder."
         )
-
-
-def check_views_differ(objective: Objective, student: SentenceModel, columns: Sequence[str]) -> None:
-    """Raises `InputError` if an objective without a teacher compares a sentence with itself and the two vectors are equal.
-
-    Args:
-      student: with its dropout for training.
-      columns: columns of the text; all other views change the sentences.
-    """
-    plain = [view for view in objective.student_views if view in columns]
-    a = student.definition.architecture
+    # A column that is read twice gives two views only by dropout; all other views change the sentences.
+    plain = [view for view in objective.student_views if view in (dict(config.data.columns) or (TEXT,))]
+    a = config.student.in_training(student).definition.architecture
     drops = not a.is_static and (a.hidden_dropout or a.attention_dropout or a.drophead)
     if not objective.teacher_views and len(set(plain)) < len(plain) and not drops:
         raise InputError(
             f"objective.views={tuple(objective.student_views)} reads a sentence twice, and without dropout both vectors are "
             "equal, so the loss has no positives; set --config.student.dropout=0.1, or make one view delete_words."
         )
+    width = student.definition.embedding_width
+    target_width = (
+        config.teacher.width([one.definition.embedding_width for one in teachers]) if objective.teacher_views else 0
+    )
+    if target_width not in (0, width) and not objective.any_width:  # 0: targets are no vectors
+        raise InputError(
+            f"the student's vectors have {width} numbers, the teacher's {target_width}; "
+            f"set student.head to tanh or linear, which maps to the teacher's width."
+        )
+    if objective.reads and len(teachers) == 1:
+        check_same_tokens(config.data, objective, student, teachers[0])
 
 
 def check_same_tokens(data: Data, objective: Objective, student: SentenceModel, teacher: SentenceModel) -> None:
@@ -156,12 +161,12 @@ def check_same_tokens(data: Data, objective: Objective, student: SentenceModel, 
 
 def sizes_of(student: SentenceModel, teacher: SentenceModel | None, *, batch_size: int, precision: DTypeLike) -> Sizes:
     """Widths and depths of both encoders, batch size and precision, from which an objective makes its state."""
-    own, other = student.definition.architecture, teacher.definition.architecture if teacher else None
+    trained, other = student.definition.architecture, teacher.definition.architecture if teacher else None
     return Sizes(
         batch_size=batch_size,
         width=student.definition.embedding_width,
-        hidden=own.hidden_size,
-        layers=own.layers,
+        hidden=trained.hidden_size,
+        layers=trained.layers,
         teacher_hidden=other.hidden_size if other else 0,
         teacher_layers=other.layers if other else 0,
         precision=jnp.dtype(precision),

@@ -15,10 +15,17 @@ from jaxdistill.data.model_text import text_portions
 from jaxdistill.data.sources import split_specs
 from jaxdistill.data.text import tables
 from jaxdistill.files import buckets, is_remote, parts
-from jaxdistill.training.setup.build import checked_setup
-from jaxdistill.training.setup.dev import read_dev_sets
-from jaxdistill.workdir.bucket import address_of
-from jaxdistill.workdir.folder import INPUTS, STAGE_NAME, TEXT_FILES, made_of, read_note, stage_folder
+from jaxdistill.training.build import checked_setup
+from jaxdistill.training.dev import read_dev_sets
+from jaxdistill.workdir.folder import (
+    INPUTS,
+    STAGE_NAME,
+    STUDENTS,
+    TEXT_FILES,
+    address_of,
+    read_note,
+    stage_folder,
+)
 
 log = logging.getLogger(__name__)
 
@@ -47,17 +54,28 @@ def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pa
     """
     for number, (stage, done) in enumerate(zip(stages, finished, strict=True), start=1):
         with of_stage(number, stages):
+            folder, specs = stage_folder(workdir, number), split_specs(stage.data.text)
             if done:
-                _refuse_changed_text(stage, stage_folder(workdir, number))
-            else:
-                checked_setup(stage)
-                check_inputs(stage)
-                # A column or a dev set that is missing would end a later stage hours after the start.
-                for portion in text_portions(stage.data):
-                    spec = split_specs(stage.data.text)[portion.source]
-                    next(tables(spec, portion.columns, cache=stage.data.cache_folder), None)
-                read_dev_sets(stage)
-                _refuse_descendants(workdir, number)
+                parts.use(stage.run.parts)  # the user's own readers are part of the digest
+                before = read_note(folder / INPUTS).get(TEXT_FILES)
+                if before and before != sources.content_digest(specs):
+                    raise InputError(
+                        f"data.text={stage.data.text} has changed since {folder} was trained; remove the folders of this and later stages "
+                        "to train them again, restore the text, or give another --workdir."
+                    )
+                continue
+            checked_setup(stage)
+            check_inputs(stage)
+            # A column or a dev set that is missing would end a later stage hours after the start.
+            for portion in text_portions(stage.data):
+                next(tables(specs[portion.source], portion.columns, cache=stage.data.cache_folder), None)
+            read_dev_sets(stage)
+            students = read_note(workdir / STUDENTS)
+            if made := [name for name in students if folder.name in students[name] and (workdir / name).exists()]:
+                raise InputError(
+                    f"it would be trained again with other options, but {workdir / made[0]} depends on the student that this would replace; "
+                    f"remove {' and '.join(made)} to train all again, give the same options as before, or another --workdir."
+                )
 
 
 def check_inputs(stage: Config, where: str = "here") -> None:
@@ -71,7 +89,13 @@ def check_inputs(stage: Config, where: str = "here") -> None:
             continue
         is_local = spec.startswith((".", "/", "~")) or pathlib.Path(spec).exists()
         if is_remote(spec):
-            _check_in_bucket(option, spec)
+            try:
+                found = buckets.objects(spec)
+            except InputError as error:
+                log.warning("%s is not checked: %s", option, error)
+                continue
+            if not found:
+                raise InputError(f"{option}: no object matches {spec}; check the address, and quote the glob.")
         elif hub.is_hub(spec) or (is_model and not is_local and not spec.startswith("package:")):
             continue
         elif where == "elsewhere" and not spec.startswith("package:"):
@@ -83,39 +107,8 @@ def check_inputs(stage: Config, where: str = "here") -> None:
                 sources.source_files(spec)
 
 
-def _check_in_bucket(option: str, address: str) -> None:
-    buckets.checked_address(address)
-    try:
-        found = buckets.objects(address)
-    except InputError as error:
-        log.warning("%s is not checked: %s", option, error)
-        return
-    if not found:
-        raise InputError(f"{option}: no object matches {address}; check the address, and quote the glob.")
-
-
 def _local(option: str, path: str) -> InputError:
     return InputError(
         f"{option}={path} is on this machine, but the training runs on others; give the address of a bucket, such as "
         f"{option}=gs://BUCKET/{pathlib.Path(path).name}."
     )
-
-
-def _refuse_changed_text(stage: Config, folder: pathlib.Path) -> None:
-    parts.use(stage.run.parts)  # the user's own readers are part of the digest
-    noted = read_note(folder / INPUTS).get(TEXT_FILES)
-    if noted and noted != sources.content_digest(split_specs(stage.data.text)):
-        raise InputError(
-            f"data.text={stage.data.text} has changed since {folder} was trained; remove the folders of this and later stages "
-            "to train them again, restore the text, or give another --workdir."
-        )
-
-
-def _refuse_descendants(workdir: pathlib.Path, number: int) -> None:
-    name = stage_folder(workdir, number).name
-    made = [later for later, of in made_of(workdir).items() if name in of and (workdir / later).exists()]
-    if made:
-        raise InputError(
-            f"it would be trained again with other options, but {workdir / made[0]} depends on the student that this would replace; remove "
-            f"{' and '.join(made)} to train all again, give the same options as before, or another --workdir."
-        )

@@ -1,0 +1,345 @@
+"""The evaluations during training: the student's dev scores, the best checkpoint, patience, and the watch for collapse.
+
+The metric that `evals.best` names chooses the best checkpoint, such as STS-B dev, as the papers' presets do, or the dev pairs of
+QNLI or MRPC. By default it is the first available of: the user's graded pairs, retrieval sets or entities; STS-B dev, if there is
+a data folder; agreement with the teacher. The choice is made, and its data read, before training. With `evals.best=last`, the
+evaluation, if there is one, is measured but the last checkpoint counts.
+
+A student may keep its score for a while although its vectors gather in a few directions. Three numbers of its unit vectors
+for a fixed sample of the training text show this:
+
+- `vectors/spread`: standard deviation of the cosines of all pairs of sentences.
+- `vectors/uniformity`: Wang and Isola's uniformity (https://arxiv.org/abs/2005.10242, equation 2), in nats; lower is
+  more uniform.
+- `vectors/rank`: effective rank of the centred vectors, the exponential of the entropy of their singular values
+  (Roy and Vetterli, EUSIPCO 2007; RankMe, https://arxiv.org/abs/2210.02885).
+"""
+
+import logging
+import math
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Integer
+
+from jaxdistill import paths
+from jaxdistill.checkpoints.model import SentenceModel
+from jaxdistill.config import Config, Evals
+from jaxdistill.core import LABELS, Diverged, Embed, InputError, Objective, Params, Task, did_you_mean, errors_of
+from jaxdistill.data.sources import file_of, files_of, split_specs
+from jaxdistill.data.text import read
+from jaxdistill.data.tokens import TokenStore
+from jaxdistill.evals import agreement, auc, beir, documents, entity, pairs, sts
+from jaxdistill.evals.beir import RetrievalSet, SetFiles
+from jaxdistill.evals.entity import EntitySet
+from jaxdistill.evals.geometry import pairwise_cosines, uniformity
+from jaxdistill.evals.pairs import GradedPairs
+from jaxdistill.evals.similarity import unit_or_zero_vectors
+from jaxdistill.inference import Embedder
+from jaxdistill.training.metrics import say
+from jaxdistill.training.models import Targets
+from jaxdistill.training.run import LAST, Dev, Run
+
+HELD_OUT = 2000
+"""Sentences held out of training to measure agreement with the teacher, unless a file of sentences is given."""
+MIN_HELD_OUT = 4
+"""Fewest sentences on which agreement is measured."""
+SAMPLE = 256
+"""Sentences of the training text on which the spread of vectors is measured."""
+NEEDED = {
+    pairs.METRIC: "pairs=FILE",
+    pairs.AUC_METRIC: "pairs=FILE",
+    **dict.fromkeys(documents.METRICS.values(), "retrieval=FOLDER"),
+    entity.METRIC: "entities=FILE",
+}
+"""Maps metrics to the options of `evals` that name the user's data for them."""
+SPREAD, RANK = "vectors/spread", "vectors/rank"
+SHARE = 0.25
+"""Vectors count as collapsed if spread or rank falls below this fraction of the run's highest."""
+
+log = logging.getLogger(__name__)
+
+
+class DevSets(NamedTuple):
+    """The data for choosing the best checkpoint: the user's own, and the sets that others made."""
+
+    named: Mapping[str, GradedPairs] = {}
+    """Of `named_sets`."""
+    pairs: GradedPairs | None = None
+    retrieval: Sequence[RetrievalSet] = ()
+    entities: Sequence[EntitySet] = ()
+    agreement: Sequence[Sequence[str]] = ()
+    """The first and second sentences of `evals.agreement`; empty without it."""
+
+
+def named_sets(best: str, data_folder: pathlib.Path | None) -> dict[str, GradedPairs]:
+    """Maps metrics to the dev pairs that are not the user's own: a set of `auc.DEV_METRICS` if `best` names it, and STS-B dev
+    if `best` names it or there is a data folder; without one, it is read from the hub."""
+    named = {}
+    if best in auc.DEV_METRICS:
+        if not data_folder:
+            raise InputError(
+                f"evals.best={best!r} needs a set from the data folder; set JAXDISTILL_DATA to that folder."
+            )
+        named[best] = auc.dev_pairs(data_folder, auc.DEV_METRICS[best])
+    if data_folder or best == sts.DEV_METRIC:
+        with errors_of(f"dev set {sts.DEV_METRIC}"):
+            named[sts.DEV_METRIC] = sts.read_set("sts-b-dev", data_folder)
+    return named
+
+
+def available_tasks(
+    sets: DevSets, agreement_task: Task | None = None, *, best: str = "", similarity: str = "cosine"
+) -> dict[str, Task]:
+    """Maps metrics to evaluations, the preferred one first.
+
+    Graded pairs are scored by AUC if `best` names that metric, or if `best` is empty and all scores are 0 or 1. Retrieval ranks
+    by `similarity`.
+    """
+    tasks: dict[str, Task] = {}
+    if sets.pairs is not None:
+        is_binary = pairs.is_binary(sets.pairs)
+        if best == pairs.AUC_METRIC and not is_binary:
+            raise InputError(f"{sets.pairs.name}: {best} needs scores of 0 and 1; use {pairs.METRIC} for others.")
+        if is_binary and best in ("", pairs.AUC_METRIC):
+            tasks[pairs.AUC_METRIC] = partial(auc.area, sets.pairs, pairs.AUC_METRIC)
+        else:
+            tasks[pairs.METRIC] = partial(pairs.correlation, sets.pairs, pairs.METRIC)
+    if sets.retrieval:
+        metric = documents.METRICS[sets.retrieval[0].split]
+        tasks[metric] = partial(documents.mean_ndcg, sets.retrieval, similarity=similarity)
+    if sets.entities:
+        tasks[entity.METRIC] = partial(entity.mean_recall, sets.entities)
+    for metric, named in sets.named.items():
+        tasks[metric] = partial(auc.area if metric in auc.DEV_METRICS else pairs.correlation, named, metric)
+    if agreement_task is not None:
+        tasks[agreement.METRIC] = agreement_task
+    return tasks
+
+
+def chosen_metric(tasks: Mapping[str, Task], best: str = "") -> str:
+    """The named metric, or the first available one when none is named; higher is better. Empty for `LAST` without any."""
+    if best == LAST:
+        return next(iter(tasks), "")
+    if not tasks and not best:
+        raise InputError(
+            "no evaluation can choose the best checkpoint: give --config.evals.best=sts-b-dev/spearman (from JAXDISTILL_DATA "
+            "or the hub) or last, --config.evals.pairs=FILE, --config.evals.retrieval=FOLDER, --config.evals.entities=FILE or "
+            "--config.teacher.model=MODEL."
+        )
+    agreeing = tasks.get(agreement.METRIC)
+    measured = [*tasks, *(agreeing.metrics[1:] if isinstance(agreeing, agreement.AgreementTask) else ())]
+    if best and best not in measured:
+        remedy = f"is not measured in this run; measured: {', '.join([*measured, LAST])}.{did_you_mean(best, measured)}"
+        if best in NEEDED:
+            remedy = f"needs your own data; give --config.evals.{NEEDED[best]}, or another --config.evals.best."
+        raise InputError(f"evals.best={best!r} {remedy}")
+    return best or next(iter(tasks))
+
+
+def check_dev(
+    config: Config, sets: DevSets, teachers: Sequence[SentenceModel], objective: Objective, *, held_out: int
+) -> None:
+    """Raises `InputError` if no evaluation will be able to choose the best checkpoint; needs no targets."""
+    if config.evals.agreement and not teachers:
+        raise InputError("evals.agreement needs a teacher model; your own vectors only cover the training text.")
+    sentences, expected = sum(map(len, sets.agreement)) or held_out, None
+    if sentences >= MIN_HELD_OUT and (teachers or objective.teacher_views):
+        nearest = None if config.teacher.scores_pairs else np.empty((sentences, 0), np.int64)
+        expected = agreement.AgreementTask(first=(), second=(), teacher=np.empty(0), nearest=nearest)
+    make_dev(config, sets, expected)
+
+
+def make_dev(config: Config, sets: DevSets, agreement_task: Task | None, *, similarity: str = "cosine") -> Dev:
+    """The dev evaluations of a run, for a student of this similarity; raises `InputError` if none can choose the best checkpoint."""
+    tasks = available_tasks(sets, agreement_task, best=config.evals.best, similarity=similarity)
+    return Dev(tasks=tasks, best=chosen_metric(tasks, config.evals.best))
+
+
+def dev_agreement(config: Config, targets: Targets, sets: DevSets, held_out: Integer[np.ndarray, " n"]) -> Task | None:
+    """Agreement with the teacher on the pairs of a file, or on held-out sentences, each paired with its neighbour and a random
+    one."""
+    if config.evals.agreement:
+        embed = targets.embed
+        assert embed is not None  # `check_dev` has found a teacher
+        return agreement.agreement_task(embed, *sets.agreement)
+    if len(held_out) < MIN_HELD_OUT or (targets.embed is None and not targets.arrays):
+        return None
+    if targets.views == (LABELS,):
+        pair = targets.scored[:2]
+        first, second = (tuple(targets.text.text(column, row) for row in held_out) for column in pair)
+        roles = (targets.text.roles(pair[0], held_out), targets.text.roles(pair[1], held_out))
+        return agreement.AgreementTask(first=first, second=second, teacher=targets.rows(held_out)[:, 0], roles=roles)
+    texts = [targets.text.text(targets.column, row) for row in held_out]
+    vectors = dict(zip(texts, targets.rows(held_out), strict=True))
+    roles = dict(zip(texts, targets.text.roles(targets.column, held_out), strict=True))
+    return agreement.held_out_task(vectors, seed=config.run.seed, roles=roles)
+
+
+def read_dev_sets(config: Config, *, named: bool = True) -> DevSets:
+    """Reads the dev sets; raises `InputError` if one cannot be used, or none can choose the best checkpoint.
+
+    Args:
+      named: read the sets that are not the user's own, too, which may be on the hub.
+    """
+    for option in ("retrieval", "entities"):
+        if (value := getattr(config.evals, option)) and config.student.reads_pairs:
+            raise InputError(
+                f"evals.{option}={value} is for students with vectors, but the student {config.student.kind} is a cross-encoder; leave it out."
+            )
+    entities = files_of("evals.entities", split_specs(config.evals.entities))
+    rows = read(split_specs(config.evals.agreement), cache=config.data.cache_folder)
+    sentences = [text for (text,) in rows if text.strip()]
+    sets = DevSets(
+        pairs=pairs.read_pairs(file_of("evals.pairs", config.evals.pairs)) if config.evals.pairs else None,
+        retrieval=[beir.read_set(files) for files in retrieval_files(config.evals)],
+        entities=[entity.read_entities(path) for path in entities],
+        named=named_sets(config.evals.best, sts_data_folder()) if named else {},
+        agreement=agreement.neighbouring_pairs(sentences) if config.evals.agreement else (),
+    )
+    if named and not any(sets) and not config.teacher.is_given:  # no agreement either
+        chosen_metric({}, config.evals.best)
+    return sets
+
+
+def retrieval_files(evals: Evals) -> list[SetFiles]:
+    """The files of the sets that `evals.retrieval` names."""
+    specs = [os.path.expanduser(spec) for spec in split_specs(evals.retrieval)]
+    option = "--config.evals.retrieval_split"
+    return [beir.set_files(spec, split=evals.retrieval_split or "dev", option=option) for spec in specs]
+
+
+def held_out_rows(evals: Evals, rows: int) -> int:
+    """Number of sentences to hold out of training for agreement with the teacher; 0 if another metric judges the run."""
+    by_sts_b = evals.best == sts.DEV_METRIC or sts_data_folder() is not None
+    judged_otherwise = evals.pairs or evals.retrieval or evals.entities or by_sts_b
+    if evals.agreement or (judged_otherwise and evals.best not in agreement.METRICS):
+        return 0
+    return min(HELD_OUT, rows // 20 * 2)
+
+
+def sts_data_folder() -> pathlib.Path | None:
+    """The data folder, checked for STS sets; None without one."""
+    folder = paths.data_folder()
+    if folder is not None:
+        sts.sts_folder(folder)
+    return folder
+
+
+class Evaluator:
+    """Runs all dev evaluations, and notes the best score.
+
+    Args:
+      record: best score, its step, evaluations without a better one and so on; checkpoints keep it.
+    """
+
+    def __init__(self, run: Run, record: dict[str, Any]):
+        self.run, self.record, evals = run, record, run.config.evals
+        by_epochs = math.ceil(round(evals.patience_epochs * run.text.batches.steps_per_epoch / evals.every, 6))
+        self.patience = min((count for count in (evals.patience, by_epochs) if count), default=0)
+        """Number of evaluations without a better score after which the run stops; 0: it never does."""
+        evaluated = run.config.student.evaluated(run.models.student)
+        self.embedder = Embedder(evaluated, mesh=run.program.mesh, compute_dtype=run.program.compute_dtype, params={})
+        is_watched = evals.collapse != "off" and not evaluated.definition.reads_pairs
+        self.sample = sample_of(run.text.store) if is_watched else []
+
+    def evaluate(self, step: int, params: Params) -> dict[str, float]:
+        """The scores of a student with these parameters and the spread of its vectors; prints the scores.
+
+        Raises:
+          Diverged: a score cannot be computed or is not finite, or the vectors collapse and `evals.collapse` is `stop`.
+        """
+        record, evals, spread = self.record, self.run.config.evals, dict[str, float]()
+        try:
+            scores = self.run.dev.scores(self.embedder.as_embed(params))
+            for name, score in scores.items():
+                if not math.isfinite(score):  # no later score could beat it
+                    raise InputError(f"{name} is {score}")
+        except InputError as error:
+            if step == 0:
+                raise
+            raise Diverged(f"at step {step}: {str(error).rstrip('.')}") from error
+        if self.sample:
+            spread = measured_spread(partial(self.embedder.encode, params=params, prompt=""), self.sample)
+            highest = record.get("widest", {})
+            if collapse := collapse_of(spread, highest):
+                if evals.collapse == "stop":
+                    raise Diverged(f"at step {step}: the student's vectors collapse: {collapse}")
+                log.warning(
+                    "step %d: the student's vectors collapse: %s; evals.collapse=stop ends such a run", step, collapse
+                )
+            record["widest"] = {name: max(spread[name], highest.get(name, 0.0)) for name in (SPREAD, RANK)}
+        record["evaluated"] = step
+        if step == 0:
+            record["before"] = scores
+        if step or evals.untrained:
+            note_score(record, step, scores, best=self.run.dev.best, is_last=self.run.exports_last)
+        is_best = not self.run.exports_last and record["best"] is not None and record["best_step"] == step
+        shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items())
+        say(f"step {step:,}: {shown or 'no dev set'}{' (best)' if is_best else ''}")
+        return scores | spread
+
+    def reason_to_stop(self) -> str:
+        """Why the training should stop early; empty: it should not."""
+        if not self.patience or self.record["since_best"] < self.patience:
+            return ""
+        return f"{self.record['since_best']} evaluations without a better {self.run.dev.best}"
+
+
+def note_score(record: dict[str, Any], step: int, scores: dict[str, float], *, best: str, is_last: bool) -> None:
+    """Notes in the record whether these scores are the best so far.
+
+    Args:
+      best: the metric that decides.
+      is_last: the latest scores always count as the best.
+    """
+    score, highest = scores.get(best, 0.0), record["best"]  # the metric may be missing only if `is_last`
+    record["since_best"] = 0 if highest is None or score > highest else record["since_best"] + 1
+    if is_last or highest is None or score >= highest:  # at equal scores the later one, trained for longer
+        record |= {"best": score, "best_step": step, "scores": scores}
+
+
+def sample_of(store: TokenStore) -> list[str]:
+    """At most `SAMPLE` distinct, evenly spaced sentences of the text's first column, with the student's prompts; none if
+    there are fewer than 8."""
+    rows = np.linspace(0, store.rows - 1, min(SAMPLE, store.rows)).astype(int)
+    column = store.columns[0]
+    roles = store.roles(column, rows)
+    texts = [store.prompts[role] + store.text(column, int(row)) for role, row in zip(roles, rows, strict=True)]
+    distinct = list(dict.fromkeys(texts))
+    return distinct if len(distinct) >= 8 else []
+
+
+def measured_spread(embed: Embed, sentences: Sequence[str]) -> dict[str, float]:
+    """The three numbers for a model; raises `InputError` if a vector is not finite or all are zero.
+
+    Leaves out zero vectors, which a static student gives for sentences of unknown words.
+    """
+    vectors = unit_or_zero_vectors(embed, sentences)
+    vectors = vectors[np.any(vectors, axis=1)]
+    cosines = pairwise_cosines(vectors)
+    return {
+        SPREAD: float(np.std(cosines)),
+        "vectors/uniformity": uniformity(cosines, power=2),
+        RANK: effective_rank(vectors),
+    }
+
+
+def effective_rank(vectors: Float[np.ndarray, "n e"]) -> float:
+    """Exponential of the entropy of the centred vectors' singular values; 1 if all lie on one line, 0 if all are equal."""
+    singular = np.linalg.svd(vectors - vectors.mean(axis=0), compute_uv=False)
+    total = singular.sum()
+    if total < 1e-9 * len(vectors):
+        return 0.0
+    shares = singular[singular > 0] / total
+    return float(np.exp(-np.sum(shares * np.log(shares))))
+
+
+def collapse_of(spread: Mapping[str, float], highest: Mapping[str, float]) -> str:
+    """Says which numbers have fallen below `SHARE` of their highest value in the run; empty if none has."""
+    fallen = [name for name in (SPREAD, RANK) if spread[name] < SHARE * highest.get(name, 0.0)]
+    return " and ".join(f"{name} fell from {highest[name]:.3g} to {spread[name]:.3g}" for name in fallen)

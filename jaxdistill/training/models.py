@@ -1,0 +1,199 @@
+"""Builds the models of a run, teachers, labellers and the untrained student, and the targets that the student learns."""
+
+import dataclasses
+import logging
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import Float, Integer
+
+from jaxdistill.checkpoints.folder import check_exportable, save
+from jaxdistill.checkpoints.model import CardFacts, SentenceModel, load_model
+from jaxdistill.cluster import processes, spread
+from jaxdistill.config import Config
+from jaxdistill.core import Objective, RoleEmbed
+from jaxdistill.data import targets
+from jaxdistill.data.model_text import tokenised_text
+from jaxdistill.data.tokens import TokenStore
+from jaxdistill.files import MARK, replacing
+from jaxdistill.inference import Embedder
+from jaxdistill.ops.dense import dtype_of
+from jaxdistill.students.parts.student import StudentInputs
+from jaxdistill.teachers.parts.teacher import ModelContext, TargetInputs, Teacher
+from jaxdistill.training.sharding import sharded_embedder
+from jaxdistill.workdir.folder import STUDENT, read_note, stage_export
+
+log = logging.getLogger(__name__)
+
+FITTING_SAMPLE = 4096
+"""Sentences to which a student is fitted: ten times the numbers of a usual vector."""
+
+
+def context_of(config: Config, workdir: pathlib.Path, *, draft: bool = False) -> ModelContext:
+    """The context in which a run's models are made: data and run options, views, earlier stages."""
+    return ModelContext(
+        data=config.data,
+        student_views=config.objective.student_views,
+        seed=config.run.seed,
+        precision=config.run.precision,
+        located=lambda name: stage_export(name, workdir),
+        draft=draft,
+    )
+
+
+def load_teachers(config: Config, workdir: pathlib.Path) -> tuple[SentenceModel, ...]:
+    """The models whose vectors are the targets; none for your own vectors, for labels, and without a teacher."""
+    return config.teacher.load(context_of(config, workdir))
+
+
+def load_labellers(config: Config, workdir: pathlib.Path) -> list[SentenceModel]:
+    """The models that score the text's pairs; none if targets are vectors or your own."""
+    return config.teacher.labellers(context_of(config, workdir))
+
+
+def make_student(
+    config: Config, teachers: Sequence[SentenceModel], workdir: pathlib.Path, *, draft: bool = False
+) -> SentenceModel:
+    """The untrained student, with the similarity by which its training compares vectors.
+
+    Args:
+      teachers: models whose vectors are the targets; `student.model=teacher` means the first one.
+      draft: see `ModelContext.draft`.
+
+    Raises:
+      InputError: it cannot be made or exported.
+    """
+    inputs = StudentInputs(context_of(config, workdir, draft=draft), config.teacher, teachers)
+    student = config.student.make(inputs)
+    similarity = config.objective.similarity or (teachers[0] if teachers else student).definition.similarity
+    # Targets of several teachers have unit length, transformed ones other lengths than the teacher's.
+    if len(teachers) > 1 or config.teacher.transforms:
+        similarity = "cosine"
+    by_dot = [model.source for model in (*teachers, student) if model.definition.similarity == "dot"]
+    if by_dot and similarity == "cosine":
+        log.warning(
+            "%s: its checkpoint compares by dot product, but this training by cosine, by which the student is evaluated and exported",
+            by_dot[0],
+        )
+    student = dataclasses.replace(student, definition=dataclasses.replace(student.definition, similarity=similarity))
+    check_exportable(config.student.evaluated(student).definition)
+    return student
+
+
+def write_student(student: SentenceModel, workdir: pathlib.Path) -> None:
+    """Writes the untrained student to the workdir, from where resumed runs, exports and means of checkpoints read it."""
+    if (workdir / STUDENT).is_dir():
+        return
+    origin = student.provenance
+    facts = {"source": origin.source, "default_prompt": origin.default_prompt, "card": origin.card}
+    with replacing(workdir / STUDENT, facts) as folder:
+        save(student, folder, keeps_form=True)
+
+
+def read_student(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
+    """The untrained student in the workdir; None before the run has written it."""
+    folder = workdir / STUDENT
+    if not all(processes.gathered(folder.is_dir())):  # some may have no copy of the workdir
+        return None
+    facts = read_note(folder / MARK)
+    student = load_model(str(folder), own_parts=config.run.parts)
+    base_models, licence, languages = facts["card"]
+    provenance = dataclasses.replace(
+        student.provenance,
+        source=facts["source"],
+        default_prompt=facts["default_prompt"],
+        card=CardFacts(tuple(base_models), licence, tuple(languages)),
+    )
+    return dataclasses.replace(student, provenance=provenance)
+
+
+class Targets:
+    """The targets: live, stored, or the user's own."""
+
+    def __init__(
+        self,
+        config: Config,
+        objective: Objective,
+        *,
+        teachers: Sequence[SentenceModel],
+        labellers: Sequence[SentenceModel],
+        store: TokenStore,
+        compute_dtype: DTypeLike,
+        progress: bool,
+        absent: bool = False,
+    ):
+        """`absent`: for a plan, which needs shapes alone. No model computes; zeros without memory stand in for its targets."""
+        self.text, self.views, teacher = store, tuple(objective.teacher_views), config.teacher
+        self.scored = objective.scored
+        """Columns whose pairs have labels: the first column with each of the others."""
+        self.store: TokenStore | None = None
+        """Tokens for a live teacher."""
+        self.arrays: tuple[targets.Stored, ...] = ()
+        """Stored targets, one array per teacher view; empty for a live teacher."""
+        # Only this process's devices: each process makes its own part of stored targets without waiting for others.
+        embedders = [sharded_embedder(model, config.run, compute_dtype=compute_dtype) for model in teachers]
+        embed = joint_embed(embedders, teacher)
+        self.embed: RoleEmbed | None = spread.over_processes(embed) if embed else None
+        """Computes the targets of any sentences, divided among the processes; None without a teacher model."""
+        self.width = 0
+        """Width of the targets; 0 without a teacher or with labels."""
+        if not self.views:
+            return
+        if objective.reads:
+            self.width = sum(embedder.width for embedder in embedders)
+            return
+        self.width = teacher.width([embedder.width for embedder in embedders])
+        if teacher.is_live:
+            length, model = teachers[0].max_length, teachers[0]
+            self.store = tokenised_text(
+                config.data, model, self.views, max_length=length, chunking=store.chunking, progress=progress
+            )
+        elif absent and teacher.models:
+            columns = len(objective.scored) - 1 if teacher.scores_pairs else self.width
+            self.arrays = (np.broadcast_to(np.float32(0), (store.rows, columns)),) * len(self.views)
+        else:
+            inputs = TargetInputs(
+                store, config.data, objective, embedders, labellers=labellers, compute_dtype=compute_dtype, progress=progress
+            )  # fmt: skip
+            self.arrays = teacher.stored(inputs)
+
+    @property
+    def column(self) -> str:
+        """The column of the text in the teacher's first view."""
+        return self.views[0] if self.views and self.views[0] in self.text.columns else "text"
+
+    def rows(self, rows: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
+        """The targets of some rows of the text, for the first teacher view."""
+        if self.arrays:
+            return np.asarray(self.arrays[0][rows], np.float32)
+        assert self.embed is not None  # without a teacher model, `arrays` has its vectors
+        log.info("teacher embeddings of %d sentences", len(rows))
+        return self.embedded(self.embed, rows)
+
+    def embedded(self, embed: RoleEmbed, rows: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
+        """The vectors that `embed` gives to the sentences of some rows."""
+        texts = [self.text.text(self.column, row) for row in rows]
+        return embed(texts, role=self.text.roles(self.column, rows))
+
+    def fitted(self, config: Config, student: SentenceModel, trained: Integer[np.ndarray, " n"]) -> SentenceModel:
+        """The untrained student, fitted to the targets of evenly spaced rows among those that it will be trained on."""
+
+        def examples(model: SentenceModel) -> tuple[np.ndarray, np.ndarray]:
+            rows = trained[np.unique(np.linspace(0, len(trained) - 1, FITTING_SAMPLE, dtype=np.int64))]
+            embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(config.run.precision))
+            return self.embedded(embedder.encode, rows), self.rows(rows)
+
+        return config.student.fitted(student, examples) if self.width else student
+
+
+def joint_embed(embedders: Sequence[Embedder], teacher: Teacher) -> RoleEmbed | None:
+    """A function that gives the teachers' joined vectors, see `data.targets.joined`; a single teacher's stay unchanged."""
+    if len(embedders) < 2:
+        return embedders[0].encode if embedders else None
+
+    def embed(sentences: Sequence[str], *, role: str | Sequence[str] = "") -> Float[np.ndarray, "n e"]:
+        return teacher.joined([embedder.encode(sentences, role=role) for embedder in embedders])
+
+    return embed

@@ -1,1 +1,0 @@
-"""Turns a config into a run that is ready to train; finds every mistake in the config before step 1."""

@@ -1,1 +1,0 @@
-"""Programs that are killed, and what they must come to (docs/reliability.md)."""
