@@ -8,11 +8,11 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from jaxdistill import config as configs
-from jaxdistill import encode
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
-from jaxdistill.data import roles, views
+from jaxdistill.data import views
+from jaxdistill.data.text import parse_roles
 from jaxdistill.data.tokens import build_store
 from jaxdistill.evals.agreement import AgreementTask
 from jaxdistill.inference import Embedder
@@ -41,7 +41,7 @@ QUERIES, DOCUMENTS = made_up(40, seed=1), made_up(60, seed=2)
     ],
 )
 def test_a_role_is_the_texts_a_sources_or_a_columns(given, wanted):
-    assert list(roles.parse_roles(given, columns=("text", "second"), sources=2)) == wanted
+    assert list(parse_roles(given, columns=("text", "second"), sources=2)) == wanted
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_each_sentence_is_behind_the_prompt_of_its_role_and_views_keep_it(folder
     store = build_store(
         [str(folder / "queries.txt"), str(folder / "documents.txt")], tokenizer=tokenizer, max_length=64, dedupe=True,
         cache_folder=folder / "cache", prompts={"": "no: ", "query": "the cat ", "document": ""},
-        roles=roles.parse_roles("query,document", columns=("text",), sources=2),
+        roles=parse_roles("query,document", columns=("text",), sources=2),
     )  # fmt: skip
     assert store.rows == len(QUERIES) + len(DOCUMENTS) + 2  # "the same" is there in both roles
     rows = np.array([0, 40, 41, 42])
@@ -204,32 +204,15 @@ def test_the_export_has_the_students_prompts_and_sentence_transformers_reads_ali
     np.testing.assert_allclose(ours.encode([INSTRUCTION + texts[0]]), ours.encode_query(texts[:1]), atol=1e-6)
 
 
-def test_encode_writes_vectors_of_a_role(exported, tmp_path, capsys):
-    (tmp_path / "text.txt").write_text("the cat\nrain\n")
-    given = [
-        f"--model={exported[0]}",
-        f"--text={tmp_path / 'text.txt'}",
-        f"--output={tmp_path / 'v.npy'}",
-        "--no_show_progress_bar",
-    ]
-    given.append("--precision=float32")
-    encode.main([*given, "--role=document"])
-    wanted = Embedder(load_model(str(exported[0]))).encode_document(["the cat", "rain"])
-    np.testing.assert_allclose(np.load(tmp_path / "v.npy"), wanted, atol=1e-6)
-    assert "exclude each other" in program.refused(encode, [*given, "--role=query", "--prompt_name=query"], capsys)
-
-
 @pytest.mark.parametrize(
     "changed, words",
     [
-        ({"data.roles": "question,document"}, "data.roles has the role 'question'; allowed: query, document, none"),
+        ({"data.roles": "question,document"}, "the role 'question', which is none of query, document, none"),
         ({"data.roles": "query,document,query"}, "3 roles for 2 sources.*--config.data.roles"),
-        ({"data.roles": "text=query,title=document"}, "the column 'title'; the text has text.*--config.data.columns"),
-        ({"data.roles": "text=query,document"}, "name each column once.*--config.data.roles"),
+        ({"data.roles": "text=query,title=document"}, "and the text has text; .*--config.data.roles"),
         ({"data.roles": "document", "teacher.query_prompt": "q: "}, "teacher.query_prompt='q: '.*--config.data.roles=query"),
         ({"data.roles": "none", "student.document_prompt": "d: "}, "which none has; set --config.data.roles=document"),
         ({"teacher.query_prompt": "none", "teacher.document_prompt": "none"}, "has no effect.*--config.teacher.query_prompt"),
-        ({"teacher.kind": "vectors"}, "teacher.model is an option of the teacher labels, live"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_in_one_line(folder, changed, words):

@@ -1,6 +1,5 @@
 """Stored targets: resumed exactly, never mixed up, and the user's own vectors checked."""
 
-import contextlib
 import signal
 import threading
 from functools import partial
@@ -213,12 +212,10 @@ def test_targets_of_another_text_view_precision_or_teacher_have_another_digest(m
     assert len(digests) == 5
 
 
-def test_a_vector_that_is_not_finite_is_named_by_its_row(tmp_path):
-    with pytest.raises(InputError, match=r"row 13 is not finite \(nan in column 0\); check its weights"):
+def test_a_models_vector_that_is_not_finite_is_named_by_its_row(tmp_path):
+    with pytest.raises(InputError, match="row 13 is not finite; check its weights"):
         made(tmp_path, lambda texts: np.where(embed(texts) == 13, np.nan, embed(texts)))
     assert [np.load(path).tolist() for path in tmp_path.rglob("done.npy")] == [[1, 0, 0]]
-    with pytest.raises(InputError, match=r"shape \(3,\), expected \(2,\)"):
-        made(tmp_path, lambda texts: np.zeros((len(texts), 3)))
 
 
 def test_the_users_vectors_are_mapped_not_read(tmp_path):
@@ -246,44 +243,32 @@ def test_whitened_targets_have_equal_variances_in_all_directions_that_vary():
     np.testing.assert_array_equal(np.abs(first[rows]), 1.0)
 
 
-BAD = [
-    (np.zeros((24, 2), np.float32), "has 24 rows of width 2, the text has 25"),
-    (np.zeros(25, np.float32), r"holds float32 \(25,\); it must be a float array"),
-    (np.zeros((25, 2), np.int64), r"holds int64 \(25, 2\)"),
-    (np.where(np.arange(50).reshape(25, 2) == 43, np.inf, 0.0), "row 21 is not finite"),
-    (np.where(np.arange(50).reshape(25, 2) == 43, 1e30, 1.0), r"row 21 has the length 1.0e\+30"),
-    (np.array([[{}]] * 25), "is not a complete .npy file of numbers .*Python objects"),
-]
-
-
-@pytest.mark.parametrize(("array", "message"), BAD, ids=range(len(BAD)))
-def test_vectors_that_cannot_be_targets_are_refused(tmp_path, monkeypatch, array, message):
-    monkeypatch.setattr(targets.vector_files, "BLOCK_ROWS", 10)
-    np.save(tmp_path / "v.npy", array)
-    with pytest.raises(InputError, match=message):
-        targets.checked_own_vectors(tmp_path / "v.npy", 25)
+def changed(value, dtype=np.float32):
+    """Twenty-five vectors of ones, of which row 21 has this number."""
+    vectors = np.ones((25, 2), dtype)
+    vectors[21] = value
+    return vectors
 
 
 @pytest.mark.parametrize(
-    ("scale", "message"),
+    ("array", "message"),
     [
-        (np.where(np.arange(25) == 21, 0.0, 1.0), "v.npy row 21 is a zero vector"),
-        (np.where(np.arange(25) == 3, 0.0, 1.0), ""),  # a row that is not trained on
-        (None, "v.npy: all 24 vectors point the same way as row 0"),
+        (np.zeros((24, 2), np.float32), "has 24 rows of width 2, the text has 25"),
+        (np.zeros(25, np.float32), r"holds float32 \(25,\); it must be a float array"),
+        (changed(2, np.int64), r"holds int64 \(25, 2\)"),
+        (changed(np.inf), "row 21 is not finite"),
+        (changed(0.0), "row 21 is a zero vector"),
+        (np.array([[{}]] * 25), "is not a complete .npy file of numbers .*Python objects"),
+        (None, "v.npy does not exist"),
     ],
 )
-def test_targets_that_teach_nothing_are_refused(tmp_path, monkeypatch, scale, message):
-    monkeypatch.setattr(targets.vector_files, "BLOCK_ROWS", 10)
-    drawn = np.random.default_rng(0).normal(size=(25, 3))
-    np.save(tmp_path / "v.npy", np.outer(np.arange(1, 26), drawn[0]) if scale is None else drawn * scale[:, None])
-    with pytest.raises(InputError, match=message) if message else contextlib.nullcontext():
-        targets.checked_own_vectors(f"{tmp_path}/v.npy", 25, np.delete(np.arange(25), 3))
+def test_vectors_that_cannot_be_targets_are_refused(tmp_path, array, message):
+    if array is not None:
+        np.save(tmp_path / "v.npy", array)
+    with pytest.raises(InputError, match=message):
+        targets.checked_own_vectors(tmp_path / "v.npy", 25, np.arange(25))
 
 
-def test_a_vectors_file_that_is_missing_or_broken_is_refused(tmp_path):
-    with pytest.raises(InputError, match="does not exist"):
-        targets.checked_own_vectors(tmp_path / "v.npy", 25)
-    for content in (b"", b"\x93NUMPY\x01\x00", b"text"):
-        (tmp_path / "v.npy").write_bytes(content)
-        with pytest.raises(InputError, match="is not a complete .npy file"):
-            targets.checked_own_vectors(tmp_path / "v.npy", 25)
+def test_a_row_that_is_not_trained_on_may_be_zero(tmp_path):
+    np.save(tmp_path / "v.npy", changed(0.0))
+    assert len(targets.checked_own_vectors(tmp_path / "v.npy", 25, np.delete(np.arange(25), 21))) == 25

@@ -19,8 +19,8 @@ from jaxdistill.config.read import stage_names
 from jaxdistill.config.values import typed
 from jaxdistill.config.write import in_every_stage
 from jaxdistill.core import InputError, Objective
-from jaxdistill.data.in_memory import Text, columns_of, sources_of
 from jaxdistill.data.sources import split_specs
+from jaxdistill.data.text import Text, columns_of, sources_of
 from jaxdistill.inference import Embedder, load
 from jaxdistill.reporting.model_card import public_argument
 from jaxdistill.students.parts.student import Student

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from jaxdistill.cluster import processes
 from jaxdistill.config import Config
-from jaxdistill.data import hub
-from jaxdistill.data.sources import content_digest, split_specs
+from jaxdistill.data.sources import content_digest, is_hub, split_specs
 from jaxdistill.files import parts
 from jaxdistill.files.folders import refuse_foreign
 from jaxdistill.training.console import kept, say
@@ -52,7 +51,7 @@ def run_training(
             read = digests(run)
             # The student is left out: a resumed run reads it from the workdir.
             inputs = {name: digest for name, digest in read.items() if name != "content of student.model"}
-            if not any(map(hub.is_hub, split_specs(config.data.text))) and run.text.store.source_digest:
+            if not any(map(is_hub, split_specs(config.data.text))) and run.text.store.source_digest:
                 inputs[TEXT_FILES] = run.text.store.source_digest
             inputs |= {LENGTH: str(run.text.store.max_length), DEV_SCORE: run.dev.best or "none"}
             refuse_other_inputs(workdir, inputs)

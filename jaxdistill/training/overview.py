@@ -13,7 +13,7 @@ from jaxdistill.cluster import mesh as meshes
 from jaxdistill.cluster import processes
 from jaxdistill.config import config_digest
 from jaxdistill.data.batches import padding_share
-from jaxdistill.data.columns import TEXT
+from jaxdistill.data.text import TEXT
 from jaxdistill.encoders.architecture import Dense
 from jaxdistill.evals import agreement
 from jaxdistill.reading import columns_of_views

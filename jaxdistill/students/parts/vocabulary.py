@@ -15,10 +15,9 @@ from tokenizers import Tokenizer
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import Data
 from jaxdistill.core import InputError
-from jaxdistill.data import roles, wordpiece, words
-from jaxdistill.data.columns import TEXT, column_map
+from jaxdistill.data import wordpiece, words
 from jaxdistill.data.sources import is_plain, split_specs
-from jaxdistill.data.text import Watched, read
+from jaxdistill.data.text import TEXT, Watched, column_map, read, used_roles
 from jaxdistill.files import make_folder_atomic
 from jaxdistill.ops.unknown import unknown_id
 from jaxdistill.paths import cache_folder
@@ -87,8 +86,8 @@ def _note(folder: pathlib.Path) -> dict:
 def _trimmed_folder(specs: Sequence[str], data: Data, model: SentenceModel) -> pathlib.Path:
     """The folder of the trimmed tokenizer in the cache; made if absent."""
     columns = _columns(data)
-    text, needed = Watched(specs, columns), trim.needed_rows(model)
-    used = ("", *roles.used_roles(sentence_roles(data)))
+    text, needed = Watched(specs), trim.needed_rows(model)
+    used = ("", *used_roles(sentence_roles(data)))
     prompts = sorted({model.role_prompts[role] for role in used})
     inputs = [FORMAT, text.digest, columns, model.tokenizer.to_str(), prompts, sorted(needed)]
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]

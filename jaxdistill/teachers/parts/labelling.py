@@ -24,9 +24,8 @@ from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import Data
 from jaxdistill.core import SECOND, InputError, Objective
 from jaxdistill.data import targets
-from jaxdistill.data.columns import TEXT
 from jaxdistill.data.sources import split_specs
-from jaxdistill.data.text import read
+from jaxdistill.data.text import TEXT, read
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.inference import Embedder
 from jaxdistill.inference.ensemble import refuse_mixed

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import Data
 from jaxdistill.core import InputError
-from jaxdistill.data import roles
+from jaxdistill.data.text import used_roles
 from jaxdistill.reading import sentence_roles
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Prompting:
         Raises:
           InputError: a prompt for a role that no sentence has, or for a cross-encoder.
         """
-        used = roles.used_roles(sentence_roles(data))
+        used = used_roles(sentence_roles(data))
         if model.definition.reads_pairs:
             for role, prompt in self.of_roles.items():
                 if prompt:
@@ -67,7 +67,7 @@ class Prompting:
 
 def check_roles(data: Data, models: Sequence[SentenceModel]) -> None:
     """Raises `InputError` if the text has roles but no model has a prompt for any of them."""
-    used = roles.used_roles(sentence_roles(data))
+    used = used_roles(sentence_roles(data))
     if used and all(model.role_prompts[role] == model.prompt for role in used for model in models):
         raise InputError(
             f"data.roles={data.roles} has no effect: neither teacher nor student has its own prompt for the role "

@@ -19,8 +19,8 @@ from jaxdistill.config import Config
 from jaxdistill.config.ranges import MAX_INT32
 from jaxdistill.core import InputError, Objective, platform
 from jaxdistill.data import batches
-from jaxdistill.data.columns import TEXT
 from jaxdistill.data.sources import check_weights, split_specs
+from jaxdistill.data.text import TEXT
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.files import parts

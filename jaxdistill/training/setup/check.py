@@ -10,7 +10,7 @@ from jaxdistill.checkpoints.locate import locate
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import Config, of_stage
 from jaxdistill.core import InputError, errors_of
-from jaxdistill.data import hub, sources
+from jaxdistill.data import sources
 from jaxdistill.data.sources import split_specs
 from jaxdistill.data.text import tables
 from jaxdistill.files import buckets, is_remote, parts
@@ -72,7 +72,7 @@ def check_inputs(stage: Config, where: str = "here") -> None:
         is_local = spec.startswith((".", "/", "~")) or pathlib.Path(spec).exists()
         if is_remote(spec):
             _check_in_bucket(option, spec)
-        elif hub.is_hub(spec) or (is_model and not is_local and not spec.startswith("package:")):
+        elif sources.is_hub(spec) or (is_model and not is_local and not spec.startswith("package:")):
             continue
         elif where == "elsewhere" and not spec.startswith("package:"):
             raise _local(f"--config.{option}", spec)

@@ -14,7 +14,7 @@ from jaxdistill.cluster.mesh import batch_devices
 from jaxdistill.config import Config, Data
 from jaxdistill.core import LABELS, InputError, Objective, Sizes, refuse
 from jaxdistill.data import views
-from jaxdistill.data.columns import TEXT
+from jaxdistill.data.text import TEXT
 from jaxdistill.objectives.parts.wrapped import Wrapped
 from jaxdistill.paths import public_name
 from jaxdistill.reading import sentence_roles
