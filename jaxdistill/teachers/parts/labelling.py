@@ -28,7 +28,7 @@ from jaxdistill.data.sources import split_specs
 from jaxdistill.data.text import TEXT, read
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.inference import Embedder
-from jaxdistill.inference.ensemble import refuse_mixed
+from jaxdistill.inference.embed import refuse_mixed
 
 ROUNDING = 1e-6
 """Fraction by which rounding may push a score above its limit."""
