@@ -90,15 +90,6 @@ def test_titles_and_chunks_are_rows_of_their_own_with_their_roles(passages, tmp_
     assert store.source_rows[1] == 2
 
 
-def test_the_digest_follows_the_chunks_and_not_the_tokens(passages, tmp_path):
-    store, other = store_of(passages, tmp_path), store_of(passages, tmp_path, tokenizer=byte_level())
-    assert store.content_digest == other.content_digest and list(store.texts()) == list(other.texts())
-    shorter = store_of(passages, tmp_path, Chunking(tokenizer=word_piece(), most=30))
-    drawn = store_of(passages, tmp_path, Chunking(tokenizer=word_piece(), most=40, least=9))
-    assert len({one.content_digest for one in (store, shorter, drawn)}) == 3
-    assert Chunking(tokenizer=word_piece(9), most=40).digest == Chunking(tokenizer=word_piece(), most=40).digest
-
-
 def test_excluded_texts_are_found_before_they_are_split(passages, tmp_path):
     (tmp_path / "test.txt").write_text(ARTICLE.upper() + "\n")
     store = store_of(passages, tmp_path, exclude=[str(tmp_path / "test.txt")])

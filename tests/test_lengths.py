@@ -3,18 +3,14 @@
 import dataclasses
 import json
 import logging
-from types import SimpleNamespace
 
 import jax
-import numpy as np
 import pytest
 
 from jaxdistill import config as configs
 from jaxdistill import objectives
-from jaxdistill.inference import Embedder
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.labels import Labels
-from jaxdistill.training import final_scores
 from jaxdistill.training.setup import lengths
 
 from tiny_models import tiny_model
@@ -113,30 +109,3 @@ def test_a_column_of_which_much_is_truncated_is_reported(student, tmp_path, long
     assert len(found) == bool(words) and words in "".join(found)
     found = lengths.truncation_warnings(objectives.Embedding(), student, (), store, advise=False)
     assert len(found) == bool(words) and "set --config" not in "".join(found)
-
-
-def test_speeds_are_of_texts_truncated_to_one_length(student, tmp_path, monkeypatch):
-    """Teacher and student have the same weights, so their vectors are equal only if they read equal texts."""
-    teacher = student.with_length(32)
-    run = SimpleNamespace(
-        models=SimpleNamespace(teachers=(teacher,), student=student), config=SimpleNamespace(run=None),
-        text=SimpleNamespace(store=store_of(tmp_path, [LONG], tokenizer=student.tokenizer, max_length=16)),
-        program=SimpleNamespace(mesh=None),
-    )  # fmt: skip
-    monkeypatch.setattr(final_scores, "sharded_embedder", lambda model, *_, **__: Embedder(model))
-    of_teacher, of_student = (final_scores.reading(run, model)[1][LONG] for model in (teacher, student))
-    np.testing.assert_array_equal(of_teacher, of_student)
-    assert np.abs(Embedder(teacher).encode([LONG])[0] - of_student).max() > 0.01
-
-
-def test_where_the_student_reads_no_more_the_advice_is_to_split(student, tmp_path):
-    store = store_of(tmp_path, ["a" * 50] * 20, tokenizer=student.tokenizer, max_length=32)
-    (line,) = lengths.truncation_warnings(objectives.Embedding(), student, (), store, advise=True)
-    assert "100 % of the sentences of column text; the models read no more" in line
-    assert "--config.data.chunk_tokens=32 splits long texts" in line
-    store = store_of(tmp_path, ["a" * 50] * 20, tokenizer=student.tokenizer, max_length=24)
-    (line,) = lengths.truncation_warnings(objectives.Embedding(), student, (), store, advise=True)
-    assert "set --config.data.max_length=32 to read more of them" in line
-    teacher = dataclasses.replace(student, max_length=16)
-    (line,) = lengths.truncation_warnings(objectives.Embedding(), student, (teacher,), store, advise=True)
-    assert "set --config.data.max_length=32 --config.teacher.max_length=32 to read more of them" in line

@@ -14,12 +14,8 @@ from jaxdistill.core import InputError
 from jaxdistill.data import views
 from jaxdistill.data.text import parse_roles
 from jaxdistill.data.tokens import build_store
-from jaxdistill.evals.agreement import AgreementTask
 from jaxdistill.inference import Embedder
-from jaxdistill.reading import prompted_sentences, tokenised_text
-from jaxdistill.teachers.parts import labelling as labels
 from jaxdistill.training.setup import build as build_module
-from jaxdistill.training.setup.student import context_of, load_labellers, make_student
 
 import program
 from tiny_models import tiny_model
@@ -134,43 +130,6 @@ def test_student_and_live_teacher_each_have_their_own_prompts_in_one_batch(folde
     of_role = {role: run.text.store.roles("text", rows).count(role) for role in ("query", "document")}
     assert min(of_role.values()) > 0
     assert (begins[1] == the).sum() >= of_role["query"]
-
-
-def test_labels_and_agreement_read_each_side_in_its_role(folder, tmp_path):
-    pairs = [("the same", "the same"), ("dog", "the cat"), ("rain", "sleeps"), ("the cat", "dog")]
-    (tmp_path / "pairs.tsv").write_text("text\tsecond\n" + "".join(f"{a}\t{b}\n" for a, b in pairs))
-    config = config_of(
-        folder, data__text=str(tmp_path / "pairs.tsv"), data__columns=(("text", "text"), ("second", "second")),
-        data__roles="text=query,second=document", teacher__kind="labels",
-    )  # fmt: skip
-    (labeller,) = load_labellers(config, tmp_path)
-    store = tokenised_text(config.data, labeller, ("text", "second"), max_length=32, progress=False)
-    found = labels.labels([labeller], store, tmp_path / "labels", compute_dtype=np.float32, progress=False)[:, 0]
-    embedder = Embedder(load_model(str(folder / "model")))
-    first, second = zip(*pairs, strict=True)
-    vectors = [embedder.encode([PROMPTS[name] + text for text in side]) for name, side in zip(PROMPTS, (first, second), strict=True)]  # fmt: skip
-    unit = [side / np.linalg.norm(side, axis=1, keepdims=True) for side in vectors]
-    np.testing.assert_allclose(found, np.sum(unit[0] * unit[1], axis=1), atol=1e-5)
-    assert found[0] < 0.999  # the same sentence in two roles
-    task = AgreementTask(first=first, second=second, teacher=found, roles=(("query",) * 4, ("document",) * 4))
-    assert task(embedder.as_embed()) == {"agreement/spearman": pytest.approx(1.0)}
-
-
-def test_trimming_and_pruning_read_a_text_behind_the_prompts_of_its_roles(folder, tmp_path):
-    (tmp_path / "text.txt").write_text("g 1\nrain 2\n")
-    config = config_of(folder, student__trim=str(tmp_path / "text.txt"), student__query_prompt="do")
-    teacher = load_model(str(folder / "model"))
-    student, whole = make_student(config, (teacher,), tmp_path / "w"), teacher.with_role_prompts({"query": "do"})
-    assert [student.tokenizer.encode(text).tokens for text in ("dog 1", "sleeps")] == [
-        ["[CLS]", "dog", "1", "[SEP]"],
-        ["[CLS]", "s", "##l", "##e", "##e", "##p", "##s", "[SEP]"],
-    ]
-    sides = [[f"do{text}" for text in (*QUERIES, "the same")], [f"rain. {text}" for text in ("the same", *DOCUMENTS)]]
-    assert list(prompted_sentences(context_of(config, tmp_path), whole)) == sides[0] + sides[1]
-    (tmp_path / "tests.txt").write_text(f" {QUERIES[0].upper()}\nthe same\n")
-    config = config_of(folder, student__query_prompt="do", data__exclude=str(tmp_path / "tests.txt"))
-    kept = [[text for text in side if not text.endswith(("the same", QUERIES[0]))] for side in sides]
-    assert list(prompted_sentences(context_of(config, tmp_path), whole)) == kept[0] + kept[1]
 
 
 @pytest.fixture(scope="module")

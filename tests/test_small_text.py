@@ -8,11 +8,8 @@ import pytest
 
 from jaxdistill import config as configs
 from jaxdistill.config.files import load_config
-from jaxdistill.config.kinds import KINDS
 from jaxdistill.core import InputError
-from jaxdistill.objectives.parts.nested import Nested
 from jaxdistill.training.setup import build as build_module
-from jaxdistill.training.setup.objective import sized_to_text
 
 from program import write_teacher
 from tiny_text import made_up
@@ -45,12 +42,3 @@ def test_a_small_text_reserves_at_most_a_tenth_and_its_queue_takes_the_rest_of_w
     data = SimpleNamespace(reserved=np.arange(90), trained=np.arange(90, 900))
     of_queue, of_evaluation = map(set, build_module.drawn_rows(data, 225, 60))
     assert len(of_queue) == 225 and of_queue | of_evaluation >= {*data.reserved} and not of_queue & of_evaluation
-
-
-@pytest.mark.parametrize("name", ["congen", "ckd"])
-def test_a_queue_is_at_most_a_quarter_of_the_text(name):
-    objective = KINDS["objective"].options_class(name)(queue_size=1000)
-    assert sized_to_text(objective, 4000) is objective
-    wrapped = Nested(objective=objective, dims=(4,), targets="projected")
-    assert sized_to_text(wrapped, 3999).queue_size == 999
-    assert vars(sized_to_text(objective, 3))["queue_size"] == 1

@@ -3,18 +3,15 @@
 import signal
 import threading
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from jaxdistill.cli import AGAIN, Interrupted
+from jaxdistill.cli import Interrupted
 from jaxdistill.cluster import shared_folder, spread
 from jaxdistill.core import InputError
 from jaxdistill.data import targets
 from jaxdistill.inference import Embedder
-from jaxdistill.teachers.parts.teacher import TargetInputs
-from jaxdistill.teachers.stored import Stored
 
 from process_threads import Processes
 from tiny_models import tiny_model
@@ -70,17 +67,6 @@ def test_a_killed_run_goes_on_with_the_blocks_that_are_missing(tmp_path, ended):
         [path.read_bytes() for path in sorted((tmp_path / name).rglob("*.npy"))] for name in ("killed", "whole")
     )
     assert killed == whole
-
-
-def test_a_signal_says_how_much_is_done(tmp_path):
-    def signalled(texts):
-        signal.raise_signal(signal.SIGTERM)
-        return embed(texts)
-
-    made_of = made(tmp_path, embed, TEXTS[:10])
-    with pytest.raises(Interrupted, match="0 of 25 rows are done; give the same command again") as stopped:
-        made(tmp_path, signalled, of="other")
-    assert stopped.value.status == AGAIN and len(made_of) == 10
 
 
 def test_a_signal_stops_within_a_part_after_the_batch(tmp_path):
@@ -170,48 +156,6 @@ def test_of_one_call_each_process_computes_a_part_and_an_error_in_one_is_raised_
     assert ["refused" in str(one.value) for one in refused] == [True] * 3
 
 
-@pytest.mark.parametrize("calls", [0, 1, 2])
-def test_work_that_fails_in_one_process_fails_in_all_and_the_next_goes_on(monkeypatch, calls):
-    three = Processes(3)
-    monkeypatch.setattr(spread, "processes", three)
-    monkeypatch.setattr(spread, "all_gathered", lambda own: joined(three, own))
-    whole = spread.over_processes(lambda texts, *, role: embed(texts))
-
-    def work(fails_in, fails_after):
-        for number in range(2):
-            if three.index() in fails_in and number == fails_after:
-                raise InputError("unreadable")
-            whole(TEXTS, role="")
-        if three.index() in fails_in:
-            raise InputError("unreadable")
-        return "read"
-
-    def one_after_another():
-        told = []
-        for fails_in in [(1,), (), (0, 2), (0, 1, 2)]:
-            try:
-                told.append(spread.together(lambda fails_in=fails_in: work(fails_in, calls)))
-            except InputError as error:
-                told.append(str(error))
-        return told
-
-    assert three.run(one_after_another) == [["unreadable", "read", "unreadable", "unreadable"]] * 3
-
-
-def test_targets_of_another_text_view_precision_or_teacher_have_another_digest(monkeypatch):
-    monkeypatch.setattr(targets, "cached_vectors", lambda folder, of, *given, **more: of)
-    digests = set()
-    for digest, view, dtype, model in ("atfm", "btfm", "asfm", "athm", "atfn"):
-        views, dtypes = {"t": "text", "s": "second"}, {"f": np.float32, "h": np.float16}
-        of_model = SimpleNamespace(digest=lambda model=model: model, role_prompts={}, source="")
-        text = SimpleNamespace(columns=("text", "second"), content_digest=digest, texts=lambda *given: [])
-        embedders = [SimpleNamespace(model=of_model, encode=len, width=2)]
-        data = SimpleNamespace(cache_folder="cache")
-        inputs = TargetInputs(text, data, None, embedders, (), dtypes[dtype], progress=False)
-        digests.add(Stored(model="m")._of_view(inputs, views[view]))
-    assert len(digests) == 5
-
-
 def test_a_models_vector_that_is_not_finite_is_named_by_its_row(tmp_path):
     with pytest.raises(InputError, match="row 13 is not finite; check its weights"):
         made(tmp_path, lambda texts: np.where(embed(texts) == 13, np.nan, embed(texts)))
@@ -267,8 +211,3 @@ def test_vectors_that_cannot_be_targets_are_refused(tmp_path, array, message):
         np.save(tmp_path / "v.npy", array)
     with pytest.raises(InputError, match=message):
         targets.checked_own_vectors(tmp_path / "v.npy", 25, np.arange(25))
-
-
-def test_a_row_that_is_not_trained_on_may_be_zero(tmp_path):
-    np.save(tmp_path / "v.npy", changed(0.0))
-    assert len(targets.checked_own_vectors(tmp_path / "v.npy", 25, np.delete(np.arange(25), 21))) == 25

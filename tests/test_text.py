@@ -92,11 +92,6 @@ def test_txt_has_a_sentence_a_line_and_keeps_empty_lines(tmp_path, zipped):
     assert list(read([spec])) == [("one",), ("",), ("two \" 'tis",), ("la\u2028st",)]
 
 
-def test_the_only_column_of_a_table_serves_as_text(tmp_path):
-    specs = [write(tmp_path / "a.tsv", "sentence\nx y\n"), write(tmp_path / "b.jsonl", '{"s": "z"}\n\n{"s": null}\n')]
-    assert list(read(specs)) == [("x y",), ("z",), ("",)]
-
-
 def test_a_glob_is_read_in_the_order_of_names(tmp_path):
     for name in ("b", "a", "c"):
         write(tmp_path / f"{name}.txt.gz", f"{name}\n")
@@ -126,10 +121,6 @@ def test_a_file_of_the_data_folder_can_be_named(tmp_path, monkeypatch):
     monkeypatch.delenv("JAXDISTILL_DATA")
     with pytest.raises(InputError, match="data:sts/a.txt is in the data folder; set JAXDISTILL_DATA"):
         source_files("data:sts/a.txt")
-
-
-def test_a_file_whose_name_looks_like_a_glob_is_that_file(tmp_path):
-    assert list(read([write(tmp_path / "a[1].txt", "x\n")])) == [("x",)]
 
 
 def test_a_file_of_an_installed_package_can_be_named(tmp_path, monkeypatch):
@@ -233,12 +224,6 @@ def test_tfds_sets_in_array_record_are_read_without_tensorflow(tmp_path):
     with pytest.raises(InputError, match="Unknown split 'test'"):
         list(read([f"tfds:{path}:test:sentence"]))
     assert "tensorflow" not in sys.modules
-
-
-def test_without_the_extra_a_line_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with pytest.raises(InputError, match=r"run: pip install 'jaxdistill\[tfds\]'"):
-        list(read(["tfds:name:train:text"]))
 
 
 def tfds_set(folder, form):
