@@ -52,7 +52,7 @@ class _Stream(NamedTuple):
 
 
 class _Sentences(NamedTuple):
-    """The sentences of a stream in one step."""
+    """Lengths of a stream's sentences in one step."""
 
     slots: Integer[np.ndarray, "g n"]
     """Slots to reserve for each sentence, at least its length; group-major, an example's views adjacent."""

@@ -263,11 +263,9 @@ class Texts(Sequence):
         return self._store.rows
 
     def __getitem__(self, index):
-        if not isinstance(index, slice):
-            return self._of([range(len(self))[index]])[0]
-        return self._of(range(*index.indices(len(self))))
-
-    def _of(self, rows: Sequence[int]) -> list[str]:
+        rows = range(len(self))[index]
+        if isinstance(rows, int):
+            return self[rows : rows + 1][0]
         texts = [self._store.text(self._column, row) for row in rows]
         if self._prompts is None:
             return texts

@@ -38,12 +38,15 @@ class Unknown(NamedTuple):
     @property
     def share(self) -> float:
         """Share of unknown tokens or of unknown characters, whichever is larger."""
-        of_tokens = self.unknown_tokens / max(self.tokens, 1)
-        return max(of_tokens, self.unknown_characters / max(self.characters, 1))
+        return max(self._shares)
 
     def __str__(self) -> str:
-        of_tokens = self.unknown_tokens / max(self.tokens, 1)
-        return f"{of_tokens:.2%} of tokens, {self.unknown_characters / max(self.characters, 1):.2%} of characters"
+        of_tokens, of_characters = self._shares
+        return f"{of_tokens:.2%} of tokens, {of_characters:.2%} of characters"
+
+    @property
+    def _shares(self) -> tuple[float, float]:
+        return self.unknown_tokens / max(self.tokens, 1), self.unknown_characters / max(self.characters, 1)
 
 
 class Tokenised(NamedTuple):

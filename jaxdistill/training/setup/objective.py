@@ -15,7 +15,7 @@ from jaxdistill.config import Config, Data
 from jaxdistill.core import LABELS, InputError, Objective, Sizes, refuse
 from jaxdistill.data import views
 from jaxdistill.data.text import TEXT
-from jaxdistill.objectives.parts.wrapped import Wrapped
+from jaxdistill.objectives.parts.nested import Wrapped
 from jaxdistill.paths import public_name
 from jaxdistill.reading import sentence_roles
 from jaxdistill.teachers.parts.encoder import StoredVectors
