@@ -102,6 +102,13 @@ def test_a_glob_is_read_in_the_order_of_names(tmp_path):
         list(read([str(tmp_path / "*.txt.gz")]))
 
 
+def test_files_at_any_depth_are_sorted_part_by_part(tmp_path):
+    for name in ("a-b.txt", "a/b.txt", "a/.hidden.txt", "a.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path / name, f"{name}\n")
+    assert [text for (text,) in read([f"{tmp_path}/**/*.txt"])] == ["a/b.txt", "a-b.txt", "a.txt"]
+
+
 def test_each_file_is_read_by_the_first_column_that_it_has(tmp_path):
     specs = [write(tmp_path / "sts.tsv", "sentence1\tpremise\na\tb\n"), write(tmp_path / "nli.csv", "premise,x\nc,d\n")]
     specs.append(write(tmp_path / "odd.jsonl", '{"sentence1|premise": "e", "premise": "f"}\n'))

@@ -76,7 +76,8 @@ def source_files(spec: str) -> list[Path]:
         location = os.path.join(glob.escape(location), "**", "*")
     elif os.path.exists(location):
         return [Path(location)]
-    if files := [Path(path) for path in sorted(glob.glob(location, recursive=True)) if not os.path.isdir(path)]:
+    # Sorted as paths, part by part: the order of a text's rows must not change.
+    if files := sorted({Path(path) for path in glob.glob(location, recursive=True) if not os.path.isdir(path)}):
         return files
     if glob.has_magic(location):
         raise InputError(f"no file matches {spec}; check the folder, and quote the glob.")
