@@ -80,9 +80,9 @@ def stored_vectors(
         make_folder_atomic(folder, fill, what="the vectors")
     processes.wait("the file is there")
     blocks = [range(begin, min(begin + BLOCK_ROWS, rows)) for begin in range(0, rows, BLOCK_ROWS)]
-    own = [*range(group.index(processes.index()), len(blocks), len(group))]
-    lacking = [block for block in own if not np.load(folder / DONE)[block]]
-    total = rows - sum(len(blocks[block]) for block in range(len(blocks)) if block not in own)
+    local = [*range(group.index(processes.index()), len(blocks), len(group))]
+    missing = [block for block in local if not np.load(folder / DONE)[block]]
+    total = rows - sum(len(blocks[block]) for block in range(len(blocks)) if block not in local)
     with Interrupts() as interrupts, progress_bar(total, unit, shown=processes.is_first() and shown) as bar:
 
         def advance(count: int) -> None:
@@ -92,8 +92,8 @@ def stored_vectors(
                 line = f"{there:,} of {rows:,} {unit} are done; give the same command again to continue"
                 raise Interrupted(interrupts.status, f": {line}")
 
-        advance(total - sum(len(blocks[block]) for block in lacking))
-        for block in lacking:
+        advance(total - sum(len(blocks[block]) for block in missing))
+        for block in missing:
             vectors, count = compute(blocks[block], advance)
             with writing(folder / VECTORS, other_cache(folder)):
                 _write(folder / VECTORS, blocks[block].start, vectors)

@@ -358,7 +358,7 @@ def sources_of(
       numbers: further columns, which may hold numbers.
 
     Raises:
-      InputError: no text, a value that is not a string, or a missing column; names the argument.
+      InputError: there is no row, or it cannot be a table; names the argument. `read` checks columns.
     """
     if isinstance(text, str | Path):
         return [str(text)] if str(text) else []
