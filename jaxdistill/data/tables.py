@@ -21,7 +21,7 @@ def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | No
     if not path.exists():
         return None
     if not _note(path).exists():
-        raise InputError(f"{path} exists without {_note(path).name}; move it, or choose another file.")
+        raise InputError(f"{path} exists without a valid {_note(path).name}; move it, or choose another file.")
     note = json.loads(_note(path).read_text("utf-8"))
     refuse_changes(path, note["origin"], origin)
     return note["counts"]

@@ -212,13 +212,17 @@ class Embedder:
 
         Args:
           first, second: as many first as second sentences.
-          logits: return a cross-encoder's logits (float32) instead of their sigmoids; not read for a sentence encoder.
+          logits: return a cross-encoder's logits (float32) instead of their sigmoids.
           show_progress_bar, params: as in `encode`.
         """
         first, second = _checked(first, "score"), _checked(second, "score")
         if len(first) != len(second):
             raise InputError(f"got {len(first)} first and {len(second)} second sentences; score takes as many of both.")
         if not self.model.definition.reads_pairs:
+            if logits:
+                raise InputError(
+                    f"{self.model.source} is a sentence encoder: its scores are cosines; leave out logits=True."
+                )
             embed = partial(self.encode, show_progress_bar=show_progress_bar, params=params)
             return cosines(embed, first, second).astype(np.float32)
         prompt = self.model.prompt
