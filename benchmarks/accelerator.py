@@ -34,11 +34,11 @@ from jax.experimental import topologies
 from jax.sharding import Mesh
 
 import jaxdistill
-from jaxdistill import inference
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.cluster.mesh import frozen_shapes, make_mesh
 from jaxdistill.core import Encoded, Sizes
 from jaxdistill.data.packing import pad
+from jaxdistill.inference import embed as inference
 from jaxdistill.objectives.congen import ConGen
 from jaxdistill.ops import ring
 from jaxdistill.training.plan import slice_named

@@ -20,7 +20,7 @@ from jaxdistill.evals.caches import EmbeddingCache
 from jaxdistill.evals.evaluation import Model
 from jaxdistill.evals.postprocess import whitening_on
 from jaxdistill.inference import Embedder
-from jaxdistill.inference.ensemble import Ensemble
+from jaxdistill.inference.embed import Ensemble
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.training.export import weights_bytes
 

@@ -38,13 +38,10 @@ from jaxdistill.bars import Advance
 from jaxdistill.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
 from jaxdistill.cluster import processes
 from jaxdistill.core import InputError, Precision
-from jaxdistill.data.columns import TEXT
-from jaxdistill.data.in_memory import Text, sources_of
 from jaxdistill.data.sources import local_files, refuse_unread, split_specs
 from jaxdistill.data.tables import finished, write_note
-from jaxdistill.data.targets import BLOCK_ROWS, VECTORS, stored_vectors
-from jaxdistill.data.text import Row, Watched
-from jaxdistill.data.vectors import checked_block
+from jaxdistill.data.targets import BLOCK_ROWS, VECTORS, checked_block, stored_vectors
+from jaxdistill.data.text import TEXT, Row, Text, Watched, sources_of
 from jaxdistill.evals.similarity import unit_rows
 from jaxdistill.files import drafted, is_remote, local, refuse_overwriting, try_writing, writing
 from jaxdistill.files import parts as plugins

@@ -33,13 +33,11 @@ from jaxtyping import Float, Integer
 from jaxdistill.bars import Advance
 from jaxdistill.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
 from jaxdistill.core import InputError, Precision
-from jaxdistill.data.columns import TEXT
-from jaxdistill.data.in_memory import Text, sources_of
 from jaxdistill.data.questions import Questions, questions
 from jaxdistill.data.sources import local_files, refuse_unread, split_specs
 from jaxdistill.data.tables import finished, write_table
 from jaxdistill.data.targets import cached_vectors
-from jaxdistill.data.text import read
+from jaxdistill.data.text import TEXT, Text, read, sources_of
 from jaxdistill.files import local, refuse_overwriting, try_writing
 from jaxdistill.files import parts as plugins
 from jaxdistill.inference import Embedder, load

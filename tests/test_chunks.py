@@ -5,9 +5,8 @@ import pytest
 
 from jaxdistill import config as configs
 from jaxdistill.core import InputError
-from jaxdistill.data import roles
-from jaxdistill.data.chunks import Chunking
-from jaxdistill.data.sentence_ends import sentence_ends
+from jaxdistill.data.chunks import Chunking, sentence_ends
+from jaxdistill.data.text import parse_roles
 from jaxdistill.data.tokens import build_store
 from jaxdistill.training import build as build_module
 
@@ -72,7 +71,7 @@ COLUMNS = {"text": "text", "title": "title"}
 
 
 def store_of(passages, folder, chunking=None, tokenizer=None, **options):
-    given = roles.parse_roles("title=query,text=document", columns=tuple(COLUMNS), sources=2)
+    given = parse_roles("title=query,text=document", columns=tuple(COLUMNS), sources=2)
     prompts = {"": "", "query": "the ", "document": ""}
     return build_store(
         passages, tokenizer=tokenizer or word_piece(), max_length=64, columns=COLUMNS, cache_folder=folder / "cache",
@@ -89,16 +88,6 @@ def test_titles_and_chunks_are_rows_of_their_own_with_their_roles(passages, tmp_
     assert documents[-3:] == ["The dog sleeps. Rain.", "the rain", "the cat?"]  # a plain file has documents alone
     assert " ".join(documents[:-3]) == ARTICLE
     assert store.source_rows[1] == 2
-    assert any("texts into chunks" in line for line in store.report())
-
-
-def test_the_digest_follows_the_chunks_and_not_the_tokens(passages, tmp_path):
-    store, other = store_of(passages, tmp_path), store_of(passages, tmp_path, tokenizer=byte_level())
-    assert store.content_digest == other.content_digest and list(store.texts()) == list(other.texts())
-    shorter = store_of(passages, tmp_path, Chunking(tokenizer=word_piece(), most=30))
-    drawn = store_of(passages, tmp_path, Chunking(tokenizer=word_piece(), most=40, least=9))
-    assert len({one.content_digest for one in (store, shorter, drawn)}) == 3
-    assert Chunking(tokenizer=word_piece(9), most=40).digest == Chunking(tokenizer=word_piece(), most=40).digest
 
 
 def test_excluded_texts_are_found_before_they_are_split(passages, tmp_path):

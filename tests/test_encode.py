@@ -86,6 +86,7 @@ def test_a_table_holds_the_same_vectors_beside_their_sentences(model, text, tmp_
         (["--output=v.txt"], "v.txt must end in .npy or .parquet"),
         (["--output=v.npy", "--keep_text"], "and with keep_text in .parquet"),
         (["--output=v.npy", "--dims=17"], "dims=17 must be from 1 to 16, the width of the model's vectors"),
+        (["--output=v.npy", "--batch_size=-3"], "batch_size=-3 must be at least 1"),
         ([f"--output={'v' * 300}.npy"], "File name too long"),
         (["--output=v.npy", "--prompt=query"], "unknown option --prompt. Did you mean --prompt_name?"),
         (["--output=v.npy", "--prompt_name=passage"], "prompt 'passage' is unknown"),

@@ -60,36 +60,6 @@ def test_bfloat16_stays_close_and_results_are_float32(small):
     assert (unit(exact) * unit(rounded)).sum(-1).min() > 0.999
 
 
-def test_bfloat16_gradients_follow_the_float32_ones(small):
-    definition, params = small
-    tokens = cases.packed(cases.random_sequences(4), groups=2, rows=3)
-    weights = jax.random.normal(jax.random.key(2), (2, 2, 8))
-
-    def loss(params, tokens, dtype):
-        return jnp.sum(embed(definition, params, tokens, compute_dtype=dtype) * weights)
-
-    gradient = jax.jit(jax.grad(loss), static_argnums=2)
-    exact, rounded = (gradient(params, tokens, dtype) for dtype in (jnp.float32, jnp.bfloat16))
-    both = [np.concatenate([np.ravel(g[path]) for path in exact]) for g in (exact, rounded)]
-    assert np.corrcoef(*both)[0, 1] > 0.999
-
-
-def test_dropout_depends_on_its_key_and_is_off_without_one(small):
-    tokens = cases.padded(cases.random_sequences(6))
-    first, again, other = (jitted_embed(*small, tokens, key=jax.random.key(seed)) for seed in (1, 1, 2))
-    assert np.array_equal(first, again)
-    assert np.abs(np.asarray(first) - np.asarray(other)).max() > 1e-3
-    assert np.abs(np.asarray(first) - np.asarray(jitted_embed(*small, tokens))).max() > 1e-3
-
-
-def test_dropout_keeps_the_mean_and_the_rate():
-    from jaxdistill.encoders.layers import dropout
-
-    dropped = np.asarray(dropout(jnp.ones((400, 500)), 0.1, jax.random.bits(jax.random.key(0), (4, 2), jnp.uint32), 3))
-    assert abs((dropped == 0).mean() - 0.1) < 0.003
-    assert abs(dropped.mean() - 1.0) < 0.003
-
-
 def test_a_dropped_head_is_one_whose_rows_of_the_output_matrix_are_zero(small):
     definition, params = with_pooling(small[0], "mean"), dict(small[1])
     rates = dict(hidden_dropout=0.0, attention_dropout=0.0)
@@ -157,17 +127,6 @@ def test_divided_rows_give_the_vectors_and_gradients_of_whole_ones(small, monkey
     jax.tree.map(partial(np.testing.assert_allclose, atol=2e-5, rtol=1e-4), *results)
     if longest_whole > 120:  # a loop over blocks is counted as one block
         assert parts.cost_analysis()["flops"] < 0.9 * whole.cost_analysis()["flops"]
-
-
-def test_a_row_of_8192_tokens_needs_no_square_array(small):
-    kinds = (LayerKind(theta=100.0), LayerKind(theta=10.0, window=64))
-    architecture = dataclasses.replace(small[0].architecture, **LONG, kinds=kinds)
-    definition = EncoderDefinition(architecture=architecture, pooling=Pooling(tokens="mean"))
-    tokens = cases.packed([np.arange(8192) % 90 + 6], groups=1, rows=1, length=8192)
-    step = jax.jit(jax.grad(lambda params, key: jnp.sum(embed(definition, params, tokens, key=key)[..., 0])))
-    params = jax.eval_shape(lambda: init_params(definition, jax.random.key(0)))
-    compiled = step.lower(params, jax.eval_shape(lambda: jax.random.key(0))).compile()
-    assert compiled.memory_analysis().temp_size_in_bytes < 8192 * 8192 * 4
 
 
 @pytest.mark.parametrize(("pooling", "key"), [("mean", 1), ("pooler", None)])

@@ -12,7 +12,7 @@ from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.core import InputError, Scorer
 from jaxdistill.inference import Embedder
-from jaxdistill.inference.ensemble import Ensemble
+from jaxdistill.inference.embed import Ensemble
 
 import encoder_cases as cases
 from eval_cases import GRADED, run, write

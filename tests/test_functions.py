@@ -10,7 +10,7 @@ import pytest
 
 import jaxdistill
 from jaxdistill import encode, mine
-from jaxdistill.data import in_memory
+from jaxdistill.data import text
 from jaxdistill.inference import Embedder
 from jaxdistill.training import distill as api
 
@@ -66,7 +66,7 @@ def test_all_names_of_the_api_are_there_and_listed():
 def test_the_examples_of_the_docstrings_run(teacher, monkeypatch):
     shown = {"jaxdistill": jaxdistill, "TEACHER": teacher, "model": jaxdistill.load(teacher)}
     objects = [api.distill, jaxdistill.load, encode.encode, mine.mine]
-    objects += [Embedder.encode, Embedder.similarity, in_memory.columns_of]
+    objects += [Embedder.encode, Embedder.similarity, text.columns_of]
     for found in objects:
         names = dict(shown if found not in objects[-1:] else vars(inspect.getmodule(found)))
         examples = doctest.DocTestParser().get_examples(inspect.getdoc(found))

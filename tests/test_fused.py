@@ -86,24 +86,3 @@ def test_an_encoder_on_several_devices_uses_the_kernel_and_finds_the_same_vector
     with jax.set_mesh(make_mesh(devices=jax.devices()[:4], model_axis=2)):
         found = jax.jit(partial(embed, model))(params, long)
     np.testing.assert_allclose(found, wanted, atol=1e-5)
-
-
-def test_dropout_of_scores_and_relative_positions_stay_outside_the_kernel(monkeypatch):
-    def refuse(*_, **__):
-        raise AssertionError("the kernel has neither")
-
-    monkeypatch.setattr(attention, "should_fuse", lambda *_: True)
-    monkeypatch.setattr(attention, "fused", refuse)
-    for given, key in (({}, jax.random.key(1)), ({"family": "mpnet", "relative_buckets": 32}, None)):
-        model = definition(**given, attention_dropout=0.1)
-        params = init_params(model, jax.random.key(0))
-        assert jax.eval_shape(partial(embed, model, key=key), params, tokens(256)).shape == (2, 2, 16)
-    with pytest.raises(AssertionError, match="has neither"):
-        model = definition(attention_dropout=0.1)
-        jax.eval_shape(partial(embed, model), init_params(model, jax.random.key(0)), tokens(256))
-
-
-def test_rows_without_a_mesh_and_on_cpus_stay_outside_the_kernel():
-    assert not fused.should_fuse(512, jnp.bfloat16)
-    with jax.set_mesh(ONE):
-        assert not fused.should_fuse(512, jnp.bfloat16)

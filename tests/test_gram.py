@@ -1,8 +1,5 @@
 """Jasper's, Stella's and Luxical's losses on similarities inside a batch, and the spread-out regulariser."""
 
-import dataclasses
-from types import SimpleNamespace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,15 +7,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from jaxdistill.core import Encoded, InputError
+from jaxdistill.core import Encoded
 from jaxdistill.objectives import gram
-from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.objectives.gram import Gram
-from jaxdistill.objectives.parts.nested import Nested
 from jaxdistill.ops.similarity import spread_out
-from jaxdistill.training.build import check_width
 
-from objective_cases import EMBEDDING, GRAM, encoded, value_and_gradient
+from objective_cases import GRAM, encoded, value_and_gradient
 
 NONE = dict(cosine_weight=0.0, pair_weight=0.0, triplet_weight=0.0, kl_weight=0.0, spread_weight=0.0, views=("text",))
 
@@ -93,25 +87,6 @@ def test_three_sentences_by_hand(mesh):
     np.testing.assert_allclose(np.mean(losses), 4 * 0.2**2 / 9 + 0.1, rtol=1e-5)
 
 
-def test_only_the_cosine_needs_vectors_of_one_width(mesh):
-    objective = Gram(**GRAM | dict(cosine_weight=0.0, triplet_margin=0.0, spread_weight=0.0))
-    assert objective.any_width and not Gram(**GRAM).any_width
-    student, _ = encoded(np.random.default_rng(3), objective)
-    wider = np.concatenate([student.sentences, np.zeros((8, 2, 5), np.float32)], axis=-1)  # the same similarities
-    losses, _, metrics = objective({}, (), student, Encoded(wider))
-    np.testing.assert_allclose(losses, 0.0, atol=1e-5)
-    assert "cosine/teacher" not in metrics
-
-
-def test_a_run_with_two_widths_is_refused_unless_similarities_alone_are_compared():
-    wider, student = 12, SimpleNamespace(definition=SimpleNamespace(embedding_width=8))
-    alone = Gram(**GRAM | dict(cosine_weight=0.0))
-    for objective in (alone, Nested(objective=alone, dims=(4,), targets="projected")):
-        check_width(objective, wider, student)
-    with pytest.raises(InputError, match="set student.head"):
-        check_width(Gram(**GRAM), wider, student)
-
-
 def test_spread_out_by_hand_on_a_cross_and_on_one_point():
     cross = jnp.float32([[[1, 0]], [[-1, 0]], [[0, 1]], [[0, -1]]])
     # Mean cosine -1/3; mean square 1/3, below 1/2.
@@ -119,19 +94,3 @@ def test_spread_out_by_hand_on_a_cross_and_on_one_point():
     point = jnp.tile(jnp.float32([[[0, 1]]]), (4, 1, 1))
     np.testing.assert_allclose(spread_out(point), 1 + 1 / 2, rtol=1e-6)
     assert np.isfinite(jax.grad(spread_out)(cross[:1])).all()
-
-
-def test_embedding_adds_the_regulariser_to_its_loss():
-    plain = Embedding(**EMBEDDING)
-    spreads = dataclasses.replace(plain, spread_weight=0.5)
-    assert spreads.couples_examples and not plain.couples_examples
-    student, teacher = encoded(np.random.default_rng(5), plain)
-    (without, (slope, _)), (losses, (gradient, _)) = (
-        value_and_gradient(objective, student, teacher) for objective in (plain, spreads)
-    )
-    raw = as_torch(student.sentences).requires_grad_()
-    vectors = F.normalize(raw, dim=-1)
-    penalty = 0.5 * (spread(vectors[:, 0]) + spread(vectors[:, 1])) / 2
-    penalty.backward()
-    np.testing.assert_allclose(losses, without + penalty.item(), rtol=1e-5)
-    np.testing.assert_allclose(gradient, slope + raw.grad.numpy(), atol=1e-6)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from sentence_transformers.sentence_transformer import losses as their_losses
 
-from jaxdistill.config import Config, Data, options_from
+from jaxdistill.config import Config, Data
 from jaxdistill.core import Encoded, InputError
 from jaxdistill.data.tokens import build_store
 from jaxdistill.inference import Embedder
@@ -21,7 +21,6 @@ from jaxdistill.objectives.listwise import Listwise
 from jaxdistill.surgery import resizing
 from jaxdistill.teachers.columns import Columns
 from jaxdistill.teachers.labels import Labels
-from jaxdistill.teachers.live import Live
 from jaxdistill.teachers.parts import labelling as labels
 from jaxdistill.teachers.parts.teacher import TargetInputs
 from jaxdistill.training.models import Targets
@@ -90,17 +89,6 @@ def test_two_candidates_by_hand():
         }  # fmt: skip
 
 
-def test_a_constant_that_is_added_to_a_querys_scores_changes_nothing():
-    student, teacher = inputs()
-    shifted = Encoded(teacher.sentences + np.arange(8, dtype=np.float32)[:, None, None])
-    for loss in ("margin", "kl"):
-        one, two = (
-            value_and_gradient(Listwise(loss=loss, views=FOUR), student, scores, {}, ())[0]
-            for scores in (teacher, shifted)
-        )
-        np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-5)
-
-
 @pytest.fixture
 def model(tmp_path):
     return tiny_model(tmp_path / "model")
@@ -153,20 +141,6 @@ def test_scores_are_read_from_columns_of_the_text(kind, model, tmp_path):
         own_scores(("score_negative", "margin"), data, store, count=2)
 
 
-@pytest.mark.parametrize(
-    ("cells", "words"),
-    [
-        (("0.5", "0,9"), r"row 2 has '0,9' in the column 'score', not a finite number such as 0.5"),
-    ],
-)
-def test_a_cell_that_is_no_score_and_scores_that_are_all_the_same_are_refused(model, tmp_path, cells, words):
-    rows = [f"{query}\train\t{cell}\n" for query, cell in zip(("the cat", "the dog"), cells, strict=True)]
-    (tmp_path / "rows.tsv").write_text("text\tsecond\tscore\n" + "".join(rows))
-    store = store_of(tmp_path / "rows.tsv", model, columns=("text", "second"))
-    with pytest.raises(InputError, match=words):
-        own_scores(("score",), Data(text=str(tmp_path / "rows.tsv")), store, count=1)
-
-
 def excluded(folder):
     """A file with the query of the row that lacks a score."""
     (folder / "exclude.txt").write_text("the dog\n")
@@ -204,12 +178,3 @@ def test_a_margin_of_dot_products_is_a_cross_encoders_margin_of_logits(model, tm
         assert np.ptp(found) > 0.1
     else:
         assert np.all(found == 1.0)
-
-
-def test_candidates_without_scores_are_refused_in_one_line():
-    config = Config(objective=Listwise(), teacher=Live(model="m"))
-    with pytest.raises(InputError, match="listwise.*:teacher=labels"):
-        make_objective(config)
-    with pytest.raises(InputError, match="objective.views=.* has 2 parts; their number must be at least 3"):
-        options_from(Listwise, dict(views=("text", "positive")), prefix="objective")
-    assert Listwise(loss="margin", views=FOUR).scored == FOUR

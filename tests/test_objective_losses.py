@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from jaxdistill.core import Encoded, Sizes
+from jaxdistill.core import Encoded
 from jaxdistill.objectives.ckd import CKD
 from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.objectives.parts.nested import Nested
@@ -18,7 +18,7 @@ from jaxdistill.objectives.simcse import SimCSE
 from jaxdistill.objectives.simtde import SimTDE
 from jaxdistill.objectives.trans_encoder import TransEncoder
 
-from objective_cases import CKD_OPTIONS, EMBEDDING, SIMCSE, SIMTDE, TRANS_ENCODER, encoded, start, value_and_gradient
+from objective_cases import CKD_OPTIONS, EMBEDDING, SIMCSE, SIMTDE, encoded, start, value_and_gradient
 
 
 def as_torch(array) -> torch.Tensor:
@@ -56,13 +56,6 @@ def test_embedding_losses_equal_plain_torch(changed):
     expected.mean().backward()
     np.testing.assert_allclose(losses, expected.detach(), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(gradient, s.grad, atol=1e-5)
-
-
-def test_a_vector_at_a_right_angle_by_hand():
-    objective = Embedding(**EMBEDDING | dict(third="none", second_view=""))
-    student, teacher = Encoded(np.float32([[[3, 0]]])), Encoded(np.float32([[[0, 2]]]))
-    losses, _, _ = objective({}, (), student, teacher)
-    np.testing.assert_allclose(losses, [1.0])  # (1 - 0)^2 and (0 - 1)^2, two numbers
 
 
 @pytest.mark.parametrize("queue_size, pushes", [(0, 1), (20, 1), (20, 5)], ids=["batch", "filling", "full"])
@@ -172,23 +165,6 @@ def test_simtde_equals_plain_torch(sentence_loss, token_loss):
         np.testing.assert_allclose(getattr(gradient, name), wanted, atol=1e-5, err_msg=name)
 
 
-def test_simtde_compares_through_matrices_where_the_widths_differ():
-    objective = SimTDE(**SIMTDE)
-    sizes = Sizes(batch_size=8, width=8, hidden=8, layers=1, teacher_hidden=6, teacher_layers=2)
-    params, _ = objective.init(jax.random.key(0), sizes, None)
-    assert {name: p.shape for name, p in params.items()} == {
-        "matrix/tokens/kernel": (8, 6), "matrix/layers/0/kernel": (8, 6),
-    }  # fmt: skip
-    student, teacher = encoded(np.random.default_rng(8), objective)
-    teacher = teacher._replace(
-        embeddings=student.embeddings @ np.asarray(params["matrix/tokens/kernel"]),
-        hidden=np.repeat(student.hidden @ np.asarray(params["matrix/layers/0/kernel"]), 2, axis=0),
-        sentences=student.sentences,
-    )
-    losses, _, metrics = objective(params, (), student, teacher)
-    np.testing.assert_allclose(losses, 0.0, atol=1e-5)
-
-
 @pytest.mark.parametrize("hidden_map, compared", [("last", (3, 4, 5)), ("even", (1, 3, 5))])
 def test_simtde_pairs_each_of_three_layers_with_its_own_of_six(hidden_map, compared):
     """A student with the teacher's layers has no loss under its own map, and one under any other."""
@@ -240,27 +216,6 @@ def test_a_label_below_zero_by_hand():
         assert metrics["label/negative"] == 1.0
 
 
-def test_a_bi_encoder_that_finds_pairs_as_its_labels_say_has_no_loss():
-    vectors = np.float32([[[1, 0], [1, 1]], [[0, 2], [3, 0]]])
-    labels = np.float32([[[np.sqrt(0.5)]], [[0.0]]])
-    for loss in ("mse", "log_cosh"):
-        objective = TransEncoder(**TRANS_ENCODER | dict(loss=loss))
-        losses, _, _ = objective({}, (), Encoded(vectors), Encoded(labels))
-        np.testing.assert_allclose(losses, 0.0, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["embedding", "simtde"])
-def test_a_student_equal_to_its_teacher_has_no_loss(name, mesh):
-    objective = {"embedding": Embedding(**EMBEDDING), "simtde": SimTDE(**SIMTDE)}[name]
-    student, teacher = encoded(np.random.default_rng(9), objective)
-    student = Encoded(
-        np.repeat(teacher.sentences[:, :1], len(objective.student_views), axis=1), student.owner, teacher.embeddings,
-        teacher.hidden[-1:], teacher.vocabulary,
-    )  # fmt: skip
-    losses, _, _ = objective({}, (), student, teacher)
-    np.testing.assert_allclose(losses, 0.0, atol=1e-6)
-
-
 def test_nested_widths_are_the_objective_on_each_width(mesh):
     inner = Embedding(**EMBEDDING | dict(third="none", second_view=""))
     student, teacher = encoded(np.random.default_rng(10), inner)
@@ -273,19 +228,6 @@ def test_nested_widths_are_the_objective_on_each_width(mesh):
     ]
     np.testing.assert_allclose(losses, np.mean(each, axis=0), rtol=1e-6)
     assert {"loss/2", "loss/4", "loss/8"} <= metrics.keys()
-
-
-def test_each_nested_width_fills_a_queue_of_its_own(mesh):
-    inner = CKD(**CKD_OPTIONS)
-    nested = Nested(objective=inner, dims=(4,), targets="truncated")
-    params, state = start(nested)
-    student, teacher = encoded(np.random.default_rng(14), inner)
-    _, queues, _ = nested(params, state, student, teacher)
-    for name, width in (("4", 4), ("whole", 8)):
-        vectors = teacher.sentences[:, 0, :width]
-        unit = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
-        np.testing.assert_allclose(queues[name].ring[0], unit, atol=1e-6)
-        assert queues[name].pushes == 1
 
 
 def test_projected_widths_meet_the_whole_target_through_their_matrices(mesh):

@@ -116,11 +116,3 @@ def test_at_most_four_shapes_hold_batches_with_little_padding(groups):
         slots += groups * sum(shape.slots for shape in next(fitting))
         tokens += sum(part.sum() for part in batch)
     assert 1 - tokens / slots < 0.15
-
-
-def test_the_last_shape_holds_any_batch_and_row_lengths_are_multiples_of_eight():
-    shapes = choose_shapes(list(simulated(2, 16)), [60, 60])
-    assert shapes[-1] == (Shape(16, 64), Shape(8, 64))
-    assert all(shape.length % 8 == 0 and 8 <= shape.length <= 128 for each in shapes for shape in each)
-    longest = packing.ragged([np.zeros(60, np.uint16)] * 32)
-    assert pack(longest, shapes[-1][0], groups=2, pad_id=0) is not None

@@ -90,7 +90,10 @@ def test_a_mistyped_option_is_one_clear_line(folder, changed, words, capsys):
         (dict(data__text="nowhere.txt"), "nowhere.txt does not exist"),
         (dict(teacher__model="nowhere/at all/here"), "does not exist"),
         (dict(teacher__model="no/such-model"), "HF_HOME"),
-        (dict(teacher__kind="stored", data__batch_size=600), "has 600 sentences, but 60 reserved ones and one batch"),
+        (
+            dict(teacher__kind="stored", data__batch_size=600),
+            "540 of the text's 600 sentences are left without the 60 reserved ones and their repeats, and one batch needs 600",
+        ),
         (dict(objective__kind="congenn"), "Did you mean congen?"),
         (dict(teacher__kind="stored", evals__best="sts-b/spearman"), "agreement/spearman"),
         (

@@ -95,44 +95,6 @@ def test_value_and_gradient_equal_the_plain_form(keys, queue_size, devices):
     np.testing.assert_allclose(metrics["cosine/teacher"], np.mean(np.sum(student[:, 0] * teacher, axis=-1)), atol=1e-6)
 
 
-@pytest.mark.parametrize("keys", KEYS)
-def test_bfloat16_changes_the_loss_by_less_than_a_thousandth(keys, mesh):
-    random = np.random.default_rng(3)
-    student, teacher, seeds = unit_rows(random, 16, 2, 64), unit_rows(random, 16, 64), unit_rows(random, 512, 64)
-    objective = make_congen(key_set=keys, queue_size=512, student_temperature=0.05)
-    found = []
-    for precision in (jnp.float32, jnp.bfloat16):
-        _, state = objective.init(jax.random.key(0), sizes(16, 64)._replace(precision=precision), seeds)
-        assert state.ring.dtype == precision
-
-        def total(student, state=state):
-            losses, state, _ = objective({}, state, Encoded(student), Encoded(teacher[:, None]))
-            return jnp.mean(losses), state
-
-        (loss, state), gradient = jax.jit(jax.value_and_grad(total, has_aux=True))(student)
-        assert state.ring.dtype == precision
-        found.append((loss, gradient))
-    (exact, exact_gradient), (loss, gradient) = found
-    assert 0 < abs(loss - exact) < 1e-3 * exact
-    assert np.linalg.norm(gradient - exact_gradient) < 0.01 * np.linalg.norm(exact_gradient)
-
-
-@pytest.mark.parametrize("keys", KEYS)
-@pytest.mark.parametrize("queue_size", [24, 20])
-def test_losses_equal_the_plain_form_after_the_ring_has_wrapped(keys, queue_size, mesh):
-    random = np.random.default_rng(9)
-    objective = make_congen(key_set=keys, queue_size=queue_size, alpha=0.3)
-    rows = unit_rows(random, queue_size, 16)
-    _, state = objective.init(jax.random.key(0), sizes(8, 16), rows)
-    for _ in range(7):
-        student, teacher = unit_rows(random, 8, 2, 16), unit_rows(random, 8, 16)
-        before, rows = rows, np.concatenate([rows, teacher])[-queue_size:]
-        losses, state, _ = run(objective, state, student, teacher[:, None])
-        queue = rows if keys == "queue" else before
-        expected, _ = plain_loss(student, teacher, queue, keys=keys, alpha=0.3, tau_s=0.07, tau_t=0.05)
-        np.testing.assert_allclose(losses, expected, rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize(("platform", "size"), [("cpu", "BLOCK_ROWS"), ("gpu", "BLOCK_ROWS_OF_GPUS")])
 # Of a device's 7 batches of 2 rows, 1 or 3 at a time, which leaves one.
 @pytest.mark.parametrize("blocks", [[2], [6, 2]])
@@ -173,22 +135,6 @@ def test_two_keys_by_hand():
     e = np.e
     np.testing.assert_allclose(losses[0], -(e * np.log(1 / (1 + e)) + np.log(e / (1 + e))) / (1 + e), rtol=1e-6)
     np.testing.assert_allclose(oldest_first(state, 2), [[0, 1], [1, 0]])
-
-
-def test_a_student_equal_to_its_teacher_has_no_divergence_and_no_gradient(mesh):
-    random = np.random.default_rng(2)
-    teacher, seeds = unit_rows(random, 8, 16), unit_rows(random, 24, 16)
-    objective = make_congen(queue_size=24, student_temperature=0.05)
-    _, state = objective.init(jax.random.key(0), sizes(8, 16), seeds)
-    student = np.repeat(teacher[:, None], 2, axis=1)
-
-    def total(student):
-        losses, _, metrics = objective({}, state, Encoded(student), Encoded(teacher[:, None]))
-        return jnp.sum(losses), metrics["loss/kl"]
-
-    (_, kl), gradient = jax.jit(jax.value_and_grad(total, has_aux=True))(student)
-    assert abs(kl) < 1e-5
-    assert np.abs(gradient).max() < 1e-4
 
 
 @pytest.mark.parametrize("queue_size", [32, 29, 5])

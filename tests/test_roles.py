@@ -2,25 +2,20 @@
 
 import dataclasses
 import json
-from itertools import chain
 
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
 from jaxdistill import config as configs
-from jaxdistill import encode
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
-from jaxdistill.data import roles, views
-from jaxdistill.data.model_text import prompted_rows, tokenised_text
+from jaxdistill.data import views
+from jaxdistill.data.text import parse_roles
 from jaxdistill.data.tokens import build_store
-from jaxdistill.evals.agreement import AgreementTask
 from jaxdistill.inference import Embedder
-from jaxdistill.teachers.parts import labelling as labels
-from jaxdistill.training import build as build_module
-from jaxdistill.training.models import load_labellers, make_student
+from jaxdistill.training.setup import build as build_module
 
 import program
 from tiny_models import tiny_model
@@ -42,7 +37,7 @@ QUERIES, DOCUMENTS = made_up(40, seed=1), made_up(60, seed=2)
     ],
 )
 def test_a_role_is_the_texts_a_sources_or_a_columns(given, wanted):
-    assert list(roles.parse_roles(given, columns=("text", "second"), sources=2)) == wanted
+    assert list(parse_roles(given, columns=("text", "second"), sources=2)) == wanted
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +79,7 @@ def test_each_sentence_is_behind_the_prompt_of_its_role_and_views_keep_it(folder
     store = build_store(
         [str(folder / "queries.txt"), str(folder / "documents.txt")], tokenizer=tokenizer, max_length=64, dedupe=True,
         cache_folder=folder / "cache", prompts={"": "no: ", "query": "the cat ", "document": ""},
-        roles=roles.parse_roles("query,document", columns=("text",), sources=2),
+        roles=parse_roles("query,document", columns=("text",), sources=2),
     )  # fmt: skip
     assert store.rows == len(QUERIES) + len(DOCUMENTS) + 2  # "the same" is there in both roles
     rows = np.array([0, 40, 41, 42])
@@ -137,49 +132,6 @@ def test_student_and_live_teacher_each_have_their_own_prompts_in_one_batch(folde
     assert (begins[1] == the).sum() >= of_role["query"]
 
 
-def test_labels_and_agreement_read_each_side_in_its_role(folder, tmp_path):
-    pairs = [("the same", "the same"), ("dog", "the cat"), ("rain", "sleeps"), ("the cat", "dog")]
-    (tmp_path / "pairs.tsv").write_text("text\tsecond\n" + "".join(f"{a}\t{b}\n" for a, b in pairs))
-    config = config_of(
-        folder, data__text=str(tmp_path / "pairs.tsv"), data__columns=(("text", "text"), ("second", "second")),
-        data__roles="text=query,second=document", teacher__kind="labels",
-    )  # fmt: skip
-    (labeller,) = load_labellers(config, tmp_path)
-    store = tokenised_text(config.data, labeller, ("text", "second"), max_length=32, progress=False)
-    found = labels.labels([labeller], store, tmp_path / "labels", compute_dtype=np.float32, progress=False)[:, 0]
-    embedder = Embedder(load_model(str(folder / "model")))
-    first, second = zip(*pairs, strict=True)
-    vectors = [embedder.encode([PROMPTS[name] + text for text in side]) for name, side in zip(PROMPTS, (first, second), strict=True)]  # fmt: skip
-    unit = [side / np.linalg.norm(side, axis=1, keepdims=True) for side in vectors]
-    np.testing.assert_allclose(found, np.sum(unit[0] * unit[1], axis=1), atol=1e-5)
-    assert found[0] < 0.999  # the same sentence in two roles
-    task = AgreementTask(first=first, second=second, teacher=found, roles=(("query",) * 4, ("document",) * 4))
-    assert task(embedder.as_embed()) == {"agreement/spearman": pytest.approx(1.0)}
-
-
-def test_trimming_and_pruning_read_a_text_behind_the_prompts_of_its_roles(folder, tmp_path):
-    (tmp_path / "text.txt").write_text("g 1\nrain 2\n")
-    config = config_of(folder, student__trim=str(tmp_path / "text.txt"), student__query_prompt="do")
-    teacher = load_model(str(folder / "model"))
-    student, whole = make_student(config, (teacher,), tmp_path / "w"), teacher.with_role_prompts({"query": "do"})
-    assert [student.tokenizer.encode(text).tokens for text in ("dog 1", "sleeps")] == [
-        ["[CLS]", "dog", "1", "[SEP]"],
-        ["[CLS]", "s", "##l", "##e", "##e", "##p", "##s", "[SEP]"],
-    ]
-    sides = [[f"do{text}" for text in (*QUERIES, "the same")], [f"rain. {text}" for text in ("the same", *DOCUMENTS)]]
-    assert (
-        list(chain.from_iterable(prompted_rows(config.data, config.objective.student_views, whole)))
-        == sides[0] + sides[1]
-    )
-    (tmp_path / "tests.txt").write_text(f" {QUERIES[0].upper()}\nthe same\n")
-    config = config_of(folder, student__query_prompt="do", data__exclude=str(tmp_path / "tests.txt"))
-    kept = [[text for text in side if not text.endswith(("the same", QUERIES[0]))] for side in sides]
-    assert (
-        list(chain.from_iterable(prompted_rows(config.data, config.objective.student_views, whole)))
-        == kept[0] + kept[1]
-    )
-
-
 @pytest.fixture(scope="module")
 def exported(folder):
     """The export of a run whose student has other prompts than its teacher, and what the program said."""
@@ -211,31 +163,15 @@ def test_the_export_has_the_students_prompts_and_sentence_transformers_reads_ali
     np.testing.assert_allclose(ours.encode([INSTRUCTION + texts[0]]), ours.encode_query(texts[:1]), atol=1e-6)
 
 
-def test_encode_writes_vectors_of_a_role(exported, tmp_path, capsys):
-    (tmp_path / "text.txt").write_text("the cat\nrain\n")
-    given = [
-        f"--model={exported[0]}",
-        f"--text={tmp_path / 'text.txt'}",
-        f"--output={tmp_path / 'v.npy'}",
-        "--no_show_progress_bar",
-    ]
-    given.append("--precision=float32")
-    encode.main([*given, "--role=document"])
-    wanted = Embedder(load_model(str(exported[0]))).encode_document(["the cat", "rain"])
-    np.testing.assert_allclose(np.load(tmp_path / "v.npy"), wanted, atol=1e-6)
-    assert "exclude each other" in program.refused(encode, [*given, "--role=query", "--prompt_name=query"], capsys)
-
-
 @pytest.mark.parametrize(
     "changed, words",
     [
-        ({"data.roles": "question,document"}, "data.roles has the role 'question'; allowed: query, document, none"),
+        ({"data.roles": "question,document"}, "the role 'question', which is none of query, document, none"),
         ({"data.roles": "query,document,query"}, "3 roles for 2 sources.*--config.data.roles"),
-        ({"data.roles": "text=query,title=document"}, "the column 'title'; the text has text.*--config.data.columns"),
-        ({"data.roles": "text=query,document"}, "name each column once.*--config.data.roles"),
+        ({"data.roles": "text=query,title=document"}, "and the text has text; .*--config.data.roles"),
         ({"data.roles": "document", "teacher.query_prompt": "q: "}, "teacher.query_prompt='q: '.*--config.data.roles=query"),
-        ({"data.roles": "none", "student.document_prompt": "d: "}, "of which .* reads none; .* set --config.data.roles=document"),
-        ({"teacher.kind": "vectors"}, "teacher.model is an option of the teacher labels, live"),
+        ({"data.roles": "none", "student.document_prompt": "d: "}, "which none has; set --config.data.roles=document"),
+        ({"teacher.query_prompt": "none", "teacher.document_prompt": "none"}, "has no effect.*--config.teacher.query_prompt"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_in_one_line(folder, changed, words):

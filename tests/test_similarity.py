@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import shutil
-from functools import partial
 
 import numpy as np
 import pytest
@@ -14,8 +13,6 @@ from jaxdistill.checkpoints import static
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import parse_config
-from jaxdistill.data.tokens import build_store
-from jaxdistill.teachers.parts import labelling
 from jaxdistill.training import dev
 from jaxdistill.training.export import export
 from jaxdistill.training.models import make_student
@@ -23,7 +20,6 @@ from jaxdistill.training.models import make_student
 import encoder_cases as cases
 from eval_cases import read_test, write_set
 from tiny_models import tiny_model, word_table
-from tiny_text import COLUMNS, write_pairs
 
 ROWS = {"the": [1, 0, 0], "cat": [6, 8, 0], "dog": [0.5, 0, 0], "rain": [0, 0, 1]}
 """The query `the` has cosine 1 with `dog` and 0.6 with `cat`, but dot products of 0.5 and 6."""
@@ -90,14 +86,3 @@ def test_a_student_is_compared_as_in_its_training(tmp_path, caplog, objective, s
     made = make_student(config, (teacher,), tmp_path)
     assert made.definition.similarity == similarity
     assert caplog.text.count("teacher: its checkpoint compares by dot product") == (similarity == "cosine")
-
-
-def test_labels_are_dot_products_only_where_differences_of_any_size_count(dot, tmp_path, caplog):
-    path, model = write_pairs(tmp_path / "pairs.tsv", [("the", "cat"), ("the", "dog")]), load_model(dot)
-    options = {"tokenizer": model.tokenizer, "max_length": 16, "cache_folder": tmp_path / "cache", "columns": COLUMNS}
-    store = build_store([str(path)], **options)
-    labels = partial(labelling.labels, [model], store, tmp_path / "labels", compute_dtype="float32", progress=False)
-    np.testing.assert_allclose(labels(logits=True)[:, 0], [6.0, 0.5], atol=1e-6)
-    assert "compares by" not in caplog.text
-    np.testing.assert_allclose(labels(logits=False)[:, 0], [0.6, 1.0], atol=1e-6)
-    assert "its checkpoint compares by dot product; its labels are cosines here" in caplog.text

@@ -38,21 +38,6 @@ def test_a_view_that_is_none_is_refused(name):
         views.parse_view(name, ["text"])
 
 
-def test_delete_words_drops_words_whose_draw_is_below_the_rate():
-    keep = one("delete_words", [-1, 0, 0, 1, 2, -1], [0.5, 0.05, 0.1])
-    assert keep.tolist() == [True, True, True, False, True, True]
-
-
-def test_delete_one_word_drops_exactly_the_drawn_one():
-    assert one("delete_one_word", [-1, 0, 1, 1, 2, -1], [0.4, 0, 0]).tolist() == [True, True, False, False, True, True]
-
-
-def test_crop_keeps_a_contiguous_piece():
-    words = [-1, *range(20), -1]
-    assert one("crop", words, [0.0] * 20)[1:-1].tolist() == [True] * 18 + [False] * 2
-    assert one("crop", words, [0.999] * 20)[1:-1].tolist() == [False] * 2 + [True] * 18
-
-
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(data=st.data(), name=st.sampled_from(AUGMENTATIONS))
 def test_special_tokens_stay_and_no_sentence_becomes_empty(data, name):
@@ -94,11 +79,6 @@ LONG = "a dog and two cats watch the rain"
 )
 def test_mask_span_puts_a_mask_in_place_of_five_characters(uniform, expected):
     assert views.span_masked(LONG, uniform, mask="[MASK]", characters=5) == expected
-
-
-def test_mask_span_masks_the_first_place_of_the_drawn_characters_as_mirror_bert_does():
-    text = "the cat, the dog, the bird, the fish"
-    assert views.span_masked(text, 0.9, mask="<mask>", characters=4) == " <mask> cat, the dog, the bird, the fish"
 
 
 def masked_batches(folder, **options):

@@ -1,7 +1,6 @@
 """A tokenizer trained on the user's own text: what it holds, that it stays the same, and who can load it."""
 
 import dataclasses
-import json
 import logging
 import os
 import random
@@ -134,15 +133,6 @@ def test_the_export_is_a_plain_bert_with_the_same_ids_everywhere(trained, tmp_pa
     assert transformers.AutoTokenizer.from_pretrained(tmp_path)(HARD, truncation=True)["input_ids"] == ours
 
 
-def test_student_and_teacher_read_their_own_tokens_of_both_columns(trained):
-    _, run, _ = trained
-    assert run.text.store.columns == ("text", "translation")
-    tokenizer = run.models.student.tokenizer
-    assert tokenizer.decode(run.text.store.ids("translation", 0).tolist()) == "0 das mädchen trinkt kaffee."
-    assert run.models.student.tokenizer.get_vocab() != run.models.teacher.tokenizer.get_vocab()
-    assert run.objective.student_views == ("text", "translation") and run.objective.teacher_views == ("text",)
-
-
 def test_a_run_goes_on_and_is_exported_without_cache_and_text(trained):
     config, run, outcome = trained
     vectors = Embedder(outcome.student).encode(ENGLISH)
@@ -151,17 +141,6 @@ def test_a_run_goes_on_and_is_exported_without_cache_and_text(trained):
     assert read_student(config, run.workdir).digest() == run.models.student.digest()
     restored = restored_student(Workdir(run.workdir), [outcome.best_step])
     np.testing.assert_array_equal(Embedder(restored).encode(ENGLISH), vectors)
-
-
-def test_an_objective_of_tokens_refuses_a_tokenizer_of_its_own(table, tmp_path):
-    write_teacher(tmp_path)
-    raw = json.loads(json.dumps(configs.nested(bilingual(tmp_path))))
-    tokens = load_config("simtde.py:tiny").to_dict()
-    raw |= dict(objective=tokens["objective"])
-    raw["data"]["columns"] = "en"
-    raw["teacher"] = dict(kind="live", model=raw["teacher"]["model"])
-    with pytest.raises(InputError, match="must share tokenizer"):
-        build(configs.parse_config(raw), tmp_path / "w", progress=False)
 
 
 THAI = ["แมวนอนหลับ", "สุนัขวิ่ง", "ในสวน", "เด็กหญิงดื่มกาแฟ", "ทุกเช้า", "ฝนตก", "ที่บ้าน", "กับเพื่อน", "สวยมาก"]

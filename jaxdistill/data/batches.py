@@ -16,7 +16,6 @@ from jaxtyping import Float, Integer
 from jaxdistill.core import Batch, InputError
 from jaxdistill.data import packing, views
 from jaxdistill.data.shapes import choose_shapes
-from jaxdistill.data.sources import check_weights
 from jaxdistill.data.targets import Stored
 from jaxdistill.data.tokens import TokenStore
 
@@ -52,7 +51,7 @@ class _Stream(NamedTuple):
 
 
 class _Sentences(NamedTuple):
-    """The sentences of a stream in one step."""
+    """Lengths of a stream's sentences in one step."""
 
     slots: Integer[np.ndarray, "g n"]
     """Slots to reserve for each sentence, at least its length; group-major, an example's views adjacent."""
@@ -126,7 +125,11 @@ class Batches:
         reserve_rows: int = 0,
         shaping: Shaping = SHAPING,
     ):
-        self._check(student.store, teacher, batch_size, groups.count)
+        if batch_size < 1 or groups.count < 1 or batch_size % groups.count:
+            raise InputError(
+                f"batch_size={batch_size} does not divide into {groups.count} groups; use a multiple of {groups.count} "
+                "(--config.data.batch_size)."
+            )
         self.batch_size, self.groups, self.seed = batch_size, groups.count, seed
         self._own = np.arange(groups.count) if groups.own is None else groups.own
         self._student = _stream(student)
@@ -137,21 +140,6 @@ class Batches:
         self._draws = max(stream.store.max_length for stream in self._streams)
         self._epoch = lru_cache(maxsize=2)(self._epoch_rows)
         self._shaping = shaping
-
-    @staticmethod
-    def _check(student: TokenStore, teacher: Viewed | Sequence[Stored], batch_size: int, groups: int) -> None:
-        if batch_size < 1 or groups < 1 or batch_size % groups:
-            nearest = f"use a multiple of {groups}" if groups > 0 else "use at least one group"
-            raise InputError(
-                f"batch_size={batch_size} does not divide into {groups} groups; {nearest} (--config.data.batch_size)."
-            )
-        if isinstance(teacher, Viewed):
-            if teacher.store.content_digest != student.content_digest:
-                raise InputError("the token stores of student and teacher hold different text; build both again.")
-            return
-        for target in teacher:
-            if target.shape[0] != student.rows:
-                raise InputError(f"stored targets have {target.shape[0]} rows, the text has {student.rows}.")
 
     @property
     def _streams(self) -> list[_Stream]:
@@ -270,8 +258,6 @@ def padding_share(batch: Batch) -> float:
 
 def _stream(viewed: Viewed) -> _Stream:
     store, names = viewed
-    if not names:
-        raise InputError("no view is given; a student and a live teacher each need at least one, such as 'text'.")
     parsed = tuple(views.parse_view(name, store.columns) for name in names)
     if len({bool(view.second) for view in parsed}) > 1:
         raise InputError(f"views {', '.join(names)} mix pairs and single sentences; use one kind in a run.")
@@ -280,19 +266,13 @@ def _stream(viewed: Viewed) -> _Stream:
 
 def _split(store: TokenStore, reserve_rows: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
     """Splits rows into reserved and training rows, both in the order of the text."""
-    if store.rows < reserve_rows + batch_size:
-        raise InputError(
-            f"the text has {store.rows} sentences, but {reserve_rows} reserved ones and one batch of {batch_size} need "
-            f"{reserve_rows + batch_size}; add text, or reduce --config.data.batch_size."
-        )
     # By key, not by row: a repeat of a reserved sentence must not be trained on either.
-    drawn = np.random.RandomState(QUEUE_SEED).permutation(store.rows)[:reserve_rows]
-    reserved = np.sort(drawn)
+    reserved = np.sort(np.random.RandomState(QUEUE_SEED).permutation(store.rows)[:reserve_rows])
     rows = np.flatnonzero(~np.isin(store.keys, store.keys[reserved]))
     if len(rows) < batch_size:
         raise InputError(
-            f"only {len(rows)} of {store.rows} sentences remain without the {reserve_rows} reserved ones and their "
-            f"repeats; one batch needs {batch_size}: add text, or reduce --config.data.batch_size."
+            f"only {len(rows)} of the text's {store.rows} sentences are left without the {reserve_rows} reserved ones and "
+            f"their repeats, and one batch needs {batch_size}; add text, or reduce --config.data.batch_size."
         )
     return reserved, rows
 
@@ -301,7 +281,6 @@ def _shares(store: TokenStore, rows: np.ndarray, weights: Sequence[float]) -> li
     """For each source, its rows and how many of them an epoch takes; empty without weights."""
     if not weights:
         return []
-    check_weights(weights, sources=len(store.source_rows))
     # Rounding the cumulative ends, not each count, makes the counts add up to the epoch exactly.
     ends = np.cumsum(np.asarray(weights, np.float64) / sum(weights)) * len(rows)
     counts = np.diff(np.round(ends).astype(int), prepend=0)

@@ -10,12 +10,22 @@ from jaxtyping import Integer
 
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.core import SECOND, InputError, Objective
-from jaxdistill.data import roles, row_keys, words
+from jaxdistill.data import words
 from jaxdistill.data.chunks import Chunking, tokens_around
-from jaxdistill.data.columns import TEXT, column_map
 from jaxdistill.data.options import Data
 from jaxdistill.data.sources import split_specs
-from jaxdistill.data.text import Portion, portions, read
+from jaxdistill.data.text import (
+    TEXT,
+    Portion,
+    Roles,
+    column_map,
+    excluded_keys,
+    identifying,
+    parse_roles,
+    portions,
+    read,
+    row_key,
+)
 from jaxdistill.data.tokens import TokenStore, build_store
 from jaxdistill.data.views import PAIRS, RATES
 from jaxdistill.ops.unknown import unknown_id
@@ -33,9 +43,9 @@ Item = TypeVar("Item")
 log = logging.getLogger(__name__)
 
 
-def sentence_roles(data: Data) -> roles.Roles:
+def sentence_roles(data: Data) -> Roles:
     """The roles that `data.roles` gives; raises `InputError` for an unknown role, column, or number of sources."""
-    return roles.parse_roles(
+    return parse_roles(
         data.roles, columns=tuple(dict(data.columns) or (TEXT,)), sources=max(1, len(split_specs(data.text)))
     )
 
@@ -176,18 +186,18 @@ def prompted_rows(data: Data, views: Sequence[str], model: SentenceModel) -> Ite
     """The sentences of each row that the student's views read, with the model's prompts and without `data.exclude`."""
     chunked, specs, read_columns = data.chunk_tokens > 0, split_specs(data.text), columns_read(data, views)
     columns = dict(data.columns) or {TEXT: TEXT}
-    identity = {name: columns[name] for name in row_keys.identifying(columns, chunked=chunked)}
-    excluded = set(row_keys.excluded_keys(split_specs(data.exclude), identity, data.cache_folder).tolist())
+    identity = {name: columns[name] for name in identifying(columns, chunked=chunked)}
+    excluded = set(excluded_keys(split_specs(data.exclude), identity, data.cache_folder).tolist())
     for portion in text_portions(data):
         names = list(portion.columns)
-        identifying = list(map(names.index, row_keys.identifying(names, chunked=chunked))) or [0]
+        keyed = list(map(names.index, identifying(names, chunked=chunked))) or [0]
         prompts = [
             (index, model.role_prompts[role])
             for index, (name, role) in enumerate(zip(names, portion.roles, strict=True))
             if chunked or name in read_columns
         ]
         for row in read([specs[portion.source]], portion.columns, cache=data.cache_folder):
-            if not excluded or row_keys.row_key([row[index] for index in identifying]) not in excluded:
+            if not excluded or row_key([row[index] for index in keyed]) not in excluded:
                 yield [prompt + row[index] for index, prompt in prompts if row[index].strip()]
 
 

@@ -69,14 +69,13 @@ class Ragged(NamedTuple):
     firsts: Integer[np.ndarray, " n"] | None = None
     """For sentence pairs: number of tokens of type 0, which belong to the first sentence."""
 
-    def taken(self, places: Integer[np.ndarray, " m"]) -> "Ragged":
-        """The sentences at `places`, in that order."""
+    def taken(self, indices: Integer[np.ndarray, " m"]) -> "Ragged":
+        """The sentences with these indices, in that order."""
         starts = np.cumsum(self.lengths) - self.lengths
-        lengths = self.lengths[places]
-        # Place of each token within its sentence.
-        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        firsts = None if self.firsts is None else self.firsts[places]
-        return Ragged(self.ids[np.repeat(starts[places], lengths) + within], lengths, firsts)
+        lengths = self.lengths[indices]
+        position = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)  # in its sentence
+        firsts = None if self.firsts is None else self.firsts[indices]
+        return Ragged(self.ids[np.repeat(starts[indices], lengths) + position], lengths, firsts)
 
 
 class Placement(NamedTuple):
@@ -217,27 +216,27 @@ def ragged(sequences: Sequence[Integer[np.ndarray, "_"]], firsts: Integer[np.nda
 
 
 def first_slots(
-    lengths: Integer[np.ndarray, "g n"], shape: Shape, own: Integer[np.ndarray, " own"] | None = None
-) -> Integer[np.ndarray, "own n"] | None:
+    lengths: Integer[np.ndarray, "g n"], shape: Shape, local: Integer[np.ndarray, " local"] | None = None
+) -> Integer[np.ndarray, "local n"] | None:
     """Packs the sentences of each group; returns each sentence's first slot, or None if a group does not fit.
 
     Args:
       lengths: slots that each sentence takes.
       shape: shape of a group.
-      own: the groups to pack, ascending; the others are only tested for fit. None: all.
+      local: the groups to pack, ascending; the others are only tested for fit. None: all.
     """
     # Cheap necessary conditions first: packing is the expensive part.
     if lengths.max() > shape.length or lengths.sum(axis=1).max() > shape.slots:
         return None
     bins = shape.bins
-    own = np.arange(len(lengths)) if own is None else own
+    local = np.arange(len(lengths)) if local is None else local
     slots = []
-    for group in lengths[own]:
+    for group in lengths[local]:
         placed = first_fit(group, bins)
         if placed is None:
             return None
         slots.append(placed.first)
-    others = np.delete(lengths, own, axis=0)
+    others = np.delete(lengths, local, axis=0)
     if len(others) and most_bins(others, bins) == NEVER:
         return None
     return np.stack(slots)

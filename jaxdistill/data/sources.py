@@ -1,4 +1,4 @@
-"""Sources of text: which files the user's specs name, and whether these have changed.
+"""Sources of text: the files and data sets that the user's specs name, and the digest of their content.
 
 A source is one of: a file or glob (`.txt`, `.tsv`, `.csv`, `.json`, `.jsonl`, `.parquet`; all but Parquet also compressed), also
 in a bucket (`s3://...`, `gs://...`); `package:NAME/PATH` (a file inside an installed package); `data:PATH` (a file or glob in the
@@ -10,19 +10,24 @@ import contextlib
 import glob
 import hashlib
 import json
+import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from jaxdistill import paths
-from jaxdistill.core import InputError, errors_of
-from jaxdistill.data import hub
-from jaxdistill.data.columns import TEXT, column_map, requested_names
-from jaxdistill.files import buckets, is_remote, parts
+from jaxdistill.core import InputError, error_line, errors_of
+from jaxdistill.files import buckets, drafted, file_digest, is_remote, parts, writing
 
-MAX_COMMAS = 8
-IN_DATA = "data:"
+if TYPE_CHECKING:
+    import pyarrow
+    from datasets import Dataset
+
+HUBS = ("hf:", "tfds:")
 WHOLE = "files:"
 """Prefix of a spec whose files are one text each; a folder means all its files at any depth that are not hidden."""
 QUOTED = {"raw:": False, "quoted:": True}
@@ -33,73 +38,56 @@ PACKED = (".gz", ".bz2", ".xz", ".zst")
 """Suffixes of compressed files."""
 EMPTY = ("corresponds to no data", "at least one example", "No columns to parse")
 """Parts of the errors of `datasets` and pandas about files without rows."""
+COLON = re.compile(r":(?![^\[\]]*\])")
+"""Separates the parts of a hub's spec; does not match inside a slice of a split, such as `train[:10000]`."""
+BATCH_ROWS = 4096
+"""Rows written to a table of the cache at a time."""
 
 
 def split_specs(text: str) -> list[str]:
-    """Splits a comma-separated list of specs. An existing path with up to `MAX_COMMAS` commas is one spec."""
-    specs, pieces = [], text.split(",")
-    while pieces:
-        joined = (",".join(pieces[:count]).strip() for count in range(min(len(pieces), MAX_COMMAS + 1), 1, -1))
-        spec = next((path for path in joined if os.path.exists(os.path.expanduser(path))), pieces[0].strip())
-        specs.append(spec)
-        del pieces[: spec.count(",") + 1]
-    return [spec for spec in specs if spec]
+    """Splits a comma-separated list of specs."""
+    return [spec for spec in map(str.strip, text.split(",")) if spec]
 
 
-def source_files(
-    spec: str,
-    columns: Mapping[str, str] | Sequence[str] = (TEXT,),
-    *,
-    allowed: str = "a file, a glob, hf:NAME:SPLIT:COLUMN or tfds:NAME:SPLIT:COLUMN",
-) -> list[Path]:
-    """The files of a source, sorted by path; raises `InputError`, with what is allowed, if there are none.
-
-    A hub's data set becomes a file of these columns in the cache.
-    """
-    if hub.is_hub(spec):
-        named = {name: hub.column_of(spec) if name == TEXT else source for name, source in column_map(columns).items()}
-        return [hub.cached_file(spec, requested_names(named))]
-    if spec.startswith(WHOLE):
-        folder = os.path.expanduser(spec.removeprefix(WHOLE))
-        return source_files(os.path.join(glob.escape(folder), "**", "*") if os.path.isdir(folder) else folder)
-    if how := prefix(spec):
-        files = source_files(spec.removeprefix(how))
-        if other := next((path for path in files if suffix(path) != ".tsv"), None):
-            raise InputError(f"{other} is not a .tsv file; leave out {how} before its name.")
-        return files
-    if spec.startswith("package:"):
-        path = paths.in_package(spec)
+def source_files(spec: str) -> list[Path]:
+    """The files of a source, sorted by path; raises `InputError` if there are none. A set of the Hugging Face hub has none."""
+    if spec.startswith("hf:"):
+        return []
+    if spec.startswith("tfds:"):
+        return [_tfds_file(spec)]
+    location = os.path.expanduser(spec.removeprefix(prefix(spec)))
+    if location.startswith("package:"):
+        path = paths.in_package(location)
         if not path.is_file():
             raise InputError(f"{spec} does not exist in that package.")
         return [path]
-    if is_remote(spec):
-        if files := buckets.fetched_files(spec, paths.fetched_folder()):
+    if is_remote(location):
+        if files := buckets.fetched_files(location, paths.fetched_folder()):
             return files
         raise InputError(f"no object matches {spec}; check the address, and quote the glob.")
-    path = Path(os.path.expanduser(spec))
-    if spec.startswith(IN_DATA):
-        path = paths.needed_data_folder(spec, instead=", or use a file of your own") / spec.removeprefix(IN_DATA)
-    if "\0" in spec:
-        raise InputError(f"{spec!r} contains a NUL character, which file names cannot have.")
-    if path.is_dir():
-        raise InputError(
-            f"{spec} is a folder; name a file, a glob such as {path / '*.txt.gz'}, or {WHOLE}{spec} for one text per file."
-        )
-    if path.exists():
-        return [path]
-    if files := sorted(file for file in map(Path, glob.glob(str(path), recursive=True)) if file.is_file()):
+    if location.startswith("data:"):
+        folder = paths.needed_data_folder(location, instead=", or use a file of your own")
+        location = str(folder / location.removeprefix("data:"))
+    if os.path.isdir(location):
+        if prefix(spec) != WHOLE:
+            raise InputError(
+                f"{spec} is a folder; name a file, a glob such as {location}/*.txt.gz, or {WHOLE}{spec} for one text per file."
+            )
+        location = os.path.join(glob.escape(location), "**", "*")
+    elif os.path.exists(location):
+        return [Path(location)]
+    # Sorted as paths, part by part: the order of a text's rows must not change.
+    if files := sorted({Path(path) for path in glob.glob(location, recursive=True) if not os.path.isdir(path)}):
         return files
-    if glob.has_magic(str(path)):
+    if glob.has_magic(location):
         raise InputError(f"no file matches {spec}; check the folder, and quote the glob.")
-    raise InputError(f"{spec} does not exist; name {allowed}.")
+    raise InputError(f"{spec} does not exist; name a file, a glob, hf:NAME:SPLIT:COLUMN or tfds:NAME:SPLIT:COLUMN.")
 
 
 def files_of(option: str, specs: Sequence[str]) -> list[Path]:
     """The files that the specs of an option name; its errors name the option."""
     with errors_of(option):
-        if spec := next(filter(prefix, specs), ""):
-            raise InputError(f"{spec}: {prefix(spec)} is for sources of text; name the file, or save it as .csv.")
-        return [path for spec in specs for path in source_files(spec, allowed="a file or a glob")]
+        return [path for spec in specs for path in source_files(spec)]
 
 
 def file_of(option: str, spec: str) -> Path:
@@ -112,41 +100,40 @@ def file_of(option: str, spec: str) -> Path:
 
 
 def local_files(specs: Sequence[str]) -> list[Path]:
-    """All local files that the specs name; a hub's data set has none."""
-    return [path for spec in specs if not hub.is_hub(spec) for path in source_files(spec)]
+    """All local files that the specs name."""
+    return [path for spec in specs for path in source_files(spec)]
+
+
+def is_hub(spec: str) -> bool:
+    """Whether a spec names a hub's data set."""
+    return spec.startswith(HUBS)
 
 
 def prefix(spec: str) -> str:
-    """The prefix of a spec of `.tsv` files that says how quotes are read; empty without one."""
-    return next(filter(spec.startswith, QUOTED), "")
-
-
-def known_suffix(path: Path) -> str:
-    """The format's suffix in the file's name, without a compression's; empty for a format that is not text."""
-    name = path.name.lower()
-    name = next((name.removesuffix(packed) for packed in PACKED if name.endswith(packed)), name)
-    return next((known for known in (*BUILDERS, *parts.readers) if name.endswith(known)), "")
+    """The prefix of a spec that says how its files are read; empty without one."""
+    return next(filter(spec.startswith, (WHOLE, *QUOTED)), "")
 
 
 def suffix(path: Path) -> str:
-    """As `known_suffix`; raises `InputError` for a format that is not text."""
-    if ending := known_suffix(path):
+    """The format's suffix in the file's name, without a compression's; raises `InputError` for a format that is not text."""
+    name = path.name.lower()
+    name = next((name.removesuffix(packed) for packed in PACKED if name.endswith(packed)), name)
+    formats = (*BUILDERS, *parts.readers)
+    if ending := next(filter(name.endswith, formats), ""):
         return ending
-    raise InputError(
-        f"{path} has an unknown format; use {', '.join((*BUILDERS, *parts.readers))}, or files: before it."
-    )
+    raise InputError(f"{path} has an unknown format; use {', '.join(formats)}, or files: before it.")
 
 
 def is_plain(spec: str) -> bool:
     """Whether a source's files have no column besides the text."""
-    if spec.startswith(WHOLE) or hub.is_hub(spec):
-        return spec.startswith(WHOLE)
-    return all(suffix(path) == ".txt" for path in source_files(spec))
+    if is_hub(spec):
+        return False
+    return prefix(spec) == WHOLE or all(suffix(path) == ".txt" for path in source_files(spec))
 
 
 def refuse_unread(column: str, specs: Sequence[str], option: str) -> None:
-    """Raises `InputError` for a column that no source reads: `.txt` files have no columns, and a hub's spec names its own."""
-    if column != TEXT and all(suffix(path) == ".txt" for path in local_files(specs)):
+    """Raises `InputError` for a column that no source reads: `.txt` files have no columns."""
+    if column != "text" and all(map(is_plain, specs)):
         raise InputError(f"{option}={column} has no effect on {', '.join(specs)}, which is not a table; leave it out.")
 
 
@@ -157,35 +144,36 @@ def check_weights(weights: Sequence[float], *, sources: int) -> None:
         raise InputError(f"{got}; set --config.data.weights to one positive number per source, or leave it empty.")
 
 
-def content_digest(specs: Sequence[str], columns: Mapping[str, str] | Sequence[str] = (TEXT,)) -> str:
+def content_digest(specs: Sequence[str]) -> str:
     """SHA-256 of the specs' current content. File names do not matter. The source code of a user's own reader does, because a
     changed reader gives other rows for the same bytes."""
     facts = []
     for spec in specs:
-        kind = WHOLE if spec.startswith(WHOLE) else prefix(spec)
-        for path in source_files(spec, columns):
-            form = "" if kind == WHOLE else known_suffix(path)
-            facts.append([kind, form, parts.reader_sources.get(form, ""), file_digest_of(path)])
+        kind = prefix(spec)
+        for path in source_files(spec):
+            form = "" if kind == WHOLE else suffix(path)
+            facts.append([kind, form, parts.reader_sources.get(form, ""), digest_of_file(path)])
+        if spec.startswith("hf:"):
+            facts.append([spec, hub_table(spec)._fingerprint])
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
-def file_digest_of(path: Path) -> str:
+def digest_of_file(path: Path) -> str:
     """SHA-256 of a file's bytes; read again only if the file has changed."""
     return _digest_of_state(path, file_state(path))
 
 
 @lru_cache(maxsize=1 << 16)
 def _digest_of_state(path: Path, state: tuple[int, ...] | None) -> str:
-    with errors_of_reading(path), open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    with errors_of_reading(path):
+        return file_digest(path)
 
 
 def file_state(path: Path) -> tuple[int, ...] | None:
     """What changes when a file is written; None if there is no file."""
-    try:
-        status = path.stat()
-    except OSError:
+    if not path.exists():
         return None
+    status = path.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
@@ -201,3 +189,107 @@ def errors_of_reading(path: object) -> Iterator[None]:
         if any(part in reason for part in EMPTY):
             raise InputError(f"{path} is empty: it has no rows of text.") from None
         raise InputError(f"cannot read {path}: {reason:.300}.") from None
+
+
+def hub_column(spec: str) -> str:
+    """The column that a hub's spec names."""
+    return _hub_parts(spec)[-1]
+
+
+def _hub_parts(spec: str) -> list[str]:
+    """The name, perhaps the config, the split and the column."""
+    named = COLON.split(spec)[1:]
+    if not all(named) or not 3 <= len(named) <= (4 if spec.startswith("hf:") else 3):
+        raise InputError(f"{spec} is malformed; write hf:NAME[:CONFIG]:SPLIT:COLUMN or tfds:NAME:SPLIT:COLUMN.")
+    return named
+
+
+@contextlib.contextmanager
+def _errors_of_loading(spec: str, remedy: str) -> Iterator[None]:
+    try:
+        with quiet_datasets():
+            yield
+    except ImportError:
+        raise InputError(f"{spec} needs tensorflow-datasets; run: pip install 'jaxdistill[tfds]'") from None
+    except Exception as error:  # the libraries raise their own, the hub's and the HTTP client's errors
+        raise InputError(f"{spec} cannot be loaded ({error_line(error):.300}); {remedy}.") from None
+
+
+@lru_cache  # a program asks several times, and each time would ask the hub
+def hub_table(spec: str) -> "Dataset":
+    """A data set of the Hugging Face hub; raises `InputError` if it cannot be loaded."""
+    import datasets
+
+    name, *config, split, _ = _hub_parts(spec)
+    remedy = "without network use a local file, or HF_HUB_OFFLINE=1 with HF_HOME set to a folder that holds a copy"
+    with _errors_of_loading(spec, remedy):
+        return datasets.load_dataset(name, *config, split=split)
+
+
+def _tfds_file(spec: str) -> Path:
+    """The texts and numbers of a set in the cache; the set is prepared as array_record, which needs no TensorFlow."""
+    import pyarrow
+
+    name, split, _ = _hub_parts(spec)
+    with _errors_of_loading(spec, "where TensorFlow is installed, run tfds build NAME --file_format=array_record"):
+        import tensorflow_datasets as tfds
+
+        builder: Any = tfds.builder_from_directory(name) if Path(name).is_dir() else tfds.builder(name)
+        rows = iter(builder.as_data_source(split))
+
+        def tables() -> Iterator["pyarrow.Table"]:
+            while batch := list(islice(rows, BATCH_ROWS)):
+                columns = {name: [row[name] for row in batch] for name in batch[0]}
+                yield pyarrow.table(
+                    {
+                        name: [cell.decode() if isinstance(cell, bytes) else cell for cell in cells]
+                        for name, cells in columns.items()
+                        if not getattr(cells[0], "shape", ())
+                    }
+                )
+
+        return cached_table(tables(), [builder.info.full_name, split, Path(builder.data_dir).stat().st_mtime_ns])
+
+
+@contextlib.contextmanager
+def quiet_datasets() -> Iterator[None]:
+    """Inside, `datasets` shows no bars, starts no thread for them, and logs nothing; its errors are raised as usual."""
+    import datasets
+    from tqdm import tqdm
+
+    interval, tqdm.monitor_interval = tqdm.monitor_interval, 0
+    had_bars, verbosity = not datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        tqdm.monitor_interval = interval
+        datasets.logging.set_verbosity(verbosity)
+        if had_bars:
+            datasets.enable_progress_bars()
+
+
+def cached_table(tables: Iterable["pyarrow.Table"], key: Sequence[Any]) -> Path:
+    """A Parquet file in the cache of these tables, one below the other; they need not fit in memory.
+
+    Args:
+      tables: have the same columns; not read if the file exists.
+      key: everything that determines the content, as JSON values.
+    """
+    from pyarrow import parquet
+
+    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+    path, writer = paths.cache_folder() / "texts" / f"{name}.parquet", None
+    if path.exists():
+        return path
+    with writing(path, paths.other_cache(path)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with drafted(path) as draft:
+            for table in tables:
+                writer = writer or parquet.ParquetWriter(draft, table.schema)
+                writer.write_table(table.cast(writer.schema))
+            if writer is None:
+                raise InputError("there is no row of text.")
+            writer.close()
+    return path

@@ -20,28 +20,19 @@ def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | No
     """
     if not path.exists():
         return None
-    try:
-        note = json.loads(_note(path).read_text("utf-8"))
-        made_from, counts = dict(note["origin"]), dict(note["counts"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise InputError(
-            f"{path} exists without a valid {_note(path).name}; move it, or choose another file."
-        ) from None
-    refuse_changes(path, made_from, origin)
-    return counts
+    if not _note(path).exists():
+        raise InputError(f"{path} exists without a valid {_note(path).name}; move it, or choose another file.")
+    note = json.loads(_note(path).read_text("utf-8"))
+    refuse_changes(path, note["origin"], origin)
+    return note["counts"]
 
 
 def refuse_changes(path: Path | str, made_from: Mapping[str, object], origin: Mapping[str, object]) -> None:
     """Raises `InputError` if the file at `path` was made from other inputs."""
     now = json.loads(json.dumps(origin))
     names = [name for name in {**made_from, **now} if made_from.get(name) != now.get(name)]
-    if differ := ", ".join(f"{name} was {_shown(made_from.get(name))}, is {_shown(now.get(name))}" for name in names):
+    if differ := ", ".join(f"{name} was {made_from.get(name)!s:.60}, is {now.get(name)!s:.60}" for name in names):
         raise InputError(f"{path} was made from other inputs ({differ}); move it, or choose another file.")
-
-
-def _shown(value: object) -> str:
-    """A value of an origin: names in full, and the start of a digest."""
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else f"{value!s:.12}"
 
 
 def write_note(path: Path, origin: Mapping[str, object], counts: Mapping[str, int]) -> None:

@@ -18,17 +18,12 @@ from jaxdistill.bars import Advance, progress_bar
 from jaxdistill.cluster import processes
 from jaxdistill.cluster.spread import folder_owner
 from jaxdistill.core import InputError
-from jaxdistill.data import vectors as vector_files
-from jaxdistill.files import local, make_folder_atomic, writing
+from jaxdistill.files import foreign_errors, local, make_folder_atomic, writing
 from jaxdistill.paths import other_cache
 from jaxdistill.signals import Interrupted, Interrupts
 
 VECTORS, DONE = "vectors.npy", "done.npy"
 
-MAX_NORM = 1e18
-"""Maximum length of a vector, so that its square fits in float32."""
-ALIKE = 1e-6
-"""Unit vectors whose numbers differ by at most this are equal."""
 BLOCK_ROWS = 8192
 """Rows that are embedded together; a killed run repeats at most this many."""
 SAMPLE = 1 << 16
@@ -85,9 +80,9 @@ def stored_vectors(
         make_folder_atomic(folder, fill, what="the vectors")
     processes.wait("the file is there")
     blocks = [range(begin, min(begin + BLOCK_ROWS, rows)) for begin in range(0, rows, BLOCK_ROWS)]
-    own = [*range(group.index(processes.index()), len(blocks), len(group))]
-    lacking = [block for block in own if not np.load(folder / DONE)[block]]
-    total = rows - sum(len(blocks[block]) for block in range(len(blocks)) if block not in own)
+    local = [*range(group.index(processes.index()), len(blocks), len(group))]
+    missing = [block for block in local if not np.load(folder / DONE)[block]]
+    total = rows - sum(len(blocks[block]) for block in range(len(blocks)) if block not in local)
     with Interrupts() as interrupts, progress_bar(total, unit, shown=processes.is_first() and shown) as bar:
 
         def advance(count: int) -> None:
@@ -97,8 +92,8 @@ def stored_vectors(
                 line = f"{there:,} of {rows:,} {unit} are done; give the same command again to continue"
                 raise Interrupted(interrupts.status, f": {line}")
 
-        advance(total - sum(len(blocks[block]) for block in lacking))
-        for block in lacking:
+        advance(total - sum(len(blocks[block]) for block in missing))
+        for block in missing:
             vectors, count = compute(blocks[block], advance)
             with writing(folder / VECTORS, other_cache(folder)):
                 _write(folder / VECTORS, blocks[block].start, vectors)
@@ -154,15 +149,32 @@ def cached_vectors(
     digest = hashlib.sha256(f"vectors {of} {len(texts)} {width}".encode()).hexdigest()[:32]
 
     def compute(rows: range, advance: Advance) -> tuple[np.ndarray, int]:
-        return vector_files.checked_block(embed(texts[rows.start : rows.stop], advance), rows.start, width), 0
+        return checked_block(embed(texts[rows.start : rows.stop], advance), rows.start, width), 0
 
     shown = progress and what
     return stored_vectors(Path(folder) / digest, len(texts), width, compute, unit="rows", shown=shown).vectors
 
 
+def checked_block(vectors: np.ndarray, start: int, width: int) -> Float[np.ndarray, "n e"]:
+    """A model's vectors for the rows from `start` on, in float32; raises `InputError` for a wrong width or non-finite values."""
+    if vectors.shape[1:] != (width,):
+        raise InputError(f"the model gave vectors of shape {vectors.shape[1:]}, expected ({width},).")
+    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    if len(bad):
+        raise InputError(f"the model's vector of row {start + bad[0]} is not finite; check its weights.")
+    return np.asarray(vectors, np.float32)
+
+
 def open_own_vectors(spec: str | Path) -> Float[np.ndarray, "rows e"]:
     """Memory-maps the user's own teacher vectors, a `.npy` file, without checking values."""
-    return vector_files.open_vectors(_path(spec))
+    path = local(str(spec), "vectors")
+    if not path.exists():
+        raise InputError(f"{path} does not exist; give a .npy file of vectors, one per row of the text.")
+    with foreign_errors(f"{path} is not a complete .npy file of numbers"):
+        mapped = np.lib.format.open_memmap(path, mode="r")
+    if mapped.ndim != 2 or mapped.dtype.kind != "f":
+        raise InputError(f"{path} holds {mapped.dtype} {mapped.shape}; it must be a float array [sentences, width].")
+    return np.asarray(mapped)
 
 
 def checked_own_vectors(
@@ -174,65 +186,38 @@ def checked_own_vectors(
       used: the rows that are targets; None if the numbers are scores, not vectors.
 
     Raises:
-      InputError: a wrong number of rows, a non-finite value, or a vector that is too long; names the row. Among `used`: a
-        zero vector, or all vectors pointing the same way.
+      InputError: a wrong number of rows, a non-finite value, or a zero vector among `used`; names the row.
     """
-    array, path = open_own_vectors(spec), _path(spec)
+    array = open_own_vectors(spec)
     if array.shape[0] != rows or array.shape[1] < 1:
         raise InputError(
-            f"{path} has {array.shape[0]} rows of width {array.shape[1]}, the text has {rows}; give one vector per row."
+            f"{spec} has {array.shape[0]} rows of width {array.shape[1]}, the text has {rows}; give one vector per row."
         )
     is_target = np.zeros(rows, bool)
     if used is not None:
         is_target[used] = True
-    first = 0
-    for block in vector_files.blocks(path):  # checks that values are finite
-        lengths = np.linalg.norm(block.astype(np.float64), axis=1)
-        long = np.flatnonzero(lengths > MAX_NORM)
-        if len(long):
+    for start in range(0, rows, BLOCK_ROWS):
+        # Opened again for each block: the pages of an open map count as memory of the process.
+        block = open_own_vectors(spec)[start : start + BLOCK_ROWS]
+        largest = np.abs(block).max(axis=1)
+        bad = np.flatnonzero(~np.isfinite(largest) | ((largest == 0.0) & is_target[start : start + BLOCK_ROWS]))
+        if len(bad):
+            what = "not finite" if largest[bad[0]] else "a zero vector"
             raise InputError(
-                f"{path} row {first + long[0]} has the length {lengths[long[0]]:.1e}; its square overflows float32: "
-                f"scale the vectors to lengths of at most {MAX_NORM:.0e}."
+                f"{spec} row {start + bad[0]} is {what}; compute it again, or remove the row and its text."
             )
-        zero = np.flatnonzero((lengths == 0) & is_target[first : first + len(block)])
-        if len(zero):
-            raise InputError(
-                f"{path} row {first + zero[0]} is a zero vector; compute it again, or remove the row and its text."
-            )
-        first += len(block)
-    if used is not None and _are_alike(array, used):
-        raise InputError(
-            f"{path}: all {len(used):,} vectors point the same way as row {used[0]}'s, so a student learns nothing from "
-            "them; compute them again."
-        )
     return array
-
-
-def _are_alike(array: Float[np.ndarray, "rows e"], used: Integer[np.ndarray, " n"]) -> bool:
-    """Whether all vectors of these rows point the same way; stops at the first block with another direction."""
-
-    def unit(some: Integer[np.ndarray, " m"]) -> Float[np.ndarray, "m e"]:
-        vectors = np.asarray(array[some], np.float64)
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-    first = unit(used[:1])
-    blocks = (used[at : at + BLOCK_ROWS] for at in range(0, len(used), BLOCK_ROWS))
-    return all((np.abs(unit(some) - first) <= ALIKE).all() for some in blocks)
-
-
-def _path(spec: str | Path) -> Path:
-    return local(str(spec), "vectors")
 
 
 class Selected:
     """An array indexed through a mapping of rows, such as the user's vectors by the store's rows (`store.input_row`)."""
 
-    def __init__(self, array: Float[np.ndarray, "n e"], place: Integer[np.ndarray, " rows"]):
-        self._array, self._place = array, place
-        self.shape = (len(place), *array.shape[1:])
+    def __init__(self, array: Float[np.ndarray, "n e"], index: Integer[np.ndarray, " rows"]):
+        self._array, self._index = array, index
+        self.shape = (len(index), *array.shape[1:])
 
     def __getitem__(self, rows) -> Float[np.ndarray, "..."]:
-        return self._array[self._place[rows]]
+        return self._array[self._index[rows]]
 
 
 class Joined:

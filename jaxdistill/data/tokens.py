@@ -1,39 +1,49 @@
 """Tokenises text once into flat arrays on disk, and reads these at random.
 
 A text is tokenised in shards of `SHARD_ROWS` rows by `Dataset.map`, each with a cache file of its own, so that a restarted run
-repeats missing shards only. Duplicates and excluded rows are left out by hashes (`row_keys`). What remains becomes a store: one
+repeats missing shards only. Duplicates and excluded rows are left out by hashes of their text. What remains becomes a store: one
 folder of memory-mapped arrays, named by the digest of everything that determines it. The shards are then removed.
 
-Arrays have one entry per row: `input_row` and `keys`; and for each column, `words` and `tokens` (see `Counts`), `starts` and
-`text_starts` (where a sentence begins in `ids`, `marks` and in `text`, with a last entry for the end).
+Arrays have one entry per row: `input_row` and `keys`; and for each column, `words` and `tokens` (see `Counts`), `ids.starts` and
+`text.starts` (where a sentence begins in `ids`, `marks` and in `text`, with a last entry for the end).
 """
 
 import hashlib
 import json
 import logging
 import shutil
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from filelock import FileLock
-from jaxtyping import Bool, Integer
+from jaxtyping import Integer
 from tokenizers import Tokenizer
 
 from jaxdistill.bars import progress_bar
 from jaxdistill.core import MASK_TOKENS, InputError, errors_of
-from jaxdistill.data import row_keys
-from jaxdistill.data.cached import quiet_datasets
 from jaxdistill.data.chunks import Chunking, bare, tokens_around
-from jaxdistill.data.columns import TEXT, column_map
-from jaxdistill.data.roles import Roles
-from jaxdistill.data.text import Portion, Table, Watched, portions, tables
+from jaxdistill.data.sources import quiet_datasets
+from jaxdistill.data.text import (
+    TEXT,
+    Keys,
+    Portion,
+    Roles,
+    Table,
+    Watched,
+    column_map,
+    excluded_keys,
+    identifying,
+    portions,
+    row_key,
+    tables,
+    text_key,
+)
 from jaxdistill.data.words import PROTECTED, STARTS, Tokenised, Unknown, sums, tokenised_words
 from jaxdistill.files import make_folder_atomic, writing
 from jaxdistill.ops.unknown import unknown_id
@@ -44,7 +54,7 @@ if TYPE_CHECKING:
 
 FORMAT = 3
 """Version of the rule which rows a text has, part of every digest; bump to invalidate everything stored for a text."""
-LAYOUT = 4
+LAYOUT = 5
 """Version of the store's files and tokens, part of the store's digest only; bump to tokenise again."""
 SHARD_ROWS = 1 << 16
 """Rows of the input that are tokenised into one file; a killed run repeats at most these."""
@@ -52,10 +62,9 @@ BATCH_ROWS = 4096
 """Rows tokenised at a time."""
 MAX_EMPTY = 0.05
 """Share of rows with an empty cell above which a source gets a warning."""
-KEYS = ("keys", "repeat_keys", "exclude_keys")
-"""Hashes of: the text; everything that makes two rows duplicates; the whole cells, for comparison with `data.exclude`."""
-COUNTS = ("words", *Unknown._fields, "truncated")
-"""Counts for each sentence of a column; `tokens` leaves out special tokens and the prompt."""
+
+KEYS = ("input_row", "repeat_keys", "exclude_keys")
+"""Numbers of each row of a shard: its input row, and hashes of all that makes two rows duplicates and of its whole cells."""
 
 log = logging.getLogger(__name__)
 
@@ -101,8 +110,8 @@ class TokenStore:
     """
 
     def __init__(self, folder: Path, tokenizer: Tokenizer | None = None, chunking: Chunking | None = None):
-        self.folder, self._given_tokenizer, self.chunking = folder, tokenizer, chunking
-        info = json.loads((folder / "store.json").read_text())
+        self.folder, self._optional_tokenizer, self.chunking = folder, tokenizer, chunking
+        self._info = info = json.loads((folder / "store.json").read_text())
         self.digest: str = info["digest"]
         """Digest of everything that determines the tokens."""
         self.content_digest: str = info["content"]
@@ -119,19 +128,21 @@ class TokenStore:
         """Number of rows from each spec."""
         self.prompts: dict[str, str] = info["prompts"]
         """Maps each role of the text to its prompt; the empty string stands for no role."""
-        self._info = info
         self._arrays = {
-            name: np.asarray(np.memmap(folder / name, dtype, mode="r", shape=(length,)))
-            for name, (dtype, length) in info["arrays"].items()
+            name: np.asarray(np.memmap(folder / name, dtype, mode="r")) for name, dtype in info["arrays"].items()
         }
+        self.keys: Integer[np.ndarray, " rows"] = self._arrays["keys"]
+        """A 64-bit hash of each row's `text`; equal texts have equal keys."""
+        self.input_row: Integer[np.ndarray, " rows"] = self._arrays["input_row"]
+        """Index of each row in the sources, and therefore in the user's own vectors."""
 
     def __len__(self) -> int:
         return self.rows
 
     @property
     def _tokenizer(self) -> Tokenizer:
-        assert self._given_tokenizer is not None  # whoever reads other texts opens the store with one
-        return self._given_tokenizer
+        assert self._optional_tokenizer is not None  # whoever reads other texts opens the store with one
+        return self._optional_tokenizer
 
     def _of(self, column: str, kind: str) -> np.ndarray:
         if column not in self.columns:
@@ -142,11 +153,11 @@ class TokenStore:
 
     def lengths(self, column: str) -> Integer[np.ndarray, " rows"]:
         """Number of tokens of each sentence."""
-        return np.diff(self._of(column, "starts"))
+        return np.diff(self._of(column, "ids.starts"))
 
     def counts_of(self, column: str, rows: Integer[np.ndarray, " b"]) -> Counts:
         """Word and token counts of some sentences."""
-        starts = self._of(column, "starts")
+        starts = self._of(column, "ids.starts")
         words, tokens = (self._of(column, kind)[rows].astype(np.int64) for kind in ("words", "tokens"))
         return Counts(starts[rows + 1] - starts[rows], words, tokens)
 
@@ -166,13 +177,9 @@ class TokenStore:
         """Token ids of a sentence, special tokens included."""
         return self.gather(column, np.array([row])).ids
 
-    def words(self, column: str, row: int) -> Integer[np.ndarray, " l"]:
-        """Index of each token's word, from 0; -1 for special tokens and the prompt."""
-        return self.gather(column, np.array([row])).words
-
     def gather(self, column: str, rows: Integer[np.ndarray, " b"]) -> Gathered:
         """Ids and words of many sentences at once."""
-        starts = self._of(column, "starts")
+        starts = self._of(column, "ids.starts")
         begins = starts[rows]
         lengths = starts[rows + 1] - begins
         before = np.cumsum(lengths) - lengths
@@ -186,12 +193,12 @@ class TokenStore:
 
     def text(self, column: str, row: int) -> str:
         """The raw sentence, without surrounding white space."""
-        begin, end = self._of(column, "text_starts")[[row, row + 1]]
+        begin, end = self._of(column, "text.starts")[[row, row + 1]]
         return self._of(column, "text")[begin:end].tobytes().decode()
 
     def texts(self, column: str = TEXT, prompts: Mapping[str, str] | None = None) -> "Texts":
         """All sentences of a column as a lazy sequence; `prompts` maps roles to prompts to prepend."""
-        self._of(column, "starts")
+        self._of(column, "ids.starts")
         return Texts(self, column, prompts)
 
     def roles(self, column: str, rows: Sequence[int] | Integer[np.ndarray, " n"]) -> list[str]:
@@ -237,38 +244,13 @@ class TokenStore:
         return token
 
     @property
-    def keys(self) -> Integer[np.ndarray, " rows"]:
-        """A 64-bit hash of each row's `text`; equal texts have equal keys."""
-        return self._arrays["keys"]
-
-    @property
-    def input_row(self) -> Integer[np.ndarray, " rows"]:
-        """Index of each row in the sources, and therefore in the user's own vectors."""
-        return self._arrays["input_row"]
-
-    @property
     def source_of_row(self) -> Integer[np.ndarray, " rows"]:
         """Index of each row's spec."""
         return np.repeat(np.arange(len(self.source_rows), dtype=np.int32), self.source_rows)
 
     def report(self) -> list[str]:
         """Lines about the text for the run's log."""
-        info = self._info
-        sources = len(self.source_rows)
-        lines = [f"text: {self.rows:,} rows of {sources} source{'s' * (sources != 1)}, digest {self.digest[:12]}"]
-        if info["chunked"]:
-            lines.append(f"split: {info['input_rows'] - info['empty']:,} texts into chunks")
-        left_out = {"empty": "with an empty sentence", "duplicates": "duplicates", "excluded": "in data.exclude"}
-        counts = [f"{info[key]:,} {what}" for key, what in left_out.items() if info.get(key)]
-        if counts or "excluded" in info:
-            lines.append(f"left out: {', '.join(counts) or 'nothing, no row is in data.exclude'}")
-        for name in self.columns:
-            tokens = info["lengths"][name]
-            lines.append(
-                f"column {name}: {tokens:,} tokens, {tokens / self.rows:.1f} per sentence, "
-                f"{self.truncated(name):.2%} of sentences truncated at {self.max_length} tokens"
-            )
-        return lines
+        return self._info["report"]
 
 
 class Texts(Sequence):
@@ -281,11 +263,9 @@ class Texts(Sequence):
         return self._store.rows
 
     def __getitem__(self, index):
-        if not isinstance(index, slice):
-            return self._of([range(len(self))[index]])[0]
-        return self._of(range(*index.indices(len(self))))
-
-    def _of(self, rows: Sequence[int]) -> list[str]:
+        rows = range(len(self))[index]
+        if isinstance(rows, int):
+            return self[rows : rows + 1][0]
         texts = [self._store.text(self._column, row) for row in rows]
         if self._prompts is None:
             return texts
@@ -312,7 +292,7 @@ def build_store(
     Of several processes that see the cache folder, one builds the store and the others wait.
 
     Args:
-      specs: files, globs and hub sets, see `text`.
+      specs: files, globs and hub sets, see `sources`.
       tokenizer: adds its special tokens; its padding and truncation settings are ignored.
       max_length: maximum tokens per sentence, special tokens and prompt included.
       cache_folder: holds the stores in `tokens`, each named by its digest.
@@ -326,43 +306,44 @@ def build_store(
 
     Rows with an empty column are dropped and counted, like excluded ones. The store keeps the order of the text.
     """
-    columns, tokenizer = column_map(columns), bare(tokenizer)
+    columns, tokenizer, cache = column_map(columns), bare(tokenizer), str(cache_folder)
     tokenizer.enable_truncation(max_length)
     roles = roles or (dict.fromkeys(columns, ""),) * len(specs)
     prompts = {role: prompts[role] for role in sorted({role for source in roles for role in source.values()})}
-    _check(columns, tokenizer, max_length, prompts)
-    identity = {name: columns[name] for name in row_keys.identifying(columns, chunked=chunking is not None)}
-    watched = [Watched(specs, columns)]
+    if TEXT not in columns:
+        raise InputError(f"data.columns names {', '.join(columns) or 'no column'}; one of them must be 'text'.")
+    least = tokens_around(tokenizer, prompts.values()) + 1
+    if max_length < least:
+        raise InputError(
+            f"max_length={max_length} leaves no token for the text; the minimum with special tokens and prompt is {least}."
+        )
+    identity = {name: columns[name] for name in identifying(columns, chunked=chunking is not None)}
+    watched = [Watched(specs)]
     with errors_of("data.exclude"):
-        watched += [Watched(exclude, identity)] if exclude else []
+        watched += [Watched(exclude)] if exclude else []
     of_rows = [list(roles)] if prompts.keys() - {""} else []
     split = [chunking.digest] if chunking else ["whole rows"] if dedupe and len(columns) > len(identity) else []
     content = _digest(FORMAT, [text.digest for text in watched], columns, dedupe, *of_rows, *split)
-    folder = Path(cache_folder) / "tokens" / _digest(content, LAYOUT, tokenizer.to_str(), prompts, max_length)
-    info = {"digest": folder.name, "content": content, "source": watched[0].digest}
+    folder = Path(cache) / "tokens" / _digest(content, LAYOUT, tokenizer.to_str(), prompts, max_length)
 
     def build(shards: Path) -> None:
-        builder = _Builder(
-            specs=specs,
-            portions=portions(specs, columns, roles, separate=chunking is not None),
-            columns=[TEXT] if chunking else list(columns),
-            tokenizer=tokenizer,
-            max_length=max_length,
-            prompts=prompts,
-            chunking=chunking,
-            cache=str(cache_folder),
-        )
-        portion_rows = builder.tokenise(shards, shown=progress)
-        excluded = row_keys.excluded_keys(exclude, identity, str(cache_folder)) if exclude else None
+        chosen = portions(specs, columns, roles, separate=chunking is not None)
+        names = [TEXT] if chunking else list(columns)
+        builder = _Builder(specs, chosen, names, tokenizer, max_length, prompts, chunking, cache)
+        portion_rows = builder.tokenise(shards, shown=progress and "tokenising")
+        excluded = excluded_keys(exclude, identity, cache) if exclude else None
         try:
             for text in watched:  # otherwise the digest could name other text
                 text.check()
         except InputError:
             shutil.rmtree(shards)
             raise
-        write = partial(
-            builder.write, shards=shards, portion_rows=portion_rows, info=info, excluded=excluded, dedupe=dedupe
-        )
+
+        def write(unfinished: Path) -> None:
+            info = builder.write(unfinished, shards, portion_rows, excluded, dedupe=dedupe)
+            info |= {"digest": folder.name, "content": content, "source": watched[0].digest}
+            (unfinished / "store.json").write_text(json.dumps(info, indent=1))
+
         make_folder_atomic(folder, write, what="the token store")
         shutil.rmtree(shards)
 
@@ -375,18 +356,8 @@ def build_store(
     return TokenStore(folder, tokenizer, chunking)
 
 
-class _Row(NamedTuple):
-    """A row to tokenise."""
-
-    number: int
-    """Index of the input row."""
-    exclude_key: int
-    cells: Sequence[str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Builder:
-    """Tokenises a text into shards, and writes a store of them."""
+class _Builder(NamedTuple):
+    """Tokenises a text into shards, and writes the arrays of a store."""
 
     specs: Sequence[str]
     portions: Sequence[Portion]
@@ -398,246 +369,199 @@ class _Builder:
     chunking: Chunking | None
     cache: str
 
-    def tokenise(self, folder: Path, *, shown: bool) -> list[int]:
+    def tokenise(self, folder: Path, *, shown: bool | str) -> list[int]:
         """Writes the shards that are missing; returns the number of input rows of each portion."""
+
+        def opened(portion: Portion) -> Iterator[Table]:
+            return tables(self.specs[portion.source], portion.columns, cache=self.cache)
+
         # Twice, one file at a time: an open table keeps its file open, and a text may have thousands.
-        portion_rows = [sum(len(table.dataset) for table in self._tables(portion)) for portion in self.portions]
+        portion_rows = [sum(len(table.dataset) for table in opened(portion)) for portion in self.portions]
         folder.mkdir(parents=True, exist_ok=True)
-        first = 0
-        with progress_bar(sum(portion_rows), "rows", shown=shown and "tokenising") as bar:
+        first, unknown = 0, unknown_id(self.tokenizer)
+        with progress_bar(sum(portion_rows), "rows", shown=shown) as bar, quiet_datasets():
             for portion in self.portions:
-                for table in self._tables(portion):
+                for table in opened(portion):
                     for begin in range(0, len(table.dataset), SHARD_ROWS):
                         shard = table.dataset.select(range(begin, min(begin + SHARD_ROWS, len(table.dataset))))
-                        path = folder / f"{first + begin:012d}.arrow"
-                        self._map(table._replace(dataset=shard), portion.roles, first + begin, path, bar.update)
+
+                        def tokenised(batch, indices, table=table, portion=portion, first=first + begin) -> Any:
+                            bar.update(len(indices))
+                            numbers = [first + index for index in indices]
+                            return self._shard(numbers, table.cells(batch), portion.roles, unknown)
+
+                        shard.with_format("arrow").map(
+                            tokenised,
+                            batched=True,
+                            batch_size=BATCH_ROWS,
+                            with_indices=True,
+                            remove_columns=shard.column_names,
+                            cache_file_name=str(folder / f"{first + begin:012d}.arrow"),
+                            new_fingerprint=f"{folder.name}-{first + begin}",  # the folder's name stands for all options
+                        )
                     first += len(table.dataset)
         return portion_rows
 
-    def _tables(self, portion: Portion) -> Iterator[Table]:
-        return tables(self.specs[portion.source], portion.columns, cache=self.cache)
+    def _shard(
+        self, numbers: Sequence[int], cells: Sequence[Sequence[str]], roles: Sequence[str], unknown: int | None
+    ) -> "pyarrow.Table":
+        """Tokenises the rows without empty cells.
 
-    def _map(
-        self, table: Table, roles: Sequence[str], first: int, path: Path, advance: Callable[[int], object]
-    ) -> None:
-        """Tokenises the rows of a shard, numbered from `first` on, into a file, unless it is there."""
-        from datasets import Features
-
-        def tokenised(batch: "pyarrow.Table", indices: Sequence[int]) -> "pyarrow.Table":
-            columns = [[cell.strip() for cell in cells] for cells in table.cells(batch)]
-            rows = zip(indices, zip(*columns, strict=True), strict=True)
-            filled = [_Row(first + number, self._exclude_key(cells), cells) for number, cells in rows if all(cells)]
-            result = self._table(self._split(filled) if self.chunking else filled, roles)
-            advance(len(indices))
-            return result
-
-        with quiet_datasets():
-            table.dataset.with_format("arrow").map(
-                tokenised,
-                batched=True,
-                batch_size=BATCH_ROWS,
-                with_indices=True,
-                remove_columns=table.dataset.column_names,
-                features=Features.from_arrow_schema(self._schema),
-                cache_file_name=str(path),
-                new_fingerprint=f"{path.parent.name}-{first}",  # names the tokenizer, the columns and all options
-            )
-
-    def _split(self, rows: Sequence[_Row]) -> list[_Row]:
-        """One row per chunk of these rows, which have a single column."""
-        assert self.chunking is not None
-        chunked = self.chunking.split(row.cells[0] for row in rows)
-        return [row._replace(cells=[chunk]) for row, chunks in zip(rows, chunked, strict=True) for chunk in chunks]
-
-    @cached_property
-    def _identity(self) -> list[int]:
-        """Indices of the columns that identify a row."""
-        return [*map(self.columns.index, row_keys.identifying(self.columns, chunked=self.chunking is not None))]
-
-    def _exclude_key(self, cells: Sequence[str]) -> int:
-        return row_keys.row_key([cells[index] for index in self._identity])
-
-    def _repeat_key(self, cells: Sequence[str], roles: Sequence[str]) -> int:
-        others = [cell for index, cell in enumerate(cells) if index not in self._identity]
-        return row_keys.row_key([f"{roles[index]}\0{cells[index]}" for index in self._identity], others)
-
-    def _table(self, rows: Sequence[_Row], roles: Sequence[str]) -> "pyarrow.Table":
-        """The shard's columns for some rows, see `_schema`."""
+        Args:
+          numbers: index of each input row.
+          cells: the cells of each column.
+          roles: the role of each column.
+          unknown: id of the unknown token.
+        """
         import pyarrow
 
-        if not rows:
-            return self._schema.empty_table()
-        text = self.columns.index(TEXT)
-        columns: list[Any] = [
-            [row.number for row in rows],
-            [row_keys.text_key(row.cells[text]) for row in rows],
-            [self._repeat_key(row.cells, roles) for row in rows],
-            [row.exclude_key for row in rows],
+        def lists(values: np.ndarray, lengths: Any) -> Any:
+            return pyarrow.LargeListArray.from_arrays(np.cumsum([0, *lengths]), values)
+
+        names = identifying(self.columns, chunked=self.chunking is not None)
+        identity = [self.columns.index(name) for name in names]
+        others = [index for index in range(len(self.columns)) if index not in identity]
+        stripped = zip(*([cell.strip() for cell in column] for column in cells), strict=True)
+        rows = [(number, row) for number, row in zip(numbers, stripped, strict=True) if all(row)]
+        exclude_keys = [row_key([row[index] for index in identity]) for _, row in rows]
+        if self.chunking:  # which only splits rows of a single column
+            chunked = [*self.chunking.split(row[0] for _, row in rows)]
+            exclude_keys = [key for key, chunks in zip(exclude_keys, chunked, strict=True) for _ in chunks]
+            rows = [(number, (chunk,)) for (number, _), chunks in zip(rows, chunked, strict=True) for chunk in chunks]
+        repeat_keys = [
+            row_key([f"{roles[index]}\0{row[index]}" for index in identity], [row[index] for index in others])
+            for _, row in rows
         ]
-        for index in range(len(self.columns)):
-            texts = [row.cells[index] for row in rows]
-            tokens = tokenised_words(
-                self.tokenizer, texts, self.prompts[roles[index]], self.max_length, unknown=self._unknown
-            )
-            starts = pyarrow.array(np.concatenate([[0], np.cumsum(tokens.lengths)]))
-            columns += [
-                pyarrow.LargeListArray.from_arrays(starts, pyarrow.array(tokens.ids.astype(self._id_dtype))),
-                pyarrow.LargeListArray.from_arrays(starts, pyarrow.array(tokens.marks)),
-                texts,
-                *(each.astype(np.int32) for each in (sums(tokens.marks == STARTS, tokens.lengths), *tokens.counts.T)),
-                tokens.truncated.astype(np.int32),
-            ]
-        return pyarrow.table(columns, self._schema)
-
-    @cached_property
-    def _unknown(self) -> int | None:
-        return unknown_id(self.tokenizer)
-
-    @cached_property
-    def _id_dtype(self) -> type[np.unsignedinteger]:
+        shard: dict[str, Any] = {
+            "input_row": np.array([number for number, _ in rows], np.int64),
+            "keys": np.array([text_key(row[self.columns.index(TEXT)]) for _, row in rows], np.uint64),
+            "repeat_keys": np.array(repeat_keys, np.uint64),
+            "exclude_keys": np.array(exclude_keys, np.uint64),
+        }
         # Two bytes suffice for most vocabularies and halve the ids.
-        return np.uint16 if self.tokenizer.get_vocab_size() <= 1 << 16 else np.uint32
-
-    @cached_property
-    def _schema(self) -> "pyarrow.Schema":
-        import pyarrow
-
-        ids, marks = pyarrow.from_numpy_dtype(self._id_dtype), pyarrow.uint8()
-        fields = [("input_row", pyarrow.int64()), *((name, pyarrow.uint64()) for name in KEYS)]
-        for index in range(len(self.columns)):
-            fields += [(f"{index}.ids", pyarrow.large_list(ids)), (f"{index}.marks", pyarrow.large_list(marks))]
-            fields += [(f"{index}.text", pyarrow.large_string())]
-            fields += [(f"{index}.{name}", pyarrow.int32()) for name in COUNTS]
-        return pyarrow.schema(fields)
+        id_dtype = np.uint16 if self.tokenizer.get_vocab_size() <= 1 << 16 else np.uint32
+        for index, role in enumerate(roles):
+            texts = [row[index] for _, row in rows]
+            tokens = tokenised_words(self.tokenizer, texts, self.prompts[role], self.max_length, unknown=unknown)
+            encoded = [text.encode() for text in texts]
+            counts = dict(zip(Unknown._fields, tokens.counts.T, strict=True))
+            counts |= {"words": sums(tokens.marks == STARTS, tokens.lengths), "truncated": tokens.truncated}
+            shard |= {
+                f"{index}.ids": lists(tokens.ids.astype(id_dtype), tokens.lengths),
+                f"{index}.marks": lists(tokens.marks, tokens.lengths),
+                f"{index}.text": lists(np.frombuffer(b"".join(encoded), np.uint8), map(len, encoded)),
+                **{f"{index}.{name}": values.astype(np.int32) for name, values in counts.items()},
+            }
+        return pyarrow.table(shard)
 
     def write(
-        self,
-        folder: Path,
-        *,
-        shards: Path,
-        portion_rows: Sequence[int],
-        info: Mapping[str, str],
-        excluded: row_keys.Keys | None,
-        dedupe: bool,
-    ) -> None:
-        """Writes the arrays of the rows to keep, and `store.json`.
+        self, folder: Path, shards: Path, portion_rows: Sequence[int], excluded: Keys | None, *, dedupe: bool
+    ) -> dict[str, Any]:
+        """Writes the arrays of the rows to keep; returns what `store.json` says about them.
 
         Args:
           portion_rows: number of input rows of each portion.
-          info: digests.
           excluded: keys of the rows to leave out; None: `data.exclude` is empty.
         """
         import pyarrow
 
-        rows, per_portion = self._rows(shards, excluded, dedupe), np.zeros(len(self.portions), np.int64)
-        counts, longest = {name: Counter[str]() for name in self.columns}, dict.fromkeys(self.columns, 0)
-        portion_ends, begin = np.cumsum(portion_rows), 0
-        self._warn_of_empty(rows.input_row, portion_ends)
-        with _Arrays(folder) as arrays:
-            for table in _opened(shards):
-                kept = table.filter(pyarrow.array(rows.kept[begin : begin + len(table)]))
-                begin += len(table)
-                inputs = kept["input_row"].to_numpy()
-                per_portion += np.bincount(
-                    np.searchsorted(portion_ends, inputs, side="right"), minlength=len(per_portion)
-                )
-                arrays.append("input_row", inputs)
-                arrays.append("keys", kept["keys"].to_numpy())
-                for index, name in enumerate(self.columns):
-                    of_column = {kind: kept[f"{index}.{kind}"].to_numpy() for kind in COUNTS}
-                    for kind in ("words", "tokens"):
-                        arrays.append(f"{index}.{kind}", of_column[kind])
-                    ids, of_column["lengths"] = _flat(kept[f"{index}.ids"], self._id_dtype)
-                    arrays.append(f"{index}.ids", ids)
-                    arrays.append(f"{index}.marks", _flat(kept[f"{index}.marks"], np.uint8)[0])
-                    text, text_lengths = _flat(kept[f"{index}.text"], np.uint8)
-                    arrays.append(f"{index}.text", text)
-                    arrays.append_ends(f"{index}.starts", of_column["lengths"])
-                    arrays.append_ends(f"{index}.text_starts", text_lengths)
-                    counts[name].update({kind: int(each.sum(dtype=np.int64)) for kind, each in of_column.items()})
-                    longest[name] = max(longest[name], int(of_column["lengths"].max(initial=0)))
-        if not per_portion.sum():
-            why = "has an empty sentence" + (" or is in data.exclude" if rows.excluded else "")
-            raise InputError(f"{', '.join(self.specs)}: every row {why}; no text remains for training.")
-        sources = np.bincount([one.source for one in self.portions], per_portion, len(self.specs)).astype(np.int64)
-        pad = self.tokenizer.token_to_id("[PAD]"), self.tokenizer.token_to_id("<pad>"), 0
-        content = {
-            **info,
-            "prompts": self.prompts,
-            "max_length": self.max_length,
-            "rows": int(per_portion.sum()),
-            "input_rows": int(portion_ends[-1]),
-            "source_rows": sources.tolist(),
-            "roles": [dict(zip(self.columns, portion.roles, strict=True)) for portion in self.portions],
-            "portion_rows": per_portion.tolist(),
-            "chunked": self.chunking is not None,
-            "empty": int(portion_ends[-1]) - len(np.unique(rows.input_row)),
-            "duplicates": rows.duplicates,
-            **({} if excluded is None else {"excluded": rows.excluded}),
-            "truncated": {name: sums["truncated"] for name, sums in counts.items()},
-            "unknown": {name: [sums[kind] for kind in Unknown._fields] for name, sums in counts.items()},
-            "lengths": {name: sums["lengths"] for name, sums in counts.items()},
-            "longest": longest,
-            "pad_id": next(id for id in pad if id is not None),
-            "columns": list(self.columns),
-            "arrays": arrays.shapes,
+        keys = {name: [np.zeros(0, np.int64)] for name in KEYS}
+        for shard in _opened(shards):
+            for name, pieces in keys.items():
+                pieces.append(shard[name].to_numpy().view(np.int64))
+        input_row, repeat_keys, exclude_keys = map(np.concatenate, keys.values())
+        is_excluded = (
+            np.zeros(len(input_row), bool) if excluded is None else np.isin(exclude_keys.view(np.uint64), excluded)
+        )
+        kept = ~is_excluded
+        if dedupe:
+            rows = np.flatnonzero(kept)
+            kept[np.delete(rows, np.unique(repeat_keys[rows], return_index=True)[1])] = False  # the first ones stay
+        left_out = {
+            "with an empty sentence": sum(portion_rows) - len(np.unique(input_row)),
+            "duplicates": int((~is_excluded).sum() - kept.sum()),
+            "in data.exclude": len(np.unique(input_row[is_excluded])),  # counts rows, not their chunks
         }
-        (folder / "store.json").write_text(json.dumps(content, indent=1))
+        if not kept.any():
+            why = "has an empty sentence" + (" or is in data.exclude" if left_out["in data.exclude"] else "")
+            raise InputError(f"{', '.join(self.specs)}: every row {why}; no text remains for training.")
+        ends = np.cumsum(portion_rows)
 
-    def _rows(self, shards: Path, excluded: row_keys.Keys | None, dedupe: bool) -> "_Rows":
-        """The rows of all shards, and which of them the store keeps."""
-        keys = [[table[name].to_numpy() for name in ("input_row", *KEYS[1:])] for table in _opened(shards)]
-        input_row, repeat_keys, exclude_keys = (np.concatenate(each) for each in zip(*keys, strict=True))
-        kept = np.ones(len(input_row), bool) if excluded is None else ~np.isin(exclude_keys, excluded)
-        left_out = len(np.unique(input_row[~kept]))  # counts rows, not their chunks
-        repeats = row_keys.are_repeats(repeat_keys, kept) if dedupe else np.zeros(len(kept), bool)
-        return _Rows(input_row, kept & ~repeats, excluded=left_out, duplicates=int(repeats.sum()))
+        def of_portions(input_rows: np.ndarray) -> np.ndarray:
+            """How many of these rows are in each portion."""
+            return np.bincount(np.searchsorted(ends, input_rows, side="right"), minlength=len(ends))
 
-    def _warn_of_empty(self, input_row: Integer[np.ndarray, " rows"], portion_ends: Integer[np.ndarray, " p"]) -> None:
-        """Logs a line for each portion with many empty cells."""
-        begins = np.concatenate([[0], portion_ends[:-1]])
-        for portion, begin, end in zip(self.portions, begins, portion_ends, strict=True):
-            filled = len(np.unique(input_row[slice(*np.searchsorted(input_row, [begin, end]))]))
-            if (share := 1 - filled / max(end - begin, 1)) > MAX_EMPTY:
+        for portion, filled, total in zip(self.portions, of_portions(np.unique(input_row)), portion_rows, strict=True):
+            if total and (share := 1 - filled / total) > MAX_EMPTY:
                 columns = " or ".join(portion.columns.values())
                 log.warning(
                     "warning: %s: %.0f %% of the rows have no %s", self.specs[portion.source], 100 * share, columns
                 )
 
+        collected, dtypes, begin = defaultdict[str, list[np.ndarray]](list), dict[str, str](), 0
+        with ExitStack() as stack:
+            files = dict[str, Any]()
+            for shard in _opened(shards):
+                table = shard.filter(pyarrow.array(kept[begin : begin + len(shard)]))
+                begin += len(shard)
+                for name in table.column_names:
+                    values: Any = table[name].combine_chunks()
+                    if not pyarrow.types.is_large_list(values.type):
+                        collected[name].append(values.to_numpy())
+                        continue
+                    collected[name].append(values.value_lengths().to_numpy())
+                    flat = values.flatten().to_numpy()
+                    if name not in files:
+                        files[name], dtypes[name] = stack.enter_context(open(folder / name, "wb")), flat.dtype.str
+                    files[name].write(flat.tobytes())
+        arrays = {name: np.concatenate(pieces) for name, pieces in collected.items()}
+        saved = {name: arrays[name] for name in ("input_row", "keys")}
+        for index in range(len(self.columns)):
+            saved |= {f"{index}.{name}": arrays[f"{index}.{name}"] for name in ("words", "tokens")}
+            saved |= {
+                f"{index}.{name}.starts": np.append(0, np.cumsum(arrays[f"{index}.{name}"])) for name in ("ids", "text")
+            }
+        for name, values in saved.items():
+            values.tofile(folder / name)
+            dtypes[name] = values.dtype.str
 
-class _Rows(NamedTuple):
-    """Rows of the shards, in the order of the text."""
+        def totals(kind: str) -> dict[str, int]:
+            return {name: int(arrays[f"{index}.{kind}"].sum()) for index, name in enumerate(self.columns)}
 
-    input_row: Integer[np.ndarray, " rows"]
-    kept: Bool[np.ndarray, " rows"]
-    excluded: int
-    """Number of input rows that are left out because of `data.exclude`."""
-    duplicates: int
-
-
-class _Arrays(ExitStack):
-    """Flat arrays that are appended to on disk."""
-
-    def __init__(self, folder: Path):
-        super().__init__()
-        self._folder, self._files, self._ends = folder, {}, Counter[str]()
-        self.shapes: dict[str, list] = {}
-        """Maps each array's name to its dtype and length."""
-
-    def append(self, name: str, values: np.ndarray) -> None:
-        if name not in self._files:
-            self._files[name] = self.enter_context(open(self._folder / name, "wb"))
-            self.shapes[name] = [values.dtype.str, 0]
-        self._files[name].write(values.tobytes())
-        self.shapes[name][1] += len(values)
-
-    def append_ends(self, name: str, lengths: Integer[np.ndarray, " n"]) -> None:
-        """Appends where each of the next sequences ends; the array begins with 0."""
-        if name not in self._files:
-            self.append(name, np.zeros(1, np.int64))
-        ends = self._ends[name] + np.cumsum(lengths, dtype=np.int64)
-        self.append(name, ends)
-        self._ends[name] = int(ends[-1]) if len(ends) else self._ends[name]
+        rows, truncated, per_portion = int(kept.sum()), totals("truncated"), of_portions(input_row[kept])
+        report = [f"text: {rows:,} rows of {len(self.specs)} source{'s' * (len(self.specs) != 1)}"]
+        if any(left_out.values()) or excluded is not None:
+            counts = ", ".join(f"{count:,} {what}" for what, count in left_out.items() if count)
+            report.append(f"left out: {counts or 'nothing, no row is in data.exclude'}")
+        for name, tokens in totals("ids").items():
+            report.append(
+                f"column {name}: {tokens:,} tokens, {tokens / rows:.1f} per sentence, "
+                f"{truncated[name] / rows:.2%} of sentences truncated at {self.max_length} tokens"
+            )
+        pads = map(self.tokenizer.token_to_id, ("[PAD]", "<pad>"))
+        return {
+            "rows": rows,
+            "input_rows": int(ends[-1]),
+            "source_rows": [
+                sum(
+                    int(rows)
+                    for rows, portion in zip(per_portion, self.portions, strict=True)
+                    if portion.source == source
+                )
+                for source in range(len(self.specs))
+            ],
+            "portion_rows": per_portion.tolist(),
+            "roles": [dict(zip(self.columns, portion.roles, strict=True)) for portion in self.portions],
+            "columns": list(self.columns),
+            "prompts": self.prompts,
+            "max_length": self.max_length,
+            "pad_id": next((pad for pad in pads if pad is not None), 0),
+            "longest": {name: int(arrays[f"{index}.ids"].max()) for index, name in enumerate(self.columns)},
+            "truncated": truncated,
+            "unknown": {name: [totals(kind)[name] for kind in Unknown._fields] for name in self.columns},
+            "arrays": dtypes,
+            "report": report,
+        }
 
 
 def _opened(folder: Path) -> Iterator["pyarrow.Table"]:
@@ -645,27 +569,8 @@ def _opened(folder: Path) -> Iterator["pyarrow.Table"]:
     from datasets import Dataset
 
     for path in sorted(folder.glob("*.arrow")):
-        yield Dataset.from_file(str(path)).data.table.combine_chunks()
-
-
-def _flat(column: Any, dtype: Any) -> tuple[np.ndarray, Integer[np.ndarray, " rows"]]:
-    """The values of a column of lists or texts, one after another, and the length of each."""
-    array = column.combine_chunks()
-    starts = np.frombuffer(array.buffers()[1], np.int64)[array.offset :][: len(array) + 1]
-    is_list = hasattr(array, "values")
-    flat = np.frombuffer((array.values.buffers()[1] if is_list else array.buffers()[2]) or b"", dtype)
-    begin = array.values.offset if is_list else 0
-    return flat[begin + starts[0] : begin + starts[-1]], np.diff(starts)
-
-
-def _check(columns: Mapping[str, str], tokenizer: Tokenizer, max_length: int, prompts: Mapping[str, str]) -> None:
-    if TEXT not in columns:
-        raise InputError(f"data.columns names {', '.join(columns) or 'no column'}; one of them must be 'text'.")
-    least = tokens_around(tokenizer, prompts.values()) + 1
-    if max_length < least:
-        raise InputError(
-            f"max_length={max_length} leaves no token for the text; the minimum with special tokens and prompt is {least}."
-        )
+        if len(shard := Dataset.from_file(str(path))):
+            yield shard.data.table
 
 
 def _digest(*parts: Any) -> str:

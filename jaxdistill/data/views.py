@@ -78,7 +78,10 @@ def parse_view(name: str, columns: Sequence[str]) -> View:
         column, second = ("text", SECOND) if name == "pair" else (SECOND, "text")
         return View(column=column, second=second)
     if kind == "mask_span":
-        return View(column="text", augmentation=kind, characters=_characters(name, rate))
+        characters = int(rate) if rate.isdecimal() else 0 if rate else MASKED_CHARACTERS
+        if not 0 < characters < SHORTEST_MASKED:
+            raise InputError(f"view {name!r}: a mask replaces 1 to {SHORTEST_MASKED - 1} characters: mask_span:5.")
+        return View(column="text", augmentation=kind, characters=characters)
     if kind not in AUGMENTATIONS or (rate and kind not in RATES):
         known = (*columns, *AUGMENTATIONS, *PAIRS, *parts.views)
         raise InputError(f"unknown view {name!r}; known: {', '.join(known)}.{did_you_mean(name, known)}")
@@ -89,16 +92,6 @@ def parse_view(name: str, columns: Sequence[str]) -> View:
     if kind in RATES and not 0.0 < share < 1.0:
         raise InputError(f"view {name!r}: the rate must be a number between 0 and 1, for instance {kind}:0.1.")
     return View(column="text", augmentation=kind, rate=share)
-
-
-def _characters(name: str, argument: str) -> int:
-    if not argument:
-        return MASKED_CHARACTERS
-    if not (argument.isascii() and argument.isdigit() and 0 < int(argument) < SHORTEST_MASKED):
-        raise InputError(
-            f"view {name!r}: a mask replaces 1 to {SHORTEST_MASKED - 1} characters, for instance mask_span:5."
-        )
-    return int(argument)
 
 
 def viewed(
@@ -160,9 +153,14 @@ def _joined(store: TokenStore, first: str, second: str, rows: np.ndarray) -> Rag
 
     NOTE: if tokenisation already truncated both sentences, the odd token may go to the other sentence.
     """
-    template = store.pair_template
-    sides = [_contents(store, column, rows) for column in (first, second)]
-    room = _room(store)
+    template, room = store.pair_template, _room(store)
+    sides = []
+    for column in (first, second):  # without special tokens and prompt
+        tokens = store.gather(column, rows)
+        inside = tokens.words >= 0
+        sentence = np.repeat(np.arange(len(rows)), tokens.lengths)
+        lengths = np.bincount(sentence[inside], minlength=len(rows))
+        sides.append(np.split(tokens.ids[inside], np.cumsum(lengths)[:-1]))
     sequences, firsts = [], []
     for one, other in zip(*sides, strict=True):
         one, other = _both_cut(one, other, room)
@@ -170,15 +168,6 @@ def _joined(store: TokenStore, first: str, second: str, rows: np.ndarray) -> Rag
         of_first = len(template.begin) + len(one) + template.between_first
         firsts.append(of_first if template.has_types else len(sequences[-1]))
     return ragged(sequences, np.array(firsts, np.int64))
-
-
-def _contents(store: TokenStore, column: str, rows: np.ndarray) -> list[np.ndarray]:
-    """Token ids of each sentence, without special tokens and prompt."""
-    tokens = store.gather(column, rows)
-    inside = tokens.words >= 0
-    sentence = np.repeat(np.arange(len(rows)), tokens.lengths)
-    lengths = np.bincount(sentence[inside], minlength=len(rows))
-    return np.split(tokens.ids[inside], np.cumsum(lengths)[:-1])
 
 
 def _both_cut(one: np.ndarray, other: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
@@ -272,5 +261,5 @@ def _one_less(counts: np.ndarray, rate: float, uniform: np.ndarray) -> np.ndarra
 def _cropped(counts: np.ndarray, rate: float, uniform: np.ndarray) -> np.ndarray:
     length = np.maximum(1, np.round(counts * (1.0 - rate)).astype(np.int64))
     start = (uniform[:, 0] * (counts - length + 1)).astype(np.int64)[:, None]
-    place = np.arange(uniform.shape[1])
-    return (place >= start) & (place < start + length[:, None])
+    index = np.arange(uniform.shape[1])
+    return (index >= start) & (index < start + length[:, None])

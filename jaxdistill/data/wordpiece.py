@@ -21,8 +21,7 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from jaxdistill.core import InputError
-from jaxdistill.data.columns import column_map
-from jaxdistill.data.text import Watched, read
+from jaxdistill.data.text import Watched, column_map
 from jaxdistill.files import make_folder_atomic
 
 FORMAT = 2
@@ -72,13 +71,13 @@ def train_wordpiece(
             f"student.vocabulary={entries} is too small; set {MIN_ENTRIES} or more, or 0 for the model's tokenizer."
         )
     chosen = column_map(columns)
-    text = Watched(specs, chosen)
+    text = Watched(specs, chosen, cache=str(cache_folder))
     inputs = [FORMAT, text.digest, chosen, entries]
     folder = (
         Path(cache_folder) / "tokenizers" / hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
     )
     if not folder.is_dir():
-        tokenizer = learnt(lambda: chain.from_iterable(read(specs, chosen, cache=str(cache_folder))), entries)
+        tokenizer = learnt(lambda: chain.from_iterable(text.rows()), entries)
         text.check()
         make_folder_atomic(folder, lambda unfinished: _write(tokenizer, unfinished), what="the tokenizer")
         log.info("a tokenizer of %d entries was trained on the text: %s", tokenizer.get_vocab_size(), folder)

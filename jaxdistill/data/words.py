@@ -38,12 +38,15 @@ class Unknown(NamedTuple):
     @property
     def share(self) -> float:
         """Share of unknown tokens or of unknown characters, whichever is larger."""
-        of_tokens = self.unknown_tokens / max(self.tokens, 1)
-        return max(of_tokens, self.unknown_characters / max(self.characters, 1))
+        return max(self._shares)
 
     def __str__(self) -> str:
-        of_tokens = self.unknown_tokens / max(self.tokens, 1)
-        return f"{of_tokens:.2%} of tokens, {self.unknown_characters / max(self.characters, 1):.2%} of characters"
+        of_tokens, of_characters = self._shares
+        return f"{of_tokens:.2%} of tokens, {of_characters:.2%} of characters"
+
+    @property
+    def _shares(self) -> tuple[float, float]:
+        return self.unknown_tokens / max(self.tokens, 1), self.unknown_characters / max(self.characters, 1)
 
 
 class Tokenised(NamedTuple):
@@ -91,7 +94,7 @@ def tokenised_words(
     offsets = np.fromiter(flat, np.int64, 2 * total).reshape(total, 2)
     truncated = np.fromiter((len(one) >= max_length and bool(one.overflowing) for one in batch), np.bool_, len(batch))
     prompt_lengths = np.fromiter(map(len, prompts), np.int64, len(prompts))
-    marks = word_marks(sentences, prompt_lengths, lengths, special, offsets=offsets)
+    marks = _word_marks(sentences, prompt_lengths, lengths, special, offsets=offsets)
     of_text = marks != PROTECTED
     characters = np.where(of_text, np.minimum(offsets[:, 1] - offsets[:, 0], MAX_CHARACTERS), 0)
     are_unknown = (ids == unknown) & of_text
@@ -105,7 +108,7 @@ def sums(of_tokens: np.ndarray, lengths: Integer[np.ndarray, " rows"]) -> Intege
     return np.add.reduceat(of_tokens, np.cumsum(lengths) - lengths, dtype=np.int32)
 
 
-def word_marks(
+def _word_marks(
     sentences: Sequence[str],
     prompt_lengths: Integer[np.ndarray, " rows"],
     lengths: Integer[np.ndarray, " rows"],
@@ -123,7 +126,12 @@ def word_marks(
     """
     characters = np.fromiter(map(len, sentences), np.int64, len(sentences))
     base = np.cumsum(characters) - characters
-    word = _word_of_character("".join(sentences), base)
+    codes = np.frombuffer("".join(sentences).encode(f"utf-32-{sys.byteorder[0]}e"), np.uint32)
+    space = _SPACES[np.minimum(codes, len(_SPACES) - 1)]
+    boundary = np.ones(len(codes), bool)
+    boundary[1:] = space[:-1]
+    boundary[base] = True
+    word = np.cumsum(boundary & ~space) + space  # white space belongs to the word after it, as in many tokenizers
     sentence = np.repeat(np.arange(len(sentences)), lengths)
     position = base[sentence] + np.minimum(offsets[:, 0], characters[sentence] - 1)
     of_prompt = prompt_lengths[sentence]
@@ -132,13 +140,3 @@ def word_marks(
     # NOTE: word numbers continue across sentences, so adjacent tokens of different sentences never share a word.
     starts = np.diff(number, prepend=-1) != 0
     return np.where(outside, PROTECTED, np.where(starts, STARTS, CONTINUES)).astype(np.uint8)
-
-
-def _word_of_character(text: str, base: Integer[np.ndarray, " rows"]) -> np.ndarray:
-    """Index of each character's word; white space belongs to the word after it, as in many tokenizers."""
-    codes = np.frombuffer(text.encode("utf-32-le" if sys.byteorder == "little" else "utf-32-be"), np.uint32)
-    space = _SPACES[np.minimum(codes, len(_SPACES) - 1)]
-    boundary = np.ones(len(codes), bool)
-    boundary[1:] = space[:-1]
-    boundary[base] = True
-    return np.cumsum(boundary & ~space) + space

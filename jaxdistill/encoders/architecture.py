@@ -150,21 +150,8 @@ class Architecture:
             raise InputError(
                 f"hidden_size={self.hidden_size} is not divisible by heads={self.heads}; change one of them."
             )
-        if self.heads % self.key_head_count:
-            raise InputError(f"heads={self.heads} is not divisible by key_heads={self.key_heads}; change one of them.")
         if self.layers < 1 and not self.is_static:
             raise InputError(f"layers={self.layers} leaves no layers; an encoder needs at least one.")
-        if self.kinds and len(self.kinds) != self.layers:
-            raise InputError(f"kinds describes {len(self.kinds)} layers, but there are layers={self.layers}.")
-        if any(kind.theta for kind in self.kinds) and self.head_width % 2:
-            raise InputError(f"rotary positions need an even head size, not {self.head_width}; change the heads.")
-        for name, value, allowed in (
-            ("activation", self.activation, ACTIVATIONS),
-            ("norm", self.norm, NORMS),
-            ("norm_place", self.norm_place, NORM_PLACES),
-        ):
-            if value not in allowed:
-                raise InputError(f"{name} {value!r} is not known; use one of {', '.join(allowed)}.")
 
     @property
     def beyond_bert(self) -> tuple[str, ...]:
@@ -312,10 +299,6 @@ class Dense:
     drops: bool = _of_training(False)
     """Whether its input has dropout in training, at `hidden_dropout`'s rate (heads of cross-encoders)."""
 
-    def __post_init__(self):
-        if self.activation not in ACTIVATIONS:
-            raise InputError(f"activation {self.activation!r} is not known; use one of {', '.join(ACTIVATIONS)}.")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceNorm:
@@ -357,11 +340,6 @@ class EncoderDefinition:
             raise InputError(
                 f"pooling pooler needs a pooler, which this {self.architecture.family} encoder lacks; use cls."
             )
-        width = self.pooled_width
-        for index, dense in enumerate(self.dense):
-            if dense.in_features != width:
-                raise InputError(f"dense layer {index} reads {dense.in_features} features, but gets {width}.")
-            width = dense.out_features
 
     @property
     def dense_on_tokens(self) -> bool:

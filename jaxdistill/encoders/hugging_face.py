@@ -22,7 +22,6 @@ ACTIVATIONS = {
     "swish": "silu",
 }
 """Maps Hugging Face's names of activations to ours."""
-MAX_LAYERS = 1000
 FULL, SLIDING = "full_attention", "sliding_attention"
 """Hugging Face's types of layers: attention to the whole text, or within a window."""
 
@@ -86,11 +85,8 @@ def written_sizes(architecture: Architecture, own: Mapping[str, str] = MappingPr
 
 
 def layer_count(config: Mapping[str, Any]) -> int:
-    """Number of layers; bounded, because each layer's kind is made before the weights can refute a damaged number."""
-    layers = size(config, "num_hidden_layers")
-    if layers > MAX_LAYERS:
-        raise InputError(f"config.json has num_hidden_layers={layers:,}; at most {MAX_LAYERS:,} can be read.")
-    return layers
+    """Number of layers."""
+    return size(config, "num_hidden_layers")
 
 
 def activation(config: Mapping[str, Any], key: str = "hidden_act", default: str = "gelu") -> str:
@@ -134,19 +130,11 @@ def rotary(config: Mapping[str, Any], default: float, *, of: str = "", old: str 
             f"config.json scales rotary positions by {kind!r} ({parameters}); supported: 'default', 'linear' and 'llama3', of whole heads."
         )
     divisor = 1.0 if kind == "default" else value(parameters, "factor", float, least=1)
-    kept, divided = _wavelengths(parameters) if kind == "llama3" else (0.0, 0.0)
+    kept = divided = 0.0
+    if kind == "llama3":  # blends the frequencies between two wavelengths
+        trained = size(parameters, "original_max_position_embeddings")
+        kept, divided = (trained / value(parameters, f"{name}_freq_factor", float) for name in ("high", "low"))
     return LayerKind(theta=float(theta), divisor=float(divisor), kept_below=kept, divided_above=divided)
-
-
-def _wavelengths(parameters: Mapping[str, Any]) -> tuple[float, float]:
-    """The wavelengths between which Llama 3 blends frequencies: `kept_below` and `divided_above`."""
-    trained = size(parameters, "original_max_position_embeddings")
-    low, high = (value(parameters, f"{name}_freq_factor", float) for name in ("low", "high"))
-    if not 0 < low < high:
-        raise InputError(
-            f"config.json has low_freq_factor={low} and high_freq_factor={high}; they must be positive and rise."
-        )
-    return trained / high, trained / low
 
 
 def rope_parameters(kind: LayerKind) -> dict[str, Any]:

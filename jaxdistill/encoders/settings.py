@@ -4,7 +4,7 @@ import json
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import NoneType, UnionType
+from types import UnionType
 from typing import Any
 
 from jaxdistill.core import InputError
@@ -14,16 +14,6 @@ ADAPTER = "adapter_config.json"
 """peft's settings of a LoRA adapter."""
 NEEDED = object()
 """Default of a required key."""
-KINDS = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "a text",
-    list: "a list",
-    dict: "an object",
-    NoneType: "null",
-}
-"""Types of values, in words for errors."""
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -76,7 +66,7 @@ def setting(
     """The value of `key`.
 
     Args:
-      kind: one or several of `KINDS`; `float` also allows whole numbers.
+      kind: one or several types of JSON values; `float` also allows whole numbers.
       default: returned if the key is absent. NOTE: null is a value, allowed only if `kind` contains None.
       file: named in errors.
       least: the smallest allowed number.
@@ -93,7 +83,7 @@ def setting(
     fits = isinstance(value, allowed) and (bool in kinds or not isinstance(value, bool))
     number = isinstance(value, int | float)
     if not fits or (least is not None and number and not value >= least):  # NaN too
-        words = " or ".join(KINDS[known] for known in kinds)
+        words = " or ".join(getattr(one, "__name__", str(one)) for one in kinds)
         least_words = "" if least is None else f", at least {least}"
         raise InputError(f"{file} has {key}={json.dumps(value):.80}; it must be {words}{least_words}.")
     return value

@@ -10,7 +10,7 @@ from jaxdistill.checkpoints.model import locate
 from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import Config, of_stage
 from jaxdistill.core import InputError, errors_of
-from jaxdistill.data import hub, sources
+from jaxdistill.data import sources
 from jaxdistill.data.model_text import text_portions
 from jaxdistill.data.sources import split_specs
 from jaxdistill.data.text import tables
@@ -96,7 +96,7 @@ def check_inputs(stage: Config, where: str = "here") -> None:
                 continue
             if not found:
                 raise InputError(f"{option}: no object matches {spec}; check the address, and quote the glob.")
-        elif hub.is_hub(spec) or (is_model and not is_local and not spec.startswith("package:")):
+        elif sources.is_hub(spec) or (is_model and not is_local and not spec.startswith("package:")):
             continue
         elif where == "elsewhere" and not spec.startswith("package:"):
             raise _local(f"--config.{option}", spec)

@@ -17,8 +17,8 @@ from jaxdistill.config import EXTENSIONS, Columns, Config, flat_stages, parse_st
 from jaxdistill.config.files import default_workdir, in_every_stage, load_config
 from jaxdistill.config.read import stage_names, typed
 from jaxdistill.core import InputError, Objective
-from jaxdistill.data.in_memory import Text, columns_of, sources_of
 from jaxdistill.data.sources import split_specs
+from jaxdistill.data.text import Text, columns_of, sources_of
 from jaxdistill.files.kinds import KINDS
 from jaxdistill.inference import Embedder, load
 from jaxdistill.reporting.model_card import public_argument

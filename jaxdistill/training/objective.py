@@ -14,9 +14,9 @@ from jaxdistill.cluster.mesh import batch_devices
 from jaxdistill.config import Config, Data
 from jaxdistill.core import LABELS, InputError, Objective, Sizes, refuse
 from jaxdistill.data import views
-from jaxdistill.data.columns import TEXT
 from jaxdistill.data.model_text import sentence_roles
-from jaxdistill.objectives.parts.wrapped import Wrapped
+from jaxdistill.data.text import TEXT
+from jaxdistill.objectives.parts.nested import Wrapped
 from jaxdistill.paths import public_name
 from jaxdistill.teachers.parts.teacher import StoredVectors
 

@@ -27,7 +27,7 @@ from jaxdistill.cluster.mesh import PEAK_FLOPS_PER_S
 from jaxdistill.config import Config, config_digest
 from jaxdistill.core import Batch, InputError, Tokens, TrainState
 from jaxdistill.data.batches import padding_share
-from jaxdistill.data.columns import TEXT
+from jaxdistill.data.text import TEXT
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.evals import agreement, sts
 from jaxdistill.files import parts

@@ -14,8 +14,7 @@ import jax
 from jaxdistill.cluster import processes
 from jaxdistill.config import WITHOUT_EFFECT, Config, flat, flat_stages
 from jaxdistill.core import InputError
-from jaxdistill.data import hub
-from jaxdistill.data.sources import content_digest, split_specs
+from jaxdistill.data.sources import content_digest, is_hub, split_specs
 from jaxdistill.evals import sts
 from jaxdistill.files import MARK, folder_digest, is_remote, parts, refuse_foreign, replacing, write_atomic
 from jaxdistill.paths import data_folder
@@ -146,7 +145,7 @@ def run_training(
             contents = digests(run)
             # The student is left out: a resumed run reads it from the workdir.
             inputs = {name: digest for name, digest in contents.items() if name != "content of student.model"}
-            if not any(map(hub.is_hub, split_specs(config.data.text))) and run.text.store.source_digest:
+            if not any(map(is_hub, split_specs(config.data.text))) and run.text.store.source_digest:
                 inputs[TEXT_FILES] = run.text.store.source_digest
             inputs |= {LENGTH: str(run.text.store.max_length), DEV_SCORE: run.dev.best or "none"}
             refuse_other_inputs(workdir, inputs)

@@ -18,8 +18,26 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.core import Array, Encoded, Params, Sizes
-from jaxdistill.objectives.parts.wrapped import Wrapped
+from jaxdistill.core import Array, Encoded, Objective, Params, Sizes, alias
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Wrapped(Objective):
+    """Forwards the members of `objective` that a wrapper does not change."""
+
+    objective: Objective
+
+    student_views = alias("objective.student_views")
+    teacher_views = alias("objective.teacher_views")
+    queue_size = alias("objective.queue_size")
+    reserve_rows = alias("objective.reserve_rows")
+    reads = alias("objective.reads")
+    couples_examples = alias("objective.couples_examples")
+    any_width = alias("objective.any_width")
+    scored = alias("objective.scored")
+    logits = alias("objective.logits")
+    similarity = alias("objective.similarity")
+    largest_label = alias("objective.largest_label")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -21,12 +21,11 @@ from tokenizers import Tokenizer
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster import processes
 from jaxdistill.core import InputError
-from jaxdistill.data import roles, wordpiece
-from jaxdistill.data.columns import TEXT, column_map
+from jaxdistill.data import wordpiece
 from jaxdistill.data.model_text import columns_read, sampled_ids, sentence_roles
 from jaxdistill.data.options import Data
 from jaxdistill.data.sources import content_digest, is_plain, split_specs
-from jaxdistill.data.text import read
+from jaxdistill.data.text import TEXT, column_map, read, used_roles
 from jaxdistill.files import make_folder_atomic
 from jaxdistill.inference import Embedder
 from jaxdistill.ops.dense import dtype_of
@@ -120,8 +119,8 @@ def trimmed(specs: Sequence[str], data: Data, model: SentenceModel) -> SentenceM
     All columns are read, also those that the training does not use: the student may be meant for more languages.
     """
     columns, needed = column_map(dict(data.columns) or (TEXT,)), trim.needed_rows(model)
-    prompts = sorted({model.role_prompts[role] for role in ("", *roles.used_roles(sentence_roles(data)))})
-    inputs = [FORMAT, content_digest(specs, columns), columns, model.tokenizer.to_str(), prompts, sorted(needed)]
+    prompts = sorted({model.role_prompts[role] for role in ("", *used_roles(sentence_roles(data)))})
+    inputs = [FORMAT, content_digest(specs), columns, model.tokenizer.to_str(), prompts, sorted(needed)]
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
     folder = cache_folder(data.cache_folder) / "tokenizers" / digest
 

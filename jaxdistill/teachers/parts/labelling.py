@@ -23,13 +23,12 @@ from jaxdistill.bars import Advance
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.core import SECOND, InputError, Objective
 from jaxdistill.data import targets
-from jaxdistill.data.columns import TEXT
 from jaxdistill.data.options import Data
 from jaxdistill.data.sources import split_specs
-from jaxdistill.data.text import read
+from jaxdistill.data.text import TEXT, read
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.inference import Embedder
-from jaxdistill.inference.ensemble import refuse_mixed
+from jaxdistill.inference.embed import refuse_mixed
 
 ROUNDING = 1e-6
 """Fraction by which rounding may push a score above its limit."""

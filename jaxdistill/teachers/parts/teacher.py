@@ -11,10 +11,11 @@ from jaxtyping import Float
 
 from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.core import CountOrNone, Fraction, InputError, Objective, Precision
-from jaxdistill.data import roles, targets
+from jaxdistill.data import targets
 from jaxdistill.data.model_text import check_reads, sentence_roles
 from jaxdistill.data.options import Data
 from jaxdistill.data.sources import split_specs
+from jaxdistill.data.text import used_roles
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import cache_folder
@@ -175,7 +176,7 @@ class Prompting:
           InputError: a prompt for a role that no sentence has, or for a cross-encoder.
         """
         prompts = {"query": self.query_prompt, "document": self.document_prompt}
-        used = () if model.definition.reads_pairs else roles.used_roles(sentence_roles(data))
+        used = () if model.definition.reads_pairs else used_roles(sentence_roles(data))
         for role, prompt in prompts.items():
             if prompt and role not in used:
                 raise InputError(
