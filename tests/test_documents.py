@@ -11,14 +11,13 @@ import pytest
 import pytrec_eval
 from pyarrow import Table, parquet
 
-from jaxdistill import candidates, evaluate
+from jaxdistill import evaluate
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import Config, Evals
 from jaxdistill.core import InputError, Scorer
 from jaxdistill.evals import documents, suite
-from jaxdistill.evals.beir import read_set, set_files
-from jaxdistill.evals.documents import ordered, query_measures
+from jaxdistill.evals.documents import ordered, query_measures, read_set, set_files
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.evaluate import EvaluationFailed
 from jaxdistill.inference import Embedder
@@ -165,7 +164,7 @@ def test_the_index_is_encoded_once_for_all_models(tmp_path, monkeypatch):
     folder = str(write_set(tmp_path / "tiny"))
     for seed, name in enumerate(("index", "one", "two")):
         save(tiny_model(tmp_path / "tokenizer", seed=seed), tmp_path / name)
-    encoded, embed = [], candidates.Candidate.embed
+    encoded, embed = [], evaluate.Candidate.embed
 
     def counting(candidate, *given, **options):
         plain = embed(candidate, *given, **options)
@@ -176,7 +175,7 @@ def test_the_index_is_encoded_once_for_all_models(tmp_path, monkeypatch):
 
         return embed_and_count
 
-    monkeypatch.setattr(candidates.Candidate, "embed", counting)
+    monkeypatch.setattr(evaluate.Candidate, "embed", counting)
     students = [tmp_path / "one", tmp_path / "two"]
     found = evaluate(students, tasks="documents", retrieval=folder, index_model=str(tmp_path / "index"))
     assert all("asymmetric documents/tiny ndcg@10" in scores for scores in found.scores.values())

@@ -8,11 +8,11 @@ import pytest
 from test_sts import ROWS, write_tsv
 
 import jaxdistill
-from jaxdistill import candidates, evaluate
+from jaxdistill import evaluate
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
-from jaxdistill.evals import bitext, documents, sts, suite
+from jaxdistill.evals import documents, retrieval, sts, suite
 from jaxdistill.evals.agreement import held_out_task
 from jaxdistill.evals.evaluation import Evaluation, Sources, TestSet
 from jaxdistill.evals.pairs import read_pairs
@@ -69,7 +69,7 @@ def test_every_name_has_its_sets(data_folder):
         *(f"sts17/{track}" for track in sts.TRACKS),
         *(f"transfer/{name}" for name in ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")),
         *("nli/sick-e", "nli/snli", "auc/qqp", "auc/qnli", "auc/mrpc"),
-        *(f"bitext/{name}" for name in bitext.PUBLISHED),
+        *(f"bitext/{name}" for name in retrieval.PUBLISHED),
         *("documents/cisi", "documents/cosqa", "documents/cranfield", "documents/medquad-sample"),
         *("documents/scifact",),
     ]
@@ -310,7 +310,7 @@ def test_a_finished_set_is_not_scored_twice_unless_the_precision_differs(tiny, d
     def never(*_, **__):
         raise InputError("measured again")
 
-    monkeypatch.setattr(candidates.Candidate, "embed", lambda *_, **__: never)
+    monkeypatch.setattr(evaluate.Candidate, "embed", lambda *_, **__: never)
     again, _ = run(options, capsys)
     assert again == before
     _, errors = run([*options, "--precision=bfloat16"], capsys, status=2)

@@ -21,7 +21,6 @@ LAYERS = (
     ("teachers",),
     ("students",),
     ("training",),
-    ("candidates",),
     ("encode", "evaluate", "export", "main"),
     ("mine", "sweep"),
     ("__main__",),

@@ -7,8 +7,7 @@ from jaxdistill import candidates, evaluate
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
-from jaxdistill.evals.postprocess import whitening, whitening_on
-from jaxdistill.evals.similarity import similarities, spearman
+from jaxdistill.evals.similarity import similarities, spearman, whitening, whitening_on
 
 from eval_cases import GRADED, run, write
 from tiny_models import tiny_model

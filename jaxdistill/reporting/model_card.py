@@ -16,7 +16,7 @@ from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.core import InputError
 from jaxdistill.files import write_atomic
 from jaxdistill.paths import is_hub_name, public_name
-from jaxdistill.reporting.templates import filled
+from jaxdistill.reporting.page import filled
 from jaxdistill.versions import versions
 
 FACTS_FILE = "card.json"

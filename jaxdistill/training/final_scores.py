@@ -13,7 +13,7 @@ from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.cluster import processes
 from jaxdistill.core import SECOND
 from jaxdistill.evals import sts
-from jaxdistill.evals.caches import cached_scores
+from jaxdistill.evals.suite import cached_scores
 from jaxdistill.paths import cache_folder
 from jaxdistill.training.console import say
 from jaxdistill.training.outcome import Outcome

@@ -12,14 +12,13 @@ import numpy as np
 from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import flat, nested
 from jaxdistill.data.sources import split_specs
-from jaxdistill.evals import agreement, auc, documents, entity, pairs
+from jaxdistill.evals import agreement, documents, pairs, retrieval
 from jaxdistill.evals.pairs import GradedPairs, ScoredPairs, scored_pairs
 from jaxdistill.evals.similarity import cosines
 from jaxdistill.files import write_atomic
 from jaxdistill.paths import public_name, without_folders
 from jaxdistill.reporting.model_card import Facts, averaged_steps, origin_of, public_command, write_facts
-from jaxdistill.reporting.page import write_page
-from jaxdistill.reporting.plots import read_curves, training_plot
+from jaxdistill.reporting.page import read_curves, training_plot, write_page
 from jaxdistill.reporting.tables import Entry, as_text, hundredfold, score_table
 from jaxdistill.training.console import say
 from jaxdistill.training.export import export, weights_bytes
@@ -194,7 +193,7 @@ def _costs(run: Run, model: SentenceModel, exported: pathlib.Path, rate: float) 
 
 def _measured(run: Run, scores: Mapping[str, float]) -> dict[str, float | None]:
     """The main scores under names that do not depend on the data; None: not measured."""
-    is_auc = run.dev.best in (pairs.AUC_METRIC, *auc.DEV_METRICS)
+    is_auc = run.dev.best in (pairs.AUC_METRIC, *pairs.DEV_METRICS)
     return {
         "agreement": scores.get(agreement.METRIC),
         "teacher_recall_1": scores.get(agreement.RECALLS[1]),
@@ -202,7 +201,7 @@ def _measured(run: Run, scores: Mapping[str, float]) -> dict[str, float | None]:
         "pairs": scores.get(pairs.METRIC),
         "auc": scores.get(run.dev.best) if is_auc else None,
         "retrieval": scores.get(documents.METRICS[run.config.evals.retrieval_split or "dev"]),
-        "recall": scores.get(entity.METRIC),
+        "recall": scores.get(retrieval.METRIC),
         "sts": scores.get("average"),
     }
 
