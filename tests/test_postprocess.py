@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jaxdistill import candidates, evaluate
+from jaxdistill import evaluate
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
@@ -41,7 +41,9 @@ def given(tmp_path, monkeypatch):
 
 
 def test_the_program_scores_whitened_vectors_and_does_not_mistake_them_for_others(given, tmp_path, capsys):
-    embed = candidates.Candidate(spec="tiny", members=(load_model(str(tmp_path / "tiny")),)).embed(128)
+    embed = evaluate.Candidate(spec="tiny", members=(load_model(str(tmp_path / "tiny")),), precision="float32").embed(
+        128
+    )
     transform = whitening_on(embed, [str(tmp_path / "text.txt")])
     first, second, scores = ([line.split("\t")[column] for line in GRADED[1:]] for column in (2, 3, 1))
     expected = [
