@@ -19,8 +19,7 @@ from jaxdistill.cli import run
 from jaxdistill.data.sources import split_specs
 from jaxdistill.data.text import read
 from jaxdistill.evals import sts
-from jaxdistill.evals.caches import EmbeddingCache
-from jaxdistill.evals.similarity import cosines, unit_vectors
+from jaxdistill.evals.similarity import EmbeddingCache, cosines, unit_vectors
 from jaxdistill.inference import Embedder
 from jaxdistill.paths import needed_data_folder
 

@@ -15,24 +15,16 @@ class Bar(tqdm):
 
     monitor_interval = 0
 
-    def __init__(self, **options):
-        super().__init__(miniters=1, **options)
-
 
 def progress_bar(total: int | None, unit: str, *, shown: bool | str) -> Bar:
-    """A bar that counts `unit`s.
+    """A bar that counts `unit`s up to `total`, if it is known.
 
-    Args:
-      total: total number of units; None if unknown.
-      shown: whether to show the bar. A string is its title; a bar with a title appears only if the work takes a while, and
-        disappears at the end.
+    `shown` may be a title: such a bar appears only if the work takes a while, and disappears at the end.
     """
-    seconds, options = seconds_between(), {}
-    if total is not None:  # tqdm's own format switches to seconds per unit at slow rates
-        options["bar_format"] = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
-    if isinstance(shown, str):
-        options |= {"desc": shown, "leave": False, "delay": seconds}
-    return Bar(total=total, unit=f" {unit}", disable=not shown, dynamic_ncols=True, mininterval=seconds, **options)
+    seconds = seconds_between()
+    titled = {"desc": shown, "leave": False, "delay": seconds} if isinstance(shown, str) else {}
+    options = {"unit": f" {unit}", "disable": not shown, "dynamic_ncols": True, "mininterval": seconds, "miniters": 1}
+    return Bar(total=total, **options, **titled)
 
 
 @contextlib.contextmanager

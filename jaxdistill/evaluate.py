@@ -39,37 +39,43 @@ Several processes, started as for training, each encode a part; the first one pr
 and models: a set that one of them cannot read fails for all. Each measures speed on its own devices.
 """
 
+import hashlib
 import json
 import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
+import numpy as np
 from tyro.conf import UseAppendAction
 
-from jaxdistill.candidates import Candidate, Loader, model_of, other_models, truncated
+from jaxdistill.checkpoints.model import SentenceModel, load_model, locate
 from jaxdistill.cli import BATCH_SIZE, BY_NAMES, Listed, listed, make_callable, parse, run
 from jaxdistill.cluster import processes
-from jaxdistill.core import ROLES, InputError, Precision, Split
-from jaxdistill.data.sources import file_of, files_of, local_files
+from jaxdistill.cluster.spread import over_processes
+from jaxdistill.core import ROLES, Embed, InputError, Precision, RoleEmbed, Scorer, Split, errors_of
+from jaxdistill.data.sources import content_digest, file_of, files_of, local_files
 from jaxdistill.data.tables import refuse_changes
 from jaxdistill.evals import probe, suite
 from jaxdistill.evals.evaluation import Model, Sources
 from jaxdistill.evals.pairs import ScoredPairs
+from jaxdistill.evals.similarity import EmbeddingCache, whitening_on
 from jaxdistill.files import is_remote, refuse_overwriting, try_writing, write_atomic, writing
 from jaxdistill.files import parts as plugins
 from jaxdistill.inference import Embedder
+from jaxdistill.inference.embed import Ensemble
 from jaxdistill.ops.dense import dtype_of
 from jaxdistill.paths import cache_folder, delivered
-from jaxdistill.reporting import evaluation as report
+from jaxdistill.reporting import page as report
 from jaxdistill.reporting import papers
-from jaxdistill.reporting.page import PAGE
 from jaxdistill.reporting.tables import as_text, score_table
 from jaxdistill.runtime import source_digest, versions
-from jaxdistill.workdir.folder import METRICS, RESULTS
+from jaxdistill.training.export import weights_bytes
+from jaxdistill.workdir.folder import RESULTS
 
 TASK_OF = {"pairs": "pairs", "bitext": "bitext", "entities": "entities", "retrieval": "documents", "text": "agreement"}
 """Maps options that name sets to the tasks that read them, which are the default tasks if the option is given."""
@@ -78,6 +84,108 @@ OTHERS = ("index_model", "teacher")
 """Options that name models with which the scored ones are combined or compared."""
 OUTSIDE = ("model", "strict", "batch_size", "out")
 """Arguments that are not among the noted inputs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A model to score, or several as an ensemble."""
+
+    spec: str
+    members: tuple[SentenceModel, ...]
+    precision: str
+    """Dtype of matrix products."""
+    whitened_on: tuple[str, ...] = ()
+    """The text whose vectors are whitened; empty: vectors stay as they are."""
+    dims: int = 0
+    """Number of leading dimensions of its vectors; 0: all."""
+
+    @property
+    def label(self) -> str:
+        """Its name in results."""
+        return f"{self.spec} ({self.dims})" if self.dims else self.spec
+
+    @property
+    def width(self) -> int:
+        """Width of its vectors; 0 if it has none of its own, or whitening changes it."""
+        has_none = len(self.members) != 1 or self.members[0].definition.reads_pairs or self.whitened_on
+        return 0 if has_none else self.dims or self.members[0].definition.embedding_width
+
+    def digest(self) -> str:
+        """Digest of everything that determines the scores."""
+        digests = [member.digest() for member in self.members]
+        digests += ["whiten", content_digest(self.whitened_on)] if self.whitened_on else []
+        digests += [str(self.dims)] if self.dims else []
+        digests += [] if self.precision == "float32" else [self.precision]
+        return digests[0] if len(digests) == 1 else hashlib.sha256("+".join(digests).encode()).hexdigest()
+
+    def reading(self) -> list[dict[str, Any]]:
+        """How each member reads texts, for results; a cross-encoder has no prompts for roles."""
+        return [
+            {
+                "embedding_width": member.definition.embedding_width,
+                "pooling": str(member.definition.pooling),
+                "max_length": member.max_length,
+                "prompt": member.prompt,
+                "role_prompts": {
+                    role: member.role_prompts[role] for role in ROLES if not member.definition.reads_pairs
+                },
+            }
+            for member in self.members
+        ]
+
+    def embed(self, batch_size: int, *, progress: bool = False) -> RoleEmbed | Scorer:
+        """The model for evaluations, on the devices of this process."""
+        embedders = [Embedder(member, compute_dtype=self.precision, batch_size=batch_size) for member in self.members]
+        if len(embedders) > 1:
+            return Ensemble(embedders, progress=progress)
+        return cast(RoleEmbed | Scorer, embedders[0].as_embed(progress=progress))
+
+    def model(self, batch_size: int, others: Mapping[str, Any]) -> Model:
+        """The candidate, with vectors of full width, as the `Model` that evaluations use, on the devices of all processes.
+
+        Args:
+          others: fields for the models with which it is combined or compared.
+        """
+        embed = over_processes(self.embed(batch_size, progress=sys.stderr.isatty() and processes.is_first()))
+        scores_pairs = isinstance(embed, Scorer)
+        if scores_pairs and self.whitened_on:
+            raise InputError(
+                "postprocess=whiten transforms vectors; cross-encoders and ensembles have none, so leave it out."
+            )
+        whitening = cache(lambda: whitening_on(cast(Embed, embed), self.whitened_on))  # fitted on first use
+
+        def after(embed: Any) -> Embed:
+            return (lambda sentences: whitening()(np.asarray(embed(sentences)))) if self.whitened_on else embed
+
+        def in_role(role: str) -> Embed:  # a scorer of pairs raises `InputError` when it is asked for vectors
+            return EmbeddingCache(after(embed if scores_pairs else partial(cast(RoleEmbed, embed), role=role)))
+
+        has_lengths = len(self.members) == 1 and not self.whitened_on
+        return Model(
+            embed=cast(Embed, embed) if scores_pairs else EmbeddingCache(after(embed)),
+            embed_in_batches=lambda size: after(self.embed(size)),
+            parameters=sum(member.parameter_count for member in self.members),
+            size_bytes=sum(weights_bytes(locate(member.source)) for member in self.members),
+            query=in_role("query"),
+            document=in_role("document"),
+            similarity=self.members[0].definition.similarity if has_lengths else "cosine",
+            **others,
+        )
+
+
+def truncated(model: Model, dims: int) -> Model:
+    """The model, and the index that it searches, with the first `dims` numbers of each vector, at unit length."""
+
+    def cut(embed: Embed) -> Embed:
+        def leading(sentences: Sequence[str]) -> np.ndarray:
+            vectors = np.asarray(np.asarray(embed(sentences))[:, :dims], np.float32)
+            lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+            return vectors / np.where(lengths == 0, np.float32(1), lengths)
+
+        return leading
+
+    roles = {name: cut(embed) for name in ("query", "document", "index") if (embed := getattr(model, name))}
+    return replace(model, embed=cut(model.embed), similarity="cosine", index_similarity="cosine", **roles)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,77 +276,81 @@ def evaluate(
     """
     options = {name: value for name, value in locals().items() if name not in OUTSIDE}
     options["data"] = os.path.expanduser(os.environ.get("JAXDISTILL_DATA", "") if data is None else data)
-    options |= {name: listed(options[name]) for name in LISTS} | {
-        name: os.path.expanduser(options[name]) for name in ("pairs", *OTHERS)
-    }
+    options |= {name: listed(options[name]) for name in LISTS}
+    options |= {name: os.path.expanduser(options[name]) for name in ("pairs", *OTHERS)}
     options["paper"] = [paper] if isinstance(paper, str) else list(paper)
     plugins.use(",".join(options["parts"]))
-    options["model"], loaded = _models(model, options)
+    is_list = isinstance(model, Iterable) and not isinstance(model, str | Path)
+    every: list[Any] = list(cast(Any, model)) if is_list else [model]
+    loaded = {one.model.source: one for one in every if isinstance(one, Embedder)}
+    names = [one.model.source if isinstance(one, Embedder) else os.path.expanduser(one) for one in every]
+    options["model"] = names
+    if twice := [name for name in loaded if names.count(name) > 1]:
+        raise InputError(f"model has {twice[0]!r} twice, but results are named by it; score them one at a time.")
+    for option in ("pooling", "max_length", "prompt"):
+        if loaded and options[option]:
+            raise InputError(f"{option}={options[option]!r} is for models given by name; give it to jaxdistill.load.")
+    if bool(postprocess) != bool(options["postprocess_text"]):
+        raise InputError("postprocess=whiten is fitted on postprocess_text=FILE; give both.")
+    if postprocess and index_model:
+        raise InputError(
+            "postprocess fits a transform for each model, so it excludes index_model; leave out one of them."
+        )
+    cited = [papers.cited(reference, "paper") for reference in options["paper"]]
     out = os.path.expanduser(out)
-    file = _results_path(out) if out and processes.is_first() else None
-    page = file.with_name(PAGE) if file and _is_folder(out) else None
+    is_folder = out.endswith("/") or os.path.isdir(out)
+    file = (Path(out, RESULTS) if is_folder else Path(out)) if out and processes.is_first() else None
+    page = file.with_name(report.PAGE) if file and is_folder else None
+    if file:
+        with writing(file):  # checked before the evaluation, which takes minutes
+            try_writing(file)
     plan = _planned(options, strict=strict)
     files = [path for _, one in plan.sets for path in one.files]
     inputs = {**options, **{one.name: one.digest() for _, one in plan.sets}}
     if file:
         refuse_overwriting(file, files)
         _refuse_other_results(file, page, inputs)
-    if scored := {path.resolve() for path in files} & {
+    if tested := {path.resolve() for path in files} & {
         path.resolve() for path in local_files(options["postprocess_text"])
     }:
-        raise InputError(f"postprocess_text={min(scored)} is a test set of this evaluation; fit on another text.")
-    content, scored_pairs = _evaluated(options, plan, loaded, batch_size=batch_size)
-    content |= {"inputs": inputs, "files": {one.name: inputs[one.name] for _, one in plan.sets}}
+        raise InputError(f"postprocess_text={min(tested)} is a test set of this evaluation; fit on another text.")
+    rows, scored_pairs, failed, index_reading = _evaluated(options, plan, loaded, batch_size=batch_size)
+    measured = dict.fromkeys(name for row in rows for name in row["scores"])
+    is_of_hub = any(not one.files and not one.is_repeatable for _, one in plan.sets)
+    content = {
+        "protocol": {one.name: one.protocol for _, one in plan.sets},
+        "seed": probe.SEED,
+        "data": options["data"] or ("Hugging Face hub" if is_of_hub else ""),
+        "sets": {
+            name: value if isinstance(value, str) else ",".join(value) for name in TASK_OF if (value := options[name])
+        },
+        **{name: options[name] for name in OTHERS},
+        "index_model_reading": index_reading,
+        "precision": dtype_of(precision).name,
+        "postprocess": f"whiten, fitted on {','.join(options['postprocess_text'])}" if postprocess else "none",
+        "versions": versions(),
+        "absent": plan.absent,
+        "failed": failed,
+        "models": rows,
+        "papers": [
+            {"label": row.label, "tables": row.tables, "scores": dict(row.scores)}
+            for row in (one.only(measured) for one in cited)
+        ],
+        "inputs": inputs,
+        "files": {one.name: inputs[one.name] for _, one in plan.sets},
+    }
     if file:
         with writing(file):
             write_atomic(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
         if page:
-            report.write_evaluation(content, scored_pairs, page, teacher=options["teacher"])
-    scores = {row["model"]: row["scores"] for row in content["models"]}
+            report.write_evaluation(content, scored_pairs, page)
+    scores = {row["model"]: row["scores"] for row in rows}
     result = EvaluationResult(scores=scores, results=content, results_file=file, report=page)
-    failed = {f"model {name}": why for name, why in content["failed"].items()}
-    failed |= {f"{one} of {row['model']}": why for row in content["models"] for one, why in row["failed"].items()}
-    if failed:
-        raise EvaluationFailed(failed, result)
+    failures = {f"model {name}": why for name, why in failed.items()}
+    failures |= {f"{one} of {row['model']}": why for row in rows for one, why in row["failed"].items()}
+    if failures:
+        raise EvaluationFailed(failures, result)
     return result
-
-
-def main(arguments: Sequence[str]) -> None:
-    """`python -m jaxdistill.evaluate`."""
-    options = parse(evaluate, arguments, out=RESULTS)
-    with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **options}):
-        out, failed = options["out"], 0
-        with delivered(out, upload=processes.is_first()) as path:
-            try:
-                options["out"] = path
-                result = evaluate(**options)
-            except EvaluationFailed as error:
-                result, failed = error.result, error.count
-            if processes.is_first():
-                print(as_text(score_table(report.entries_of(result.results)), width=200))
-                if result.results_file and not is_remote(out):
-                    print(f"written to {result.results_file}" + f"\nreport: {result.report}" * bool(result.report))
-        if is_remote(out) and processes.is_first():
-            print(f"uploaded to {out}")
-        processes.wait("reported")
-        if failed:
-            raise InputError(f"{failed} of the evaluations or models failed; the lines above say why.")
-
-
-def _models(model: Any, options: Mapping[str, Any]) -> tuple[list[str], dict[str, Embedder]]:
-    """The names of the models, and the models in memory by name."""
-    is_list = isinstance(model, Iterable) and not isinstance(model, str | Path)
-    every: list[Any] = list(model) if is_list else [model]
-    names = [one.model.source if isinstance(one, Embedder) else os.path.expanduser(one) for one in every]
-    loaded = {one.model.source: one for one in every if isinstance(one, Embedder)}
-    if not names:
-        raise InputError("model is empty; give one or several.")
-    if twice := [name for name in loaded if names.count(name) > 1]:
-        raise InputError(f"model has {twice[0]!r} twice, but results are named by it; score them one at a time.")
-    for option in ("pooling", "max_length", "prompt"):
-        if loaded and options[option]:
-            raise InputError(f"{option}={options[option]!r} is for models given by name; give it to jaxdistill.load.")
-    return names, loaded
 
 
 def _planned(options: Mapping[str, Any], *, strict: bool) -> suite.Suite:
@@ -266,86 +378,6 @@ def _planned(options: Mapping[str, Any], *, strict: bool) -> suite.Suite:
     return plan
 
 
-def _evaluated(
-    options: Mapping[str, Any], plan: suite.Suite, loaded: Mapping[str, Embedder], *, batch_size: int
-) -> tuple[dict[str, Any], dict[str, ScoredPairs | None]]:
-    """The content of the results file, and each model's graded pairs to plot."""
-    if bool(options["postprocess"]) != bool(options["postprocess_text"]):
-        raise InputError("postprocess=whiten is fitted on postprocess_text=FILE; give both.")
-    if options["postprocess"] and options["index_model"]:
-        raise InputError(
-            "postprocess fits one transform for each model, so it excludes index_model; leave out one of them."
-        )
-    cited = [papers.cited(reference, "paper") for reference in options["paper"]]
-    loader = Loader(
-        **{name: options[name] for name in ("pooling", "max_length", "prompt", "precision")},
-        role_prompts={role: options[f"{role}_prompt"] for role in ROLES},
-        whitened_on=tuple(options["postprocess_text"]),
-        loaded=loaded,
-    )
-    load = {"index_model": loader.index_model, "teacher": loader.candidate}
-    others = {name: load[name](options[name]) for name in OTHERS if any(name in one.uses for _, one in plan.sets)}
-    fields, teacher = other_models(others), options["teacher"]
-    rows, scored_pairs, failed = [], {}, {}
-    specs = list(dict.fromkeys([*filter(None, [teacher]), *options["model"]]))
-    for spec in specs:
-        try:
-            with processes.agreed() as facts:
-                candidate = (others.get("teacher") if spec == teacher else None) or loader.candidate(spec)
-                facts[spec] = candidate.digest() if processes.count() > 1 else ""
-            widths = _widths(options["dims"], candidate) if spec in options["model"] else [0]
-            whole = model_of(candidate, fields, batch_size=batch_size)
-            whole = replace(whole, embed=fields["teacher"]) if candidate is others.get("teacher") else whole
-            for dims in widths:
-                one = replace(candidate, dims=dims)
-                row, scored_pairs[one.label] = _scored(one, truncated(whole, dims) if dims else whole, plan, others)
-                rows.append(row)
-        except InputError as error:
-            if len(specs) == 1:
-                raise
-            failed[spec] = str(error)
-            _complain(f"failed: model {spec}: {error}")
-    measured = dict.fromkeys(name for row in rows for name in row["scores"])
-    is_of_hub = any(not one.files and not one.is_repeatable for _, one in plan.sets)
-    content = {
-        "protocol": {one.name: one.protocol for _, one in plan.sets},
-        "seed": probe.SEED,
-        "data": options["data"] or ("Hugging Face hub" if is_of_hub else ""),
-        "sets": {
-            name: value if isinstance(value, str) else ",".join(value) for name in TASK_OF if (value := options[name])
-        },
-        **{name: options[name] for name in OTHERS},
-        "index_model_reading": others["index_model"].reading()[0] if "index_model" in others else {},
-        "precision": dtype_of(options["precision"]).name,
-        "postprocess": f"whiten, fitted on {','.join(loader.whitened_on)}" if loader.whitened_on else "none",
-        "versions": versions(),
-        "absent": plan.absent,
-        "failed": failed,
-        "models": rows,
-        "papers": [
-            {"label": row.label, "tables": row.tables, "scores": dict(row.scores)}
-            for row in (one.only(measured) for one in cited)
-        ],
-    }
-    return content, scored_pairs
-
-
-def _is_folder(out: str) -> bool:
-    return out.endswith("/") or os.path.isdir(out)
-
-
-def _results_path(out: str) -> Path:
-    """The results file, checked before the evaluation, which takes minutes."""
-    if is_remote(out):
-        raise InputError(f"out={out} is an address; give a local path, or use the program's --out.")
-    path = Path(out, RESULTS) if _is_folder(out) else Path(out)
-    if path.name == RESULTS and (path.parent / METRICS).is_file():  # a training has metrics beside its results
-        raise InputError(f"out={out}: {path} holds the results of a training; name another file or folder.")
-    with writing(path):
-        try_writing(path)
-    return path
-
-
 def _refuse_other_results(file: Path, page: Path | None, inputs: Mapping[str, object]) -> None:
     """Raises `InputError` for a file that is not of this program, or has results of other inputs."""
     if file.exists() or (page and page.exists()):
@@ -358,13 +390,66 @@ def _refuse_other_results(file: Path, page: Path | None, inputs: Mapping[str, ob
         refuse_changes(file, earlier, inputs)
 
 
-def _widths(dims: Sequence[str], candidate: Candidate) -> list[int]:
-    """The widths at which a model is scored; 0: its own."""
-    if wrong := [width for width in dims if not width.isdecimal() or not 0 < int(width) <= candidate.width]:
-        raise InputError(
-            f"dims={wrong[0]}: the vectors of {candidate.spec} have {candidate.width} numbers; give widths up to that."
-        )
-    return [int(width) for width in dict.fromkeys(dims)] or [0]
+def _evaluated(
+    options: Mapping[str, Any], plan: suite.Suite, loaded: Mapping[str, Embedder], *, batch_size: int
+) -> tuple[list[dict[str, Any]], dict[str, ScoredPairs | None], dict[str, str], dict[str, Any]]:
+    """The models' rows of the results file, their graded pairs to plot, errors of models, and how the index model reads."""
+    read_as = {name: options[name] for name in ("pooling", "max_length", "prompt")}
+    precision, prompts = dtype_of(options["precision"]).name, {role: options[f"{role}_prompt"] for role in ROLES}
+
+    def candidate(spec: str) -> Candidate:
+        """A model, or an ensemble if the spec is `A+B` (a folder's name may contain +)."""
+        names = [spec] if Path(spec).exists() else spec.split("+")
+        if not all(names):
+            raise InputError(f"{spec!r} has an empty name next to a +; write an ensemble as A+B.")
+        models = [loaded[spec].model] if spec in loaded else [load_model(name, **read_as) for name in names]
+        in_roles = {role: prompt for role in ROLES if (prompt := prompts[role] or options["prompt"])}
+        members = tuple(model.with_role_prompts(in_roles) for model in models)
+        whitened_on = tuple(options["postprocess_text"])
+        return Candidate(spec=spec, members=members, precision=precision, whitened_on=whitened_on)
+
+    needed = {name for _, one in plan.sets for name in one.uses}
+    others: dict[str, Candidate] = {}
+    fields: dict[str, Any] = {}  # the same for all scored models: each encodes a text once for all of them
+    if "index_model" in needed:
+        spec = options["index_model"]
+        with errors_of(f"index_model={spec}"):
+            index = load_model(spec, max_length=options["max_length"])
+            if index.definition.reads_pairs:
+                raise InputError("it is a cross-encoder; an index needs a sentence encoder.")
+        index = index.with_role_prompts({"document": prompts["document"]} if prompts["document"] else {})
+        others["index_model"] = Candidate(spec=spec, members=(index,), precision=precision)
+        model = others["index_model"].model(BATCH_SIZE, {})
+        fields |= {"index": model.document, "index_similarity": model.similarity}
+    teacher = options["teacher"]
+    if "teacher" in needed:
+        others["teacher"] = candidate(teacher)
+        fields["teacher"] = others["teacher"].model(BATCH_SIZE, {}).embed
+    rows, scored_pairs, failed = [], {}, {}
+    specs = list(dict.fromkeys([*filter(None, [teacher]), *options["model"]]))
+    for spec in specs:
+        try:
+            with processes.agreed() as facts:
+                one = others["teacher"] if spec == teacher and "teacher" in others else candidate(spec)
+                facts[spec] = one.digest() if processes.count() > 1 else ""
+            widths = list(dict.fromkeys(options["dims"])) if spec in options["model"] else []
+            if wrong := [width for width in widths if not width.isdecimal() or not 0 < int(width) <= one.width]:
+                raise InputError(
+                    f"dims={wrong[0]}: the vectors of {spec} have {one.width} numbers; give widths up to that."
+                )
+            model = one.model(batch_size, fields)
+            model = replace(model, embed=fields["teacher"]) if one is others.get("teacher") else model
+            for dims in map(int, widths or [0]):
+                cut = replace(one, dims=dims)
+                row, scored_pairs[cut.label] = _scored(cut, truncated(model, dims) if dims else model, plan, others)
+                rows.append(row)
+        except InputError as error:
+            if len(specs) == 1:
+                raise
+            failed[spec] = str(error)
+            _complain(f"failed: model {spec}: {error}")
+    index_reading = others["index_model"].reading()[0] if "index_model" in others else {}
+    return rows, scored_pairs, failed, index_reading
 
 
 def _scored(
@@ -407,6 +492,28 @@ def _scored(
 def _complain(line: str) -> None:
     if processes.is_first():
         print(line, file=sys.stderr)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """`python -m jaxdistill.evaluate`."""
+    options = parse(evaluate, arguments, out=RESULTS)
+    with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **options}):
+        out, failed = options["out"], 0
+        with delivered(out, upload=processes.is_first()) as path:
+            try:
+                options["out"] = path
+                result = evaluate(**options)
+            except EvaluationFailed as error:
+                result, failed = error.result, error.count
+            if processes.is_first():
+                print(as_text(score_table(report.entries_of(result.results)), width=200))
+                if result.results_file and not is_remote(out):
+                    print(f"written to {result.results_file}" + f"\nreport: {result.report}" * bool(result.report))
+        if is_remote(out) and processes.is_first():
+            print(f"uploaded to {out}")
+        processes.wait("reported")
+        if failed:
+            raise InputError(f"{failed} of the evaluations or models failed; the lines above say why.")
 
 
 make_callable(__name__, evaluate)

@@ -79,25 +79,6 @@ class Limits:
             )
         return range_max
 
-    def exclude(
-        self, scores: Float[np.ndarray, "q candidates"], lowest: Float[np.ndarray, "q 1"]
-    ) -> Float[np.ndarray, "q candidates"]:
-        """The scores, with minus infinity in place of those beyond a limit.
-
-        Args:
-          lowest: the lowest score of each query's positives.
-        """
-        beyond = np.zeros(scores.shape, bool)
-        if self.absolute_margin is not None:
-            beyond |= scores + np.float32(self.absolute_margin) > lowest
-        if self.relative_margin is not None:
-            beyond |= scores > lowest - np.abs(lowest) * np.float32(self.relative_margin)
-        if self.max_score is not None:
-            beyond |= scores > np.float32(self.max_score)
-        if self.min_score is not None:
-            beyond |= scores < np.float32(self.min_score)
-        return np.where(beyond, -np.inf, scores)
-
 
 class Mined(NamedTuple):
     """The negatives of each query, best first."""
@@ -150,7 +131,17 @@ def hard_negatives(
     """The rows and scores of the chosen candidates of each query, best first."""
     lowest = np.array([min(of_query) for of_query in positive_scores], np.float32)[:, None]
     is_excluded = np.stack([np.isin(found, of_query) for found, of_query in zip(rows, excluded, strict=True)])
-    scores = limits.exclude(np.where(is_excluded, -np.inf, np.asarray(scores, np.float32)), lowest)
+    scores = np.where(is_excluded, -np.inf, np.asarray(scores, np.float32))
+    beyond = np.zeros(scores.shape, bool)
+    if limits.absolute_margin is not None:
+        beyond |= scores + np.float32(limits.absolute_margin) > lowest
+    if limits.relative_margin is not None:
+        beyond |= scores > lowest - np.abs(lowest) * np.float32(limits.relative_margin)
+    if limits.max_score is not None:
+        beyond |= scores > np.float32(limits.max_score)
+    if limits.min_score is not None:
+        beyond |= scores < np.float32(limits.min_score)
+    scores = np.where(beyond, -np.inf, scores)
     order = np.argsort(-scores, axis=1, kind="stable")[:, limits.range_min : range_max]
     if limits.sampling_strategy == "random":
         ranked = np.take_along_axis(scores, order, axis=1)
@@ -239,7 +230,10 @@ def mine(
         raise InputError(f"output={path} must end in .tsv.")
     plugins.use(",".join(listed(parts)))
     columns = {TEXT: column, "positive": positive_column}
-    pair_specs, corpus_specs = _specs(pairs, columns, "pairs"), _specs(corpus, {TEXT: corpus_column}, "corpus")
+    pair_specs, corpus_specs = (
+        split_specs(text) if isinstance(text, str) else sources_of(text, named, argument=argument)
+        for text, named, argument in ((pairs, columns, "pairs"), (corpus, {TEXT: corpus_column}, "corpus"))
+    )
     if logits and not cross_encoder:
         raise InputError("logits are those of a cross_encoder; cosines have none.")
     if corpus_specs:
@@ -275,7 +269,22 @@ def mine(
             rescore=_rescorer(scorer, texts, logits=logits, progress=show_progress_bar) if scorer else None,
             dot=embedder.model.definition.similarity == "dot",
         )
-        counts = _write(path, texts, found, output_format, origin, range_max)
+        have = np.isfinite(found.scores)
+        names, *rows = _rows(texts, found, output_format)
+        if not rows:
+            raise InputError(
+                f"no query has enough negatives: the most that are within the limits and no positives are "
+                f"{have.sum(axis=1).max()}, num_negatives={num_negatives}; relax the limits, raise range_max, or add documents "
+                "with corpus."
+            )
+        counts = {"rows": len(rows)}
+        write_table(path, names, rows, origin, counts=counts)
+        mean = np.mean([score for scores in found.positive_scores for score in scores])
+        log.info(f"mean score of positives {mean:.4f}, of negatives {found.scores[have].mean():.4f}")
+        if lacking := (~have.all(axis=1)).sum():
+            log.info(
+                f"{lacking:,} of {len(have):,} queries have fewer than {num_negatives} negatives; range_max={range_max}"
+            )
     log.info(f"{path}: {counts['rows']:,} rows; {len(texts.queries):,} queries, {len(texts.documents):,} documents")
     return path
 
@@ -289,29 +298,6 @@ def main(arguments: Sequence[str]) -> None:
         mine(**options)
 
 
-def _specs(text: Text, columns: dict[str, str], argument: str) -> list[str]:
-    return split_specs(text) if isinstance(text, str) else sources_of(text, columns, argument=argument)
-
-
-def _write(
-    path: Path, pairs: Questions, found: Mined, output_format: str, origin: dict[str, Any], range_max: int
-) -> dict[str, int]:
-    """Writes the table and says how negatives and positives score; returns the number of its rows."""
-    count, have = origin["num_negatives"], np.isfinite(found.scores)
-    names, *rows = _rows(pairs, found, output_format)
-    if not rows:
-        raise InputError(
-            f"no query has enough negatives: the most that are within the limits and no positives are {have.sum(axis=1).max()}, "
-            f"num_negatives={count}; relax the limits, raise range_max, or add documents with corpus."
-        )
-    write_table(path, names, rows, origin, counts={"rows": len(rows)})
-    mean = np.mean([score for scores in found.positive_scores for score in scores])
-    log.info(f"mean score of positives {mean:.4f}, of negatives {found.scores[have].mean():.4f}")
-    if lacking := (~have.all(axis=1)).sum():
-        log.info(f"{lacking:,} of {len(have):,} queries have fewer than {count} negatives; range_max={range_max}")
-    return {"rows": len(rows)}
-
-
 def _vectors(
     embedder: Embedder, texts: Sequence[str], prompt: str, what: str, *, progress: bool
 ) -> Float[np.ndarray, "n e"]:
@@ -321,7 +307,9 @@ def _vectors(
         return embedder.encode([prompt + text for text in block], prompt="", show_progress_bar=advance)
 
     of = _digest(embedder.model.digest(), embedder.compute_dtype.name, prompt, embedder.model.max_length, *texts)
-    return cached_vectors(_folder(), of, embed, texts, width=embedder.width, what=what, progress=progress)
+    return cached_vectors(
+        cache_folder() / "mined", of, embed, texts, width=embedder.width, what=what, progress=progress
+    )
 
 
 def _rescorer(scorer: Embedder, pairs: Questions, *, logits: bool, progress: bool) -> Scores:
@@ -335,17 +323,15 @@ def _rescorer(scorer: Embedder, pairs: Questions, *, logits: bool, progress: boo
         indices: Any = np.stack([queries, documents], axis=1)
         chosen = hashlib.sha256(indices.tobytes()).hexdigest()
         of = _digest(scorer.model.digest(), scorer.compute_dtype.name, logits, json.dumps(pairs), chosen)
-        return cached_vectors(_folder(), of, score, indices, width=1, what="scoring pairs", progress=progress)[:][:, 0]
+        return cached_vectors(
+            cache_folder() / "mined", of, score, indices, width=1, what="scoring pairs", progress=progress
+        )[:][:, 0]
 
     return scores
 
 
 def _digest(*facts: object) -> str:
     return hashlib.sha256("\0".join(map(str, facts)).encode()).hexdigest()
-
-
-def _folder() -> Path:
-    return cache_folder() / "mined"
 
 
 def _rows(pairs: Questions, mined: Mined, output_format: str) -> Iterator[list[str]]:
@@ -360,8 +346,8 @@ def _rows(pairs: Questions, mined: Mined, output_format: str) -> Iterator[list[s
         have = int(np.isfinite(mined.scores[query]).sum())
         negatives = [pairs.documents[row] for row in mined.documents[query, :have]]
         scores = [f"{score:.7g}" for score in mined.scores[query, :have]]
-        for row, own in zip(pairs.positives[query], mined.positive_scores[query], strict=True):
-            begin, score = [text, pairs.documents[row]], f"{own:.7g}"
+        for row, positive_score in zip(pairs.positives[query], mined.positive_scores[query], strict=True):
+            begin, score = [text, pairs.documents[row]], f"{positive_score:.7g}"
             if output_format == "triplet":
                 yield from ([*begin, negative, score, other] for negative, other in zip(negatives, scores, strict=True))
             elif have == len(numbers):

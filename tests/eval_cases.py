@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from jaxdistill import cli, evaluate
 from jaxdistill.evals import sts
-from jaxdistill.evals.beir import read_set, set_files
+from jaxdistill.evals.documents import read_set, set_files
 
 GRADED = ["subset\tscore\tsentence1\tsentence2"] + [
     f"{'ab'[number % 2]}\t{number % 6}\tthe cat sleeps {number}\tthe dog sleeps {number * number}"

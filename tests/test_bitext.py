@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from jaxdistill.core import InputError
-from jaxdistill.evals import bitext, suite
+from jaxdistill.evals import retrieval, suite
 from jaxdistill.evals.evaluation import Model, Sources
 
 from eval_cases import on_a_circle, write
@@ -22,7 +22,7 @@ def table(first=EN, second=DE, header="en\tde"):
 
 def test_recall_by_hand():
     """Each English word is nearest to its own; `zwei` (at 50) and `vier` (at 70) are nearest to `three` (at 60)."""
-    task = partial(bitext.recalls, "x.en-de", PAIRS)
+    task = partial(retrieval.translation_recalls, "x.en-de", PAIRS)
     assert task(EMBED) == {"bitext/x.en-de/en-de recall@1": 1.0, "bitext/x.en-de/de-en recall@1": 0.5}
 
 
@@ -33,7 +33,7 @@ def test_equal_sentences_are_one_candidate_and_each_is_embedded_once():
         calls.append(list(sentences))
         return EMBED(sentences)
 
-    scores = bitext.recalls("x.en-de", [("one", "eins"), ("two", "eins")], embed)
+    scores = retrieval.translation_recalls("x.en-de", [("one", "eins"), ("two", "eins")], embed)
     assert scores["bitext/x.en-de/en-de recall@1"] == 1.0
     assert scores["bitext/x.en-de/de-en recall@1"] == 0.5  # `eins` is nearer to `one`, and is asked for both
     assert len(calls) == 1 and len(calls[0]) == len(set(calls[0])) == 3

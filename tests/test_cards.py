@@ -82,7 +82,7 @@ def shown(markdown):
     return " ".join(html.unescape(re.sub(r"<[^>]*>", "", page)).split()), page
 
 
-@pytest.mark.parametrize("nasty", [NASTY, *NASTY.split(" ")[::2], "a\\|b", "` ", " a ", "__init__", "<b>", "x&lt;y"])
+@pytest.mark.parametrize("nasty", [NASTY, "` ", " a "])
 def test_texts_of_a_card_stay_texts(tmp_path, nasty):
     prompts = {"query": {"student": nasty, "teacher": "none"}}
     facts = Facts(

@@ -13,7 +13,6 @@ from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
 from jaxdistill.data.packing import Ragged, Shape, filled, first_slots, pad
-from jaxdistill.encoders.pair_head import fresh_head
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.inference import Embedder
 from jaxdistill.reporting.model_card import Facts, model_card
@@ -162,13 +161,6 @@ def test_scores_rank_as_their_logits_do(pair, bias):
     np.testing.assert_array_equal(np.argsort(found), np.argsort(logits))
 
 
-def test_a_tokenizer_that_cuts_on_the_left_is_refused(tmp_path):
-    cases.write_cross_encoder(tmp_path, "bert")
-    cases.edit_json(tmp_path / "tokenizer_config.json", truncation_side="left")
-    with pytest.raises(InputError, match="the tokenizer cuts long texts on the left; only"):
-        load_model(str(tmp_path))
-
-
 def test_a_cross_encoder_made_of_modules_is_refused(tmp_path):
     save(tiny_model(tmp_path / "tokenizer", head=1), tmp_path / "modular")
     cases.edit_json(tmp_path / "modular" / "config_sentence_transformers.json", model_type="CrossEncoder")
@@ -204,15 +196,6 @@ def test_a_checkpoint_without_a_pooler_makes_a_cross_encoder_with_a_new_one(tmp_
         load_model(str(tmp_path / "bi"), pooling="pooler")
     cross = resizing.cross_encoder(load_model(str(tmp_path / "bi")), key=jax.random.key(0))
     assert cross.params["transformer/pooler/kernel"].std() > 0.015
-
-
-def test_a_new_head_on_an_exported_sentence_encoder_has_a_pooler_that_is_not_zero(tmp_path):
-    cases.write_encoder(tmp_path / "theirs", "bert")
-    save(load_model(str(tmp_path / "theirs"), pooling="mean"), tmp_path / "export")
-    bi = load_model(str(tmp_path / "export"))
-    definition, params = fresh_head(bi.definition, bi.params, jax.random.key(0))
-    assert 0.015 < params["transformer/pooler/kernel"].std() < 0.025
-    assert definition.reads_pairs and params["dense/0/kernel"].shape == (32, 1)
 
 
 def test_the_body_of_a_cross_encoder_can_be_a_sentence_encoder(tmp_path, caplog):

@@ -5,8 +5,8 @@ import gzip
 import datasets
 import pytest
 
+from jaxdistill.evals.evaluation import labelled
 from jaxdistill.evals.pairs import read_pairs
-from jaxdistill.evals.read_table import labelled
 
 from conftest import docs_script
 

@@ -4,10 +4,9 @@ import gzip
 
 import numpy as np
 import pytest
-from scipy.spatial.distance import pdist
 
 from jaxdistill.core import InputError
-from jaxdistill.evals import auc, geometry, speed, suite
+from jaxdistill.evals import geometry, pairs, suite
 from jaxdistill.evals.evaluation import Model, Sources
 from jaxdistill.evals.pairs import GradedPairs, read_pairs
 from jaxdistill.evals.similarity import area_under_roc
@@ -24,13 +23,6 @@ def test_alignment_and_uniformity_by_hand():
     assert geometry.uniformity(right_angle_and_same, power=2) == pytest.approx(np.log((np.exp(-4) + 1) / 2))
     assert geometry.uniformity(right_angle_and_same, power=1) == pytest.approx(np.log((np.exp(-2 * 2**0.5) + 1) / 2))
     assert geometry.uniformity(np.ones(3), power=2) == 0.0  # all in one place: the worst
-
-
-def test_uniformity_is_that_of_all_distances():
-    vectors = np.random.default_rng(0).normal(size=(20, 5))
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    found = geometry.uniformity(geometry.pairwise_cosines(vectors), power=2)
-    assert found == pytest.approx(np.log(np.mean(np.exp(-2 * pdist(vectors) ** 2))))
 
 
 @pytest.mark.parametrize(
@@ -65,9 +57,6 @@ def test_geometry_of_random_vectors_does_not_depend_on_their_length():
     assert longer == pytest.approx(scores)
     assert scores["geometry/edit distance of gold"] == pytest.approx(-1.0)
     assert abs(scores["geometry/anisotropy"]) < 0.3 and abs(scores["geometry/out-of-domain cosine"]) < 0.7
-    with pytest.raises(InputError, match="no pair has a score above 4"):
-        low = GradedPairs(name="pairs", first=pairs.first, second=pairs.second, scores=np.full(3, 4.0))
-        geometry.measures(low, random_vectors)
 
 
 def test_area_under_roc_by_hand():
@@ -82,16 +71,16 @@ def test_area_under_roc_by_hand():
 
 def test_pairs_that_choose_a_model_are_not_those_that_score_it(tmp_path, data_folder):
     plan = suite.planned(["pairs"], Sources(data=str(data_folder)))
-    tests = {one.name: auc.binary_pairs(one.file, one.content) for _, one in plan.sets}
+    tests = {one.name: pairs.binary_pairs(one.file, one.content) for _, one in plan.sets}
     sizes = {name: len(pairs.scores) for name, pairs in tests.items()}
     assert sizes == {"auc/qqp": 1000, "auc/qnli": 4463, "auc/mrpc": 1725}
     for name, size in {"qnli": 1000, "mrpc": 408}.items():
-        found, test = auc.dev_pairs(data_folder, name), tests[f"auc/{name}"]
+        found, test = pairs.dev_pairs(data_folder, name), tests[f"auc/{name}"]
         assert len(found.scores) == size
         assert not set(zip(found.first, found.second, strict=True)) & set(zip(test.first, test.second, strict=True))
     (tmp_path / "qnli.dev.tsv.gz").write_bytes(gzip.compress(b"label\tsentence1\tsentence2\n1\ta\tb\n"))
     with pytest.raises(InputError, match="1 pairs; more than 1000 are needed"):
-        auc.binary_pairs(tmp_path / "qnli.dev.tsv.gz", slice(1000, None))
+        pairs.binary_pairs(tmp_path / "qnli.dev.tsv.gz", slice(1000, None))
 
 
 class Reader:
@@ -125,6 +114,6 @@ def test_own_pairs_with_labels_are_judged_by_auc(tmp_path):
 
 def test_speed_is_of_single_sentences_and_of_all():
     sentences, calls = tuple("a" * length for length in range(1, 31)), []
-    values = speed.rates(sentences, lambda texts: calls.append(len(texts)))
+    values = geometry.rates(sentences, lambda texts: calls.append(len(texts)))
     assert calls == [1] * 3 + [30] + [1] * 30 + [30] * 3
     assert values["speed/batch 1 (sentences/s)"] > 0 and values["speed/batch 128 (sentences/s)"] > 0

@@ -22,8 +22,6 @@ LAYERS = (
     ("config",),
     ("workdir",),
     ("training",),
-    ("cli",),
-    ("candidates",),
     ("encode", "evaluate", "export", "main"),
     ("mine", "sweep"),
     ("__main__",),

@@ -7,7 +7,7 @@ import pytest
 from jaxdistill.config import parse_stages
 from jaxdistill.config.files import load_config
 from jaxdistill.core import InputError
-from jaxdistill.evals import auc, sts, transfer
+from jaxdistill.evals import pairs, sts, transfer
 from jaxdistill.files import parts
 from jaxdistill.reporting import papers
 
@@ -48,7 +48,7 @@ def test_a_table_has_a_key_and_a_score_for_each_column():
 
 
 def test_every_score_is_one_that_evaluate_measures():
-    of_groups = {"transfer": transfer.SETS, "auc": auc.TEST, "sts17": (*sts.TRACKS, *sts.ADDED_TRACKS)}
+    of_groups = {"transfer": transfer.SETS, "auc": pairs.TEST, "sts17": (*sts.TRACKS, *sts.ADDED_TRACKS)}
     named = {f"{group}/{name}" for group, names in of_groups.items() for name in (*names, "average")}
     assert {score for row in papers.rows().values() for score in row.scores} <= {
         *sts.SETS,

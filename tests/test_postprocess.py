@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from jaxdistill import candidates, evaluate
+from jaxdistill import evaluate
 from jaxdistill.checkpoints.folder import save
 from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
-from jaxdistill.evals.postprocess import whitening, whitening_on
-from jaxdistill.evals.similarity import similarities, spearman
+from jaxdistill.evals.similarity import similarities, spearman, whitening, whitening_on
 
 from eval_cases import GRADED, run, write
 from tiny_models import tiny_model
@@ -42,7 +41,9 @@ def given(tmp_path, monkeypatch):
 
 
 def test_the_program_scores_whitened_vectors_and_does_not_mistake_them_for_others(given, tmp_path, capsys):
-    embed = candidates.Candidate(spec="tiny", members=(load_model(str(tmp_path / "tiny")),)).embed(128)
+    embed = evaluate.Candidate(spec="tiny", members=(load_model(str(tmp_path / "tiny")),), precision="float32").embed(
+        128
+    )
     transform = whitening_on(embed, [str(tmp_path / "text.txt")])
     first, second, scores = ([line.split("\t")[column] for line in GRADED[1:]] for column in (2, 3, 1))
     expected = [

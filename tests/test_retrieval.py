@@ -8,7 +8,7 @@ import pytest
 
 from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
-from jaxdistill.evals import auc, bitext, entity, suite, transfer
+from jaxdistill.evals import pairs, retrieval, suite, transfer
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.ops import nearest as nearest_rows
@@ -62,16 +62,20 @@ def test_entities_by_hand(tmp_path):
         ["query\tentity\tlabel", "play queen\tqueen\t1", "play queen\tkings\t0", "king\tkings\t0"]
         + ["king\tpop\t1", "loud\tjazz\t0", "loud\trock\t0", "loud\tqueen\t1"],
     )
-    scores = entity.recalls(entity.read_entities(path), EMBED)
+    scores = retrieval.entity_recalls(retrieval.read_entities(path), EMBED)
     assert scores == {"entity/de recall@1": 1 / 3, "entity/de recall@5": 1.0, "entity/de recall@10": 1.0}
-    found = entity.read_entities(path)
+    found = retrieval.read_entities(path)
     assert found.entities == ["queen", "kings", "pop", "jazz", "rock"]
     assert found.answers == {"play queen": {"queen"}, "king": {"pop"}, "loud": {"queen"}}
     several = ["label,entity,query", "1,pop,play queen", "1,queen,play queen", "0,jazz,king", "0,kings,king"]
-    found = entity.read_entities(write(tmp_path / "en.csv", several))  # any will do; queries without one are not asked
-    assert entity.recalls(found, EMBED)["entity/en recall@1"] == 1.0 and found.answers.keys() == {"play queen"}
+    found = retrieval.read_entities(
+        write(tmp_path / "en.csv", several)
+    )  # any will do; queries without one are not asked
+    assert retrieval.entity_recalls(found, EMBED)["entity/en recall@1"] == 1.0 and found.answers.keys() == {
+        "play queen"
+    }
     with pytest.raises(InputError, match="no row has the label 1; a query needs an entity that it refers to"):
-        entity.read_entities(write(tmp_path / "de.tsv", ["query\tentity\tlabel", "king\tkings\t0"]))
+        retrieval.read_entities(write(tmp_path / "de.tsv", ["query\tentity\tlabel", "king\tkings\t0"]))
 
 
 def test_entities_choose_the_best_checkpoint_by_their_mean_over_languages(tmp_path):
@@ -115,10 +119,13 @@ WORDS = tuple(f"word {number}" for number in range(40))
 @pytest.mark.parametrize(
     "task",
     [
-        partial(entity.recalls, entity.EntitySet("de", [*WORDS[2:]], {WORDS[0]: {WORDS[2]}, WORDS[1]: {WORDS[3]}})),
-        partial(bitext.recalls, "x.en-de", [*zip(WORDS[:20], WORDS[20:], strict=True)]),
         partial(
-            auc.area,
+            retrieval.entity_recalls,
+            retrieval.EntitySet("de", [*WORDS[2:]], {WORDS[0]: {WORDS[2]}, WORDS[1]: {WORDS[3]}}),
+        ),
+        partial(retrieval.translation_recalls, "x.en-de", [*zip(WORDS[:20], WORDS[20:], strict=True)]),
+        partial(
+            pairs.area,
             GradedPairs(name="mrpc", first=WORDS[:20], second=WORDS[20:], scores=np.arange(20.0) % 2),
             "auc/mrpc",
         ),

@@ -8,8 +8,7 @@ from test_probe import scikit_learn
 
 from jaxdistill.core import InputError
 from jaxdistill.evals import probe, suite, transfer
-from jaxdistill.evals.evaluation import Model, Sources
-from jaxdistill.evals.read_table import labelled
+from jaxdistill.evals.evaluation import Model, Sources, labelled
 
 from eval_cases import write
 

@@ -6,20 +6,35 @@ prompts for queries and documents, if it has them. With an index model, queries 
 All measures are means over judged queries, in [0, 1], as trec_eval defines them. A document without a judgement counts as
 irrelevant, and a query without a relevant document counts as 0. The gain of nDCG is the relevance itself (trec_eval, BEIR), not
 `2^relevance - 1`.
+
+A set (BEIR, Thakur et al., NeurIPS Datasets 2021, https://arxiv.org/abs/2104.08663) is a folder with
+
+- `corpus.jsonl` (`_id` or `id`, `title`, `text`) or `corpus.tsv` (id, title, text, with or without a header),
+- `queries.jsonl` (`_id` or `id`, `text`) or `queries.tsv` (id, text, likewise),
+- some of `qrels/train.tsv`, `qrels/dev.tsv` and `qrels/test.tsv` (query-id, corpus-id, score; a first line whose third field
+  is not a number is a header); a lone `qrels.tsv` counts as test,
+
+each plain or `.gz`. As in BEIR's sets on the Hugging Face hub, the tables may also be `corpus/*.parquet` and `queries/*.parquet`
+with these columns, and the judgements `test.tsv` and so on in a set NAME-qrels beside the set NAME. A set may be given by its name
+on the hub. `A+B` runs the queries of A on the documents of B, which must have the same ids: for a set in two languages, this
+measures retrieval across them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+import gzip
+import json
+import logging
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import cast
+from pathlib import Path, PurePath
+from typing import cast, get_args
 
 import numpy as np
 from jaxtyping import Float, Integer
 
-from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer
-from jaxdistill.evals import beir
-from jaxdistill.evals.beir import RetrievalSet
+from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer, Split
 from jaxdistill.evals.evaluation import (
     ASYMMETRIC,
     PREFIXES,
@@ -29,65 +44,239 @@ from jaxdistill.evals.evaluation import (
     Result,
     Sources,
     TestSet,
-)
-from jaxdistill.evals.similarity import nonzero_vectors, refuse_same_vectors, unit_or_zero_vectors
+    cells,
+)  # fmt: skip
+from jaxdistill.evals.similarity import finite_vectors, refuse_same_vectors, unit_or_zero_vectors
+from jaxdistill.files import foreign_errors
 from jaxdistill.ops.nearest import nearest
 
+CORPUS = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.tsv", "corpus.tsv.gz", "corpus/*.parquet")
+QUERIES = ("queries.jsonl", "queries.jsonl.gz", "queries.tsv", "queries.tsv.gz", "queries/*.parquet")
+SPLITS: tuple[Split, ...] = get_args(Split)
 Ranking = tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]
 """Scores and indices of the best documents for each query, best first; a score of minus infinity means no document."""
 DEPTH = 1000
 """Number of a ranking's documents that average precision reads, as in trec_eval."""
 NDCG = "ndcg@10"
 """The main measure, as in BEIR."""
+AVERAGE = f"documents/average {NDCG}"
 PROTOCOL = (
     f"cosine of queries and documents (title and text), or the dot product if the checkpoint says so, exact, {DEPTH:,} "
     "documents deep; measures of trec_eval over all judged queries"
 )
 BLOCK_DOCUMENTS = 50_000
 """Number of documents compared at a time."""
-METRICS: Mapping[str, str] = {split: f"retrieval-{split}/{NDCG}" for split in beir.SPLITS}
+METRICS: Mapping[str, str] = {split: f"retrieval-{split}/{NDCG}" for split in SPLITS}
 """Maps splits to the metric that chooses checkpoints by their judgements."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SetFiles:
+    """The files of a set; `corpus` and `queries` are one file each, or the parts of a Parquet table."""
+
+    name: str
+    corpus: Sequence[Path]
+    queries: Sequence[Path]
+    qrels: Path
+    split: Split
+    """The split of the judgements in `qrels`."""
+
+    def __iter__(self) -> Iterator[Path]:
+        return iter((*self.corpus, *self.queries, self.qrels))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrievalSet:
+    """Documents, judged queries, and the judgements."""
+
+    name: str
+    split: Split
+    """The split of the judgements."""
+    documents: Mapping[str, str]
+    """Maps ids to title and text."""
+    queries: Mapping[str, str]
+    """Maps ids to texts, of judged queries only."""
+    judged: Mapping[str, Mapping[str, int]]
+    """Maps query ids to judged document ids and their relevance; above 0 is relevant."""
+    also_documents: Collection[str]
+    """Ids shared by a query and a document with the same text, as in ArguAna and Quora."""
+
+
+def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
+    """The files of a set, downloaded from the hub if needed; raises `InputError` if the folder or a file does not exist.
+
+    Args:
+      spec: a folder, the name `ORG/NAME` of a data set on the hub, or `A+B`: the queries and judgements of A, the documents
+        of B.
+      split: split of the judgements, `qrels/SPLIT.tsv`; a set need not have the other splits.
+      option: the option that names the split, for errors.
+    """
+    names = _folders(spec)
+    folders = [Path(name) if Path(name).is_dir() else _fetched(name) for name in names]
+    of_queries, of_corpus = folders[0], folders[-1]
+    corpus, queries = _found(of_corpus, CORPUS), _found(of_queries, QUERIES)
+    if not corpus or not queries:
+        folder, patterns = (of_queries, QUERIES) if corpus else (of_corpus, CORPUS)
+        raise InputError(f"{folder} is not a retrieval set in BEIR's format: it has none of {', '.join(patterns)}.")
+    beside = of_queries.resolve().with_name(f"{of_queries.resolve().name}-qrels")
+    if not any(of_queries.glob("qrels*")) and not Path(names[0]).is_dir():
+        beside = _fetched(f"{names[0]}-qrels")
+    qrels: dict[Split, Path] = {}
+    for one in SPLITS:
+        paths = [of_queries / f"qrels/{one}.tsv", beside / f"{one}.tsv", *[of_queries / "qrels.tsv"] * (one == "test")]
+        if path := next(filter(Path.is_file, (Path(f"{path}{end}") for path in paths for end in ("", ".gz"))), None):
+            qrels[one] = path
+    if split not in qrels:
+        advice = f"add them, or give {option}={next(iter(qrels))}" if qrels else "add them"
+        raise InputError(
+            f"{of_queries} has no judgements of the split {split} (qrels/{split}.tsv), only of "
+            f"{', '.join(qrels) or 'none'}; {advice}."
+        )
+    return SetFiles(set_name(spec), corpus, queries, qrels[split], split)
+
+
+def set_name(spec: str) -> str:
+    """The name of a set's folder; of `A+B`, both."""
+    return "+".join(PurePath(os.path.abspath(part)).name for part in _folders(spec))
+
+
+def _folders(spec: str) -> list[str]:
+    """Splits `A+B` into the folders or hub names of queries and documents; the path of one set may contain `+`."""
+    return [spec] if Path(spec).is_dir() else spec.split("+", 1)
+
+
+def _found(folder: Path, patterns: Sequence[str]) -> list[Path]:
+    """The files that match the first pattern with any match."""
+    return next((files for pattern in patterns if (files := sorted(folder.glob(pattern)))), [])
+
+
+def _fetched(name: str) -> Path:
+    """Downloads a hub's data set; returns the folder."""
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+        raise InputError(f"retrieval set {name or 'nothing'} is neither a folder nor a name ORG/SET on the hub.")
+    from huggingface_hub import snapshot_download
+
+    with foreign_errors(f"the retrieval set {name} cannot be fetched from the hub"):
+        patterns = [*CORPUS, *QUERIES, "qrels*", "*.tsv", "*.tsv.gz"]
+        return Path(snapshot_download(name, repo_type="dataset", allow_patterns=patterns))
+
+
+def read_set(files: SetFiles) -> RetrievalSet:
+    """Reads a set.
+
+    Raises:
+      InputError: a bad row, a duplicate id, a query without text, a judgement of a query that the set lacks, or no relevant
+        document that the set has.
+    """
+    queries = {name: row[-1] for name, row in _records(files.queries, ["text"]).items()}
+    corpus = _records(files.corpus, ["title", "text"])
+    documents = {name: " ".join(filter(None, row)) for name, row in corpus.items()}
+    if empty := [name for name, text in queries.items() if not text]:
+        raise InputError(f"{files.queries[0]}: the query {empty[0]!r:.60} has no text.")
+    judged: dict[str, dict[str, int]] = {}
+    rows = cells(files.qrels)
+    for row in rows if rows and _is_judgement(rows[0]) else rows[1:]:
+        if not _is_judgement(row):
+            raise InputError(
+                f"{files.qrels}: a judgement is query, document and a whole number, separated by tabs; got {row!r:.60}."
+            )
+        query, document, relevance = row
+        if query not in queries:
+            raise InputError(f"{files.qrels} judges the query {query!r:.60}, which {files.queries[0]} does not have.")
+        judged.setdefault(query, {})[document] = int(float(relevance))
+    relevant = {name for of_query in judged.values() for name, relevance in of_query.items() if relevance > 0}
+    if not relevant & documents.keys():
+        raise InputError(
+            f"{files.qrels}: no query has a relevant document that {files.corpus[0]} has; at least one judgement must be above 0."
+        )
+    if absent := len(relevant - documents.keys()):
+        log.warning("%s lacks %s of the relevant documents; they count as never found", files.corpus[0], f"{absent:,}")
+    return RetrievalSet(
+        name=files.name,
+        split=files.split,
+        documents=documents,
+        queries={query: text for query, text in queries.items() if query in judged},
+        judged={query: judged[query] for query in queries if query in judged},
+        also_documents={
+            name for name in queries.keys() & corpus.keys() if queries[name].split() == corpus[name][-1].split()
+        },
+    )
+
+
+def _is_judgement(row: Sequence[str]) -> bool:
+    return len(row) == 3 and re.fullmatch(r"-?\d+(\.0*)?", row[-1]) is not None
+
+
+def _records(paths: Sequence[Path], fields: list[str]) -> dict[str, list[str]]:
+    """Maps the id of each record to its fields, without outer white space; a missing title is empty."""
+    records: dict[str, list[str]] = {}
+    for path in paths:
+        for name, *row in _rows(path, fields):
+            if not name or name in records:
+                raise InputError(f"{path} has the id {name!r:.60} twice or an empty one; ids must differ.")
+            records[name] = row
+    return records
+
+
+def _rows(path: Path, fields: list[str]) -> Iterator[list[str]]:
+    """Id and fields of each record of a file."""
+    if ".tsv" in path.suffixes:
+        rows = cells(path)
+        if rows and len(rows[0]) != 1 + len(fields):
+            raise InputError(f"{path}: {len(rows[0])} fields; id, {', '.join(fields)} are expected.")
+        header = [name.lower() for name in rows[0]] if rows else []
+        has_header = {*fields} <= {*header}  # in any order
+        order = [*(header.index(name) for name in fields)] if has_header else [*range(1, 1 + len(fields))]
+        order = [*({*range(1 + len(fields))} - {*order}), *order]
+        yield from ([row[column] for column in order] for row in rows[has_header:])
+        return
+    if path.suffix == ".parquet":
+        from pyarrow import parquet
+
+        named = (row for batch in parquet.ParquetFile(path).iter_batches() for row in batch.to_pylist())
+    else:
+        with (
+            foreign_errors(f"{path} cannot be read"),
+            (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file,
+        ):
+            named = [json.loads(line) for line in file if line.strip()]
+    for number, row in enumerate(named, 1):
+        key = "_id" if "_id" in row else "id"
+        if lacking := [name for name in (key, "text") if name not in row]:
+            raise InputError(f"{path}: record {number} has no {lacking[0]!r}; it has {', '.join(row)}.")
+        yield ["" if (cell := row.get(name)) is None else str(cell).strip() for name in (key, *fields)]
 
 
 def ranked_by_vectors(
     embed_query: Embed, embed_document: Embed, test_set: RetrievalSet, *, similarity: str = "cosine"
 ) -> Ranking:
     """The `DEPTH` most similar documents of each query, by `cosine` or `dot`; a zero vector has similarity 0 to all."""
-    read = nonzero_vectors if similarity == "dot" else unit_or_zero_vectors
+    read = finite_vectors if similarity == "dot" else unit_or_zero_vectors
     queries, texts = read(embed_query, list(test_set.queries.values())), list(test_set.documents.values())
     vectors = read(embed_document, texts)
     refuse_same_vectors(vectors, texts, f"{test_set.name}: the model finds all {len(vectors):,} documents")
-    blocks = (vectors[at : at + BLOCK_DOCUMENTS] for at in range(0, len(vectors), BLOCK_DOCUMENTS))
+    blocks = (vectors[start : start + BLOCK_DOCUMENTS] for start in range(0, len(vectors), BLOCK_DOCUMENTS))
     return nearest(queries, blocks, count=min(DEPTH, len(vectors)), dot=similarity == "dot")
 
 
-def without_itself(ranking: Ranking, test_set: RetrievalSet) -> Ranking:
-    """Removes from each query's ranking the document that is the query itself, unless it is judged relevant."""
-    scores, rows = np.array(ranking[0], np.float64), ranking[1]
-    row_of = {name: row for row, name in enumerate(test_set.documents)}
-    for number, query in enumerate(test_set.queries):
-        if query in test_set.also_documents and test_set.judged[query].get(query, 0) <= 0:
-            scores[number, rows[number] == row_of[query]] = -np.inf
-    return _best_first(scores, rows)
-
-
-def _best_first(scores: np.ndarray, rows: np.ndarray) -> Ranking:
-    order = np.argsort(-scores, axis=1, kind="stable")
-    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
-
-
-def ordered(
-    scores: Float[np.ndarray, "q best"], rows: Integer[np.ndarray, "q best"], names: Sequence[str]
-) -> list[list[str]]:
+def ordered(ranking: Ranking, test_set: RetrievalSet) -> list[list[str]]:
     """Names of each query's documents, best first. Ties are ordered as in trec_eval, by descending name.
 
-    Leaves out documents with a score of minus infinity.
+    Leaves out the document that is the query itself, unless it is judged relevant.
     """
+    scores, rows = ranking
+    names = list(test_set.documents)
     rank = np.empty(len(names), np.int64)
     rank[np.argsort(np.array(names, dtype=object), kind="stable")] = np.arange(len(names))
-    order = np.lexsort((-rank[rows], -scores), axis=1)
-    scores, rows = np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
-    return [[names[int(row)] for row in ranked[of != -np.inf]] for of, ranked in zip(scores, rows, strict=True)]
+    order = np.lexsort((-rank[rows], -np.asarray(scores, np.float64)), axis=1)
+    rows = np.take_along_axis(rows, order, axis=1)
+    rankings = []
+    for query, ranked in zip(test_set.queries, rows, strict=True):
+        is_itself = query in test_set.also_documents and test_set.judged[query].get(query, 0) <= 0
+        rankings.append([names[row] for row in ranked if not is_itself or names[row] != query])
+    return rankings
 
 
 def query_measures(ranked: Sequence[str], judged: Mapping[str, int]) -> dict[str, float]:
@@ -113,7 +302,7 @@ def _discounted(gains: Float[np.ndarray, " best"]) -> float:
 
 def measures(ranking: Ranking, test_set: RetrievalSet) -> dict[str, dict[str, float]]:
     """Maps measures to their values by query."""
-    rankings = zip(test_set.queries, ordered(*ranking, list(test_set.documents)), strict=True)
+    rankings = zip(test_set.queries, ordered(ranking, test_set), strict=True)
     by_query = {query: query_measures(ranked, test_set.judged[query]) for query, ranked in rankings}
     return {name: {query: row[name] for query, row in by_query.items()} for name in next(iter(by_query.values()))}
 
@@ -129,7 +318,7 @@ def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer, similarity: s
     if isinstance(embed, Scorer):
         return {}
     query, document = (partial(cast(RoleEmbed, embed), role=role) for role in ("query", "document"))
-    rankings = [without_itself(ranked_by_vectors(query, document, one, similarity=similarity), one) for one in sets]
+    rankings = [ranked_by_vectors(query, document, one, similarity=similarity) for one in sets]
     scores = [scored(ranking, one)[f"documents/{one.name} {NDCG}"] for ranking, one in zip(rankings, sets, strict=True)]
     return {METRICS[sets[0].split]: float(np.mean(scores))}
 
@@ -138,16 +327,16 @@ def _sets(sources: Sources) -> Iterable[TestSet]:
     """The named sets, or all in `retrieval/` of the data folder: the model alone, and with another model's index."""
     specs = sources.retrieval
     if not specs and sources.data:
-        specs = sorted(str(folder) for folder in Path(sources.data).glob("retrieval/*/") if beir.is_set(folder))
+        specs = sorted(str(folder) for folder in Path(sources.data).glob("retrieval/*/") if _found(folder, CORPUS))
     if not specs:
         where = f"{sources.data} has no sets in retrieval/" if sources.data else "no set is named"
         raise MissingSet(
             f"documents: {where}; name sets in BEIR's form with retrieval=FOLDER, or put them into retrieval/ of data."
         )
     for spec in dict.fromkeys(specs):
-        name = beir.set_name(spec) + (f"-{sources.split}" if sources.split != "test" else "")
+        name = set_name(spec) + (f"-{sources.split}" if sources.split != "test" else "")
         try:
-            content = replace(beir.set_files(spec, split=sources.split), name=name)
+            content = replace(set_files(spec, split=sources.split), name=name)
         except InputError as error:  # raised when it is scored, so that the others still are
             content = error
         for prefix in ("", *[ASYMMETRIC] * sources.asymmetric):
@@ -158,35 +347,33 @@ def _sets(sources: Sources) -> Iterable[TestSet]:
                 content=content,
                 prefix=prefix,
                 uses=("index_model",) if prefix else (),
-                is_averaged=not beir.is_crossing(spec),
+                is_averaged=len(_folders(spec)) == 1,  # across languages otherwise
             )
 
 
 def _run(model: Model, test_set: TestSet) -> Result:
     if isinstance(test_set.content, InputError):
         raise test_set.content
-    read = beir.read_set(test_set.content)
+    read = read_set(test_set.content)
     document, similarity = model.document, model.similarity
     if "index_model" in test_set.uses:
         document, similarity = model.index, model.index_similarity
     assert model.query is not None and document is not None
-    ranking = without_itself(ranked_by_vectors(model.query, document, read, similarity=similarity), read)
+    ranking = ranked_by_vectors(model.query, document, read, similarity=similarity)
     details = {f"documents/{read.name} {NDCG}": measures(ranking, read)[NDCG]}
     return Result(scored(ranking, read), details=details)
 
 
 def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:
     """The mean nDCG@10 over sets in one language, if there are several."""
-    of_prefix = {
-        prefix: [
-            score for name, score in measured.items() if name.startswith(f"{prefix}documents/") and name.endswith(NDCG)
-        ]
-        for prefix in PREFIXES
-    }
-    return {f"{prefix}{AVERAGE}": float(np.mean(scores)) for prefix, scores in of_prefix.items() if len(scores) > 1}
+    averages = {}
+    for prefix in PREFIXES:
+        names = [name for name in measured if name.startswith(f"{prefix}documents/") and name.endswith(NDCG)]
+        if len(names) > 1:
+            averages[f"{prefix}{AVERAGE}"] = float(np.mean([measured[name] for name in names]))
+    return averages
 
 
-AVERAGE = f"documents/average {NDCG}"
 EVALUATION = Evaluation(
     task="documents",
     scores=("documents",),

@@ -1,8 +1,16 @@
-"""Measures how well similarities correlate with the scores of graded sentence pairs.
+"""Scores the similarities of sentence pairs: their correlation with grades, and how well they separate two classes.
 
 A file of graded pairs is a table with the columns `score`, `sentence1`, `sentence2`. With a header line the columns may have any
 order, and other columns are ignored; without one the file has exactly these three. The scale of the scores does not matter: only
 their order is used.
+
+Without such a file, the sets are QQP, QNLI and MRPC by the protocol of Trans-Encoder (Liu et al., ICLR 2022,
+https://arxiv.org/abs/2109.13059, section 3 and Table 2): the area under the ROC curve of cosine similarity against the binary
+label; nothing is trained. Their test and dev (for choosing models) splits in a data folder share no row:
+
+    qqp    the sample of 1,000 pairs; no dev, as no other pairs with both labels are available (paper: 10,000 and 1,000)
+    qnli   the official dev set without its first 1,000 pairs; those 1,000 (as in the paper: test labels are not public)
+    mrpc   the official test set; the first 408 of the 4,076 pairs of train, a tenth (paper: 408, the official dev set)
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,14 +21,37 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Result, Sources, TestSet
-from jaxdistill.evals.read_table import read_table
-from jaxdistill.evals.similarity import area_under_roc, similarities, spearman
+from jaxdistill.evals.evaluation import (
+    Evaluation,
+    MissingSet,
+    Model,
+    Result,
+    Sources,
+    TestSet,
+    average_of,
+    labelled,
+    part_of,
+    read_table,
+)
+from jaxdistill.evals.similarity import area_under_roc, refuse_collapsed, similarities, spearman
 
 COLUMNS = ("score", "sentence1", "sentence2")
 METRIC = "pairs/spearman"
 AUC_METRIC = "pairs/auc"
 """Metric of pairs with the scores 0 and 1."""
+TEST: Mapping[str, tuple[str, str, slice]] = {
+    "qqp": ("pairs", "qqp.sample.tsv.gz", slice(0, None)),
+    "qnli": ("pairs", "qnli.dev.tsv.gz", slice(1000, None)),
+    "mrpc": ("transfer", "mrpc.test.tsv.gz", slice(0, None)),
+}
+"""Maps sets of two classes to their folder, file and rows."""
+DEV: Mapping[str, tuple[str, str, slice]] = {
+    "qnli": ("pairs", "qnli.dev.tsv.gz", slice(1000)),
+    "mrpc": ("transfer", "mrpc.train.tsv.gz", slice(408)),
+}
+"""The same for choosing models."""
+DEV_METRICS: Mapping[str, str] = {f"{name}-dev/auc": name for name in DEV}
+"""Maps metrics to names of sets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,22 +91,23 @@ def correlation(pairs: GradedPairs, metric: str, embed: Embed | Scorer) -> Mappi
     return {metric: pairs_spearman(embed, pairs)}
 
 
-def rounded(similarities: Float[np.ndarray, " n"]) -> list[float]:
-    """The similarities with four decimals, for files."""
-    return np.round(similarities.astype(np.float64), 4).tolist()
+def area(pairs: GradedPairs, metric: str, embed: Embed | Scorer) -> Mapping[str, float]:
+    """The area under the ROC curve, in [0, 1], of pairs with scores of 0 and 1, named `metric`; 0.5 is chance."""
+    scores = similarities(embed, pairs.first, pairs.second)
+    refuse_collapsed(scores, f"{metric}: the model finds all {len(scores):,} pairs")
+    return {metric: area_under_roc(pairs.scores, scores)}
 
 
 def scored_pairs(pairs: GradedPairs, similarities: Float[np.ndarray, " n"]) -> ScoredPairs:
     """The pairs with a model's similarities, rounded to four decimals."""
+    rounded = np.round(similarities.astype(np.float64), 4).tolist()
     texts = list(zip(pairs.first, pairs.second, strict=True))
-    return ScoredPairs(name=pairs.name, gold=pairs.scores.tolist(), similarities=rounded(similarities), pairs=texts)
+    return ScoredPairs(name=pairs.name, gold=pairs.scores.tolist(), similarities=rounded, pairs=texts)
 
 
 def read_pairs(path: str | Path) -> GradedPairs:
     """Reads a file of graded pairs; raises `InputError` for a bad row."""
     table = read_table(path, COLUMNS, needs_header=False)
-    if len(table["score"]) < 2:
-        raise InputError(f"{path}: one graded pair; a correlation needs at least 2.")
     try:
         scores = np.array(list(map(float, table["score"])))
     except ValueError as error:
@@ -84,13 +116,25 @@ def read_pairs(path: str | Path) -> GradedPairs:
         ) from error
     if not np.isfinite(scores).all():
         raise InputError(f"{path}: row {np.isfinite(scores).argmin() + 1} has no finite score.")
-    return GradedPairs(
-        name=Path(path).name,
-        first=table["sentence1"],
-        second=table["sentence2"],
-        scores=scores,
-        subsets=table.get("subset", ()),
-    )
+    first, second = table["sentence1"], table["sentence2"]
+    return GradedPairs(name=Path(path).name, first=first, second=second, scores=scores, subsets=table.get("subset", ()))
+
+
+def binary_pairs(path: Path, rows: slice) -> GradedPairs:
+    """These rows of a file, with labels as scores; raises `InputError` if there are none."""
+    labels, texts = labelled(path, ("sentence1", "sentence2"), ("0", "1"))
+    if not texts[rows]:
+        raise InputError(
+            f"{path}: {len(texts)} pairs; more than {rows.start} are needed, because the first ones are dev."
+        )
+    first, second = zip(*texts[rows], strict=True)
+    return GradedPairs(name=path.name, first=first, second=second, scores=labels[rows].astype(np.float64))
+
+
+def dev_pairs(folder: str | Path, name: str) -> GradedPairs:
+    """The pairs for choosing models of a set in a data folder."""
+    part, file, rows = DEV[name]
+    return binary_pairs(part_of(folder, part) / file, rows)
 
 
 def _sets(sources: Sources) -> Iterable[TestSet]:
@@ -98,12 +142,17 @@ def _sets(sources: Sources) -> Iterable[TestSet]:
         protocol = "Spearman of cosine similarity and score; AUC where all scores are 0 or 1"
         yield TestSet(name="pairs", protocol=protocol, files=(Path(sources.pairs),))
     elif not sources.data:
-        raise MissingSet(
-            "task pairs needs pairs=FILE with score, sentence1, sentence2, or data=FOLDER with QQP, QNLI and MRPC."
-        )
+        raise MissingSet("task pairs needs pairs=FILE with score, sentence1, sentence2, or data=FOLDER.")
+    for name, (part, file, rows) in TEST.items() if not sources.pairs else ():
+        skipped = f"; all but the first {rows.start:,} pairs, which are dev" if rows.start else ""
+        protocol = f"area under the ROC curve of cosine similarity (Trans-Encoder){skipped}"
+        files = (sources.part(part, "auc") / file,)
+        yield TestSet(name=f"auc/{name}", protocol=protocol, files=files, content=rows)
 
 
-def _run(model: Model, test_set: TestSet) -> Result:
+def _run(model: Model, test_set: TestSet) -> Mapping[str, float] | Result:
+    if test_set.content:
+        return area(binary_pairs(test_set.file, test_set.content), test_set.name, model.embed)
     pairs = read_pairs(test_set.file)
     predicted = similarities(model.embed, pairs.first, pairs.second)
     scores = {"pairs": spearman(pairs.scores, predicted, what=pairs.name)}
@@ -115,8 +164,15 @@ def _run(model: Model, test_set: TestSet) -> Result:
 
 EVALUATION = Evaluation(
     task="pairs",
-    scores=("pairs",),
+    scores=("auc", *(metric.partition("/")[0] for metric in DEV_METRICS), "pairs"),
     sets=_sets,
     run=_run,
-    headings={"pairs": "graded pairs", AUC_METRIC: "graded pairs, AUC", METRIC: "graded pairs"},
+    averages=average_of("auc/average", [f"auc/{name}" for name in TEST]),
+    headings={
+        "auc/average": "pairs, AUC",
+        "pairs": "graded pairs",
+        AUC_METRIC: "graded pairs, AUC",
+        METRIC: "graded pairs",
+    },
+    dev_headings={metric: f"{name} dev, AUC" for metric, name in DEV_METRICS.items()},
 )

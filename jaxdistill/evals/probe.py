@@ -168,20 +168,6 @@ def _on_test(predicted: np.ndarray, labels: np.ndarray, test: np.ndarray) -> Acc
     return Accuracy(accuracy=float(np.mean(predicted[test] == labels[test])), predicted=predicted[test])
 
 
-class _Problem(NamedTuple):
-    """The rows of all classifiers in their principal axes; two classes have a single column of targets."""
-
-    axes: Float[Array, "n d"]
-    variances: Float[Array, " d"]
-    targets: Float[Array, "classes n"]
-    curvature: Float[Array, ""]
-    """Bound on the Hessian, in units of `variances`."""
-
-    def logits(self, weights: Float[Array, "classes d"], bias: Float[Array, " classes"]) -> Float[Array, "classes n"]:
-        # `k n` and `k d`: with the classes last, XLA copies the transposed features in every step on a CPU.
-        return weights @ self.axes.T + bias[:, None]
-
-
 class _Fit(NamedTuple):
     """A classifier during training by Nesterov's method."""
 
@@ -220,60 +206,49 @@ def _train(
     weight_of_row = trains.astype(jnp.float32) / rows[:, None]
     # A fold's covariance is at most this many times the covariance of all rows.
     curvature = curvature * trains.any(axis=0).sum().astype(jnp.float32) / rows.min()
-    problem = _Problem(axes, variances, targets, curvature)
+
+    def logits_of(weights: Float[Array, "classes d"], bias: Float[Array, " classes"]) -> Float[Array, "classes n"]:
+        # `k n` and `k d`: with the classes last, XLA copies the transposed features in every step on a CPU.
+        return weights @ axes.T + bias[:, None]
+
+    def step(fit: _Fit, weight_of_row: Float[Array, " n"], strength: Float[Array, ""]) -> _Fit:
+        """One step for one classifier."""
+        weights, bias = fit.ahead
+        logits = logits_of(weights, bias)
+        probabilities = jax.nn.sigmoid(logits) if len(targets) == 1 else jax.nn.softmax(logits, axis=0)
+        residual = (probabilities - targets) * weight_of_row[None]
+        gradient = residual @ axes + strength * weights
+        bias_gradient = residual.sum(axis=1)
+        inverse = 1.0 / (curvature * variances + strength)[None]
+        new_weights, new_bias = weights - inverse * gradient, bias - bias_gradient / curvature
+        moved, bias_moved = new_weights - fit.weights, new_bias - fit.bias
+        uphill = jnp.sum(gradient * moved) + jnp.sum(bias_gradient * bias_moved) > 0
+        age = jnp.where(uphill, 0.0, fit.age + 1.0)
+        momentum = age / (age + 3.0)
+        decrease = (jnp.sum(gradient**2 * inverse) + jnp.sum(bias_gradient**2) / curvature) / 2
+        ahead = (new_weights + momentum * moved, new_bias + momentum * bias_moved)
+        return _Fit(new_weights, new_bias, ahead, age, decrease=decrease)
 
     def at_strength(fits: _Fit, strength: Float[Array, ""]):
-        fits, count = _converged(problem, fits, weight_of_row, strength)
-        logits = jax.vmap(problem.logits)(fits.weights, fits.bias)
+        """Trains all classifiers of one strength from the previous strength's."""
+        fits = fits._replace(
+            ahead=(fits.weights, fits.bias),
+            age=jnp.zeros_like(fits.age),
+            decrease=jnp.full_like(fits.decrease, jnp.inf),
+        )
+        count, fits = jax.lax.while_loop(
+            lambda carry: (carry[0] < MAX_STEPS) & (carry[1].decrease.max() > TOLERANCE),
+            lambda carry: (carry[0] + 1, jax.vmap(step, in_axes=(0, 0, None))(carry[1], weight_of_row, strength)),
+            (jnp.int32(0), fits),
+        )
+        logits = jax.vmap(logits_of)(fits.weights, fits.bias)
         label = logits[:, 0] > 0 if classes == 2 else jnp.argmax(logits, axis=1)
         return fits, (label.astype(jnp.uint8), count)
 
     m, d, k = trains.shape[0], features.shape[1], targets.shape[0]
     weights, bias = jnp.zeros((m, k, d)), jnp.zeros((m, k))
     start = _Fit(weights, bias, (weights, bias), jnp.zeros(m), decrease=jnp.zeros(m))
-    _, per_strength = jax.lax.scan(at_strength, start, strengths)
-    return per_strength
-
-
-def _converged(
-    problem: _Problem, fits: _Fit, weight_of_row: Float[Array, "folds n"], strength: Float[Array, ""]
-) -> tuple[_Fit, Integer[Array, ""]]:
-    """Trains the classifiers of one strength from the previous strength's; returns them and the number of steps."""
-
-    def one_more(carry):
-        count, fits = carry
-        return count + 1, jax.vmap(partial(_step, problem), in_axes=(0, 0, None))(fits, weight_of_row, strength)
-
-    def unfinished(carry):
-        count, fits = carry
-        return (count < MAX_STEPS) & (fits.decrease.max() > TOLERANCE)
-
-    fresh = fits._replace(
-        ahead=(fits.weights, fits.bias),
-        age=jnp.zeros_like(fits.age),
-        decrease=jnp.full_like(fits.decrease, jnp.inf),
-    )
-    count, fits = jax.lax.while_loop(unfinished, one_more, (jnp.int32(0), fresh))
-    return fits, count
-
-
-def _step(problem: _Problem, fit: _Fit, weight_of_row: Float[Array, " n"], strength: Float[Array, ""]) -> _Fit:
-    """One step of Nesterov's method for one classifier."""
-    weights, bias = fit.ahead
-    logits = problem.logits(weights, bias)
-    probabilities = jax.nn.sigmoid(logits) if len(problem.targets) == 1 else jax.nn.softmax(logits, axis=0)
-    residual = (probabilities - problem.targets) * weight_of_row[None]
-    gradient = residual @ problem.axes + strength * weights
-    bias_gradient = residual.sum(axis=1)
-    inverse = 1.0 / (problem.curvature * problem.variances + strength)[None]
-    new_weights, new_bias = weights - inverse * gradient, bias - bias_gradient / problem.curvature
-    moved, bias_moved = new_weights - fit.weights, new_bias - fit.bias
-    uphill = jnp.sum(gradient * moved) + jnp.sum(bias_gradient * bias_moved) > 0
-    age = jnp.where(uphill, 0.0, fit.age + 1.0)
-    momentum = age / (age + 3.0)
-    decrease = (jnp.sum(gradient**2 * inverse) + jnp.sum(bias_gradient**2) / problem.curvature) / 2
-    ahead = (new_weights + momentum * moved, new_bias + momentum * bias_moved)
-    return _Fit(new_weights, new_bias, ahead, age, decrease=decrease)
+    return jax.lax.scan(at_strength, start, strengths)[1]
 
 
 def _principal_axes(

@@ -23,12 +23,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.core import Embed, InputError, Scorer, did_you_mean
-from jaxdistill.evals.caches import EmbeddingCache
-from jaxdistill.evals.evaluation import Evaluation, Model, Result, Sources, TestSet, average_of
-from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs, rounded, scored_pairs
-from jaxdistill.evals.read_table import part_of
-from jaxdistill.evals.similarity import similarities, spearman
+from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.evals.evaluation import Evaluation, Model, Result, Sources, TestSet, average_of, part_of
+from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs, scored_pairs
+from jaxdistill.evals.similarity import EmbeddingCache, similarities, spearman
 from jaxdistill.files import foreign_errors
 
 PROTOCOL = "Spearman of cosine similarity and gold score, all pairs of a set together (SimCSE)"
@@ -64,6 +62,10 @@ SUBSET_PROTOCOL = "also each subset, their mean, and their mean weighted by pair
 DRAWN = ("sts-b-dev", "sts-b")
 """Sets for the plot of gold scores against similarities; the first one scored is used. ConGen's Figure 3 shows STS-B dev."""
 TESTS = tuple(name for name in SETS if name != "sts-b-dev")
+TRACKS = ("ar-ar", "en-ar", "es-es", "es-en", "es-en-mt", "en-en", "en-tr")
+"""The tracks of STS 2017."""
+ADDED_TRACKS = ("en-de", "en-fr")
+"""Tracks that are scored only if the folder has them."""
 
 
 def sts_values(embed: Embed | Scorer, graded: Mapping[str, GradedPairs], *, subsets: bool) -> dict[str, Any]:
@@ -81,14 +83,15 @@ def sts_values(embed: Embed | Scorer, graded: Mapping[str, GradedPairs], *, subs
     if not isinstance(embed, Scorer):
         embed = EmbeddingCache(embed)
         embed([sentence for pairs in graded.values() for sentence in (*pairs.first, *pairs.second)])
-    alike = {name: similarities(embed, pairs.first, pairs.second) for name, pairs in graded.items()}
-    scores = {name: spearman(pairs.scores, alike[name], what=pairs.name) for name, pairs in graded.items()}
+    cosines = {name: similarities(embed, pairs.first, pairs.second) for name, pairs in graded.items()}
+    scores = {name: spearman(pairs.scores, cosines[name], what=pairs.name) for name, pairs in graded.items()}
     for name in SUBSETS if subsets else ():
-        scores |= _subset_scores(name, graded[name], alike[name]) if name in graded else {}
-    details = {name: rounded(of_pairs) for name, of_pairs in alike.items()}
+        scores |= _subset_scores(name, graded[name], cosines[name]) if name in graded else {}
+    scored = {name: asdict(scored_pairs(pairs, cosines[name])) for name, pairs in graded.items()}
+    details = {name: of_set["similarities"] for name, of_set in scored.items()}
     values: dict[str, Any] = {"scores": scores | averages(scores), "details": details}
     for name in [name for name in DRAWN if name in graded][:1]:
-        values["scored_pairs"] = asdict(scored_pairs(graded[name], alike[name]))
+        values["scored_pairs"] = scored[name]
     return values
 
 
@@ -104,12 +107,12 @@ def averages(scores: Mapping[str, float]) -> dict[str, float]:
     return means
 
 
-def _subset_scores(name: str, pairs: GradedPairs, alike: Float[np.ndarray, " n"]) -> dict[str, float]:
+def _subset_scores(name: str, pairs: GradedPairs, cosines: Float[np.ndarray, " n"]) -> dict[str, float]:
     scores, sizes = {}, []
     for subset in dict.fromkeys(pairs.subsets):
         rows = np.array(pairs.subsets) == subset
         what = f"{pairs.name}, subset {subset}"
-        scores[f"{name}/{subset}"] = spearman(pairs.scores[rows], alike[rows], what=what)
+        scores[f"{name}/{subset}"] = spearman(pairs.scores[rows], cosines[rows], what=what)
         sizes.append(rows.sum())
     if len(scores) < 2:
         return {}
@@ -126,13 +129,6 @@ def digest(folder: str | Path) -> str:
     return sha.hexdigest()
 
 
-def read_set(name: str, folder: str | Path | None) -> GradedPairs:
-    """The graded pairs of a set, from the data folder or, without one, from the hub."""
-    if name not in SETS:
-        raise InputError(f"no STS set is called {name!r}; there are {', '.join(SETS)}.{did_you_mean(name, list(SETS))}")
-    return read_pairs(sts_folder(folder) / SETS[name].file) if folder is not None else _from_hub(name)
-
-
 def sts_folder(folder: str | Path) -> Path:
     """The folder that holds the STS files: `folder/sts`, or `folder` itself."""
     inside = part_of(folder, "sts")
@@ -141,16 +137,17 @@ def sts_folder(folder: str | Path) -> Path:
     return inside
 
 
-def _from_hub(name: str) -> GradedPairs:
+def read_set(name: str, folder: str | Path | None) -> GradedPairs:
+    """The graded pairs of a set, from the data folder or, without one, from the hub."""
+    source = SETS[name]
+    if folder is not None:
+        return read_pairs(sts_folder(folder) / source.file)
     import datasets  # imported here: it takes two seconds, and only hub users need it
 
-    source = SETS[name]
     with foreign_errors(f"{source.hub} cannot be loaded from the hub; give a data folder with STS (JAXDISTILL_DATA)"):
         rows = datasets.load_dataset(source.hub, split=source.split, revision=source.revision)
     score, first, second = (rows[column] for column in source.columns)
-    scores = np.array(score, np.float64)  # NaN for None
-    if len(bad := np.flatnonzero(~np.isfinite(scores))):
-        raise InputError(f"{source.hub} row {bad[0] + 1} has no finite number in the column {source.columns[0]!r}.")
+    scores = np.array(score, np.float64)
     return GradedPairs(name=source.hub, first=tuple(first), second=tuple(second), scores=scores)
 
 
@@ -163,7 +160,7 @@ def set_on(set_name: str, name: str, protocol: str, sources: Sources, *, is_repe
 
 def pairs_of(test_set: TestSet) -> GradedPairs:
     """The pairs of a set of `set_on`."""
-    return read_pairs(test_set.file) if test_set.files else _from_hub(test_set.content)
+    return read_pairs(test_set.file) if test_set.files else read_set(test_set.content, None)
 
 
 def _sets(sources: Sources) -> Iterator[TestSet]:
@@ -188,12 +185,6 @@ EVALUATION = Evaluation(
     is_main=lambda name: name in TESTS,
     dev_headings={"sts-b-dev": "STS-B dev", DEV_METRIC: "STS-B dev"},
 )
-
-
-TRACKS = ("ar-ar", "en-ar", "es-es", "es-en", "es-en-mt", "en-en", "en-tr")
-"""The tracks of STS 2017."""
-ADDED_TRACKS = ("en-de", "en-fr")
-"""Tracks that are scored only if the folder has them."""
 
 
 def _tracks(sources: Sources) -> Iterable[TestSet]:

@@ -1,40 +1,40 @@
 """All evaluations, by their names in `tasks`: finds the sets of tasks, scores a model on a set, and averages scores."""
 
+import contextlib
+import hashlib
+import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from numbers import Real
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
-
+from jaxdistill.cluster import processes
 from jaxdistill.cluster.spread import together
 from jaxdistill.core import InputError, did_you_mean
-from jaxdistill.evals import agreement, auc, bitext, documents, entity, geometry, pairs, speed, sts, transfer
-from jaxdistill.evals.caches import cached_scores
+from jaxdistill.evals import agreement, documents, geometry, pairs, retrieval, sts, transfer
 from jaxdistill.evals.evaluation import PREFIXES, Evaluation, MissingSet, Model, Result, Sources, TestSet
-from jaxdistill.files import parts
+from jaxdistill.files import parts, write_atomic
+from jaxdistill.runtime import source_digest, versions
 
 EVALUATIONS = (
     sts.EVALUATION,
     sts.MULTILINGUAL,
     transfer.EVALUATION,
     transfer.ENTAILMENT,
-    auc.EVALUATION,
     pairs.EVALUATION,
-    bitext.EVALUATION,
-    entity.EVALUATION,
+    retrieval.BITEXT,
+    retrieval.ENTITIES,
     documents.EVALUATION,
     agreement.EVALUATION,
     geometry.EVALUATION,
-    speed.EVALUATION,
+    geometry.SPEED,
 )
 """The package's evaluations, in the order in which they run and are printed."""
-
 DRAWN = (*sts.DRAWN, "pairs")
 """Sets whose graded pairs a report may plot; it plots the first one that was measured."""
+SCORING = ("encoders", "evals", "inference", "ops")
+"""The code that determines scores; cache entries by another state of this code are ignored."""
 
 
 class Suite(NamedTuple):
@@ -98,22 +98,41 @@ def measured(
     Raises:
       InputError: in every process, if one of them cannot read the set or use the model, or if a score is not finite.
     """
-    run = partial(together, lambda: _finite(test_set, evaluation.run(model, test_set))._asdict())
+
+    def score() -> dict[str, Any]:
+        values = evaluation.run(model, test_set)
+        result = values if isinstance(values, Result) else Result(values)
+        scores = {f"{test_set.prefix}{name}": float(value) for name, value in result.scores.items()}
+        if wrong := [name for name, value in scores.items() if not math.isfinite(value)]:
+            raise InputError(f"{test_set.name}: the score {wrong[0]!r} is {scores[wrong[0]]}, no finite number.")
+        details = {f"{test_set.prefix}{name}": values for name, values in result.details.items()}
+        return result._replace(scores=scores, details=details)._asdict()
+
     if not test_set.is_repeatable:
-        return Result(**run())
-    return Result(**cached_scores(cache_folder / "scores", [*digests, test_set.digest()], run))
+        return Result(**together(score))
+    return Result(**cached_scores(cache_folder / "scores", [*digests, test_set.digest()], lambda: together(score)))
 
 
-def _finite(test_set: TestSet, values: Mapping[str, float] | Result) -> Result:
-    """The result with its scores as plain numbers, named with the set's prefix; raises `InputError` for one that is not finite."""
-    result, scores = values if isinstance(values, Result) else Result(values), {}
-    for name, value in result.scores.items():
-        number = float(value) if isinstance(value, Real | np.ndarray) and np.ndim(value) == 0 else math.nan
-        if not math.isfinite(number):
-            raise InputError(f"{test_set.name}: the score {name!r} is {value!r:.60}, no finite number.")
-        scores[f"{test_set.prefix}{name}"] = number
-    details = {f"{test_set.prefix}{name}": values for name, values in result.details.items()}
-    return result._replace(scores=scores, details=details)
+def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+    """The result of `score`, read from `folder` if it was computed before from the same inputs.
+
+    All processes of a run call this together; the first one's cache decides whether all compute.
+
+    Args:
+      digests: digests of the result's inputs: the model and the sets. Code and library versions are added here.
+    """
+    key = json.dumps([source_digest(*SCORING), *digests, versions()], sort_keys=True)
+    path, cached = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json", None
+    with contextlib.suppress(OSError, ValueError):  # absent or damaged
+        cached = json.loads(path.read_text(encoding="utf-8"))
+    if (cached := processes.gathered(cached)[0]) is not None:
+        return cached
+    scores = dict(score())
+    if processes.is_first():
+        with contextlib.suppress(OSError):  # the scores are valid, only not cached
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, json.dumps(scores))
+    return scores
 
 
 def with_averages(
@@ -127,10 +146,10 @@ def with_averages(
     """
     averaged: dict[str, float] = {}
     for evaluation in evaluations():
-        own = {name: score for name, score in scores.items() if evaluation.owns(name)}
-        averaged |= own
+        of_evaluation = {name: score for name, score in scores.items() if evaluation.owns(name)}
+        averaged |= of_evaluation
         if not any(map(evaluation.owns, failed)):
-            averaged |= evaluation.averages({name: score for name, score in own.items() if name not in apart})
+            averaged |= evaluation.averages({name: score for name, score in of_evaluation.items() if name not in apart})
     return averaged | dict(scores)
 
 
@@ -143,14 +162,12 @@ def headings(measured: Sequence[str]) -> dict[str, str]:
     """Columns of a report's first table: maps scores to headings; scores that choose checkpoints come last."""
     shown: dict[str, str] = {}
     for evaluation in evaluations():
-        own = [name for name in measured if evaluation.owns(name) and name not in evaluation.dev_headings]
-        named = {
-            f"{prefix}{name}": f"{prefix}{heading}"
-            for prefix in PREFIXES
-            for name, heading in evaluation.headings.items()
+        names = [name for name in measured if evaluation.owns(name) and name not in evaluation.dev_headings]
+        every = {
+            f"{prefix}{name}": f"{prefix}{text}" for prefix in PREFIXES for name, text in evaluation.headings.items()
         }
-        named = {name: heading for name, heading in named.items() if name in own}
-        shown |= named or {name: name for name in own if evaluation.is_main(name)}
+        named = {name: heading for name, heading in every.items() if name in names}
+        shown |= named or {name: name for name in names if evaluation.is_main(name)}
     for evaluation in evaluations():
         shown |= {name: heading for name, heading in evaluation.dev_headings.items() if name in measured}
     return shown

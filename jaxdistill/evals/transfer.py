@@ -21,8 +21,7 @@ from jaxtyping import Float, Integer
 
 from jaxdistill.core import Embed
 from jaxdistill.evals import probe
-from jaxdistill.evals.evaluation import Evaluation, Model, Sources, TestSet, average_of
-from jaxdistill.evals.read_table import labelled
+from jaxdistill.evals.evaluation import Evaluation, Model, Sources, TestSet, average_of, labelled
 from jaxdistill.evals.similarity import finite_vectors, refuse_same_vectors
 
 
@@ -31,22 +30,22 @@ def pair_features(first: Float[np.ndarray, "n e"], second: Float[np.ndarray, "n 
     return np.concatenate([np.abs(first - second), first * second], axis=1)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ProbedSet:
     """A set on which a linear probe is trained and tested."""
 
     splits: tuple[str, ...]
     """Names of its files, without their suffixes; the last one is the test."""
-    columns: tuple[str, ...] = ("sentence",)
-    classes: tuple[str, ...] = ("0", "1")
-    features: Callable[..., Float[np.ndarray, "n d"]] = lambda vectors: vectors
-    """Makes features from the vectors of each column."""
     score: Callable[..., probe.Accuracy]
     """Trains and tests on features and labels of all splits, and masks of the rows of each split but the first."""
     protocol: str
     """How it trains and tests, in words."""
     metrics: tuple[str, ...]
     """Names of its scores: of the accuracy and, if it is reported, of the F1 of class 1."""
+    columns: tuple[str, ...] = ("sentence",)
+    classes: tuple[str, ...] = ("0", "1")
+    features: Callable[..., Float[np.ndarray, "n d"]] = lambda vectors: vectors
+    """Makes features from the vectors of each column."""
 
 
 def row_vectors(embed: Embed, rows: Sequence[tuple[str, ...]]) -> list[Float[np.ndarray, "n e"]]:
@@ -63,55 +62,48 @@ def f1(labels: Integer[np.ndarray, " n"], predicted: Integer[np.ndarray, " n"]) 
     return float(2 * np.sum((labels == 1) & (predicted == 1)) / max(either, 1))
 
 
-SETS: Mapping[str, ProbedSet] = {
-    name: ProbedSet(
-        splits=(f"{name}.all",),
-        protocol="ten folds, L2 chosen in ten folds of the other nine",
-        score=probe.nested_folds,
-        metrics=(f"transfer/{name}",),
-    )
-    for name in ("mr", "cr", "subj", "mpqa")
-} | {
-    "sst2": ProbedSet(
-        splits=("sst2.train", "sst2.dev", "sst2.test"),
-        protocol="test accuracy, L2 chosen on dev",
-        score=probe.dev_selection,
-        metrics=("transfer/sst2",),
-    ),
-    "trec": ProbedSet(
-        splits=("trec.train", "trec.test"),
-        classes=("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"),
-        protocol="test accuracy, L2 chosen in ten folds of train",
-        score=probe.train_folds,
-        metrics=("transfer/trec",),
-    ),
-    "mrpc": ProbedSet(
-        splits=("mrpc.train", "mrpc.test"),
-        columns=("sentence1", "sentence2"),
-        features=pair_features,
-        protocol="test accuracy and F1 of [|u - v|, u * v], L2 chosen in ten folds of train",
-        score=probe.train_folds,
-        metrics=("transfer/mrpc", "transfer/mrpc f1"),
-    ),
-}
 SICK_E, SNLI = "nli/sick-e", "nli/snli (other training set)"
 PREMISES = {"columns": ("premise", "hypothesis"), "classes": ("entailment", "neutral", "contradiction")}
+NESTED, DEV = "ten folds, L2 chosen in ten folds of the other nine", "test accuracy, L2 chosen on dev"
+FOLDS = "L2 chosen in ten folds of train"
+SETS: Mapping[str, ProbedSet] = {
+    **{
+        name: ProbedSet((f"{name}.all",), probe.nested_folds, NESTED, (f"transfer/{name}",))
+        for name in ("mr", "cr", "subj", "mpqa")
+    },
+    "sst2": ProbedSet(("sst2.train", "sst2.dev", "sst2.test"), probe.dev_selection, DEV, ("transfer/sst2",)),
+    "trec": ProbedSet(
+        ("trec.train", "trec.test"),
+        probe.train_folds,
+        f"test accuracy, {FOLDS}",
+        ("transfer/trec",),
+        classes=("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"),
+    ),
+    "mrpc": ProbedSet(
+        ("mrpc.train", "mrpc.test"),
+        probe.train_folds,
+        f"test accuracy and F1 of [|u - v|, u * v], {FOLDS}",
+        ("transfer/mrpc", "transfer/mrpc f1"),
+        columns=("sentence1", "sentence2"),
+        features=pair_features,
+    ),
+}
 ENTAILMENT_SETS: Mapping[str, ProbedSet] = {
     "sick-e": ProbedSet(
-        splits=("sick.train", "sick.trial", "sick.test"),
-        **PREMISES,
+        ("sick.train", "sick.trial", "sick.test"),
+        probe.dev_selection,
+        "test accuracy of [|u - v|, u * v], L2 chosen on trial",
+        (SICK_E,),
         features=pair_features,
-        protocol="test accuracy of [|u - v|, u * v], L2 chosen on trial",
-        score=probe.dev_selection,
-        metrics=(SICK_E,),
+        **PREMISES,
     ),
     "snli": ProbedSet(
-        splits=("train", "snli.test"),
-        **PREMISES,
+        ("train", "snli.test"),
+        partial(probe.one_strength, strength=1e-9),
+        "test accuracy of [u, v, u * v, |u - v|]; trained on nli/train in place of SNLI's training set",
+        (SNLI,),
         features=lambda first, second: np.concatenate([first, second, pair_features(first, second)], axis=1),
-        protocol="test accuracy of [u, v, u * v, |u - v|]; trained on nli/train in place of SNLI's training set",
-        score=partial(probe.one_strength, strength=1e-9),
-        metrics=(SNLI,),
+        **PREMISES,
     ),
 }
 

@@ -13,10 +13,9 @@ from pathlib import Path
 import yaml
 
 from jaxdistill.checkpoints.model import SentenceModel
-from jaxdistill.core import InputError
 from jaxdistill.files import write_atomic
 from jaxdistill.paths import is_hub_name, public_name
-from jaxdistill.reporting.templates import filled
+from jaxdistill.reporting.page import filled
 from jaxdistill.runtime import versions
 
 FACTS_FILE = "card.json"
@@ -103,12 +102,7 @@ def read_facts(folder: str | Path) -> Facts | None:
     path = Path(folder) / FACTS_FILE
     if not path.is_file():
         return None
-    try:
-        return Facts(**json.loads(path.read_text(encoding="utf-8")))
-    except (json.JSONDecodeError, UnicodeDecodeError, TypeError) as error:
-        raise InputError(
-            f"{path} is not readable as the facts of a run ({error}); remove it to export without them."
-        ) from error
+    return Facts(**json.loads(path.read_text(encoding="utf-8")))
 
 
 def model_card(

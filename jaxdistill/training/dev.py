@@ -33,11 +33,11 @@ from jaxdistill.core import LABELS, Diverged, Embed, InputError, Objective, Para
 from jaxdistill.data.sources import file_of, files_of, split_specs
 from jaxdistill.data.text import read
 from jaxdistill.data.tokens import TokenStore
-from jaxdistill.evals import agreement, auc, beir, documents, entity, pairs, sts
-from jaxdistill.evals.beir import RetrievalSet, SetFiles
-from jaxdistill.evals.entity import EntitySet
+from jaxdistill.evals import agreement, documents, pairs, retrieval, sts
+from jaxdistill.evals.documents import RetrievalSet, SetFiles
 from jaxdistill.evals.geometry import pairwise_cosines, uniformity
 from jaxdistill.evals.pairs import GradedPairs
+from jaxdistill.evals.retrieval import EntitySet
 from jaxdistill.evals.similarity import unit_or_zero_vectors
 from jaxdistill.inference import Embedder
 from jaxdistill.training.metrics import say
@@ -54,7 +54,7 @@ NEEDED = {
     pairs.METRIC: "pairs=FILE",
     pairs.AUC_METRIC: "pairs=FILE",
     **dict.fromkeys(documents.METRICS.values(), "retrieval=FOLDER"),
-    entity.METRIC: "entities=FILE",
+    retrieval.METRIC: "entities=FILE",
 }
 """Maps metrics to the options of `evals` that name the user's data for them."""
 SPREAD, RANK = "vectors/spread", "vectors/rank"
@@ -77,15 +77,15 @@ class DevSets(NamedTuple):
 
 
 def named_sets(best: str, data_folder: pathlib.Path | None) -> dict[str, GradedPairs]:
-    """Maps metrics to the dev pairs that are not the user's own: a set of `auc.DEV_METRICS` if `best` names it, and STS-B dev
+    """Maps metrics to the dev pairs that are not the user's own: a set of `pairs.DEV_METRICS` if `best` names it, and STS-B dev
     if `best` names it or there is a data folder; without one, it is read from the hub."""
     named = {}
-    if best in auc.DEV_METRICS:
+    if best in pairs.DEV_METRICS:
         if not data_folder:
             raise InputError(
                 f"evals.best={best!r} needs a set from the data folder; set JAXDISTILL_DATA to that folder."
             )
-        named[best] = auc.dev_pairs(data_folder, auc.DEV_METRICS[best])
+        named[best] = pairs.dev_pairs(data_folder, pairs.DEV_METRICS[best])
     if data_folder or best == sts.DEV_METRIC:
         with errors_of(f"dev set {sts.DEV_METRIC}"):
             named[sts.DEV_METRIC] = sts.read_set("sts-b-dev", data_folder)
@@ -106,16 +106,16 @@ def available_tasks(
         if best == pairs.AUC_METRIC and not is_binary:
             raise InputError(f"{sets.pairs.name}: {best} needs scores of 0 and 1; use {pairs.METRIC} for others.")
         if is_binary and best in ("", pairs.AUC_METRIC):
-            tasks[pairs.AUC_METRIC] = partial(auc.area, sets.pairs, pairs.AUC_METRIC)
+            tasks[pairs.AUC_METRIC] = partial(pairs.area, sets.pairs, pairs.AUC_METRIC)
         else:
             tasks[pairs.METRIC] = partial(pairs.correlation, sets.pairs, pairs.METRIC)
     if sets.retrieval:
         metric = documents.METRICS[sets.retrieval[0].split]
         tasks[metric] = partial(documents.mean_ndcg, sets.retrieval, similarity=similarity)
     if sets.entities:
-        tasks[entity.METRIC] = partial(entity.mean_recall, sets.entities)
+        tasks[retrieval.METRIC] = partial(retrieval.mean_recall, sets.entities)
     for metric, named in sets.named.items():
-        tasks[metric] = partial(auc.area if metric in auc.DEV_METRICS else pairs.correlation, named, metric)
+        tasks[metric] = partial(pairs.area if metric in pairs.DEV_METRICS else pairs.correlation, named, metric)
     if agreement_task is not None:
         tasks[agreement.METRIC] = agreement_task
     return tasks
@@ -196,8 +196,8 @@ def read_dev_sets(config: Config, *, named: bool = True) -> DevSets:
     sentences = [text for (text,) in rows if text.strip()]
     sets = DevSets(
         pairs=pairs.read_pairs(file_of("evals.pairs", config.evals.pairs)) if config.evals.pairs else None,
-        retrieval=[beir.read_set(files) for files in retrieval_files(config.evals)],
-        entities=[entity.read_entities(path) for path in entities],
+        retrieval=[documents.read_set(files) for files in retrieval_files(config.evals)],
+        entities=[retrieval.read_entities(path) for path in entities],
         named=named_sets(config.evals.best, sts_data_folder()) if named else {},
         agreement=agreement.neighbouring_pairs(sentences) if config.evals.agreement else (),
     )
@@ -210,7 +210,7 @@ def retrieval_files(evals: Evals) -> list[SetFiles]:
     """The files of the sets that `evals.retrieval` names."""
     specs = [os.path.expanduser(spec) for spec in split_specs(evals.retrieval)]
     option = "--config.evals.retrieval_split"
-    return [beir.set_files(spec, split=evals.retrieval_split or "dev", option=option) for spec in specs]
+    return [documents.set_files(spec, split=evals.retrieval_split or "dev", option=option) for spec in specs]
 
 
 def held_out_rows(evals: Evals, rows: int) -> int:

@@ -17,14 +17,13 @@ from jaxdistill.config import flat, nested
 from jaxdistill.core import SECOND
 from jaxdistill.data.sources import split_specs
 from jaxdistill.evals import sts
-from jaxdistill.evals.caches import cached_scores
 from jaxdistill.evals.pairs import ScoredPairs
+from jaxdistill.evals.suite import cached_scores
 from jaxdistill.files import write_atomic
 from jaxdistill.paths import cache_folder, public_name, without_folders
 from jaxdistill.reporting.model_card import Facts, averaged_steps, origin_of, public_command, write_facts
-from jaxdistill.reporting.page import write_page
+from jaxdistill.reporting.page import read_curves, training_plot, write_page
 from jaxdistill.reporting.papers import Cited
-from jaxdistill.reporting.plots import read_curves, training_plot
 from jaxdistill.reporting.tables import Entry, as_text, hundredfold, score_table
 from jaxdistill.runtime import versions
 from jaxdistill.training.dev import sts_data_folder

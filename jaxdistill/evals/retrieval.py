@@ -1,0 +1,161 @@
+"""Measures retrieval of short texts by cosine: translations among other sentences, and entities in a catalogue.
+
+Translations: recall at 1 of a sentence's translation among all, in both directions. The protocol follows LASER's Tatoeba test
+(Artetxe and Schwenk, TACL 2019, https://arxiv.org/abs/1812.10464), which reports the error rate, one minus recall. The sets come
+from a data folder (`multilingual/tatoeba.en-de.test.tsv.gz` and so on), or are the user's own tables with one column per language.
+The name of a file ends in these columns: `[NAME.]en-de[.test].tsv` or `.csv`.
+
+Entities: recall of the entity in a catalogue that a query refers to. The task is SimTDE's (Xie et al., SIGIR 2023, section 4.2 and
+Table 3): recall at `k` is the share of queries with a right entity among the `k` nearest. Its radio stations are not public, so the
+files are the user's own, one per language, which is the last part of its name before the suffix (`stations.de.csv.gz`). The columns
+are `query`, `entity` and `label` (1: the query refers to the entity). All entities of a file form the catalogue; queries without a
+right entity are ignored.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.data.sources import files_of
+from jaxdistill.evals.evaluation import (
+    Evaluation,
+    MissingSet,
+    Model,
+    Sources,
+    TestSet,
+    average_of,
+    labelled,
+    read_table,
+)
+from jaxdistill.evals.similarity import refuse_same_vectors, unit_vectors
+from jaxdistill.ops.nearest import nearest
+
+PUBLISHED = (
+    *("multi30k2016.en-de", "multi30k2016.en-fr"),
+    *(f"tatoeba.en-{language}" for language in ("de", "fr", "es", "tr", "ar")),
+)
+"""Sets of translations in the data folder."""
+FILE_NAME = re.compile(r"((?:.*\.)?(\w+)-(?!\2\.)\w+)(?:\.(?:test|dev))?\.[ct]sv(?:\.gz)?")
+RANKS = (1, 5, 10)
+METRIC = "entities/recall@1"
+"""The mean over languages of the recall of entities, which can choose the best checkpoint."""
+
+
+def score_names(name: str) -> tuple[str, str]:
+    """Names of the two scores of a set of translations: from its first language to the second, and back."""
+    first, second = name.rpartition(".")[2].split("-")
+    begin = name if name in PUBLISHED else f"bitext/{name}"
+    return f"{begin}/{first}-{second} recall@1", f"{begin}/{second}-{first} recall@1"
+
+
+def translation_recalls(name: str, pairs: Sequence[tuple[str, str]], embed: Embed) -> Mapping[str, float]:
+    """`tatoeba.en-de/en-de recall@1` and `tatoeba.en-de/de-en recall@1`, in [0, 1]; equal translations are one candidate."""
+    sentences = list(dict.fromkeys([*(one for one, _ in pairs), *(other for _, other in pairs)]))
+    vectors = dict(zip(sentences, unit_vectors(embed, sentences), strict=True))
+    scores = {}
+    for score, both in zip(score_names(name), (pairs, [(other, one) for one, other in pairs]), strict=True):
+        candidates = list(dict.fromkeys(translation for _, translation in both))
+        index = np.stack([vectors[text] for text in candidates])
+        refuse_same_vectors(index, candidates, f"the model finds all {len(candidates):,} sentences")
+        _, found = nearest(np.stack([vectors[query] for query, _ in both]), [index], count=1)
+        scores[score] = float(np.mean([candidates[row] == text for (row,), (_, text) in zip(found, both, strict=True)]))
+    return scores
+
+
+def _bitext_sets(sources: Sources) -> Iterable[TestSet]:
+    files: dict[str, Path] = {}
+    for path in files_of("bitext", [f"{spec}/*-*.[ct]sv*" if Path(spec).is_dir() else spec for spec in sources.bitext]):
+        match = FILE_NAME.fullmatch(path.name)
+        if not match or match[1] in files:
+            raise InputError(
+                f"bitext={path} must be called NAME.en-de.tsv or .csv by its two languages, as no other file."
+            )
+        files[match[1]] = path
+    if not files:
+        files = {name: sources.part("multilingual", "bitext") / f"{name}.test.tsv.gz" for name in PUBLISHED}
+    protocol = "recall at 1 of the nearest neighbour by cosine similarity (LASER's Tatoeba test)"
+    for name, path in files.items():
+        yield TestSet(name=f"bitext/{name}", protocol=protocol, files=(path,), content=name)
+
+
+def _run_bitext(model: Model, test_set: TestSet) -> Mapping[str, float]:
+    languages = test_set.content.rpartition(".")[2].lower().split("-")
+    table = read_table(test_set.file, languages)
+    pairs = list(zip(*(table[language] for language in languages), strict=True))
+    return translation_recalls(test_set.content, pairs, model.embed)
+
+
+BITEXT = Evaluation(
+    task="retrieval",
+    names=("bitext",),
+    scores=("bitext", *PUBLISHED),
+    sets=_bitext_sets,
+    run=_run_bitext,
+    averages=average_of("bitext/average recall@1", [score for name in PUBLISHED for score in score_names(name)]),
+    headings={"bitext/average recall@1": "translations, recall@1"},
+)
+
+
+class EntitySet(NamedTuple):
+    """Queries and the catalogue of one language."""
+
+    language: str
+    entities: list[str]
+    """The catalogue, each entity once."""
+    answers: Mapping[str, set[str]]
+    """Maps queries to the entities to which they refer."""
+
+
+def entity_recalls(entities: EntitySet, embed: Embed) -> Mapping[str, float]:
+    """`entity/LANGUAGE recall@1` and so on, in [0, 1]."""
+    queries, catalogue = unit_vectors(embed, list(entities.answers)), unit_vectors(embed, entities.entities)
+    refuse_same_vectors(catalogue, entities.entities, f"the model finds all {len(catalogue):,} entities")
+    _, found = nearest(queries, [catalogue], count=RANKS[-1])
+    answers = entities.answers.values()
+    hits = [[entities.entities[row] in right for row in rows] for rows, right in zip(found, answers, strict=True)]
+    shares = {rank: np.mean(np.any(np.array(hits)[:, :rank], axis=1)) for rank in RANKS}
+    return {f"entity/{entities.language} recall@{rank}": float(share) for rank, share in shares.items()}
+
+
+def mean_recall(catalogues: Sequence[EntitySet], embed: Embed | Scorer) -> Mapping[str, float]:
+    """The `METRIC`."""
+    shares = [entity_recalls(one, cast(Embed, embed))[f"entity/{one.language} recall@1"] for one in catalogues]
+    return {METRIC: float(np.mean(shares))}
+
+
+def read_entities(path: str | Path) -> EntitySet:
+    """Reads a file of `query`, `entity`, `label`; raises `InputError` for a bad row."""
+    labels, pairs = labelled(path, ("query", "entity"), ("0", "1"))
+    answers: dict[str, set[str]] = {}
+    for (query, entity), label in zip(pairs, labels, strict=True):
+        if label == 1:
+            answers.setdefault(query, set()).add(entity)
+    if not answers:
+        raise InputError(f"{path}: no row has the label 1; a query needs an entity that it refers to.")
+    return EntitySet(_language(Path(path)), list(dict.fromkeys(entity for _, entity in pairs)), answers)
+
+
+def _language(path: Path) -> str:
+    return Path(path.name.removesuffix(".gz")).stem.rpartition(".")[2]
+
+
+def _entity_sets(sources: Sources) -> Iterable[TestSet]:
+    if not sources.entities and "entities" in sources.tasks:
+        raise MissingSet("task entities needs entities=FILE with query, entity, label.")
+    protocol = "recall at 1, 5, 10 among all entities of the file (SimTDE, Table 3)"
+    for path in map(Path, sources.entities):
+        yield TestSet(name=f"entity/{_language(path)}", protocol=protocol, files=(path,))
+
+
+ENTITIES = Evaluation(
+    task="retrieval",
+    names=("entities",),
+    scores=("entity",),
+    sets=_entity_sets,
+    run=lambda model, test_set: entity_recalls(read_entities(test_set.file), model.embed),
+    is_main=lambda name: name.endswith(" recall@1"),
+)
