@@ -15,7 +15,7 @@ from conftest import ROOT
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.M | re.S)
 FEWER = {"12000": "400", "--config.run.minutes=5": "--config.run.steps=8 --config.data.batch_size=32"}
-VARYING = r"\b[0-9a-f]{12}\b|[\d.,]+|( \S+)? instead of .*|^run.minutes.*|^estimated time.*|^objective.queue_size.*|^rows x tokens.*"
+VARYING = r"─+|\b[0-9a-f]{12}\b|[\d.,]+|( \S+)? instead of .*|^run.minutes.*|^estimated time.*|^objective.queue_size.*|^rows x tokens.*"
 LOGGED = ("12000", "continuing", "run.minutes", "step ", "best checkpoint", "data.max_length", "teacher embeddings")
 """Lines with other numbers of tickets or steps, and lines that go to the log, which the tests take away."""
 
