@@ -24,21 +24,9 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 
 import numpy as np
-from interleaved import (
-    Elsewhere,
-    Rates,
-    Work,
-    add_device_option,
-    medians,
-    rates,
-    ratios,
-    timed,
-    torch_device,
-    unit_rows,
-    write,
-)
+from interleaved import Elsewhere, Rates, Work, medians, rates, ratios, timed, torch_device, unit_rows, write
 
-from jaxdistill.checkpoints.model import load_model, locate
+from jaxdistill.checkpoints.locate import locate
 from jaxdistill.cli import keep_compiled, run
 from jaxdistill.core import InputError
 from jaxdistill.data.text import read
@@ -58,37 +46,31 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--warm_up", action="store_true", help="with --one: calls warm_up() at the start")
     parser.add_argument("--batch_size", type=int, default=32, help="of sentence-transformers")
     parser.add_argument("--rounds", type=int, default=5)
-    add_device_option(parser)
     parser.add_argument("--out", default="", help="file for the result")
     args = parser.parse_args(arguments)
-    if args.warm_up and not args.one:
-        raise InputError("--warm_up prepares calls of one sentence; add --one, or drop it.")
-    args.device = torch_device(args.device)
+    args.device = torch_device()
     needed = args.sentences * (args.rounds if args.one else 1)
     texts = list(islice((row[0] for row in read([args.text]) if row[0].strip()), needed))
     if len(texts) < needed:
         raise InputError(f"{args.text} has {len(texts)} sentences; --sentences and --rounds need {needed}.")
-    result = one_by_one(args, texts) if args.one else whole(args, texts)
-    lengths = [len(one.ids) for one in load_model(args.model).encodings(texts[:2000])]
-    write(args.out, {**result, "real_tokens_per_sentence": statistics.mean(lengths), "options": vars(args)})
+    write(args.out, {**(one_by_one if args.one else whole)(args, texts), "options": vars(args)})
 
 
 def whole(args, texts: Sequence[str]) -> Mapping[str, object]:
     """Rates of calls with all the sentences."""
     ours, some = encode_of(OURS, args), texts[:256]
-    works = {OURS: lambda: len(ours(texts)), THEIRS: Elsewhere(torch_encoding, args, texts)}
-    found = rates(works, args.rounds)
+    found = rates({OURS: lambda: len(ours(texts)), THEIRS: Elsewhere(torch_encoding, args, texts)}, args.rounds)
     return {
         **ratios(found, OURS, THEIRS),
         "sentences_per_s": medians(found),
-        "lowest_cosine": lowest_cosine(ours(some), torch_encode(args)(some)),
+        "lowest_cosine": lowest_cosine(ours(some), encode_of(THEIRS, args)(some)),
         "rounds": found,
     }
 
 
 def torch_encoding(args, texts: Sequence[str]) -> Work:
     """One call with all the sentences."""
-    encode = torch_encode(args)
+    encode = encode_of(THEIRS, args)
     return lambda: len(encode(texts))
 
 
@@ -100,7 +82,8 @@ def one_by_one(args, texts: Sequence[str]) -> Mapping[str, object]:
         part, vectors = texts[start : start + args.sentences], {}
         with tempfile.TemporaryDirectory() as cache:
             for name, rate in found.items():  # the first fills the cache folder for the second
-                start_s, vectors[name], *seconds = in_new_process(calls, name, args, part, cache)
+                with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+                    start_s, vectors[name], *seconds = process.submit(calls, name, args, part, cache).result()
                 starts[name].append(start_s)
                 rate.add(len(part), *seconds)
         cosines.append(lowest_cosine(vectors[OURS], vectors[THEIRS]))
@@ -108,16 +91,10 @@ def one_by_one(args, texts: Sequence[str]) -> Mapping[str, object]:
         **ratios(found, OURS, THEIRS),
         **{f"cold_{name}": ratio for name, ratio in ratios(found, COLD, THEIRS).items()},
         "sentences_per_s": medians(found),
-        "processor_ms_per_sentence": {name: 1000.0 / statistics.median(rate.processor) for name, rate in found.items()},
         "start_s": {name: statistics.median(each) for name, each in starts.items()},
         "lowest_cosine": min(cosines),
         "rounds": found,
     }
-
-
-def in_new_process(function: Callable, *arguments):
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-        return process.submit(function, *arguments).result()
 
 
 def calls(name: str, args, texts: Sequence[str], cache: str) -> tuple[float, np.ndarray, float, float]:
@@ -135,25 +112,19 @@ def calls(name: str, args, texts: Sequence[str], cache: str) -> tuple[float, np.
 
 
 def encode_of(name: str, args) -> Encode:
-    if name == THEIRS:
-        return torch_encode(args)
-    embedder = load(args.model, precision=args.precision)
-    if args.warm_up:
-        embedder.warm_up()
-    return embedder.encode
-
-
-def torch_encode(args) -> Encode:
+    if name != THEIRS:
+        embedder = load(args.model, precision=args.precision)
+        if args.warm_up:
+            embedder.warm_up()
+        return embedder.encode
     import torch
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(str(locate(args.model)), device=args.device)
 
     def encode(texts: Sequence[str]) -> np.ndarray:
-        cast = contextlib.nullcontext()
-        if args.precision == "bfloat16":
-            cast = torch.autocast(args.device, dtype=torch.bfloat16)
-        with cast:
+        bfloat16 = torch.autocast(args.device, dtype=torch.bfloat16)
+        with bfloat16 if args.precision == "bfloat16" else contextlib.nullcontext():
             return model.encode(list(texts), batch_size=args.batch_size, show_progress_bar=False).astype(np.float32)
 
     return encode

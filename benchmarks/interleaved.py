@@ -1,11 +1,9 @@
 """Times several programs for the same work in turn, so that other load on the machine meets all of them alike.
 
-PyTorch's side runs in a process of its own (`Elsewhere`), so that it has the allocator's settings that a user's loop has. This
-project's process does not import PyTorch, because its programs do not: threads that PyTorch starts make glibc open further
-heaps, which return memory to the system whatever `memory.keep_freed` asks for.
+PyTorch's side runs in a process of its own (`Elsewhere`), with the allocator's settings that a user's loop has. This project's
+process does not import PyTorch, whose threads make glibc open heaps that `memory.keep_freed` does not reach.
 """
 
-import argparse
 import json
 import multiprocessing
 import os
@@ -13,7 +11,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -24,9 +22,6 @@ import numpy as np
 from jaxdistill.core import InputError
 
 LOAD_BEFORE = os.getloadavg()[0]
-DEVICES = {"cpu": "cpu", "gpu": "cuda"}
-"""PyTorch's names of JAX's backends."""
-
 Value = TypeVar("Value")
 Work = Callable[[], float]
 """Does some work and returns its amount, in the unit of the benchmark."""
@@ -110,35 +105,21 @@ def medians(found: Mapping[str, Rates]) -> dict[str, float]:
     return {name: statistics.median(each.wall) for name, each in found.items()}
 
 
-def add_device_option(parser: argparse.ArgumentParser) -> None:
-    """Adds `--device`, for `torch_device`."""
-    parser.add_argument(
-        "--device", choices=list(DEVICES.values()), default="", help="PyTorch's, which has to be JAX's; default: JAX's"
-    )
-
-
-def torch_device(named: str) -> str:
-    """PyTorch's name of the device that JAX takes; InputError if `named` is another, or PyTorch has no such device.
+def torch_device() -> str:
+    """PyTorch's name of the device that JAX takes; InputError if PyTorch has no such device.
 
     Called before JAX starts, which would otherwise take most of a GPU's memory from PyTorch.
     """
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     backend = jax.default_backend()
-    if backend not in DEVICES:
-        raise InputError(
-            f"JAX runs on {backend}, where PyTorch's side cannot; allowed: cpu, gpu. Set JAX_PLATFORMS=cpu."
-        )
-    device = DEVICES[backend]
-    if named not in ("", device):
-        raise InputError(f"--device={named}, but JAX runs on {backend}; give --device={device}, or set JAX_PLATFORMS.")
-    if device == "cuda":
+    if backend == "gpu":
         import torch
 
-        if not torch.cuda.is_available():
-            raise InputError(
-                "JAX runs on gpu, but this PyTorch finds no GPU; install one with CUDA, or set JAX_PLATFORMS=cpu."
-            )
-    return device
+        if torch.cuda.is_available():
+            return "cuda"
+    if backend != "cpu":
+        raise InputError(f"JAX runs on {backend}, but PyTorch finds no such device; set JAX_PLATFORMS=cpu.")
+    return "cpu"
 
 
 def wait_for(device: str) -> None:
@@ -163,7 +144,7 @@ def machine() -> dict[str, Any]:
 
 
 def write(out: str, result: Mapping[str, Any]) -> None:
-    """Prints the result, and writes it to the file `out` unless that is empty; `result` has a `ratio` if it compares speeds."""
+    """Prints the result, and writes it to the file `out` unless that is empty."""
     text = json.dumps({**result, "machine": machine()}, indent=1)
     print(text)
     if out:
@@ -172,4 +153,9 @@ def write(out: str, result: Mapping[str, Any]) -> None:
 
 def unit_rows(x: np.ndarray) -> np.ndarray:
     """The rows with norm 1."""
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def random_unit(shape: Sequence[int], seed: int = 0) -> np.ndarray:
+    """Random unit vectors."""
+    return unit_rows(np.random.default_rng(seed).normal(size=shape).astype(np.float32))

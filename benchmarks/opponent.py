@@ -5,7 +5,6 @@ vectors are stored, or computed in the step. `sort_by_length` makes batches of s
 """
 
 import contextlib
-import itertools
 import random
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -115,7 +114,7 @@ class Opponent:
     def rows(self, texts: Sequence[str], batch_size: int, sort_by_length: bool) -> Iterator[np.ndarray]:
         generator = np.random.default_rng(0)
         lengths = np.array([len(ids) for ids in self.model.tokenizer(list(texts))["input_ids"]])
-        for _ in itertools.count():
+        while True:
             order = generator.permutation(len(texts))
             if sort_by_length:
                 order = order[np.argsort(lengths[order], kind="stable")]

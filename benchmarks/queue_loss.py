@@ -15,30 +15,27 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from interleaved import Elsewhere, Work, add_device_option, medians, rates, ratios, torch_device, wait_for, write
+from interleaved import Elsewhere, Work, medians, random_unit, rates, ratios, torch_device, wait_for, write
 
 from jaxdistill.cli import run
 from jaxdistill.cluster.mesh import make_mesh
 from jaxdistill.core import Encoded, Sizes
 from jaxdistill.objectives.congen import ConGen
 
-TEMPERATURE = 0.05
+TEMPERATURE, BATCH, WIDTH = 0.05, 128, 384
 
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="benchmarks/queue_loss.py", description=__doc__)
     parser.add_argument("--queues", default="1024,16384,65536", help="numbers of keys")
-    parser.add_argument("--batch_size", type=int, default=128)
-    parser.add_argument("--width", type=int, default=384)
     parser.add_argument(
         "--precision", choices=["float32", "bfloat16"], default="float32", help="of products and queue, on both sides"
     )
     parser.add_argument("--calls", type=int, default=5, help="of each side in a round")
     parser.add_argument("--rounds", type=int, default=9)
-    add_device_option(parser)
     parser.add_argument("--out", default="", help="file for the result")
     args = parser.parse_args(arguments)
-    args.device = torch_device(args.device)
+    args.device = torch_device()
     lengths = sorted(int(queue) for queue in args.queues.split(","))
     found = {queue: compared(args, queue) for queue in lengths}
     result = {"ratio": found[lengths[-1]]["ratio"], "by_queue": found}
@@ -47,15 +44,11 @@ def main(arguments: Sequence[str]) -> None:
 
 def compared(args, queue: int) -> dict[str, object]:
     """Milliseconds of a call, on both sides, and how many times as fast this project is."""
-    arrays = [random_unit(shape, seed) for seed, shape in enumerate(
-        [(queue, args.width), (args.batch_size, 2, args.width), (args.batch_size, 1, args.width)]
-    )]  # fmt: skip
+    shapes = (queue, WIDTH), (BATCH, 2, WIDTH), (BATCH, 1, WIDTH)
+    arrays = [random_unit(shape, seed) for seed, shape in enumerate(shapes)]
     one = jax_call(*arrays, precision=args.precision)
     exact = jax_call(*arrays, precision="float32")()
-    works = {
-        "jaxdistill": repeated(one, args.calls),
-        "torch": Elsewhere(torch_calls, args, arrays),
-    }
+    works = {"jaxdistill": repeated(one, args.calls), "torch": Elsewhere(torch_calls, args, arrays)}
     error = abs(one() - exact) / exact
     found = rates(works, args.rounds)
     return {
@@ -71,11 +64,6 @@ def repeated(call: Callable[[], float], calls: int) -> Work:
 
 def torch_calls(args, arrays: Sequence[np.ndarray]) -> Work:
     return repeated(torch_call(*arrays, precision=args.precision, device=args.device), args.calls)
-
-
-def random_unit(shape: Sequence[int], seed: int) -> np.ndarray:
-    x = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-    return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
 def jax_call(seeds: np.ndarray, student: np.ndarray, teacher: np.ndarray, *, precision: str) -> Callable[[], float]:

@@ -59,7 +59,6 @@ MODELS: dict[str, tuple[Any, str, Any, Mapping]] = {
         max_position_embeddings=40960)),
 }  # fmt: skip
 """Name to family, pooling, dtype of the checkpoint's file, and config.json."""
-OBJECTIVES = ("l2", "congen")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -90,13 +89,11 @@ def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="benchmarks/tpu_plan.py", description=__doc__)
     parser.add_argument("--teacher", choices=tuple(MODELS), required=True)
     parser.add_argument("--student", choices=tuple(MODELS), default="minilm-l6")
-    parser.add_argument("--objective", choices=OBJECTIVES, default="l2")
+    parser.add_argument("--objective", choices=("l2", "congen"), default="l2")
     parser.add_argument("--slice", required=True, help="such as v5e-16")
     parser.add_argument("--sharding", choices=("", "zero", "fsdp", "tensor"), default="", help="as run.sharding")
     parser.add_argument("--model_axis", type=int, default=1, help="as run.model_axis")
     parser.add_argument("--slices", type=int, default=0, help="as run.slices")
-    parser.add_argument("--accumulate", type=int, default=1, help="as run.accumulate")
-    parser.add_argument("--remat", action="store_true", help="as run.remat")
     parser.add_argument("--stored", action="store_true", help="stored targets: the teacher is not in the step")
     parser.add_argument(
         "--layers", default="0:0", help="of teacher and student, for short compilations; 0: all of them"
@@ -104,17 +101,13 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--queue_size", type=int, default=65536, help="of ConGen")
     parser.add_argument("--sentences", type=int, default=64, help="of each part of the batch")
     parser.add_argument("--rows", type=int, default=8, help="that hold these sentences in one view")
-    parser.add_argument("--groups", type=int, default=1, help="of each part of the batch")
     parser.add_argument("--length", type=int, default=128, help="token slots of a row")
     return parser
 
 
 def config_of(args: Any, batch_size: int) -> Config:
     """The options of the run."""
-    options = RunOptions(
-        precision="bfloat16", sharding=args.sharding or (), model_axis=args.model_axis, remat=args.remat,
-        accumulate=args.accumulate,
-    )  # fmt: skip
+    options = RunOptions(precision="bfloat16", sharding=args.sharding or (), model_axis=args.model_axis)
     objective = ConGen(queue_size=args.queue_size) if args.objective == "congen" else Embedding()
     teacher = (Stored if args.stored else Live)(model=args.teacher)
     return Config(objective=objective, data=Data(batch_size=batch_size), teacher=teacher, run=options)
@@ -143,9 +136,8 @@ def batch_of(args: Any, objective: Objective, parts: int, width: int) -> Batch:
     """A packed batch as shapes."""
 
     def packed(views: int) -> Tokens:
-        groups = parts * args.groups
-        slots = jax.ShapeDtypeStruct((groups, views * args.rows // args.groups, args.length), np.int32)
-        first = jax.ShapeDtypeStruct((groups, views * args.sentences // args.groups), np.int32)
+        slots = jax.ShapeDtypeStruct((parts, views * args.rows, args.length), np.int32)
+        first = jax.ShapeDtypeStruct((parts, views * args.sentences), np.int32)
         return Tokens(slots, slots, slots, first)
 
     student, views = packed(len(objective.student_views)), len(objective.teacher_views)

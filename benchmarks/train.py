@@ -7,8 +7,7 @@
 ConGen with two views, or cosine distillation (--objective=cosine), of three layers of MiniLM with stored targets, at most 128
 tokens, dropout on: this project, a plain PyTorch loop (`opponent.py`), and that loop with batches sorted by length. All have the
 same text, student, targets and device, make their batches in a thread beside the steps, run in processes of their own, and take
-turns. Each rate counts sentences of the text, and real tokens of all views. The vectors of the teacher are random, because the time
-does not depend on them.
+turns. The vectors of the teacher are random, because the time does not depend on them.
 
 `shape:NAME` is a model of random weights in the shape of a large one, with the tokenizer of MiniLM. With --live, the teacher of
 both sides reads the text of each step.
@@ -18,9 +17,7 @@ both sides reads the text of each step.
 """
 
 import argparse
-import statistics
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -29,12 +26,12 @@ from typing import Any
 
 import jax
 import numpy as np
-import tpu_plan
+from accelerator import random_model
 from interleaved import (
     Elsewhere,
     Work,
-    add_device_option,
     medians,
+    random_unit,
     rates,
     ratios,
     torch_device,
@@ -49,9 +46,8 @@ from jaxdistill.checkpoints.model import load_model, locate
 from jaxdistill.cli import run
 from jaxdistill.cluster.mesh import batch_sharding, place
 from jaxdistill.config.files import load_config
-from jaxdistill.core import Batch, InputError, Tokens
+from jaxdistill.core import Batch, InputError
 from jaxdistill.data.text import read
-from jaxdistill.encoders.sentence import init_params
 from jaxdistill.inference import load
 from jaxdistill.training.build import build
 from jaxdistill.training.loop import prefetch
@@ -67,7 +63,6 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--model", default=MINILM, help="the teacher")
     parser.add_argument("--student", default="", help="the model that the student is cut from; default: the teacher")
     parser.add_argument("--live", action="store_true", help="the teacher is in the step; else its vectors are stored")
-    add_device_option(parser)
     parser.add_argument("--compile", action="store_true", help="torch.compile for PyTorch's models")
     parser.add_argument("--layers", default="even:3", help="the student's, as student.layers takes them; empty: all")
     parser.add_argument("--text", default="data:text/nli.txt.gz", help="sentences")
@@ -83,14 +78,14 @@ def main(arguments: Sequence[str]) -> None:
     args = parser.parse_args(arguments)
     if args.live and args.agreement:
         raise InputError("--agreement compares steps with stored targets; drop --live.")
-    args.device = torch_device(args.device)
+    args.device = torch_device()
     options, queue = dict(vars(args)), args.queue if args.objective == "congen" else 0
     texts = distinct(args.text, queue + args.rows)
     with tempfile.TemporaryDirectory() as folder:
         args.model = with_weights(args.model, Path(folder))
         args.student = with_weights(args.student, Path(folder)) or args.model
         teacher = load(args.model)
-        targets = teacher.encode(texts) if args.agreement else random_unit(len(texts), teacher.width)
+        targets = teacher.encode(texts) if args.agreement else random_unit((len(texts), teacher.width))
         job = job_of(args, Path(folder), texts, targets, queue=queue)
         save(job.models.student, Path(folder) / "student")
         result = (
@@ -111,17 +106,11 @@ def with_weights(spec: str, folder: Path) -> str:
     """The model that `spec` names; for `shape:NAME`, one of random weights that is written into `folder`."""
     if not spec.startswith("shape:"):
         return spec
-    name, own = spec.removeprefix("shape:"), load_model(MINILM)
-    shapes = tpu_plan.model(name, layers=0)
-    params = {path: np.asarray(array) for path, array in init_params(shapes.definition, jax.random.key(0)).items()}
-    changed = dict(tokenizer=own.tokenizer, provenance=own.provenance, max_length=own.max_length)
-    save(replace(shapes, params=params, **changed), folder / name)
+    name, minilm = spec.removeprefix("shape:"), load_model(MINILM)
+    model = random_model(name, layers=0)
+    model = replace(model, tokenizer=minilm.tokenizer, provenance=minilm.provenance, max_length=minilm.max_length)
+    save(model, folder / name)
     return str(folder / name)
-
-
-def random_unit(count: int, width: int) -> np.ndarray:
-    vectors = np.random.default_rng(0).normal(size=(count, width)).astype(np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def job_of(args, folder: Path, texts: Sequence[str], targets: np.ndarray, *, queue: int) -> Run:
@@ -158,13 +147,10 @@ def timed(args, job: Run, folder: Path, texts: Sequence[str], targets: np.ndarra
             batch_size=args.batch_size, sort_by_length=sort, steps=args.steps,
         )  # fmt: skip
     found = rates(works, args.rounds)
-    tokens = tokens_per_sentence(job)
     return {
         **ratios(found, "jaxdistill", "torch"),
         "sorted_by_length": ratios(found, "jaxdistill", "torch, sorted by length"),
         "sentences_per_s": medians(found),
-        "batch_maker_sentences_per_s": made_per_second(job),
-        "real_tokens_per_s": {name: tokens * rate for name, rate in medians(found).items()},
         "rounds": found,
     }
 
@@ -234,20 +220,6 @@ def opponent_options(args, job: Run, folder: Path) -> dict[str, Any]:
     )
 
 
-def tokens_per_sentence(job: Run, steps: int = 20) -> float:
-    """Real tokens of all the student's views per sentence of the text."""
-    counts = [int((job.text.batches.batch_at(step).student.owner >= 0).sum()) for step in range(steps)]
-    return statistics.mean(counts) / job.text.batches.batch_size
-
-
-def made_per_second(job: Run, steps: int = 50) -> float:
-    """Sentences whose batches one thread makes in a second, which trainings do beside the step."""
-    begun = time.perf_counter()
-    for step in range(steps):
-        job.text.batches.batch_at(step)
-    return steps * job.text.batches.batch_size / (time.perf_counter() - begun)
-
-
 def agreement(args, job: Run, folder: Path) -> Mapping[str, object]:
     """Losses of both sides on the same batches, and their largest relative difference."""
     from opponent import Opponent
@@ -272,25 +244,17 @@ def as_torch(batch: Batch):
     import torch
 
     assert batch.targets is not None
-    examples = len(batch.targets)
-    sentences = unpacked(batch.student)
-    views = len(sentences) // examples
+    packed, count = batch.student, batch.student.first.shape[-1]
+    groups = zip(packed.ids, packed.owner, strict=True)
+    sentences = [ids[owner == number] for ids, owner in groups for number in range(count)]
+    views = len(sentences) // len(batch.targets)
     by_view = [sentence for view in range(views) for sentence in sentences[view::views]]
-    longest = max(map(len, by_view))
-    ids = np.zeros((len(by_view), longest), np.int64)
+    ids = np.zeros((len(by_view), max(map(len, by_view))), np.int64)
     mask = np.zeros_like(ids)
     for row, sentence in enumerate(by_view):
         ids[row, : len(sentence)], mask[row, : len(sentence)] = sentence, 1
     tokens = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
     return tokens, torch.tensor(unit_rows(np.asarray(batch.targets)[:, 0]))
-
-
-def unpacked(tokens: Tokens) -> list[np.ndarray]:
-    """Token ids of each sentence."""
-    count = tokens.first.shape[-1]
-    return [
-        ids[owner == number] for ids, owner in zip(tokens.ids, tokens.owner, strict=True) for number in range(count)
-    ]
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import jaxdistill
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import options_page  # noqa: E402 - beside this file
+import scores_page  # noqa: E402
 
 project = "jaxdistill"
 author = "the jaxdistill authors"
@@ -19,7 +20,8 @@ html_theme = "alabaster"
 html_theme_options = {"description": "Small sentence encoders from large ones", "page_width": "1100px"}
 
 
-pathlib.Path(__file__).with_name("options.md").write_text(options_page.page(), encoding="utf-8")
+for name, made in {"options": options_page, "scores": scores_page}.items():
+    pathlib.Path(__file__).with_name(f"{name}.md").write_text(made.page(), encoding="utf-8")
 
 
 def setup(app):

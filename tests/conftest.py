@@ -48,7 +48,7 @@ SLOW = {
         "accelerator", "api", "augment", "bucket_run", "bulk", "calls", "compiled_step", "config", "cross_encoder", "docs", "encode", "encode_program", "encoder_numerics",
         "encoders", "evaluate", "export_lines", "family_training", "faults", "folder", "golden", "gram", "how_it_works", "labels", "launch", "layer_choice", "linear_heads", "listwise", "loop", "mine", "mteb", "onnx",
         "objective_losses", "objectives", "pair_objectives", "parts", "plan", "processes", "processes_agree", "program", "program_input", "program_stops", "pruning", "recipes",
-        "quickstart", "report", "roles", "runtimes", "servers", "several_teachers", "sharding", "sources", "stages", "stores", "sweep", "trans_encoder", "wheel", "wordpiece",
+        "report", "roles", "runtimes", "servers", "several_teachers", "sharding", "sources", "stages", "stores", "sweep", "trans_encoder", "tutorial", "wheel", "wordpiece",
     )
 }  # fmt: skip
 """Files whose tests take seconds each; the others are the fast subset: `-m 'not slow'`."""

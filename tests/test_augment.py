@@ -57,11 +57,11 @@ def test_translators_are_applied_in_turn(augment, tmp_path):
 
 
 def test_a_word_is_replaced_by_its_synonym(augment, tmp_path, monkeypatch):
-    known = types.SimpleNamespace(
+    wordnet = types.SimpleNamespace(
         synsets=lambda word: [types.SimpleNamespace(lemma_names=lambda: [word, "ice_cream"])] if word == "w3" else []
     )
     corpus = types.ModuleType("nltk.corpus")
-    corpus.wordnet = known
+    corpus.wordnet = wordnet
     monkeypatch.setitem(sys.modules, "nltk", types.ModuleType("nltk"))
     monkeypatch.setitem(sys.modules, "nltk.corpus", corpus)
     found = views(augment, tmp_path, "synonyms")
