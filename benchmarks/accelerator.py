@@ -36,10 +36,10 @@ from jaxdistill.core import Batch, Tokens
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.training import step
-from jaxdistill.training.flops import products_by_part
-from jaxdistill.training.setup.build import make_step
-from jaxdistill.training.setup.objective import make_objective
-from jaxdistill.training.setup.sharding import frozen_shardings
+from jaxdistill.training.build import make_step
+from jaxdistill.training.metrics import product_flops
+from jaxdistill.training.objective import make_objective
+from jaxdistill.training.sharding import frozen_shardings
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent
@@ -92,7 +92,7 @@ class Program(NamedTuple):
         arguments = list(self.arguments)
         with jax.set_mesh(mesh):
             traced = self.function.trace(*arguments)
-            flops = sum(part.flops for part in products_by_part(traced.jaxpr.jaxpr).values())
+            flops = product_flops(traced.jaxpr.jaxpr)
             wall, processor = time.perf_counter(), time.process_time()
             compiled = traced.lower().compile()
             found = {

@@ -26,11 +26,12 @@ from itertools import islice
 import numpy as np
 from interleaved import Elsewhere, Rates, Work, medians, rates, ratios, timed, torch_device, unit_rows, write
 
-from jaxdistill.checkpoints.locate import locate
-from jaxdistill.cli import keep_compiled, run
+from jaxdistill.checkpoints.model import locate
+from jaxdistill.cli import run
 from jaxdistill.core import InputError
 from jaxdistill.data.text import read
 from jaxdistill.inference import load
+from jaxdistill.runtime import keep_compiled
 
 Encode = Callable[[Sequence[str]], np.ndarray]
 OURS, COLD, THEIRS = "jaxdistill", "jaxdistill, empty cache folder", "sentence-transformers"

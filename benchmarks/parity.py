@@ -14,7 +14,7 @@ from interleaved import unit_rows
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
-from jaxdistill.checkpoints.locate import locate
+from jaxdistill.checkpoints.model import locate
 from jaxdistill.cli import run
 from jaxdistill.data.text import read
 from jaxdistill.evals import sts

@@ -7,7 +7,7 @@ import fsspec
 import pytest
 
 from jaxdistill import cli
-from jaxdistill.checkpoints.locate import locate
+from jaxdistill.checkpoints.model import locate
 from jaxdistill.core import InputError
 from jaxdistill.data.sources import source_files
 from jaxdistill.data.text import read

@@ -15,7 +15,7 @@ from jaxdistill.data import views
 from jaxdistill.data.text import parse_roles
 from jaxdistill.data.tokens import build_store
 from jaxdistill.inference import Embedder
-from jaxdistill.training.setup import build as build_module
+from jaxdistill.training import build as build_module
 
 import program
 from tiny_models import tiny_model

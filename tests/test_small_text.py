@@ -9,7 +9,7 @@ import pytest
 from jaxdistill import config as configs
 from jaxdistill.config.files import load_config
 from jaxdistill.core import InputError
-from jaxdistill.training.setup import build as build_module
+from jaxdistill.training import build as build_module
 
 from program import write_teacher
 from tiny_text import made_up
