@@ -1,0 +1,1 @@
+"""Programs that are killed, and what they must come to (docs/reliability.md)."""
