@@ -35,7 +35,7 @@ def folder(tmp_path, monkeypatch):
     [
         ("here", [], "no text is given; set --config.data.text"),
         ("here", [f"--config.data.text=s3://{bucket.NAME}/none/*.gz"], "data.text: no object matches s3://"),
-        ("here", ["--config.data.text=s3://nowhere/a.gz"], "data.text: s3://nowhere/a.gz does not exist"),
+        ("here", ["--config.data.text=s3://nowhere/a.gz"], "data.text: no object matches s3://nowhere/a.gz"),
         ("here", [f"--config.data.text={TEXT}", "--config.data.exclude=none.txt"], "data.exclude: none.txt does not exist"),
         ("here", [f"--config.data.text={TEXT}", "--config.teacher.model=./none"], "model folder './none' does not exist"),
         ("here", [f"--config.data.text={TEXT}", f"--config.student.model=s3://{bucket.NAME}/none"], "student.model: no object matches"),

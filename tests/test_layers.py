@@ -22,6 +22,7 @@ LAYERS = (
     ("config",),
     ("workdir",),
     ("training",),
+    ("cli",),
     ("encode", "evaluate", "export", "main"),
     ("mine", "sweep"),
     ("__main__",),

@@ -104,5 +104,3 @@ def test_a_column_of_which_much_is_truncated_is_reported(student, tmp_path, long
     store = store_of(tmp_path, text, tokenizer=student.tokenizer, max_length=length)
     found = lengths.truncation_warnings(objectives.Embedding(), student, store)
     assert len(found) == bool(words) and words in "".join(found)
-    found = lengths.truncation_warnings(objectives.Embedding(), student, (), store, advise=False)
-    assert len(found) == bool(words) and "set --config" not in "".join(found)

@@ -73,7 +73,8 @@ def objects(address: str | Path) -> dict[str, str]:
     object is replaced."""
     address = checked_address(address)
     scheme, client = address.partition(":")[0], file_system(address)
-    with store_errors(address):
+    found: Any = {}
+    with store_errors(address), contextlib.suppress(FileNotFoundError):
         found = (client.glob if glob.has_magic(address) else client.find)(address, detail=True)
     files = {path: info for path, info in sorted(found.items()) if info["type"] == "file" and not path.endswith("/")}
     return {f"{scheme}://{path}": str(info) for path, info in files.items() if ".." not in path.split("/")}
