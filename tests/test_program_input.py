@@ -47,7 +47,7 @@ def test_a_workdir_of_another_version_is_refused(folder, tmp_path, capsys):
     line = refused(main, [*tiny_arguments(folder), f"--workdir={tmp_path}"], capsys)
     assert "written by another version of this program (config key student.pool is unknown" in line
     (tmp_path / "config.json").write_text("")
-    with pytest.raises(InputError, match="config.json is damaged .*; remove .* to start again"):
+    with pytest.raises(InputError, match="config.json.*cannot be read"):
         read_config(tmp_path)
 
 

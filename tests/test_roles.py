@@ -170,8 +170,7 @@ def test_the_export_has_the_students_prompts_and_sentence_transformers_reads_ali
         ({"data.roles": "query,document,query"}, "3 roles for 2 sources.*--config.data.roles"),
         ({"data.roles": "text=query,title=document"}, "and the text has text; .*--config.data.roles"),
         ({"data.roles": "document", "teacher.query_prompt": "q: "}, "teacher.query_prompt='q: '.*--config.data.roles=query"),
-        ({"data.roles": "none", "student.document_prompt": "d: "}, "which none has; set --config.data.roles=document"),
-        ({"teacher.query_prompt": "none", "teacher.document_prompt": "none"}, "has no effect.*--config.teacher.query_prompt"),
+        ({"data.roles": "none", "student.document_prompt": "d: "}, "reads none; leave it empty, or set --config.data.roles=document"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_in_one_line(folder, changed, words):

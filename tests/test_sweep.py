@@ -98,7 +98,7 @@ def arguments(folder, *more, **overrides):
         (["--grid=congen_alfa"], "Did you mean congen_alpha?"),
         (["--grid=congen_alpha", "--config.objective.alpha=1"], "objective.alpha has two values"),
         (["--config.run.seed=1", "--seeds=0"], "run.seed has two values"),
-        (["--seeds=a"], "seeds"),
+        (["--seeds=a"], "run.seed=a"),
         (["--seed=0"], "Did you mean --seeds?"),
     ],
 )

@@ -40,6 +40,8 @@ EMPTY = ("corresponds to no data", "at least one example", "No columns to parse"
 """Parts of the errors of `datasets` and pandas about files without rows."""
 COLON = re.compile(r":(?![^\[\]]*\])")
 """Separates the parts of a hub's spec; does not match inside a slice of a split, such as `train[:10000]`."""
+POINTERS = (b"version https://git-lfs.github.com/spec/", b"/annex/objects/")
+"""First bytes of files of Git LFS and git-annex whose content is elsewhere."""
 BATCH_ROWS = 4096
 """Rows written to a table of the cache at a time."""
 
@@ -151,7 +153,7 @@ def content_digest(specs: Sequence[str]) -> str:
     for spec in specs:
         kind = prefix(spec)
         for path in source_files(spec):
-            form = "" if kind == WHOLE else suffix(path)
+            form = "" if kind == WHOLE or path.suffix == ".npy" else suffix(path)
             facts.append([kind, form, parts.reader_sources.get(form, ""), digest_of_file(path)])
         if spec.startswith("hf:"):
             facts.append([spec, hub_table(spec)._fingerprint])
@@ -166,6 +168,11 @@ def digest_of_file(path: Path) -> str:
 @lru_cache(maxsize=1 << 16)
 def _digest_of_state(path: Path, state: tuple[int, ...] | None) -> str:
     with errors_of_reading(path):
+        with open(path, "rb") as file:
+            if file.read(40).startswith(POINTERS):
+                raise InputError(
+                    f"{path} only points to a file that is not here; fetch it with git lfs pull or git annex get."
+                )
         return file_digest(path)
 
 

@@ -356,7 +356,11 @@ def refuse_mixed(models: Sequence[SentenceModel]) -> None:
 
 def _checked(sentences: Iterable[str], caller: str) -> list[str]:
     """The sentences as a list; raises `InputError` for a single string, a table, or anything but strings."""
-    if isinstance(sentences, str | bytes) or hasattr(sentences, "columns") or not isinstance(sentences, Iterable):
+    if (
+        isinstance(sentences, str | bytes | set | frozenset)
+        or hasattr(sentences, "columns")
+        or not isinstance(sentences, Iterable)
+    ):
         raise InputError(f"{caller} takes a list of sentences or a column, not {type(sentences).__name__}.")
     column: Any = sentences
     texts = column.to_pylist() if hasattr(column, "to_pylist") else list(column)  # pyarrow's would give its own scalars

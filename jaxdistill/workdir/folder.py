@@ -37,6 +37,7 @@ from jaxdistill.files import (
     is_unfinished,
     local,
     marked_files,
+    read_json,
     write_atomic,
 )
 from jaxdistill.files.buckets import address_digest, checked_address, store_errors
@@ -101,7 +102,7 @@ def read_config(workdir: Path) -> Config | None:
 
 def read_note(path: Path) -> dict[str, Any]:
     """The content of a JSON file; empty if there is none."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return read_json(path) if path.is_file() else {}
 
 
 def drop_checkpoints(workdir: Path) -> None:
