@@ -13,7 +13,7 @@ from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.inference import Embedder
-from jaxdistill.students.parts.layer_choice import closeness, greedy
+from jaxdistill.students.parts.from_text import closeness, greedy
 from jaxdistill.training.models import make_student, read_student, write_student
 
 from tiny_models import tiny_model

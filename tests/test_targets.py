@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from jaxdistill.cluster import shared_folder, spread
+from jaxdistill.cluster import spread
 from jaxdistill.core import InputError
 from jaxdistill.data import targets
 from jaxdistill.inference import Embedder
@@ -111,7 +111,7 @@ def test_processes_make_blocks_each_and_go_on_after_a_kill(tmp_path, monkeypatch
     stopped = []
     for stops_at in (TEXTS[13], ""):  # in the fifth block
         some = Processes(count)
-        for module in (shared_folder, targets):
+        for module in (spread, targets):
             monkeypatch.setattr(module, "processes", some)
         stopped.append(some.run(lambda stops_at=stops_at: start(stops_at=stops_at)))
     assert all(isinstance(error, InputError | threading.BrokenBarrierError) for error in stopped[0])

@@ -298,7 +298,7 @@ def test_a_pointer_to_a_file_that_was_not_fetched_is_no_text(tmp_path, content):
     with pytest.raises(InputError, match="a.txt only points to a file that is not here; fetch it with git"):
         list(read([write(tmp_path / "a.txt", content)]))
     (tmp_path / "b.txt").symlink_to(tmp_path / "gone")
-    with pytest.raises(InputError, match="b.txt' cannot be read: No such file"):
+    with pytest.raises(InputError, match="b.txt.* No such file"):
         list(read([f"{tmp_path}/b*.txt"]))
 
 
