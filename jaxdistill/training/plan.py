@@ -139,9 +139,10 @@ def parameter_table(run: Run) -> str:
 def model_line(model: SentenceModel) -> str:
     """A model's name, size and shape."""
     architecture, pooling = model.definition.architecture, model.definition.pooling
+    heads = f", {count} dense layers" if (count := len(model.definition.dense)) else ""
     return (
         f"{model.source}: {model.parameter_count:,} parameters, {architecture.layers} layers, width {architecture.hidden_size}, "
-        f"pooling {pooling}, {len(model.definition.dense)} dense layers"
+        f"pooling {pooling}{heads}"
     )
 
 
