@@ -116,14 +116,20 @@ def prefix(spec: str) -> str:
     return next(filter(spec.startswith, (WHOLE, *QUOTED)), "")
 
 
-def suffix(path: Path) -> str:
-    """The format's suffix in the file's name, without a compression's; raises `InputError` for a format that is not text."""
+def known_suffix(path: Path) -> str:
+    """The format's suffix in the file's name, without a compression's; empty for a format that is not text."""
     name = path.name.lower()
     name = next((name.removesuffix(packed) for packed in PACKED if name.endswith(packed)), name)
-    formats = (*BUILDERS, *parts.readers)
-    if ending := next(filter(name.endswith, formats), ""):
+    return next(filter(name.endswith, (*BUILDERS, *parts.readers)), "")
+
+
+def suffix(path: Path) -> str:
+    """Like `known_suffix`, but raises `InputError` for a format that is not text."""
+    if ending := known_suffix(path):
         return ending
-    raise InputError(f"{path} has an unknown format; use {', '.join(formats)}, or files: before it.")
+    raise InputError(
+        f"{path} has an unknown format; use {', '.join((*BUILDERS, *parts.readers))}, or files: before it."
+    )
 
 
 def is_plain(spec: str) -> bool:
@@ -153,7 +159,7 @@ def content_digest(specs: Sequence[str]) -> str:
     for spec in specs:
         kind = prefix(spec)
         for path in source_files(spec):
-            form = "" if kind == WHOLE or path.suffix == ".npy" else suffix(path)
+            form = "" if kind == WHOLE else known_suffix(path)
             facts.append([kind, form, parts.reader_sources.get(form, ""), digest_of_file(path)])
         if spec.startswith("hf:"):
             facts.append([spec, hub_table(spec)._fingerprint])
@@ -161,7 +167,7 @@ def content_digest(specs: Sequence[str]) -> str:
 
 
 def digest_of_file(path: Path) -> str:
-    """SHA-256 of a file's bytes; read again only if the file has changed."""
+    """SHA-256 of a file's bytes, read again only if the file has changed; raises `InputError` for a pointer of Git LFS."""
     return _digest_of_state(path, file_state(path))
 
 
