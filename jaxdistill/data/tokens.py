@@ -528,6 +528,7 @@ class _Builder(NamedTuple):
         def totals(kind: str) -> dict[str, int]:
             return {name: int(arrays[f"{index}.{kind}"].sum()) for index, name in enumerate(self.columns)}
 
+        unknown = [totals(kind) for kind in Unknown._fields]
         rows, truncated, per_portion = int(kept.sum()), totals("truncated"), of_portions(input_row[kept])
         report = [f"text: {rows:,} rows of {len(self.specs)} source{'s' * (len(self.specs) != 1)}"]
         if any(left_out.values()) or excluded is not None:
@@ -558,7 +559,7 @@ class _Builder(NamedTuple):
             "pad_id": next((pad for pad in pads if pad is not None), 0),
             "longest": {name: int(arrays[f"{index}.ids"].max()) for index, name in enumerate(self.columns)},
             "truncated": truncated,
-            "unknown": {name: [totals(kind)[name] for kind in Unknown._fields] for name in self.columns},
+            "unknown": {name: [counts[name] for counts in unknown] for name in self.columns},
             "arrays": dtypes,
             "report": report,
         }

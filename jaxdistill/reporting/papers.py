@@ -82,7 +82,7 @@ def cited(reference: str, option: str) -> Cited:
     if reference not in known:
         raise InputError(
             f"{option}={reference} is not a row of {', '.join(papers())}; give PAPER:ROW, such as congen:tinybert-l4 "
-            f"(docs/methods.md lists all).{did_you_mean(reference, list(known))}"
+            f"(configs/papers/ has all).{did_you_mean(reference, list(known))}"
         )
     return known[reference]
 
@@ -98,17 +98,6 @@ def references_of(preset: str, stages: int) -> list[str]:
             if argument is not None:
                 break
     return [""] * stages
-
-
-def presets_of(reference: str) -> list[str]:
-    """The presets that may repeat a row; a preset of that name need not exist."""
-    paper, _, row = reference.partition(":")
-    return [
-        pattern.replace("*", argument)
-        for pattern, repeated in papers()[paper]["presets"].items()
-        for argument in (_argument(one, row) for one in repeated if one)
-        if argument is not None
-    ]
 
 
 def _argument(pattern: str, name: str) -> str | None:

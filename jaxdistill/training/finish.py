@@ -109,7 +109,7 @@ def speed_of(run: Run, name: str, model: SentenceModel) -> float:
     sentences = run.text.store.texts("text")[:READ_SENTENCES]
     if model.definition.reads_pairs:
         others = run.text.store.texts(SECOND)[:READ_SENTENCES]
-        encode = partial(embedder.score, others, show_progress_bar=bar)
+        encode = partial(embedder.score, second=others, show_progress_bar=bar)
     else:
         roles = run.text.store.roles("text", range(len(sentences)))
         encode = partial(embedder.encode, role=roles, show_progress_bar=bar)
