@@ -74,7 +74,7 @@ def errors_of(what: str) -> Iterator[None]:
 
 
 def closest(word: str, choices: Sequence[str]) -> str:
-    """The choice that is similar or has these initials (`lr` for `learning_rate`); empty if there is none."""
+    """The most similar choice, or one with these initials (`lr` for `learning_rate`); an empty string if no choice is close."""
     initials = [name for name in choices if len(word) > 1 and word == "".join(part[:1] for part in name.split("_"))]
     return next(iter(initials or difflib.get_close_matches(word, choices, n=1, cutoff=0.6)), "")
 

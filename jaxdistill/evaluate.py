@@ -256,7 +256,7 @@ def evaluate(
       index_model: Model that makes the index of asymmetric retrieval, such as the teacher. Pooling and other prompts are its own.
       text: Sentences on which the task agreement compares models with the teacher: files or globs.
       teacher: Also scored, and the reference of the report and of the task agreement.
-      paper: Row of a paper's tables to show beside the models, as congen:tinybert-l4 (docs/methods.md lists them).
+      paper: Row of a paper's tables to show beside the models, as congen:tinybert-l4 (configs/papers/ has them).
       dims: Widths of truncated vectors; scores are named `MODEL (64)` and so on.
       postprocess: Transform of the vectors before scoring.
       postprocess_text: Texts to fit the transform on.

@@ -94,19 +94,19 @@ def read_card(folder: Path, source: str) -> CardFacts:
     return CardFacts(base or (public_name(source),), licences[0] if len(licences) == 1 else "", languages)
 
 
-def prompt_text(prompts: Mapping[str, str], asked: str) -> str:
+def prompt_text(prompts: Mapping[str, str], prompt: str) -> str:
     """The prompt of this name; empty for `none`; otherwise the text itself.
 
     A backslash followed by n becomes a line break, which is hard to type in a shell (`Instruct: ...\\nQuery: `).
     """
-    if asked in prompts:
-        return prompts[asked]
-    if asked.isidentifier() and asked != NO_PROMPT:
+    if prompt in prompts:
+        return prompts[prompt]
+    if prompt.isidentifier() and prompt != NO_PROMPT:
         logger.warning(
             "prompt %r is put before every sentence as it is: the model has no prompt of this name (it has %s)",
-            asked, ", ".join(prompts) or "none",
+            prompt, ", ".join(prompts) or "none",
         )  # fmt: skip
-    return "" if asked == NO_PROMPT else asked.replace(r"\n", "\n")
+    return "" if prompt == NO_PROMPT else prompt.replace(r"\n", "\n")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -184,21 +184,21 @@ class SentenceModel:
         sha.update(json.dumps([self.max_length, self.prompts, self.default_prompt, *kind], sort_keys=True).encode())
         return sha.hexdigest()
 
-    def with_prompt(self, asked: str) -> "SentenceModel":
+    def with_prompt(self, prompt: str) -> "SentenceModel":
         """The same model with another default prompt: the name of one of its prompts, or a text."""
-        if asked in self.prompts:
-            return dataclasses.replace(self, default_prompt=asked)
-        prompts = self.prompts | {"prompt": prompt_text(self.prompts, asked)}
+        if prompt in self.prompts:
+            return dataclasses.replace(self, default_prompt=prompt)
+        prompts = self.prompts | {"prompt": prompt_text(self.prompts, prompt)}
         return dataclasses.replace(self, prompts=prompts, default_prompt="prompt")
 
-    def with_role_prompts(self, asked: Mapping[str, str]) -> "SentenceModel":
+    def with_role_prompts(self, prompts: Mapping[str, str]) -> "SentenceModel":
         """The same model with prompts for some roles.
 
         Args:
-          asked: maps roles to the name of one of the model's prompts, a text, `none`, or an empty string for the model's own.
+          prompts: maps roles to the name of one of the model's prompts, a text, `none`, or an empty string for the model's own.
         """
         before = self.role_prompts
-        texts = {role: prompt_text(self.prompts, text) if text else before[role] for role, text in asked.items()}
+        texts = {role: prompt_text(self.prompts, text) if text else before[role] for role, text in prompts.items()}
         return dataclasses.replace(self, prompts=self.prompts | texts)
 
     def remade(

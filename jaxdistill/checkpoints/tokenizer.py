@@ -192,10 +192,10 @@ def _refuse_unknowing(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
     entries = (tokenizer.id_to_token(number) or "" for number in range(0, size, max(1, size // CHECK_WORDS)))
     words = [word for entry in entries if (word := entry.removeprefix("##").strip("\u2581\u0120")).isalnum()]
     empty = {unknown_id(tokenizer), tokenizer.token_to_id("\u2581")}
-    known = sum(not empty.issuperset(each.ids) for each in tokenizer.encode_batch(words, add_special_tokens=False))
-    if not size or 2 * known <= len(words):
+    read = sum(not empty.issuperset(each.ids) for each in tokenizer.encode_batch(words, add_special_tokens=False))
+    if not size or 2 * read <= len(words):
         raise InputError(
-            f"{folder}: the tokenizer knows {known} of {len(words)} words of its own vocabulary, so most texts would be alike;"
+            f"{folder}: the tokenizer knows {read} of {len(words)} words of its own vocabulary, so most texts would be alike;"
             f" correct tokenizer_class in {CONFIG}, or add tokenizer.json."
         )
 

@@ -163,7 +163,7 @@ class RunOptions:
     """Your own Python modules or files, separated by commas, with views, readers or encoder families
     (docs/extending.md)."""
     paper: str = ""
-    """Row of a paper (docs/methods.md), such as `congen:tinybert-l4`, whose scores are shown beside the run's; empty: none.
+    """Row of a paper (configs/papers/), such as `congen:tinybert-l4`, whose scores are shown beside the run's; empty: none.
     Presets that repeat a row set it."""
     keep: Annotated[int, Range(least=2)] = 2
     """Number of latest checkpoints to keep besides the best one; at least 2, so that a damaged one has a predecessor."""

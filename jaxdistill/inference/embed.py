@@ -129,8 +129,9 @@ class Embedder:
             return ""
         if name not in model.prompts:
             names = list(model.prompts)
-            known = f"it has: {', '.join(names) or 'none'}.{did_you_mean(name, names)}"
-            raise InputError(f"prompt {name!r} is unknown to {model.source}; {known}")
+            raise InputError(
+                f"prompt {name!r} is unknown to {model.source}; it has: {', '.join(names) or 'none'}.{did_you_mean(name, names)}"
+            )
         return model.prompts[name]
 
     def encode(

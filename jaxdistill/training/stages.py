@@ -251,8 +251,8 @@ def is_finished(folder: pathlib.Path, config: Config) -> bool:
     before = read_config(folder)
     if before is None or not (folder / EXPORT).is_dir():
         return False
-    begun, ended, asked = (
+    begun, ended, requested = (
         {option: value for option, value in options.items() if option not in WITHOUT_EFFECT}
         for options in (flat(before), read_note(folder / RESULTS).get("config", {}), flat(config))
     )
-    return begun == asked == ended
+    return begun == ended == requested

@@ -101,7 +101,7 @@ def read_config(workdir: Path) -> Config | None:
 
 
 def read_note(path: Path) -> dict[str, Any]:
-    """The content of a JSON file; empty if there is none."""
+    """The content of a JSON file; an empty mapping if the file does not exist."""
     return read_json(path) if path.is_file() else {}
 
 

@@ -140,8 +140,7 @@ class OwnFile(Teacher):
     """Your own targets in a file."""
 
     file: str = ""
-    """A `.npy` file, also at `s3://` or `gs://`, with one row per row of `data.text`: its vector, or one score for each of its
-    pairs."""
+    """A local `.npy` file with one row per row of `data.text`: its vector, or one score for each of its pairs."""
 
     of_rows = True
     given_by = "file"
