@@ -144,7 +144,8 @@ def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None =
     for stream in streams:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    sys.stdout, sys.stderr = map(_Outliving, streams)
+    # A program that is started with a stream closed has None there.
+    sys.stdout, sys.stderr = (_Outliving(stream or open(os.devnull, "w")) for stream in streams)  # noqa: SIM115 - open to the end
     try:
         runtime.prepare_libtpu()
         runtime.keep_compiled()

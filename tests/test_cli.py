@@ -71,6 +71,12 @@ def test_a_program_outlives_its_reader(tmp_path):
     assert (process.wait(timeout=60), done.exists(), said) == (0, True, b"")
 
 
+def test_a_program_starts_without_its_output(tmp_path):
+    shell = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", PRINTS, tmp_path / "done"]
+    ended = subprocess.run(shell, cwd=ROOT, env=environment(), capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "") and (tmp_path / "done").exists()
+
+
 def test_ctrl_c_while_libraries_are_imported_leaves_no_traceback(folder, tmp_path):
     """JAX is replaced by a module that gets the signal and then fails, as a library that is interrupted may."""
     (tmp_path / "jax.py").write_text(
