@@ -150,6 +150,7 @@ def _written(
     done = stored_vectors(folder, rows, width, partial(block, _reader(text)), unit="sentences", shown=shown)
     text.check()
     counts = {"rows": rows, "truncated": done.count}
+    processes.wait("all have read the folder")  # which the first one then removes
     if processes.is_first():
         with writing(path), drafted(path) as draft:
             if path.suffix == ".npy":
