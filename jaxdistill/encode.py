@@ -156,7 +156,7 @@ def _written(
             if path.suffix == ".npy":
                 shutil.copyfile(folder / VECTORS, draft)
             else:
-                _write_table(draft, done.vectors, _reader(text) if origin["keep_text"] else None)
+                _write_table(draft, folder / VECTORS, _reader(text) if origin["keep_text"] else None)
             write_note(path, origin, counts)
         for leftover in path.parent.glob(f".{glob.escape(path.name[:200])}.*.part"):
             shutil.rmtree(leftover)
@@ -176,15 +176,16 @@ def _reader(text: Watched) -> Callable[[range], list[Row]]:
     return take
 
 
-def _write_table(path: Path, vectors: Float[np.ndarray, "n e"], take: Callable[[range], list[Row]] | None) -> None:
-    """Writes a table of the vectors, and of the sentences beside them if a reader is given."""
-    width = vectors.shape[1]
+def _write_table(path: Path, vectors: Path, take: Callable[[range], list[Row]] | None) -> None:
+    """Writes a table of the vectors of a `.npy` file, and of the sentences beside them if a reader is given."""
+    rows, width = np.load(vectors, mmap_mode="r").shape
     fields = [(TEXT, pyarrow.string())] * bool(take) + [(EMBEDDING, pyarrow.list_(pyarrow.float32(), width))]
     schema = pyarrow.schema(fields)
     # Neither numbers nor sentences repeat much, so dictionary encoding would only cost time.
     with parquet.ParquetWriter(path, schema, use_dictionary=False) as writer:
-        for begin in range(0, len(vectors), BLOCK_ROWS):
-            block = vectors[begin : begin + BLOCK_ROWS]
+        for begin in range(0, rows, BLOCK_ROWS):
+            # Opened again for each block: the pages of an open map count as memory of the process.
+            block = np.load(vectors, mmap_mode="r")[begin : begin + BLOCK_ROWS]
             columns: list[Any] = [pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(block.ravel()), width)]
             if take:
                 columns.insert(0, [sentence for (sentence,) in take(range(begin, begin + len(block)))])
