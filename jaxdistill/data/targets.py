@@ -110,7 +110,7 @@ def _write(path: Path, row: int, values: np.ndarray) -> None:
     assert array.dtype == values.dtype and array.shape[1:] == values.shape[1:]
     with open(path, "r+b") as file:
         file.seek(array.offset + row * array.strides[0])
-        file.write(np.ascontiguousarray(values))
+        file.write(np.ascontiguousarray(values).data)
         file.flush()
         os.fsync(file.fileno())
 
