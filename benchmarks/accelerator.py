@@ -29,12 +29,12 @@ import tpu_plan
 from interleaved import random_unit
 from jax.sharding import Mesh
 
-from jaxdistill import inference
-from jaxdistill.checkpoints.model import SentenceModel
-from jaxdistill.cluster import mesh as meshes
 from jaxdistill.core import Batch, Tokens
+from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.sentence import init_params
+from jaxdistill.models import inference
+from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.training import step
 from jaxdistill.training.build import make_step
 from jaxdistill.training.metrics import product_flops

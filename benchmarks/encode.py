@@ -26,12 +26,12 @@ from itertools import islice
 import numpy as np
 from interleaved import Elsewhere, Rates, Work, medians, rates, ratios, timed, torch_device, unit_rows, write
 
-from jaxdistill.checkpoints.model import locate
-from jaxdistill.cli import run
 from jaxdistill.core import InputError
+from jaxdistill.core.cli import run
+from jaxdistill.core.runtime import keep_compiled
 from jaxdistill.data.text import read
-from jaxdistill.inference import load
-from jaxdistill.runtime import keep_compiled
+from jaxdistill.models.checkpoints.model import locate
+from jaxdistill.models.inference import load
 
 Encode = Callable[[Sequence[str]], np.ndarray]
 OURS, COLD, THEIRS = "jaxdistill", "jaxdistill, empty cache folder", "sentence-transformers"

@@ -14,12 +14,12 @@ from interleaved import unit_rows
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
-from jaxdistill.checkpoints.model import locate
-from jaxdistill.cli import run
+from jaxdistill.core.cli import run
+from jaxdistill.core.paths import needed_data_folder
 from jaxdistill.data.text import read
 from jaxdistill.evals import sts
-from jaxdistill.inference import load
-from jaxdistill.paths import needed_data_folder
+from jaxdistill.models.checkpoints.model import locate
+from jaxdistill.models.inference import load
 
 
 def main(arguments: Sequence[str]) -> None:

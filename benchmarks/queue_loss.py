@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from interleaved import Elsewhere, Work, medians, random_unit, rates, ratios, torch_device, wait_for, write
 
-from jaxdistill.cli import run
-from jaxdistill.cluster.mesh import make_mesh
 from jaxdistill.core import Encoded, Sizes
+from jaxdistill.core.cli import run
+from jaxdistill.core.cluster.mesh import make_mesh
 from jaxdistill.objectives.congen import ConGen
 
 TEMPERATURE, BATCH, WIDTH = 0.05, 128, 384

@@ -19,18 +19,18 @@ import jax.numpy as jnp
 import numpy as np
 import tokenizers
 
-from jaxdistill.checkpoints.model import Provenance, SentenceModel
-from jaxdistill.cli import run
-from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import Config, Data, RunOptions
 from jaxdistill.core import Batch, Objective, Tokens
+from jaxdistill.core.cli import run
+from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import bert, mistral, qwen3, roberta
 from jaxdistill.encoders.sentence import param_shapes
+from jaxdistill.models.checkpoints.model import Provenance, SentenceModel
+from jaxdistill.models.teachers.live import Live
+from jaxdistill.models.teachers.stored import Stored
 from jaxdistill.objectives.congen import ConGen
 from jaxdistill.objectives.embedding import Embedding
-from jaxdistill.teachers.live import Live
-from jaxdistill.teachers.stored import Stored
 from jaxdistill.training.build import make_step
 from jaxdistill.training.objective import make_objective
 from jaxdistill.training.plan import GIB, compiled_plan, report, slice_named

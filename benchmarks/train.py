@@ -41,14 +41,14 @@ from interleaved import (
 )
 
 from jaxdistill import config
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import load_model, locate
-from jaxdistill.cli import run
-from jaxdistill.cluster.mesh import batch_sharding, place
 from jaxdistill.config.files import load_config
 from jaxdistill.core import Batch, InputError
+from jaxdistill.core.cli import run
+from jaxdistill.core.cluster.mesh import batch_sharding, place
 from jaxdistill.data.text import read
-from jaxdistill.inference import load
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import load_model, locate
+from jaxdistill.models.inference import load
 from jaxdistill.training.build import build
 from jaxdistill.training.loop import prefetch
 from jaxdistill.training.run import Run

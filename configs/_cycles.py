@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from ml_collections import ConfigDict
 
-from jaxdistill.configs._presets import TEACHER, options, set_kind
+from jaxdistill.config.shipped._presets import TEACHER, options, set_kind
 
 FIRST = ("text", "sentence1|premise|question1|text")
 COLUMNS = (FIRST, ("second", "sentence2|hypothesis|question2|sentence|negative"))

@@ -9,8 +9,8 @@ from ml_collections import ConfigDict
 
 from jaxdistill.config import chain, defaults, set_kind
 from jaxdistill.core import InputError, did_you_mean
-from jaxdistill.files.kinds import KINDS
-from jaxdistill.reporting import papers
+from jaxdistill.core.kinds import KINDS
+from jaxdistill.evals.reporting import papers
 
 STS_B_DEV = "sts-b-dev/spearman"
 """The dev set that chooses the papers' checkpoints, from the data folder or the hub."""
@@ -50,7 +50,7 @@ def minilm_l3(**objective) -> ConfigDict:
 
 def quickstart(config: ConfigDict) -> ConfigDict:
     """On the text that comes with the project; no network."""
-    config.data.text = "package:jaxdistill/assets/train.txt.bz2"
+    config.data.text = "package:jaxdistill/core/assets/train.txt.bz2"
     config.data.columns = ()
     config.data.batch_size = 64
     config.data.max_length = 64
@@ -61,8 +61,8 @@ def quickstart(config: ConfigDict) -> ConfigDict:
         config.objective.queue_size = 2048
     config.evals.every = 30
     config.evals.best = "agreement/spearman"
-    config.evals.pairs = "package:jaxdistill/assets/graded_pairs.tsv"
-    config.evals.agreement = "package:jaxdistill/assets/heldout.txt.bz2"
+    config.evals.pairs = "package:jaxdistill/core/assets/graded_pairs.tsv"
+    config.evals.agreement = "package:jaxdistill/core/assets/heldout.txt.bz2"
     config.run.steps = 90
     config.run.log_every = 10
     return config

@@ -24,11 +24,11 @@ Text: `news5m.txt`, and SimCSE's `nli_for_simcse.csv` (docs/guide/data.md downlo
 
 from ml_collections import ConfigDict
 
-from jaxdistill.configs._presets import STS_B_DEV, TEACHER, chosen, embedded, minilm_l3, options, tiny
-from jaxdistill.configs.congen import STUDENTS as CONGENS_STUDENTS
-from jaxdistill.configs.congen import of_student
-from jaxdistill.configs.simcse import PLAIN_TRIPLETS, TINYBERTS, TRIPLETS, VIEWS_OF_TRIPLETS, simcse
-from jaxdistill.configs.simcse import papers as by_simcse
+from jaxdistill.config.shipped._presets import STS_B_DEV, TEACHER, chosen, embedded, minilm_l3, options, tiny
+from jaxdistill.config.shipped.congen import STUDENTS as CONGENS_STUDENTS
+from jaxdistill.config.shipped.congen import of_student
+from jaxdistill.config.shipped.simcse import PLAIN_TRIPLETS, TINYBERTS, TRIPLETS, VIEWS_OF_TRIPLETS, simcse
+from jaxdistill.config.shipped.simcse import papers as by_simcse
 
 # Section 4.2: student, learning rate of stage 1 and of stage 2.
 STUDENTS = {

@@ -22,8 +22,8 @@ the hub, with word deletion as the second view; Table 6 puts that within 0.7 poi
 
 from ml_collections import ConfigDict
 
-from jaxdistill.configs._presets import NLI, STS_B_DEV, chosen, embedded, options, set_kind
-from jaxdistill.configs._presets import minilm_l3 as layers_of_minilm
+from jaxdistill.config.shipped._presets import NLI, STS_B_DEV, chosen, embedded, options, set_kind
+from jaxdistill.config.shipped._presets import minilm_l3 as layers_of_minilm
 
 # Table 7: student checkpoint, teacher temperature, student temperature, queue size, learning rate.
 PAPER = {

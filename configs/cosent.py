@@ -19,8 +19,8 @@ from functools import partial
 
 from ml_collections import ConfigDict
 
-from jaxdistill.configs._presets import TEACHER, chosen, minilm_l3, quickstart, set_kind, tiny
-from jaxdistill.configs.trans_encoder import COLUMNS
+from jaxdistill.config.shipped._presets import TEACHER, chosen, minilm_l3, quickstart, set_kind, tiny
+from jaxdistill.config.shipped.trans_encoder import COLUMNS
 
 
 def on_pairs() -> ConfigDict:

@@ -26,10 +26,10 @@ trained on millions of pairs.
 
 from ml_collections import ConfigDict
 
-from jaxdistill.configs._presets import TEACHER, chosen, embedded, minilm_l3, options, set_kind
-from jaxdistill.configs.congen import PAPER, second_view
-from jaxdistill.configs.l2 import l2
-from jaxdistill.configs.l2 import paper as l2_paper
+from jaxdistill.config.shipped._presets import TEACHER, chosen, embedded, minilm_l3, options, set_kind
+from jaxdistill.config.shipped.congen import PAPER, second_view
+from jaxdistill.config.shipped.l2 import l2
+from jaxdistill.config.shipped.l2 import paper as l2_paper
 
 
 def dual_l2(**changed) -> dict:

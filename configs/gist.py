@@ -15,8 +15,8 @@ from functools import partial
 
 from ml_collections import ConfigDict
 
-from jaxdistill.configs._presets import chosen, embedded, minilm_l3
-from jaxdistill.configs.simcse import PLAIN_TRIPLETS, VIEWS_OF_TRIPLETS
+from jaxdistill.config.shipped._presets import chosen, embedded, minilm_l3
+from jaxdistill.config.shipped.simcse import PLAIN_TRIPLETS, VIEWS_OF_TRIPLETS
 
 
 def gist(views: tuple[str, ...]) -> ConfigDict:

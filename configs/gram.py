@@ -16,7 +16,7 @@ has a run on gte-small.
 
 from ml_collections import ConfigDict
 
-from jaxdistill.configs._presets import chosen, embedded, minilm_l3
+from jaxdistill.config.shipped._presets import chosen, embedded, minilm_l3
 
 
 def gram(**changed) -> dict:

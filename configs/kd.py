@@ -18,9 +18,9 @@ Text: `news5m.txt`, and SimCSE's `nli_for_simcse.csv` (docs/guide/data.md downlo
 
 from ml_collections import ConfigDict
 
-from jaxdistill.configs._presets import NLI, chosen, embedded, minilm_l3
-from jaxdistill.configs.ckd import STUDENTS, distilcse, distilcse_stages
-from jaxdistill.configs.l2 import l2
+from jaxdistill.config.shipped._presets import NLI, chosen, embedded, minilm_l3
+from jaxdistill.config.shipped.ckd import STUDENTS, distilcse, distilcse_stages
+from jaxdistill.config.shipped.l2 import l2
 
 KD = l2(normalize=False)
 

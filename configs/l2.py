@@ -20,8 +20,8 @@ of unit vectors hardly move the student.
 
 from ml_collections import ConfigDict
 
-from jaxdistill.configs._presets import chosen, embedded, minilm_l3
-from jaxdistill.configs.congen import PAPER, of_student
+from jaxdistill.config.shipped._presets import chosen, embedded, minilm_l3
+from jaxdistill.config.shipped.congen import PAPER, of_student
 
 
 def l2(**changed) -> dict:

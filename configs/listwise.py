@@ -23,8 +23,8 @@ from functools import partial
 
 from ml_collections import ConfigDict
 
-from jaxdistill.configs._presets import TEACHER, chosen, minilm_l3, quickstart, set_kind, tiny
-from jaxdistill.configs.simcse import PLAIN_TRIPLETS, VIEWS_OF_TRIPLETS
+from jaxdistill.config.shipped._presets import TEACHER, chosen, minilm_l3, quickstart, set_kind, tiny
+from jaxdistill.config.shipped.simcse import PLAIN_TRIPLETS, VIEWS_OF_TRIPLETS
 
 
 def listwise(**changed) -> ConfigDict:

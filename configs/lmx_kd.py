@@ -13,9 +13,9 @@ TinyBERT (Jiao et al., Findings of EMNLP 2020) without its attention loss, as de
 
 from ml_collections import ConfigDict
 
-from jaxdistill.configs._presets import chosen, embedded, minilm_l3, set_kind
-from jaxdistill.configs.simtde import paper as simtde_paper
-from jaxdistill.configs.simtde import simtde
+from jaxdistill.config.shipped._presets import chosen, embedded, minilm_l3, set_kind
+from jaxdistill.config.shipped.simtde import paper as simtde_paper
+from jaxdistill.config.shipped.simtde import simtde
 
 
 def fresh(width: int) -> ConfigDict:

@@ -13,9 +13,9 @@ weight of the layers.
 
 from ml_collections import ConfigDict
 
-from jaxdistill.configs._presets import chosen, embedded, minilm_l3
-from jaxdistill.configs.simtde import paper as simtde_paper
-from jaxdistill.configs.simtde import simtde
+from jaxdistill.config.shipped._presets import chosen, embedded, minilm_l3
+from jaxdistill.config.shipped.simtde import paper as simtde_paper
+from jaxdistill.config.shipped.simtde import simtde
 
 
 def aligned() -> ConfigDict:

@@ -45,13 +45,13 @@ from collections.abc import Callable
 
 from ml_collections import ConfigDict
 
-from jaxdistill.configs._presets import Stages, chosen, embedded, minilm_l3, options, set_kind
-from jaxdistill.configs.ckd import second_stage
-from jaxdistill.configs.congen import minilm_l3 as unlabelled
-from jaxdistill.configs.l2 import l2
-from jaxdistill.configs.simcse import PLAIN_TRIPLETS
-from jaxdistill.configs.simtde import minilm_128_l3 as simtde
-from jaxdistill.configs.trans_encoder import COLUMNS as PAIRS
+from jaxdistill.config.shipped._presets import Stages, chosen, embedded, minilm_l3, options, set_kind
+from jaxdistill.config.shipped.ckd import second_stage
+from jaxdistill.config.shipped.congen import minilm_l3 as unlabelled
+from jaxdistill.config.shipped.l2 import l2
+from jaxdistill.config.shipped.simcse import PLAIN_TRIPLETS
+from jaxdistill.config.shipped.simtde import minilm_128_l3 as simtde
+from jaxdistill.config.shipped.trans_encoder import COLUMNS as PAIRS
 
 GTE, E5, MPNET = "thenlper/gte-small", "intfloat/e5-small", "sentence-transformers/all-mpnet-base-v2"
 TEACHERS = {"gte": GTE, "e5": E5, "mpnet": MPNET}

@@ -15,9 +15,9 @@ SEED was designed for images. In ConGen's Table 5, its form of SEED scores 0.32 
 
 from ml_collections import ConfigDict
 
-from jaxdistill.configs._presets import chosen, embedded, minilm_l3
-from jaxdistill.configs.congen import STUDENTS, congen, of_student
-from jaxdistill.configs.congen import paper as congens
+from jaxdistill.config.shipped._presets import chosen, embedded, minilm_l3
+from jaxdistill.config.shipped.congen import STUDENTS, congen, of_student
+from jaxdistill.config.shipped.congen import paper as congens
 
 
 def seed(**changed) -> dict:

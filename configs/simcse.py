@@ -38,9 +38,9 @@ from functools import partial
 
 from ml_collections import ConfigDict
 
-from jaxdistill.configs._presets import NLI, STS_B_DEV, chosen, embedded, options, set_kind
-from jaxdistill.configs._presets import minilm_l3 as layers_of_minilm
-from jaxdistill.configs.congen import PAPER, STUDENTS
+from jaxdistill.config.shipped._presets import NLI, STS_B_DEV, chosen, embedded, options, set_kind
+from jaxdistill.config.shipped._presets import minilm_l3 as layers_of_minilm
+from jaxdistill.config.shipped.congen import PAPER, STUDENTS
 
 VIEWS_OF_TRIPLETS = ("text", "positive", "negative")
 TRIPLETS = tuple(zip(VIEWS_OF_TRIPLETS, ("sent0", "sent1", "hard_neg"), strict=True))

@@ -28,8 +28,8 @@ from functools import partial
 
 from ml_collections import ConfigDict
 
-from jaxdistill.configs._presets import NLI, STS_B_DEV, TEACHER, chosen, embedded, minilm_l3, options, set_kind
-from jaxdistill.configs.simcse import simcse
+from jaxdistill.config.shipped._presets import NLI, STS_B_DEV, TEACHER, chosen, embedded, minilm_l3, options, set_kind
+from jaxdistill.config.shipped.simcse import simcse
 
 # Rows: teacher, its pooling, compact width, layers.
 ROWS = {

@@ -14,10 +14,10 @@ ConGen's own code of SKD is not public.
 
 from ml_collections import ConfigDict
 
-from jaxdistill.configs._presets import chosen, embedded, minilm_l3, set_kind
-from jaxdistill.configs.congen import STUDENTS
-from jaxdistill.configs.dual_l2 import dual_l2
-from jaxdistill.configs.l2 import paper as l2_paper
+from jaxdistill.config.shipped._presets import chosen, embedded, minilm_l3, set_kind
+from jaxdistill.config.shipped.congen import STUDENTS
+from jaxdistill.config.shipped.dual_l2 import dual_l2
+from jaxdistill.config.shipped.l2 import paper as l2_paper
 
 
 def skd(**changed) -> dict:

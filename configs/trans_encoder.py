@@ -58,7 +58,7 @@ from functools import partial
 
 from ml_collections import ConfigDict
 
-from jaxdistill.configs._cycles import (
+from jaxdistill.config.shipped._cycles import (
     COLUMNS,
     FIRST,
     MINILM,
@@ -69,8 +69,8 @@ from jaxdistill.configs._cycles import (
     every,
     stage,
 )
-from jaxdistill.configs._presets import STS_B_DEV, TEACHER, Stages, chosen, quickstart, set_kind, tiny
-from jaxdistill.configs.simcse import mirror, papers, simcse
+from jaxdistill.config.shipped._presets import STS_B_DEV, TEACHER, Stages, chosen, quickstart, set_kind, tiny
+from jaxdistill.config.shipped.simcse import mirror, papers, simcse
 
 STS_PAIRS = "data:sts/sts1*.tsv.gz,data:sts/stsb.*.tsv.gz,data:sts/sick.*.tsv.gz"
 SICK_PAIRS = "data:sts/sick.*.tsv.gz"
@@ -191,7 +191,7 @@ def small(size: Callable[[ConfigDict], ConfigDict]) -> list[ConfigDict]:
 
     def shrink(config: ConfigDict) -> None:
         size(config)
-        config.data.text = config.evals.pairs = "package:jaxdistill/assets/graded_pairs.tsv"
+        config.data.text = config.evals.pairs = "package:jaxdistill/core/assets/graded_pairs.tsv"
         config.data.columns = COLUMNS
         config.evals.agreement, config.evals.best = "", "pairs/spearman"
         set_kind(config, "teacher", "labels")

@@ -20,14 +20,14 @@ if sys.argv[:1] == ["-m"] and _is_program and signal.getsignal(signal.SIGINT) !=
 
 if TYPE_CHECKING:  # what editors complete; the same names are imported on use below
     from jaxdistill import objectives as objectives
-    from jaxdistill import students as students
-    from jaxdistill import teachers as teachers
     from jaxdistill.core import InputError as InputError
     from jaxdistill.encode import encode as encode
     from jaxdistill.evaluate import evaluate as evaluate
     from jaxdistill.export import export as export
-    from jaxdistill.inference import load as load
     from jaxdistill.mine import mine as mine
+    from jaxdistill.models import students as students
+    from jaxdistill.models import teachers as teachers
+    from jaxdistill.models.inference import load as load
     from jaxdistill.sweep import sweep as sweep
     from jaxdistill.training.distill import distill as distill
 
@@ -37,7 +37,9 @@ __version__ = "0.1.0"
 _FROM = {
     "InputError": "jaxdistill.core",
     "distill": "jaxdistill.training.distill",
-    "load": "jaxdistill.inference",
+    "load": "jaxdistill.models.inference",
+    "students": "jaxdistill.models.students",
+    "teachers": "jaxdistill.models.teachers",
 }
 """Functions and classes of the Python API, imported on use, so that `import jaxdistill` stays cheap."""
 __all__ = [

@@ -3,9 +3,9 @@
 import importlib
 from collections.abc import Sequence
 
-from jaxdistill.cli import run
 from jaxdistill.core import InputError, did_you_mean
-from jaxdistill.runtime import version_text
+from jaxdistill.core.cli import run
+from jaxdistill.core.runtime import version_text
 
 PROGRAMS = {
     "train": "trains a student and exports it",

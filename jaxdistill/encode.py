@@ -34,20 +34,20 @@ import pyarrow
 from jaxtyping import Float
 from pyarrow import parquet
 
-from jaxdistill.bars import Advance
-from jaxdistill.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
-from jaxdistill.cluster import processes
 from jaxdistill.core import InputError, Precision
+from jaxdistill.core import plugins as plugins
+from jaxdistill.core.bars import Advance
+from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
+from jaxdistill.core.cluster import processes
+from jaxdistill.core.files import drafted, is_remote, local, refuse_overwriting, try_writing, writing
+from jaxdistill.core.paths import delivered
+from jaxdistill.core.runtime import source_digest
 from jaxdistill.data.sources import local_files, refuse_unread, split_specs
 from jaxdistill.data.tables import finished, write_note
 from jaxdistill.data.targets import BLOCK_ROWS, VECTORS, checked_block, stored_vectors
 from jaxdistill.data.text import TEXT, Row, Text, Watched, sources_of
-from jaxdistill.evals.similarity import unit_rows
-from jaxdistill.files import drafted, is_remote, local, refuse_overwriting, try_writing, writing
-from jaxdistill.files import parts as plugins
-from jaxdistill.inference import load
-from jaxdistill.paths import delivered
-from jaxdistill.runtime import source_digest
+from jaxdistill.models.inference import load
+from jaxdistill.models.vectors import unit_rows
 
 EMBEDDING = "embedding"
 """Column of the vectors in a Parquet table."""

@@ -53,29 +53,28 @@ from typing import Annotated, Any, Literal, cast
 import numpy as np
 from tyro.conf import UseAppendAction
 
-from jaxdistill.checkpoints.model import SentenceModel, load_model, locate
-from jaxdistill.cli import BATCH_SIZE, BY_NAMES, Listed, listed, make_callable, parse, run
-from jaxdistill.cluster import processes
-from jaxdistill.cluster.spread import over_processes
 from jaxdistill.core import ROLES, Embed, InputError, Precision, RoleEmbed, Scorer, Split, errors_of
+from jaxdistill.core import plugins as plugins
+from jaxdistill.core.cli import BATCH_SIZE, BY_NAMES, Listed, listed, make_callable, parse, run
+from jaxdistill.core.cluster import processes
+from jaxdistill.core.cluster.spread import over_processes
+from jaxdistill.core.files import is_remote, refuse_overwriting, try_writing, write_atomic, writing
+from jaxdistill.core.ops.dense import dtype_of
+from jaxdistill.core.paths import cache_folder, delivered
+from jaxdistill.core.runtime import source_digest, versions
 from jaxdistill.data.sources import content_digest, file_of, files_of, local_files
 from jaxdistill.data.tables import refuse_changes
 from jaxdistill.evals import probe, suite
 from jaxdistill.evals.evaluation import Model, Sources
 from jaxdistill.evals.pairs import ScoredPairs
+from jaxdistill.evals.reporting import page as report
+from jaxdistill.evals.reporting import papers
+from jaxdistill.evals.reporting.tables import as_text, score_table
 from jaxdistill.evals.similarity import EmbeddingCache, whitening_on
-from jaxdistill.files import is_remote, refuse_overwriting, try_writing, write_atomic, writing
-from jaxdistill.files import parts as plugins
-from jaxdistill.inference import Embedder
-from jaxdistill.inference.embed import Ensemble
-from jaxdistill.ops.dense import dtype_of
-from jaxdistill.paths import cache_folder, delivered
-from jaxdistill.reporting import page as report
-from jaxdistill.reporting import papers
-from jaxdistill.reporting.tables import as_text, score_table
-from jaxdistill.runtime import source_digest, versions
+from jaxdistill.models.checkpoints.model import SentenceModel, load_model, locate
+from jaxdistill.models.inference import Embedder, Ensemble
 from jaxdistill.training.export import weights_bytes
-from jaxdistill.workdir.folder import RESULTS
+from jaxdistill.training.workdir.folder import RESULTS
 
 TASK_OF = {"pairs": "pairs", "bitext": "bitext", "entities": "entities", "retrieval": "documents", "text": "agreement"}
 """Maps options that name sets to the tasks that read them, which are the default tasks if the option is given."""

@@ -17,19 +17,19 @@ from typing import Annotated, Any, cast
 
 import numpy as np
 
-from jaxdistill.checkpoints import onnx
-from jaxdistill.checkpoints.model import SentenceModel, load_model
-from jaxdistill.cli import BY_COMMAS, BY_NAME, make_callable, parse, run
 from jaxdistill.core import InputError
-from jaxdistill.files import is_remote, local, refuse_foreign
-from jaxdistill.inference import Embedder
-from jaxdistill.paths import delivered
-from jaxdistill.reporting.model_card import Facts, averaged_steps, read_facts
+from jaxdistill.core.cli import BY_COMMAS, BY_NAME, make_callable, parse, run
+from jaxdistill.core.files import is_remote, local, refuse_foreign
+from jaxdistill.core.paths import delivered
+from jaxdistill.evals.reporting.model_card import Facts, averaged_steps, read_facts
+from jaxdistill.models.checkpoints import onnx
+from jaxdistill.models.checkpoints.model import SentenceModel, load_model
+from jaxdistill.models.inference import Embedder
 from jaxdistill.training.export import Form, weights_bytes
 from jaxdistill.training.export import export as write_export
 from jaxdistill.training.models import read_student
-from jaxdistill.workdir.checkpoint import Checkpoints, mean_params
-from jaxdistill.workdir.folder import CHECKPOINTS, CONFIG, STUDENT, Workdir, fetched, read_config
+from jaxdistill.training.workdir.checkpoint import Checkpoints, mean_params
+from jaxdistill.training.workdir.folder import CHECKPOINTS, CONFIG, STUDENT, Workdir, fetched, read_config
 
 Steps = str | int | Sequence[int] | None
 

@@ -20,7 +20,6 @@ from typing import NamedTuple
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from jaxdistill.cli import run
 from jaxdistill.config import Config, parse_stages, set_options
 from jaxdistill.config.files import (
     check_option,
@@ -33,7 +32,8 @@ from jaxdistill.config.files import (
     option_names,
 )
 from jaxdistill.core import InputError
-from jaxdistill.runtime import version_text
+from jaxdistill.core.cli import run
+from jaxdistill.core.runtime import version_text
 
 
 class Flags(NamedTuple):

@@ -30,19 +30,19 @@ from typing import Annotated, Any, Literal, NamedTuple, cast
 import numpy as np
 from jaxtyping import Float, Integer
 
-from jaxdistill.bars import Advance
-from jaxdistill.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
 from jaxdistill.core import InputError, Precision
+from jaxdistill.core import plugins as plugins
+from jaxdistill.core.bars import Advance
+from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
+from jaxdistill.core.files import local, refuse_overwriting, try_writing
+from jaxdistill.core.ops.nearest import nearest, scores_of_pairs
+from jaxdistill.core.paths import cache_folder
 from jaxdistill.data.questions import Questions, questions
 from jaxdistill.data.sources import local_files, refuse_unread, split_specs
 from jaxdistill.data.tables import finished, write_table
 from jaxdistill.data.targets import cached_vectors
 from jaxdistill.data.text import TEXT, Text, read, sources_of
-from jaxdistill.files import local, refuse_overwriting, try_writing
-from jaxdistill.files import parts as plugins
-from jaxdistill.inference import Embedder, load
-from jaxdistill.ops.nearest import nearest, scores_of_pairs
-from jaxdistill.paths import cache_folder
+from jaxdistill.models.inference import Embedder, load
 
 log = logging.getLogger(__name__)
 

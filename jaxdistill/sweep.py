@@ -30,16 +30,25 @@ import tyro
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from jaxdistill.cli import BY_NAME, Listed, listed, make_callable, parse_known, run
 from jaxdistill.config.files import in_every_stage, load_config
 from jaxdistill.core import InputError, did_you_mean, errors_of
-from jaxdistill.files import local, parts, refuse_no_folder, write_atomic
+from jaxdistill.core import plugins as parts
+from jaxdistill.core.cli import BY_NAME, Listed, listed, make_callable, parse_known, run
+from jaxdistill.core.files import local, refuse_no_folder, write_atomic
+from jaxdistill.core.paths import configs_folder
+from jaxdistill.core.signals import Interrupted, Interrupts
+from jaxdistill.evals.reporting.tables import as_text, hundredfold
 from jaxdistill.main import parse_flags
-from jaxdistill.paths import configs_folder
-from jaxdistill.reporting.tables import as_text, hundredfold
-from jaxdistill.signals import Interrupted, Interrupts
 from jaxdistill.training.stages import is_finished
-from jaxdistill.workdir.folder import INPUTS, RESULTS, TEXT_FILES, drop_checkpoints, locked, read_note, stage_folder
+from jaxdistill.training.workdir.folder import (
+    INPUTS,
+    RESULTS,
+    TEXT_FILES,
+    drop_checkpoints,
+    locked,
+    read_note,
+    stage_folder,
+)
 
 Row = dict[str, Any]
 """A point: its folder `point`, swept `options`, `seed`, `stages`, `arguments` of `jaxdistill.main`, exit `status`, a line on its

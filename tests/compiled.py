@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import Optimizer
 from jaxdistill.core import Batch, Sizes, Tokens
+from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import embed, param_shapes, with_stacks
 from jaxdistill.objectives.congen import ConGen

@@ -30,7 +30,15 @@ import jax  # noqa: E402 - the environment must be set before JAX is imported
 import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
 
-CHECKED = ("checkpoints", "encoders", "objectives", "ops", "surgery", "training.optim", "training.step")
+CHECKED = (
+    "core.ops",
+    "encoders",
+    "models.checkpoints",
+    "models.surgery",
+    "objectives",
+    "training.optim",
+    "training.step",
+)
 """Parts of the package whose functions check their arguments and results, shapes included, in this process."""
 jaxtyping.install_import_hook([f"jaxdistill.{name}" for name in CHECKED], "typechecker.checked")
 
@@ -74,7 +82,7 @@ def no_data_folder():
     """Real data is for the tests that ask for it: any training that finds it scores it too, and is slow."""
     with pytest.MonkeyPatch.context() as patched:
         patched.delenv("JAXDISTILL_DATA", raising=False)
-        patched.setattr("jaxdistill.memory.keep_freed", lambda: None)  # this process runs more than one training
+        patched.setattr("jaxdistill.core.memory.keep_freed", lambda: None)  # this process runs more than one training
         yield
 
 
@@ -97,7 +105,7 @@ def data_folder() -> pathlib.Path:
 @pytest.fixture
 def mesh():
     """Eight devices that split the batch, for what asks JAX for the mesh."""
-    from jaxdistill.cluster.mesh import make_mesh
+    from jaxdistill.core.cluster.mesh import make_mesh
 
     with jax.set_mesh(make_mesh()):
         yield jax.sharding.get_mesh()

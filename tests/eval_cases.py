@@ -9,7 +9,8 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from jaxdistill import cli, evaluate
+from jaxdistill import evaluate
+from jaxdistill.core import cli
 from jaxdistill.evals import sts
 from jaxdistill.evals.documents import read_set, set_files
 

@@ -5,13 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdistill.core import Encoded, Sizes
+from jaxdistill.core.ops.nested import Nested
 from jaxdistill.objectives.ckd import CKD
 from jaxdistill.objectives.cosent import CoSENT
 from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.objectives.gist import GIST
 from jaxdistill.objectives.gram import Gram
 from jaxdistill.objectives.listwise import Listwise
-from jaxdistill.objectives.parts.nested import Nested
 from jaxdistill.objectives.simcse import SimCSE
 from jaxdistill.objectives.simtde import SimTDE
 from jaxdistill.objectives.trans_encoder import TransEncoder

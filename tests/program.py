@@ -18,14 +18,15 @@ import jax
 import numpy as np
 import pytest
 
-from jaxdistill import cli, main, signals
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import Provenance, SentenceModel
-from jaxdistill.cluster import mesh as meshes
+from jaxdistill import main
 from jaxdistill.config import Config, parse_config, set_options
 from jaxdistill.config.files import load_config
+from jaxdistill.core import cli, signals
+from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import init_params
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import Provenance, SentenceModel
 
 from conftest import QUICK_COMPILATION
 from tiny_models import tiny_tokenizer

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jaxdistill.core import InputError, InUseError
-from jaxdistill.workdir import folder as bucket
+from jaxdistill.training.workdir import folder as bucket
 
 import gcs
 import program
@@ -52,7 +52,7 @@ def arguments(folder: pathlib.Path, place: str, workdir: str) -> list[str]:
 def machine(folder: pathlib.Path, name: str) -> dict[str, str]:
     """The environment of a machine with a cache of its own, whose programs take a silent run for dead after 2 s."""
     (folder / "sitecustomize.py").write_text(
-        "from jaxdistill.workdir import folder as bucket\nbucket.DEAD_SECONDS = 2.0\n"
+        "from jaxdistill.training.workdir import folder as bucket\nbucket.DEAD_SECONDS = 2.0\n"
     )
     found = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
     return {"JAXDISTILL_CACHE": str(folder / name), "PYTHONPATH": found}

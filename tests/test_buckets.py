@@ -6,13 +6,12 @@ import sys
 import fsspec
 import pytest
 
-from jaxdistill import cli
-from jaxdistill.checkpoints.model import locate
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, cli
+from jaxdistill.core.files import MARK, buckets, replacing
+from jaxdistill.core.paths import delivered
 from jaxdistill.data.sources import source_files
 from jaxdistill.data.text import read
-from jaxdistill.files import MARK, buckets, replacing
-from jaxdistill.paths import delivered
+from jaxdistill.models.checkpoints.model import locate
 
 import bucket
 

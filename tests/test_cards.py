@@ -9,9 +9,9 @@ import pytest
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 
-from jaxdistill.checkpoints.model import load_model
-from jaxdistill.inference import Embedder
-from jaxdistill.reporting.model_card import Facts, model_card
+from jaxdistill.evals.reporting.model_card import Facts, model_card
+from jaxdistill.models.checkpoints.model import load_model
+from jaxdistill.models.inference import Embedder
 from jaxdistill.training import export as export_module
 from jaxdistill.training.export import export
 

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdistill.cluster.mesh import make_mesh, shardings
 from jaxdistill.core import InputError, TrainState
+from jaxdistill.core.cluster.mesh import make_mesh, shardings
 from jaxdistill.training.loop import first_or_restored
-from jaxdistill.workdir.checkpoint import Checkpoints
-from jaxdistill.workdir.folder import Workdir
+from jaxdistill.training.workdir.checkpoint import Checkpoints
+from jaxdistill.training.workdir.folder import Workdir
 
 
 def state_at(step: int) -> TrainState:

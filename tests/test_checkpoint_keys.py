@@ -6,8 +6,8 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as parts
 
-from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
+from jaxdistill.models.checkpoints.model import load_model
 
 import encoder_cases as cases
 

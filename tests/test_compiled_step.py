@@ -8,7 +8,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
-from jaxdistill.cluster.mesh import make_mesh
+from jaxdistill.core.cluster.mesh import make_mesh
 
 from compiled import congen, gradient_of_an_encoder, moved_bytes, train_step
 

@@ -12,14 +12,14 @@ import transformers
 
 from jaxdistill import config as configs
 from jaxdistill import main, objectives
-from jaxdistill.cluster import mesh as meshes
-from jaxdistill.cluster.mesh import batch_sharding, place
 from jaxdistill.config.files import shipped_configs
 from jaxdistill.config.read import stage_names
 from jaxdistill.core import InputError
+from jaxdistill.core import plugins as parts
+from jaxdistill.core.cluster import mesh as meshes
+from jaxdistill.core.cluster.mesh import batch_sharding, place
+from jaxdistill.core.kinds import KINDS
 from jaxdistill.data import batches
-from jaxdistill.files import parts
-from jaxdistill.files.kinds import KINDS
 from jaxdistill.training.build import build
 from jaxdistill.training.stages import run_stages
 
@@ -116,7 +116,7 @@ def test_command_line_values_reach_the_config(monkeypatch):
 
 OWN = """
 from jaxdistill.config import chain, defaults, set_kind
-from jaxdistill.configs.l2 import get_config as l2
+from jaxdistill.config.shipped.l2 import get_config as l2
 
 def get_config(preset="one"):
     config = defaults(objective="ckd", teacher="stored")

@@ -9,14 +9,14 @@ import safetensors.numpy
 import torch
 import transformers
 
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
 from jaxdistill.data.packing import Ragged, Shape, filled, first_slots, pad
 from jaxdistill.encoders.sentence import embed
-from jaxdistill.inference import Embedder
-from jaxdistill.reporting.model_card import Facts, model_card
-from jaxdistill.surgery import resizing
+from jaxdistill.evals.reporting.model_card import Facts, model_card
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import load_model
+from jaxdistill.models.inference import Embedder
+from jaxdistill.models.surgery import resizing
 
 import encoder_cases as cases
 from tiny_models import tiny_model

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxdistill.core.ops import dense
 from jaxdistill.encoders import layers
-from jaxdistill.ops import dense
 
 SHAPES = [
     ((2, 5, 16, 96), 160),  # tokens in rows; the first operand is the narrower one

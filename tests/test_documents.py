@@ -12,17 +12,17 @@ import pytrec_eval
 from pyarrow import Table, parquet
 
 from jaxdistill import evaluate
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import Config, Evals
 from jaxdistill.core import InputError, Scorer
 from jaxdistill.evals import documents, suite
 from jaxdistill.evals.documents import ordered, query_measures, read_set, set_files
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.evaluate import EvaluationFailed
-from jaxdistill.inference import Embedder
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import load_model
+from jaxdistill.models.inference import Embedder
+from jaxdistill.models.students.cross_encoder import CrossEncoder
 from jaxdistill.objectives.simcse import SimCSE
-from jaxdistill.students.cross_encoder import CrossEncoder
 from jaxdistill.training import dev
 
 from eval_cases import DOCUMENTS, QRELS, QUERIES, read_test, with_dev, write_set

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
-from jaxdistill import cli, encode, signals
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.core import InputError
+from jaxdistill import encode
+from jaxdistill.core import InputError, cli, signals
 from jaxdistill.data import targets
-from jaxdistill.inference import Embedder, load
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.inference import Embedder, load
 
 from program import ROOT, environment, refused, run, write_text
 from tiny_models import tiny_model
@@ -183,7 +183,7 @@ MEASURE = """
 import resource, sys
 from jaxdistill import encode
 import numpy as np
-from jaxdistill.inference import Embedder
+from jaxdistill.models.inference import Embedder
 
 Embedder.width = 512
 Embedder.encode_ids = lambda self, ids, **_: np.ones((len(ids), 512), np.float32)

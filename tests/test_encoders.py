@@ -8,13 +8,13 @@ import pytest
 import torch
 import transformers
 
-from jaxdistill.checkpoints.model import load_model, read_architecture
 from jaxdistill.core import STACKED, InputError, Tokens
 from jaxdistill.encoders import hugging_face, sentence
 from jaxdistill.encoders.architecture import EncoderDefinition, LayerKind, Pooling
 from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS
 from jaxdistill.encoders.pooling import pooled
 from jaxdistill.encoders.sentence import init_params
+from jaxdistill.models.checkpoints.model import load_model, read_architecture
 
 import encoder_cases as cases
 from conftest import TEACHER
@@ -223,7 +223,7 @@ def tokens_of(model, texts) -> Tokens:
 def reference():
     from sentence_transformers import SentenceTransformer
 
-    from jaxdistill.checkpoints.model import locate
+    from jaxdistill.models.checkpoints.model import locate
 
     return SentenceTransformer(str(locate(TEACHER)), device="cpu")
 

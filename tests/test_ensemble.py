@@ -8,11 +8,10 @@ import pytest
 from scipy import stats
 
 from jaxdistill import evaluate
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.core import InputError, Scorer
-from jaxdistill.inference import Embedder
-from jaxdistill.inference.embed import Ensemble
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import SentenceModel, load_model
+from jaxdistill.models.inference import Embedder, Ensemble
 
 import encoder_cases as cases
 from eval_cases import GRADED, run, write

@@ -9,8 +9,6 @@ from test_sts import ROWS, write_tsv
 
 import jaxdistill
 from jaxdistill import evaluate
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
 from jaxdistill.evals import documents, retrieval, sts, suite
 from jaxdistill.evals.agreement import held_out_task
@@ -18,7 +16,9 @@ from jaxdistill.evals.evaluation import Evaluation, Sources, TestSet
 from jaxdistill.evals.pairs import read_pairs
 from jaxdistill.evals.similarity import spearman
 from jaxdistill.evaluate import EvaluationFailed
-from jaxdistill.inference import Embedder
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import load_model
+from jaxdistill.models.inference import Embedder
 
 import encoder_cases
 import program
@@ -339,7 +339,7 @@ def test_files_may_be_globs_or_in_a_package_or_below_the_home_folder(tiny, data,
     monkeypatch.setenv("JAXDISTILL_DATA", "~/data")
     monkeypatch.chdir(data)
     (tmp_path / "places.en.tsv").write_text("query\tentity\tlabel\nrome\tRoma\t1\nparis\tParis\t1\n")
-    given = ["--pairs=package:jaxdistill/assets/graded_pairs.tsv", f"--entities={tmp_path}/*.en.tsv"]
+    given = ["--pairs=package:jaxdistill/core/assets/graded_pairs.tsv", f"--entities={tmp_path}/*.en.tsv"]
     evaluate.main(["--model=~/tiny", *given, "--tasks=pairs,entities,sts-b", "--out=~/x.json"])
     found = json.loads((tmp_path / "x.json").read_text())
     assert found["data"] == str(data) and not (data / "~").exists()

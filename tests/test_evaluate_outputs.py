@@ -4,8 +4,8 @@ import pytest
 
 import jaxdistill
 from jaxdistill import evaluate
-from jaxdistill.checkpoints.folder import save
 from jaxdistill.core import InputError
+from jaxdistill.models.checkpoints.folder import save
 
 from eval_cases import write_set
 from program import refused

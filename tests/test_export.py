@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 
 from jaxdistill import export as export_command
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
-from jaxdistill.files import MARK
-from jaxdistill.inference import Embedder
-from jaxdistill.reporting.model_card import Facts, write_facts
+from jaxdistill.core.files import MARK
+from jaxdistill.evals.reporting.model_card import Facts, write_facts
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import load_model
+from jaxdistill.models.inference import Embedder
 from jaxdistill.training import export as export_module
 from jaxdistill.training.export import export, weights_bytes
 from jaxdistill.training.lengths import training_length
 from jaxdistill.training.models import load_teachers, make_student
-from jaxdistill.workdir.folder import Workdir
+from jaxdistill.training.workdir.folder import Workdir
 
 from tiny_models import tiny_model
 

@@ -12,11 +12,11 @@ import pytest
 from test_onnx import unchecked_shapes  # noqa: F401 - a fixture
 from test_runtimes import node  # noqa: F401 - a fixture
 
-from jaxdistill.checkpoints import onnx
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import load_model
-from jaxdistill.inference import Embedder
-from jaxdistill.reporting.model_card import Facts, model_card
+from jaxdistill.evals.reporting.model_card import Facts, model_card
+from jaxdistill.models.checkpoints import onnx
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import load_model
+from jaxdistill.models.inference import Embedder
 
 import encoder_cases as cases
 from conftest import ROOT

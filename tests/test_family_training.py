@@ -6,9 +6,9 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from jaxdistill import main
-from jaxdistill.checkpoints.model import load_model
-from jaxdistill.cluster.mesh import make_mesh
-from jaxdistill.inference import Embedder
+from jaxdistill.core.cluster.mesh import make_mesh
+from jaxdistill.models.checkpoints.model import load_model
+from jaxdistill.models.inference import Embedder
 
 import encoder_cases as cases
 from program import series

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 
 from jaxdistill import export as export_command
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
-from jaxdistill.inference import Embedder
-from jaxdistill.students import static
-from jaxdistill.students.parts.student import affine_map
-from jaxdistill.students.static import Static
-from jaxdistill.teachers.several import Several
-from jaxdistill.teachers.stored import Stored
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import load_model
+from jaxdistill.models.inference import Embedder
+from jaxdistill.models.student import affine_map
+from jaxdistill.models.students import static
+from jaxdistill.models.students.static import Static
+from jaxdistill.models.teachers.several import Several
+from jaxdistill.models.teachers.stored import Stored
 from jaxdistill.training.build import build
 from jaxdistill.training.models import load_teachers, make_student, write_student
-from jaxdistill.workdir.checkpoint import Checkpoints
-from jaxdistill.workdir.folder import Workdir, claim_workdir
+from jaxdistill.training.workdir.checkpoint import Checkpoints
+from jaxdistill.training.workdir.folder import Workdir, claim_workdir
 
 import program
 from tiny_models import tiny_model

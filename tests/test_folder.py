@@ -7,15 +7,15 @@ import jax
 import numpy as np
 import pytest
 
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import labels_of, load_model
 from jaxdistill.config import Data
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import SentenceNorm
 from jaxdistill.encoders.sentence import embed
-from jaxdistill.surgery import resizing
-from jaxdistill.teachers.live import Live
-from jaxdistill.teachers.parts.teacher import ModelContext
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import labels_of, load_model
+from jaxdistill.models.surgery import resizing
+from jaxdistill.models.teacher import ModelContext
+from jaxdistill.models.teachers.live import Live
 
 import encoder_cases as cases
 

@@ -11,7 +11,7 @@ import pytest
 import jaxdistill
 from jaxdistill import encode, mine
 from jaxdistill.data import text
-from jaxdistill.inference import Embedder
+from jaxdistill.models.inference import Embedder
 from jaxdistill.training import distill as api
 
 from program import environment, write_teacher
@@ -35,7 +35,7 @@ import os, signal, sys, threading
 os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
 import datasets  # which imports what is installed, such as torch, and that sets variables
 import jaxdistill
-from jaxdistill import memory
+from jaxdistill.core import memory
 
 def state():
     return dict(os.environ), [signal.getsignal(number) for number in signal.valid_signals()], len(threading.enumerate())

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdistill.cluster.mesh import make_mesh
 from jaxdistill.core import Tokens
+from jaxdistill.core.cluster.mesh import make_mesh
 from jaxdistill.encoders import attention, fused
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import embed, init_params

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 
 from jaxdistill.core import Encoded
+from jaxdistill.core.ops.similarity import spread_out
 from jaxdistill.objectives import gram
 from jaxdistill.objectives.gram import Gram
-from jaxdistill.ops.similarity import spread_out
 
 from objective_cases import GRAM, encoded, value_and_gradient
 

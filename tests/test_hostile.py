@@ -7,10 +7,10 @@ import shutil
 import pytest
 import torch
 
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import load_model
-from jaxdistill.checkpoints.weights import read_torch_file
 from jaxdistill.core import InputError
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import load_model
+from jaxdistill.models.checkpoints.weights import read_torch_file
 
 import encoder_cases as cases
 from tiny_models import tiny_model

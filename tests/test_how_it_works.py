@@ -2,7 +2,7 @@
 
 import doctest
 
-from jaxdistill.checkpoints.folder import save
+from jaxdistill.models.checkpoints.folder import save
 
 from conftest import ROOT
 from tiny_models import tiny_model

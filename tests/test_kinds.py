@@ -8,7 +8,7 @@ from jaxdistill import main, objectives
 from jaxdistill.config import defaults, parse_config, set_kind, set_options
 from jaxdistill.config.files import load_config
 from jaxdistill.core import InputError
-from jaxdistill.files.kinds import KINDS
+from jaxdistill.core.kinds import KINDS
 
 EVERY = [(section, kind) for section, kinds in KINDS.items() for kind in kinds.available()]
 

@@ -11,11 +11,11 @@ from jaxdistill.config import Config
 from jaxdistill.core import InputError
 from jaxdistill.data import views
 from jaxdistill.data.tokens import build_store
-from jaxdistill.inference import Embedder
+from jaxdistill.models import labelling as labels
+from jaxdistill.models.inference import Embedder
+from jaxdistill.models.surgery import resizing
+from jaxdistill.models.teachers.scores import Scores
 from jaxdistill.objectives.cosent import CoSENT
-from jaxdistill.surgery import resizing
-from jaxdistill.teachers.parts import labelling as labels
-from jaxdistill.teachers.scores import Scores
 from jaxdistill.training.models import Targets, load_labellers
 
 from tiny_models import tiny_model

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from jaxdistill import signals
+from jaxdistill.core import signals
 
 from conftest import ROOT
 

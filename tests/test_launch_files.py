@@ -14,7 +14,8 @@ import pytest
 import yaml
 from jax._src.clusters.cloud_tpu_cluster import coordinator_port
 
-from jaxdistill import main, signals
+from jaxdistill import main
+from jaxdistill.core import signals
 
 import bucket
 from conftest import ROOT

@@ -7,13 +7,13 @@ import jax
 import numpy as np
 import pytest
 
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.encoders.sentence import init_params
-from jaxdistill.inference import Embedder
-from jaxdistill.students.parts.from_text import closeness, greedy
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import load_model
+from jaxdistill.models.from_text import closeness, greedy
+from jaxdistill.models.inference import Embedder
 from jaxdistill.training.models import make_student, read_student, write_student
 
 from tiny_models import tiny_model

@@ -9,8 +9,8 @@ import pytest
 
 from jaxdistill import config as configs
 from jaxdistill import objectives
-from jaxdistill.surgery import resizing
-from jaxdistill.teachers.labels import Labels
+from jaxdistill.models.surgery import resizing
+from jaxdistill.models.teachers.labels import Labels
 from jaxdistill.training import lengths
 
 from tiny_models import tiny_model

@@ -16,13 +16,13 @@ from sentence_transformers.sentence_transformer import losses as their_losses
 from jaxdistill.config import Config, Data
 from jaxdistill.core import Encoded, InputError
 from jaxdistill.data.tokens import build_store
-from jaxdistill.inference import Embedder
+from jaxdistill.models import labelling as labels
+from jaxdistill.models.inference import Embedder
+from jaxdistill.models.surgery import resizing
+from jaxdistill.models.teacher import TargetInputs
+from jaxdistill.models.teachers.columns import Columns
+from jaxdistill.models.teachers.labels import Labels
 from jaxdistill.objectives.listwise import Listwise
-from jaxdistill.surgery import resizing
-from jaxdistill.teachers.columns import Columns
-from jaxdistill.teachers.labels import Labels
-from jaxdistill.teachers.parts import labelling as labels
-from jaxdistill.teachers.parts.teacher import TargetInputs
 from jaxdistill.training.models import Targets
 from jaxdistill.training.objective import make_objective
 

@@ -23,7 +23,7 @@ KEYS = """
 import hashlib, sys
 import jax.numpy as jnp
 from compiled import congen, train_step
-from jaxdistill.cluster.mesh import make_mesh
+from jaxdistill.core.cluster.mesh import make_mesh
 from test_compiled_step import tpu_mesh
 
 for mesh in (make_mesh(), tpu_mesh("v5e:2x4")):

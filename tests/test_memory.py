@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from jaxdistill import memory
+from jaxdistill.core import memory
 
 from program import environment
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallo
 
 REUSES = """
 import resource
-from jaxdistill import memory
+from jaxdistill.core import memory
 memory.is_scarce = lambda: False
 memory.keep_freed()
 pages = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -26,7 +26,7 @@ print(pages() - before)
 """
 RELEASES = """
 import sys, time
-from jaxdistill import memory
+from jaxdistill.core import memory
 memory.is_scarce = lambda: sys.argv[1] == "scarce"
 memory.keep_freed()
 resident = lambda: memory.os.sysconf("SC_PAGE_SIZE") * int(memory.PROCESS.read_bytes().split()[1])

@@ -10,12 +10,12 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import mine_hard_negatives
 
 from jaxdistill import mine
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.cli import run
+from jaxdistill.core.cli import run
 from jaxdistill.data.text import read
-from jaxdistill.inference import Embedder, load
 from jaxdistill.mine import Limits, hard_negatives
-from jaxdistill.surgery import resizing
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.inference import Embedder, load
+from jaxdistill.models.surgery import resizing
 
 from program import refused
 from tiny_models import tiny_model

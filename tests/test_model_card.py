@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 from huggingface_hub import ModelCard
 
-from jaxdistill.checkpoints.model import CardFacts, load_model, read_card
-from jaxdistill.reporting.model_card import Facts, model_card, origin_of
+from jaxdistill.evals.reporting.model_card import Facts, model_card, origin_of
+from jaxdistill.models.checkpoints.model import CardFacts, load_model, read_card
 from jaxdistill.training import export as export_module
 from jaxdistill.training.export import export
 

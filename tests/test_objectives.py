@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
 
-from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import options_from
 from jaxdistill.core import Batch, InputError, Sizes, Tokens
+from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.objectives.ckd import CKD
 from jaxdistill.objectives.embedding import Embedding

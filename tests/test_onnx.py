@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from jaxdistill import export as export_command
-from jaxdistill.checkpoints import onnx
-from jaxdistill.checkpoints.folder import check_exportable, save
-from jaxdistill.checkpoints.model import load_model, read_architecture
 from jaxdistill.core import InputError
 from jaxdistill.encoders import families
 from jaxdistill.encoders.architecture import ACTIVATIONS, COMBINATIONS, LAYER_CHOICES, TOKEN_POOLINGS, SentenceNorm
-from jaxdistill.evals.similarity import unit_rows
-from jaxdistill.inference import Embedder
-from jaxdistill.surgery import resizing
+from jaxdistill.models.checkpoints import onnx
+from jaxdistill.models.checkpoints.folder import check_exportable, save
+from jaxdistill.models.checkpoints.model import load_model, read_architecture
+from jaxdistill.models.inference import Embedder
+from jaxdistill.models.surgery import resizing
+from jaxdistill.models.vectors import unit_rows
 from jaxdistill.training import export as export_module
 from jaxdistill.training.export import export
 

@@ -7,9 +7,9 @@ import pytest
 from jaxdistill.config import parse_stages
 from jaxdistill.config.files import load_config
 from jaxdistill.core import InputError
+from jaxdistill.core import plugins as parts
 from jaxdistill.evals import pairs, sts, transfer
-from jaxdistill.files import parts
-from jaxdistill.reporting import papers
+from jaxdistill.evals.reporting import papers
 
 from conftest import ROOT, docs_script
 

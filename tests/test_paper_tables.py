@@ -9,7 +9,7 @@ import pytest
 from jaxdistill import config as configs
 from jaxdistill import objectives
 from jaxdistill.config.files import load_config, shipped_configs
-from jaxdistill.files import parts
+from jaxdistill.core import plugins as parts
 
 import paper_tables
 from conftest import ROOT

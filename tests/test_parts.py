@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import jaxdistill
-from jaxdistill import cli, config, evaluate
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import load_model
-from jaxdistill.core import InputError
+from jaxdistill import config, evaluate
+from jaxdistill.core import InputError, cli
+from jaxdistill.core import plugins as parts
 from jaxdistill.data.tokens import build_store
-from jaxdistill.files import parts
-from jaxdistill.inference import Embedder
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import load_model
+from jaxdistill.models.inference import Embedder
 from jaxdistill.training.build import build
 
 from program import write_teacher
@@ -39,8 +39,8 @@ class Halfway(Objective):
 """
 KINDS = """
 import dataclasses
-from jaxdistill.students.cut import Cut
-from jaxdistill.teachers.stored import Stored
+from jaxdistill.models.students.cut import Cut
+from jaxdistill.models.teachers.stored import Stored
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shrunk(Cut):

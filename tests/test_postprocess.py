@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from jaxdistill import evaluate
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
-from jaxdistill.evals.similarity import similarities, spearman, whitening, whitening_on
+from jaxdistill.evals.similarity import spearman, whitening, whitening_on
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import load_model
+from jaxdistill.models.vectors import similarities
 
 from eval_cases import GRADED, run, write
 from tiny_models import tiny_model

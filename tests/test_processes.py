@@ -10,12 +10,12 @@ from safetensors.numpy import load_file
 from test_sts import ROWS, write_tsv
 
 from jaxdistill import encode, evaluate
+from jaxdistill.core import plugins as parts
+from jaxdistill.core.signals import AGAIN, BAD_INPUT
 from jaxdistill.data.targets import BLOCK_ROWS
 from jaxdistill.evals import sts
-from jaxdistill.files import parts
-from jaxdistill.signals import AGAIN, BAD_INPUT
-from jaxdistill.workdir.checkpoint import Checkpoints
-from jaxdistill.workdir.folder import Workdir
+from jaxdistill.training.workdir.checkpoint import Checkpoints
+from jaxdistill.training.workdir.folder import Workdir
 
 from program import ended, run, series, start_all, tiny_arguments, trained, write_teacher, write_text
 from tiny_text import made_up

@@ -9,12 +9,12 @@ import jax
 import pytest
 
 from jaxdistill import main
-from jaxdistill.cluster import processes
-from jaxdistill.cluster.mesh import make_mesh
 from jaxdistill.core import InputError
-from jaxdistill.signals import BAD_INPUT, IN_USE
-from jaxdistill.workdir import folder as lock
-from jaxdistill.workdir.folder import LOCK, read_note
+from jaxdistill.core.cluster import processes
+from jaxdistill.core.cluster.mesh import make_mesh
+from jaxdistill.core.signals import BAD_INPUT, IN_USE
+from jaxdistill.training.workdir import folder as lock
+from jaxdistill.training.workdir.folder import LOCK, read_note
 
 from program import ABORTED, ROOT, environment, refused, tiny_arguments
 
@@ -71,8 +71,8 @@ def free_port() -> int:
 
 JOINS = """
 import sys, time
-from jaxdistill import cli
-from jaxdistill.cluster import processes
+from jaxdistill.core import cli
+from jaxdistill.core.cluster import processes
 from jaxdistill.core import InputError
 processes.HEARTBEAT_SECONDS, processes.VERDICT_SECONDS = 6, 9.0
 def main(arguments):
@@ -108,7 +108,7 @@ def said_by(both) -> list[tuple[int, str, list[str]]]:
         [
             line
             for line in err.split("\n")
-            if line.startswith(("error: ", "interrupted", "KeyError", "jaxdistill.cluster"))
+            if line.startswith(("error: ", "interrupted", "KeyError", "jaxdistill.core.cluster"))
         ]
         for _, err in said
     ]
@@ -152,7 +152,7 @@ def test_an_error_in_one_process_is_one_line_there_and_ends_the_other():
         assert words in lines[-1]
 
 
-HOLDS = "import sys, pathlib, time\nfrom jaxdistill.workdir import folder as lock\nwith lock.locked(pathlib.Path(sys.argv[1])):\n    print(1, flush=True); time.sleep(100)"
+HOLDS = "import sys, pathlib, time\nfrom jaxdistill.training.workdir import folder as lock\nwith lock.locked(pathlib.Path(sys.argv[1])):\n    print(1, flush=True); time.sleep(100)"
 
 
 def test_a_folder_is_locked_for_one_run_and_the_lock_of_a_killed_one_is_taken_over(tmp_path):

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from jaxdistill import encode, main, signals
+from jaxdistill import encode, main
+from jaxdistill.core import signals
+from jaxdistill.core.signals import BAD_INPUT
 from jaxdistill.evals import sts
-from jaxdistill.signals import BAD_INPUT
 from jaxdistill.training import plan as overview
-from jaxdistill.workdir.checkpoint import Checkpoints
-from jaxdistill.workdir.folder import Workdir
+from jaxdistill.training.workdir.checkpoint import Checkpoints
+from jaxdistill.training.workdir.folder import Workdir
 
 import eval_cases
 from program import on_devices, refused, run, series, start, tiny_arguments, trained, wait_for

@@ -8,7 +8,7 @@ from jaxdistill import main
 from jaxdistill.config import nested
 from jaxdistill.config.files import shipped_configs
 from jaxdistill.core import InputError
-from jaxdistill.workdir.folder import read_config
+from jaxdistill.training.workdir.folder import read_config
 
 from program import refused, run, tiny_arguments
 

@@ -6,8 +6,8 @@ import pytest
 
 from jaxdistill import main
 from jaxdistill.core import InputError
-from jaxdistill.workdir.checkpoint import Checkpoints
-from jaxdistill.workdir.folder import Workdir
+from jaxdistill.training.workdir.checkpoint import Checkpoints
+from jaxdistill.training.workdir.folder import Workdir
 
 from program import start, tiny_arguments, wait_for
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import transformers
 
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
 from jaxdistill.encoders.settings import read_settings
-from jaxdistill.surgery import resizing
-from jaxdistill.surgery.pruning import energies_of, pruned
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import load_model
+from jaxdistill.models.surgery import resizing
+from jaxdistill.models.surgery.pruning import energies_of, pruned
 
 import encoder_cases as cases
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from jaxdistill import objectives
-from jaxdistill.cluster.mesh import make_mesh
 from jaxdistill.core import Encoded, Sizes
+from jaxdistill.core.cluster.mesh import make_mesh
+from jaxdistill.core.ops import ring
+from jaxdistill.core.ops.ring import Ring, push, softmax_over_ring
 from jaxdistill.objectives.congen import ConGen
-from jaxdistill.ops import ring
-from jaxdistill.ops.ring import Ring, push, softmax_over_ring
 
 KEYS = ("queue+batch", "queue", "queue+own")
 

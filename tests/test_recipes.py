@@ -12,10 +12,10 @@ import pytest
 from test_onnx import unchecked_shapes  # noqa: F401 - a fixture
 from test_runtimes import node  # noqa: F401 - a fixture
 
-from jaxdistill.checkpoints import onnx
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import load_model
-from jaxdistill.inference import Embedder
+from jaxdistill.models.checkpoints import onnx
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import load_model
+from jaxdistill.models.inference import Embedder
 
 from conftest import ROOT
 from tiny_models import tiny_model, word_table

@@ -10,8 +10,8 @@ import pytest
 from matplotlib.image import imread
 
 from jaxdistill.evals.pairs import ScoredPairs
-from jaxdistill.reporting.page import images, read_curves, short_names, training_plot, write_page
-from jaxdistill.reporting.tables import Entry, StageRow, as_text, score_rows, score_table, stage_table
+from jaxdistill.evals.reporting.page import images, read_curves, short_names, training_plot, write_page
+from jaxdistill.evals.reporting.tables import Entry, StageRow, as_text, score_rows, score_table, stage_table
 from jaxdistill.training.finish import _ending, _lost
 from jaxdistill.training.run import Dev
 

@@ -8,12 +8,12 @@ import pytest
 
 from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
+from jaxdistill.core.ops import nearest as nearest_rows
+from jaxdistill.core.ops.nearest import nearest, nearest_others
 from jaxdistill.evals import pairs, retrieval, suite, transfer
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.evals.pairs import GradedPairs
-from jaxdistill.ops import nearest as nearest_rows
-from jaxdistill.ops.nearest import nearest, nearest_others
-from jaxdistill.students.cross_encoder import CrossEncoder
+from jaxdistill.models.students.cross_encoder import CrossEncoder
 from jaxdistill.training import dev
 
 from eval_cases import on_a_circle, write

@@ -8,13 +8,13 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from jaxdistill import config as configs
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
 from jaxdistill.data import views
 from jaxdistill.data.text import parse_roles
 from jaxdistill.data.tokens import build_store
-from jaxdistill.inference import Embedder
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import load_model
+from jaxdistill.models.inference import Embedder
 from jaxdistill.training import build as build_module
 
 import program

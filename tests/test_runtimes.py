@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from test_onnx import unchecked_shapes  # noqa: F401 - a fixture
 
-from jaxdistill.checkpoints import onnx
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import load_model
 from jaxdistill.data.text import read
-from jaxdistill.inference import Embedder
-from jaxdistill.surgery import resizing
+from jaxdistill.models.checkpoints import onnx
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import load_model
+from jaxdistill.models.inference import Embedder
+from jaxdistill.models.surgery import resizing
 
 from conftest import TEACHER
 
@@ -32,7 +32,7 @@ TRANSFORMERS_JS = "@huggingface/transformers@4.3.1"
 @pytest.fixture(scope="module")
 def texts(data_folder):
     """1,000 sentences: 400 English ones, and Turkish, Arabic, German, French and Spanish ones, of all lengths."""
-    english = [line for (line,) in read(["package:jaxdistill/assets/heldout.txt.bz2"])][:380]
+    english = [line for (line,) in read(["package:jaxdistill/core/assets/heldout.txt.bz2"])][:380]
     found = [*english, *(" ".join(english[start : start + 12]) for start in range(0, 240, 12))]
     for pair in ("tr", "ar", "de", "fr", "es"):
         with gzip.open(data_folder / "parallel" / f"en-{pair}.tsv.gz", "rt", encoding="utf-8") as file:

@@ -9,10 +9,10 @@ import pytest
 from pandas import DataFrame
 from sentence_transformers import SentenceTransformer
 
-from jaxdistill.checkpoints.folder import save
 from jaxdistill.core import InputError
-from jaxdistill.inference import Embedder
-from jaxdistill.inference import embed as inference
+from jaxdistill.models import inference as inference
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.inference import Embedder
 
 from tiny_models import tiny_model
 

@@ -12,18 +12,18 @@ from sentence_transformers import SentenceTransformer
 
 from jaxdistill import config as configs
 from jaxdistill import main
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import Provenance, SentenceModel, load_model
 from jaxdistill.core import InputError
 from jaxdistill.data.targets import joined
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.export import restored_student
-from jaxdistill.inference import Embedder
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import Provenance, SentenceModel, load_model
+from jaxdistill.models.inference import Embedder
 from jaxdistill.training import build as build_module
 from jaxdistill.training.objective import make_objective
-from jaxdistill.workdir.checkpoint import Checkpoints
-from jaxdistill.workdir.folder import Workdir
+from jaxdistill.training.workdir.checkpoint import Checkpoints
+from jaxdistill.training.workdir.folder import Workdir
 
 import program
 from program import write_teacher, write_text

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from jaxdistill import main
-from jaxdistill.cluster import mesh as meshes
 from jaxdistill.core import STACKED
+from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.encoders import sentence
 from jaxdistill.training import build, sharding
 from jaxdistill.training import plan as overview

@@ -9,10 +9,10 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 import jaxdistill
-from jaxdistill.checkpoints import static
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import parse_config
+from jaxdistill.models.checkpoints import static
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.training import dev
 from jaxdistill.training.export import export
 from jaxdistill.training.models import make_student

@@ -9,12 +9,12 @@ import safetensors.numpy
 import tokenizers
 
 from jaxdistill import export as export_command
-from jaxdistill.checkpoints import static
-from jaxdistill.checkpoints.folder import check_exportable, save
-from jaxdistill.checkpoints.model import Provenance, SentenceModel, load_model
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
-from jaxdistill.inference import Embedder
+from jaxdistill.models.checkpoints import static
+from jaxdistill.models.checkpoints.folder import check_exportable, save
+from jaxdistill.models.checkpoints.model import Provenance, SentenceModel, load_model
+from jaxdistill.models.inference import Embedder
 from jaxdistill.training.export import export
 
 import program

@@ -12,7 +12,8 @@ from scipy.stats import spearmanr
 from jaxdistill.core import InputError
 from jaxdistill.evals import agreement, pairs, sts, suite
 from jaxdistill.evals.evaluation import Sources
-from jaxdistill.evals.similarity import cosines, spearman, unit_vectors
+from jaxdistill.evals.similarity import spearman
+from jaxdistill.models.vectors import cosines, unit_vectors
 from jaxdistill.training import dev
 
 from eval_cases import on_a_circle, sts_scores, write

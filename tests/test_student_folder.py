@@ -8,15 +8,16 @@ import sys
 import pytest
 
 from jaxdistill import export, main
-from jaxdistill.files import UNFINISHED_SUFFIX
+from jaxdistill.core.files import UNFINISHED_SUFFIX
 from jaxdistill.training.models import load_teachers, make_student, read_student, write_student
-from jaxdistill.workdir.folder import STUDENT
+from jaxdistill.training.workdir.folder import STUDENT
 
 from program import environment, run, tiny_arguments
 
 KILLED = """
 import os, signal, sys
-from jaxdistill import cli, main
+from jaxdistill import main
+from jaxdistill.core import cli
 from jaxdistill.training import models, stages
 module, name = (models, "save") if sys.argv[1] == "during" else (stages, "write_student")
 function = getattr(module, name)

@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import load_model
 from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import embed, param_shapes
 from jaxdistill.encoders.settings import read_settings
-from jaxdistill.inference import Embedder
-from jaxdistill.surgery import resizing
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import load_model
+from jaxdistill.models.inference import Embedder
+from jaxdistill.models.surgery import resizing
 from jaxdistill.training.models import make_student
 
 import encoder_cases as cases

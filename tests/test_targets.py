@@ -7,11 +7,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from jaxdistill.cluster import spread
 from jaxdistill.core import InputError
+from jaxdistill.core.cluster import spread
+from jaxdistill.core.signals import Interrupted
 from jaxdistill.data import targets
-from jaxdistill.inference import Embedder
-from jaxdistill.signals import Interrupted
+from jaxdistill.models.inference import Embedder
 
 from process_threads import Processes
 from tiny_models import tiny_model

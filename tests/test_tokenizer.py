@@ -9,9 +9,9 @@ from test_trim import MAKERS
 from tokenizers import models, normalizers, pre_tokenizers
 from transformers import convert_slow_tokenizer
 
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import load_model
-from jaxdistill.checkpoints.tokenizer import read_tokenizer
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import load_model
+from jaxdistill.models.checkpoints.tokenizer import read_tokenizer
 
 import encoder_cases as cases
 import tiny_text

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from jaxdistill import main
-from jaxdistill.checkpoints.model import load_model
 from jaxdistill.core import InputError
+from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.training.models import load_labellers, make_student
 
 import encoder_cases as cases

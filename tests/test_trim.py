@@ -14,12 +14,12 @@ from sentence_transformers import SentenceTransformer
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from jaxdistill import config as configs
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import Provenance, SentenceModel, load_model
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import init_params
-from jaxdistill.inference import Embedder
-from jaxdistill.surgery import trim
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import Provenance, SentenceModel, load_model
+from jaxdistill.models.inference import Embedder
+from jaxdistill.models.surgery import trim
 from jaxdistill.training.models import make_student, read_student, write_student
 
 from program import write_teacher

@@ -7,7 +7,7 @@ import pytest
 import jaxdistill
 from jaxdistill.config import flat_stages
 from jaxdistill.core import InputError
-from jaxdistill.students.cut import Cut
+from jaxdistill.models.students.cut import Cut
 from jaxdistill.training.distill import configured
 
 

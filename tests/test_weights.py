@@ -13,10 +13,10 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 
-from jaxdistill.checkpoints.model import load_model
-from jaxdistill.cluster.mesh import place_frozen
 from jaxdistill.core import InputError
+from jaxdistill.core.cluster.mesh import place_frozen
 from jaxdistill.encoders.sentence import embed
+from jaxdistill.models.checkpoints.model import load_model
 
 import encoder_cases as cases
 

@@ -45,11 +45,11 @@ def python(wheel, tmp_path_factory):
 def test_the_installed_package_distils_and_finds_configs_studies_and_text(python, tmp_path):
     code = f"""
 import jaxdistill
-from jaxdistill.configs.studies import congen_alpha
+from jaxdistill.config.shipped.studies import congen_alpha
 assert not jaxdistill.__file__.startswith({str(ROOT)!r}) and not congen_alpha.__file__.startswith({str(ROOT)!r})
 """
     python("-c", code)
-    text, pairs = "package:jaxdistill/assets/train.txt.bz2", "package:jaxdistill/assets/graded_pairs.tsv"
+    text, pairs = "package:jaxdistill/core/assets/train.txt.bz2", "package:jaxdistill/core/assets/graded_pairs.tsv"
     _, *arguments = tiny_arguments(
         tmp_path, data__text=text, evals__pairs=pairs, objective__queue_size=32, run__steps=1
     )
@@ -60,7 +60,7 @@ assert not jaxdistill.__file__.startswith({str(ROOT)!r}) and not congen_alpha.__
 
 
 def test_the_wheel_has_every_file(wheel):
-    folders = {ROOT / "jaxdistill": "jaxdistill", ROOT / "configs": "jaxdistill/configs"}
+    folders = {ROOT / "jaxdistill": "jaxdistill", ROOT / "configs": "jaxdistill/config/shipped"}
     expected = {
         f"{inside}/{path.relative_to(folder).as_posix()}"
         for folder, inside in folders.items()

@@ -14,21 +14,21 @@ import transformers
 from sentence_transformers import SentenceTransformer
 
 from jaxdistill import config as configs
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import load_model
-from jaxdistill.checkpoints.tokenizer import read_tokenizer
 from jaxdistill.config.files import load_config
 from jaxdistill.core import InputError
+from jaxdistill.core.ops.unknown import unknown_id
 from jaxdistill.data import wordpiece, words
-from jaxdistill.data.model_text import check_reads, tokenised_text
 from jaxdistill.encoders.settings import read_settings
 from jaxdistill.export import restored_student
-from jaxdistill.inference import Embedder
-from jaxdistill.ops.unknown import unknown_id
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import load_model
+from jaxdistill.models.checkpoints.tokenizer import read_tokenizer
+from jaxdistill.models.inference import Embedder
+from jaxdistill.models.model_text import check_reads, tokenised_text
 from jaxdistill.training import loop
 from jaxdistill.training.build import build
 from jaxdistill.training.models import read_student, write_student
-from jaxdistill.workdir.folder import Workdir, claim_workdir
+from jaxdistill.training.workdir.folder import Workdir, claim_workdir
 
 from conftest import ROOT
 from program import write_teacher

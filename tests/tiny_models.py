@@ -7,12 +7,12 @@ import jax
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from jaxdistill.checkpoints import static
-from jaxdistill.checkpoints.folder import save
-from jaxdistill.checkpoints.model import Provenance, SentenceModel
+from jaxdistill.core.ops.unknown import unknown_id
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import init_params
-from jaxdistill.ops.unknown import unknown_id
+from jaxdistill.models.checkpoints import static
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import Provenance, SentenceModel
 
 SPECIAL = {
     "pad_token": "[PAD]",

@@ -13,9 +13,9 @@ from ml_collections import ConfigDict, FieldReference
 from jaxdistill.config.options import PLAIN, SECTIONS
 from jaxdistill.config.read import stage_names
 from jaxdistill.core import InputError, closest, did_you_mean
-from jaxdistill.files import parts
-from jaxdistill.files.kinds import KINDS
-from jaxdistill.paths import configs_folder
+from jaxdistill.core import plugins as parts
+from jaxdistill.core.kinds import KINDS
+from jaxdistill.core.paths import configs_folder
 
 SHARED = {
     "text": "data.text",

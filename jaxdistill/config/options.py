@@ -19,12 +19,12 @@ from jaxdistill.core import (
     Rate,
     Split,
 )
+from jaxdistill.core.kinds import KINDS
 from jaxdistill.data.options import Data
-from jaxdistill.files.kinds import KINDS
-from jaxdistill.students.cut import Cut
-from jaxdistill.students.parts.student import Student
-from jaxdistill.teachers.live import Live
-from jaxdistill.teachers.parts.teacher import Teacher
+from jaxdistill.models.student import Student
+from jaxdistill.models.students.cut import Cut
+from jaxdistill.models.teacher import Teacher
+from jaxdistill.models.teachers.live import Live
 
 ShardingWord = Literal["zero", "fsdp", "tensor"]
 ShardingRules = tuple[tuple[str, tuple[str, ...]], ...]

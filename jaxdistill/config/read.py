@@ -12,8 +12,8 @@ from ml_collections import ConfigDict
 
 from jaxdistill.config.options import PLAIN, SECTIONS, Config, Sharding, ShardingRules, ShardingWord
 from jaxdistill.core import InputError, Range, did_you_mean
+from jaxdistill.core.kinds import KINDS
 from jaxdistill.data.options import Columns
-from jaxdistill.files.kinds import KINDS
 
 
 def parse_stages(config: ConfigDict | Mapping[str, Any]) -> list[Config]:

@@ -23,7 +23,7 @@ import regex
 from jaxtyping import Integer
 from tokenizers import Tokenizer
 
-from jaxdistill.files import foreign_errors
+from jaxdistill.core.files import foreign_errors
 
 VERSION = 2
 """Version of the splitting, part of the digest; bump if the same text gives other chunks."""

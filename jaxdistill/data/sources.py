@@ -19,9 +19,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxdistill import paths
-from jaxdistill.core import InputError, error_line, errors_of
-from jaxdistill.files import buckets, drafted, file_digest, is_remote, parts, writing
+from jaxdistill.core import InputError, error_line, errors_of, paths
+from jaxdistill.core import plugins as parts
+from jaxdistill.core.files import buckets, drafted, file_digest, is_remote, writing
 
 if TYPE_CHECKING:
     import pyarrow

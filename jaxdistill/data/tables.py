@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from jaxdistill.core import InputError
-from jaxdistill.files import drafted, write_atomic, writing
+from jaxdistill.core.files import drafted, write_atomic, writing
 
 
 def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | None:

@@ -14,13 +14,13 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from jaxtyping import Float, Integer
 
-from jaxdistill.bars import Advance, progress_bar
-from jaxdistill.cluster import processes
-from jaxdistill.cluster.spread import folder_owner
 from jaxdistill.core import InputError
-from jaxdistill.files import foreign_errors, local, make_folder_atomic, writing
-from jaxdistill.paths import other_cache
-from jaxdistill.signals import Interrupted, Interrupts
+from jaxdistill.core.bars import Advance, progress_bar
+from jaxdistill.core.cluster import processes
+from jaxdistill.core.cluster.spread import folder_owner
+from jaxdistill.core.files import foreign_errors, local, make_folder_atomic, writing
+from jaxdistill.core.paths import other_cache
+from jaxdistill.core.signals import Interrupted, Interrupts
 
 VECTORS, DONE = "vectors.npy", "done.npy"
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 import numpy as np
 from jaxtyping import UInt64
 
-from jaxdistill import paths
-from jaxdistill.core import ROLES, SECOND, InputError, errors_of
+from jaxdistill.core import ROLES, SECOND, InputError, errors_of, paths
+from jaxdistill.core import plugins as parts
 from jaxdistill.data.sources import (
     BATCH_ROWS,
     BUILDERS,
@@ -43,7 +43,6 @@ from jaxdistill.data.sources import (
     source_files,
     suffix,
 )
-from jaxdistill.files import parts
 
 if TYPE_CHECKING:
     import pyarrow

@@ -25,8 +25,11 @@ from filelock import FileLock
 from jaxtyping import Integer
 from tokenizers import Tokenizer
 
-from jaxdistill.bars import progress_bar
 from jaxdistill.core import MASK_TOKENS, InputError, errors_of
+from jaxdistill.core.bars import progress_bar
+from jaxdistill.core.files import make_folder_atomic, writing
+from jaxdistill.core.ops.unknown import unknown_id
+from jaxdistill.core.paths import other_cache
 from jaxdistill.data.chunks import Chunking, bare, tokens_around
 from jaxdistill.data.sources import quiet_datasets
 from jaxdistill.data.text import (
@@ -45,9 +48,6 @@ from jaxdistill.data.text import (
     text_key,
 )
 from jaxdistill.data.words import PROTECTED, STARTS, Tokenised, Unknown, sums, tokenised_words
-from jaxdistill.files import make_folder_atomic, writing
-from jaxdistill.ops.unknown import unknown_id
-from jaxdistill.paths import other_cache
 
 if TYPE_CHECKING:
     import pyarrow

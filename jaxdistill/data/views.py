@@ -20,9 +20,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Integer
 
 from jaxdistill.core import SECOND, InputError, did_you_mean
+from jaxdistill.core import plugins as parts
 from jaxdistill.data.packing import Ragged, ragged
 from jaxdistill.data.tokens import TokenStore
-from jaxdistill.files import parts
 
 RATES = {"delete_words": 0.1, "crop": 0.1}
 """Default rates of the augmentations that have one (ConGen, table 6; SimCSE, table 1)."""

@@ -21,8 +21,8 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from jaxdistill.core import InputError
+from jaxdistill.core.files import make_folder_atomic
 from jaxdistill.data.text import Watched, column_map
-from jaxdistill.files import make_folder_atomic
 
 FORMAT = 2
 """Version of the training procedure, part of the digest; bump to invalidate cached tokenizers."""

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Integer
 from tokenizers import Tokenizer
 
 from jaxdistill.core import InputError
-from jaxdistill.files import foreign_errors
+from jaxdistill.core.files import foreign_errors
 
 CONTINUES, STARTS, PROTECTED = 0, 1, 2
 """Mark of a token: continues a word, starts one, or belongs to none (special tokens and the prompt)."""

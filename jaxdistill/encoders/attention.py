@@ -16,10 +16,10 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Integer
 
 from jaxdistill.core import Array, Tokens
+from jaxdistill.core.ops.dense import product
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.fused import fused, should_fuse
 from jaxdistill.encoders.layers import Linear, Norm, Table, contraction, dropout, expanded
-from jaxdistill.ops.dense import product
 
 MAX_WHOLE_ROW = 512
 """Longer rows are computed in blocks of queries, so that no array has the size row x row."""

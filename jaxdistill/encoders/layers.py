@@ -15,7 +15,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import Array
-from jaxdistill.ops.dense import has_bfloat16_units, product
+from jaxdistill.core.ops.dense import has_bfloat16_units, product
 
 INITIAL_DEVIATION = 0.02
 """Standard deviation of fresh weights in all families (`initializer_range`)."""

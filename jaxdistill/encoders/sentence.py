@@ -16,11 +16,11 @@ from jax.typing import DTypeLike
 from jaxtyping import Float
 
 from jaxdistill.core import STACKED, Array, Params, Tokens, platform
+from jaxdistill.core.ops.similarity import unit
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, SentenceNorm
 from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, Linear, Norm, dropout
 from jaxdistill.encoders.pooling import counted, pooled
 from jaxdistill.encoders.transformer import Transformer, path_string
-from jaxdistill.ops.similarity import unit
 
 SENTENCE_NORM_EPS = 1e-5
 """torch's default, which sentence-transformers uses."""

@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Any
 
 from jaxdistill.core import InputError
-from jaxdistill.files import read_json
+from jaxdistill.core.files import read_json
 
 ADAPTER = "adapter_config.json"
 """peft's settings of a LoRA adapter."""

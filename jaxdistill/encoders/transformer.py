@@ -11,6 +11,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import STACKED, Array, Params, Tokens
+from jaxdistill.core.ops.dense import computed_once
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.attention import Attention, AttentionInputs, attention_inputs_of
 from jaxdistill.encoders.layers import (
@@ -23,7 +24,6 @@ from jaxdistill.encoders.layers import (
     dropout,
     expanded,
 )
-from jaxdistill.ops.dense import computed_once
 
 SITES_PER_LAYER = 3
 """Dropout sites of a layer: attention probabilities, attention output and feed-forward output."""

@@ -12,10 +12,11 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.core.ops.nearest import nearest_others, overlap
 from jaxdistill.data.text import read
 from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Sources, TestSet
-from jaxdistill.evals.similarity import similarities, spearman, unit_rows, unit_vectors, vectors_of_pairs
-from jaxdistill.ops.nearest import nearest_others, overlap
+from jaxdistill.evals.similarity import spearman
+from jaxdistill.models.vectors import similarities, unit_rows, unit_vectors, vectors_of_pairs
 
 METRIC = "agreement/spearman"
 RECALLS = {1: "agreement/recall@1", 10: "agreement/recall@10"}

@@ -35,6 +35,8 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer, Split
+from jaxdistill.core.files import foreign_errors
+from jaxdistill.core.ops.nearest import nearest
 from jaxdistill.evals.evaluation import (
     ASYMMETRIC,
     PREFIXES,
@@ -46,9 +48,8 @@ from jaxdistill.evals.evaluation import (
     TestSet,
     cells,
 )  # fmt: skip
-from jaxdistill.evals.similarity import finite_vectors, refuse_same_vectors, unit_or_zero_vectors
-from jaxdistill.files import foreign_errors
-from jaxdistill.ops.nearest import nearest
+from jaxdistill.evals.similarity import refuse_same_vectors
+from jaxdistill.models.vectors import finite_vectors, unit_or_zero_vectors
 
 CORPUS = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.tsv", "corpus.tsv.gz", "corpus/*.parquet")
 QUERIES = ("queries.jsonl", "queries.jsonl.gz", "queries.tsv", "queries.tsv.gz", "queries/*.parquet")

@@ -29,7 +29,8 @@ from jaxdistill.core import Embed
 from jaxdistill.evals import sts
 from jaxdistill.evals.evaluation import Evaluation, Model, TestSet
 from jaxdistill.evals.pairs import GradedPairs
-from jaxdistill.evals.similarity import spearman, unit_vectors
+from jaxdistill.evals.similarity import spearman
+from jaxdistill.models.vectors import unit_vectors
 
 ALIKE = 4.0
 """Pairs with a higher score, of at most 5, mean the same."""

@@ -33,7 +33,8 @@ from jaxdistill.evals.evaluation import (
     part_of,
     read_table,
 )
-from jaxdistill.evals.similarity import area_under_roc, refuse_collapsed, similarities, spearman
+from jaxdistill.evals.similarity import area_under_roc, refuse_collapsed, spearman
+from jaxdistill.models.vectors import similarities
 
 COLUMNS = ("score", "sentence1", "sentence2")
 METRIC = "pairs/spearman"

@@ -20,6 +20,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.core.ops.nearest import nearest
 from jaxdistill.data.sources import files_of
 from jaxdistill.evals.evaluation import (
     Evaluation,
@@ -31,8 +32,8 @@ from jaxdistill.evals.evaluation import (
     labelled,
     read_table,
 )
-from jaxdistill.evals.similarity import refuse_same_vectors, unit_vectors
-from jaxdistill.ops.nearest import nearest
+from jaxdistill.evals.similarity import refuse_same_vectors
+from jaxdistill.models.vectors import unit_vectors
 
 PUBLISHED = (
     *("multi30k2016.en-de", "multi30k2016.en-fr"),

@@ -24,10 +24,11 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.core.files import foreign_errors
 from jaxdistill.evals.evaluation import Evaluation, Model, Result, Sources, TestSet, average_of, part_of
 from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs, scored_pairs
-from jaxdistill.evals.similarity import EmbeddingCache, similarities, spearman
-from jaxdistill.files import foreign_errors
+from jaxdistill.evals.similarity import EmbeddingCache, spearman
+from jaxdistill.models.vectors import similarities
 
 PROTOCOL = "Spearman of cosine similarity and gold score, all pairs of a set together (SimCSE)"
 DEV_METRIC = "sts-b-dev/spearman"

@@ -9,13 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxdistill.cluster import processes
-from jaxdistill.cluster.spread import together
 from jaxdistill.core import InputError, did_you_mean
+from jaxdistill.core import plugins as parts
+from jaxdistill.core.cluster import processes
+from jaxdistill.core.cluster.spread import together
+from jaxdistill.core.files import write_atomic
+from jaxdistill.core.runtime import source_digest, versions
 from jaxdistill.evals import agreement, documents, geometry, pairs, retrieval, sts, transfer
 from jaxdistill.evals.evaluation import PREFIXES, Evaluation, MissingSet, Model, Result, Sources, TestSet
-from jaxdistill.files import parts, write_atomic
-from jaxdistill.runtime import source_digest, versions
 
 EVALUATIONS = (
     sts.EVALUATION,
@@ -33,7 +34,7 @@ EVALUATIONS = (
 """The package's evaluations, in the order in which they run and are printed."""
 DRAWN = (*sts.DRAWN, "pairs")
 """Sets whose graded pairs a report may plot; it plots the first one that was measured."""
-SCORING = ("encoders", "evals", "inference", "ops")
+SCORING = ("core/ops", "encoders", "evals", "models/inference.py", "models/vectors.py")
 """The code that determines scores; cache entries by another state of this code are ignored."""
 
 

@@ -22,7 +22,8 @@ from jaxtyping import Float, Integer
 from jaxdistill.core import Embed
 from jaxdistill.evals import probe
 from jaxdistill.evals.evaluation import Evaluation, Model, Sources, TestSet, average_of, labelled
-from jaxdistill.evals.similarity import finite_vectors, refuse_same_vectors
+from jaxdistill.evals.similarity import refuse_same_vectors
+from jaxdistill.models.vectors import finite_vectors
 
 
 def pair_features(first: Float[np.ndarray, "n e"], second: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "n d"]:

@@ -23,8 +23,8 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from jaxdistill.core import Array, CountOrNone, Encoded, Objective, Params, Positive, Sizes
-from jaxdistill.ops.ring import Ring, push, softmax_over_ring
-from jaxdistill.ops.similarity import LearnedScale, scale, scale_params, unit
+from jaxdistill.core.ops.ring import Ring, push, softmax_over_ring
+from jaxdistill.core.ops.similarity import LearnedScale, scale, scale_params, unit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from jaxdistill.core import LABELS, SECOND, Array, Encoded, Objective, Params, Positive
-from jaxdistill.ops.similarity import HIDDEN, unit
+from jaxdistill.core.ops.similarity import HIDDEN, unit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from jaxdistill.core import Array, Encoded, InputError, NotNegative, Objective, Params
-from jaxdistill.ops.similarity import spread_out, unit
+from jaxdistill.core.ops.similarity import spread_out, unit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

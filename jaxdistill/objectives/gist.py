@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from jaxdistill.core import Array, Encoded, NotNegative, Objective, Params, Positive, TwoOrThree, alias
-from jaxdistill.ops.similarity import HIDDEN, products, unit, without_own
+from jaxdistill.core.ops.similarity import HIDDEN, products, unit, without_own
 
 TIE = 1e-5
 """Two cosines that differ by no more than this are equal up to rounding."""

@@ -33,7 +33,6 @@ import numpy as np
 from jax.sharding import PartitionSpec
 from jaxtyping import Float
 
-from jaxdistill.cluster.mesh import batch_devices
 from jaxdistill.core import (
     BATCH_AXES,
     Array,
@@ -46,7 +45,8 @@ from jaxdistill.core import (
     Range,
     alias,
 )
-from jaxdistill.ops.similarity import products, spread_out, unit, without_own
+from jaxdistill.core.cluster.mesh import batch_devices
+from jaxdistill.core.ops.similarity import products, spread_out, unit, without_own
 
 BLOCK_PAIRS = 1024
 

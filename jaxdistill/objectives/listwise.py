@@ -32,7 +32,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from jaxdistill.core import LABELS, Array, Encoded, Objective, Params, Positive, Range, alias
-from jaxdistill.ops.similarity import unit
+from jaxdistill.core.ops.similarity import unit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

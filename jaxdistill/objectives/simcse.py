@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from jaxdistill.core import Array, Encoded, InputError, Objective, Params, Positive, Sizes, TwoOrThree, alias
-from jaxdistill.ops.similarity import LearnedScale, products, scale, scale_params, unit, without_own
+from jaxdistill.core.ops.similarity import LearnedScale, products, scale, scale_params, unit, without_own
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

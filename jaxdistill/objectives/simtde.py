@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import Array, Encoded, Fraction, InputError, NotNegative, Objective, Params, Sizes
-from jaxdistill.ops.similarity import unit
+from jaxdistill.core.ops.similarity import unit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from jaxdistill.core import LABELS, SECOND, Array, Encoded, Objective, Params
-from jaxdistill.ops.similarity import unit
+from jaxdistill.core.ops.similarity import unit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,18 +10,18 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Integer
 
-from jaxdistill.checkpoints import onnx
-from jaxdistill.checkpoints.model import SentenceModel
-from jaxdistill.cluster import mesh as meshes
-from jaxdistill.cluster import processes
 from jaxdistill.config import Config
 from jaxdistill.core import MAX_INT32, InputError, Objective, platform
+from jaxdistill.core import plugins as parts
+from jaxdistill.core.cluster import mesh as meshes
+from jaxdistill.core.cluster import processes
+from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.data import batches
-from jaxdistill.data.model_text import student_text
 from jaxdistill.data.sources import check_weights, split_specs
 from jaxdistill.encoders.architecture import Pooling
-from jaxdistill.files import parts
-from jaxdistill.ops.dense import dtype_of
+from jaxdistill.models.checkpoints import onnx
+from jaxdistill.models.checkpoints.model import SentenceModel
+from jaxdistill.models.model_text import student_text
 from jaxdistill.training import optim, step
 from jaxdistill.training.dev import check_dev, dev_agreement, held_out_rows, make_dev, read_dev_sets
 from jaxdistill.training.lengths import training_length
@@ -29,7 +29,7 @@ from jaxdistill.training.models import Targets, load_labellers, load_teachers, m
 from jaxdistill.training.objective import check_accumulation, check_models, make_objective, sized_to_text, sizes_of
 from jaxdistill.training.run import LAST, NO_DEV, Layout, Models, Program, Run, Text
 from jaxdistill.training.sharding import frozen_shardings, sharding_rules
-from jaxdistill.workdir.folder import INPUTS, STEPS, read_note
+from jaxdistill.training.workdir.folder import INPUTS, STEPS, read_note
 
 SMALL = 100_000
 """Fewest rows of a text of which more than a tenth may be held out."""

@@ -6,18 +6,19 @@ from collections.abc import Sequence
 
 import jax
 
-from jaxdistill.checkpoints.model import locate
-from jaxdistill.cluster import mesh as meshes
 from jaxdistill.config import Config, of_stage
 from jaxdistill.core import InputError, errors_of
+from jaxdistill.core import plugins as parts
+from jaxdistill.core.cluster import mesh as meshes
+from jaxdistill.core.files import buckets, is_remote
 from jaxdistill.data import sources
-from jaxdistill.data.model_text import text_portions
 from jaxdistill.data.sources import split_specs
 from jaxdistill.data.text import tables
-from jaxdistill.files import buckets, is_remote, parts
+from jaxdistill.models.checkpoints.model import locate
+from jaxdistill.models.model_text import text_portions
 from jaxdistill.training.build import checked_setup
 from jaxdistill.training.dev import read_dev_sets
-from jaxdistill.workdir.folder import (
+from jaxdistill.training.workdir.folder import (
     INPUTS,
     STAGE_NAME,
     STUDENTS,

@@ -26,10 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Integer
 
-from jaxdistill import paths
-from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import Config, Evals
-from jaxdistill.core import LABELS, Diverged, Embed, InputError, Objective, Params, Task, did_you_mean, errors_of
+from jaxdistill.core import LABELS, Diverged, Embed, InputError, Objective, Params, Task, did_you_mean, errors_of, paths
 from jaxdistill.data.sources import file_of, files_of, split_specs
 from jaxdistill.data.text import read
 from jaxdistill.data.tokens import TokenStore
@@ -38,8 +36,9 @@ from jaxdistill.evals.documents import RetrievalSet, SetFiles
 from jaxdistill.evals.geometry import pairwise_cosines, uniformity
 from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.evals.retrieval import EntitySet
-from jaxdistill.evals.similarity import unit_or_zero_vectors
-from jaxdistill.inference import Embedder
+from jaxdistill.models.checkpoints.model import SentenceModel
+from jaxdistill.models.inference import Embedder
+from jaxdistill.models.vectors import unit_or_zero_vectors
 from jaxdistill.training.metrics import say
 from jaxdistill.training.models import Targets
 from jaxdistill.training.run import LAST, Dev, Run

@@ -17,16 +17,16 @@ from jaxdistill.config import EXTENSIONS, Columns, Config, flat_stages, parse_st
 from jaxdistill.config.files import default_workdir, in_every_stage, load_config
 from jaxdistill.config.read import stage_names, typed
 from jaxdistill.core import InputError, Objective
+from jaxdistill.core.kinds import KINDS
 from jaxdistill.data.sources import split_specs
 from jaxdistill.data.text import Text, columns_of, sources_of
-from jaxdistill.files.kinds import KINDS
-from jaxdistill.inference import Embedder, load
-from jaxdistill.reporting.model_card import public_argument
-from jaxdistill.students.parts.student import Student
-from jaxdistill.teachers.parts.teacher import Teacher
+from jaxdistill.evals.reporting.model_card import public_argument
+from jaxdistill.models.inference import Embedder, load
+from jaxdistill.models.student import Student
+from jaxdistill.models.teacher import Teacher
 from jaxdistill.training.metrics import Callback
 from jaxdistill.training.stages import run_stages
-from jaxdistill.workdir.folder import EXPORT, RESULTS, local_folder, stage_folder
+from jaxdistill.training.workdir.folder import EXPORT, RESULTS, local_folder, stage_folder
 
 ARGUMENTS = {
     "teacher": "teacher.model",

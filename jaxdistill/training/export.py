@@ -16,19 +16,19 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.assets import HELDOUT
-from jaxdistill.checkpoints import onnx
-from jaxdistill.checkpoints.folder import check_exportable, save, write_json
-from jaxdistill.checkpoints.model import SentenceModel, load_model
 from jaxdistill.core import InputError
+from jaxdistill.core.assets import HELDOUT
+from jaxdistill.core.files import MARK, local, replacing, writing
+from jaxdistill.core.paths import public_name
+from jaxdistill.core.runtime import versions
 from jaxdistill.data.text import read
-from jaxdistill.evals.similarity import unit_rows
-from jaxdistill.files import MARK, local, replacing, writing
-from jaxdistill.inference import Embedder
-from jaxdistill.paths import public_name
-from jaxdistill.reporting.model_card import Facts, model_card, origin_of, read_facts, write_facts
-from jaxdistill.runtime import versions
-from jaxdistill.workdir.folder import read_note
+from jaxdistill.evals.reporting.model_card import Facts, model_card, origin_of, read_facts, write_facts
+from jaxdistill.models.checkpoints import onnx
+from jaxdistill.models.checkpoints.folder import check_exportable, save, write_json
+from jaxdistill.models.checkpoints.model import SentenceModel, load_model
+from jaxdistill.models.inference import Embedder
+from jaxdistill.models.vectors import unit_rows
+from jaxdistill.training.workdir.folder import read_note
 
 log = logging.getLogger(__name__)
 

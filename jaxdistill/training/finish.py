@@ -10,30 +10,30 @@ from typing import Any
 
 import numpy as np
 
-from jaxdistill.checkpoints.model import SentenceModel
-from jaxdistill.cluster import mesh as meshes
-from jaxdistill.cluster import processes
 from jaxdistill.config import flat, nested
 from jaxdistill.core import SECOND
+from jaxdistill.core.cluster import mesh as meshes
+from jaxdistill.core.cluster import processes
+from jaxdistill.core.files import write_atomic
+from jaxdistill.core.paths import cache_folder, public_name, without_folders
+from jaxdistill.core.runtime import versions
 from jaxdistill.data.sources import split_specs
 from jaxdistill.evals import sts
 from jaxdistill.evals.pairs import ScoredPairs
+from jaxdistill.evals.reporting.model_card import Facts, averaged_steps, origin_of, public_command, write_facts
+from jaxdistill.evals.reporting.page import read_curves, training_plot, write_page
+from jaxdistill.evals.reporting.papers import Cited
+from jaxdistill.evals.reporting.tables import Entry, as_text, hundredfold, score_table
 from jaxdistill.evals.suite import cached_scores
-from jaxdistill.files import write_atomic
-from jaxdistill.paths import cache_folder, public_name, without_folders
-from jaxdistill.reporting.model_card import Facts, averaged_steps, origin_of, public_command, write_facts
-from jaxdistill.reporting.page import read_curves, training_plot, write_page
-from jaxdistill.reporting.papers import Cited
-from jaxdistill.reporting.tables import Entry, as_text, hundredfold, score_table
-from jaxdistill.runtime import versions
+from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.training.dev import sts_data_folder
 from jaxdistill.training.export import export, weights_bytes
 from jaxdistill.training.metrics import say
 from jaxdistill.training.objective import objective_title
 from jaxdistill.training.run import Run, teachers_by_name
 from jaxdistill.training.sharding import sharded_embedder
-from jaxdistill.workdir.checkpoint import Checkpoints, mean_params
-from jaxdistill.workdir.folder import EXPORT, METRICS, RESULTS, Workdir, stage_export
+from jaxdistill.training.workdir.checkpoint import Checkpoints, mean_params
+from jaxdistill.training.workdir.folder import EXPORT, METRICS, RESULTS, Workdir, stage_export
 
 FEW_STEPS = 50
 """If a training of fewer steps gains nothing, it may just have been too short."""

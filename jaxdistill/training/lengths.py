@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Integer
 
-from jaxdistill.checkpoints.model import SentenceModel
-from jaxdistill.cluster import processes
 from jaxdistill.config import Config
 from jaxdistill.core import Objective
+from jaxdistill.core.cluster import processes
 from jaxdistill.data.chunks import bare
-from jaxdistill.data.model_text import SAMPLE, columns_of_views, evenly_sampled, prompted_rows
 from jaxdistill.data.tokens import TokenStore
-from jaxdistill.workdir.folder import INPUTS, LENGTH, read_note
+from jaxdistill.models.checkpoints.model import SentenceModel
+from jaxdistill.models.model_text import SAMPLE, columns_of_views, evenly_sampled, prompted_rows
+from jaxdistill.training.workdir.folder import INPUTS, LENGTH, read_note
 
 WHOLE = 0.99
 """Fraction of rows that a chosen length must not truncate."""

@@ -13,19 +13,19 @@ from typing import Any
 
 import jax
 
-from jaxdistill.cluster import mesh as meshes
-from jaxdistill.cluster import processes
 from jaxdistill.core import Array, Batch, Diverged, InputError, Params, Tokens, TrainState, platform
+from jaxdistill.core.cluster import mesh as meshes
+from jaxdistill.core.cluster import processes
+from jaxdistill.core.signals import Interrupted, Interrupts
 from jaxdistill.data.batches import Batches
 from jaxdistill.data.packing import Shape, Shapes
-from jaxdistill.signals import Interrupted, Interrupts
 from jaxdistill.training.build import profiled_steps
 from jaxdistill.training.dev import Evaluator
 from jaxdistill.training.finish import Outcome, outcome_of
 from jaxdistill.training.metrics import Callback, Goodput, Metrics, product_flops, say
 from jaxdistill.training.run import Run
-from jaxdistill.workdir.checkpoint import Checkpoints
-from jaxdistill.workdir.folder import Workdir
+from jaxdistill.training.workdir.checkpoint import Checkpoints
+from jaxdistill.training.workdir.folder import Workdir
 
 STOPPING = "stopping after this step and its evaluation; a second signal ends the run at once, without saving"
 """Printed after the first signal."""

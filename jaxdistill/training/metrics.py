@@ -18,14 +18,14 @@ import numpy as np
 from jax.extend.core import Jaxpr
 from tqdm.auto import tqdm
 
-from jaxdistill.bars import Bar, duration, seconds_between
-from jaxdistill.cluster import processes
-from jaxdistill.cluster.mesh import peak_flops_per_s
 from jaxdistill.core import Array, Diverged
-from jaxdistill.files import write_atomic
-from jaxdistill.signals import error_of_input
+from jaxdistill.core.bars import Bar, duration, seconds_between
+from jaxdistill.core.cluster import processes
+from jaxdistill.core.cluster.mesh import peak_flops_per_s
+from jaxdistill.core.files import write_atomic
+from jaxdistill.core.signals import error_of_input
 from jaxdistill.training.run import Run
-from jaxdistill.workdir.folder import LOG, METRICS
+from jaxdistill.training.workdir.folder import LOG, METRICS
 
 ACTIVITIES = ("compile", "data", "steps", "evaluation", "checkpoints")
 

@@ -9,21 +9,21 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
-from jaxdistill.checkpoints.folder import check_exportable, save
-from jaxdistill.checkpoints.model import CardFacts, SentenceModel, load_model
-from jaxdistill.cluster import processes, spread
 from jaxdistill.config import Config
 from jaxdistill.core import Objective, RoleEmbed
+from jaxdistill.core.cluster import processes, spread
+from jaxdistill.core.files import MARK, replacing
+from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.data import targets
-from jaxdistill.data.model_text import tokenised_text
 from jaxdistill.data.tokens import TokenStore
-from jaxdistill.files import MARK, replacing
-from jaxdistill.inference import Embedder
-from jaxdistill.ops.dense import dtype_of
-from jaxdistill.students.parts.student import StudentInputs
-from jaxdistill.teachers.parts.teacher import ModelContext, TargetInputs, Teacher
+from jaxdistill.models.checkpoints.folder import check_exportable, save
+from jaxdistill.models.checkpoints.model import CardFacts, SentenceModel, load_model
+from jaxdistill.models.inference import Embedder
+from jaxdistill.models.model_text import tokenised_text
+from jaxdistill.models.student import StudentInputs
+from jaxdistill.models.teacher import ModelContext, TargetInputs, Teacher
 from jaxdistill.training.sharding import sharded_embedder
-from jaxdistill.workdir.folder import STUDENT, read_note, stage_export
+from jaxdistill.training.workdir.folder import STUDENT, read_note, stage_export
 
 log = logging.getLogger(__name__)
 

@@ -9,16 +9,16 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
-from jaxdistill.checkpoints.model import SentenceModel
-from jaxdistill.cluster.mesh import batch_devices
 from jaxdistill.config import Config, Data
 from jaxdistill.core import LABELS, InputError, Objective, Sizes, refuse
+from jaxdistill.core.cluster.mesh import batch_devices
+from jaxdistill.core.ops.nested import Wrapped
+from jaxdistill.core.paths import public_name
 from jaxdistill.data import views
-from jaxdistill.data.model_text import sentence_roles
 from jaxdistill.data.text import TEXT
-from jaxdistill.objectives.parts.nested import Wrapped
-from jaxdistill.paths import public_name
-from jaxdistill.teachers.parts.teacher import StoredVectors
+from jaxdistill.models.checkpoints.model import SentenceModel
+from jaxdistill.models.model_text import sentence_roles
+from jaxdistill.models.teacher import StoredVectors
 
 QUEUE_SHARE = 0.25
 """Largest queue, as a fraction of the text's rows: a longer queue would hold the same sentences many times."""

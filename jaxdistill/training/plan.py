@@ -19,19 +19,19 @@ from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
 import jaxdistill
-from jaxdistill.bars import duration
-from jaxdistill.checkpoints.model import SentenceModel
-from jaxdistill.cluster import mesh as meshes
-from jaxdistill.cluster import processes
-from jaxdistill.cluster.mesh import PEAK_FLOPS_PER_S
 from jaxdistill.config import Config, config_digest
 from jaxdistill.core import Batch, InputError, Tokens, TrainState
+from jaxdistill.core import plugins as parts
+from jaxdistill.core.bars import duration
+from jaxdistill.core.cluster import mesh as meshes
+from jaxdistill.core.cluster import processes
+from jaxdistill.core.cluster.mesh import PEAK_FLOPS_PER_S
+from jaxdistill.core.runtime import prepare_libtpu
 from jaxdistill.data.batches import padding_share
 from jaxdistill.data.text import TEXT
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.evals import agreement, sts
-from jaxdistill.files import parts
-from jaxdistill.runtime import prepare_libtpu
+from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.training.build import UNTIMED, build, with_steps
 from jaxdistill.training.finish import sts_folder
 from jaxdistill.training.lengths import truncation_warnings

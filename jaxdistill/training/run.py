@@ -12,11 +12,11 @@ import optax
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
-from jaxdistill.checkpoints.model import SentenceModel
 from jaxdistill.config import Config
 from jaxdistill.core import Embed, Objective, Scorer, Sizes, Task, TrainState
 from jaxdistill.data import batches
 from jaxdistill.data.tokens import TokenStore
+from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.training import step
 
 LAST = "last"

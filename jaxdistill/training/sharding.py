@@ -8,13 +8,13 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxdistill.checkpoints.model import SentenceModel
-from jaxdistill.cluster.mesh import Rules, make_mesh, path_name, shardings
 from jaxdistill.config import RunOptions, Sharding
 from jaxdistill.core import InputError
+from jaxdistill.core.cluster.mesh import Rules, make_mesh, path_name, shardings
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.sentence import with_stacks
-from jaxdistill.inference import Embedder
+from jaxdistill.models.checkpoints.model import SentenceModel
+from jaxdistill.models.inference import Embedder
 
 LARGE = 2**16
 """Size, in numbers, of the smallest matrix that `zero` and `fsdp` split; smaller ones are replicated."""

@@ -11,16 +11,17 @@ from typing import Any
 
 import jax
 
-from jaxdistill.cluster import processes
 from jaxdistill.config import WITHOUT_EFFECT, Config, flat, flat_stages
 from jaxdistill.core import InputError
+from jaxdistill.core import plugins as parts
+from jaxdistill.core.cluster import processes
+from jaxdistill.core.files import MARK, folder_digest, is_remote, refuse_foreign, replacing, write_atomic
+from jaxdistill.core.paths import data_folder
+from jaxdistill.core.runtime import source_digest
 from jaxdistill.data.sources import content_digest, is_hub, split_specs
 from jaxdistill.evals import sts
-from jaxdistill.files import MARK, folder_digest, is_remote, parts, refuse_foreign, replacing, write_atomic
-from jaxdistill.paths import data_folder
-from jaxdistill.reporting.papers import cited
-from jaxdistill.reporting.tables import StageRow, as_text, stage_table
-from jaxdistill.runtime import source_digest
+from jaxdistill.evals.reporting.papers import cited
+from jaxdistill.evals.reporting.tables import StageRow, as_text, stage_table
 from jaxdistill.training.build import build
 from jaxdistill.training.check import check_stages
 from jaxdistill.training.dev import retrieval_files
@@ -31,7 +32,7 @@ from jaxdistill.training.models import write_student
 from jaxdistill.training.objective import objective_title
 from jaxdistill.training.plan import print_overview, timed
 from jaxdistill.training.run import Run, teachers_by_name
-from jaxdistill.workdir.folder import (
+from jaxdistill.training.workdir.folder import (
     DEV_SCORE,
     EXPORT,
     LENGTH,

@@ -15,8 +15,8 @@ from jax.sharding import Mesh, NamedSharding
 from jax.typing import DTypeLike
 from jaxtyping import Float
 
-from jaxdistill.cluster.mesh import batch_sharding, replicated, unsharded
 from jaxdistill.core import Array, Batch, Encoded, InputError, Objective, Params, Sizes, Tokens, TrainState
+from jaxdistill.core.cluster.mesh import batch_sharding, replicated, unsharded
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.sentence import vectors_and_states, word_embeddings
 

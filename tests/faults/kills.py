@@ -32,8 +32,8 @@ from typing import IO, Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxdistill.workdir.checkpoint import Checkpoints
-from jaxdistill.workdir.folder import Workdir
+from jaxdistill.training.workdir.checkpoint import Checkpoints
+from jaxdistill.training.workdir.folder import Workdir
 
 import program
 from faults.scenes import SCENES, SHORT, Scene

@@ -10,8 +10,8 @@ import pkgutil
 from types import ModuleType
 
 from jaxdistill.core import InputError
+from jaxdistill.core import plugins as parts
 from jaxdistill.encoders.hugging_face import PairHead
-from jaxdistill.files import parts
 
 
 def family(model_type: str) -> ModuleType:

@@ -1,5 +1,0 @@
-"""Makes the shipped configs importable, in a clone and from the wheel: `from jaxdistill.configs.studies import congen_alpha`."""
-
-from jaxdistill.paths import configs_folder
-
-__path__ = [str(configs_folder())]

@@ -1,0 +1,171 @@
+"""What the command-line programs share: options from signatures, one-line errors, Ctrl-C, closed pipes.
+
+A program is one typed function. tyro makes its command line from the signature and the docstring, and Python calls it.
+"""
+
+import contextlib
+import functools
+import inspect
+import io
+import logging
+import os
+import signal
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import tyro
+
+from jaxdistill.core import InputError, did_you_mean, memory, runtime
+from jaxdistill.core.signals import error_of_input, exit_status, is_main_thread
+
+BATCH_SIZE = 128
+"""Default batch size of programs that run a model, in sentences of 32 tokens."""
+BY_NAME = tyro.conf.arg(constructor=str, help_behavior_hint=lambda default: "")
+"""Of an argument that may be an object in Python: the command line takes its name."""
+BY_NAMES = tyro.conf.arg(constructor=tuple[str, ...])
+"""The same for several, with `tyro.conf.UseAppendAction`: the option is repeated."""
+BY_COMMAS = tyro.conf.arg(constructor=str, metavar="A,B,..", help_behavior_hint=lambda default: "")
+Listed = Annotated[str | int | Path | Sequence[str | int | Path], BY_COMMAS]
+"""Values, or one text that separates them by commas."""
+
+
+def listed(value: str | int | Path | Sequence[str | int | Path]) -> list[str]:
+    """The values of a `Listed` argument, with `~` expanded."""
+    values = value.split(",") if isinstance(value, str) else [value] if isinstance(value, int | Path) else value
+    return [os.path.expanduser(text) for one in values if (text := str(one).strip())]
+
+
+def parse(function: Callable[..., Any], arguments: Sequence[str], **defaults: Any) -> dict[str, Any]:
+    """The arguments of a program's function from its command line; prints and exits for `--help` and `--version`.
+
+    Args:
+      defaults: defaults of the program that differ from the function's.
+    """
+    options, unknown = parse_known(function, arguments, **defaults)
+    if unknown:
+        choices = [f"--{name}" for name in inspect.signature(function).parameters]
+        flag = unknown[0].split("=")[0]
+        raise InputError(f"unknown option {flag}.{did_you_mean(flag, choices)} --help lists the options.")
+    return options
+
+
+def parse_known(
+    function: Callable[..., Any], arguments: Sequence[str], **defaults: Any
+) -> tuple[dict[str, Any], list[str]]:
+    """Like `parse`, and the arguments that the function does not have."""
+    if "--version" in arguments:
+        print(runtime.version_text())
+        sys.exit()
+
+    @functools.wraps(function)
+    def options(**values: Any) -> dict[str, Any]:
+        return values
+
+    module = sys.modules[function.__module__]
+    return tyro.cli(
+        functools.partial(options, **defaults),
+        prog=f"python -m {module.__spec__.name if module.__spec__ else module.__name__}",
+        description=module.__dict__["__doc__"],
+        args=arguments,
+        use_underscores=True,
+        return_unknown_args=True,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+
+
+@contextlib.contextmanager
+def printed(log: logging.Logger) -> Iterator[None]:
+    """Prints what a program's function logs."""
+    handler, level = logging.StreamHandler(sys.stdout), log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+def make_callable(name: str, function: Callable[..., Any]) -> None:
+    """Makes a program's module `name` callable as `function`: `jaxdistill.evaluate(...)`."""
+    signature = inspect.signature(function)
+
+    def call(*args: Any, **options: Any) -> Any:
+        for argument, value in signature.bind(*args, **options).arguments.items():
+            kind = signature.parameters[argument].annotation
+            if get_origin(kind) is Literal and value not in get_args(kind):
+                raise InputError(
+                    f"{argument}={value!r:.60} is unknown; allowed: {', '.join(map(repr, get_args(kind)))}."
+                )
+        return function(*args, **options)
+
+    class Program(types.ModuleType):
+        __call__ = staticmethod(call)
+        __signature__ = signature
+
+    sys.modules[name].__class__ = Program
+    sys.modules[name].__dict__.setdefault("__all__", [function.__name__])  # what `help` lists
+
+
+class _Outliving:
+    """A text stream that drops output once its reader is gone: Ctrl-C in `| tee log` also ends `tee`, and the run must save."""
+
+    def __init__(self, stream: Any):
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        self._outlive(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._outlive(self._stream.flush)
+
+    def _outlive(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except BrokenPipeError:  # what is buffered goes to the null device
+            with open(os.devnull, "wb") as devnull:
+                os.dup2(devnull.fileno(), self._stream.fileno())
+
+
+def _report(report: Callable[[Any], object], unraisable: Any) -> None:
+    """Reports an error that Python cannot raise, but none of TensorStore's reads of a damaged checkpoint that end late."""
+    if "Event loop is closed" not in str(unraisable.exc_value):
+        report(unraisable)
+
+
+def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
+    """Runs a program's `main`. Bad input and disk errors print one line and exit with status 2, Ctrl-C with 130,
+    SIGTERM and SIGHUP during a loop that saves with 75."""
+    streams, handler = (sys.stdout, sys.stderr), signal.getsignal(signal.SIGINT)
+    sys.unraisablehook = functools.partial(_report, sys.unraisablehook)
+    if is_main_thread() and handler != signal.SIG_IGN:  # ignored under nohup
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for stream in streams:
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    # A program that is started with a stream closed has None there.
+    sys.stdout, sys.stderr = (_Outliving(stream or open(os.devnull, "w")) for stream in streams)  # noqa: SIM115 - open to the end
+    try:
+        runtime.prepare_libtpu()
+        runtime.keep_compiled()
+        memory.keep_freed()
+        main(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
+    except (Exception, KeyboardInterrupt) as error:
+        interrupted = isinstance(error, KeyboardInterrupt)
+        problem = error if interrupted else error_of_input(error)
+        if problem is None:
+            raise
+        print(f"interrupted{problem}" if interrupted else f"error: {problem}", file=sys.stderr)
+        sys.exit(exit_status(problem))
+    finally:
+        sys.stdout, sys.stderr = streams
+        if is_main_thread():
+            signal.signal(signal.SIGINT, handler)

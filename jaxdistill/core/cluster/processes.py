@@ -1,0 +1,205 @@
+"""Joins the processes of a run through JAX's distributed runtime, and compares their inputs before anything is written.
+
+A run on several hosts is one program in several processes. Each sees the same text and plans the same batches, but reads
+only its part of them; the first one writes. JAX connects the processes, notices when one dies, and then ends the others.
+"""
+
+import collections
+import contextlib
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Integer
+
+from jaxdistill.core import InputError, error_line
+from jaxdistill.core.signals import error_of_input, exit_status
+
+JOIN_SECONDS = 60
+"""How long processes wait for each other at the start; JAXDISTILL_JOIN_SECONDS overrides it."""
+HEARTBEAT_SECONDS = 15
+"""Silence after which JAX counts a process as dead and ends the others."""
+SHUTDOWN_SECONDS = 24 * 60 * 60
+"""How long finished processes wait for the first one, which may still upload files."""
+LAST_SECONDS = 3.0
+"""How long process 0 stays alive after an error: when it ends, the others end, and they must print their errors first."""
+VERDICT_SECONDS = HEARTBEAT_SECONDS + 5.0
+"""Time within which JAX ends this process if its error was caused by another process's death."""
+FAILED = 1
+"""Exit status after an error other than `InputError`."""
+MIN_BYTES = 1 << 12
+"""Smallest message; sizes are powers of two, so that few shapes are compiled."""
+
+LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
+"""Variables with the number of processes that SLURM or Open MPI has started."""
+TPU_DEVICES = ("/dev/accel0", "/dev/vfio/0")
+
+
+@contextlib.contextmanager
+def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
+    """Joins the processes of the run, if there are several; enter it before using JAX's devices.
+
+    Args:
+      facts: returns what must be the same in all processes; not called if there is one process.
+
+    Raises:
+      InputError: JAX does not find the others, or the facts differ (in every process). If one never joins, JAX aborts.
+    """
+    if jax.distributed.is_initialized() or not may_have_others():
+        yield
+        return
+    # JAX's preemption service would take SIGTERM away from the program's own handler, and handles no other signal.
+    jax.config.update("jax_enable_preemption_service", False)
+    try:
+        # JAX finds the others on TPU hosts, or by its own, SLURM's, Open MPI's or Kubernetes' variables.
+        names = ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAXDISTILL_JOIN_SECONDS")
+        number, own_index, seconds = (int(os.environ[name]) if os.environ.get(name) else None for name in names)
+        seconds = seconds or JOIN_SECONDS
+        # If a process never joins, JAX aborts with a stack trace; this line says what it was waiting for.
+        print(f"joining the other processes, for at most {seconds} s (JAXDISTILL_JOIN_SECONDS)", flush=True)
+        jax.distributed.initialize(
+            num_processes=number,
+            process_id=own_index,
+            initialization_timeout=seconds,
+            heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+            shutdown_timeout_seconds=SHUTDOWN_SECONDS,
+        )
+    except Exception as error:  # JAX asks servers, and those packages' errors have no common base
+        raise InputError(
+            f"JAX cannot join the processes of this run ({error_line(error)}); set JAX_COORDINATOR_ADDRESS=FIRST_HOST:PORT and "
+            "JAX_NUM_PROCESSES, the same for all, and for each its own JAX_PROCESS_ID from 0; or JAX_NUM_PROCESSES=1 for "
+            "processes that train on their own."
+        ) from error
+    if count() == 1:
+        yield
+        return
+    try:
+        with agreed() as all_facts:
+            all_facts |= facts()
+        yield
+    except BaseException as error:
+        _end(error)
+
+
+def may_have_others() -> bool:
+    """Whether a launcher's variables or the kind of host suggest that this process is one of several."""
+    if os.environ.get("JAX_NUM_PROCESSES") == "1":
+        return False
+    on_tpus = os.environ.get("JAX_PLATFORMS", "").lower() != "cpu" and any(map(os.path.exists, TPU_DEVICES))
+    several = any(os.environ.get(name, "1") not in ("", "1") for name in LAUNCHERS)
+    return bool(os.environ.get("JAX_COORDINATOR_ADDRESS")) or several or on_tpus or "JOB_COMPLETION_INDEX" in os.environ
+
+
+def _end(error: BaseException) -> NoReturn:
+    """Prints why this process ends, and exits at once: a normal Python exit would wait for the others, which JAX ends.
+
+    The error may come from a collective that failed because another process has died. JAX then ends this process too, with
+    a status that makes launchers restart it.
+    """
+    problem = error_of_input(error)
+    if isinstance(error, KeyboardInterrupt):
+        line, status = f"interrupted{error}", exit_status(error)
+    elif problem:
+        line, status = f"error: {problem}", exit_status(problem)
+    else:
+        line, status = "".join(traceback.format_exception(error)), FAILED
+        os.write(2, b"\nan error; JAX says soon if another process has died\n")
+        time.sleep(VERDICT_SECONDS)
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    os.write(2, f"\n{line.rstrip()}\n".encode())
+    if is_first():
+        time.sleep(LAST_SECONDS)
+    os._exit(status)
+
+
+@contextlib.contextmanager
+def agreed() -> Iterator[dict[str, Any]]:
+    """Yields a dict for the `with` body to fill with facts (JSON values) that must be the same in every process.
+
+    Raises:
+      InputError: in every process; names the facts that differ.
+    """
+    facts: dict[str, Any] = {}
+    yield facts
+    first, *others = gathered(facts)
+    for number, other in enumerate(others, start=1):
+        if keys := [key for key in {**first, **other} if first.get(key) != other.get(key)]:
+            shown = "; ".join(
+                f"{key} is {first.get(key)!r} in the first, {other.get(key)!r} in the other" for key in keys
+            )
+            raise InputError(
+                f"process 0 and process {number} do not run the same training ({shown}); start all with the same command, "
+                "files and version, or with JAX_NUM_PROCESSES=1 for separate trainings."
+            )
+
+
+def gathered(value: Any) -> list[Any]:
+    """The value (JSON) that each process passes, in the order of the processes; all must call this together."""
+    if count() == 1:
+        return [value]
+    content = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    sizes = multihost_utils.process_allgather(np.array([len(content)], np.int32)).ravel()
+    padded = np.zeros(max(1 << (int(sizes.max()) - 1).bit_length(), MIN_BYTES), np.uint8)
+    padded[: len(content)] = content
+    rows = multihost_utils.process_allgather(padded)
+    return [json.loads(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]
+
+
+def wait(what: str) -> None:
+    """Barrier: waits until all processes have called this.
+
+    Args:
+      what: what is done once all are here; documents the call.
+    """
+    gathered(what)
+
+
+class StopVote:
+    """Makes all processes stop after the same step, without ever making a step wait for another process.
+
+    Every step starts a maximum over the processes' requested exit statuses. It is read `delay` steps later, when it is
+    ready anyway, so all processes read the same status after the same step.
+    """
+
+    def __init__(self, mesh: Mesh, *, delay: int):
+        self._sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+        self._delay = delay
+        self._votes: collections.deque[Integer[jax.Array, ""]] = collections.deque()
+        self._highest = jax.jit(jnp.max, out_shardings=NamedSharding(mesh, PartitionSpec()))
+
+    def after_step(self, asked: int) -> int:
+        """Exit status with which to stop after this step, or 0; all processes call this after every step.
+
+        Args:
+          asked: exit status of the signal that asked this process to stop; 0: none did.
+        """
+        if count() == 1:
+            return asked
+        local = np.full(len(self._sharding.addressable_devices), asked, np.int32)
+        self._votes.append(self._highest(jax.make_array_from_process_local_data(self._sharding, local)))
+        return int(self._votes.popleft()) if len(self._votes) > self._delay else 0
+
+
+def is_first() -> bool:
+    """Whether this process writes and prints for all."""
+    return index() == 0
+
+
+def index() -> int:
+    """The index of this process in the run, from 0."""
+    return jax.process_index() if jax.distributed.is_initialized() else 0
+
+
+def count() -> int:
+    """Number of processes in the run."""
+    return jax.process_count() if jax.distributed.is_initialized() else 1

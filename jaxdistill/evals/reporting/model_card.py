@@ -1,0 +1,180 @@
+"""Writes the model card of an export: how the model was made, its scores, and how to use it.
+
+A run writes the facts to `card.json` in the workdir, so that any of its checkpoints can be exported with them later.
+"""
+
+import dataclasses
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from jaxdistill.core.files import write_atomic
+from jaxdistill.core.paths import is_hub_name, public_name
+from jaxdistill.core.runtime import versions
+from jaxdistill.evals.reporting.page import filled
+from jaxdistill.models.checkpoints.model import SentenceModel
+
+FACTS_FILE = "card.json"
+HUB_DATA = re.compile(r"(?:^|, )hf:(\w[\w.-]*(?:/[\w.-]+)?):")
+"""A data set of the Hugging Face hub among the sources of a text; a local folder does not match."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Facts:
+    """How a student was made: the content of `card.json`. The card leaves out empty texts and zeros."""
+
+    name: str
+    teacher: str = ""
+    student: str = ""
+    """Origin of the student's weights, such as `layers 1,3,5 of all-MiniLM-L6-v2`."""
+    base_models: str = ""
+    """The models that the student was made from, separated by commas."""
+    licence: str = ""
+    """The licence that the cards of all these models state; empty if they differ or one states none."""
+    languages: str = ""
+    """Languages common to the cards of these models, such as `en, de`."""
+    objective: str = ""
+    """The objective with its options, in one line."""
+    data: str = ""
+    """Sources of the sentences."""
+    data_digest: str = ""
+    sentences: int = 0
+    batch_size: int = 0
+    seed: int = 0
+    command: str = ""
+    """The command that repeats the training."""
+    steps: int = 0
+    """Step of the checkpoint that the student is, or the last step of several."""
+    chosen_by: str = ""
+    """The dev score that chose this step's checkpoint."""
+    averaged: str = ""
+    """Steps of the averaged checkpoints; empty if the student is a single checkpoint."""
+    scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Maps names of scores to values in [-1, 1], such as `{"sts-b-dev/spearman": 0.84}`."""
+    teacher_scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    prompt: str = ""
+    """Prompt of every sentence without a role, in training and evaluation."""
+    roles: str = ""
+    """Which sentences are queries and which are documents; see `data.roles`."""
+    role_prompts: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    """For each role of the text, maps `student` and `teacher` to their prompts."""
+    dims: str = ""
+    """Nested widths that were trained, such as `64, 128`."""
+
+
+PATH_OPTIONS = (
+    "data.text", "data.exclude", "data.cache_folder", "teacher.model", "student.model", "evals.pairs", "evals.retrieval",
+    "evals.entities", "evals.agreement", "run.parts", "student.trim", "teacher.file", "student.kind", "teacher.kind", "objective.kind",
+)  # fmt: skip
+"""Options whose values may be local paths without a leading `/`, `~` or `.`."""
+
+
+def public_command(command: str) -> str:
+    """The command with every local path shortened to its last part; a call from Python already has none."""
+    if command.startswith("jaxdistill."):
+        return command
+    return shlex.join(map(public_argument, shlex.split(command)))
+
+
+def public_argument(argument: str) -> str:
+    """`--OPTION=VALUE` with every local path in its value shortened to its last part."""
+    name, equals, value = argument.partition("=")
+    if name.lstrip("-") == "config":
+        path, colon, preset = value.partition(":")
+        folder = "configs/" if Path(path).parent.name == "configs" else ""
+        return f"{name}={folder}{Path(path).name}{colon}{re.sub('(?<==)[^:=]*/', '', preset)}"
+    if not equals or not (".".join(name.split(".")[-2:]) in PATH_OPTIONS or value.startswith(("/", "~", "."))):
+        return argument
+    return f"{name}={','.join(public_name(spec.strip()) for spec in value.split(','))}"
+
+
+def write_facts(folder: str | Path, facts: Facts) -> None:
+    """Writes `card.json` into a workdir or an export, atomically."""
+    write_atomic(Path(folder) / FACTS_FILE, json.dumps(dataclasses.asdict(facts), indent=2) + "\n")
+
+
+def read_facts(folder: str | Path) -> Facts | None:
+    """The facts of a workdir or an export; None if it has no `card.json`."""
+    path = Path(folder) / FACTS_FILE
+    if not path.is_file():
+        return None
+    return Facts(**json.loads(path.read_text(encoding="utf-8")))
+
+
+def model_card(
+    model: SentenceModel,
+    facts: Facts,
+    *,
+    spec: str,
+    forms: Sequence[Mapping[str, str]] = (),
+) -> str:
+    """The README of an exported model: markdown with the YAML header that model hubs read.
+
+    Args:
+      spec: name of the model in the code examples.
+      forms: measurements of forms for other runtimes: rows that map columns to cells.
+    """
+    definition, pooling = model.definition, str(model.definition.pooling)
+    is_standard, is_static = definition.pooling.in_sentence_transformers, definition.architecture.is_static
+    has_head = bool(definition.dense) or definition.reads_pairs
+    return filled(
+        "model_card.md",
+        facts=facts,
+        spec=spec,
+        parameters=model.parameter_count,
+        width=definition.embedding_width,
+        max_length=0 if is_static else model.max_length,
+        pooling=pooling,
+        in_sentence_transformers=is_standard,
+        pooled_by_hand=pooling in ("mean", "cls") and not (has_head or is_static),
+        normalize=definition.normalize,
+        reads_pairs=definition.reads_pairs,
+        prompts=model.role_prompts,
+        pad_id=definition.architecture.pad_id,
+        typed=definition.architecture.token_types > 1,
+        forms=forms,
+        head_in_tokens=not definition.dense or definition.dense_on_tokens,
+        metadata=_metadata(facts, is_standard, definition.reads_pairs),
+        software=", ".join(f"{name} {version}" for name, version in versions().items()),
+    )
+
+
+def averaged_steps(steps: Sequence[int]) -> str:
+    """`Facts.averaged` of a student of the checkpoints of these steps."""
+    return ", ".join(map(str, steps)) if len(steps) > 1 else ""
+
+
+def origin_of(*models: SentenceModel) -> dict[str, str]:
+    """The base models, licence and languages of what is made from these models, as their cards state them."""
+    cards = [model.provenance.card for model in models]
+    licences, stated = {card.licence for card in cards}, [card.languages for card in cards if card.languages]
+    return {
+        "base_models": ", ".join(dict.fromkeys(name for card in cards for name in card.base_models)),
+        "licence": licences.pop() if len(licences) == 1 else "",
+        "languages": ", ".join(one for one in stated[0] if all(one in each for each in stated)) if stated else "",
+    }
+
+
+def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -> str:
+    """The YAML header for model hubs: https://huggingface.co/docs/hub/model-cards. Leaves out fields of unknown value."""
+    library = ["sentence-transformers"] if in_sentence_transformers else []
+    kinds = ["cross-encoder", "text-ranking"] if reads_pairs else ["sentence-similarity", "feature-extraction"]
+    # An export that states no origin has its public name here, which looks like a hub's.
+    base = [name for name in facts.base_models.split(", ") if is_hub_name(name) and not name.endswith("/export")]
+    metadata = {
+        "language": facts.languages.split(", ") if facts.languages else [],
+        "license": facts.licence,
+        "library_name": "".join(library),
+        "pipeline_tag": "text-ranking" if reads_pairs else "sentence-similarity",
+        "base_model": base,
+        "base_model_relation": "finetune" if base else "",  # otherwise hubs take several base models for a merge
+        "datasets": [*dict.fromkeys(HUB_DATA.findall(facts.data))],
+        "tags": [*library, *kinds, "distillation", "jaxdistill"],
+    }
+    return yaml.safe_dump(
+        {name: value for name, value in metadata.items() if value}, sort_keys=False, allow_unicode=True
+    )

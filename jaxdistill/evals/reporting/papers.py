@@ -1,0 +1,106 @@
+"""Reads the papers' published scores, which programs show beside measured ones.
+
+`configs/papers/NAME.toml` holds a paper's tables with the cells as printed. A reference such as `congen:tinybert-l4` names the
+file and the `key` of a row. In a table whose columns are models, `COLUMN` in a key stands for the column's entry in `keys`.
+`scores` gives each column's score by its name in `jaxdistill.evaluate`, or empty if nothing here measures it. `presets` lists,
+for each preset, the rows that its stages repeat; if there are more stages than rows, rows are taken in turn. `*` stands for the
+preset's argument.
+"""
+
+import functools
+import itertools
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jaxdistill.core import InputError, did_you_mean
+from jaxdistill.core.paths import configs_folder
+
+COLUMN = "COLUMN"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cited:
+    """The scores of one row of a paper."""
+
+    reference: str
+    """`PAPER:ROW`."""
+    scores: dict[str, float]
+    """Maps names of scores to the paper's values, in [-1, 1]."""
+    sources: dict[str, str]
+    """Maps names of scores to their tables in the paper."""
+
+    @property
+    def label(self) -> str:
+        """Name of the row in tables."""
+        return f"paper, {self.reference}"
+
+    def only(self, names: Iterable[str]) -> "Cited":
+        """The row with only these scores, in the given order."""
+        scores = {name: self.scores[name] for name in names if name in self.scores}
+        return replace(self, scores=scores, sources={name: self.sources[name] for name in scores})
+
+    @property
+    def tables(self) -> str:
+        """The tables of the scores, in one line."""
+        return ", ".join(dict.fromkeys(self.sources.values()))
+
+
+@functools.cache
+def papers() -> Mapping[str, Mapping[str, Any]]:
+    """Maps papers to the content of their files; cells are strings or whole numbers, as printed."""
+    files = sorted((configs_folder() / "papers").glob("*.toml"))
+    return {path.stem: tomllib.loads(path.read_text(encoding="utf-8"), parse_float=str) for path in files}
+
+
+def cells(paper: str) -> Iterator[tuple[str, str, str, str]]:
+    """Yields (reference, score, printed value, source) of each cell of a paper's tables, in order."""
+    for table in papers()[paper]["tables"]:
+        keys = table.get("keys", [""] * len(table["columns"]))
+        for row in table["rows"]:
+            for key, score, cell in zip(keys, table["scores"], row["cells"], strict=True):
+                yield f"{paper}:{row['key'].replace(COLUMN, key)}", score, str(cell), table["source"]
+
+
+@functools.cache
+def rows() -> Mapping[str, Cited]:
+    """Maps references to rows, of all papers. If two tables of a paper disagree, the first one counts."""
+    by_reference: dict[str, Cited] = {}
+    for reference, score, printed, source in itertools.chain.from_iterable(map(cells, papers())):
+        if score:
+            row = by_reference.setdefault(reference, Cited(reference=reference, scores={}, sources={}))
+            row.scores.setdefault(score, float(printed) / 100)
+            row.sources.setdefault(score, source)
+    return by_reference
+
+
+def cited(reference: str, option: str) -> Cited:
+    """The row of a reference; raises `InputError`, which names the option that gave it."""
+    known = rows()
+    if reference not in known:
+        raise InputError(
+            f"{option}={reference} is not a row of {', '.join(papers())}; give PAPER:ROW, such as congen:tinybert-l4 "
+            f"(configs/papers/ has all).{did_you_mean(reference, list(known))}"
+        )
+    return known[reference]
+
+
+def references_of(preset: str, stages: int) -> list[str]:
+    """The row that each stage of a preset (`FILE.py:PRESET:ARGUMENT`) repeats; empty for a stage that repeats none."""
+    for paper, content in papers().items():
+        for pattern, repeated in content["presets"].items():
+            argument = _argument(pattern, preset)
+            if argument is not None and repeated:
+                references = [f"{paper}:{row.replace('*', argument)}" for row in repeated]
+                return [row if row in rows() else "" for row in itertools.islice(itertools.cycle(references), stages)]
+            if argument is not None:
+                break
+    return [""] * stages
+
+
+def _argument(pattern: str, name: str) -> str | None:
+    """The text that `*` in the pattern matches; empty if the pattern has no `*`; None if the name does not match."""
+    match = re.fullmatch(re.escape(pattern).replace(r"\*", "([^:]+)"), name)
+    return match and (match[1] if match.groups() else "")

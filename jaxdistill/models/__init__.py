@@ -1,0 +1,1 @@
+"""Models: checkpoints, what students and teachers are made from, and surgery."""

@@ -1,0 +1,397 @@
+"""Finds a model's files and loads a sentence encoder with everything that turns text into vectors."""
+
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tokenizers
+from jax.sharding import Mesh
+
+from jaxdistill.core import ROLES, InputError, Params, error_line, errors_of
+from jaxdistill.core import plugins as parts
+from jaxdistill.core.cluster.mesh import FrozenParams
+from jaxdistill.core.files import MARK, buckets, is_remote, while_reading
+from jaxdistill.core.paths import fetched_folder, in_package, public_name
+from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling, identity
+from jaxdistill.encoders.families import family
+from jaxdistill.encoders.hugging_face import QUANTISED, refuse, tensor_names
+from jaxdistill.encoders.pair_head import cross_definition, head_names
+from jaxdistill.encoders.sentence import param_shapes, with_stacks
+from jaxdistill.encoders.settings import read_settings, setting
+from jaxdistill.models.checkpoints import static
+from jaxdistill.models.checkpoints.modules import Modules, read_modules, sentence_tensors
+from jaxdistill.models.checkpoints.tokenizer import gives_types, length_limit, read_tokenizer
+from jaxdistill.models.checkpoints.weights import as_torch_lays_it, params_from_tensors, read_checkpoint
+
+logger = logging.getLogger(__name__)
+
+HUB_FILES = ("README.md", "*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin")
+HUB_FILES += ("*/config.json", "*/model.safetensors", "*/pytorch_model.bin", "*/tokenizer.json")
+"""The model card, configuration, tokenizer and weights, also of a sentence-transformers model's modules; no code."""
+HUB_IGNORED = ("onnx/*", "openvino/*", "tf_model*", "flax_model*", "rust_model*")
+POOLER = "transformer/pooler/"
+TOKEN_TYPES = "transformer/embeddings/token_type/embedding"
+NO_PROMPT = "none"
+"""Name that stands for no prompt."""
+
+
+def locate(spec: str) -> Path:
+    """The folder with the files of the model `spec`: a folder, `package:NAME/PATH` inside an installed package, an address in a
+    bucket, or a hub name; what is remote is downloaded."""
+    if is_remote(spec):
+        return buckets.fetched_folder(spec, fetched_folder(), HUB_FILES)
+    folder = in_package(spec) if spec.startswith("package:") else Path(os.path.expanduser(spec))
+    if spec and folder.is_dir():
+        return folder
+    if not spec or spec.startswith((".", "/", "~", "package:")) or spec.count("/") > 1 or folder.exists():
+        raise InputError(
+            f"model folder {spec!r} does not exist; give a folder, package:NAME/PATH, or a hub name ORG/MODEL."
+        )
+    import huggingface_hub
+
+    try:
+        return Path(
+            huggingface_hub.snapshot_download(spec, allow_patterns=[*HUB_FILES], ignore_patterns=[*HUB_IGNORED])
+        )
+    except Exception as error:  # every library below it raises its own error without a network
+        reason = textwrap.shorten(error_line(error), 200, placeholder=" ...")
+        raise InputError(
+            f"model {spec!r} is not a local folder and cannot be downloaded from the hub ({type(error).__name__}: {reason});"
+            " give a local folder, or set HF_HOME to a cache that holds it, with HF_HUB_OFFLINE=1 without network."
+        ) from None
+
+
+class CardFacts(NamedTuple):
+    """What a model card says of a checkpoint."""
+
+    base_models: tuple[str, ...] = ()
+    """For an export of this project, the models that it was made from; for any other checkpoint, itself."""
+    licence: str = ""
+    """Such as `apache-2.0`; empty: not stated."""
+    languages: tuple[str, ...] = ()
+
+
+def read_card(folder: Path, source: str) -> CardFacts:
+    """The facts in the card of the checkpoint `source`, which is in `folder`; a card that cannot be read states nothing."""
+    from huggingface_hub import ModelCard
+
+    try:
+        data = ModelCard.load(folder / "README.md", ignore_metadata_errors=True).data.to_dict()
+    except Exception:  # whatever is in the file: loading the model needs none of it
+        data = {}
+    values = (data.get(key) for key in ("base_model", "license", "language"))
+    base, licences, languages = (
+        tuple(one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str))
+        for value in values
+    )
+    base = base if (folder / MARK).is_file() else ()
+    return CardFacts(base or (public_name(source),), licences[0] if len(licences) == 1 else "", languages)
+
+
+def prompt_text(prompts: Mapping[str, str], prompt: str) -> str:
+    """The prompt of this name; empty for `none`; otherwise the text itself.
+
+    A backslash followed by n becomes a line break, which is hard to type in a shell (`Instruct: ...\\nQuery: `).
+    """
+    if prompt in prompts:
+        return prompts[prompt]
+    if prompt.isidentifier() and prompt != NO_PROMPT:
+        logger.warning(
+            "prompt %r is put before every sentence as it is: the model has no prompt of this name (it has %s)",
+            prompt, ", ".join(prompts) or "none",
+        )  # fmt: skip
+    return "" if prompt == NO_PROMPT else prompt.replace(r"\n", "\n")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Where a model comes from, and what its checkpoint says of it."""
+
+    source: str
+    """The model's name, or what it was made from, for logs and model cards."""
+    tokenizer_folder: Path
+    """The tokenizer's folder, from which an export copies `tokenizer_config.json` and similar files."""
+    default_prompt: str | None = None
+    """Name of the checkpoint's own default prompt; the model's is another if one was requested."""
+    card: CardFacts = CardFacts()
+    """What its model card says."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class SentenceModel:
+    """A sentence encoder, or a cross-encoder, with its weights, tokenizer and prompts."""
+
+    definition: EncoderDefinition
+    params: dict[str, np.ndarray]
+    """A flat dict by path, on the host; float32, or as stored in the file if the model is frozen."""
+    tokenizer: tokenizers.Tokenizer
+    """Truncates to `max_length`; does not pad."""
+    max_length: int
+    """Maximum tokens per sentence, special tokens included; longer ones are truncated."""
+    prompts: dict[str, str]
+    default_prompt: str | None
+    """Name of the prompt prepended to every sentence; None: no prompt."""
+    provenance: Provenance
+    unread_pooler: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    """BERT's pooler if the pooling does not read it. Exports keep it, because a cross-encoder may start from them."""
+
+    @property
+    def source(self) -> str:
+        """The model's name, or what it was made from, for logs and errors."""
+        return self.provenance.source
+
+    @property
+    def prompt(self) -> str:
+        """The text prepended to every sentence (for pairs: to the first one), often empty."""
+        return self.prompts[self.default_prompt] if self.default_prompt else ""
+
+    @property
+    def role_prompts(self) -> dict[str, str]:
+        """Maps each role to its prompt; the empty key is for sentences without a role."""
+        of_roles = {
+            role: next((self.prompts[name] for name in names if name in self.prompts), "")
+            for role, names in ROLES.items()
+        }
+        return {"": self.prompt} | of_roles
+
+    @property
+    def parameter_count(self) -> int:
+        """Number of parameters. Dense layers of a static encoder are not counted separately: exports fold them into the table."""
+        if self.definition.architecture.is_static:
+            return self.definition.architecture.vocab_size * self.definition.embedding_width
+        return sum(array.size for array in self.params.values())
+
+    def encodings(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[tokenizers.Encoding]:
+        """Tokenises sentences or pairs; raises `InputError` if the tokenizer fails or panics."""
+        with while_reading(f"the text with the tokenizer of {self.source}"):
+            return self.tokenizer.encode_batch_fast(list(texts))
+
+    def digest(self) -> str:
+        """SHA-256 of everything that determines its vectors or scores."""
+        sha = hashlib.sha256(identity(self.definition).encode())
+        for path in sorted(self.params):
+            array = np.ascontiguousarray(self.params[path], np.float32)
+            sha.update(f"{path}{array.shape}".encode())
+            sha.update(array.data)
+        sha.update(self.tokenizer.to_str().encode())
+        kind = ["scores pairs"] if self.definition.reads_pairs else []
+        sha.update(json.dumps([self.max_length, self.prompts, self.default_prompt, *kind], sort_keys=True).encode())
+        return sha.hexdigest()
+
+    def with_prompt(self, prompt: str) -> "SentenceModel":
+        """The same model with another default prompt: the name of one of its prompts, or a text."""
+        if prompt in self.prompts:
+            return dataclasses.replace(self, default_prompt=prompt)
+        prompts = self.prompts | {"prompt": prompt_text(self.prompts, prompt)}
+        return dataclasses.replace(self, prompts=prompts, default_prompt="prompt")
+
+    def with_role_prompts(self, prompts: Mapping[str, str]) -> "SentenceModel":
+        """The same model with prompts for some roles.
+
+        Args:
+          prompts: maps roles to the name of one of the model's prompts, a text, `none`, or an empty string for the model's own.
+        """
+        before = self.role_prompts
+        texts = {role: prompt_text(self.prompts, text) if text else before[role] for role, text in prompts.items()}
+        return dataclasses.replace(self, prompts=self.prompts | texts)
+
+    def remade(
+        self, definition: EncoderDefinition, params: Mapping[str, Any], source: str = "", **changes: Any
+    ) -> "SentenceModel":
+        """The same model with other layers and weights; `source` says what it was made from, if that has changed."""
+        changes = {"provenance": dataclasses.replace(self.provenance, source=source or self.source)} | changes
+        return dataclasses.replace(self, definition=definition, params=dict(params), **changes)
+
+    def without_prompts(self) -> "SentenceModel":
+        """The same model without prompts, its checkpoint's default included."""
+        provenance = dataclasses.replace(self.provenance, default_prompt=None)
+        return dataclasses.replace(self, prompts={}, default_prompt=None, provenance=provenance)
+
+    def as_pooled(self) -> "SentenceModel":
+        """The same model without its Normalize module."""
+        return dataclasses.replace(self, definition=dataclasses.replace(self.definition, normalize=False))
+
+    def frozen_params(self, mesh: Mesh) -> FrozenParams:
+        """Its parameters for `place_frozen`: except on CPUs, layers that repeat are stacked."""
+        return with_stacks(self.definition.architecture, mesh, self.params, list)
+
+    def with_length(self, length: int) -> "SentenceModel":
+        """The same model with another maximum length."""
+        if length == self.max_length:
+            return self
+        tokenizer = tokenizers.Tokenizer.from_str(self.tokenizer.to_str())  # other models may share it
+        tokenizer.enable_truncation(length)
+        return dataclasses.replace(self, tokenizer=tokenizer, max_length=length)
+
+    def with_params(self, params: Params) -> "SentenceModel":
+        """The same model with other weights, such as trained ones."""
+        return dataclasses.replace(self, params={path: np.asarray(params[path], np.float32) for path in self.params})
+
+
+def load_model(
+    spec: str,
+    *,
+    pooling: str = "",
+    max_length: int = 0,
+    prompt: str = "",
+    frozen: bool = False,
+    own_parts: str = "",
+    option: str = "pooling",
+) -> SentenceModel:
+    """Loads a sentence encoder, or a cross-encoder, which is a classifier of one label.
+
+    Args:
+      spec: a Hugging Face or sentence-transformers folder, `package:NAME/PATH`, or a hub name.
+      pooling: such as `mean` or `cls`; required if the checkpoint does not state one, otherwise overrides it. If given,
+        a cross-encoder's body is read as a sentence encoder.
+      max_length: maximum tokens per sentence; 0: the checkpoint's.
+      prompt: the name of one of the checkpoint's prompts, or the text itself; a cross-encoder reads it before the first
+        sentence of a pair.
+      frozen: for a model that is not trained: weights stay in their files, in the stored dtype, until they are placed on
+        a device.
+      own_parts: modules or files with the user's own encoder families, see `files/parts.py`.
+      option: where `pooling` comes from, such as `teacher.pooling`, for the log.
+
+    Raises:
+      InputError: something is missing, damaged or unknown.
+    """
+    parts.use(own_parts)
+    folder = locate(str(spec))
+    modules = read_modules(folder)
+    labels = 0 if modules.static else modules.labels
+    stated = f"head of {labels} label(s)" if labels else modules.pooling
+    if pooling and stated not in (None, Pooling.parse(pooling)):
+        logger.warning("%s: %s=%s instead of the checkpoint's own %s", folder, option, pooling, stated)
+    if labels > 1 and not pooling:
+        raise InputError(
+            f"{folder} is a classifier with {labels} labels; a cross-encoder has one. To read its body as a sentence "
+            "encoder, name a pooling."
+        )
+    tensors: dict[str, np.ndarray] = {}
+    if modules.static:
+        architecture, table, tokenizer, limit = static.read(modules.transformer)
+        definition = _definition(architecture, modules, pooling, folder)
+        params = {static.TABLE: table} | _dense_params(definition, modules)
+    else:
+        architecture = _with_positions(read_architecture(modules.transformer), modules.max_length, folder)
+        tokenizer = read_tokenizer(
+            modules.transformer, vocab_size=architecture.vocab_size, lower_case=modules.lower_case
+        )
+        limit = modules.max_length or length_limit(modules.transformer)
+        crosses = labels == 1 and not pooling
+        definition = cross_definition(architecture) if crosses else _definition(architecture, modules, pooling, folder)
+        tensors = read_checkpoint(modules.transformer)
+        params = _params(definition, modules, folder, tensors, frozen=frozen)
+        if crosses and len(params.get(TOKEN_TYPES, ())) > 1 and not gives_types(modules.transformer):
+            logger.warning("%s: both sentences of a pair are of token type 0, as tokenizer_config.json says", folder)
+            params[TOKEN_TYPES] = np.repeat(params[TOKEN_TYPES][:1], len(params[TOKEN_TYPES]), axis=0)
+    if max_length and not SHORTEST <= max_length <= architecture.longest:
+        raise InputError(
+            f"max_length={max_length} is not possible; this encoder has positions for {SHORTEST} to {architecture.longest} tokens."
+        )
+    length = max_length or min(limit or architecture.longest, architecture.longest)
+    tokenizer.enable_truncation(length)
+    prompts, default = modules.prompts, modules.default_prompt
+    if default in ROLES:
+        prompts = {default: ""} | prompts  # sentence-transformers always has these two
+    model = SentenceModel(
+        definition=definition,
+        params=params,
+        tokenizer=tokenizer,
+        max_length=length,
+        prompts=prompts,
+        default_prompt=default,
+        provenance=Provenance(
+            source=str(spec),
+            tokenizer_folder=modules.transformer,
+            default_prompt=default,
+            card=read_card(folder, str(spec)),
+        ),
+        unread_pooler={} if POOLER + "kernel" in params else _pooler(tensors, architecture.hidden_size),
+    )
+    return model.with_prompt(prompt) if prompt else model
+
+
+def read_architecture(folder: Path) -> Architecture:
+    """The architecture that the `config.json` in `folder` describes."""
+    config = read_settings(folder / "config.json")
+    with errors_of(str(folder)):
+        refuse(config, QUANTISED, advice=": dequantize() the model in transformers and save it again")
+        return family(setting(config, "model_type", str, file="config.json")).architecture(config)
+
+
+def labels_of(spec: str) -> int:
+    """Number of labels of the classification head of the checkpoint `spec`: 1 for a cross-encoder, 0 without a head."""
+    return read_modules(locate(spec)).labels
+
+
+def _with_positions(architecture: Architecture, stated: int, folder: Path) -> Architecture:
+    """The architecture with `max_seq_length` positions, if positions are computed instead of read from a table."""
+    if stated <= architecture.longest or architecture.position_table:
+        return architecture
+    if architecture.family == "nomic_bert":
+        logger.warning(
+            "%s: texts are cut at %d tokens, beyond which its code stretches positions", folder, architecture.longest
+        )
+        return architecture
+    return dataclasses.replace(architecture, max_positions=stated)
+
+
+def _definition(architecture: Architecture, modules: Modules, pooling: str, folder: Path) -> EncoderDefinition:
+    chosen = Pooling.parse(pooling) if pooling else modules.pooling
+    if chosen is None:
+        raise InputError(
+            f"{folder} does not say how to pool token vectors; give one of {POOLING_HELP}, as --config.student.pooling or "
+            "--config.teacher.pooling in training, --pooling elsewhere."
+        )
+    if chosen.tokens == "pooler":
+        architecture = dataclasses.replace(architecture, pooler=True)
+    return EncoderDefinition(
+        architecture=architecture, pooling=chosen, dense=modules.layers, normalize=modules.normalize,
+        similarity=modules.similarity,
+    )  # fmt: skip
+
+
+def _params(
+    definition: EncoderDefinition, modules: Modules, folder: Path, tensors: Mapping[str, np.ndarray], *, frozen: bool
+) -> dict[str, np.ndarray]:
+    shapes, module = param_shapes(definition), family(definition.architecture.family)
+    names = tensor_names(module.NAMES, shapes)
+    has_pooler = POOLER + "kernel" in names and any("pooler.dense" in name for name in tensors)
+    if POOLER + "kernel" in shapes and not definition.reads_pairs and not has_pooler:
+        raise InputError(
+            f"{folder}: pooling pooler needs a pooler, which this checkpoint lacks; choose another pooling such as cls, or "
+            "leave it empty for a cross-encoder that starts from it."
+        )
+    params = params_from_tensors(tensors, names, shapes, prefixes=module.PREFIXES, source=str(folder), frozen=frozen)
+    if definition.reads_pairs:
+        of_head = head_names(definition.architecture)
+        heads = {name: tensor for name, tensor in tensors.items() if name in of_head.values()}
+        params |= params_from_tensors(heads, of_head, shapes, source=str(folder))
+    return params | _dense_params(definition, modules)
+
+
+def _dense_params(definition: EncoderDefinition, modules: Modules) -> dict[str, np.ndarray]:
+    """Parameters of the layers on the pooled sentence."""
+    params, shapes = {}, param_shapes(definition)
+    for index, (layer, folder) in enumerate(modules.dense):
+        names = sentence_tensors(index, layer)
+        params |= params_from_tensors(read_checkpoint(folder), names, shapes, source=str(folder))
+    return params
+
+
+def _pooler(tensors: Mapping[str, np.ndarray], width: int) -> dict[str, np.ndarray]:
+    """The pooler among a checkpoint's tensors, under any prefix; empty if it is all zeros, which stands for no pooler."""
+    pooler = {}
+    for name, tensor in tensors.items():
+        for ours, suffix, shape in (("kernel", "weight", (width, width)), ("bias", "bias", (width,))):
+            if name.endswith(f"pooler.dense.{suffix}") and tensor.shape == shape:
+                pooler[POOLER + ours] = as_torch_lays_it(POOLER + ours, tensor.astype(np.float32))
+    return pooler if len(pooler) == 2 and np.any(pooler[POOLER + "kernel"]) else {}

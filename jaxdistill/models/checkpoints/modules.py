@@ -1,0 +1,256 @@
+"""Reads the modules of a sentence-transformers folder besides the transformer: pooling, dense layers, length, prompts."""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from jaxdistill.core import InputError
+from jaxdistill.core.files import inside, read_json
+from jaxdistill.encoders.architecture import LAYER_CHOICES, MEANS, SHORTEST, Dense, Pooling, SentenceNorm
+from jaxdistill.encoders.pair_head import classifier_labels
+from jaxdistill.encoders.settings import read_settings, refuse_others, setting
+from jaxdistill.models.checkpoints import static
+from jaxdistill.models.checkpoints.weights import read_checkpoint
+
+POOLING_MODES = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last", "weightedmean": "weightedmean"}
+POOLING_MODES |= {"mean_sqrt_len_tokens": "mean_sqrt_len"}
+"""Supported values of `pooling_mode`, mapped to ours."""
+STATIC = "StaticEmbedding"
+"""sentence-transformers' module for a table of token vectors, see `static`."""
+TOKENS = "token_embeddings"
+"""sentence-transformers' name for the vectors that pooling reads."""
+LAYER_POOLING = "LayerPooling"
+"""This project's module for poolings that concatenate layers or take their maximum; sentence-transformers refuses it."""
+ORDER = re.compile(
+    rf"(Transformer|({STATIC}|Transformer( WeightedLayerPooling)?(( Dense)* Pooling| {LAYER_POOLING}))( Dense| LayerNorm)*)( Normalize)?"
+)
+"""Supported orders of modules. A linear layer on tokens, before a pooling that is a mean, gives the same vectors after it."""
+OLD_POOLING_FLAGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+TEXT_SETTINGS = (
+    "tokenizer_args", "tokenizer_kwargs", "processor_kwargs", "config_args", "config_kwargs", "processing_kwargs",
+    "model_args", "model_kwargs", "query_length", "document_length", "query_expansion",
+)  # fmt: skip
+"""Settings of the Transformer module that change how sentence-transformers reads text or builds the encoder."""
+HARMLESS_SETTINGS = (
+    "trust_remote_code", "revision", "cache_dir", "token", "local_files_only", "use_fast", "padding_side", "padding", "truncation",
+    "chat_template", "attn_implementation", "torch_dtype", "dtype", "unpad_inputs", "use_memory_efficient_attention",
+    "add_pooling_layer", "device_map", "low_cpu_mem_usage", "use_safetensors",
+)  # fmt: skip
+"""Entries of `TEXT_SETTINGS` that change no vector."""
+TRANSFORMER_SETTINGS = {
+    scores: {
+        "transformer_task": (task,),
+        "modality_config": ({"text": {"method": "forward", "method_output_name": output}},),
+        "module_output_name": (name,),
+        "tokenizer_name_or_path": (),
+    }
+    for scores, task, output, name in (
+        (False, "feature-extraction", "last_hidden_state", "token_embeddings"),
+        (True, "sequence-classification", "logits", "scores"),
+    )
+}
+"""Implemented values of the Transformer module's settings, for sentence encoders and (True) cross-encoders. Others read texts as chat
+messages, or pool inside."""
+GENERAL = {"model_type": ("SentenceTransformer", "CrossEncoder"), "similarity_fn_name": ("cosine", "dot")}
+GENERAL |= {"truncate_dim": ()}
+"""Implemented values of `config_sentence_transformers.json`; `teacher.dims` truncates a teacher's vectors."""
+DENSE_ACTIVATIONS = {
+    "torch.nn.modules.activation.Tanh": "tanh",
+    "torch.nn.modules.linear.Identity": "identity",
+    "torch.nn.modules.activation.ReLU": "relu",
+    "torch.nn.modules.activation.GELU": "gelu",
+    "torch.nn.modules.activation.SiLU": "silu",
+    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Modules:
+    """Parsed content of a model folder."""
+
+    transformer: Path
+    """Folder of `config.json`, weights and tokenizer."""
+    static: bool = False
+    """Whether `transformer` holds a table of token vectors instead, see `static`."""
+    pooling: Pooling | None = None
+    dense: tuple[tuple[Dense | SentenceNorm, Path], ...] = ()
+    """Layers on the pooled sentence, each with its folder."""
+    normalize: bool = False
+    max_length: int = 0
+    """Maximum tokens per sentence; 0: not stated."""
+    lower_case: bool = False
+    """Whether text is lower-cased before the tokenizer sees it."""
+    similarity: str = "cosine"
+    """How vectors are compared: `cosine` or `dot`."""
+    prompts: dict[str, str]
+    """The stated prompts, by their names."""
+    default_prompt: str | None
+    """Name of the default prompt."""
+
+    @property
+    def layers(self) -> tuple[Dense | SentenceNorm, ...]:
+        """The layers on the pooled sentence."""
+        return tuple(layer for layer, _ in self.dense)
+
+    @property
+    def labels(self) -> int:
+        """Number of labels of the classification head; 0 without one, or with a pooling, as in sentence-transformers."""
+        file = self.transformer / "config.json"
+        return classifier_labels(read_settings(file), file) if self.pooling is None else 0
+
+
+def read_modules(folder: Path) -> Modules:
+    """Reads `modules.json` and the modules that it names; a folder without it is a plain transformer, or model2vec's table.
+
+    Raises:
+      InputError: a module, an order or a setting that is not implemented, or a folder outside `folder`.
+    """
+    entries = _entries(folder)
+    kinds, paths = [kind for kind, _ in entries], [path for _, path in entries]
+    file = folder / "config_sentence_transformers.json"
+    general = read_settings(file) if file.exists() else {}
+    refuse_others(general, GENERAL, file=file)
+    crosses = general.get("model_type") == "CrossEncoder"
+    if not ORDER.fullmatch(" ".join(kinds)) or (crosses and len(kinds) > 1):
+        raise InputError(
+            f"{folder}/modules.json has the modules {', '.join(kinds):.200}; Transformer, perhaps WeightedLayerPooling, Pooling, any "
+            "number of Dense and LayerNorm, and at most one Normalize at the end can be read; or StaticEmbedding instead of the first; "
+            "or the single Transformer of a cross-encoder."
+        )
+    pooling = static.POOLING if kinds[0] == STATIC else _pooling(dict(entries))
+    dense = []
+    for position, (kind, path) in enumerate(entries):
+        file, before_pooling = path / "config.json", "Pooling" in kinds[position:]
+        if kind not in ("Dense", "LayerNorm", "Normalize") or (kind == "Normalize" and not file.exists()):
+            continue
+        config = read_settings(file)
+        names = [TOKENS if before_pooling else "sentence_embedding"]
+        refuse_others(config, {"module_input_name": names, "module_output_name": names}, file=file)
+        if kind == "LayerNorm":
+            dense.append((SentenceNorm(width=config["dimension"]), path))
+        elif kind == "Dense":
+            refuse_others(
+                config, {"use_residual": (False,), "activation_function": tuple(DENSE_ACTIVATIONS)}, file=file
+            )
+            layer = Dense(
+                in_features=config["in_features"],
+                out_features=config["out_features"],
+                bias=setting(config, "bias", bool, True, file=file),
+                activation=DENSE_ACTIVATIONS[config.get("activation_function", "torch.nn.modules.activation.Tanh")],
+            )
+            dense.append((layer, path))
+        if before_pooling and not (
+            kind == "Dense" and layer.activation == "identity" and pooling is not None and pooling.tokens in MEANS
+            and config.get("module_input_name") == TOKENS
+        ):  # fmt: skip
+            raise InputError(
+                f"{path} comes before the pooling; only linear layers on {TOKENS} before {', '.join(MEANS)} can be."
+            )
+    max_length, lower_case = _text_options(paths[0], scores=crosses)
+    return Modules(
+        transformer=paths[0],
+        static=kinds[0] == STATIC,
+        pooling=pooling,
+        dense=tuple(dense),
+        normalize="Normalize" in kinds,
+        max_length=max_length,
+        lower_case=lower_case,
+        similarity=general.get("similarity_fn_name") or "cosine",
+        prompts={name: text or "" for name, text in (general.get("prompts") or {}).items()},
+        default_prompt=general.get("default_prompt_name"),
+    )
+
+
+def _entries(folder: Path) -> list[tuple[str, Path]]:
+    """Kind and folder of each module, in the file's order; sentence-transformers reads no `idx`."""
+    path = folder / "modules.json"
+    if not path.exists() and static.is_model2vec(folder):
+        return [(STATIC, folder), *[("Normalize", folder)] * static.normalizes(folder)]
+    if not path.exists():
+        return [("Transformer", folder)]
+    entries = []
+    for entry in read_json(path):
+        package, _, rest = entry["type"].partition(".")
+        if package not in ("sentence_transformers", "jaxdistill"):  # a class of another package may compute anything
+            raise InputError(
+                f"{path} has a module of type {entry['type']:.80}; classes of sentence_transformers can be read."
+            )
+        entries.append((rest.rpartition(".")[2], inside(folder, folder / entry.get("path", ""))))
+    return [(kind, inner) for kind, inner in entries if kind != "Dropout"]  # has an effect in training only
+
+
+def _text_options(folder: Path, *, scores: bool) -> tuple[int, bool]:
+    """Maximum tokens per sentence (0: not stated), and whether text is lower-cased.
+
+    Args:
+      scores: whether the folder is a cross-encoder's.
+    """
+    for path in sorted(folder.glob("sentence_*_config.json")):
+        options = read_settings(path)
+        refuse_others(options, TRANSFORMER_SETTINGS[scores], file=path)
+        for name in TEXT_SETTINGS:
+            if changing := _changing(options.get(name)):
+                raise InputError(f"{path} has {name}={changing!r:.80}, which changes the vectors and is not supported.")
+        length = setting(options, "max_seq_length", int | None, None, least=SHORTEST, file=path)
+        return length or 0, setting(options, "do_lower_case", bool | None, False, file=path) or False
+    return 0, False
+
+
+def _changing(settings: object) -> object:
+    """The entries of a `TEXT_SETTINGS` value that change vectors; empty if none does."""
+    if not isinstance(settings, dict):
+        return settings
+    parts = {key: _changing(value) for key, value in settings.items() if key not in HARMLESS_SETTINGS}
+    return {key: value for key, value in parts.items() if value not in (None, {})}
+
+
+def _pooling(folders: Mapping[str, Path]) -> Pooling | None:
+    """The pooling that the modules' folders, given by kind, describe; None if none of them pools."""
+    if LAYER_POOLING in folders:
+        return Pooling.parse(read_settings(folders[LAYER_POOLING] / "config.json")["pooling"])
+    if "Pooling" not in folders:
+        return None
+    path = folders["Pooling"] / "config.json"
+    config = read_settings(path)
+    refuse_others(config, {"include_prompt": (True,)}, file=path)
+    modes = config.get("pooling_mode") or [mode for flag, mode in OLD_POOLING_FLAGS.items() if config.get(flag)]
+    modes = [modes] if isinstance(modes, str) else modes or ["mean"]
+    if len(modes) != 1 or modes[0] not in POOLING_MODES:
+        raise InputError(f"{path} asks for pooling {modes!s:.80}; one of {', '.join(POOLING_MODES)} can be read.")
+    # sentence-transformers skips the mean over layers unless the transformer outputs all layers.
+    gives_all = read_settings(folders["Transformer"] / "config.json").get("output_hidden_states") is True
+    layers = folders.get("WeightedLayerPooling")
+    return Pooling(tokens=POOLING_MODES[modes[0]], layers=_layers(layers) if layers and gives_all else "last")
+
+
+def _layers(folder: Path) -> str:
+    """The choice of layers, one of `LAYER_CHOICES`, that a WeightedLayerPooling averages."""
+    config = read_settings(folder / "config.json")
+    layers, start = config.get("num_hidden_layers", 12), config.get("layer_start", 4)
+    weights = read_checkpoint(folder)["layer_weights"]
+    averaged = tuple(start + np.flatnonzero(weights))
+    if len(weights) == layers + 1 - start and averaged and np.ptp(weights[weights != 0.0]) <= 1e-6:
+        for choice in LAYER_CHOICES:
+            possible = choice != "last4" or layers >= 3
+            if possible and Pooling(tokens="mean", layers=choice).indices(layers) == averaged:
+                return choice
+    raise InputError(
+        f"{folder} weights layers as {weights.tolist()} from {start} on; plain means of {', '.join(LAYER_CHOICES)} can be read."
+    )
+
+
+def sentence_tensors(index: int, part: Dense | SentenceNorm) -> dict[str, str]:
+    """Maps our paths of a module's parameters to the names of its tensors."""
+    if isinstance(part, SentenceNorm):
+        return {f"dense/{index}/scale": "norm.weight", f"dense/{index}/bias": "norm.bias"}
+    return {f"dense/{index}/kernel": "linear.weight"} | ({f"dense/{index}/bias": "linear.bias"} if part.bias else {})

@@ -1,0 +1,251 @@
+"""Reads a checkpoint's tokenizer as a `tokenizers.Tokenizer` that truncates and never pads.
+
+`tokenizer.json` is read directly if transformers would not change it. Otherwise transformers reads the folder, because its
+tokenizer classes override parts of the file by their own settings or those in `tokenizer_config.json`.
+"""
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from decimal import Decimal
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import models, normalizers, pre_tokenizers
+
+from jaxdistill.core import InputError
+from jaxdistill.core.files import while_reading
+from jaxdistill.core.ops.unknown import unknown_id
+from jaxdistill.encoders.architecture import SHORTEST
+from jaxdistill.encoders.settings import read_settings, refuse_others, setting
+
+SENTENCEPIECE = "sentencepiece.bpe.model"
+VOCABULARIES = ("vocab.txt", "vocab.json", SENTENCEPIECE)
+ADDED_TOKENS = "added_tokens.json"
+"""Older checkpoints' file of tokens beyond the vocabulary, with their ids."""
+CONFIG, SPECIAL_TOKENS = "tokenizer_config.json", "special_tokens_map.json"
+TOKENIZER_FILES = (SPECIAL_TOKENS, ADDED_TOKENS, "merges.txt", *VOCABULARIES)
+"""Files of a tokenizer besides `tokenizer.json` and `CONFIG`."""
+UNLIMITED = 10**6
+"""A `model_max_length` above this means no limit; transformers writes 1e30."""
+GENERIC = "PreTrainedTokenizerFast"
+"""The class that uses `tokenizer.json` unchanged."""
+TYPED = ("BertTokenizer", "ConvBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer")
+"""Classes that pass token types to the model unless `model_input_names` says otherwise."""
+WORDPIECE = (*TYPED, "DistilBertTokenizer", "MPNetTokenizer")
+"""Classes that override the normalizer by `NORMALIZER_SETTINGS`."""
+OWN_CLASS = ("qwen2",)
+"""Families for which transformers uses its own class, whatever the files name; it overrides how text is split into words."""
+NORMALIZER_SETTINGS = {
+    "do_lower_case": ("lowercase", bool, True),
+    "strip_accents": ("strip_accents", bool | None, None),
+    "tokenize_chinese_chars": ("handle_chinese_chars", bool, True),
+}
+"""Settings of WordPiece classes: the normalizer's attribute, the kind of value, and the default."""
+UNREAD_SETTINGS = (*NORMALIZER_SETTINGS, "do_basic_tokenize", "never_split", "add_prefix_space")
+"""Settings that `GENERIC` does not read."""
+
+CHECK_WORDS = 200
+"""Entries of a vocabulary that a tokenizer must know as words."""
+OFFSETS = sorted(range(-32, 33), key=abs)
+"""Distances from a score's nearest decimal, in units of the last digit, at which `_decimal` searches."""
+
+
+def read_tokenizer(
+    folder: Path, *, vocab_size: int | None, lower_case: bool, settings: bool = True
+) -> tokenizers.Tokenizer:
+    """The tokenizer in `folder`, with its own padding and truncation disabled.
+
+    Args:
+      folder: contains `tokenizer.json`, or older files that transformers can convert.
+      vocab_size: rows of the word embeddings; a tokenizer with larger ids is refused. None: there are none yet.
+      lower_case: lower-case the text first (`do_lower_case` of sentence-transformers).
+      settings: whether `tokenizer_config.json` overrides `tokenizer.json`, as in transformers.
+    """
+    path, config = folder / "tokenizer.json", _settings(folder / CONFIG)
+    with while_reading(path if path.exists() else f"the tokenizer in {folder}"):
+        tokenizer = tokenizers.Tokenizer.from_file(str(path)) if path.exists() else _from_transformers(folder)
+        side = config.get("truncation_side") or (tokenizer.truncation or {}).get("direction", "right")
+        if side != "right":
+            raise InputError(
+                f"{folder}: the tokenizer cuts long texts on the {side}; only cutting on the right is supported: set "
+                f'"truncation_side": "right" in {CONFIG}.'
+            )
+        if settings and path.exists() and not _is_complete(tokenizer, folder):
+            tokenizer = _from_transformers(folder)
+        if settings:
+            _append_end(tokenizer, config)
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        _refuse_unknowing(tokenizer, folder)
+    last, largest = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=itemgetter(1))
+    if vocab_size is not None and largest >= vocab_size:
+        raise InputError(
+            f"{folder}: the tokenizer has ids up to {largest} ({last!r}), but the word embeddings have {vocab_size} rows; they do "
+            f"not belong together, or {CONFIG} and {SPECIAL_TOKENS} name a token that no text needs: remove it there."
+        )
+    if lower_case:
+        before = [tokenizers.normalizers.Lowercase()] + ([tokenizer.normalizer] if tokenizer.normalizer else [])
+        tokenizer.normalizer = tokenizers.normalizers.Sequence(before)
+    return tokenizer
+
+
+def file_limit(folder: Path) -> int:
+    """The length at which `tokenizer.json` itself truncates; 0 if it does not."""
+    truncation = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).truncation
+    return truncation["max_length"] if truncation else 0
+
+
+def length_limit(folder: Path) -> int:
+    """The tokenizer's `model_max_length`; 0 if it has none."""
+    file = folder / CONFIG
+    limit = setting(_settings(file), "model_max_length", float | None, None, least=SHORTEST, file=file)
+    return int(limit) if limit is not None and limit < UNLIMITED else 0
+
+
+def gives_types(folder: Path) -> bool:
+    """Whether transformers, with the tokenizer in `folder`, passes token types to the model."""
+    names = _settings(folder / CONFIG).get("model_input_names")
+    return _class_of(folder) in (None, *TYPED) if names is None else "token_type_ids" in names
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """Content of a JSON file, empty if it does not exist."""
+    return read_settings(path) if path.exists() else {}
+
+
+def _class_of(folder: Path) -> str | None:
+    """The tokenizer class that the folder names."""
+    names = (_settings(folder / name).get("tokenizer_class") for name in (CONFIG, "config.json"))
+    name = next(filter(None, names), None)
+    return name.removesuffix("Fast") if name else None
+
+
+def _is_complete(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
+    """Whether transformers would use `tokenizer.json` unchanged."""
+    config, file = _settings(folder / CONFIG), folder / CONFIG
+    refuse_others(config, {"split_special_tokens": (False,)}, file=file)
+    added = config.get("added_tokens_decoder")
+    added = _settings(folder / ADDED_TOKENS) if added is None else {token["content"] for token in added.values()}
+    whole = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    if not whole.issuperset(named_tokens(folder).union(added)):
+        return False
+    if _settings(folder / "config.json").get("model_type") in OWN_CLASS:
+        return False
+    name = _class_of(folder) or (WORDPIECE[0] if (folder / "config.json").exists() else GENERIC)
+    normalizer = {
+        key: setting(config, key, values, default, file=file)
+        for key, (_, values, default) in NORMALIZER_SETTINGS.items()
+    }
+    return name == GENERIC.removesuffix("Fast") or wordpiece_settings(tokenizer, name) == normalizer
+
+
+def named_tokens(folder: Path) -> set[str]:
+    """Tokens that the files beside `tokenizer.json` name, such as for padding and prompts; transformers never splits them."""
+    values: list[Any] = []
+    for name in (CONFIG, SPECIAL_TOKENS):
+        settings = _settings(folder / name)
+        values += [value for key, value in settings.items() if key.endswith("_token")]
+        for more in (settings.get(key) for key in ("additional_special_tokens", "extra_special_tokens")):
+            values += more.values() if isinstance(more, dict) else more if isinstance(more, list) else []
+    texts = (token.get("content") if isinstance(token, dict) else token for token in values)
+    return {text for text in texts if isinstance(text, str)}
+
+
+def wordpiece_settings(tokenizer: tokenizers.Tokenizer, name: str | None) -> dict[str, Any]:
+    """The settings with which transformers' class `name` normalises like the tokenizer; empty if the class has no such settings,
+    or if none match."""
+    normalizer = tokenizer.normalizer
+    if (
+        (name or "").removesuffix("Fast") not in WORDPIECE
+        or not isinstance(tokenizer.model, models.WordPiece)
+        or not isinstance(normalizer, normalizers.BertNormalizer)
+        or not isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
+    ):
+        return {}
+    return {key: getattr(normalizer, attribute) for key, (attribute, _, _) in NORMALIZER_SETTINGS.items()}
+
+
+def _append_end(tokenizer: tokenizers.Tokenizer, config: Mapping[str, Any]) -> None:
+    """Appends `eos_token` to each text as GTE-Qwen2's own code does, which is not run; not if `tokenizer.json` adds tokens."""
+    adds_end = "AutoTokenizer" in (config.get("auto_map") or {}) and config.get("add_eos_token")
+    if not adds_end or tokenizer.num_special_tokens_to_add(is_pair=False):
+        return
+    end = config.get("eos_token")
+    text = str(end.get("content") if isinstance(end, dict) else end)
+    end_of_text = tokenizers.processors.TemplateProcessing(
+        single=["$A", text],
+        pair=["$A", text, "$B:1", f"{text}:1"],
+        special_tokens=[(text, tokenizer.token_to_id(text))],
+    )
+    steps = [end_of_text] if tokenizer.post_processor is None else [tokenizer.post_processor, end_of_text]
+    tokenizer.post_processor = tokenizers.processors.Sequence(steps)
+
+
+def _refuse_unknowing(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
+    """Raises `InputError` if most words of the vocabulary are unknown or nothing as text: the files are of another class."""
+    size = tokenizer.get_vocab_size(with_added_tokens=True)
+    entries = (tokenizer.id_to_token(number) or "" for number in range(0, size, max(1, size // CHECK_WORDS)))
+    words = [word for entry in entries if (word := entry.removeprefix("##").strip("\u2581\u0120")).isalnum()]
+    empty = {unknown_id(tokenizer), tokenizer.token_to_id("\u2581")}
+    read = sum(not empty.issuperset(each.ids) for each in tokenizer.encode_batch(words, add_special_tokens=False))
+    if not size or 2 * read <= len(words):
+        raise InputError(
+            f"{folder}: the tokenizer knows {read} of {len(words)} words of its own vocabulary, so most texts would be alike;"
+            f" correct tokenizer_class in {CONFIG}, or add tokenizer.json."
+        )
+
+
+def _from_transformers(folder: Path) -> tokenizers.Tokenizer:
+    """The tokenizer as transformers reads it, from copies of the tokenizer's files alone."""
+    if not any((folder / name).exists() for name in ("tokenizer.json", *VOCABULARIES)):
+        raise InputError(f"{folder} has no tokenizer; looked for {', '.join(('tokenizer.json', *VOCABULARIES))}.")
+    from transformers import AutoTokenizer  # slow to import
+
+    with tempfile.TemporaryDirectory(prefix="jaxdistill-tokenizer-") as temporary:
+        for name in ("tokenizer.json", *TOKENIZER_FILES, "config.json"):
+            if (folder / name).exists():
+                shutil.copyfile(folder / name, Path(temporary) / name)
+        config = without_paths(_settings(folder / CONFIG))
+        only_pieces = not any((folder / name).exists() for name in ("tokenizer.json", "vocab.txt", "vocab.json"))
+        is_bert = _settings(folder / "config.json").get("model_type") == "bert"
+        if only_pieces and is_bert and _class_of(folder) in (None, *TYPED):
+            config["tokenizer_class"] = "XLMRobertaTokenizer"  # BERT's would have a vocabulary of five special tokens
+        (Path(temporary) / CONFIG).write_text(json.dumps(config), encoding="utf-8")
+        loaded = AutoTokenizer.from_pretrained(temporary, local_files_only=True, trust_remote_code=False)
+    return loaded.backend_tokenizer
+
+
+def without_paths(config: dict[str, Any]) -> dict[str, Any]:
+    """A `tokenizer_config.json` without names of files or code, which transformers would open or run."""
+    return {key: value for key, value in config.items() if key != "auto_map" and not key.endswith("_file")}
+
+
+def tokenizer_json(content: Mapping[str, Any], indent: int | None = None) -> str:
+    """JSON from which the tokenizers library reads exactly the same scores of pieces."""
+    model = content["model"]
+    if model["type"] != "Unigram":
+        return json.dumps(content, indent=indent, ensure_ascii=False)
+    mark = "\ufdd0"  # a noncharacter, which Unicode reserves for a program's internal use
+    vocab = [[piece, f"{mark}{_decimal(score)}{mark}"] for piece, score in model["vocab"]]
+    text = json.dumps({**content, "model": {**model, "vocab": vocab}}, indent=indent, ensure_ascii=False)
+    return re.sub(f'"{mark}(.*?){mark}"', r"\1", text)
+
+
+def _decimal(value: float) -> str:
+    """A decimal that the tokenizers library reads as exactly this number.
+
+    The library parses the digits as a float and divides by a power of ten, which rounds twice: the shortest decimal of a score
+    may be read as a neighbouring number, which can then decide between two equally likely paths.
+    """
+    exact = Decimal(abs(value))
+    for places in range(15, 20):
+        nearest = int((exact * 10**places).to_integral_value())
+        for digits in (nearest + offset for offset in OFFSETS):
+            if 0 <= digits < 2**64 and float(digits) / 10.0**places == abs(value):
+                return f"{'-' * (value < 0)}{digits}e-{places}"
+    return repr(value)

@@ -1,0 +1,179 @@
+"""Maps a checkpoint's tensors to parameters, and back.
+
+Files are safetensors or PyTorch's `pytorch_model.bin`, single or sharded. Kernels are transposed, because torch stores
+`[out, in]`.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from jaxdistill.core import InputError
+from jaxdistill.core.files import inside, while_reading
+from jaxdistill.encoders.hugging_face import Part
+from jaxdistill.encoders.settings import read_settings, refuse_adapter
+
+WEIGHT_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+"""File names of weights, in the order in which they are tried."""
+
+NARROW = {
+    "BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2, "BOOL": np.bool_,
+}  # fmt: skip
+"""NumPy's dtypes of names that do not say their kind and size, as F32 does."""
+OUTER_PREFIXES = ("", "model.", "module.", "auto_model.", "0.auto_model.", "encoder.", "0.")
+"""Prefixes that training programs add to names, before the family's own prefix."""
+
+UNREAD = re.compile(
+    r"(^|\.)(position_ids|inv_freq|pooler\.(dense\.)?(weight|bias))$"
+    r"|^(\w+\.)?(cls|lm_head|classifier|pre_classifier|mlp|qa_outputs|seq_relationship|vocab_\w+|fit_denses?"
+    r"|discriminator_predictions|generator_predictions|generator_lm_head|linear|head|decoder|score|predictions)(\.|$)"
+)
+"""Tensors that a sentence encoder does not use: buffers, an unread pooler, pre-training and task heads."""
+
+
+def read_checkpoint(folder: Path) -> dict[str, np.ndarray]:
+    """All tensors of the checkpoint in `folder`, by their names in the file; raises `InputError` if it has a LoRA adapter."""
+    refuse_adapter(folder)
+    path = next((folder / name for name in WEIGHT_FILES if (folder / name).exists()), None)
+    if path is None:
+        raise InputError(f"{folder} has no weights; looked for {', '.join(WEIGHT_FILES)}.")
+    files = [path]
+    if path.suffix == ".json":
+        files = [inside(folder, folder / name) for name in sorted(set(read_settings(path)["weight_map"].values()))]
+    tensors: dict[str, np.ndarray] = {}
+    for file in files:
+        tensors |= read_safetensors(file) if file.suffix == ".safetensors" else read_torch_file(file)
+    return tensors
+
+
+def read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    """Maps names to tensors in the stored dtype, which stay in the file until they are used: safetensors' own interface copies them."""
+    with while_reading(path):
+        safetensors.safe_open(path, "np")  # checks that the header describes the file
+        content = np.memmap(path, np.uint8, "r")
+        start = 8 + int.from_bytes(content[:8].tobytes(), "little")
+        entries = json.loads(content[8:start].tobytes())
+        entries.pop("__metadata__", None)
+        tensors = {}
+        for name, entry in entries.items():
+            dtype = NARROW.get(entry["dtype"]) or f"{entry['dtype'][0].lower()}{int(entry['dtype'][1:]) // 8}"
+            data = content[start:][slice(*entry["data_offsets"])]
+            tensors[name] = data.view(np.dtype(dtype)).reshape(entry["shape"])
+        return tensors
+
+
+def read_torch_file(path: Path) -> dict[str, np.ndarray]:
+    """Tensors of a `torch.save`d state dict, which PyTorch reads without running code of the file.
+
+    Raises:
+      InputError: PyTorch is not installed, or the file is damaged or asks for anything that is not a tensor.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise InputError(
+            f"{path} is a file that only PyTorch reads: pip install torch, or use a checkpoint with "
+            'model.safetensors (to convert, with torch: safetensors.torch.save_file(torch.load("pytorch_model.bin"), '
+            '"model.safetensors")).'
+        ) from None
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        content = content.get("state_dict", content)
+        tensors = {name: value.detach() for name, value in content.items() if isinstance(value, torch.Tensor)}
+    except Exception as error:  # damaged files raise errors of many kinds
+        # PyTorch's own message is not shown: it advises loading the file without protection.
+        raise InputError(
+            f"{path} cannot be read: it is damaged, or holds other objects than tensors ({type(error).__name__}); fetch it again, "
+            "or ask its author for safetensors."
+        ) from None
+    # NumPy has no bfloat16; float32 holds all of its values.
+    return {name: (one.float() if one.dtype == torch.bfloat16 else one).numpy() for name, one in tensors.items()}
+
+
+def params_from_tensors(
+    tensors: Mapping[str, np.ndarray],
+    names: Mapping[str, str | Part],
+    shapes: Mapping[str, tuple[int, ...]],
+    *,
+    prefixes: Sequence[str] = (),
+    source: str,
+    frozen: bool = False,
+) -> dict[str, np.ndarray]:
+    """Parameters by our paths; raises `InputError` for missing or unknown tensors, wrong shapes and NaN.
+
+    Args:
+      tensors: the checkpoint's tensors.
+      names: maps our paths to names in a plain encoder's checkpoint, or to parts of tensors.
+      shapes: maps our paths to shapes.
+      prefixes: prefixes of names in the family's task models.
+      source: the folder, for errors.
+      frozen: keep bfloat16 and do not copy tensors; otherwise all become float32 in memory.
+    """
+    parts = {path: name if isinstance(name, Part) else Part(name, 0, 1) for path, name in names.items()}
+    expected = {part.name for part in parts.values()}
+    tried = [outer + inner for inner in ("", *prefixes) for outer in OUTER_PREFIXES]
+    prefix = max(tried, key=lambda prefix: sum(prefix + name in tensors for name in expected))
+    # BERT's first checkpoints call LayerNorm's parameters gamma and beta.
+    modern = {re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name)): name for name in tensors}
+    found = {name.removeprefix(prefix): tensors[old] for name, old in modern.items()}
+    unknown = sorted(name for name in found.keys() - expected if not UNREAD.search(name))
+    if missing := sorted(expected - found.keys()):
+        raise InputError(f"{source}: tensor {missing[0]} is missing from the weights; the checkpoint is incomplete.")
+    if unknown:
+        raise InputError(
+            f"{source}: config.json has no place for tensor {unknown[0]} ({len(unknown)} such);"
+            " it must describe the weights next to it."
+        )
+    params = {}
+    for path, part in parts.items():
+        tensor, shape = found[part.name], shapes[path][::-1] if path.endswith("/kernel") else shapes[path]
+        shape = (part.count * shape[0], *shape[1:])
+        if tensor.shape != shape or tensor.dtype.kind in "iub":
+            raise InputError(
+                f"{source}: tensor {part.name} has {tensor.dtype} numbers of shape {list(tensor.shape)}, expected floats of shape"
+                f" {list(shape)} by config.json; a quantised model must be saved again after dequantize() in transformers."
+            )
+        rows = np.split(tensor, part.count)[part.index]
+        if frozen and rows.dtype in (np.float32, ml_dtypes.bfloat16):
+            params[path] = rows.T if path.endswith("/kernel") else rows
+        else:
+            params[path] = as_torch_lays_it(path, rows.astype(np.float32))  # a copy: the file may change
+        if not np.isfinite(params[path]).all():
+            raise InputError(f"{source}: tensor {part.name} has NaN or infinite values; the checkpoint is damaged.")
+    return params
+
+
+def tensors_from_params(params: Mapping[str, np.ndarray], names: Mapping[str, str | Part]) -> dict[str, np.ndarray]:
+    """The inverse of `params_from_tensors`: tensors by the checkpoint's names."""
+    parts: dict[str, dict[int, np.ndarray]] = {}
+    for path, name in names.items():
+        tensor, index = (name.name, name.index) if isinstance(name, Part) else (name, 0)
+        parts.setdefault(tensor, {})[index] = as_torch_lays_it(path, np.asarray(params[path], np.float32))
+    return {
+        name: np.concatenate([rows[index] for index in sorted(rows)]) if len(rows) > 1 else rows[0]
+        for name, rows in parts.items()
+    }
+
+
+def as_torch_lays_it(path: str, array: np.ndarray) -> np.ndarray:
+    """A parameter in torch's layout, or back: kernels are transposed."""
+    return np.ascontiguousarray(array.T if path.endswith("/kernel") else array)
+
+
+def write_safetensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
+    """Writes tensors in the form that transformers and sentence-transformers read."""
+    path.touch()  # with the user's default permissions; safetensors itself would let only the owner read the file
+    mode = path.stat().st_mode
+    safetensors.numpy.save_file(dict(tensors), path, metadata={"format": "pt"})
+    path.chmod(mode)

@@ -1,0 +1,423 @@
+"""Turns sentences into vectors, and pairs into scores, outside of training.
+
+Sentences are grouped by length and padded to one of a few shapes, so that little padding is computed and few shapes are
+compiled. Up to rounding, results do not depend on the order of the sentences.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tokenizers
+from jax.sharding import Mesh, NamedSharding
+from jax.typing import DTypeLike
+from jaxtyping import Float, Integer
+
+from jaxdistill.core import (
+    ROLES,
+    Array,
+    Embed,
+    InputError,
+    PairScorer,
+    Params,
+    Precision,
+    Tokens,
+    did_you_mean,
+    platform,
+)
+from jaxdistill.core.bars import Advance, counted
+from jaxdistill.core.cluster.mesh import batch_devices, batch_sharding, make_mesh, place, place_frozen, replicated
+from jaxdistill.core.ops.dense import dtype_of
+from jaxdistill.data.packing import pad
+from jaxdistill.encoders.architecture import EncoderDefinition
+from jaxdistill.encoders.sentence import embed
+from jaxdistill.models.checkpoints.model import NO_PROMPT, SentenceModel, load_model
+from jaxdistill.models.vectors import all_similarities, cosines, unit_rows
+
+TOKENISED = 4096
+"""Number of texts tokenised in one call, on all cores."""
+LENGTHS = (6, 8, *(steps * step for step in (2, 4, 8, 16, 32, 64) for steps in range(5, 9)))
+"""Padded lengths on CPUs, four per doubling; longer sentences are padded to a multiple of the last one, 512."""
+FEWER_LENGTHS = (16, *(steps * step for step in (8, 16, 32, 64, 128) for steps in (3, 4)))
+"""Padded lengths on GPUs and TPUs, two per doubling: to compile a length takes seconds there, to compute its padding milliseconds."""
+FEW = 8
+"""Requests of at most this many sentences are padded to the fewer lengths in `SERVED`, because each shape is compiled."""
+SERVED = (16, 32, 64, 128, 256, 512)
+"""Padded lengths of small requests."""
+SLOTS_PER_SENTENCE = 32
+"""A batch has at most `batch_size * SLOTS_PER_SENTENCE` token slots, so it holds more short sentences than long ones."""
+
+
+class EncodeOptions(TypedDict, total=False):
+    """Options of `Embedder.encode_query` and `encode_document`."""
+
+    batch_size: int | None
+    show_progress_bar: bool | str | Advance
+    normalize_embeddings: bool
+    truncate_dim: int | None
+
+
+class Embedder:
+    """A model ready for use: `encode(sentences)` gives float32 [n, e], and `score(first, second)` scores pairs."""
+
+    def __init__(
+        self,
+        model: SentenceModel,
+        *,
+        mesh: Mesh | None = None,
+        compute_dtype: DTypeLike = jnp.float32,
+        batch_size: int = 128,
+        params: Params | None = None,
+        shardings: Mapping[str, NamedSharding] | None = None,
+    ):
+        """
+        Args:
+          model: definition, parameters and tokenizer.
+          mesh: devices to use; None: all of this process.
+          compute_dtype: dtype of matrix products.
+          batch_size: number of sentences of 32 tokens that are computed together; of shorter ones, more.
+          params: parameters that are already on the mesh, instead of the model's own.
+          shardings: sharding of each of the model's own parameters; None: all are replicated.
+        """
+        self.model = model
+        self.mesh = mesh or make_mesh(devices=jax.local_devices())
+        self._shardings = shardings
+        if params is not None:
+            self.params = params
+        self.batch_size = batch_size
+        # A static table has no matrix products that a shorter dtype would speed up.
+        self.compute_dtype = jnp.dtype(jnp.float32 if model.definition.architecture.is_static else compute_dtype)
+        self._embed = make_embed(model.definition, self.mesh, self.compute_dtype)
+
+    @cached_property
+    def params(self) -> Params:
+        """Parameters on the mesh; the model's own are placed there on first use."""
+        params = self.model.frozen_params(self.mesh)
+        shardings = self._shardings or dict.fromkeys(params, replicated(self.mesh))
+        return place_frozen(params, shardings, self.compute_dtype)
+
+    @property
+    def width(self) -> int:
+        """Width of the vectors."""
+        return self.model.definition.embedding_width
+
+    def __reduce__(self):
+        """Pickles the model; unpickled, it is placed on all devices of that process."""
+        return partial(Embedder, compute_dtype=self.compute_dtype, batch_size=self.batch_size), (self.model,)
+
+    def prefix(self, prompt_name: str | None = None, role: str = "", *, prompt: str | None = None) -> str:
+        """The text to prepend to each sentence; raises `InputError` for an unknown prompt or for a cross-encoder."""
+        model = self.model
+        if model.definition.reads_pairs:
+            raise InputError(f"{model.source} is a cross-encoder: it has no vectors of sentences; score pairs.")
+        options = {"prompt_name": prompt_name, "prompt": prompt, "role": role or None}
+        named = [f"{name}={value!r}" for name, value in options.items() if value is not None]
+        if len(named) > 1:
+            raise InputError(f"{' and '.join(named)} exclude each other; give only one.")
+        if role:
+            if role not in ROLES:
+                raise InputError(f"role {role!r} is unknown; allowed: {', '.join(ROLES)}.")
+            return model.role_prompts[role]
+        if prompt is not None:
+            return prompt
+        name = model.default_prompt if prompt_name is None else prompt_name
+        if not name or (name == NO_PROMPT and name not in model.prompts):
+            return ""
+        if name not in model.prompts:
+            names = list(model.prompts)
+            raise InputError(
+                f"prompt {name!r} is unknown to {model.source}; it has: {', '.join(names) or 'none'}.{did_you_mean(name, names)}"
+            )
+        return model.prompts[name]
+
+    def encode(
+        self,
+        sentences: str | Iterable[str],
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        role: str | Sequence[str] | None = None,
+        batch_size: int | None = None,
+        show_progress_bar: bool | str | Advance = False,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+        params: Params | None = None,
+    ) -> Float[np.ndarray, "*n e"]:
+        """Vectors of `sentences`, one row each, in their order; for a single string, one vector.
+
+        >>> model.encode(["A cat sleeps.", "It rains."]).shape, model.encode("A cat sleeps.", truncate_dim=4).shape
+        ((2, 16), (4,))
+
+        Args:
+          sentences: any number; truncated to the model's `max_length`.
+          prompt_name: name of one of the model's prompts; None: its default one, if it has one; empty or `none`: no prompt.
+          prompt: the text itself to prepend to each sentence; empty: no prompt.
+          role: `query` or `document`, or one for each sentence, to which the model's prompt for the role, if it has one, is
+            prepended. None or empty: no role.
+          batch_size: number of sentences of 32 tokens computed together; of shorter ones, more. None: as loaded.
+          show_progress_bar: show a bar; a string is its title; a function is called with counts of finished sentences.
+          normalize_embeddings: return vectors of unit length; applies after truncation.
+          truncate_dim: return only this many leading dimensions, for a model trained with nested widths; None: all.
+          params: other parameters of the same model, on the same mesh (a student in training).
+
+        Raises:
+          InputError: anything but strings, an unknown prompt or role, a width that the model lacks, or a cross-encoder, which
+            has no vectors.
+        """
+        texts = _checked([sentences] if isinstance(sentences, str) else sentences, "encode")
+        roles = [role or ""] * len(texts) if isinstance(role, str | None) else role
+        prefixes = {one: self.prefix(prompt_name, one, prompt=prompt) for one in dict.fromkeys(roles)}
+        if truncate_dim is not None and not 1 <= truncate_dim <= self.width:
+            raise InputError(f"truncate_dim={truncate_dim} must be from 1 to {self.width}, the width of the vectors.")
+        prompted = [prefixes[one] + text for one, text in zip(roles, texts, strict=True)]
+        ids = [np.asarray(encoding.ids, np.int32) for encoding in self._encodings(prompted)]
+        with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
+            vectors = self.encode_ids(ids, advance=advance, params=params, batch_size=batch_size)[:, :truncate_dim]
+        vectors = unit_rows(vectors).astype(np.float32) if normalize_embeddings else vectors
+        return vectors[0] if isinstance(sentences, str) else vectors
+
+    def encode_query(
+        self, sentences: str | Iterable[str], **options: Unpack[EncodeOptions]
+    ) -> Float[np.ndarray, "*n e"]:
+        """Vectors of queries: `encode` in the role `query`. `options` are the options of `encode` except the prompts."""
+        return self.encode(sentences, role="query", **options)
+
+    def encode_document(
+        self, sentences: str | Iterable[str], **options: Unpack[EncodeOptions]
+    ) -> Float[np.ndarray, "*n e"]:
+        """Vectors of documents: `encode` in the role `document`. `options` are the options of `encode` except the prompts."""
+        return self.encode(sentences, role="document", **options)
+
+    def similarity(self, first: Any, second: Any) -> Float[np.ndarray, "n k"]:
+        """Cosine, in [-1, 1], of each vector of `first` with each of `second`, or the dot product if the model's checkpoint says
+        so (`similarity_fn_name`); a single vector counts as one row.
+
+        >>> vectors = model.encode(["A cat sleeps.", "It rains."])
+        >>> model.similarity(vectors[0], vectors).shape
+        (1, 2)
+
+        Raises:
+          InputError: anything but vectors of one width.
+        """
+        return all_similarities(first, second, self.model.definition.similarity)
+
+    def score(
+        self,
+        first: Sequence[str],
+        second: Sequence[str],
+        *,
+        logits: bool = False,
+        show_progress_bar: bool | str | Advance = False,
+        params: Params | None = None,
+    ) -> Float[np.ndarray, " n"]:
+        """Similarity of the two sentences of each pair: cosine in [-1, 1], or a cross-encoder's score in (0, 1).
+
+        A sentence encoder reads each distinct sentence once. A cross-encoder reads the pair as one sequence, after the
+        model's prompt if it has one, and truncates the longer sentence of a pair that is too long (`longest_first`). Its
+        scores are float64, so that large logits still rank as scores.
+
+        Args:
+          first, second: as many first as second sentences.
+          logits: return a cross-encoder's logits (float32) instead of their sigmoids.
+          show_progress_bar, params: as in `encode`.
+        """
+        first, second = _checked(first, "score"), _checked(second, "score")
+        if len(first) != len(second):
+            raise InputError(f"got {len(first)} first and {len(second)} second sentences; score takes as many of both.")
+        if not self.model.definition.reads_pairs:
+            if logits:
+                raise InputError(
+                    f"{self.model.source} is a sentence encoder: its scores are cosines; leave out logits=True."
+                )
+            embed = partial(self.encode, show_progress_bar=show_progress_bar, params=params)
+            return cosines(embed, first, second).astype(np.float32)
+        prompt = self.model.prompt
+        pairs = [(prompt + sentence, other) for sentence, other in zip(first, second, strict=True)]
+        ids, firsts = [], []
+        for encoding in self._encodings(pairs):
+            ids.append(np.asarray(encoding.ids, np.int32))
+            firsts.append(encoding.type_ids.count(0))
+        with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
+            scores = self.encode_ids(ids, firsts=np.array(firsts, np.int64), advance=advance, params=params)[:, 0]
+        return scores if logits else np.exp(-np.logaddexp(0.0, -scores.astype(np.float64)))
+
+    def as_embed(self, params: Params | None = None, *, progress: bool | str = False) -> Embed:
+        """The model as evaluations use it: the function `encode`, or, for a cross-encoder, a scorer of pairs."""
+        if self.model.definition.reads_pairs:
+            return PairScorer(partial(self.score, params=params, show_progress_bar=progress), self.encode)
+        return partial(self.encode, params=params, show_progress_bar=progress)
+
+    def warm_up(self, longest: int = SERVED[-1]) -> None:
+        """Compiles the shapes of single-sentence requests, so that none of these waits for the compiler.
+
+        Args:
+          longest: maximum length in tokens; longer sentences compile on first use.
+        """
+        most = min(longest, self.model.max_length)
+        for tokens in sorted({min(length, most) for length in SERVED}):
+            firsts = np.array([tokens]) if self.model.definition.reads_pairs else None
+            self.encode_ids([np.zeros(tokens, np.int32)], firsts=firsts)
+
+    def encode_ids(
+        self,
+        ids: Sequence[np.ndarray],
+        *,
+        firsts: Integer[np.ndarray, " n"] | None = None,
+        advance: Advance = lambda rows: None,
+        params: Params | None = None,
+        batch_size: int | None = None,
+    ) -> Float[np.ndarray, "n e"]:
+        """Like `encode`, for tokenised sentences with special tokens; for pairs, returns logits.
+
+        Args:
+          firsts: for pairs, the number of tokens of the first sentence (type 0).
+          advance: called with each batch's row count.
+        """
+        vectors = np.zeros((len(ids), self.width), np.float32)
+        params = self.params if params is None else params
+        size = self.batch_size if batch_size is None else batch_size
+        if size < 1:
+            raise InputError(f"batch_size={size} must be at least 1.")
+        running: list[tuple[np.ndarray, Array]] = []
+
+        def fetch() -> None:
+            rows, result = running.pop(0)
+            vectors[rows] = np.asarray(result)[: len(rows), 0]
+            advance(len(rows))
+
+        for rows, tokens in self._batches(ids, firsts, size):
+            running.append((rows, self._embed(params, tokens)))
+            if len(running) > 1:  # the device computes one batch while another is fetched
+                fetch()
+        if running:
+            fetch()
+        return vectors
+
+    def _encodings(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> Iterator[tokenizers.Encoding]:
+        """Yields the tokenised texts, block by block, because an encoding takes 40 times the memory of its ids."""
+        for start in range(0, len(texts), TOKENISED):
+            yield from self.model.encodings(texts[start : start + TOKENISED])
+
+    def _batches(self, ids: Sequence[np.ndarray], firsts: Integer[np.ndarray, " n"] | None, size: int):
+        """Yields (rows, padded tokens), longest first, so that a lack of memory shows at once."""
+        order = np.argsort([-len(sentence) for sentence in ids], kind="stable")
+        devices = batch_devices(self.mesh)
+        lengths = SERVED if len(ids) <= FEW else LENGTHS if platform(self.mesh) == "cpu" else FEWER_LENGTHS
+        start = 0
+        while start < len(order):
+            length = padded_length(len(ids[order[start]]), self.model.max_length, lengths)
+            most = max(size * SLOTS_PER_SENTENCE // length, 1)
+            rows = order[start : start + most]
+            count = min(1 << (len(rows) - 1).bit_length(), most)
+            count = -(-count // devices) * devices
+            tokens = pad(
+                [ids[row] for row in rows],
+                length=length,
+                count=count,
+                pad_id=self.model.definition.architecture.pad_id,
+                firsts=None if firsts is None else firsts[rows],
+            )
+            yield rows, place(tokens, batch_sharding(self.mesh))
+            start += most
+
+
+class Ensemble:
+    """Scores pairs by the mean of several models' scores (Trans-Encoder, arXiv 2109.13059, Table 1)."""
+
+    def __init__(self, members: Sequence[Embedder], *, progress: bool = False):
+        """
+        Args:
+          members: only sentence encoders or only cross-encoders, because their scores differ in scale.
+          progress: show a bar for each member.
+        """
+        refuse_mixed([member.model for member in members])
+        self._members, self._progress = tuple(members), progress
+
+    def score(self, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
+        """Mean of the members' cosine similarities or cross-encoder scores."""
+        scores = [member.score(first, second, show_progress_bar=self._progress) for member in self._members]
+        return np.mean(np.stack(scores).astype(np.float64), axis=0)
+
+    def __call__(self, sentences: Sequence[str]):
+        """Raises `InputError`: an ensemble has no vectors."""
+        names = "+".join(member.model.source for member in self._members)
+        raise InputError(f"{names} is an ensemble: it has no vectors of sentences; score pairs.")
+
+
+def refuse_mixed(models: Sequence[SentenceModel]) -> None:
+    """Raises `InputError` if sentence encoders and cross-encoders are mixed: their scores have different scales."""
+    if len({model.definition.reads_pairs for model in models}) > 1:
+        names = "+".join(model.source for model in models)
+        raise InputError(f"{names} mixes sentence encoders and cross-encoders; name models of one kind.")
+
+
+def _checked(sentences: Iterable[str], caller: str) -> list[str]:
+    """The sentences as a list; raises `InputError` for a single string, a table, or anything but strings."""
+    if (
+        isinstance(sentences, str | bytes | set | frozenset)
+        or hasattr(sentences, "columns")
+        or not isinstance(sentences, Iterable)
+    ):
+        raise InputError(f"{caller} takes a list of sentences or a column, not {type(sentences).__name__}.")
+    column: Any = sentences
+    texts = column.to_pylist() if hasattr(column, "to_pylist") else list(column)  # pyarrow's would give its own scalars
+    if wrong := [index for index, text in enumerate(texts) if not isinstance(text, str)]:
+        raise InputError(f"{caller}: sentence {wrong[0]} is {texts[wrong[0]]!r:.40}; it must be a text.")
+    return texts
+
+
+def load(
+    model: str | Path,
+    *,
+    pooling: str = "",
+    max_length: int = 0,
+    prompt: str = "",
+    batch_size: int = 128,
+    precision: Precision = "auto",
+    parts: str | Path | Sequence[str | Path] = "",
+) -> Embedder:
+    """Loads a model from a folder (also at `s3://` or `gs://`), `package:NAME/PATH` or a hub name, ready for use.
+
+    >>> jaxdistill.load(TEACHER, max_length=16).encode("A cat sleeps.").shape
+    (16,)
+
+    Args:
+      model: an export of this project, or any sentence-transformers or Hugging Face checkpoint of a known family.
+      pooling: required if the checkpoint does not state its pooling.
+      max_length: maximum tokens per sentence; 0: the checkpoint's.
+      prompt: the default prompt: the name of one of the model's prompts, or the text itself.
+      batch_size: number of sentences of 32 tokens that are computed together.
+      precision: precision of matrix products. `auto`: bfloat16 if the hardware multiplies it natively; `float32` equals
+        sentence-transformers' vectors to 1e-5. Vectors are float32 either way.
+      parts: your own modules or files that define the model's family (docs/extending.md).
+    """
+    plugins = ",".join(map(str, [parts] if isinstance(parts, str | Path) else parts))
+    loaded = load_model(str(model), pooling=pooling, max_length=max_length, prompt=prompt, own_parts=plugins)
+    return Embedder(loaded, batch_size=batch_size, compute_dtype=dtype_of(precision))
+
+
+@lru_cache(maxsize=16)
+def make_embed(
+    definition: EncoderDefinition, mesh: Mesh, compute_dtype: DTypeLike
+) -> Callable[[Params, Tokens], Array]:
+    """The jitted function `(params, tokens) -> [g, n, e]`, without dropout.
+
+    Groups are split over the mesh; every process gets all vectors. Embedders with equal definitions share compiled programs.
+    """
+
+    def embed_batch(params: Params, tokens: Tokens) -> Array:
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            return embed(definition, params, tokens, compute_dtype=compute_dtype)
+
+    return jax.jit(embed_batch, in_shardings=(None, batch_sharding(mesh)), out_shardings=replicated(mesh))
+
+
+def padded_length(tokens: int, max_length: int, lengths: Sequence[int] = LENGTHS) -> int:
+    """The padded length for a sentence: the next of `lengths`, but at most `max_length`."""
+    longer = [length for length in lengths if length >= tokens]
+    length = longer[0] if longer else -(-tokens // lengths[-1]) * lengths[-1]
+    return max(min(length, max_length), tokens)

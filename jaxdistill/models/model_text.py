@@ -1,0 +1,212 @@
+"""The training text as a model reads it: tokenised, split into chunks, or sampled."""
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import TypeVar
+
+import numpy as np
+from jaxtyping import Integer
+
+from jaxdistill.core import SECOND, InputError, Objective
+from jaxdistill.core.ops.unknown import unknown_id
+from jaxdistill.core.paths import cache_folder
+from jaxdistill.data import words
+from jaxdistill.data.chunks import Chunking, tokens_around
+from jaxdistill.data.options import Data
+from jaxdistill.data.sources import split_specs
+from jaxdistill.data.text import (
+    TEXT,
+    Portion,
+    Roles,
+    column_map,
+    excluded_keys,
+    identifying,
+    parse_roles,
+    portions,
+    read,
+    row_key,
+)
+from jaxdistill.data.tokens import TokenStore, build_store
+from jaxdistill.data.views import PAIRS, RATES
+from jaxdistill.models.checkpoints.model import SentenceModel
+
+SAMPLE = 4096
+"""Most sentences on which `check_reads` tests a tokenizer, instead of the whole text."""
+DELETING = (*RATES, "delete_one_word")
+"""Views that do not change a sentence of one word."""
+MAX_SINGLE_WORDS = 0.5
+"""Share of one-word sentences above which a run warns."""
+
+Item = TypeVar("Item")
+
+log = logging.getLogger(__name__)
+
+
+def sentence_roles(data: Data) -> Roles:
+    """The roles that `data.roles` gives; raises `InputError` for an unknown role, column, or number of sources."""
+    return parse_roles(
+        data.roles, columns=tuple(dict(data.columns) or (TEXT,)), sources=max(1, len(split_specs(data.text)))
+    )
+
+
+def text_portions(data: Data) -> list[Portion]:
+    """The portions of the text: its sources, or their columns if texts are split into chunks."""
+    columns = column_map(dict(data.columns) or (TEXT,))
+    return portions(split_specs(data.text), columns, sentence_roles(data), separate=data.chunk_tokens > 0)
+
+
+def chunking_of(
+    data: Data, student: SentenceModel, views: Sequence[str], max_length: int, *, of_rows: bool
+) -> Chunking | None:
+    """How the text is split into chunks, the same for student and teacher; None if it is not.
+
+    Args:
+      views: the student's.
+      of_rows: whether the teacher's targets are of whole rows.
+
+    Raises:
+      InputError: the chunks have no possible length, or a view or the teacher needs whole rows.
+    """
+    if not data.chunk_tokens:
+        return None
+    of_columns = [view for view in views if view != TEXT and (view in (SECOND, *PAIRS) or view in dict(data.columns))]
+    if of_columns or of_rows:
+        why = f"the view {of_columns[0]} reads two columns of a row" if of_columns else "targets are of whole rows"
+        raise InputError(
+            f"data.chunk_tokens={data.chunk_tokens} splits rows, but {why}; set --config.data.chunk_tokens=0."
+        )
+    prompts = [student.role_prompts[role] for portion in text_portions(data) for role in portion.roles]
+    around = tokens_around(student.tokenizer, prompts)
+    least, most = data.chunk_least - around, data.chunk_tokens - around
+    if data.chunk_tokens > max_length or most < 1 or (data.chunk_least and not 1 <= least <= most):
+        raise InputError(
+            f"data.chunk_tokens={data.chunk_tokens} and data.chunk_least={data.chunk_least}: with {around} special tokens and "
+            f"prompt, chunk_tokens must be from {around + 1} to the {max_length} that the student reads, and chunk_least 0 "
+            f"or from {around + 1} to chunk_tokens."
+        )
+    return Chunking(tokenizer=student.tokenizer, most=most, least=max(0, least))
+
+
+def student_text(
+    data: Data, objective: Objective, student: SentenceModel, length: int, *, of_rows: bool, progress: bool
+) -> TokenStore:
+    """The text tokenised for the student, at most `length` tokens per sentence; `of_rows` as in `chunking_of`."""
+    views = objective.student_views
+    chunking = chunking_of(data, student, views, length, of_rows=of_rows)
+    return tokenised_text(data, student, views, max_length=length, chunking=chunking, progress=progress)
+
+
+def tokenised_text(
+    data: Data,
+    model: SentenceModel,
+    views: Sequence[str],
+    *,
+    max_length: int,
+    progress: bool,
+    chunking: Chunking | None = None,
+) -> TokenStore:
+    """The text tokenised for a model; raises `InputError` if too much of its views' columns is unknown to the tokenizer."""
+    store = build_store(
+        split_specs(data.text),
+        tokenizer=model.tokenizer,
+        max_length=max_length,
+        cache_folder=cache_folder(data.cache_folder),
+        columns=dict(data.columns) or (TEXT,),
+        prompts=model.role_prompts,
+        roles=sentence_roles(data),
+        dedupe=data.dedupe,
+        exclude=split_specs(data.exclude),
+        chunking=chunking,
+        progress=progress,
+    )
+    for column in columns_of_views(store, views):
+        _check_unknown(data, model, column, store.unknown(column))
+    deleting = {view for view in views if view not in store.columns and view.partition(":")[0] in DELETING}
+    if deleting:
+        rows = np.arange(0, len(store), -(-len(store) // SAMPLE))
+        share = float(np.mean(store.counts_of(TEXT, rows).words < 2))
+        if share > MAX_SINGLE_WORDS:
+            log.warning(
+                "warning: the view %s leaves %.0f %% of the sentences as they are, because they have one word between spaces; "
+                "use mask_span, or another view", ", ".join(sorted(deleting)), 100 * share,
+            )  # fmt: skip
+    return store
+
+
+def check_reads(data: Data, model: SentenceModel, views: Sequence[str], store: TokenStore) -> None:
+    """Like the check of `tokenised_text`, for a model that reads raw text: tests evenly spaced sentences."""
+    rows = range(0, len(store), -(-len(store) // SAMPLE))
+    for column in columns_of_views(store, views):
+        texts = [store.text(column, row) for row in rows]
+        prompts = [model.role_prompts[role] for role in store.roles(column, rows)]
+        unknown = unknown_id(model.tokenizer)
+        read = words.tokenised_words(model.tokenizer, texts, prompts, model.max_length, unknown=unknown)
+        _check_unknown(data, model, column, read.unknown)
+
+
+def _check_unknown(data: Data, model: SentenceModel, column: str, unknown: words.Unknown) -> None:
+    if unknown.share:
+        log.info("column %s, tokenizer of %s: %s unknown", column, model.source, unknown)
+    if unknown.share > data.max_unknown:
+        raise InputError(
+            f"the tokenizer of {model.source} does not know the text of column {column}: {unknown} are unknown. Use a model "
+            "for this language, a fresh student with its own vocabulary (--config=FILE.py:PRESET:student=fresh), or allow it with "
+            f"--config.data.max_unknown={min(1.0, unknown.share + 0.01):.2f}"
+        )
+
+
+def columns_of_views(store: TokenStore, views: Sequence[str]) -> list[str]:
+    """The columns that views read: a view that is not a column reads `text`, or both sentences of a pair."""
+    made = any(view not in store.columns for view in views)
+    return [name for name in store.columns if name in views or (made and name in (TEXT, SECOND))]
+
+
+def columns_read(data: Data, views: Sequence[str]) -> dict[str, str]:
+    """The text's columns that the student reads: `text`, and the columns of its views and pairs."""
+    columns = dict(data.columns) or {TEXT: TEXT}
+    read = (TEXT, *views, *([SECOND] if any(view in PAIRS for view in views) else []))
+    return {name: column for name, column in columns.items() if name in read}
+
+
+def length_read(data: Data, model: SentenceModel) -> int:
+    """The model's maximum length, or `data.max_length` if that is less."""
+    return min(data.max_length or model.max_length, model.max_length)
+
+
+def sampled_ids(
+    data: Data, views: Sequence[str], model: SentenceModel, most: int
+) -> list[Integer[np.ndarray, " tokens"]]:
+    """The tokens of at most `most` evenly spaced sentences, truncated to `length_read`."""
+    texts = evenly_sampled(chain.from_iterable(prompted_rows(data, views, model)), most)
+    return [np.asarray(one.ids[: length_read(data, model)], np.int32) for one in model.encodings(texts)]
+
+
+def prompted_rows(data: Data, views: Sequence[str], model: SentenceModel) -> Iterator[list[str]]:
+    """The sentences of each row that the student's views read, with the model's prompts and without `data.exclude`."""
+    chunked, specs, read_columns = data.chunk_tokens > 0, split_specs(data.text), columns_read(data, views)
+    columns = dict(data.columns) or {TEXT: TEXT}
+    identity = {name: columns[name] for name in identifying(columns, chunked=chunked)}
+    excluded = set(excluded_keys(split_specs(data.exclude), identity, data.cache_folder).tolist())
+    for portion in text_portions(data):
+        names = list(portion.columns)
+        keyed = list(map(names.index, identifying(names, chunked=chunked))) or [0]
+        prompts = [
+            (index, model.role_prompts[role])
+            for index, (name, role) in enumerate(zip(names, portion.roles, strict=True))
+            if chunked or name in read_columns
+        ]
+        for row in read([specs[portion.source]], portion.columns, cache=data.cache_folder):
+            if not excluded or row_key([row[index] for index in keyed]) not in excluded:
+                yield [prompt + row[index] for index, prompt in prompts if row[index].strip()]
+
+
+def evenly_sampled(items: Iterable[Item], most: int) -> list[Item]:
+    """Every n-th of the items, for the smallest power of 2 that leaves at most `most`."""
+    sample, step = [], 1
+    for number, item in enumerate(items):
+        if number % step == 0:
+            sample.append(item)
+        if len(sample) > most:
+            sample, step = sample[::2], 2 * step
+    return sample

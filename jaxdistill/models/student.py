@@ -1,0 +1,297 @@
+"""The base classes of students' options: of all, and of those with a head, prompts, layers or a trimmed vocabulary."""
+
+import dataclasses
+import logging
+from collections.abc import Callable, Sequence
+from typing import Annotated, Literal, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from jaxdistill.core import Count, CountOrNone, InputError, Objective, Range, Rate, refuse
+from jaxdistill.core.ops.nested import Nested
+from jaxdistill.data.sources import split_specs
+from jaxdistill.models import from_text
+from jaxdistill.models.checkpoints.model import SentenceModel, load_model
+from jaxdistill.models.checkpoints.modules import sentence_tensors
+from jaxdistill.models.model_text import length_read, sampled_ids
+from jaxdistill.models.surgery import pruning, resizing
+from jaxdistill.models.teacher import ModelContext, Prompting, Teacher
+
+RIDGE = 0.01
+"""Penalty on the squared kernel, relative to the mean variance of the student's numbers."""
+
+Examples = Callable[[SentenceModel], tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n e"]]]
+"""Gives a model's vectors, as pooled, of some training sentences, and their targets."""
+
+log = logging.getLogger(__name__)
+
+
+class StudentInputs(NamedTuple):
+    """What a student is made from."""
+
+    context: ModelContext
+    teacher: Teacher
+    """The options of the teacher."""
+    teachers: Sequence[SentenceModel]
+    """Models whose vectors are the targets; `student.model=teacher` means the first one."""
+
+    def key(self, part: str) -> jax.Array:
+        """The random key of the `body`, the `head` or the `tables`."""
+        keys = jax.random.split(jax.random.key(self.context.seed ^ 0x57D), 3)
+        return keys[("body", "head", "tables").index(part)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Student:
+    """The options of a student. A kind overrides what it does differently; everything but `kind` and `make` has a default."""
+
+    kind: str
+    """The kind of student: a file of `jaxdistill/models/students`, or your own class as `my_file.py:MyStudent`."""
+    model: str = dataclasses.field(default="", kw_only=False)
+    """Folder, also at `s3://` or `gs://`, `package:NAME/PATH` or hub name. `teacher`: starts from the teacher's
+    weights. `previous` or `stage2`, in a later stage: the best student of an earlier stage."""
+    pooling: str = ""
+    """Pooling of token states, such as `mean` or `cls`; empty: the checkpoint's, or the teacher's if `model` is
+    `teacher`. Required if the checkpoint states none."""
+    max_length: CountOrNone = 0
+    """Maximum tokens per sentence that the student reads after training, in evaluations and as exported, up to its
+    number of positions. 0: as many as in training; a static student reads all."""
+
+    computes = True
+    """Whether `make` runs a model, except for a draft, see `ModelContext.draft`."""
+    reads_pairs = False
+    """Whether it is a cross-encoder, which has no vectors and no prompts."""
+    export_prompt = False
+    """Whether the export's default prompt is the one used in training."""
+    dims = ()
+    """Nested widths."""
+
+    def make(self, inputs: StudentInputs) -> SentenceModel:
+        """The untrained student, with its head."""
+        raise NotImplementedError
+
+    def fitted(self, student: SentenceModel, examples: Examples) -> SentenceModel:
+        """The untrained student, fitted to the targets."""
+        return student
+
+    def loaded(self, inputs: StudentInputs, *, pooling: str | None = None) -> SentenceModel:
+        """The model that the student starts from; its vectors are normalised only if the teacher's are.
+
+        Args:
+          pooling: overrides the option `pooling`.
+        """
+        pooling = self.pooling if pooling is None else pooling
+        if not self.model:
+            raise InputError(
+                f"student.model is empty; a student of kind {self.kind} starts from a model: give "
+                "--config.student.model=teacher, or a folder, package:NAME/PATH or hub name."
+            )
+        if self.model == "teacher":
+            model = resizing.with_pooling(inputs.teachers[0], pooling) if pooling else inputs.teachers[0]
+        else:
+            model = load_model(inputs.context.located(self.model), pooling=pooling, option="student.pooling")
+        return model if inputs.teacher.normalize else model.as_pooled()
+
+    def check(self, teacher: Teacher) -> None:
+        """Raises `InputError` for options that exclude each other, or do not go with the teacher's."""
+        if self.model == "teacher" and not teacher.vector_models:
+            raise InputError(
+                "student.model='teacher' needs a teacher model; without one, name the student's checkpoint."
+            )
+
+    def in_training(self, student: SentenceModel) -> SentenceModel:
+        """The student with its dropout rates for training."""
+        return student
+
+    def wrapped(self, objective: Objective) -> Objective:
+        """The objective, extended to nested widths if the student trains them."""
+        return objective
+
+    def evaluated(self, student: SentenceModel) -> SentenceModel:
+        """The student as it is evaluated: with its head or without it, and with the training's prompt."""
+        return student
+
+    def exported(self, student: SentenceModel) -> SentenceModel:
+        """The evaluated student as it is exported: with the checkpoint's default prompt, unless `export_prompt` is set."""
+        prompt = student.default_prompt if self.export_prompt else student.provenance.default_prompt
+        return dataclasses.replace(student, default_prompt=prompt)
+
+    def with_length(self, student: SentenceModel, trained: int) -> SentenceModel:
+        """The student with its maximum length after training, which its number of positions bounds.
+
+        Args:
+          trained: maximum tokens per sentence in training.
+        """
+        architecture = student.definition.architecture
+        length = self.max_length or (student.max_length if architecture.is_static else trained)
+        return student.with_length(min(length, architecture.longest))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Headed(Student):
+    """A student with sentence vectors, optionally mapped to the teacher's width by a head."""
+
+    head: Literal["none", "tanh", "linear"] = "none"
+    """`none`, or a dense layer to the teacher's width: `tanh` (ConGen) or `linear`."""
+    head_init: Literal["uniform", "normal", "identity", "fitted"] = "uniform"
+    """Initial values of the head. `uniform`: PyTorch's default (ConGen). `normal`: standard deviation 0.02 (SimCSE).
+    `identity`: for a student that starts aligned with the teacher. `fitted`: least squares from the student's vectors to
+    the targets of up to 4,096 sentences of the text, for a linear head on another model than the teacher."""
+    keep_head: bool = True
+    """Evaluate and export the student with its head, as ConGen does. False: without it."""
+    dims: tuple[Count, ...] = ()
+    """Nested widths to train besides the full width, such as (64, 128, 256) (Matryoshka)."""
+    dims_targets: Literal["truncated", "projected"] = "projected"
+    """Target of a nested width. `truncated`: the teacher's vectors cut to that width. `projected`: the teacher's full
+    vectors, reached through one matrix per width that is not exported."""
+
+    def wrapped(self, objective: Objective) -> Objective:
+        if not self.dims:
+            return objective
+        return Nested(objective=objective, dims=tuple(sorted({*self.dims})), targets=self.dims_targets)
+
+    def with_head(self, inputs: StudentInputs, model: SentenceModel) -> SentenceModel:
+        """The model with its untrained head: as wide as the targets, or, without a teacher, as its own vectors (SimCSE)."""
+        if self.head != "none":
+            init = "uniform" if self.head_init == "fitted" else self.head_init  # which `fitted` replaces
+            targets = inputs.teacher.width([teacher.definition.embedding_width for teacher in inputs.teachers])
+            activation = "tanh" if self.head == "tanh" else "identity"
+            model = resizing.add_head(
+                model,
+                targets or model.definition.embedding_width,
+                key=inputs.key("head"),
+                activation=activation,
+                init=init,
+            )
+        if max(self.dims, default=0) > (width := model.definition.embedding_width):
+            raise InputError(f"student.dims={self.dims} goes beyond the student's vectors of {width} numbers.")
+        return model
+
+    def check(self, teacher: Teacher) -> None:
+        super().check(teacher)
+        models, fitted = len(teacher.vector_models), self.head_init == "fitted" and self.head != "none"
+        refuse([
+            (self.dims and self.head != "none" and not self.keep_head,
+             f"student.dims={self.dims} trains the vectors of the head, but student.keep_head=False exports others; leave out one or "
+             "the other (--config.student.dims='()')."),
+            (self.dims and models > 1 and self.dims_targets == "truncated",
+             "student.dims: the first numbers of several teachers' vectors are the first teacher's; set "
+             "--config.student.dims_targets=projected."),
+            (fitted and (self.head != "linear" or not models),
+             "student.head_init=fitted maps to a teacher's vectors by a linear head; set --config.student.head=linear and name "
+             "--config.teacher.model, or set --config.student.head_init=uniform."),
+        ])  # fmt: skip
+
+    def fitted(self, student: SentenceModel, examples: Examples) -> SentenceModel:
+        if self.head == "none" or self.head_init != "fitted":
+            return student
+        affine = affine_map(*examples(resizing.drop_head(student)))
+        *before, head = student.definition.dense
+        fitted = {path: affine[path.rpartition("/")[2]] for path in sentence_tensors(len(before), head)}
+        return student.with_params({**student.params, **fitted})
+
+    def evaluated(self, student: SentenceModel) -> SentenceModel:
+        return student if self.keep_head or self.head == "none" else resizing.drop_head(student)
+
+
+def affine_map(x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n e"]) -> dict[str, np.ndarray]:
+    """`kernel` and `bias` of the ridge regression that maps a student's pooled vectors `x` to the targets `y`."""
+    # float64: a Gram matrix squares the condition number.
+    centre = x.mean(0, dtype=np.float64)
+    centred = x - centre
+    gram = centred.T @ centred
+    penalty = RIDGE * np.trace(gram) / len(gram) or 1.0  # equal rows span nothing
+    kernel = np.linalg.solve(gram + penalty * np.eye(len(gram)), centred.T @ (y - y.mean(0, dtype=np.float64)))
+    affine = {"kernel": kernel.astype(np.float32), "bias": (y.mean(0) - centre @ kernel).astype(np.float32)}
+    mapped = x @ affine["kernel"] + affine["bias"]
+    cosines = np.sum(mapped * y, 1) / np.linalg.norm(mapped, axis=1) / np.linalg.norm(y, axis=1)
+    log.info("student: fitted to %s targets; mean cosine to the teacher %.3f", f"{len(x):,}", cosines.mean())
+    return affine
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prompted(Prompting, Student):
+    """A student whose sentences can have prompts."""
+
+    export_prompt: bool = False
+    """Make `prompt` the export's default prompt, which sentence-transformers prepends to all sentences, queries and
+    documents alike. False: keep the checkpoint's default."""
+
+    def with_prompts(self, context: ModelContext, model: SentenceModel) -> SentenceModel:
+        """The model with the prompts that the options name."""
+        model = model.with_prompt(self.prompt) if self.prompt else model
+        return self.prompted(context.data, model, "student")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trimming(Student):
+    """A student whose model's tokenizer can be trimmed."""
+
+    trim: str = ""
+    """Reduces the tokenizer of `model` to the tokens of this text (sources as in `data.text`; all of `data.columns` are
+    read), their single characters and special tokens. This text is tokenised as before, other text into more tokens.
+    Empty: the whole tokenizer."""
+
+    def trimmed(self, context: ModelContext, model: SentenceModel) -> SentenceModel:
+        """The model with its tokenizer trimmed to a text."""
+        specs = split_specs(self.trim)
+        return from_text.trimmed(specs, context.data, model) if specs else model
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Layered(Student):
+    """A student with layers and dropout."""
+
+    dropout: Annotated[float, Range(below=1)] = -1.0
+    """Rate of all dropout layers in training; negative: the checkpoint's rates (0.1 for BERT)."""
+    drophead: Rate = 0.0
+    """Probability of dropping a whole attention head in training, per sentence and layer (DropHead)."""
+    embedding: CountOrNone = 0
+    """Above 0: width of the embedding tables, projected to the width of the layers (SimTDE); exported as ELECTRA."""
+    embedding_init: Literal["svd", "random"] = "svd"
+    """Initial compact tables: `svd`, a truncated singular value decomposition of the model's, or `random` (SimTDE)."""
+
+    def compact(self, inputs: StudentInputs, model: SentenceModel) -> SentenceModel:
+        """The model with compact tables, if the options ask for them."""
+        if not self.embedding:
+            return model
+        return resizing.compact(model, self.embedding, key=inputs.key("tables"), init=self.embedding_init)
+
+    def in_training(self, student: SentenceModel) -> SentenceModel:
+        rates = dict(hidden_dropout=self.dropout, attention_dropout=self.dropout) if self.dropout >= 0 else {}
+        architecture = dataclasses.replace(student.definition.architecture, drophead=self.drophead, **rates)
+        definition = dataclasses.replace(student.definition, architecture=architecture)
+        return dataclasses.replace(student, definition=definition)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cutting(Layered):
+    """A student that keeps some layers and units of a model."""
+
+    layers: str = ""
+    """Layers to keep: empty for all, `last:3`, `first:3`, `even:3`, a list such as `1,3,5`, or `greedy:3`. `greedy`
+    drops, one at a time, the layer whose removal changes the model's vectors of up to 512 sentences of `data.text`
+    least. It then swaps kept and dropped layers while that helps."""
+    intermediate: CountOrNone = 0
+    """Units to keep in each feed-forward network: those that contribute most to the hidden states on up to 1,024 sentences
+    of `data.text`. 0: all."""
+
+    @property
+    def computes(self) -> bool:
+        return self.layers.startswith(from_text.GREEDY) or self.intermediate > 0
+
+    def cut(self, context: ModelContext, model: SentenceModel) -> SentenceModel:
+        """The model with only the layers and units to keep."""
+        if self.layers:
+            model = resizing.from_layers(model, from_text.layers_of(self.layers, context, model))
+        if self.model == "teacher":
+            model = model.with_params(model.params)  # float32, which the teacher's file need not have
+        if not self.intermediate:
+            return model
+        energies = None
+        if not context.draft:
+            ids = sampled_ids(context.data, context.student_views, model, pruning.SAMPLE)
+            energies = pruning.unit_energies(model, ids, longest=length_read(context.data, model))
+        return pruning.pruned(model, self.intermediate, energies)

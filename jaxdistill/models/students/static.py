@@ -1,0 +1,101 @@
+"""A static student: a table of token vectors, initialised from a model's vectors of single tokens."""
+
+import dataclasses
+import logging
+from itertools import chain
+
+import numpy as np
+from jaxtyping import Float
+from scipy.linalg import orthogonal_procrustes
+
+from jaxdistill.core import Count, InputError
+from jaxdistill.core.ops.dense import dtype_of
+from jaxdistill.core.ops.unknown import unknown_id
+from jaxdistill.models.checkpoints import static
+from jaxdistill.models.checkpoints.model import SentenceModel
+from jaxdistill.models.inference import Embedder
+from jaxdistill.models.model_text import evenly_sampled, prompted_rows
+from jaxdistill.models.student import Examples, Headed, StudentInputs, Trimming, affine_map
+from jaxdistill.models.teacher import ModelContext
+
+SAMPLE = 1 << 17
+"""Most sentences of the text in which tokens are counted."""
+MIN_ROWS = 4
+"""Targets for each number of a vector that determine an affine map; fewer give a rotation, which loses no direction."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Static(Headed, Trimming):
+    """A static encoder: a table of token vectors without layers; a sentence's vector is the mean of its tokens' vectors. The
+    table starts from the leading principal components of `model`'s vectors of single tokens, scaled down for tokens that are
+    frequent in `data.text`, and mapped to the targets by least squares. The export does not truncate long text."""
+
+    kind: str = "static"
+    width: Count = 256
+    """Width of the table."""
+
+    def make(self, inputs: StudentInputs) -> SentenceModel:
+        model = self.trimmed(inputs.context, self.loaded(inputs))
+        if self.model == "teacher":
+            model = model.with_params(model.params)  # float32, which the teacher's file need not have
+        return self.with_head(inputs, static_student(self.width, inputs.context, model))
+
+    def fitted(self, student: SentenceModel, examples: Examples) -> SentenceModel:
+        if self.head != "none":
+            return super().fitted(student, examples)
+        x, y = examples(student)
+        if x.shape[1] != y.shape[1]:
+            return student
+        if len(x) < MIN_ROWS * x.shape[1]:
+            kernel, _ = orthogonal_procrustes(x - x.mean(axis=0), y - y.mean(axis=0))
+            affine = {"kernel": kernel, "bias": np.zeros(len(kernel))}
+        else:
+            affine = affine_map(x, y)
+        dropped = student.definition.architecture.dropped_id
+        return student.with_params(
+            {static.TABLE: static.mapped(student.params[static.TABLE], **affine, dropped=dropped)}
+        )
+
+
+def static_student(width: int, context: ModelContext, model: SentenceModel) -> SentenceModel:
+    """The untrained table of `width` numbers per token, with the tokenizer of `model`; zeros in a draft."""
+    most, entries = model.definition.embedding_width, model.definition.architecture.vocab_size
+    if model.definition.reads_pairs or width > most:
+        raise InputError(
+            f"student.width={width} needs a sentence encoder whose vectors have at least as many numbers; {model.source} has {most}."
+        )
+    tokenizer = static.without_special_tokens(model.tokenizer)
+    tokenizer.enable_truncation(static.MAX_LENGTH)
+    dropped = unknown_id(tokenizer)
+    bare = dataclasses.replace(model.without_prompts(), tokenizer=tokenizer, max_length=static.MAX_LENGTH)
+    table = np.zeros((entries, width), np.float32)
+    if not context.draft:
+        log.info("student: vectors of %s tokens by %s", f"{entries:,}", model.source)
+        texts = chain.from_iterable(prompted_rows(context.data, context.student_views, bare))
+        encodings = bare.encodings(evenly_sampled(texts, SAMPLE))
+        ids = np.fromiter(chain.from_iterable(one.ids for one in encodings), np.int64)
+        share = np.bincount(ids, minlength=entries) / max(len(ids), 1)
+        table = static.start(token_vectors(context, model), share, width, dropped=dropped)
+    definition = dataclasses.replace(
+        model.definition,
+        architecture=static.architecture_of(table, dropped=dropped),
+        pooling=static.POOLING,
+        dense=(),
+        normalize=True,
+    )
+    source = f"a table of {width} numbers per token of {model.source}"
+    return bare.remade(definition, {static.TABLE: table}, source, unread_pooler={})
+
+
+def token_vectors(context: ModelContext, model: SentenceModel) -> Float[np.ndarray, "v e"]:
+    """The model's vector of each single token between a sentence's special tokens, not normalised."""
+    # Any sentence shows which special tokens the tokenizer puts before and after the text.
+    encoding = model.tokenizer.encode("a")
+    ids, special = encoding.ids, encoding.special_tokens_mask
+    index = special.index(0) if 0 in special else 1
+    before, after = ids[:index], ids[len(ids) - special[::-1].index(0) :]
+    embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(context.precision))
+    rows = range(model.definition.architecture.vocab_size)
+    return embedder.encode_ids([np.array([*before, row, *after], np.int32) for row in rows])

@@ -1,0 +1,216 @@
+"""Trims a tokenizer, and the word embeddings with it, to the tokens of a text, which it then tokenises as before.
+
+WordPiece takes the longest entry at each place, BPE its first merge, Unigram the likeliest path. Removing entries that were
+not taken does not change these choices. So the tokens of the text stay, and with them:
+
+- special tokens, and the single characters of all these tokens, so that other words of the same letters can be spelled;
+- BPE: the merges that lead to each of these tokens, and all bytes if the tokenizer reads bytes;
+- Unigram: the least likely piece, to which the score of an unknown character is relative, and all bytes of its fallback.
+"""
+
+import dataclasses
+import json
+import string
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Integer
+from tokenizers import Tokenizer, pre_tokenizers
+
+from jaxdistill.core import InputError
+from jaxdistill.core.ops.unknown import unknown_id
+from jaxdistill.encoders.settings import read_settings
+from jaxdistill.models.checkpoints.folder import write_json
+from jaxdistill.models.checkpoints.model import SentenceModel
+from jaxdistill.models.checkpoints.tokenizer import CONFIG, SPECIAL_TOKENS, named_tokens, read_tokenizer, tokenizer_json
+
+WORDS = "transformer/embeddings/word/embedding"
+BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+"""Names of the bytes in a byte fallback."""
+
+
+class Trimmed(NamedTuple):
+    """A tokenizer with fewer entries."""
+
+    tokenizer: Tokenizer
+    old_ids: Integer[np.ndarray, " t"]
+    """Each entry's id before trimming, ascending."""
+
+
+def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Trimmed:
+    """The tokenizer with the entries of these ids, special tokens, and the entries that spell other words.
+
+    Args:
+      tokenizer: WordPiece, BPE, Unigram or WordLevel.
+      used: ids of the tokens of a text and of all others that must stay.
+    """
+    content, ids = json.loads(tokenizer.to_str()), tokenizer.get_vocab(with_added_tokens=True)
+    model, texts = content["model"], {id: text for text, id in ids.items()}
+    entries = {texts[id] for id in used if id in texts} | _special(content, ids)
+    entries |= {entry for entry in _spelling(content, entries) if entry in ids}
+    if model["type"] == "BPE":
+        entries |= _merged(model, entries - {token["content"] for token in content["added_tokens"]})
+    if model["type"] == "Unigram":
+        entries.add(min(model["vocab"], key=lambda piece: piece[1])[0])
+    order = sorted(ids[entry] for entry in entries)
+    new = {old: index for index, old in enumerate(order)}
+    result = Tokenizer.from_str(tokenizer_json(_renumbered(content, ids, new)))
+    if result.get_vocab(with_added_tokens=True) != {entry: new[ids[entry]] for entry in entries}:
+        raise InputError(
+            "student.trim: the tokenizer numbers its entries in a way that trimming does not keep; leave student.trim empty."
+        )
+    return Trimmed(result, np.array(order, np.int64))
+
+
+def _special(content: Mapping[str, Any], ids: Mapping[str, int]) -> set[str]:
+    """Special tokens, the unknown token, and tokens that the post-processor adds."""
+    special, model = {token["content"] for token in content["added_tokens"] if token["special"]}, content["model"]
+    if model.get("unk_token") is not None:
+        special.add(model["unk_token"])
+    if model.get("unk_id") is not None:
+        special.add(model["vocab"][model["unk_id"]][0])
+    for part in _processors(content):
+        special |= {part[role][0] for role in ("sep", "cls") if role in part}
+        special |= {text for token in part.get("special_tokens", {}).values() for text in token["tokens"]}
+    return special & ids.keys()
+
+
+def _processors(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The post-processor, or the parts of a sequence of them; changing these changes `content`."""
+    outer = content.get("post_processor") or {}
+    return outer.get("processors", [outer])
+
+
+def _spelling(content: Mapping[str, Any], entries: Collection[str]) -> set[str]:
+    """Single characters of the entries and of ASCII, and bytes; they need not be in the vocabulary."""
+    model = content["model"]
+    if model["type"] == "WordLevel":
+        return set()
+    prefix = model.get("continuing_subword_prefix") or ""
+    characters = {character for entry in entries for character in entry.removeprefix(prefix)} | set(string.printable)
+    spelling = characters | {prefix + character for character in characters}
+    if model.get("byte_fallback"):
+        spelling |= set(BYTES)
+    if any('"ByteLevel"' in json.dumps(content.get(part)) for part in ("pre_tokenizer", "normalizer")):
+        spelling |= set(pre_tokenizers.ByteLevel.alphabet())
+    return spelling
+
+
+def _merged(model: Mapping[str, Any], entries: Collection[str]) -> set[str]:
+    """All that the merges from characters to the entries produce.
+
+    BPE never merges across tokens, so a token's merges are the same in a sentence and in isolation.
+    """
+    if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
+        raise InputError(
+            "student.trim: a BPE tokenizer with a continuing_subword_prefix or an end_of_word_suffix cannot be trimmed; "
+            "leave student.trim empty."
+        )
+    ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])}
+    merged = set()
+    for entry in entries:
+        symbols = list(entry)
+        while pairs := [
+            (ranks[pair], index) for index, pair in enumerate(zip(symbols, symbols[1:], strict=False)) if pair in ranks
+        ]:
+            index = min(pairs)[1]
+            symbols[index : index + 2] = [symbols[index] + symbols[index + 1]]
+            merged.add(symbols[index])
+    return merged
+
+
+def _renumbered(content: dict[str, Any], ids: Mapping[str, int], new: Mapping[int, int]) -> dict[str, Any]:
+    """The tokenizer's JSON with only the entries of `new`, which maps old ids to new ones."""
+    model = content["model"]
+    if model["type"] == "Unigram":
+        vocab = [piece for old, piece in enumerate(model["vocab"]) if old in new]
+        pieces = {"vocab": vocab, "unk_id": new.get(model["unk_id"])}
+    else:
+        vocab = {entry: new[old] for entry, old in model["vocab"].items() if old in new}
+        merges = [pair for pair in model.get("merges", []) if {*pair, "".join(pair)} <= vocab.keys()]
+        pieces = {"vocab": vocab} | ({"merges": merges} if model["type"] == "BPE" else {})
+    added = [token | {"id": new[token["id"]]} for token in content["added_tokens"] if token["id"] in new]
+    for part in _processors(content):
+        for role in ("sep", "cls"):
+            if role in part:
+                part[role][1] = new[part[role][1]]
+        for token in part.get("special_tokens", {}).values():
+            token["ids"] = [new[ids[text]] for text in token["tokens"]]
+    return content | {"model": model | pieces, "added_tokens": added}
+
+
+def write(result: Trimmed, origin: Path, folder: Path) -> None:
+    """Writes the trimmed tokenizer with the other files of `origin`, except those whose ids would be wrong."""
+    content = json.loads(result.tokenizer.to_str())
+    (folder / "tokenizer.json").write_text(tokenizer_json(content, indent=2), encoding="utf-8")
+    new = {str(old): str(index) for index, old in enumerate(result.old_ids.tolist())}
+    for name in (CONFIG, SPECIAL_TOKENS):
+        if (origin / name).exists():
+            settings = read_settings(origin / name)
+            if isinstance(decoder := settings.get("added_tokens_decoder"), dict):
+                settings["added_tokens_decoder"] = {new[old]: token for old, token in decoder.items() if old in new}
+            write_json(folder / name, settings)
+    if content["model"]["type"] == "WordPiece":
+        entries = (result.tokenizer.id_to_token(index) for index in range(len(new)))
+        (folder / "vocab.txt").write_text("".join(f"{entry}\n" for entry in entries), encoding="utf-8")
+
+
+def with_trimmed(model: SentenceModel, folder: Path) -> SentenceModel:
+    """The model with the trimmed tokenizer in `folder` and the corresponding rows of its word embeddings."""
+    tokenizer = read_tokenizer(folder, vocab_size=None, lower_case=False)
+    tokenizer.enable_truncation(model.max_length)
+    ids, entries = model.tokenizer.get_vocab(with_added_tokens=True), tokenizer.get_vocab(with_added_tokens=True)
+    old_ids = [ids[entry] for entry in sorted(entries, key=entries.__getitem__)]
+    old = model.definition.architecture
+    pad_id = old_ids.index(old.pad_id) if old.pad_id in old_ids else 0
+    architecture = dataclasses.replace(old, vocab_size=len(old_ids), pad_id=pad_id)
+    source = f"{model.source}, vocabulary trimmed to {len(old_ids):,} tokens"
+    return model.remade(
+        dataclasses.replace(model.definition, architecture=architecture),
+        model.params | {WORDS: np.ascontiguousarray(model.params[WORDS][np.array(old_ids)])},
+        tokenizer=tokenizer,
+        provenance=dataclasses.replace(model.provenance, source=source, tokenizer_folder=folder),
+    )
+
+
+def needed_rows(model: SentenceModel) -> set[int]:
+    """Ids that stay regardless of the text: padding, lower ids if positions count from it, prompts, and named tokens."""
+    architecture, tokenizer = model.definition.architecture, model.tokenizer
+    rows = {architecture.pad_id, *range(architecture.position_offset)}
+    for prompt in model.prompts.values():
+        rows |= set(tokenizer.encode(prompt).ids)
+    named = (tokenizer.token_to_id(token) for token in named_tokens(model.provenance.tokenizer_folder))
+    return rows | {id for id in named if id is not None}
+
+
+class UnknownWords:
+    """Finds the WordPiece entries before the unknown part of a word, which makes the whole word unknown.
+
+    They must stay: without them, shorter entries could be taken and the rest of the word become known.
+    """
+
+    def __init__(self, tokenizer: Tokenizer):
+        self._tokenizer, self._entries = tokenizer, tokenizer.get_vocab(with_added_tokens=False)
+        self._model = json.loads(tokenizer.to_str())["model"]
+        self.id = unknown_id(tokenizer)
+
+    def ids(self, text: str) -> set[int]:
+        """Ids of these entries in a text; empty for other kinds of tokenizers."""
+        if self._model["type"] != "WordPiece":
+            return set()
+        normalizer, pre_tokenizer = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
+        normal, found = normalizer.normalize_str(text) if normalizer else text, set[int]()
+        for word, _ in pre_tokenizer.pre_tokenize_str(normal) if pre_tokenizer else [(normal, None)]:
+            start = 0
+            while start < len(word) <= self._model["max_input_chars_per_word"]:
+                # The longest entry from here on.
+                prefix = self._model["continuing_subword_prefix"] if start else ""
+                ends = range(len(word), start, -1)
+                end = next((end for end in ends if prefix + word[start:end] in self._entries), None)
+                if end is None:
+                    break
+                found.add(self._entries[prefix + word[start:end]])
+                start = end
+        return found

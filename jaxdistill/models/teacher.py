@@ -1,0 +1,327 @@
+"""The base classes of teachers' options: of all, of those that are a file, and of those that are models."""
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import Float
+
+from jaxdistill.core import CountOrNone, Fraction, InputError, Objective, Precision
+from jaxdistill.core.paths import cache_folder
+from jaxdistill.data import targets
+from jaxdistill.data.options import Data
+from jaxdistill.data.sources import split_specs
+from jaxdistill.data.text import used_roles
+from jaxdistill.data.tokens import TokenStore
+from jaxdistill.models.checkpoints.model import SentenceModel, load_model
+from jaxdistill.models.inference import Embedder
+from jaxdistill.models.model_text import check_reads, sentence_roles
+from jaxdistill.models.surgery import resizing
+
+SEPARATOR = "|"
+"""Separates the values of an option that has one per model."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelContext:
+    """Everything besides its own options that a training's model is made from."""
+
+    data: Data
+    """The text, and how to read it."""
+    student_views: Sequence[str]
+    seed: int = 0
+    precision: Precision = "auto"
+    located: Callable[[str], str] = str
+    """Maps the name of a model to its location: an earlier stage is a folder."""
+    draft: bool = False
+    """Only shapes matter, so no model reads the text: evenly spaced layers, units pruned by their weights and a table of
+    zeros stand in for what a student takes from it."""
+
+
+class TargetInputs(NamedTuple):
+    """What stored targets are made from."""
+
+    text: TokenStore
+    data: Data
+    objective: Objective
+    embedders: Sequence[Embedder]
+    """Embedders of the models whose vectors are the targets."""
+    labellers: Sequence[SentenceModel]
+    compute_dtype: DTypeLike
+    progress: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Teacher:
+    """The options of a teacher. A kind overrides what it does differently; everything but `kind` has a default."""
+
+    kind: str
+    """The kind of teacher: a file of `jaxdistill/models/teachers`, or your own class as `my_file.py:MyTeacher`."""
+
+    scores_pairs = False
+    """Whether the targets are scores of sentence pairs, and not vectors."""
+    of_rows = False
+    """Whether targets belong to whole rows of the text's files, so that long rows cannot be split."""
+    is_live = False
+    """Whether the teacher runs inside the training step."""
+    transforms = False
+    """Whether targets are whitened or reduced, and so differ from the models' vectors."""
+    normalize = True
+    """Whether vectors are compared at unit length, see `VectorModel.normalize`."""
+    given_by = "model"
+    """The option that names what gives the targets."""
+    dropout = False
+    """Whether a live teacher has dropout."""
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there are any targets."""
+        return bool(getattr(self, self.given_by, self.kind))
+
+    @property
+    def models(self) -> Sequence[str]:
+        """Names of its models, as the options give them."""
+        return ()
+
+    @property
+    def vector_models(self) -> Sequence[str]:
+        """Names of the models whose vectors are the targets."""
+        return () if self.scores_pairs else self.models
+
+    @property
+    def files(self) -> Mapping[str, Sequence[str]]:
+        """Maps an option to its files, which must be the same in all processes."""
+        return {}
+
+    @property
+    def shown(self) -> Sequence[str]:
+        """The teacher's description in a model card if no model gives the vectors."""
+        return self.models or [getattr(self, self.given_by, self.kind)]
+
+    def check(self) -> None:
+        """Raises `InputError` for options that exclude each other."""
+
+    def load(self, context: ModelContext) -> tuple[SentenceModel, ...]:
+        """The models whose vectors are the targets."""
+        return ()
+
+    def labellers(self, context: ModelContext) -> list[SentenceModel]:
+        """The models that score the pairs of the text."""
+        return []
+
+    def width(self, widths: Sequence[int]) -> int:
+        """Width of the targets; 0 if they are not vectors.
+
+        Args:
+          widths: the width of each loaded model's vectors.
+        """
+        return 0 if self.scores_pairs else sum(widths)
+
+    def shares(self) -> tuple[float, ...]:
+        """The weight of each model; their sum is 1."""
+        return (1.0,)
+
+    def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
+        """One array per teacher view, with one row per row of the text; empty if targets are not stored."""
+        return ()
+
+    def joined(self, vectors: Sequence[Float[np.ndarray, "n _"]]) -> Float[np.ndarray, "n e"]:
+        """Concatenates the models' vectors, weighted by `shares`; a single model's vectors stay unchanged."""
+        return vectors[0] if len(vectors) == 1 else targets.joined(vectors, self.shares())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnFile(Teacher):
+    """Your own targets in a file."""
+
+    file: str = ""
+    """A local `.npy` file with one row per row of `data.text`: its vector, or one score for each of its pairs."""
+
+    of_rows = True
+    given_by = "file"
+
+    @property
+    def files(self) -> Mapping[str, Sequence[str]]:
+        return {"teacher.file": [self.file]}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prompting:
+    """The prompts prepended to a model's sentences; of teachers and students."""
+
+    prompt: str = ""
+    """Prompt of every sentence without a role: the name of one of the checkpoint's prompts, or a text, in which `\\n` is a
+    line break; `none`: no prompt; empty: the default prompt of the checkpoint or of an earlier stage's student. A student's
+    export lists it among its prompts."""
+    query_prompt: str = ""
+    """Prompt of queries (see `data.roles`): the name of one of the checkpoint's prompts, or a text; `none`: no prompt; empty:
+    the checkpoint's prompt `query`, if it has one. A student's export stores it as its prompt `query`."""
+    document_prompt: str = ""
+    """The same for documents; empty: the checkpoint's prompt `document`, `passage` or `corpus`, if it has one. A student's
+    export stores it as its prompt `document`."""
+
+    def prompted(self, data: Data, model: SentenceModel, section: str) -> SentenceModel:
+        """The model with its prompts for the roles that occur in the text; logs them.
+
+        Args:
+          section: `teacher` or `student`, for errors.
+
+        Raises:
+          InputError: a prompt for a role that no sentence has, or for a cross-encoder.
+        """
+        prompts = {"query": self.query_prompt, "document": self.document_prompt}
+        used = () if model.definition.reads_pairs else used_roles(sentence_roles(data))
+        for role, prompt in prompts.items():
+            if prompt and role not in used:
+                raise InputError(
+                    f"{section}.{role}_prompt={prompt!r} is for sentences with the role {role}, of which {model.source} reads "
+                    f"none; leave it empty, or set --config.data.roles={role}, or one role for each source or column."
+                )
+        if used:
+            model = model.with_role_prompts({role: prompts[role] for role in used})
+        for role in used:
+            log.info("%s: the prompt of a %s is %r", section, role, model.role_prompts[role])
+        return model
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Encoder(Prompting, Teacher):
+    """A model that gives targets."""
+
+    model: str = dataclasses.field(default="", kw_only=False)
+    """Folder, also at `s3://` or `gs://`, `package:NAME/PATH`, hub name, or an earlier stage (`previous`, `stage2`). Empty
+    if the objective needs no teacher. The kinds `several` and `labels` take several models, separated by commas; `pooling`,
+    `prompt`, `query_prompt` and `document_prompt` then apply to all of them or list one value per model, separated by `|`:
+    `--config.teacher.prompt="none|query: "`."""
+    pooling: str = ""
+    """Pooling of token states, such as `mean` or `cls`; empty: the checkpoint's. Required if it states none."""
+    max_length: CountOrNone = 0
+    """Maximum tokens per sentence; longer sentences are truncated. 0: the checkpoint's."""
+
+    @property
+    def models(self) -> Sequence[str]:
+        return split_specs(self.model)
+
+    def each(self) -> list[Self]:
+        """One `Encoder` per model; raises `InputError` if an option has neither one value nor one per model."""
+        names = self.models
+        if len(names) < 2:
+            return [self] if names else []
+        values = {}
+        for option in ("pooling", "prompt", "query_prompt", "document_prompt"):
+            parts = getattr(self, option).split(SEPARATOR)
+            if len(parts) not in (1, len(names)):
+                raise InputError(
+                    f"teacher.{option}={getattr(self, option)!r} has {len(parts)} parts, separated by {SEPARATOR}; teacher.model "
+                    f"names {len(names)} teachers: give one part, which applies to all, or {len(names)}."
+                )
+            values[option] = parts * (len(names) // len(parts))
+        return [
+            dataclasses.replace(self, model=name, **{option: parts[index] for option, parts in values.items()})
+            for index, name in enumerate(names)
+        ]
+
+    def read(self, context: ModelContext, *, frozen: bool) -> SentenceModel:
+        """The one model that `model` names, with its prompts."""
+        model = load_model(
+            context.located(self.model), pooling=self.pooling, max_length=self.max_length, prompt=self.prompt, frozen=frozen,
+            option="teacher.pooling",
+        )  # fmt: skip
+        return self.prompted(context.data, model, "teacher")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VectorModel(Encoder):
+    """A model whose vectors are the targets."""
+
+    dims: CountOrNone = 0
+    """Above 0: truncates the teacher's vectors to this width, and normalises them again if the teacher normalises. For
+    teachers trained with nested widths (Matryoshka); a narrow student then needs no head."""
+    normalize: bool = True
+    """False: compare vectors as pooled, without the Normalize module that ends checkpoints such as all-MiniLM-L6-v2; the
+    student and its export then lack it too."""
+
+    takes_several = False
+    """Whether `model` names several models, separated by commas."""
+
+    def load(self, context: ModelContext) -> tuple[SentenceModel, ...]:
+        models = []
+        for one in self.each():
+            model = one.read(context, frozen=True)
+            model = model if self.normalize else model.as_pooled()
+            models.append(resizing.first_numbers(model, self.dims or model.definition.embedding_width))
+        return tuple(models)
+
+    def check(self) -> None:
+        count = len(self.models)
+        if (count > 1) != self.takes_several:
+            raise InputError(
+                f"teacher.model={self.model!r} names {count} model{'s' * (count > 1)}, but the teacher {self.kind} takes "
+                f"{'several, separated by commas' if self.takes_several else 'one'}; choose --config=FILE.py:PRESET:teacher="
+                f"{'several' if count > 1 else 'stored'}."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WhiteningOptions(Teacher):
+    """Transforms of stored vectors before they are compared."""
+
+    whiten: Fraction = 0.0
+    """Above 0: centres stored targets and divides each principal component by its standard deviation raised to this power;
+    1 is full whitening. For teachers whose vectors lie in a narrow cone, such as GTE and E5."""
+    components: CountOrNone = 0
+    """Above 0: keeps this many leading principal components of centred targets, for narrow students without a head."""
+
+    @property
+    def transforms(self) -> bool:
+        return bool(self.whiten or self.components)
+
+    def width_of(self, vectors: int) -> int:
+        """Width of the targets made from this many numbers; raises `InputError` if `components` exceeds it."""
+        if self.components > vectors:
+            raise InputError(
+                f"teacher.components={self.components} is above the {vectors} numbers of the targets; set "
+                f"--config.teacher.components to at most {vectors}."
+            )
+        return self.components or vectors
+
+    def whitened(self, array: Float[np.ndarray, "rows _"] | targets.Selected | targets.Joined) -> targets.Stored:
+        """The targets with `whiten` and `components` applied."""
+        return targets.Whitened(array, power=self.whiten, components=self.components) if self.transforms else array
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StoredVectors(VectorModel, WhiteningOptions):
+    """Models whose vectors are computed once and cached on disk."""
+
+    def width(self, widths: Sequence[int]) -> int:
+        return self.width_of(sum(widths))
+
+    def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
+        views = inputs.objective.teacher_views
+        for embedder in inputs.embedders:
+            check_reads(inputs.data, embedder.model, views, inputs.text)
+        stored = []
+        for view in views:
+            arrays = [view_vectors(embedder, inputs, view) for embedder in inputs.embedders]
+            stored.append(self.whitened(arrays[0] if len(arrays) == 1 else targets.Joined(arrays, self.shares())))
+        return tuple(stored)
+
+
+def view_vectors(embedder: Embedder, inputs: TargetInputs, view: str) -> Float[np.ndarray, "rows e"]:
+    """One model's vectors of a view, from the cache or computed."""
+    content, dtype = inputs.text.content_digest, np.dtype(inputs.compute_dtype).name
+    return targets.cached_vectors(
+        cache_folder(inputs.data.cache_folder) / "targets",
+        f"{embedder.model.digest()} {content} {view} {dtype}",
+        lambda texts, advance: embedder.encode(texts, prompt="", show_progress_bar=advance),
+        inputs.text.texts(view, embedder.model.role_prompts),
+        width=embedder.width,
+        what=f"targets of {embedder.model.source}",
+        progress=inputs.progress,
+    )

@@ -1,0 +1,92 @@
+"""Vectors of sentences and similarities of pairs, in NumPy. Wrong vectors (NaN, infinity, zeros) are an error."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+from jaxtyping import Float, Integer, Real
+
+from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer
+
+
+def finite_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
+    """Vectors of the sentences, not normalised; raises `InputError` for a wrong number of vectors, NaN or infinity."""
+    vectors = np.asarray(embed(sentences))
+    if vectors.ndim != 2 or len(vectors) != len(sentences):
+        raise InputError(f"{len(sentences)} sentences gave vectors of shape {vectors.shape}; one row each is needed.")
+    _refuse(~np.all(np.isfinite(vectors), axis=1), "NaN or infinity", sentences)
+    return vectors
+
+
+def unit_or_zero_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
+    """Vectors of unit length, in float64; zero vectors, which static models give for texts of unknown words, stay zero.
+
+    Raises `InputError` as `finite_vectors`.
+    """
+    return unit_rows(finite_vectors(embed, sentences))
+
+
+def unit_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
+    """Vectors of unit length, in float64; raises `InputError` as `finite_vectors`, or for a zero vector."""
+    vectors = unit_or_zero_vectors(embed, sentences)
+    _refuse(~np.any(vectors, axis=1), "a zero vector", sentences)
+    return vectors
+
+
+def unit_rows(vectors: Real[np.ndarray, "n e"]) -> Float[np.ndarray, "n e"]:
+    """Normalises vectors to unit length, in float64; zero vectors stay zero."""
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
+    return vectors / np.where(lengths == 0.0, 1.0, lengths)[:, None]
+
+
+def all_similarities(first: Any, second: Any, similarity: str = "cosine") -> Float[np.ndarray, "n k"]:
+    """`cosine` or `dot` of each vector of `first` with each of `second`, float32; a single vector counts as one row."""
+    sides = [np.atleast_2d(np.asarray(side)) for side in (first, second)]
+    if any(side.dtype.kind not in "fiu" for side in sides) or sides[0].shape[1:] != sides[1].shape[1:]:
+        shapes = " and ".join(f"{side.dtype} {side.shape}" for side in sides)
+        raise InputError(f"similarity takes vectors of one width, not {shapes}; encode sentences first, by one model.")
+    if similarity == "dot":
+        return (sides[0].astype(np.float64) @ sides[1].astype(np.float64).T).astype(np.float32)
+    return np.clip(unit_rows(sides[0]) @ unit_rows(sides[1]).T, -1.0, 1.0).astype(np.float32)
+
+
+def cosines(embed: Embed, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
+    """Cosine similarity of each pair, in [-1, 1]. Each distinct sentence is embedded once, all in one call."""
+    vectors, left, right = vectors_of_pairs(embed, first, second)
+    return np.einsum("ne,ne->n", vectors[left], vectors[right])
+
+
+def vectors_of_pairs(
+    embed: Embed, first: Sequence[str], second: Sequence[str], *, roles: Sequence[str] = ()
+) -> tuple[Float[np.ndarray, "rows e"], Integer[np.ndarray, " n"], Integer[np.ndarray, " n"]]:
+    """Unit vectors of the distinct sentences in order of appearance, first sentences first, and the two rows of each pair.
+
+    Args:
+      roles: roles of all first sentences, then of all second ones, for which `embed` must be a `RoleEmbed`; a sentence in two
+        roles is embedded twice. Empty: sentences have no roles.
+    """
+    texts = list(zip([*first, *second], roles or [""] * (len(first) + len(second)), strict=True))
+    row = {text: index for index, text in enumerate(dict.fromkeys(texts))}
+    read = partial(cast(RoleEmbed, embed), role=[role for _, role in row]) if roles else embed
+    vectors = unit_vectors(read, [sentence for sentence, _ in row])
+    left, right = np.split(np.array([row[text] for text in texts], np.int64), [len(first)])
+    return vectors, left, right
+
+
+def similarities(model: Embed | Scorer, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
+    """Similarity of each pair: a cross-encoder's score, or otherwise the cosine; raises `InputError` for NaN or infinity."""
+    if not isinstance(model, Scorer):
+        return cosines(model, first, second)
+    scores = np.asarray(model.score(first, second), np.float64)
+    _refuse(~np.isfinite(scores), "NaN or infinity", first)
+    return scores
+
+
+def _refuse(bad: np.ndarray, what: str, sentences: Sequence[str]) -> None:
+    if bad.any():
+        example = sentences[int(np.argmax(bad))][:60]
+        raise InputError(
+            f"the model gives {what} for {int(bad.sum())} of {len(sentences)} sentences, the first: {example!r}. "
+            "A static model has no vector for a text of unknown words; otherwise the weights or the pooling are wrong."
+        )

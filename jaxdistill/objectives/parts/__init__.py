@@ -1,1 +1,0 @@
-"""Objectives that wrap another one."""

@@ -1,0 +1,153 @@
+"""Saves and restores train states: after a crash, and on other devices.
+
+Orbax writes a checkpoint under a temporary name or without its last file, so a killed run leaves only complete checkpoints. The
+latest, the best, and those that `evals.average` names are kept. A JSON record beside the arrays holds the record of evaluations.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from orbax.checkpoint import checkpoint_managers as policies
+
+from jaxdistill.core import InputError, Params, TemporaryError, TrainState, error_line
+from jaxdistill.core.cluster.processes import gathered
+from jaxdistill.training.workdir.folder import Workdir
+
+
+class Restored(NamedTuple):
+    """Content of a checkpoint."""
+
+    step: int
+    state: TrainState
+    progress: dict[str, Any]
+
+
+class Checkpoints:
+    """The checkpoints of a workdir, which all processes of a run see. They make the same calls together."""
+
+    def __init__(self, workdir: Workdir, *, keep: int = 2, keep_steps: Sequence[int] = (), read_only: bool = False):
+        """
+        Args:
+          keep: number of latest checkpoints to keep.
+          keep_steps: further steps whose checkpoints to keep.
+          read_only: do not touch a checkpoint that a running training is writing.
+        """
+        self.workdir, self.folder = workdir, workdir.checkpoints
+        self._always_kept = [policies.LatestN(keep), policies.CustomSteps(keep_steps)]
+        self._policy = policies.AnyPreservationPolicy(self._always_kept)
+        options = ocp.CheckpointManagerOptions(
+            preservation_policy=self._policy,
+            cleanup_tmp_directories=not read_only,
+            create=not read_only,
+            step_prefix=None,
+            enable_background_delete=False,
+        )
+        handlers = {"state": ocp.StandardCheckpointHandler(), "progress": ocp.JsonCheckpointHandler()}
+        self._manager = ocp.CheckpointManager(self.folder, options=options, item_handlers=handlers)
+
+    @property
+    def steps(self) -> list[int]:
+        """Kept steps, oldest first."""
+        return sorted(self._manager.all_steps())
+
+    def save(self, state: TrainState, progress: dict[str, Any]) -> None:
+        """Writes the state, then removes all checkpoints but the latest, the best (`progress["best_step"]`) and `keep_steps`.
+
+        Returns when the arrays are copied off the devices; files are written in the background.
+        """
+        self.wait()
+        step, saved = int(state.step), _savable(state)
+        if step in self.steps:
+            return
+        self.workdir.upload()
+        # By its step, because Orbax forgets metrics when a program ends.
+        self._policy.policies = [*self._always_kept, policies.CustomSteps([progress.get("best_step", step)])]
+        items = ocp.args.Composite(state=ocp.args.StandardSave(saved), progress=ocp.args.JsonSave(progress))
+        try:
+            self._manager.save(step, args=items)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def wait(self) -> None:
+        """Waits until everything is written; raises `InputError` if writing failed."""
+        try:
+            self._manager.wait_until_finished()
+        except (OSError, ValueError, RuntimeError) as error:
+            raise self._failed(error) from error
+
+    def restore(self, like: TrainState, shardings: TrainState, *, step: int | None = None) -> Restored | None:
+        """The latest checkpoint, or the one of `step`, placed by `shardings`; None if there are none.
+
+        Args:
+          like: shapes and dtypes of the state.
+          shardings: where to place the arrays; may differ from when they were saved.
+
+        Raises:
+          InputError: the checkpoint cannot be read or does not exist; names the kept steps.
+        """
+        if step is None and not self.steps:
+            return None
+        place = lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)  # noqa: E731
+        abstract = jax.tree.map(place, jax.eval_shape(_savable, like), shardings._asdict())
+        restored, problem = None, ""
+        try:
+            restored = self._read(self.steps[-1] if step is None else step, abstract)
+        except InputError as error:
+            problem = str(error)
+        if problem := next(filter(None, gathered(problem)), ""):
+            raise InputError(problem)
+        return restored
+
+    def restore_alone(self, step: int) -> TrainState:
+        """The state of a kept step on one device; takes shapes from the checkpoint itself."""
+        return self._read(step, None).state
+
+    def close(self) -> None:
+        self.wait()
+        self._manager.close()
+
+    def _read(self, step: int, abstract: dict[str, Any] | None) -> Restored:
+        """A checkpoint as the shapes and shardings `abstract` say, or as it is, on one device."""
+        kept = ", ".join(map(str, self.steps)) or "none"
+        if step not in self.steps:
+            raise InputError(f"{self.folder} has no checkpoint of step {step}; kept: {kept}.")
+        try:
+            if abstract is None:
+                one = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+                saved = dict(self._manager.item_metadata(step).state)
+                abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=one), saved)
+            items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract), progress=ocp.args.JsonRestore())
+            read: Any = self._manager.restore(step, args=items)
+        except Exception as error:  # tensorstore, Orbax and JSON each raise their own for damaged files
+            raise InputError(
+                f"checkpoint {self.folder / str(step)} cannot be read ({error_line(error):.200}); kept: {kept}. Remove its folder to go "
+                "back to the step before, or give another --workdir."
+            ) from error
+        fields = {**read.state, "key": jax.random.wrap_key_data(read.state["key"])}
+        return Restored(step, TrainState(**fields), read.progress)
+
+    def _failed(self, error: Exception) -> InputError:
+        kind = InputError if self.workdir.bucket is None else TemporaryError
+        kept = ", ".join(map(str, self.steps)) or "none"
+        return kind(
+            f"could not save into {self.folder} ({error_line(error):.200}); kept checkpoints: {kept}. Free some space, and run "
+            "the same command again."
+        )
+
+
+def mean_params(params: Iterable[Params]) -> dict[str, np.ndarray]:
+    """The mean of several sets of parameters, of which only one is in memory at a time."""
+    total, count = dict[str, np.ndarray](), 0
+    for one in params:
+        count += 1
+        for path, array in one.items():
+            total[path] = total.get(path, 0.0) + np.asarray(array, np.float64)
+    return {path: (array / count).astype(np.float32) for path, array in total.items()}
+
+
+def _savable(state: TrainState) -> dict[str, Any]:
+    """Plain arrays in a dict, because Orbax keeps a dict's keys but drops a NamedTuple's field names."""
+    return state._asdict() | {"key": jax.random.key_data(state.key)}

@@ -1,0 +1,361 @@
+"""The folder of a run, on a disk or at `gs://`: its layout, its lock, and the checks before a run uses it.
+
+In a bucket, Orbax reads and writes the checkpoints itself, each process the arrays of its devices. The other files are few, and
+libraries write them to local paths: each process has them in its cache folder. The first one copies new ones to the bucket before
+each checkpoint and at the end, and a start fetches them, so a killed run continues on an empty machine.
+
+Stores have no locks. A running training rewrites a note every few seconds, and a start is refused while another run does.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import logging
+import os
+import re
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from etils import epath
+from filelock import FileLock, Timeout
+from fsspec.config import conf
+
+from jaxdistill.config import Config, flat, nested, parse_config, refuse_other_training
+from jaxdistill.core import InputError, InUseError
+from jaxdistill.core.cluster import processes
+from jaxdistill.core.files import (
+    MARK,
+    UNFINISHED_SUFFIX,
+    is_remote,
+    is_unchanged,
+    is_unfinished,
+    local,
+    marked_files,
+    read_json,
+    write_atomic,
+)
+from jaxdistill.core.files.buckets import address_digest, checked_address, store_errors
+from jaxdistill.core.paths import cache_folder, fetched_folder
+
+EXPORT, STUDENT, CHECKPOINTS = "export", "student", "checkpoints"
+"""Folders: the exported student; the untrained one as it is trained, whose parameters are the checkpoints', by name and shape;
+and the kept train states."""
+CONFIG, RESULTS, METRICS, LOG = "config.json", "results.json", "metrics.jsonl", "train.log"
+"""Options of the run, its final scores, its curves, and its output with times."""
+LOCK, RUNNING = ".lock", "running.json"
+"""File that a run keeps locked, with a note on the run; and that note in a bucket. The system unlocks when the process ends."""
+INPUTS, STUDENTS = "inputs.json", "students.json"
+"""Digests of the run's inputs, with the metric that chooses its best checkpoint; and in a workdir of several stages, for each that
+has begun, the digests of the earlier exports that it uses."""
+TEXT_FILES, DEV_SCORE, LENGTH, STEPS = "content of the files of data.text", "dev score", "data.max_length", "run.steps"
+"""Names of some inputs: the maximum number of tokens is given or chosen from the text, the steps by `run.minutes`."""
+RENEW_SECONDS, DEAD_SECONDS = 15.0, 60.0
+"""How often a run rewrites its note, and the age of a note at which its run counts as dead."""
+STAGE_NAME = re.compile(r"previous|stage(\d+)")
+
+log = logging.getLogger(__name__)
+
+
+def stage_folder(workdir: Path, number: int) -> Path:
+    """The workdir of one stage, counted from 1."""
+    return workdir / f"stage{number}"
+
+
+def stage_named(name: str, current: int) -> int:
+    """The stage that `previous` or `stage3` refers to from stage `current`; 0 for other names."""
+    named = STAGE_NAME.fullmatch(name)
+    return int(named[1] or current - 1) if named else 0
+
+
+def stage_export(name: str, workdir: Path) -> str:
+    """The export that `previous` or `stage3` refers to from the stage in `workdir`; other names are returned unchanged."""
+    if not STAGE_NAME.fullmatch(name):
+        return name
+    stage = re.fullmatch(r"stage(\d+)", workdir.name)
+    current = int(stage[1]) if stage else 0
+    number = stage_named(name, current)
+    folder = stage_folder(workdir.parent, number) / EXPORT
+    if number >= current or not folder.is_dir():
+        raise InputError(
+            f"model {name!r} refers to the export of a stage before {workdir}, which does not exist; it is for the options "
+            "of a later stage (--config.stage2.student.model)."
+        )
+    return str(folder)
+
+
+def read_config(workdir: Path) -> Config | None:
+    """The config that a workdir was made with; None for a new one."""
+    path = workdir / CONFIG
+    try:
+        return parse_config(read_note(path)) if path.exists() else None
+    except InputError as error:
+        raise InputError(
+            f"{path} was written by another version of this program ({error}); use another --workdir."
+        ) from None
+
+
+def read_note(path: Path) -> dict[str, Any]:
+    """The content of a JSON file; an empty mapping if the file does not exist."""
+    return read_json(path) if path.is_file() else {}
+
+
+def drop_checkpoints(workdir: Path) -> None:
+    """Removes the checkpoints; export, results and curves stay."""
+    shutil.rmtree(workdir / CHECKPOINTS, ignore_errors=True)
+
+
+def claim_workdir(workdir: Path, config: Config, *, write: bool) -> None:
+    """Raises `InputError` if the workdir belongs to another training. With `write`, creates it and notes the options."""
+    if any(character in str(workdir.absolute()) for character in "[\\"):
+        raise InputError(
+            f"--workdir={workdir}: Orbax takes [ and \\ in a path for a pattern and finds no checkpoints; name another folder."
+        )
+    before = read_config(workdir)
+    if before is not None:
+        refuse_other_training(flat(before), flat(config), workdir=str(workdir))
+    elif workdir.exists() and any(path.name != LOCK and not is_unfinished(path) for path in workdir.iterdir()):
+        raise InputError(f"{workdir} is not empty and not a workdir of this program; use another --workdir.")
+    if write:
+        workdir.mkdir(parents=True, exist_ok=True)
+        write_atomic(workdir / CONFIG, json.dumps(nested(config), indent=2))
+
+
+def refuse_other_inputs(workdir: Path, inputs: Mapping[str, str]) -> None:
+    """Raises `InputError` if the run in the workdir began with other inputs."""
+    before = read_note(workdir / INPUTS)
+    changed = [name for name in inputs if before.get(name, inputs[name]) != inputs[name]]
+    if DEV_SCORE in changed:  # another one has chosen the best checkpoint so far
+        raise InputError(
+            f"{workdir} was started with {before[DEV_SCORE]} as its dev score, which is {inputs[DEV_SCORE]} now; set or unset "
+            "JAXDISTILL_DATA as it was then, or give another --workdir. `python -m jaxdistill.evaluate` scores the export."
+        )
+    if changed:
+        raise InputError(
+            f"the {changed[0]} has changed since {workdir} was started; restore it, or give another --workdir."
+        )
+
+
+def note_inputs(workdir: Path, inputs: Mapping[str, str]) -> None:
+    """Notes the inputs for `refuse_other_inputs`; keeps an existing note."""
+    if not (workdir / INPUTS).is_file():
+        write_atomic(workdir / INPUTS, json.dumps(dict(inputs), indent=1) + "\n")
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Creates the folder and holds its lock; raises `InUseError`, with host, pid and start, if another run holds it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path, lock = folder / LOCK, FileLock(folder / LOCK, fallback_to_soft=False)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        holder = described(json.loads(path.read_text() or "{}"))
+        raise InUseError(f"{folder} is in use by {holder}; wait until it ends, or give another folder.") from None
+    except OSError as error:
+        log.warning("%s cannot be locked (%s): start no second run in it", folder, error.strerror)
+    path.write_text(json.dumps(this_run()), encoding="utf-8")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def this_run() -> dict[str, Any]:
+    """The note in a lock on the process that holds it."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {"host": socket.gethostname(), "pid": os.getpid(), "started": now}
+
+
+def described(note: Mapping[str, Any]) -> str:
+    """Describes, from a lock's note, who holds it."""
+    return "another run (pid {pid} on {host}, started {started})".format_map(note) if note else "another run"
+
+
+@dataclasses.dataclass(frozen=True)
+class Workdir:
+    """The folder of a training or of one of its stages."""
+
+    folder: Path
+    """Local files; for a workdir in a bucket, this process's copy of all but the checkpoints."""
+    bucket: epath.Path | None = None
+    copied: dict[Path, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    """Size and modification time of each local file that is also in the bucket."""
+
+    @property
+    def checkpoints(self) -> epath.Path:
+        return (self.bucket or epath.Path(self.folder.absolute())) / CHECKPOINTS
+
+    def stage(self, number: int) -> "Workdir":
+        """The workdir of one stage, counted from 1."""
+        folder = stage_folder(self.folder, number)
+        return dataclasses.replace(self, folder=folder, bucket=self.bucket and self.bucket / folder.name)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Holds the lock of the local folder in the first process; raises `InputError` if another does not see that folder."""
+        with locked(self.folder) if processes.is_first() else contextlib.nullcontext():
+            processes.wait("the folder is locked")
+            notes = processes.gathered(self.bucket is None and read_note(self.folder / LOCK))
+            if notes != notes[:1] * len(notes):
+                raise InputError(
+                    f"{self.folder} is not the folder that the first process writes; it must be on a file system that all hosts share."
+                )
+            yield
+
+    def upload(self) -> None:
+        """Copies new and changed files to the bucket; the first process does, for all."""
+        if self.bucket is None or not processes.is_first():
+            return
+        states = _states(self.folder)
+        changed = [path for path, state in states.items() if self.copied.get(path) != state]
+        with store_errors(str(self.bucket)):
+            # The config shows whose folder it is, and an export's marker that it is incomplete; results come last.
+            for path in sorted(changed, key=lambda path: (path.name != CONFIG, path.name != MARK, states[path][1])):
+                _copy(path, self.bucket / path.relative_to(self.folder).as_posix())
+        self.copied.update(states)
+
+    def download(self) -> None:
+        """Replaces the local files by those in the bucket, without exports whose upload was cut off."""
+        assert self.bucket is not None
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with store_errors(str(self.bucket)):
+            _fetch(self.bucket, self.folder)
+        for mark in [*self.folder.rglob(MARK)]:
+            if not all(is_unchanged(mark.parent / name, digest) for name, digest in marked_files(mark.parent).items()):
+                shutil.rmtree(mark.parent)
+        self.copied.update(_states(self.folder))
+
+    def share(self) -> None:
+        """Gives the files of the first process to the others; all call it together."""
+        self.upload()
+        processes.wait("the files are in the bucket")
+        if self.bucket is not None and not processes.is_first():
+            self.download()
+        processes.wait("all have fetched them")
+
+
+@contextlib.contextmanager
+def opened(workdir: str | Path, *, dry_run: bool) -> Iterator[Workdir]:
+    """Yields the workdir of a run, in a bucket under a note that refuses other runs. Every process of the run enters it.
+
+    Raises:
+      InUseError: another run uses the workdir in the bucket (names its host, pid and start).
+      InputError: the address cannot be used, or holds objects of other programs.
+      TemporaryError: the store does not answer; the same command continues.
+    """
+    if dry_run or not is_remote(workdir):
+        yield fetched(workdir)
+        return
+    bucket = address_of(workdir)
+    files = Workdir(local_folder(workdir), bucket)
+    with _reserved(bucket) if processes.is_first() else contextlib.nullcontext():
+        processes.wait("the bucket is reserved")
+        files.download()
+        try:
+            yield files
+        except BaseException:
+            with contextlib.suppress(InputError):  # the error on its way says more
+                files.upload()
+            raise
+        files.share()
+
+
+def fetched(workdir: str | Path) -> Workdir:
+    """A workdir for reading: a local one itself, or a copy of the files in a bucket."""
+    if not is_remote(workdir):
+        return Workdir(local(workdir, "--workdir"))
+    files = Workdir(_copy_of(workdir, fetched_folder()), address_of(workdir))
+    files.download()
+    return files
+
+
+def local_folder(workdir: str | Path) -> Path:
+    """The folder in which this process works."""
+    return _copy_of(workdir, cache_folder() / "workdirs") if is_remote(workdir) else local(workdir, "--workdir")
+
+
+def address_of(workdir: str | Path) -> epath.Path:
+    """The address of a workdir in a bucket; raises `InputError` for other stores than Google's."""
+    address = checked_address(str(workdir))
+    if not address.startswith("gs://"):
+        raise InputError(
+            f"--workdir={address}: checkpoints are written to a disk or to gs://; give one of these, and copy the folder afterwards "
+            "(`aws s3 sync`). Text and models may be in s3://."
+        )
+    # Or a process would not see what others, and TensorStore, have written.
+    conf.setdefault("gcs", {})["use_listings_cache"] = False
+    return epath.Path(address)
+
+
+@contextlib.contextmanager
+def _reserved(bucket: epath.Path) -> Iterator[None]:
+    """Keeps a note in the bucket that this run uses it; raises `InUseError` if another run rewrites its own meanwhile."""
+    path, ended = bucket / RUNNING, threading.Event()
+
+    def read() -> dict[str, Any]:
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def renew() -> None:
+        path.write_text(json.dumps(this_run() | {"renewed": time.time()}))
+
+    def keep_renewing() -> None:
+        while not ended.wait(RENEW_SECONDS):
+            with contextlib.suppress(Exception):
+                renew()
+
+    with store_errors(str(bucket)):
+        names = {path.name for path in bucket.iterdir()} - {RUNNING} if bucket.exists() else set[str]()
+        if names and not names & {CONFIG, STUDENTS, stage_folder(Path(), 1).name}:
+            raise InputError(
+                f"{bucket} holds {min(names)} and is not a workdir of this program; use another --workdir."
+            )
+        first = note = read()
+        if first:
+            log.info("%s: waiting up to %d s for a sign of %s", bucket, DEAD_SECONDS, described(first))
+        while note and note == first and time.time() - note["renewed"] < DEAD_SECONDS:
+            time.sleep(min(1.0, DEAD_SECONDS / 2))
+            note = read()
+        if note and note != first:
+            raise InUseError(f"{bucket} is in use by {described(note)}; wait until it ends, or give another --workdir.")
+        renew()
+    thread = threading.Thread(target=keep_renewing, daemon=True, name="note")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        with contextlib.suppress(Exception):  # otherwise the next run waits until this one counts as dead
+            path.unlink()
+
+
+def _copy_of(workdir: str | Path, cache: Path) -> Path:
+    """This process's copy of a workdir in a bucket; processes may share the cache folder."""
+    address = checked_address(str(workdir))
+    return cache / f"{address_digest(address)}-{processes.index()}" / Path(address).name
+
+
+def _fetch(source: epath.Path, target: Path) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for path in source.iterdir() if source.exists() else ():
+        if path.name in (CHECKPOINTS, RUNNING) or path == source:
+            continue
+        (_fetch if path.is_dir() else _copy)(path, target / path.name)
+
+
+def _copy(source: Path | epath.Path, target: Path | epath.Path) -> None:
+    with source.open("rb") as read, target.open("wb") as written:
+        shutil.copyfileobj(read, written, 1 << 24)
+
+
+def _states(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Size and modification time of the complete files of a workdir."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != LOCK and not is_unfinished(path)]
+    files = [path for path in files if not any(part.endswith(UNFINISHED_SUFFIX) for part in path.parts)]
+    return {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
