@@ -53,7 +53,7 @@ def test_addresses_are_refused_by_every_program_and_nothing_is_made(folder, tmp_
 
 
 PRINTS = (
-    "import sys; from jaxdistill import cli\n"
+    "import sys; from jaxdistill.core import cli\n"
     "def main(arguments):\n"
     "    for _ in range(9): print('x' * 99_999)\n"
     "    open(arguments[0], 'w').close()\n"
