@@ -33,7 +33,7 @@ def places(tmp_path, monkeypatch):
 STATE = """
 import os, signal, sys, threading
 os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
-import datasets  # which imports what is installed, such as torch, and that sets variables
+import datasets, scipy.io  # the first imports the second when it streams, and that sets a variable
 import jaxdistill
 from jaxdistill.core import memory
 

@@ -302,7 +302,8 @@ def _reserved(bucket: epath.Path) -> Iterator[None]:
         return json.loads(path.read_text()) if path.exists() else {}
 
     def renew() -> None:
-        path.write_text(json.dumps(this_run() | {"renewed": time.time()}))
+        # Whole seconds, so that all notes of a run have one length: a reader asks for the length first.
+        path.write_text(json.dumps(this_run() | {"renewed": int(time.time())}))
 
     def keep_renewing() -> None:
         while not ended.wait(RENEW_SECONDS):
