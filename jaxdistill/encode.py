@@ -35,12 +35,12 @@ from jaxtyping import Float
 from pyarrow import parquet
 
 from jaxdistill.core import InputError, Precision
-from jaxdistill.core import plugins as plugins
 from jaxdistill.core.bars import Advance
 from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import drafted, is_remote, local, refuse_overwriting, try_writing, writing
 from jaxdistill.core.paths import delivered
+from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.core.runtime import source_digest
 from jaxdistill.data.sources import local_files, refuse_unread, split_specs
 from jaxdistill.data.tables import finished, write_note
@@ -69,7 +69,7 @@ def encode(
     max_length: int = 0,
     batch_size: int = BATCH_SIZE,
     precision: Precision = "auto",
-    parts: Listed = "",
+    plugins: Listed = "",
     show_progress_bar: bool = False,
 ) -> Float[np.ndarray, "n e"] | Path:
     """The vectors of a text, one row per sentence, empty ones included; with `output`, the path of the file that has them.
@@ -91,7 +91,7 @@ def encode(
       max_length: Most tokens of a sentence; 0: the model's.
       batch_size: Sentences of 32 tokens that are computed together.
       precision: Of matrix products; auto: bfloat16 where the hardware supports it.
-      parts: Modules or files with your own readers and families.
+      plugins: Modules or files with your own readers and families.
       show_progress_bar: Show a bar.
     """
     if not output:
@@ -101,7 +101,7 @@ def encode(
     path = local(output, "output").resolve()
     if path.suffix not in (".npy", ".parquet") or (keep_text and path.suffix == ".npy"):
         raise InputError(f"output={path} must end in .npy or .parquet, and with keep_text in .parquet.")
-    plugins.use(",".join(listed(parts)))
+    use_plugins(",".join(listed(plugins)))
     specs = split_specs(text) if isinstance(text, str) else sources_of(text, {TEXT: column})
     refuse_unread(column, specs, "column")
     embedder = load(model, pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision)

@@ -31,12 +31,12 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import InputError, Precision
-from jaxdistill.core import plugins as plugins
 from jaxdistill.core.bars import Advance
 from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
 from jaxdistill.core.files import local, refuse_overwriting, try_writing
 from jaxdistill.core.ops.nearest import nearest, scores_of_pairs
 from jaxdistill.core.paths import cache_folder
+from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.data.questions import Questions, questions
 from jaxdistill.data.sources import local_files, refuse_unread, split_specs
 from jaxdistill.data.tables import finished, write_table
@@ -179,7 +179,7 @@ def mine(
     max_length: int = 0,
     batch_size: int = BATCH_SIZE,
     precision: Precision = "auto",
-    parts: Listed = "",
+    plugins: Listed = "",
     show_progress_bar: bool = False,
 ) -> list[dict[str, Any]] | Path:
     """Hard negatives, as the rows of the program's table; with `output`, the path of the table.
@@ -215,7 +215,7 @@ def mine(
       max_length: Most tokens of a text; 0: the model's.
       batch_size: Sentences of 32 tokens that are computed together.
       precision: Of matrix products; auto: bfloat16 where the hardware supports it.
-      parts: Modules or files with your own readers and families.
+      plugins: Modules or files with your own readers and families.
       show_progress_bar: Show a bar.
     """
     if not output:
@@ -228,7 +228,7 @@ def mine(
     path = local(output, "output")
     if path.suffix != ".tsv":
         raise InputError(f"output={path} must end in .tsv.")
-    plugins.use(",".join(listed(parts)))
+    use_plugins(",".join(listed(plugins)))
     columns = {TEXT: column, "positive": positive_column}
     pair_specs, corpus_specs = (
         split_specs(text) if isinstance(text, str) else sources_of(text, named, argument=argument)

@@ -31,8 +31,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from jaxdistill.config.files import in_every_stage, load_config
-from jaxdistill.core import InputError, did_you_mean, errors_of
-from jaxdistill.core import plugins as parts
+from jaxdistill.core import InputError, did_you_mean, errors_of, plugins
 from jaxdistill.core.cli import BY_NAME, Listed, listed, make_callable, parse_known, run
 from jaxdistill.core.files import local, refuse_no_folder, write_atomic
 from jaxdistill.core.paths import configs_folder
@@ -137,7 +136,7 @@ def read_study(name: str) -> tuple[str, Any]:
     if name and not path.is_file() and path.stem not in shipped:
         close = did_you_mean(path.stem, list(shipped))
         raise InputError(f"study {name} does not exist; shipped: {', '.join(shipped)}.{close}")
-    module = parts.load_module(str(path if path.is_file() else shipped[path.stem])) if name else None
+    module = plugins.load_module(str(path if path.is_file() else shipped[path.stem])) if name else None
     return getattr(module, "CONFIG", ""), getattr(module, "GRID", None if name else [{}])
 
 

@@ -136,10 +136,10 @@ def test_a_public_command_keeps_its_options():
     command = (
         "python -m jaxdistill.main --config=/opt/x/configs/congen.py:tiny:objective=/home/a/my.py:Loss '--config.data.text=/a b/t.txt,hf:org/set:train:text' "
         '--config.stage2.student.model=/m/mini \'--config.run.sharding=(("/kernel",("","model")),)\' --workdir=DIR '
-        "--config.student.trim=/home/a/t.txt --config.run.parts=a/b/p.py"
+        "--config.student.trim=/home/a/t.txt --config.run.plugins=a/b/p.py"
     )
     assert public_command(command) == (
         "python -m jaxdistill.main --config=configs/congen.py:tiny:objective=my.py:Loss --config.data.text=t.txt,hf:org/set:train:text "
         '--config.stage2.student.model=mini \'--config.run.sharding=(("/kernel",("","model")),)\' --workdir=DIR '
-        "--config.student.trim=t.txt --config.run.parts=p.py"
+        "--config.student.trim=t.txt --config.run.plugins=p.py"
     )

@@ -14,8 +14,7 @@ from jaxdistill import config as configs
 from jaxdistill import main, objectives
 from jaxdistill.config.files import shipped_configs
 from jaxdistill.config.read import stage_names
-from jaxdistill.core import InputError
-from jaxdistill.core import plugins as parts
+from jaxdistill.core import InputError, plugins
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster.mesh import batch_sharding, place
 from jaxdistill.core.kinds import KINDS
@@ -28,7 +27,7 @@ from tiny_models import tiny_tokenizer
 from tiny_text import made_up
 
 CONFIGS = shipped_configs()
-loaded = cache(lambda path: parts.load_module(str(path)))
+loaded = cache(lambda path: plugins.load_module(str(path)))
 
 
 def preset_names(module):

@@ -12,8 +12,7 @@ from ml_collections import ConfigDict, FieldReference
 
 from jaxdistill.config.options import PLAIN, SECTIONS
 from jaxdistill.config.read import stage_names
-from jaxdistill.core import InputError, closest, did_you_mean
-from jaxdistill.core import plugins as parts
+from jaxdistill.core import InputError, closest, did_you_mean, plugins
 from jaxdistill.core.kinds import KINDS
 from jaxdistill.core.paths import configs_folder
 
@@ -38,7 +37,7 @@ def load_config(spec: str) -> ConfigDict:
     name, _, preset = spec.partition(":")
     path = find_config(name)
     try:
-        config = parts.load_module(str(path)).get_config(*[preset] * bool(preset))
+        config = plugins.load_module(str(path)).get_config(*[preset] * bool(preset))
     except InputError:
         raise
     except Exception as error:  # whatever a user's file raises
@@ -72,14 +71,14 @@ def default_workdir(spec: str) -> str:
     """`runs/CONFIG-PRESET` in the current folder, such as `runs/congen-paper-bert-tiny`."""
     name, _, preset = spec.partition(":")
     if not preset:
-        arguments = inspect.signature(parts.load_module(str(find_config(name))).get_config).parameters
+        arguments = inspect.signature(plugins.load_module(str(find_config(name))).get_config).parameters
         preset = str(arguments["preset"].default) if "preset" in arguments else ""
     return f"runs/{re.sub(r'[^-+.A-Za-z0-9_]', '-', f'{pathlib.Path(name).stem}-{preset}'.rstrip('-'))}"
 
 
 def one_config_help(spec: str) -> str:
     """The description of a config, the arguments of its presets, and the kinds and options of the preset that is named."""
-    module, config = parts.load_module(str(find_config(spec.partition(":")[0]))), load_config(spec)
+    module, config = plugins.load_module(str(find_config(spec.partition(":")[0]))), load_config(spec)
     lines = [inspect.cleandoc(module.__doc__ or ""), ""]
     lines += [f"{preset}:ARGUMENT  {', '.join(taken)}" for preset, taken in getattr(module, "ARGUMENTS", {}).items()]
     lines += ["", "Options, which the documentation describes:"]
@@ -92,7 +91,7 @@ def configs_help() -> str:
     """The shipped configs and their presets."""
     lines = ["Configs and their presets:"]
     for path in shipped_configs():
-        module = parts.load_module(str(path))
+        module = plugins.load_module(str(path))
         lines += [f"\n  configs/{path.name}: {(inspect.getdoc(module) or '').splitlines()[0]}"]
         lines += textwrap.wrap(", ".join(module.PRESETS), 90, initial_indent=" " * 6, subsequent_indent=" " * 6)
     return "\n".join(lines)

@@ -159,7 +159,7 @@ class RunOptions:
     `--profile=10:20` is the short form."""
     export_to: Literal["", "onnx"] = ""
     """`onnx`: add ONNX files to the export (docs/deployment.md); empty: none."""
-    parts: str = ""
+    plugins: str = ""
     """Your own Python modules or files, separated by commas, with views, readers or encoder families
     (docs/extending.md)."""
     paper: str = ""

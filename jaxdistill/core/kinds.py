@@ -6,8 +6,7 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any, cast
 
-from jaxdistill.core import InputError, did_you_mean
-from jaxdistill.core import plugins as parts
+from jaxdistill.core import InputError, did_you_mean, plugins
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,8 +32,8 @@ class Kinds:
 
     def options_class(self, name: str) -> type:
         """The frozen dataclass of the kind `name`, which may be `MODULE:CLASS` or `FILE.py:CLASS`."""
-        if parts.is_outside(name):
-            outside = parts.load_attribute(name)
+        if plugins.is_outside(name):
+            outside = plugins.load_attribute(name)
             if not isinstance(outside, type) or not self.is_kind(outside):
                 raise InputError(f"{self.section}.kind={name!r} is not a frozen dataclass of a {self.section}.")
             return outside
@@ -61,7 +60,7 @@ class Kinds:
         """The name under which `options_class` finds the class of an object."""
         kind = type(value)
         package, _, module = kind.__module__.rpartition(".")
-        return module if package == self.package else f"{parts.spec_of(kind.__module__)}:{kind.__qualname__}"
+        return module if package == self.package else f"{plugins.spec_of(kind.__module__)}:{kind.__qualname__}"
 
     def default_options(self, name: str) -> dict[str, Any]:
         """Default options of the kind `name`, as plain data that begins with the kind."""

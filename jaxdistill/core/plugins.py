@@ -1,7 +1,7 @@
-"""Parts from outside the package: a user's own objectives, encoder families, views, readers and evaluations.
+"""Plugins: a user's own objectives, encoder families, views, readers and evaluations, from outside the package.
 
-A part is in a module or a file. An objective is named where it is used (`--config=FILE.py:PRESET:objective=my_file.py:MyLoss`). The others
-are variables of a module that `run.parts` names, or `--parts` of `evaluate`, `encode` and `mine`:
+A plugin is a module or a file. An objective is named where it is used (`--config=FILE.py:PRESET:objective=my_file.py:MyLoss`). The others
+are variables of a module that `run.plugins` names, or `--plugins` of `evaluate`, `encode` and `mine`:
 
     FAMILIES = {"my-bert": my_bert}                       # model_type to a module as in encoders/families
     VIEWS = {"shout": lambda text, uniform: text.upper()}   # (sentence, random number in [0, 1)) to what is read instead
@@ -20,7 +20,7 @@ from typing import Any
 
 from jaxdistill.core import InputError
 
-PREFIX = "jaxdistill_part_"
+PREFIX = "jaxdistill_plugin_"
 """Begins the names of modules that are loaded from a file."""
 
 families: dict[str, Any] = {}
@@ -38,16 +38,16 @@ _digests: dict[ModuleType, str] = {}
 
 
 def use(specs: str) -> None:
-    """Loads modules or files, separated by commas, and registers their parts."""
-    for spec in (part.strip() for part in specs.split(",") if part.strip()):
+    """Loads modules or files, separated by commas, and registers what they define."""
+    for spec in (name.strip() for name in specs.split(",") if name.strip()):
         module = load_module(spec)
         registered = [getattr(module, name, None) for name in ("FAMILIES", "VIEWS", "READERS", "EVALUATIONS")]
         if not any(registered):
             raise InputError(
-                f"parts {spec!r} has none of FAMILIES, VIEWS, READERS and EVALUATIONS; define one of them."
+                f"plugins {spec!r} has none of FAMILIES, VIEWS, READERS and EVALUATIONS; define one of them."
             )
-        for registry, parts in zip((families, views, readers), registered, strict=False):
-            registry.update(parts or {})
+        for registry, added in zip((families, views, readers), registered, strict=False):
+            registry.update(added or {})
         source = _digests[module]
         reader_sources.update(dict.fromkeys(registered[2] or {}, source))
         if registered[3]:

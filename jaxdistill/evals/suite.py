@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxdistill.core import InputError, did_you_mean
-from jaxdistill.core import plugins as parts
+from jaxdistill.core import InputError, did_you_mean, plugins
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.spread import together
 from jaxdistill.core.files import write_atomic
@@ -48,7 +47,7 @@ class Suite(NamedTuple):
 def evaluations() -> dict[Evaluation, str]:
     """All evaluations, the package's and then those of `parts`, each with the digest of the latters' source code."""
     every = dict.fromkeys(EVALUATIONS, "")
-    return every | {one: source for source, outside in parts.evaluations.items() for one in outside}
+    return every | {one: source for source, outside in plugins.evaluations.items() for one in outside}
 
 
 def tasks() -> list[str]:

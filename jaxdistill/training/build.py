@@ -11,8 +11,7 @@ from jax.sharding import Mesh
 from jaxtyping import Integer
 
 from jaxdistill.config import Config
-from jaxdistill.core import MAX_INT32, InputError, Objective, platform
-from jaxdistill.core import plugins as parts
+from jaxdistill.core import MAX_INT32, InputError, Objective, platform, plugins
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.ops.dense import dtype_of
@@ -141,7 +140,7 @@ def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int
     Args:
       absent: as in `build`.
     """
-    parts.use(config.run.parts)
+    plugins.use(config.run.plugins)
     profiled_steps(config.run.profile)
     if config.student.pooling:
         Pooling.parse(config.student.pooling)

@@ -98,7 +98,7 @@ def read_student(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
     if not all(processes.gathered(folder.is_dir())):  # some may have no copy of the workdir
         return None
     facts = read_note(folder / MARK)
-    student = load_model(str(folder), own_parts=config.run.parts)
+    student = load_model(str(folder), plugins=config.run.plugins)
     base_models, licence, languages = facts["card"]
     provenance = dataclasses.replace(
         student.provenance,

@@ -20,8 +20,7 @@ from jax.sharding import Mesh
 
 import jaxdistill
 from jaxdistill.config import Config, config_digest
-from jaxdistill.core import Batch, InputError, Tokens, TrainState
-from jaxdistill.core import plugins as parts
+from jaxdistill.core import Batch, InputError, Tokens, TrainState, plugins
 from jaxdistill.core.bars import duration
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
@@ -247,7 +246,7 @@ class Plan:
 
 def print_plan(config: Config, workdir: pathlib.Path, name: str, say: Callable[[str], None]) -> None:
     """Compiles the step of a run for the slice `name` and says what it needs; raises `InputError` if it does not fit."""
-    parts.use(config.run.parts)
+    plugins.use(config.run.plugins)
     target = slice_named(name)
     mesh = target.mesh(model_axis=config.run.model_axis, slices=config.run.slices)
     if config.run.precision == "auto":  # as on that slice, not on this machine
