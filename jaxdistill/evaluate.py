@@ -56,7 +56,7 @@ from tyro.conf import UseAppendAction
 from jaxdistill.core import ROLES, Embed, InputError, Precision, RoleEmbed, Scorer, Split, errors_of
 from jaxdistill.core.cli import BATCH_SIZE, BY_NAMES, Listed, listed, make_callable, parse, run
 from jaxdistill.core.cluster import processes
-from jaxdistill.core.cluster.spread import over_processes
+from jaxdistill.core.cluster.processes import over_processes
 from jaxdistill.core.files import is_remote, refuse_overwriting, try_writing, write_atomic, writing
 from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.core.paths import cache_folder, delivered

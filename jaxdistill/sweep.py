@@ -30,12 +30,12 @@ import tyro
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from jaxdistill.config.files import in_every_stage, load_config
+from jaxdistill.config import in_every_stage, load_config
 from jaxdistill.core import InputError, did_you_mean, errors_of, plugins
 from jaxdistill.core.cli import BY_NAME, Listed, listed, make_callable, parse_known, run
 from jaxdistill.core.files import local, refuse_no_folder, write_atomic
 from jaxdistill.core.paths import configs_folder
-from jaxdistill.core.signals import Interrupted, Interrupts
+from jaxdistill.core.runtime import Interrupted, Interrupts
 from jaxdistill.evals.reporting.tables import as_text, hundredfold
 from jaxdistill.main import parse_flags
 from jaxdistill.training.stages import is_finished

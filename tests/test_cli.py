@@ -11,7 +11,7 @@ import pytest
 from jaxdistill import encode, evaluate, export, main, mine, sweep
 from jaxdistill.core import cli
 from jaxdistill.core.paths import public_name
-from jaxdistill.core.signals import AGAIN, INTERRUPTED
+from jaxdistill.core.runtime import AGAIN, INTERRUPTED
 from jaxdistill.evals.reporting.model_card import public_command
 
 from program import ROOT, environment, refused, start, tiny_arguments
@@ -89,7 +89,7 @@ def test_ctrl_c_while_libraries_are_imported_leaves_no_traceback(folder, tmp_pat
 
 def test_the_second_signal_ends_a_process_at_once():
     code = (
-        "import signal, time; from jaxdistill.core.signals import Interrupts\n"
+        "import signal, time; from jaxdistill.core.runtime import Interrupts\n"
         "with Interrupts('stopping after this step') as interrupts:\n"
         "    signal.raise_signal(signal.SIGHUP); assert interrupts.status; print('asked', flush=True)\n"
         "    signal.raise_signal(signal.SIGTERM); time.sleep(9)\n"

@@ -12,12 +12,11 @@ import transformers
 
 from jaxdistill import config as configs
 from jaxdistill import main, objectives
-from jaxdistill.config.files import shipped_configs
-from jaxdistill.config.read import stage_names
+from jaxdistill.config import shipped_configs, stage_names
 from jaxdistill.core import InputError, plugins
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster.mesh import batch_sharding, place
-from jaxdistill.core.kinds import KINDS
+from jaxdistill.core.plugins import KINDS
 from jaxdistill.data import batches
 from jaxdistill.training.build import build
 from jaxdistill.training.stages import run_stages
@@ -114,7 +113,6 @@ def test_command_line_values_reach_the_config(monkeypatch):
 
 
 OWN = """
-from jaxdistill.config import chain, defaults, set_kind
 from jaxdistill.config.shipped.l2 import get_config as l2
 
 def get_config(preset="one"):

@@ -13,7 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from jaxdistill import encode
-from jaxdistill.core import InputError, cli, signals
+from jaxdistill.core import InputError, cli, runtime
 from jaxdistill.data import targets
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.inference import Embedder, load
@@ -141,7 +141,7 @@ def test_control_c_says_how_to_go_on_and_only_the_rest_is_computed(
     with pytest.raises(SystemExit) as ended:
         cli.run(encode.main, [*arguments, f"--output={output}"])
     line = "interrupted: 4 of 7 sentences are done; give the same command again to continue\n"
-    assert (ended.value.code, capsys.readouterr().err) == (signals.INTERRUPTED, line)
+    assert (ended.value.code, capsys.readouterr().err) == (runtime.INTERRUPTED, line)
     assert not output.exists()
     encode.main([*arguments, f"--output={output}"])
     assert sizes == [2, 2, 2, 2, 1] and "2 of 7 texts" in capsys.readouterr().out

@@ -35,7 +35,7 @@ import os, signal, sys, threading
 os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
 import datasets  # which imports what is installed, such as torch, and that sets variables
 import jaxdistill
-from jaxdistill.core import memory
+from jaxdistill.core import runtime
 
 def state():
     return dict(os.environ), [signal.getsignal(number) for number in signal.valid_signals()], len(threading.enumerate())
@@ -45,7 +45,7 @@ jaxdistill.load(sys.argv[1])
 jaxdistill.encode(sys.argv[1], ["it rains", "a cat sleeps"])
 jaxdistill.evaluate(sys.argv[1], pairs="pairs.tsv", out="results.json")
 assert state() == before, (before, state())
-assert not memory.keep_freed.cache_info().currsize, "malloc was set"
+assert not runtime.keep_freed.cache_info().currsize, "malloc was set"
 """
 
 

@@ -1,6 +1,7 @@
 """Hard negatives: the choice equals sentence-transformers', and the program stores, resumes and refuses."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import numpy as np
@@ -9,10 +10,11 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import mine_hard_negatives
 
+import jaxdistill
 from jaxdistill import mine
 from jaxdistill.core.cli import run
 from jaxdistill.data.text import read
-from jaxdistill.mine import Limits, hard_negatives
+from jaxdistill.mine import hard_negatives
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.inference import Embedder, load
 from jaxdistill.models.surgery import resizing
@@ -99,14 +101,12 @@ def test_the_negatives_are_those_of_sentence_transformers(folder, reference, tmp
 def test_random_negatives_are_drawn_from_all_candidates_that_remain():
     scores = np.tile(np.linspace(0.9, 0.1, 20, dtype=np.float32), (300, 1))
     rows = np.tile(np.arange(20), (300, 1))
-    limits = Limits(max_score=0.8, range_min=1, num_negatives=3, sampling_strategy="random", seed=1)
-    chosen, chosen_scores = hard_negatives(scores, rows, [[5]] * 300, [[0.7]] * 300, limits, 12)
+    draw = partial(hard_negatives, num_negatives=3, sampling_strategy="random", seed=1)
+    limited = partial(draw, scores, rows, [[5]] * 300, [[0.7]] * 300, max_score=0.8, range_min=1, range_max=12)
+    chosen, chosen_scores = limited()
     assert set(chosen.ravel()) == {4, *range(6, 16)} and (np.diff(chosen_scores, axis=1) < 0).all()
-    again, _ = hard_negatives(scores, rows, [[5]] * 300, [[0.7]] * 300, limits, 12)
-    assert np.array_equal(chosen, again)
-    few, few_scores = hard_negatives(
-        scores[:1, :3], rows[:1, :3], [[1]], [[0.7]], Limits(sampling_strategy="random"), 3
-    )
+    assert np.array_equal(chosen, limited()[0])
+    few, few_scores = draw(scores[:1, :3], rows[:1, :3], [[1]], [[0.7]], range_min=0, range_max=3)
     assert few[0, :2].tolist() == [0, 2] and np.isneginf(few_scores[0, 2])
 
 
@@ -148,20 +148,12 @@ def test_logits_differ_where_scores_are_all_one(folder, tmp_path):
     assert np.ptp([float(row[3]) for row in found["logits"]]) > 0.1
 
 
-def test_a_document_with_the_querys_own_text_is_no_negative():
-    pairs = mine.questions([("query", "answer")], [" query ", "near", "far", "farther"])
-    documents = np.array([[1, 0], [1, 0.2], [1, 0.5], [1, 0.9], [1, 0.1]], np.float32)
-    assert pairs.documents == ["query", "near", "far", "farther", "answer"]
-    found = mine.mined(pairs, documents[:1], documents, limits=Limits(range_max=3))
-    assert found.documents.tolist() == [[1, 2, 3]] and np.isfinite(found.scores).all()
-
-
-def test_a_positive_in_other_case_and_white_space_is_no_negative():
-    """Nor a positive of the same query in other case."""
-    given = [("query", "An answer"), ("Query ", "another"), ("else", "far")]
-    pairs = mine.questions(given, ["an  ANSWER", "an answer!", "an\tanswer"])
-    assert pairs.documents == ["an  ANSWER", "an answer!", "an\tanswer", "An answer", "another", "far"]
-    assert pairs.excluded == [[0, 2, 3, 4], [0, 2, 3, 4], [5]]
+def test_a_query_and_its_positives_are_no_negatives_in_any_case_or_white_space(folder):
+    """Nor where all nearest documents are of this kind."""
+    pairs = [("the cat", "a dog"), ("The  CAT", "rain"), ("else", "far")]
+    corpus = ["the cat ", "A dog", "a\tDOG", "snow"]
+    rows = jaxdistill.mine(folder / "model", pairs, corpus=corpus, num_negatives=1, range_max=1)
+    assert len(rows) == 3 and {row["negative"] for row in rows if row["text"] != "else"} <= {"snow", "far"}
 
 
 @pytest.mark.parametrize(

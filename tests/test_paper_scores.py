@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from jaxdistill.config import parse_stages
-from jaxdistill.config.files import load_config
+from jaxdistill.config import load_config, parse_stages
 from jaxdistill.core import InputError, plugins
 from jaxdistill.evals import pairs, sts, transfer
 from jaxdistill.evals.reporting import papers

@@ -8,7 +8,7 @@ import pytest
 
 from jaxdistill import config as configs
 from jaxdistill import objectives
-from jaxdistill.config.files import load_config, shipped_configs
+from jaxdistill.config import load_config, shipped_configs
 from jaxdistill.core import plugins
 
 import paper_tables

@@ -11,7 +11,7 @@ from test_sts import ROWS, write_tsv
 
 from jaxdistill import encode, evaluate
 from jaxdistill.core import plugins
-from jaxdistill.core.signals import AGAIN, BAD_INPUT
+from jaxdistill.core.runtime import AGAIN, BAD_INPUT
 from jaxdistill.data.targets import BLOCK_ROWS
 from jaxdistill.evals import sts
 from jaxdistill.training.workdir.checkpoint import Checkpoints
@@ -80,7 +80,6 @@ def test_processes_share_the_blocks_of_a_file(folder):
 
 OF_ONE_HOST = """
 import os
-from jaxdistill.core import InputError
 from jaxdistill.evals.evaluation import Evaluation, TestSet
 
 def run(model, test_set):

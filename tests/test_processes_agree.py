@@ -12,7 +12,7 @@ from jaxdistill import main
 from jaxdistill.core import InputError
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.mesh import make_mesh
-from jaxdistill.core.signals import BAD_INPUT, IN_USE
+from jaxdistill.core.runtime import BAD_INPUT, IN_USE
 from jaxdistill.training.workdir import folder as lock
 from jaxdistill.training.workdir.folder import LOCK, read_note
 
@@ -71,9 +71,7 @@ def free_port() -> int:
 
 JOINS = """
 import sys, time
-from jaxdistill.core import cli
 from jaxdistill.core.cluster import processes
-from jaxdistill.core import InputError
 processes.HEARTBEAT_SECONDS, processes.VERDICT_SECONDS = 6, 9.0
 def main(arguments):
     with processes.connected(lambda: {"run.steps": int(arguments[0])}):

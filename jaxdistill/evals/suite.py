@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from jaxdistill.core import InputError, did_you_mean, plugins
 from jaxdistill.core.cluster import processes
-from jaxdistill.core.cluster.spread import together
+from jaxdistill.core.cluster.processes import run_in_all
 from jaxdistill.core.files import write_atomic
 from jaxdistill.core.runtime import source_digest, versions
 from jaxdistill.evals import agreement, documents, geometry, pairs, retrieval, sts, transfer
@@ -109,8 +109,8 @@ def measured(
         return result._replace(scores=scores, details=details)._asdict()
 
     if not test_set.is_repeatable:
-        return Result(**together(score))
-    return Result(**cached_scores(cache_folder / "scores", [*digests, test_set.digest()], lambda: together(score)))
+        return Result(**run_in_all(score))
+    return Result(**cached_scores(cache_folder / "scores", [*digests, test_set.digest()], lambda: run_in_all(score)))
 
 
 def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:

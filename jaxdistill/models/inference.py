@@ -29,9 +29,9 @@ from jaxdistill.core import (
     did_you_mean,
     platform,
 )
-from jaxdistill.core.bars import Advance, counted
 from jaxdistill.core.cluster.mesh import batch_devices, batch_sharding, make_mesh, place, place_frozen, replicated
 from jaxdistill.core.ops.dense import dtype_of
+from jaxdistill.core.runtime import Advance, counted
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.sentence import embed

@@ -63,7 +63,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         batch_size=config.data.batch_size,
         seed=config.run.seed,
         weights=config.data.weights,
-        groups=batches.Groups(groups, meshes.own_groups(mesh, groups) if computed else np.arange(groups)),
+        groups=batches.Groups(groups, meshes.local_groups(mesh, groups) if computed else np.arange(groups)),
         reserve_rows=reserved_rows(store.rows, objective.reserve_rows, held_out),
         shaping=batches.Shaping(most=config.data.pack_shapes or (4 if on_cpus else 3), divided=on_cpus),
     )

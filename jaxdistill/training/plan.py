@@ -21,11 +21,10 @@ from jax.sharding import Mesh
 import jaxdistill
 from jaxdistill.config import Config, config_digest
 from jaxdistill.core import Batch, InputError, Tokens, TrainState, plugins
-from jaxdistill.core.bars import duration
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.mesh import PEAK_FLOPS_PER_S
-from jaxdistill.core.runtime import prepare_libtpu
+from jaxdistill.core.runtime import duration, prepare_libtpu
 from jaxdistill.data.batches import padding_share
 from jaxdistill.data.text import TEXT
 from jaxdistill.encoders.sentence import embed

@@ -130,20 +130,15 @@ def folder_digest(folder: Path, pattern: str = "*") -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def unwritable(path: Path, error: OSError, remedy: str = "") -> InputError:
-    """One-line error for a failed write; a `remedy` such as `; set X` ends it."""
-    full = "no space left on the disk; free some space and run the same command again"
-    reason = full if error.errno == errno.ENOSPC else error.strerror or str(error)
-    return InputError(f"{path} could not be written: {reason}{remedy}.")
-
-
 @contextlib.contextmanager
 def writing(path: Path, remedy: str = "") -> Iterator[None]:
-    """Turns an `OSError` into an `InputError` that names the path, see `unwritable`."""
+    """Turns an `OSError` into an `InputError` that names the path; a `remedy` such as `; set X` ends it."""
     try:
         yield
     except OSError as error:
-        raise unwritable(path, error, remedy) from error
+        full = "no space left on the disk; free some space and run the same command again"
+        reason = full if error.errno == errno.ENOSPC else error.strerror or str(error)
+        raise InputError(f"{path} could not be written: {reason}{remedy}.") from error
 
 
 def make_folder_atomic(folder: Path, fill: Callable[[Path], None], *, what: str) -> None:
