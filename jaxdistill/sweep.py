@@ -33,7 +33,7 @@ from rich.table import Table
 from jaxdistill.config import in_every_stage, load_config
 from jaxdistill.core import InputError, did_you_mean, errors_of, plugins
 from jaxdistill.core.cli import BY_NAME, Listed, listed, make_callable, parse_known, run
-from jaxdistill.core.files import local, refuse_no_folder, write_atomic
+from jaxdistill.core.files import local, write_atomic
 from jaxdistill.core.paths import configs_folder
 from jaxdistill.core.runtime import Interrupted, Interrupts
 from jaxdistill.evals.reporting.tables import as_text, hundredfold
@@ -86,7 +86,6 @@ def sweep(
     fixed = {name: value for name, value in (options or {}).items() if name not in lists}
     points = [{**point, **chosen} for point in combinations(grid) for chosen in combinations(lists)]
     rows, folder = plan(listed(config) or [study], fixed, points, listed(seeds)), local(workdir, "workdir")
-    refuse_no_folder(folder)
     if dry_run:
         print("\n".join(f"point {number} of {len(rows)}: {row['point']}" for number, row in enumerate(rows, 1)))
         return []

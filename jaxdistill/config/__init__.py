@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import hashlib
 import inspect
 import json
 import pathlib
@@ -35,7 +34,7 @@ from jaxdistill.data.options import Columns, Data
 
 __all__ = [
     "EXTENSIONS", "SECTIONS", "WITHOUT_EFFECT", "Columns", "Config", "Data", "Evals", "Optimizer", "RunOptions", "Sharding", "chain",
-    "config_digest", "defaults", "flat", "flat_stages", "load_config", "nested", "of_stage", "options_from", "parse_config",
+    "defaults", "flat", "flat_stages", "load_config", "nested", "of_stage", "options_from", "parse_config",
     "parse_stages", "refuse_other_training", "set_kind", "set_options",
 ]  # fmt: skip
 
@@ -304,11 +303,6 @@ def flat_stages(stages: Sequence[Config]) -> dict[str, Any]:
         return flat(stages[0])
     options = {f"stage{number}": flat(stage) for number, stage in enumerate(stages, start=1)}
     return {f"{stage}.{name}": value for stage, of_stage in options.items() for name, value in of_stage.items()}
-
-
-def config_digest(config: Config) -> str:
-    """Short digest of the whole config."""
-    return hashlib.sha256(json.dumps(flat(config), sort_keys=True).encode()).hexdigest()[:12]
 
 
 def refuse_other_training(before: Mapping[str, Any], now: Mapping[str, Any], *, workdir: str) -> None:

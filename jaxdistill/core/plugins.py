@@ -96,7 +96,7 @@ def source_digests(specs: Iterable[str]) -> dict[str, str]:
     return {spec: _digests[load_module(spec)] for spec in specs}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Kinds:
     """The kinds that a section of the config can have: frozen options classes, found by the name of their file. The section's
     option `kind` names one."""
@@ -105,12 +105,12 @@ class Kinds:
     """Name of the section, such as `student`."""
     package: str
     """The package that has a file for each kind."""
-    default: str = ""
-    """The kind if a section names none; empty: it must name one."""
     member: str
     """The class of a file that has this member is the options class."""
     example: str
     """An object of a kind, for errors."""
+    default: str = ""
+    """The kind if a section names none; empty: it must name one."""
 
     def available(self) -> list[str]:
         """Names of the kinds: the modules of the package."""
@@ -158,25 +158,17 @@ class Kinds:
 
 
 KINDS: Mapping[str, Kinds] = {
-    "student": Kinds(
-        section="student",
-        package="jaxdistill.models.students",
-        default="cut",
-        member="make",
-        example='jaxdistill.students.Cut("teacher", layers="even:3")',
-    ),
-    "teacher": Kinds(
-        section="teacher",
-        package="jaxdistill.models.teachers",
-        default="live",
-        member="load",
-        example='jaxdistill.teachers.Stored("MODEL")',
-    ),
-    "objective": Kinds(
-        section="objective",
-        package="jaxdistill.objectives",
-        member="scored",
-        example="jaxdistill.objectives.ConGen(alpha=1.0)",
-    ),
+    kinds.section: kinds
+    for kinds in (
+        Kinds(
+            "student",
+            "jaxdistill.models.students",
+            "make",
+            'jaxdistill.students.Cut("teacher", layers="even:3")',
+            "cut",
+        ),
+        Kinds("teacher", "jaxdistill.models.teachers", "load", 'jaxdistill.teachers.Stored("MODEL")', "live"),
+        Kinds("objective", "jaxdistill.objectives", "scored", "jaxdistill.objectives.ConGen(alpha=1.0)"),
+    )
 }
 """The sections that have a `kind`."""

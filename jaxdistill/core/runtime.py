@@ -31,7 +31,9 @@ AGAIN = 75
 process or of the network."""
 IN_USE = 73
 """Exit status (EX_CANTCREAT of sysexits.h) if another process writes the same workdir; that process continues undisturbed."""
-DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
+DISK_FAULTS = (
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR,
+)  # fmt: skip
 """OS errors caused by the user's disk, reported as one line wherever they occur; other OS errors are bugs."""
 
 

@@ -19,7 +19,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
 import jaxdistill
-from jaxdistill.config import Config, config_digest
+from jaxdistill.config import Config
 from jaxdistill.core import Batch, InputError, Tokens, TrainState, plugins
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
@@ -86,7 +86,7 @@ def print_overview(run: Run) -> dict[str, float]:
     """Prints devices, models, text, memory and time; returns the teacher's dev scores."""
     config, program, data, store = run.config, run.program, run.text.batches, run.text.store
     axes = ", ".join(f"{axis} {size}" for axis, size in program.mesh.shape.items() if axis != "slice" or size > 1)
-    say(f"jaxdistill {jaxdistill.__version__}, JAX {jax.__version__}, config {config_digest(config)}")
+    say(f"jaxdistill {jaxdistill.__version__}, JAX {jax.__version__}")
     say(
         f"devices: {program.mesh.size} x {jax.devices()[0].device_kind} ({axes}), "
         f"matrix products in {np.dtype(program.compute_dtype).name}"

@@ -108,15 +108,6 @@ def refuse_overwriting(output: Path, inputs: Iterable[Path]) -> None:
             raise InputError(f"{output} is also an input file, or the folder of one ({path}); choose another output.")
 
 
-def refuse_no_folder(folder: Path) -> None:
-    """Raises `InputError` if a folder cannot be created: a parent is a file or not writable."""
-    existing = local(folder, "--workdir")
-    while not os.path.lexists(existing):  # a link that leads nowhere is no folder either
-        existing = existing.parent
-    if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
-        raise InputError(f"--workdir={folder}: {existing} is not a writable directory; name another folder.")
-
-
 def file_digest(path: Path) -> str:
     """SHA-256 of the content of a file."""
     with open(path, "rb") as file:
