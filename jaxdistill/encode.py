@@ -3,15 +3,13 @@
   python -m jaxdistill.encode --model=runs/l3/export --text=sentences.txt --output=vectors.npy
   python -m jaxdistill.encode --model=runs/l3/export --text='texts/*.gz' --output=vectors.parquet --keep_text
 
-OUTPUT is a `.npy` or `.parquet` file. Text, model and output may be in a bucket (`s3://...`, `gs://...`). A table has the vectors in
-the column `embedding`. `np.load(FILE, mmap_mode="r")` opens a `.npy` file of any size.
+OUTPUT is a `.npy` file, or a `.parquet` file with the vectors in the column `embedding`. Text, model and output may be in a bucket
+(`s3://...`, `gs://...`). `np.load(FILE, mmap_mode="r")` opens a `.npy` file of any size.
 
 Until all vectors are there, they are in a hidden folder beside the output. If the program is killed, the same command computes
 the missing blocks of 8,192 rows and gives the same bytes as an uninterrupted run (on other devices, up to rounding). A
 finished output stays as it is; its note, FILE.json, says what it was made from. One of another model, text or option is never
-replaced: move it first.
-
-Several processes, started as for training, share the blocks if all of them see the output's folder; the first writes the file.
+replaced: move it first. Several processes, started as for training, share the blocks if all of them see the output's folder.
 
 An empty line keeps its row and is encoded as an empty sentence. Texts that are too long for the model are truncated, and the
 program prints how many.

@@ -4,15 +4,14 @@
   python -m jaxdistill.mine --model=TEACHER --pairs='passages/*.tsv.gz' --column=title --positive_column=text \\
       --corpus='passages/*.tsv.gz' --corpus_column=text --output=negatives.tsv --max_score=0.9 --num_negatives=5
 
-Writes a table with one row per query, positive and negative: `text`, `positive`, `negative`, `score_positive`,
-`score_negative`. `--output_format=n-tuple` writes one row per query and positive, with all negatives (`negative_1`,
-`score_negative_1` and so on), and leaves out queries with too few. Scores are cosines of --model, its dot products if
-its checkpoint compares by these (`similarity_fn_name`), or scores in (0, 1) of `--cross_encoder`. With `--logits`
-they are the cross-encoder's logits, which still differ where sigmoids round to 1; MarginMSE learns from such differences.
+Writes a table with the columns text, positive, negative, score_positive and score_negative; as n-tuple negative_1,
+score_negative_1 and so on, without queries that have too few. Scores are cosines of the model, its dot products if its
+checkpoint compares by these (`similarity_fn_name`), or a cross-encoder's scores in (0, 1). Its logits still differ where these
+round to 1; MarginMSE learns from such differences.
 
-Documents are all distinct positives and the texts of `--corpus`. A query may have several positives. A document with the text of
-the query or of one of its positives, ignoring case and white space, is never a negative. The search is exact and runs on the
-devices. Vectors are cached by model, prompt and text. If the program is killed, the same command resumes it.
+Documents are all distinct positives and the texts of the corpus. A document with the text of the query or of one of its
+positives, ignoring case and white space, is never a negative. The search is exact and runs on the devices. Vectors are cached by
+model, prompt and text. If the program is killed, the same command resumes it.
 
 The limits have the names, meaning and order of sentence-transformers' `mine_hard_negatives`; the negatives are equal if no scores
 tie and both see the same candidates. `relative_margin=0.05` is NV-Retriever's TopK-PercPos of 95 % (arXiv 2407.15831).
@@ -240,24 +239,18 @@ def mine(
         scores = scored(np.repeat(every, depth), rows.ravel()).reshape(rows.shape)
     rows, scores = hard_negatives(scores, rows, texts.excluded, positive_scores, **limits)
 
-    have, numbers = np.isfinite(scores).sum(axis=1), range(1, num_negatives + 1)
-    names = ["text", "positive", "negative", "score_positive", "score_negative"]
-    if output_format == "n-tuple":
-        negative_names = [f"negative_{number}" for number in numbers]
-        names = [*names[:2], *negative_names, "score_positive", *(f"score_{name}" for name in negative_names)]
+    have, is_triplet = np.isfinite(scores).sum(axis=1), output_format == "triplet"
+    suffixes = [""] if is_triplet else [f"_{number}" for number in range(1, num_negatives + 1)]
+    names = ["text", "positive", *(f"negative{suffix}" for suffix in suffixes)]
+    names += ["score_positive", *(f"score_negative{suffix}" for suffix in suffixes)]
     table: list[list[Any]] = []
-    for query, text in enumerate(texts.queries):
-        negatives = [texts.documents[row] for row in rows[query, : have[query]]]
-        of_negatives = [float(f"{score:.7g}") for score in scores[query, : have[query]]]
+    for query, count in enumerate(have.tolist()):
+        groups = [[rank] for rank in range(count)] if is_triplet else [range(count)] * (count == num_negatives)
         for row, of_positive in zip(texts.positives[query], positive_scores[query], strict=True):
-            begin, of_positive = [text, texts.documents[row]], float(f"{of_positive:.7g}")
-            if output_format == "triplet":
-                table += [
-                    [*begin, *pair]
-                    for pair in zip(negatives, [of_positive] * len(negatives), of_negatives, strict=True)
-                ]
-            elif have[query] == num_negatives:
-                table.append([*begin, *negatives, of_positive, *of_negatives])
+            for ranks in groups:
+                negatives = [texts.documents[rows[query, rank]] for rank in ranks]
+                numbers = [float(f"{score:.7g}") for score in (of_positive, *(scores[query, rank] for rank in ranks))]
+                table.append([texts.queries[query], texts.documents[row], *negatives, *numbers])
     if not table:
         raise InputError(
             f"no query has enough negatives: the most that are within the limits and no positives are {have.max()}, "

@@ -67,10 +67,8 @@ def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
     jax.config.update("jax_enable_preemption_service", False)
     try:
         # JAX finds the others on TPU hosts, or by its own, SLURM's, Open MPI's or Kubernetes' variables.
-        number, process, seconds = (
-            int(os.environ[name]) if os.environ.get(name) else None
-            for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAXDISTILL_JOIN_SECONDS")
-        )
+        names = ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAXDISTILL_JOIN_SECONDS")
+        number, process, seconds = (int(os.environ[name]) if os.environ.get(name) else None for name in names)
         seconds = seconds or JOIN_SECONDS
         # If a process never joins, JAX aborts with a stack trace; this line says what it was waiting for.
         print(f"joining the other processes, for at most {seconds} s (JAXDISTILL_JOIN_SECONDS)", flush=True)
