@@ -2,8 +2,6 @@
 
 import doctest
 import inspect
-import subprocess
-import sys
 
 import pytest
 
@@ -13,7 +11,7 @@ from jaxdistill.data import text
 from jaxdistill.models.inference import Embedder
 from jaxdistill.training import distill as api
 
-from program import environment, write_teacher
+from program import write_teacher
 
 SENTENCES = ["it rains", "a cat sleeps", "the old tree sings"]
 
@@ -27,31 +25,6 @@ def teacher(tmp_path_factory):
 def places(tmp_path, monkeypatch):
     monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-
-
-STATE = """
-import os, signal, sys, threading
-os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
-import datasets  # which imports what is installed, such as torch, and that sets variables
-import jaxdistill
-from jaxdistill.core import runtime
-
-def state():
-    return dict(os.environ), [signal.getsignal(number) for number in signal.valid_signals()], len(threading.enumerate())
-
-before = state()
-jaxdistill.load(sys.argv[1])
-jaxdistill.encode(sys.argv[1], ["it rains", "a cat sleeps"])
-jaxdistill.evaluate(sys.argv[1], pairs="pairs.tsv", out="results.json")
-assert state() == before, (before, state())
-assert not runtime.keep_freed.cache_info().currsize, "malloc was set"
-"""
-
-
-def test_a_process_is_as_before_after_load_encode_and_evaluate(teacher, tmp_path):
-    (tmp_path / "pairs.tsv").write_text("0\tit rains\ta cat sleeps\n1\tit rains\tthe tree\n")
-    command = [sys.executable, "-c", STATE, teacher]
-    subprocess.run(command, cwd=tmp_path, env=environment() | {"JAXDISTILL_CACHE": str(tmp_path)}, check=True)
 
 
 def test_all_names_of_the_api_are_there_and_listed():

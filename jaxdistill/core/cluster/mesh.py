@@ -163,7 +163,7 @@ def check_rules(rules: Rules, tree: Any, mesh: Mesh) -> None:
 
 def path_name(path: tuple) -> str:
     """A key path as a string such as `params/student/transformer/...`."""
-    return "/".join(str(getattr(key, "name", getattr(key, "key", getattr(key, "idx", key)))) for key in path)
+    return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 def place(tree: Any, sharding: Any) -> Any:
