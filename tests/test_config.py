@@ -110,6 +110,7 @@ def test_command_line_values_reach_the_config(monkeypatch):
 
 
 OWN = """
+from jaxdistill.config import chain, defaults, set_kind
 from jaxdistill.config.shipped.l2 import get_config as l2
 
 def get_config(preset="one"):

@@ -80,6 +80,7 @@ def test_processes_share_the_blocks_of_a_file(folder):
 
 OF_ONE_HOST = """
 import os
+from jaxdistill.core import InputError
 from jaxdistill.evals.evaluation import Evaluation, TestSet
 
 def run(model, test_set):

@@ -71,6 +71,7 @@ def free_port() -> int:
 
 JOINS = """
 import sys, time
+from jaxdistill.core import InputError, cli
 from jaxdistill.core.cluster import processes
 processes.HEARTBEAT_SECONDS, processes.VERDICT_SECONDS = 6, 9.0
 def main(arguments):
