@@ -7,6 +7,7 @@ import glob
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,14 @@ log = logging.getLogger(__name__)
 
 
 def checked_address(address: str | Path) -> str:
-    """The address in its plain form, also of a `Path` of it; raises `InputError` for an invalid one."""
+    """The address in its plain form, also of a `Path` of it; raises `InputError`, which never repeats a secret, for a wrong one."""
     scheme, _, rest = str(address).partition(":")
     path = rest.strip("/")
     if scheme not in STORES or not path:
         allowed = " or ".join(f"{one}://BUCKET/PATH" for one in STORES)
         raise InputError(f"{scheme}: is not an address of a supported store; give {allowed}.")
+    if "@" in path.partition("/")[0] or re.search(r"[?&][\w-]+=", path):
+        raise InputError(f"the {scheme}:// address holds a key or a signature; give the plain address, and sign in.")
     return f"{scheme}://{path}"
 
 
@@ -47,7 +50,7 @@ def store_errors(address: str) -> Iterator[None]:
             raise
         if isinstance(error, FileNotFoundError) or code == "404":
             raise InputError(f"{address} does not exist; check the bucket and the path.") from error
-        line = f"{type(error).__name__}: {error_line(error):.200}"
+        line = re.sub(r"[?][^ ]*", "", f"{type(error).__name__}: {error_line(error):.200}")  # signatures are in queries
         refused = isinstance(error, PermissionError) or number == errno.EINVAL or code in ("401", "403")
         if refused or "Credentials" in line or "Forbidden" in line:
             raise InputError(f"{address} is not accessible ({line}); check it, or sign in with {sign_in}.") from error
