@@ -1,7 +1,7 @@
 """Times several programs for the same work in turn, so that other load on the machine meets all of them alike.
 
 PyTorch's side runs in a process of its own (`Elsewhere`), with the allocator's settings that a user's loop has. This project's
-process does not import PyTorch, whose threads make glibc open heaps that `memory.keep_freed` does not reach.
+process does not import PyTorch, whose threads make glibc open heaps that `runtime.keep_freed` does not reach.
 """
 
 import json

@@ -41,7 +41,7 @@ from interleaved import (
 )
 
 from jaxdistill import config
-from jaxdistill.config.files import load_config
+from jaxdistill.config import load_config
 from jaxdistill.core import Batch, InputError
 from jaxdistill.core.cli import run
 from jaxdistill.core.cluster.mesh import batch_sharding, place

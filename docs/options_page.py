@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from jaxdistill.config.options import PLAIN, SECTIONS
-from jaxdistill.core.kinds import KINDS, Kinds
+from jaxdistill.core.plugins import KINDS, Kinds
 
 
 class Option(NamedTuple):

@@ -40,8 +40,7 @@ _FROM = {
     "load": "jaxdistill.models.inference",
 }
 """Functions and classes of the Python API, imported on use, so that `import jaxdistill` stays cheap."""
-_MODELS = ("students", "teachers")
-"""Modules of the Python API in `jaxdistill.models`."""
+_MODULES = {"students": "jaxdistill.models.students", "teachers": "jaxdistill.models.teachers"}
 __all__ = [
     "InputError", "distill", "encode", "evaluate", "export", "load", "mine", "objectives", "students", "sweep", "teachers",
 ]  # fmt: skip
@@ -52,7 +51,7 @@ def __getattr__(name: str):
     if name in _FROM:
         return getattr(importlib.import_module(_FROM[name]), name)
     if name in __all__:
-        return importlib.import_module(f"jaxdistill.{'models.' if name in _MODELS else ''}{name}")
+        return importlib.import_module(_MODULES.get(name, f"jaxdistill.{name}"))
     raise AttributeError(f"module 'jaxdistill' has no attribute {name!r}")
 
 

@@ -33,8 +33,9 @@ def _main(arguments: Sequence[str]) -> None:
     elif name in PROGRAMS:
         importlib.import_module(f"jaxdistill.{'main' if name == 'train' else name}").main(rest)
     else:
-        programs = list(PROGRAMS)
-        raise InputError(f"program {name!r} is unknown.{did_you_mean(name, programs)} There are {', '.join(programs)}.")
+        raise InputError(
+            f"program {name!r} is unknown.{did_you_mean(name, [*PROGRAMS])} There are {', '.join(PROGRAMS)}."
+        )
 
 
 if __name__ == "__main__":

@@ -3,15 +3,13 @@
   python -m jaxdistill.encode --model=runs/l3/export --text=sentences.txt --output=vectors.npy
   python -m jaxdistill.encode --model=runs/l3/export --text='texts/*.gz' --output=vectors.parquet --keep_text
 
-OUTPUT is a `.npy` or `.parquet` file. Text, model and output may be in a bucket (`s3://...`, `gs://...`). A table has the vectors in
-the column `embedding`. `np.load(FILE, mmap_mode="r")` opens a `.npy` file of any size.
+OUTPUT is a `.npy` file, or a `.parquet` file with the vectors in the column `embedding`. Text, model and output may be in a bucket
+(`s3://...`, `gs://...`). `np.load(FILE, mmap_mode="r")` opens a `.npy` file of any size.
 
 Until all vectors are there, they are in a hidden folder beside the output. If the program is killed, the same command computes
 the missing blocks of 8,192 rows and gives the same bytes as an uninterrupted run (on other devices, up to rounding). A
 finished output stays as it is; its note, FILE.json, says what it was made from. One of another model, text or option is never
-replaced: move it first.
-
-Several processes, started as for training, share the blocks if all of them see the output's folder; the first writes the file.
+replaced: move it first. Several processes, started as for training, share the blocks if all of them see the output's folder.
 
 An empty line keeps its row and is encoded as an empty sentence. Texts that are too long for the model are truncated, and the
 program prints how many.
@@ -23,8 +21,7 @@ import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -35,22 +32,18 @@ from jaxtyping import Float
 from pyarrow import parquet
 
 from jaxdistill.core import InputError, Precision
-from jaxdistill.core import plugins as plugins
-from jaxdistill.core.bars import Advance
 from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import drafted, is_remote, local, refuse_overwriting, try_writing, writing
 from jaxdistill.core.paths import delivered
-from jaxdistill.core.runtime import source_digest
+from jaxdistill.core.plugins import use as use_plugins
+from jaxdistill.core.runtime import Advance, source_digest
 from jaxdistill.data.sources import local_files, refuse_unread, split_specs
 from jaxdistill.data.tables import finished, write_note
 from jaxdistill.data.targets import BLOCK_ROWS, VECTORS, checked_block, stored_vectors
-from jaxdistill.data.text import TEXT, Row, Text, Watched, sources_of
+from jaxdistill.data.text import TEXT, Text, Watched, sources_of
 from jaxdistill.models.inference import load
 from jaxdistill.models.vectors import unit_rows
-
-EMBEDDING = "embedding"
-"""Column of the vectors in a Parquet table."""
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +62,7 @@ def encode(
     max_length: int = 0,
     batch_size: int = BATCH_SIZE,
     precision: Precision = "auto",
-    parts: Listed = "",
+    plugins: Listed = "",
     show_progress_bar: bool = False,
 ) -> Float[np.ndarray, "n e"] | Path:
     """The vectors of a text, one row per sentence, empty ones included; with `output`, the path of the file that has them.
@@ -91,7 +84,7 @@ def encode(
       max_length: Most tokens of a sentence; 0: the model's.
       batch_size: Sentences of 32 tokens that are computed together.
       precision: Of matrix products; auto: bfloat16 where the hardware supports it.
-      parts: Modules or files with your own readers and families.
+      plugins: Modules or files with your own readers and families.
       show_progress_bar: Show a bar.
     """
     if not output:
@@ -101,7 +94,7 @@ def encode(
     path = local(output, "output").resolve()
     if path.suffix not in (".npy", ".parquet") or (keep_text and path.suffix == ".npy"):
         raise InputError(f"output={path} must end in .npy or .parquet, and with keep_text in .parquet.")
-    plugins.use(",".join(listed(parts)))
+    use_plugins(",".join(listed(plugins)))
     specs = split_specs(text) if isinstance(text, str) else sources_of(text, {TEXT: column})
     refuse_unread(column, specs, "column")
     embedder = load(model, pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision)
@@ -116,79 +109,63 @@ def encode(
     with processes.agreed() as facts:
         facts |= origin
     refuse_overwriting(path, local_files(specs))
-
-    def block(take: Callable[[range], list[Row]], rows: range, advance: Advance) -> tuple[np.ndarray, int]:
-        encodings = embedder.model.encodings([prompt + sentence for (sentence,) in take(rows)])
-        vectors = embedder.encode_ids([np.asarray(encoding.ids, np.int32) for encoding in encodings], advance=advance)
-        if width < embedder.width:
-            vectors = unit_rows(vectors[:, :width])
-        return checked_block(vectors, rows.start, width), sum(bool(encoding.overflowing) for encoding in encodings)
-
     # Compared by all, before one of them begins to write.
     counts, *_ = processes.gathered(finished(path, origin))
     if counts is None:
-        counts = _written(path, watched, origin, block, width, show_progress_bar)
+        if processes.is_first():  # two that try at once would see each other's file
+            with writing(path):
+                try_writing(path)
+        unread, position = watched.rows(), 0
+
+        def encode_block(rows: range, advance: Advance) -> tuple[np.ndarray, int]:
+            nonlocal position  # one pass over the text, because the ranges rise
+            sentences = [sentence for (sentence,) in islice(unread, rows.start - position, rows.stop - position)]
+            position = rows.stop
+            encodings = embedder.model.encodings([prompt + sentence for sentence in sentences])
+            ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
+            vectors = embedder.encode_ids(ids, advance=advance)
+            if width < embedder.width:
+                vectors = unit_rows(vectors[:, :width])
+            return checked_block(vectors, rows.start, width), sum(bool(one.overflowing) for one in encodings)
+
+        digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:12]
+        folder, rows = path.with_name(f".{path.name[:200]}.{digest}.part"), sum(1 for _ in watched.rows())
+        done = stored_vectors(folder, rows, width, encode_block, unit="sentences", shown=show_progress_bar)
+        watched.check()
+        counts = {"rows": rows, "truncated": done.count}
+        processes.wait("all have read the folder")  # which the first one then removes
+        if processes.is_first():
+            with writing(path), drafted(path) as draft:
+                if path.suffix == ".npy":
+                    shutil.copyfile(folder / VECTORS, draft)
+                else:
+                    _write_table(draft, folder / VECTORS, watched if keep_text else None)
+                write_note(path, origin, counts)
+            for leftover in path.parent.glob(f".{glob.escape(path.name[:200])}.*.part"):
+                shutil.rmtree(leftover)
+        processes.wait("the file is written")
     if processes.is_first():
         rows, longer = counts["rows"], counts["truncated"]
         log.info(f"{path}: {rows:,} vectors of {width} numbers, multiplied in {origin['precision']}")
         if longer:
-            log.info(
-                f"{longer:,} of {rows:,} texts ({longer / rows:.1%}) are longer than {longest:,} tokens; their ends are cut"
-            )
+            share = f"{longer:,} of {rows:,} texts ({longer / rows:.1%})"
+            log.info(f"{share} are longer than {longest:,} tokens; their ends are cut")
     return path
 
 
-def _written(
-    path: Path, text: Watched, origin: Mapping[str, object], block: Callable[..., Any], width: int, shown: bool
-) -> Mapping[str, int]:
-    """Writes the file and its note; returns the numbers of rows and of truncated texts."""
-    if processes.is_first():  # two that try at once would see each other's file
-        with writing(path):
-            try_writing(path)
-    digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:12]
-    folder, rows = path.with_name(f".{path.name[:200]}.{digest}.part"), sum(1 for _ in text.rows())
-    done = stored_vectors(folder, rows, width, partial(block, _reader(text)), unit="sentences", shown=shown)
-    text.check()
-    counts = {"rows": rows, "truncated": done.count}
-    processes.wait("all have read the folder")  # which the first one then removes
-    if processes.is_first():
-        with writing(path), drafted(path) as draft:
-            if path.suffix == ".npy":
-                shutil.copyfile(folder / VECTORS, draft)
-            else:
-                _write_table(draft, folder / VECTORS, _reader(text) if origin["keep_text"] else None)
-            write_note(path, origin, counts)
-        for leftover in path.parent.glob(f".{glob.escape(path.name[:200])}.*.part"):
-            shutil.rmtree(leftover)
-    processes.wait("the file is written")
-    return counts
-
-
-def _reader(text: Watched) -> Callable[[range], list[Row]]:
-    """Returns a function that takes ranges of rows, in rising order, from one pass over the text."""
-    rest, position = text.rows(), 0
-
-    def take(rows: range) -> list[Row]:
-        nonlocal position
-        taken, position = list(islice(rest, rows.start - position, rows.stop - position)), rows.stop
-        return taken
-
-    return take
-
-
-def _write_table(path: Path, vectors: Path, take: Callable[[range], list[Row]] | None) -> None:
-    """Writes a table of the vectors of a `.npy` file, and of the sentences beside them if a reader is given."""
+def _write_table(path: Path, vectors: Path, text: Watched | None) -> None:
+    """Writes a Parquet table of the vectors of a `.npy` file, with the sentences of a text beside them."""
     rows, width = np.load(vectors, mmap_mode="r").shape
-    fields = [(TEXT, pyarrow.string())] * bool(take) + [(EMBEDDING, pyarrow.list_(pyarrow.float32(), width))]
-    schema = pyarrow.schema(fields)
+    fields = [(TEXT, pyarrow.string())] * bool(text) + [("embedding", pyarrow.list_(pyarrow.float32(), width))]
+    schema, sentences = pyarrow.schema(fields), text.rows() if text else None
     # Neither numbers nor sentences repeat much, so dictionary encoding would only cost time.
     with parquet.ParquetWriter(path, schema, use_dictionary=False) as writer:
         for begin in range(0, rows, BLOCK_ROWS):
             # Opened again for each block: the pages of an open map count as memory of the process.
             block = np.load(vectors, mmap_mode="r")[begin : begin + BLOCK_ROWS]
             columns: list[Any] = [pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(block.ravel()), width)]
-            if take:
-                columns.insert(0, [sentence for (sentence,) in take(range(begin, begin + len(block)))])
+            if sentences:
+                columns.insert(0, [sentence for (sentence,) in islice(sentences, len(block))])
             writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
 
 

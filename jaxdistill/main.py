@@ -20,8 +20,8 @@ from typing import NamedTuple
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from jaxdistill.config import Config, parse_stages, set_options
-from jaxdistill.config.files import (
+from jaxdistill.config import (
+    Config,
     check_option,
     closest_option,
     configs_help,
@@ -30,6 +30,8 @@ from jaxdistill.config.files import (
     load_config,
     one_config_help,
     option_names,
+    parse_stages,
+    set_options,
 )
 from jaxdistill.core import InputError
 from jaxdistill.core.cli import run

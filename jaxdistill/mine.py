@@ -4,15 +4,14 @@
   python -m jaxdistill.mine --model=TEACHER --pairs='passages/*.tsv.gz' --column=title --positive_column=text \\
       --corpus='passages/*.tsv.gz' --corpus_column=text --output=negatives.tsv --max_score=0.9 --num_negatives=5
 
-Writes a table with one row per query, positive and negative: `text`, `positive`, `negative`, `score_positive`,
-`score_negative`. `--output_format=n-tuple` writes one row per query and positive, with all negatives (`negative_1`,
-`score_negative_1` and so on), and leaves out queries with too few. Scores are cosines of --model, its dot products if
-its checkpoint compares by these (`similarity_fn_name`), or scores in (0, 1) of `--cross_encoder`. With `--logits`
-they are the cross-encoder's logits, which still differ where sigmoids round to 1; MarginMSE learns from such differences.
+Writes a table with the columns text, positive, negative, score_positive and score_negative; as n-tuple negative_1,
+score_negative_1 and so on, without queries that have too few. Scores are cosines of the model, its dot products if its
+checkpoint compares by these (`similarity_fn_name`), or a cross-encoder's scores in (0, 1). Its logits still differ where these
+round to 1; MarginMSE learns from such differences.
 
-Documents are all distinct positives and the texts of `--corpus`. A query may have several positives. A document with the text of
-the query or of one of its positives, ignoring case and white space, is never a negative. The search is exact and runs on the
-devices. Vectors are cached by model, prompt and text. If the program is killed, the same command resumes it.
+Documents are all distinct positives and the texts of the corpus. A document with the text of the query or of one of its
+positives, ignoring case and white space, is never a negative. The search is exact and runs on the devices. Vectors are cached by
+model, prompt and text. If the program is killed, the same command resumes it.
 
 The limits have the names, meaning and order of sentence-transformers' `mine_hard_negatives`; the negatives are equal if no scores
 tie and both see the same candidates. `relative_margin=0.05` is NV-Retriever's TopK-PercPos of 95 % (arXiv 2407.15831).
@@ -21,23 +20,21 @@ tie and both see the same candidates. `relative_margin=0.05` is NV-Retriever's T
 import hashlib
 import json
 import logging
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, cast
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import InputError, Precision
-from jaxdistill.core import plugins as plugins
-from jaxdistill.core.bars import Advance
 from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
 from jaxdistill.core.files import local, refuse_overwriting, try_writing
 from jaxdistill.core.ops.nearest import nearest, scores_of_pairs
 from jaxdistill.core.paths import cache_folder
-from jaxdistill.data.questions import Questions, questions
+from jaxdistill.core.plugins import use as use_plugins
+from jaxdistill.core.runtime import Advance
+from jaxdistill.data.questions import questions
 from jaxdistill.data.sources import local_files, refuse_unread, split_specs
 from jaxdistill.data.tables import finished, write_table
 from jaxdistill.data.targets import cached_vectors
@@ -46,78 +43,10 @@ from jaxdistill.models.inference import Embedder, load
 
 log = logging.getLogger(__name__)
 
-Scores = Callable[[Integer[np.ndarray, " pairs"], Integer[np.ndarray, " pairs"]], Float[np.ndarray, " pairs"]]
-"""Scores pairs of a query and a document, given by indices."""
 SPARE = 10
 """Candidates to consider per negative if limits may leave some out."""
 BLOCK_ROWS = 8192
 """Number of documents compared at a time."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Which candidates may be negatives, and how many of them are chosen; `mine` documents the fields."""
-
-    num_negatives: int = 3
-    range_min: int = 0
-    range_max: int = 0
-    max_score: float | None = None
-    min_score: float | None = None
-    absolute_margin: float | None = None
-    relative_margin: float | None = None
-    sampling_strategy: str = "top"
-    seed: int = 0
-
-    def candidates(self, positives: int) -> int:
-        """`range_max`, or as many as the other limits need for at most `positives` positives of a query."""
-        is_bound = any(limit is not None for limit in (self.max_score, self.absolute_margin, self.relative_margin))
-        range_max = self.range_max or self.range_min + (SPARE if is_bound else 1) * self.num_negatives + positives
-        if self.num_negatives < 1 or not 0 <= self.range_min <= range_max - self.num_negatives:
-            raise InputError(
-                f"num_negatives={self.num_negatives} must be at least 1, and range_min={self.range_min} must be at least 0 and "
-                f"leave them of range_max={range_max}."
-            )
-        return range_max
-
-
-class Mined(NamedTuple):
-    """The negatives of each query, best first."""
-
-    documents: Integer[np.ndarray, "q negatives"]
-    scores: Float[np.ndarray, "q negatives"]
-    """Minus infinity where a query has no further negative."""
-    positive_scores: list[list[float]]
-    """Scores of each query's positives."""
-
-
-def mined(
-    pairs: Questions,
-    queries: Float[np.ndarray, "q e"],
-    documents: Float[np.ndarray, "n e"],
-    *,
-    limits: Limits,
-    rescore: Scores | None = None,
-    dot: bool = False,
-) -> Mined:
-    """Chooses the negatives of each query among its nearest documents.
-
-    Args:
-      rescore: scores the nearest documents and the positives, instead of the vectors.
-      dot: compare vectors by dot product instead of cosine.
-    """
-    counts = [len(of_query) for of_query in pairs.positives]
-    every = np.arange(len(pairs.queries))
-    positives = np.repeat(every, counts), np.concatenate([np.asarray(one, np.int64) for one in pairs.positives])
-    scores = rescore(*positives) if rescore else scores_of_pairs(queries, documents, *positives, dot=dot)
-    positive_scores = [part.tolist() for part in np.split(scores, np.cumsum(counts)[:-1])]
-    # The nearest documents may all be excluded (positives, the query itself), so these come on top.
-    range_max = limits.candidates(max(counts))
-    depth = min(range_max + max(map(len, pairs.excluded)), len(documents))
-    blocks = (documents[start : start + BLOCK_ROWS] for start in range(0, len(documents), BLOCK_ROWS))
-    scores, rows = nearest(queries[:], blocks, count=depth, dot=dot)
-    if rescore:
-        scores = rescore(np.repeat(every, depth), rows.ravel()).reshape(rows.shape)
-    return Mined(*hard_negatives(scores, rows, pairs.excluded, positive_scores, limits, range_max), positive_scores)
 
 
 def hard_negatives(
@@ -125,30 +54,39 @@ def hard_negatives(
     rows: Integer[np.ndarray, "q candidates"],
     excluded: Sequence[Sequence[int]],
     positive_scores: Sequence[Sequence[float]],
-    limits: Limits,
+    *,
+    num_negatives: int,
+    range_min: int,
     range_max: int,
+    max_score: float | None = None,
+    min_score: float | None = None,
+    absolute_margin: float | None = None,
+    relative_margin: float | None = None,
+    sampling_strategy: str = "top",
+    seed: int = 0,
 ) -> tuple[Integer[np.ndarray, "q negatives"], Float[np.ndarray, "q negatives"]]:
-    """The rows and scores of the chosen candidates of each query, best first."""
+    """The rows and scores of the chosen candidates of each query, best first; the score is minus infinity where there are fewer.
+
+    `mine` documents the limits.
+    """
     lowest = np.array([min(of_query) for of_query in positive_scores], np.float32)[:, None]
-    is_excluded = np.stack([np.isin(found, of_query) for found, of_query in zip(rows, excluded, strict=True)])
-    scores = np.where(is_excluded, -np.inf, np.asarray(scores, np.float32))
-    beyond = np.zeros(scores.shape, bool)
-    if limits.absolute_margin is not None:
-        beyond |= scores + np.float32(limits.absolute_margin) > lowest
-    if limits.relative_margin is not None:
-        beyond |= scores > lowest - np.abs(lowest) * np.float32(limits.relative_margin)
-    if limits.max_score is not None:
-        beyond |= scores > np.float32(limits.max_score)
-    if limits.min_score is not None:
-        beyond |= scores < np.float32(limits.min_score)
-    scores = np.where(beyond, -np.inf, scores)
-    order = np.argsort(-scores, axis=1, kind="stable")[:, limits.range_min : range_max]
-    if limits.sampling_strategy == "random":
+    barred = np.stack([np.isin(found, of_query) for found, of_query in zip(rows, excluded, strict=True)])
+    if absolute_margin is not None:
+        barred |= scores + np.float32(absolute_margin) > lowest
+    if relative_margin is not None:
+        barred |= scores > lowest - np.abs(lowest) * np.float32(relative_margin)
+    if max_score is not None:
+        barred |= scores > np.float32(max_score)
+    if min_score is not None:
+        barred |= scores < np.float32(min_score)
+    scores = np.where(barred, -np.inf, scores)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, range_min:range_max]
+    if sampling_strategy == "random":
         ranked = np.take_along_axis(scores, order, axis=1)
-        draws = np.where(np.isfinite(ranked), np.random.default_rng(limits.seed).random(ranked.shape), 2.0)
-        drawn = np.sort(np.argsort(draws, axis=1, kind="stable")[:, : limits.num_negatives], axis=1)
+        draws = np.where(np.isfinite(ranked), np.random.default_rng(seed).random(ranked.shape), 2.0)
+        drawn = np.sort(np.argsort(draws, axis=1, kind="stable")[:, :num_negatives], axis=1)
         order = np.take_along_axis(order, drawn, axis=1)
-    order = order[:, : limits.num_negatives]
+    order = order[:, :num_negatives]
     return np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
 
@@ -179,7 +117,7 @@ def mine(
     max_length: int = 0,
     batch_size: int = BATCH_SIZE,
     precision: Precision = "auto",
-    parts: Listed = "",
+    plugins: Listed = "",
     show_progress_bar: bool = False,
 ) -> list[dict[str, Any]] | Path:
     """Hard negatives, as the rows of the program's table; with `output`, the path of the table.
@@ -215,37 +153,39 @@ def mine(
       max_length: Most tokens of a text; 0: the model's.
       batch_size: Sentences of 32 tokens that are computed together.
       precision: Of matrix products; auto: bfloat16 where the hardware supports it.
-      parts: Modules or files with your own readers and families.
+      plugins: Modules or files with your own readers and families.
       show_progress_bar: Show a bar.
     """
-    if not output:
-        options = {name: value for name, value in locals().items() if name != "output"}
-        with tempfile.TemporaryDirectory() as folder:
-            table = cast(Path, mine(**options, output=f"{folder}/negatives.tsv")).read_text("utf-8")
-        names, *rows = (line.split("\t") for line in table.split("\n")[:-1])
-        cells = (zip(names, row, strict=True) for row in rows)
-        return [{name: float(cell) if name.startswith("score_") else cell for name, cell in row} for row in cells]
-    path = local(output, "output")
-    if path.suffix != ".tsv":
+    path = local(output, "output") if output else None
+    if path and path.suffix != ".tsv":
         raise InputError(f"output={path} must end in .tsv.")
-    plugins.use(",".join(listed(parts)))
-    columns = {TEXT: column, "positive": positive_column}
-    pair_specs, corpus_specs = (
-        split_specs(text) if isinstance(text, str) else sources_of(text, named, argument=argument)
-        for text, named, argument in ((pairs, columns, "pairs"), (corpus, {TEXT: corpus_column}, "corpus"))
-    )
     if logits and not cross_encoder:
         raise InputError("logits are those of a cross_encoder; cosines have none.")
+    use_plugins(",".join(listed(plugins)))
+    columns, corpus_columns = {TEXT: column, "positive": positive_column}, {TEXT: corpus_column}
+    pair_specs = split_specs(pairs) if isinstance(pairs, str) else sources_of(pairs, columns, argument="pairs")
+    corpus_specs = (
+        split_specs(corpus) if isinstance(corpus, str) else sources_of(corpus, corpus_columns, argument="corpus")
+    )
     if corpus_specs:
         refuse_unread(corpus_column, corpus_specs, "corpus_column")
-    refuse_overwriting(path, local_files([*pair_specs, *corpus_specs]))
-    documents = (text for (text,) in read(corpus_specs, {TEXT: corpus_column}))
-    texts = questions(((text, answer) for text, answer in read(pair_specs, columns)), documents)
-    limits = Limits(
+    if path:
+        refuse_overwriting(path, local_files([*pair_specs, *corpus_specs]))
+    answered = ((query, positive) for query, positive in read(pair_specs, columns))
+    texts = questions(answered, (document for (document,) in read(corpus_specs, corpus_columns)))
+
+    counts = [len(positives) for positives in texts.positives]
+    is_limited = any(limit is not None for limit in (max_score, absolute_margin, relative_margin))
+    range_max = range_max or range_min + (SPARE if is_limited else 1) * num_negatives + max(counts)
+    if num_negatives < 1 or not 0 <= range_min <= range_max - num_negatives:
+        raise InputError(
+            f"num_negatives={num_negatives} must be at least 1, and range_min={range_min} must be at least 0 and leave them of "
+            f"range_max={range_max}."
+        )
+    limits: dict[str, Any] = dict(
         num_negatives=num_negatives, range_min=range_min, range_max=range_max, max_score=max_score, min_score=min_score,
         absolute_margin=absolute_margin, relative_margin=relative_margin, sampling_strategy=sampling_strategy, seed=seed,
     )  # fmt: skip
-    range_max = limits.candidates(max(map(len, texts.positives)))
     embedder = load(model, pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision)
     scorer = load(cross_encoder, batch_size=batch_size, precision=precision) if cross_encoder else None
     prompts = {
@@ -253,40 +193,84 @@ def mine(
         for role, name in (("query", prompt_name), ("document", corpus_prompt_name))
     }
     origin = {
-        **asdict(limits), "range_max": range_max, "output_format": output_format, "logits": logits,
+        **limits, "output_format": output_format, "logits": logits,
         **{f"prompt of a {role}": prompt for role, prompt in prompts.items()},
         "model": embedder.model.digest(), "max_length": embedder.model.max_length, "precision": embedder.compute_dtype.name,
         "cross_encoder": scorer.model.digest() if scorer else "", "text": _digest(json.dumps(texts)),
     }  # fmt: skip
-    counts = finished(path, origin)
-    if counts is None:
+    size = f"{len(texts.queries):,} queries, {len(texts.documents):,} documents"
+    if path and (done := finished(path, origin)):
+        log.info(f"{path}: {done['rows']:,} rows; {size}")
+        return path
+    if path:
         try_writing(path)
-        found = mined(
-            texts,
-            _vectors(embedder, texts.queries, prompts["query"], "queries", progress=show_progress_bar),
-            _vectors(embedder, texts.documents, prompts["document"], "documents", progress=show_progress_bar),
-            limits=limits,
-            rescore=_rescorer(scorer, texts, logits=logits, progress=show_progress_bar) if scorer else None,
-            dot=embedder.model.definition.similarity == "dot",
+
+    def vectors(role: str, sentences: Sequence[str], what: str) -> Float[np.ndarray, "n e"]:
+        def embed(block: Sequence[str], advance: Advance) -> np.ndarray:
+            return embedder.encode([prompts[role] + text for text in block], prompt="", show_progress_bar=advance)
+
+        facts = embedder.model.digest(), embedder.compute_dtype.name, prompts[role], embedder.model.max_length
+        key, width = _digest(*facts, *sentences), embedder.width
+        return cached_vectors(folder, key, embed, sentences, width, what=what, progress=show_progress_bar)
+
+    def scored(query_rows: np.ndarray, document_rows: np.ndarray) -> Float[np.ndarray, " pairs"]:
+        if scorer is None:
+            return scores_of_pairs(queries, documents, query_rows, document_rows, dot=dot)
+
+        def score(block: Any, advance: Advance, scorer: Embedder = scorer) -> np.ndarray:
+            left, right = [texts.queries[row] for row in block[:, 0]], [texts.documents[row] for row in block[:, 1]]
+            return scorer.score(left, right, logits=logits, show_progress_bar=advance)[:, None]
+
+        rows: Any = np.stack([query_rows, document_rows], axis=1)
+        chosen = hashlib.sha256(rows.tobytes()).hexdigest()
+        key = _digest(scorer.model.digest(), scorer.compute_dtype.name, logits, json.dumps(texts), chosen)
+        return cached_vectors(folder, key, score, rows, 1, what="scoring pairs", progress=show_progress_bar)[:][:, 0]
+
+    folder, dot = cache_folder() / "mined", embedder.model.definition.similarity == "dot"
+    queries, documents = vectors("query", texts.queries, "queries"), vectors("document", texts.documents, "documents")
+    every = np.arange(len(queries))
+    positives = scored(np.repeat(every, counts), np.concatenate([np.asarray(one, np.int64) for one in texts.positives]))
+    positive_scores = [part.tolist() for part in np.split(positives, np.cumsum(counts)[:-1])]
+    # The nearest documents may all be excluded (positives, the query itself), so these come on top.
+    depth = min(range_max + max(map(len, texts.excluded)), len(documents))
+    blocks = (documents[start : start + BLOCK_ROWS] for start in range(0, len(documents), BLOCK_ROWS))
+    scores, rows = nearest(queries[:], blocks, count=depth, dot=dot)
+    if scorer:
+        scores = scored(np.repeat(every, depth), rows.ravel()).reshape(rows.shape)
+    rows, scores = hard_negatives(scores, rows, texts.excluded, positive_scores, **limits)
+
+    have, is_triplet = np.isfinite(scores).sum(axis=1), output_format == "triplet"
+    suffixes = [""] if is_triplet else [f"_{number}" for number in range(1, num_negatives + 1)]
+    names = ["text", "positive", *(f"negative{suffix}" for suffix in suffixes)]
+    names += ["score_positive", *(f"score_negative{suffix}" for suffix in suffixes)]
+    table: list[list[Any]] = []
+    for query, count in enumerate(have.tolist()):
+        groups = [[rank] for rank in range(count)] if is_triplet else [range(count)] * (count == num_negatives)
+        for row, of_positive in zip(texts.positives[query], positive_scores[query], strict=True):
+            for ranks in groups:
+                negatives = [texts.documents[rows[query, rank]] for rank in ranks]
+                numbers = [float(f"{score:.7g}") for score in (of_positive, *(scores[query, rank] for rank in ranks))]
+                table.append([texts.queries[query], texts.documents[row], *negatives, *numbers])
+    if not table:
+        raise InputError(
+            f"no query has enough negatives: the most that are within the limits and no positives are {have.max()}, "
+            f"num_negatives={num_negatives}; relax the limits, raise range_max, or add documents with corpus."
         )
-        have = np.isfinite(found.scores)
-        names, *rows = _rows(texts, found, output_format)
-        if not rows:
-            raise InputError(
-                f"no query has enough negatives: the most that are within the limits and no positives are "
-                f"{have.sum(axis=1).max()}, num_negatives={num_negatives}; relax the limits, raise range_max, or add documents "
-                "with corpus."
-            )
-        counts = {"rows": len(rows)}
-        write_table(path, names, rows, origin, counts=counts)
-        mean = np.mean([score for scores in found.positive_scores for score in scores])
-        log.info(f"mean score of positives {mean:.4f}, of negatives {found.scores[have].mean():.4f}")
-        if lacking := (~have.all(axis=1)).sum():
-            log.info(
-                f"{lacking:,} of {len(have):,} queries have fewer than {num_negatives} negatives; range_max={range_max}"
-            )
-    log.info(f"{path}: {counts['rows']:,} rows; {len(texts.queries):,} queries, {len(texts.documents):,} documents")
+    if path is None:
+        return [dict(zip(names, row, strict=True)) for row in table]
+    cells = [[f"{cell:.7g}" if isinstance(cell, float) else cell for cell in row] for row in table]
+    write_table(path, names, cells, origin, counts={"rows": len(table)})
+    log.info(f"mean score of positives {positives.mean():.4f}, of negatives {scores[np.isfinite(scores)].mean():.4f}")
+    if lacking := (have < num_negatives).sum():
+        log.info(
+            f"{lacking:,} of {len(have):,} queries have fewer than {num_negatives} negatives; range_max={range_max}"
+        )
+    log.info(f"{path}: {len(table):,} rows; {size}")
     return path
+
+
+def _digest(*facts: object) -> str:
+    return hashlib.sha256("\0".join(map(str, facts)).encode()).hexdigest()
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -296,62 +280,6 @@ def main(arguments: Sequence[str]) -> None:
         raise InputError("output is missing; give the .tsv file to write.")
     with printed(log):
         mine(**options)
-
-
-def _vectors(
-    embedder: Embedder, texts: Sequence[str], prompt: str, what: str, *, progress: bool
-) -> Float[np.ndarray, "n e"]:
-    """The texts' vectors; cached."""
-
-    def embed(block: Sequence[str], advance: Advance) -> np.ndarray:
-        return embedder.encode([prompt + text for text in block], prompt="", show_progress_bar=advance)
-
-    of = _digest(embedder.model.digest(), embedder.compute_dtype.name, prompt, embedder.model.max_length, *texts)
-    return cached_vectors(
-        cache_folder() / "mined", of, embed, texts, width=embedder.width, what=what, progress=progress
-    )
-
-
-def _rescorer(scorer: Embedder, pairs: Questions, *, logits: bool, progress: bool) -> Scores:
-    """A cross-encoder's scores; cached."""
-
-    def score(block: Any, advance: Advance) -> np.ndarray:
-        texts = [pairs.queries[query] for query in block[:, 0]], [pairs.documents[row] for row in block[:, 1]]
-        return scorer.score(*texts, logits=logits, show_progress_bar=advance)[:, None]
-
-    def scores(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
-        indices: Any = np.stack([queries, documents], axis=1)
-        chosen = hashlib.sha256(indices.tobytes()).hexdigest()
-        of = _digest(scorer.model.digest(), scorer.compute_dtype.name, logits, json.dumps(pairs), chosen)
-        return cached_vectors(
-            cache_folder() / "mined", of, score, indices, width=1, what="scoring pairs", progress=progress
-        )[:][:, 0]
-
-    return scores
-
-
-def _digest(*facts: object) -> str:
-    return hashlib.sha256("\0".join(map(str, facts)).encode()).hexdigest()
-
-
-def _rows(pairs: Questions, mined: Mined, output_format: str) -> Iterator[list[str]]:
-    """Yields the rows of the table; its header first."""
-    numbers = range(1, mined.documents.shape[1] + 1)
-    if output_format == "triplet":
-        yield ["text", "positive", "negative", "score_positive", "score_negative"]
-    else:
-        names = [f"negative_{number}" for number in numbers], [f"score_negative_{number}" for number in numbers]
-        yield ["text", "positive", *names[0], "score_positive", *names[1]]
-    for query, text in enumerate(pairs.queries):
-        have = int(np.isfinite(mined.scores[query]).sum())
-        negatives = [pairs.documents[row] for row in mined.documents[query, :have]]
-        scores = [f"{score:.7g}" for score in mined.scores[query, :have]]
-        for row, positive_score in zip(pairs.positives[query], mined.positive_scores[query], strict=True):
-            begin, score = [text, pairs.documents[row]], f"{positive_score:.7g}"
-            if output_format == "triplet":
-                yield from ([*begin, negative, score, other] for negative, other in zip(negatives, scores, strict=True))
-            elif have == len(numbers):
-                yield [*begin, *negatives, score, *scores]
 
 
 make_callable(__name__, mine)

@@ -82,7 +82,7 @@ def no_data_folder():
     """Real data is for the tests that ask for it: any training that finds it scores it too, and is slow."""
     with pytest.MonkeyPatch.context() as patched:
         patched.delenv("JAXDISTILL_DATA", raising=False)
-        patched.setattr("jaxdistill.core.memory.keep_freed", lambda: None)  # this process runs more than one training
+        patched.setattr("jaxdistill.core.runtime.keep_freed", lambda: None)  # this process runs more than one training
         yield
 
 

@@ -5,14 +5,20 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from jaxdistill.core import InputError
+from jaxdistill.core.cluster import processes
 
 
 class Processes:
-    """Stands in for the module `processes`: each thread of `run` is a process."""
+    """Each thread of `run` is a process."""
 
     def __init__(self, total):
         self._here, self._values = threading.local(), [None] * total
         self._barrier = threading.Barrier(total, timeout=20)
+
+    def replace(self, monkeypatch):
+        """Puts the methods below in the place of the module's functions."""
+        for name in ("gathered", "wait", "count", "index", "is_first"):
+            monkeypatch.setattr(processes, name, getattr(self, name))
 
     def run(self, work):
         def of(number):

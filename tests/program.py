@@ -19,9 +19,8 @@ import numpy as np
 import pytest
 
 from jaxdistill import main
-from jaxdistill.config import Config, parse_config, set_options
-from jaxdistill.config.files import load_config
-from jaxdistill.core import cli, signals
+from jaxdistill.config import Config, load_config, parse_config, set_options
+from jaxdistill.core import cli, runtime
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import init_params
@@ -212,7 +211,7 @@ def series(workdir: pathlib.Path, name: str) -> dict[int, float]:
     return {line["step"]: line[name] for line in lines if name in line}
 
 
-def refused(module, arguments: Sequence[str], capsys, *, status: int = signals.BAD_INPUT) -> str:
+def refused(module, arguments: Sequence[str], capsys, *, status: int = runtime.BAD_INPUT) -> str:
     """The one line of a program that refuses its input, run in this process."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as stopped:

@@ -40,17 +40,23 @@ def result(tmp_path_factory):
 
 
 OWN = """
-import resource, signal, threading
+import os, resource, signal, sys, threading
+os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
+import datasets  # which imports what is installed, such as torch, and that sets variables
 
 def state():
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(3):
         bytes(b"x") * (64 << 20)
     goes_back = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults > 1000
-    return goes_back, [signal.getsignal(number) for number in signal.valid_signals()], threading.enumerate()
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    return goes_back, handlers, len(threading.enumerate()), dict(os.environ)
 
 before = state()
-import jaxdistill, sys
+import jaxdistill
+jaxdistill.encode(sys.argv[1], ["it rains", "a cat sleeps"])
+jaxdistill.evaluate(sys.argv[1], pairs="pairs.tsv", out="results.json")
+assert state() == before, (before, state())
 text = [f"{row} the cat sleeps" for row in range(1300)]
 options = {"evals.sts": False, "data.cache_folder": "cache"}
 jaxdistill.distill(sys.argv[1], text, layers=1, steps=1, batch_size=1100, workdir="run", options=options)
@@ -58,11 +64,12 @@ assert state() == before, (before, state())
 """
 
 
-def test_a_process_is_as_before_after_distill(tmp_path):
-    """Large freed blocks, signal handlers and threads; also in a package that is started with -m, as the programs are."""
+def test_a_process_is_as_before_after_each_function(tmp_path):
+    """Large freed blocks, signal handlers, threads, variables; also in a package that is started with -m, as the programs are."""
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "__init__.py").write_text(OWN)
     (tmp_path / "own" / "__main__.py").touch()
+    (tmp_path / "pairs.tsv").write_text("0\tit rains\ta cat sleeps\n1\tit rains\tthe tree\n")
     command = [sys.executable, "-m", "own", write_teacher(tmp_path)]
     subprocess.run(command, cwd=tmp_path, env=environment() | {"JAXDISTILL_CACHE": str(tmp_path)}, check=True)
 

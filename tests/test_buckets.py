@@ -71,15 +71,6 @@ def test_an_export_is_replaced_and_what_is_none_is_refused():
         pytest.fail("the program has begun")
 
 
-@pytest.mark.parametrize(
-    "address", ["https://host/file.txt", "s3://key:secret@bucket/a.txt", "s3://bucket/a.txt?X-Amz-Signature=secret", "s3://"]
-)  # fmt: skip
-def test_addresses_that_hold_secrets_or_lead_nowhere_are_refused_without_repeating_them(address):
-    with pytest.raises(InputError) as refused:
-        buckets.objects(address)
-    assert "secret" not in str(refused.value)
-
-
 def status_and_line(address: str, capsys) -> tuple[int, str]:
     with pytest.raises(SystemExit) as stopped:
         cli.run(lambda _: list(read([address])), [])
@@ -88,6 +79,10 @@ def status_and_line(address: str, capsys) -> tuple[int, str]:
 
 
 def test_faults_of_the_store_are_one_line_and_a_status(capsys, monkeypatch):
+    for wrong in ("https://host/file.txt", "s3://", "s3://key:secret@bucket/a.txt", "s3://bucket/a?Signature=secret"):
+        with pytest.raises(InputError, match="address") as error:
+            buckets.objects(wrong)
+        assert "secret" not in str(error.value)
     address = f"s3://{bucket.NAME}/none.txt"
     assert status_and_line(address, capsys)[0] == status_and_line("s3://nobucket/none.txt", capsys)[0] == 2
     fsspec.filesystem("s3").clear_instance_cache()

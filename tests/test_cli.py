@@ -11,7 +11,7 @@ import pytest
 from jaxdistill import encode, evaluate, export, main, mine, sweep
 from jaxdistill.core import cli
 from jaxdistill.core.paths import public_name
-from jaxdistill.core.signals import AGAIN, INTERRUPTED
+from jaxdistill.core.runtime import AGAIN, INTERRUPTED
 from jaxdistill.evals.reporting.model_card import public_command
 
 from program import ROOT, environment, refused, start, tiny_arguments
@@ -89,7 +89,7 @@ def test_ctrl_c_while_libraries_are_imported_leaves_no_traceback(folder, tmp_pat
 
 def test_the_second_signal_ends_a_process_at_once():
     code = (
-        "import signal, time; from jaxdistill.core.signals import Interrupts\n"
+        "import signal, time; from jaxdistill.core.runtime import Interrupts\n"
         "with Interrupts('stopping after this step') as interrupts:\n"
         "    signal.raise_signal(signal.SIGHUP); assert interrupts.status; print('asked', flush=True)\n"
         "    signal.raise_signal(signal.SIGTERM); time.sleep(9)\n"
@@ -136,10 +136,10 @@ def test_a_public_command_keeps_its_options():
     command = (
         "python -m jaxdistill.main --config=/opt/x/configs/congen.py:tiny:objective=/home/a/my.py:Loss '--config.data.text=/a b/t.txt,hf:org/set:train:text' "
         '--config.stage2.student.model=/m/mini \'--config.run.sharding=(("/kernel",("","model")),)\' --workdir=DIR '
-        "--config.student.trim=/home/a/t.txt --config.run.parts=a/b/p.py"
+        "--config.student.trim=/home/a/t.txt --config.run.plugins=a/b/p.py"
     )
     assert public_command(command) == (
         "python -m jaxdistill.main --config=configs/congen.py:tiny:objective=my.py:Loss --config.data.text=t.txt,hf:org/set:train:text "
         '--config.stage2.student.model=mini \'--config.run.sharding=(("/kernel",("","model")),)\' --workdir=DIR '
-        "--config.student.trim=t.txt --config.run.parts=p.py"
+        "--config.student.trim=t.txt --config.run.plugins=p.py"
     )

@@ -2,10 +2,7 @@
 
 import doctest
 import inspect
-import subprocess
-import sys
 
-import numpy as np
 import pytest
 
 import jaxdistill
@@ -14,7 +11,7 @@ from jaxdistill.data import text
 from jaxdistill.models.inference import Embedder
 from jaxdistill.training import distill as api
 
-from program import environment, write_teacher
+from program import write_teacher
 
 SENTENCES = ["it rains", "a cat sleeps", "the old tree sings"]
 
@@ -28,31 +25,6 @@ def teacher(tmp_path_factory):
 def places(tmp_path, monkeypatch):
     monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-
-
-STATE = """
-import os, signal, sys, threading
-os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
-import datasets, scipy.io  # the first imports the second when it streams, and that sets a variable
-import jaxdistill
-from jaxdistill.core import memory
-
-def state():
-    return dict(os.environ), [signal.getsignal(number) for number in signal.valid_signals()], len(threading.enumerate())
-
-before = state()
-jaxdistill.load(sys.argv[1])
-jaxdistill.encode(sys.argv[1], ["it rains", "a cat sleeps"])
-jaxdistill.evaluate(sys.argv[1], pairs="pairs.tsv", out="results.json")
-assert state() == before, (before, state())
-assert not memory.keep_freed.cache_info().currsize, "malloc was set"
-"""
-
-
-def test_a_process_is_as_before_after_load_encode_and_evaluate(teacher, tmp_path):
-    (tmp_path / "pairs.tsv").write_text("0\tit rains\ta cat sleeps\n1\tit rains\tthe tree\n")
-    command = [sys.executable, "-c", STATE, teacher]
-    subprocess.run(command, cwd=tmp_path, env=environment() | {"JAXDISTILL_CACHE": str(tmp_path)}, check=True)
 
 
 def test_all_names_of_the_api_are_there_and_listed():
@@ -78,27 +50,15 @@ def test_the_examples_of_the_docstrings_run(teacher, monkeypatch):
                 exec(example.source, names)
 
 
-def test_encode_gives_the_vectors_and_writes_a_file_where_one_is_named(teacher, tmp_path):
-    expected = jaxdistill.load(teacher, precision="float32").encode(["the " + text for text in SENTENCES], prompt="")
-    text = {"body": ["the " + text for text in SENTENCES]}
-    vectors = jaxdistill.encode(teacher, text, column="body", precision="float32")
-    np.testing.assert_allclose(vectors, expected, atol=1e-5)
-    for name in ("v.npy", "v.parquet"):
-        assert jaxdistill.encode(teacher, text, output=tmp_path / name, precision="float32") == tmp_path / name
-    np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), vectors)
-
-
-def test_mine_gives_the_rows_of_the_table(teacher, tmp_path):
+def test_mine_gives_the_rows_or_writes_them(teacher, tmp_path):
     pairs = [("does it rain", SENTENCES[0]), ("who sleeps", SENTENCES[1])]
     rows = jaxdistill.mine(teacher, pairs, corpus=SENTENCES[2:], num_negatives=2)
-    assert len(rows) == 4 and {row["negative"] for row in rows if row["text"] == "who sleeps"} == {
-        SENTENCES[0],
-        SENTENCES[2],
-    }
+    of_second = {row["negative"] for row in rows if row["text"] == "who sleeps"}
+    assert len(rows) == 4 and of_second == {SENTENCES[0], SENTENCES[2]}
     assert all(-1 <= row["score_negative"] <= 1 for row in rows)
-    for _ in range(2):  # the second call finds the table
-        path = jaxdistill.mine(teacher, pairs, corpus=SENTENCES[2:], num_negatives=2, output=tmp_path / "n.tsv")
-    assert len(path.read_text().splitlines()) == 5
+    path = jaxdistill.mine(teacher, pairs, corpus=SENTENCES[2:], num_negatives=2, output=tmp_path / "n.tsv")
+    cells = [line.split("\t") for line in path.read_text().splitlines()]
+    assert cells[0] == list(rows[0]) and [row[2] for row in cells[1:]] == [row["negative"] for row in rows]
 
 
 def test_sweep_takes_a_dict_and_lists_its_points(capsys, tmp_path):

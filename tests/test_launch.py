@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from jaxdistill.core import signals
+from jaxdistill.core import runtime
 
 from conftest import ROOT
 
@@ -136,8 +136,8 @@ def slurm_job(machine, *options):
 
 @pytest.mark.parametrize(
     "status, restarts, goes_back",
-    [(0, "", False), (2, "", False), (signals.IN_USE, "", False), (signals.AGAIN, "", True), (143, "", True), (134, "4", True),
-     (signals.AGAIN, "5", False)],
+    [(0, "", False), (2, "", False), (runtime.IN_USE, "", False), (runtime.AGAIN, "", True), (143, "", True), (134, "4", True),
+     (runtime.AGAIN, "5", False)],
 )  # fmt: skip
 def test_a_slurm_job_goes_back_into_the_queue_where_it_can_continue(machine, monkeypatch, status, restarts, goes_back):
     job = slurm_job(machine, "--restarts=5")
@@ -179,7 +179,7 @@ def test_a_signal_ends_all_local_processes(tmp_path, number):
 def test_a_launcher_submits_nothing_that_its_python_refuses(machine, monkeypatch):
     def said(python):
         monkeypatch.setenv("PYTHON", python)
-        return launched("slurm.sh", "--", TRAINING[0], f"--workdir={machine / 'l3'}", status=signals.BAD_INPUT)
+        return launched("slurm.sh", "--", TRAINING[0], f"--workdir={machine / 'l3'}", status=runtime.BAD_INPUT)
 
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     assert said(sys.executable).startswith("error: no text is given; ")

@@ -15,7 +15,7 @@ import yaml
 from jax._src.clusters.cloud_tpu_cluster import coordinator_port
 
 from jaxdistill import main
-from jaxdistill.core import signals
+from jaxdistill.core import runtime
 
 import bucket
 from conftest import ROOT
@@ -46,7 +46,7 @@ def test_the_jobset_has_a_pod_for_each_host_of_the_slice_and_restarts_what_can_g
     assert spec["completionMode"] == "Indexed" and spec["backoffLimit"] == 0 and pod["restartPolicy"] == "Never"
     assert failures["maxRestarts"] > 0
     (refusal,) = (rule["onExitCodes"] for rule in spec["podFailurePolicy"]["rules"])
-    assert refusal["containerName"] == container["name"] and refusal["values"] == [signals.BAD_INPUT]
+    assert refusal["containerName"] == container["name"] and refusal["values"] == [runtime.BAD_INPUT]
     assert int(coordinator_port) in [port["containerPort"] for port in container["ports"]]
     assert container["args"][0] == "train"  # tests/test_launch_check.py checks the others
 
@@ -54,7 +54,7 @@ def test_the_jobset_has_a_pod_for_each_host_of_the_slice_and_restarts_what_can_g
 def test_the_sky_task_joins_its_nodes_and_goes_on_after_a_preemption(tmp_path):
     task = loaded("sky.yaml")
     assert task["resources"]["use_spot"] and task["resources"]["job_recovery"]["recover_on_exit_codes"] == [
-        signals.AGAIN,
+        runtime.AGAIN,
         134,
     ]
     assert {name for name, value in task["envs"].items() if value is None} == {

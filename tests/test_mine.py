@@ -1,6 +1,7 @@
 """Hard negatives: the choice equals sentence-transformers', and the program stores, resumes and refuses."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import numpy as np
@@ -9,10 +10,11 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import mine_hard_negatives
 
+import jaxdistill
 from jaxdistill import mine
 from jaxdistill.core.cli import run
 from jaxdistill.data.text import read
-from jaxdistill.mine import Limits, hard_negatives
+from jaxdistill.mine import hard_negatives
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.inference import Embedder, load
 from jaxdistill.models.surgery import resizing
@@ -89,9 +91,9 @@ def test_the_negatives_are_those_of_sentence_transformers(folder, reference, tmp
     )
     texts = [name for name in names if not name.startswith("score")]
     ours = {row[: len(texts)]: [float(score) for score in row[len(texts) :]] for row in rows}
-    wanted = {tuple(row[name] for name in texts): row["scores"] for row in theirs}
-    assert len(rows) == len(theirs) > 10 and ours.keys() == wanted.keys()
-    for key, scores in wanted.items():
+    expected = {tuple(row[name] for name in texts): row["scores"] for row in theirs}
+    assert len(rows) == len(theirs) > 10 and ours.keys() == expected.keys()
+    for key, scores in expected.items():
         assert ours[key] == pytest.approx(scores, abs=2e-5)
     assert names == COLUMNS or names[2:5] == ["negative_1", "negative_2", "negative_3"]
 
@@ -99,14 +101,12 @@ def test_the_negatives_are_those_of_sentence_transformers(folder, reference, tmp
 def test_random_negatives_are_drawn_from_all_candidates_that_remain():
     scores = np.tile(np.linspace(0.9, 0.1, 20, dtype=np.float32), (300, 1))
     rows = np.tile(np.arange(20), (300, 1))
-    limits = Limits(max_score=0.8, range_min=1, num_negatives=3, sampling_strategy="random", seed=1)
-    chosen, chosen_scores = hard_negatives(scores, rows, [[5]] * 300, [[0.7]] * 300, limits, 12)
+    draw = partial(hard_negatives, num_negatives=3, sampling_strategy="random", seed=1)
+    limited = partial(draw, scores, rows, [[5]] * 300, [[0.7]] * 300, max_score=0.8, range_min=1, range_max=12)
+    chosen, chosen_scores = limited()
     assert set(chosen.ravel()) == {4, *range(6, 16)} and (np.diff(chosen_scores, axis=1) < 0).all()
-    again, _ = hard_negatives(scores, rows, [[5]] * 300, [[0.7]] * 300, limits, 12)
-    assert np.array_equal(chosen, again)
-    few, few_scores = hard_negatives(
-        scores[:1, :3], rows[:1, :3], [[1]], [[0.7]], Limits(sampling_strategy="random"), 3
-    )
+    assert np.array_equal(chosen, limited()[0])
+    few, few_scores = draw(scores[:1, :3], rows[:1, :3], [[1]], [[0.7]], range_min=0, range_max=3)
     assert few[0, :2].tolist() == [0, 2] and np.isneginf(few_scores[0, 2])
 
 
@@ -143,25 +143,17 @@ def test_logits_differ_where_scores_are_all_one(folder, tmp_path):
     assert {score for row in found["scores"] for score in row[3:]} == {"1"}
     scorer = load(str(tmp_path / "cross"), precision="float32")
     for text, positive, negative, *scores in found["logits"]:
-        wanted = scorer.score([text, text], [positive, negative], logits=True)
-        assert [float(score) for score in scores] == pytest.approx(wanted, abs=1e-3)
+        expected = scorer.score([text, text], [positive, negative], logits=True)
+        assert [float(score) for score in scores] == pytest.approx(expected, abs=1e-3)
     assert np.ptp([float(row[3]) for row in found["logits"]]) > 0.1
 
 
-def test_a_document_with_the_querys_own_text_is_no_negative():
-    pairs = mine.questions([("query", "answer")], [" query ", "near", "far", "farther"])
-    documents = np.array([[1, 0], [1, 0.2], [1, 0.5], [1, 0.9], [1, 0.1]], np.float32)
-    assert pairs.documents == ["query", "near", "far", "farther", "answer"]
-    found = mine.mined(pairs, documents[:1], documents, limits=Limits(range_max=3))
-    assert found.documents.tolist() == [[1, 2, 3]] and np.isfinite(found.scores).all()
-
-
-def test_a_positive_in_other_case_and_white_space_is_no_negative():
-    """Nor a positive of the same query in other case."""
-    given = [("query", "An answer"), ("Query ", "another"), ("else", "far")]
-    pairs = mine.questions(given, ["an  ANSWER", "an answer!", "an\tanswer"])
-    assert pairs.documents == ["an  ANSWER", "an answer!", "an\tanswer", "An answer", "another", "far"]
-    assert pairs.excluded == [[0, 2, 3, 4], [0, 2, 3, 4], [5]]
+def test_a_query_and_its_positives_are_no_negatives_in_any_case_or_white_space(folder):
+    """Nor where all nearest documents are of this kind."""
+    pairs = [("the cat", "a dog"), ("The  CAT", "rain"), ("else", "far")]
+    corpus = ["the cat ", "A dog", "a\tDOG", "snow"]
+    rows = jaxdistill.mine(folder / "model", pairs, corpus=corpus, num_negatives=1, range_max=1)
+    assert len(rows) == 3 and {row["negative"] for row in rows if row["text"] != "else"} <= {"snow", "far"}
 
 
 @pytest.mark.parametrize(
@@ -173,15 +165,12 @@ def test_a_positive_in_other_case_and_white_space_is_no_negative():
         ),
         (["--max_score=-2"], "the most that are within the limits and no positives are 0, num_negatives=3; relax"),
         (["--num_negatives=99", "--output_format=n-tuple"], "num_negatives=99; relax the limits"),
-        (["--range_min=80"], "or add documents with corpus"),
         (["--column=nothing"], "has no column 'nothing'"),
         (["--logits"], "logits are those of a cross_encoder"),
-        (["--logits", "--cross_encoder=MODEL"], "is a sentence encoder: its scores are cosines; leave out logits=True"),
         (["--corpus_column=body"], "corpus_column=body has no effect on"),
         (["--output=a.txt"], "must end in .tsv"),
         (["--relative_marign=0.1"], "Did you mean --relative_margin"),
     ],
 )
 def test_faulty_options_are_one_line(folder, tmp_path, capsys, flags, words):
-    flags = [flag.replace("MODEL", str(folder / "model")) for flag in flags]
     assert words in refused(mine, arguments(folder, tmp_path / "out.tsv", *flags), capsys)

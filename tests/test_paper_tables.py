@@ -8,8 +8,8 @@ import pytest
 
 from jaxdistill import config as configs
 from jaxdistill import objectives
-from jaxdistill.config.files import load_config, shipped_configs
-from jaxdistill.core import plugins as parts
+from jaxdistill.config import load_config, shipped_configs
+from jaxdistill.core import plugins
 
 import paper_tables
 from conftest import ROOT
@@ -34,7 +34,7 @@ OF_PAPERS = [path for path in shipped_configs() if path.stem != "recommended"]
 
 @pytest.mark.parametrize("path", OF_PAPERS, ids=lambda path: path.stem)
 def test_every_preset_of_a_paper_or_its_code_is_in_a_table(path):
-    module = parts.load_module(str(path))
+    module = plugins.load_module(str(path))
     rows = {
         preset: [argument for argument in arguments if not argument.isdecimal()]  # a number is one of cycles, no row
         for preset, arguments in getattr(module, "ARGUMENTS", {}).items()

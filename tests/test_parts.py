@@ -8,8 +8,7 @@ import pytest
 
 import jaxdistill
 from jaxdistill import config, evaluate
-from jaxdistill.core import InputError, cli
-from jaxdistill.core import plugins as parts
+from jaxdistill.core import InputError, cli, plugins
 from jaxdistill.data.tokens import build_store
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
@@ -101,8 +100,8 @@ EVALUATIONS = [
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    for registry in (parts.families, parts.views, parts.readers, parts.reader_sources, parts.evaluations):
-        monkeypatch.setattr(parts, next(name for name, value in vars(parts).items() if value is registry), {})
+    for registry in (plugins.families, plugins.views, plugins.readers, plugins.reader_sources, plugins.evaluations):
+        monkeypatch.setattr(plugins, next(name for name, value in vars(plugins).items() if value is registry), {})
     (tmp_path / "loss.py").write_text(OBJECTIVE)
     (tmp_path / "others.py").write_text(OTHERS)
     (tmp_path / "text.lines").write_text("\n".join(f"{line}# ignored" for line in made_up(200, words=6)))
@@ -112,12 +111,12 @@ def folder(tmp_path, monkeypatch):
 def options(folder: pathlib.Path) -> dict:
     return {
         "objective": {"kind": f"{folder / 'loss.py'}:Halfway", "weight": 0.25},
-        "run": {"steps": 2, "parts": str(folder / "others.py"), "precision": "float32"},
+        "run": {"steps": 2, "plugins": str(folder / "others.py"), "precision": "float32"},
         "data": {"text": str(folder / "text.lines"), "batch_size": 16, "max_length": 24},
     }
 
 
-def test_a_training_of_own_parts_runs_and_knows_their_sources(folder):
+def test_a_training_of_own_plugins_runs_and_knows_their_sources(folder):
     write_teacher(folder)
     given = options(folder)
     given["data"]["cache_folder"] = str(folder / "cache")
@@ -147,7 +146,7 @@ def test_kinds_of_student_and_teacher_of_ones_own(folder):
     given["objective"] = {"kind": "embedding", "distance": "cosine"}
     given["data"]["cache_folder"] = str(folder / "cache")
     parsed = config.parse_config(given)
-    parts.use(parsed.run.parts)
+    plugins.use(parsed.run.plugins)
     run = build(parsed, folder / "w", progress=False)
     whole = load_model(str(folder / "model"))
     for path, array in run.models.student.params.items():
@@ -164,7 +163,7 @@ def test_tokens_of_a_changed_reader_are_made_anew(folder):
     for half, expected in ((0, "the cat"), (2, "rain")):
         rows = f"[(line.partition('#')[{half}],) for line in path.read_text().splitlines()]"
         reader.write_text(f"READERS = {{'.lines': lambda path, columns: {rows}}}\n")
-        parts.use(str(reader))
+        plugins.use(str(reader))
         options = {
             "tokenizer": tiny_tokenizer(folder / "tokenizer"),
             "max_length": 16,
@@ -182,8 +181,8 @@ def test_an_own_evaluation_is_scored_printed_and_reported_and_knows_its_source(f
     found = {}
     for name, factor in (("one", 1.0), ("two", 0.5)):
         (folder / f"{name}.py").write_text(f"FACTOR = {factor}" + EVALUATION)
-        parts.evaluations.clear()
-        options = [f"--parts={folder}/{name}.py", f"--model={folder}/tiny", "--tasks=mine", f"--out={folder}/{name}/"]
+        plugins.evaluations.clear()
+        options = [f"--plugins={folder}/{name}.py", f"--model={folder}/tiny", "--tasks=mine", f"--out={folder}/{name}/"]
         cli.run(evaluate.main, options)
         content = json.loads((folder / name / "results.json").read_text())
         found[name] = content["models"][0]["scores"]
@@ -199,9 +198,9 @@ def test_a_model_of_an_own_family_is_loaded_from_python(folder):
     save(tiny_model(folder / "tokenizer"), folder / "tiny")
     path = folder / "tiny" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": "my-bert"}))
-    assert jaxdistill.load(str(folder / "tiny"), parts=str(folder / "others.py")).width == 16
+    assert jaxdistill.load(str(folder / "tiny"), plugins=str(folder / "others.py")).width == 16
 
 
 def test_a_module_without_parts_is_refused(folder):
     with pytest.raises(InputError, match="has none of FAMILIES, VIEWS, READERS and EVALUATIONS"):
-        parts.use(str(folder / "loss.py"))
+        plugins.use(str(folder / "loss.py"))

@@ -10,8 +10,8 @@ from safetensors.numpy import load_file
 from test_sts import ROWS, write_tsv
 
 from jaxdistill import encode, evaluate
-from jaxdistill.core import plugins as parts
-from jaxdistill.core.signals import AGAIN, BAD_INPUT
+from jaxdistill.core import plugins
+from jaxdistill.core.runtime import AGAIN, BAD_INPUT
 from jaxdistill.data.targets import BLOCK_ROWS
 from jaxdistill.evals import sts
 from jaxdistill.training.workdir.checkpoint import Checkpoints
@@ -95,13 +95,13 @@ EVALUATIONS = [Evaluation(task="mine", scores=("mine",), sets=lambda sources: [T
 
 def test_processes_evaluate_together_and_the_first_writes(folder, monkeypatch):
     monkeypatch.setenv("JAXDISTILL_CACHE", str(folder / "own"))
-    monkeypatch.setattr(parts, "evaluations", {})
+    monkeypatch.setattr(plugins, "evaluations", {})
     (folder / "data" / "sts").mkdir(parents=True)
     for entry in sts.SETS.values():
         write_tsv(folder / "data" / "sts" / entry.file, ROWS)
-    (folder / "parts.py").write_text(OF_ONE_HOST)
+    (folder / "plugins.py").write_text(OF_ONE_HOST)
     arguments = [f"--model={folder / 'model'}", "--tasks=sts,mine,geometry,speed", f"--data={folder / 'data'}"]
-    arguments.append(f"--parts={folder / 'parts.py'}")
+    arguments.append(f"--plugins={folder / 'plugins.py'}")
     common = [{"JAXDISTILL_CACHE": str(folder / "common")}] * 2
     both = start_all([*arguments, f"--out={folder / 'two.json'}"], module="evaluate", variables=common)
     (first, why), (second, _) = ended(both, BAD_INPUT)

@@ -12,7 +12,7 @@ from jaxdistill import main
 from jaxdistill.core import InputError
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.mesh import make_mesh
-from jaxdistill.core.signals import BAD_INPUT, IN_USE
+from jaxdistill.core.runtime import BAD_INPUT, IN_USE
 from jaxdistill.training.workdir import folder as lock
 from jaxdistill.training.workdir.folder import LOCK, read_note
 
@@ -71,9 +71,8 @@ def free_port() -> int:
 
 JOINS = """
 import sys, time
-from jaxdistill.core import cli
+from jaxdistill.core import InputError, cli
 from jaxdistill.core.cluster import processes
-from jaxdistill.core import InputError
 processes.HEARTBEAT_SECONDS, processes.VERDICT_SECONDS = 6, 9.0
 def main(arguments):
     with processes.connected(lambda: {"run.steps": int(arguments[0])}):
@@ -104,14 +103,8 @@ def start_both(*arguments) -> list[subprocess.Popen]:
 def said_by(both) -> list[tuple[int, str, list[str]]]:
     """Status, standard output, and lines of our own on standard error of each."""
     said = [process.communicate(timeout=90) for process in both]
-    own = [
-        [
-            line
-            for line in err.split("\n")
-            if line.startswith(("error: ", "interrupted", "KeyError", "jaxdistill.core.cluster"))
-        ]
-        for _, err in said
-    ]
+    begin = ("error: ", "interrupted", "KeyError", "jaxdistill.core.cluster")
+    own = [[line for line in err.split("\n") if line.startswith(begin)] for _, err in said]
     return [(process.returncode, out, lines) for process, (out, _), lines in zip(both, said, own, strict=True)]
 
 
@@ -141,15 +134,11 @@ def test_the_death_of_one_process_ends_the_other():
 
 
 def test_an_error_in_one_process_is_one_line_there_and_ends_the_other():
-    ends = {
-        "refuse": ("error: nowhere.txt does not exist", BAD_INPUT),
-        "fail": ("KeyError: 'lost'", processes.FAILED),
-    }
-    started = [start_both(["5", does], ["5", "sleep"]) for does in ends]
-    for both, (words, wanted) in zip(started, ends.values(), strict=True):
+    ends = [("refuse", "error: nowhere.txt does not exist", BAD_INPUT), ("fail", "KeyError: 'lost'", processes.FAILED)]
+    started = [start_both(["5", does], ["5", "sleep"]) for does, _, _ in ends]
+    for both, (_, words, expected) in zip(started, ends, strict=True):
         (status, _, lines), (other, _, _) = said_by(both)
-        assert (status, other) == (wanted, ABORTED)
-        assert words in lines[-1]
+        assert (status, other) == (expected, ABORTED) and words in lines[-1]
 
 
 HOLDS = "import sys, pathlib, time\nfrom jaxdistill.training.workdir import folder as lock\nwith lock.locked(pathlib.Path(sys.argv[1])):\n    print(1, flush=True); time.sleep(100)"

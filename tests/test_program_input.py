@@ -5,8 +5,7 @@ import json
 import pytest
 
 from jaxdistill import main
-from jaxdistill.config import nested
-from jaxdistill.config.files import shipped_configs
+from jaxdistill.config import nested, shipped_configs
 from jaxdistill.core import InputError
 from jaxdistill.training.workdir.folder import read_config
 

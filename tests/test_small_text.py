@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxdistill import config as configs
-from jaxdistill.config.files import load_config
+from jaxdistill.config import load_config
 from jaxdistill.core import InputError
 from jaxdistill.training import build as build_module
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from jaxdistill.core import InputError
-from jaxdistill.core.cluster import spread
-from jaxdistill.core.signals import Interrupted
+from jaxdistill.core.cluster import processes
+from jaxdistill.core.runtime import Interrupted
 from jaxdistill.data import targets
 from jaxdistill.models.inference import Embedder
 
@@ -111,8 +111,7 @@ def test_processes_make_blocks_each_and_go_on_after_a_kill(tmp_path, monkeypatch
     stopped = []
     for stops_at in (TEXTS[13], ""):  # in the fifth block
         some = Processes(count)
-        for module in (spread, targets):
-            monkeypatch.setattr(module, "processes", some)
+        some.replace(monkeypatch)
         stopped.append(some.run(lambda stops_at=stops_at: start(stops_at=stops_at)))
     assert all(isinstance(error, InputError | threading.BrokenBarrierError) for error in stopped[0])
     for found in stopped[1]:
@@ -128,15 +127,15 @@ def test_processes_make_blocks_each_and_go_on_after_a_kill(tmp_path, monkeypatch
     assert several == [one] * hosts
 
 
-def joined(processes, own):
-    """Stands in for `mesh.all_gathered`."""
-    return np.concatenate([np.array(one, own.dtype) for one in processes.gathered(own.tolist())])
+def joined(threads, own):
+    """Stands in for `process_allgather`."""
+    return np.concatenate([np.array(one, own.dtype) for one in threads.gathered(own.tolist())])
 
 
 def test_of_one_call_each_process_computes_a_part_and_an_error_in_one_is_raised_in_all(monkeypatch):
     three, made = Processes(3), []
-    monkeypatch.setattr(spread, "processes", three)
-    monkeypatch.setattr(spread, "all_gathered", lambda own: joined(three, own))
+    three.replace(monkeypatch)
+    monkeypatch.setattr(processes.multihost_utils, "process_allgather", lambda own, tiled: joined(three, own))
 
     def embedded(texts, *, role):
         if role[0] == "refused":
@@ -146,13 +145,13 @@ def test_of_one_call_each_process_computes_a_part_and_an_error_in_one_is_raised_
 
     for texts in (TEXTS, TEXTS[:2]):  # the third process has none of two
         roles = [f"role of {text}" for text in texts]
-        for found in three.run(lambda texts=texts, roles=roles: spread.over_processes(embedded)(texts, role=roles)):
+        for found in three.run(lambda texts=texts, roles=roles: processes.over_processes(embedded)(texts, role=roles)):
             np.testing.assert_array_equal(found, embed(texts))
             assert found.dtype == np.float64
     assert sorted(map(len, made)) == [1, 1, 7, 9, 9]
     assert all(role == f"role of {text}" for part in made for text, role in part)
     roles[1] = "refused"
-    refused = three.run(lambda: pytest.raises(InputError, spread.over_processes(embedded), TEXTS[:2], role=roles))
+    refused = three.run(lambda: pytest.raises(InputError, processes.over_processes(embedded), TEXTS[:2], role=roles))
     assert ["refused" in str(one.value) for one in refused] == [True] * 3
 
 

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from jaxdistill.core.ops.unknown import unknown_id
+from jaxdistill.core import unknown_id
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models.checkpoints import static

@@ -1,8 +1,22 @@
-"""All options of a run: a `ConfigDict` as config files and the command line have it, read once into frozen dataclasses."""
+"""All options of a run: config files, shipped or the user's own, make a `ConfigDict`, which is read once into frozen dataclasses."""
 
-from jaxdistill.config.files import chain, defaults, set_kind, set_options
+import contextlib
+import dataclasses
+import inspect
+import json
+import pathlib
+import re
+import textwrap
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, cast
+
+from ml_collections import ConfigDict, FieldReference
+
 from jaxdistill.config.options import (
     EXTENSIONS,
+    PLAIN,
     SECTIONS,
     WITHOUT_EFFECT,
     Config,
@@ -10,17 +24,335 @@ from jaxdistill.config.options import (
     Optimizer,
     RunOptions,
     Sharding,
-    config_digest,
-    flat,
-    flat_stages,
-    nested,
-    refuse_other_training,
+    ShardingRules,
+    ShardingWord,
 )
-from jaxdistill.config.read import of_stage, options_from, parse_config, parse_stages
+from jaxdistill.core import InputError, Range, closest, did_you_mean, errors_of, plugins
+from jaxdistill.core.paths import configs_folder
+from jaxdistill.core.plugins import KINDS
 from jaxdistill.data.options import Columns, Data
 
 __all__ = [
     "EXTENSIONS", "SECTIONS", "WITHOUT_EFFECT", "Columns", "Config", "Data", "Evals", "Optimizer", "RunOptions", "Sharding", "chain",
-    "config_digest", "defaults", "flat", "flat_stages", "nested", "of_stage", "options_from", "parse_config", "parse_stages",
-    "refuse_other_training", "set_kind", "set_options",
+    "defaults", "flat", "flat_stages", "load_config", "nested", "of_stage", "options_from", "parse_config",
+    "parse_stages", "refuse_other_training", "set_kind", "set_options",
 ]  # fmt: skip
+
+SHARED = {
+    "text": "data.text",
+    "columns": "data.columns",
+    "batch_size": "data.batch_size",
+    "seed": "run.seed",
+    "best": "evals.best",
+    "pairs": "evals.pairs",
+    "entities": "evals.entities",
+}
+"""Options of a chain that set one of every stage, if all stages begin with the same value."""
+
+
+def load_config(spec: str) -> ConfigDict:
+    """What `get_config` of `FILE`, `FILE:PRESET` or `FILE:PRESET:ARGUMENT` returns.
+
+    Raises:
+      InputError: the file does not exist, raises an error, or has no such preset.
+    """
+    name, _, preset = spec.partition(":")
+    path = find_config(name)
+    try:
+        config = plugins.load_module(str(path)).get_config(*[preset] * bool(preset))
+    except InputError:
+        raise
+    except Exception as error:  # whatever a user's file raises
+        raise InputError(f"config file {path} cannot be read ({type(error).__name__}: {error}).") from error
+    if not isinstance(config, ConfigDict):
+        raise InputError(
+            f"config file {path}: get_config returns no ConfigDict; begin with jaxdistill.config.defaults."
+        )
+    return config
+
+
+def find_config(name: str) -> pathlib.Path:
+    """The file of that name, or else the shipped config of that name."""
+    path = pathlib.Path(name).expanduser()
+    if path.is_file():
+        return path
+    shipped = {file.name: file for file in shipped_configs()}
+    if path.parent.name in ("", "configs") and path.name in shipped:
+        return shipped[path.name]
+    close = did_you_mean(path.name, list(shipped))
+    raise InputError(f"config file {path} does not exist; shipped: configs/{', '.join(shipped)}.{close}")
+
+
+def shipped_configs() -> list[pathlib.Path]:
+    """The config files installed with the package, or beside it in a clone."""
+    return sorted(path for path in configs_folder().glob("*.py") if not path.name.startswith("_"))
+
+
+def default_workdir(spec: str) -> str:
+    """`runs/CONFIG-PRESET` in the current folder, such as `runs/congen-paper-bert-tiny`."""
+    name, _, preset = spec.partition(":")
+    if not preset:
+        arguments = inspect.signature(plugins.load_module(str(find_config(name))).get_config).parameters
+        preset = str(arguments["preset"].default) if "preset" in arguments else ""
+    return f"runs/{re.sub(r'[^-+.A-Za-z0-9_]', '-', f'{pathlib.Path(name).stem}-{preset}'.rstrip('-'))}"
+
+
+def one_config_help(spec: str) -> str:
+    """The description of a config, the arguments of its presets, and the kinds and options of the preset that is named."""
+    module, config = plugins.load_module(str(find_config(spec.partition(":")[0]))), load_config(spec)
+    lines = [inspect.cleandoc(module.__doc__ or ""), ""]
+    lines += [f"{preset}:ARGUMENT  {', '.join(taken)}" for preset, taken in getattr(module, "ARGUMENTS", {}).items()]
+    lines += ["", "Options, which the documentation describes:"]
+    for name, value in _options(config):
+        lines.append(f"  {'' if name.endswith('.kind') else '--config.'}{name}={value}")
+    return "\n".join(lines)
+
+
+def configs_help() -> str:
+    """The shipped configs and their presets."""
+    lines = ["Configs and their presets:"]
+    for path in shipped_configs():
+        module = plugins.load_module(str(path))
+        lines += [f"\n  configs/{path.name}: {(inspect.getdoc(module) or '').splitlines()[0]}"]
+        lines += textwrap.wrap(", ".join(module.PRESETS), 90, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    return "\n".join(lines)
+
+
+def defaults(*, objective: str, student: str = "cut", teacher: str = "live") -> ConfigDict:
+    """Every option of a training with its default, for a config file to change.
+
+    Args:
+      objective, student, teacher: the kinds, which determine the options of their sections.
+    """
+    kinds = {"objective": objective, "student": student, "teacher": teacher}
+    plain = {section: dataclasses.asdict(kind()) for section, kind in PLAIN.items()}
+    made = plain | {section: KINDS[section].default_options(kind) for section, kind in kinds.items()}
+    return ConfigDict({section: made[section] for section in SECTIONS})
+
+
+def set_kind(config: ConfigDict, section: str, kind: str, **options: Any) -> None:
+    """Makes the student, the teacher or the objective another kind.
+
+    Options that both kinds of student or teacher have keep their values; all others have their defaults. `options` are set last.
+    """
+    made, before = ConfigDict(KINDS[section].default_options(kind)), cast(ConfigDict, config[section])
+    if section != "objective":
+        made.update({name: value for name, value in before.items() if name in made and name != "kind"})
+    made.update(options)
+    config[section] = made
+
+
+def chain(stages: Sequence[Any]) -> ConfigDict:
+    """A training of several stages, `stage1` and so on, each of which passes its student on to the next.
+
+    Options of `SHARED` whose values are the same in all stages have a name of their own, such as `seed`, which sets them in
+    every stage that has no other value.
+
+    Args:
+      stages: what `defaults` returns, changed.
+    """
+    config = ConfigDict({f"stage{number}": stage for number, stage in enumerate(stages, start=1)})
+    for name, option in SHARED.items():
+        section, _, key = option.partition(".")
+        first, *others = (stage[section][key] for stage in stages)
+        if all(other == first for other in others):
+            config[name] = FieldReference(first)
+            for stage in stages:
+                stage[section][key] = config.get_oneway_ref(name)
+    return config
+
+
+def stage_names(config: ConfigDict | Mapping[str, Any]) -> list[str]:
+    """`stage1`, `stage2` and so on; none for a single training."""
+    names = [name for name in config if re.fullmatch(r"stage[1-9]\d*", name)]
+    return sorted(names, key=lambda name: int(name.removeprefix("stage")))
+
+
+def in_every_stage(config: ConfigDict, option: str) -> list[str]:
+    """The dotted names of an option in all stages; of a single training, the option itself."""
+    return [f"{stage}.{option}" for stage in stage_names(config)] or [option]
+
+
+def set_options(config: ConfigDict, options: Mapping[str, Any]) -> None:
+    """Sets options by dotted name, such as `stage2.run.steps`; raises `InputError` for a name that the config does not have."""
+    for name, value in options.items():
+        check_option(option_names(config), name)
+        *sections, option = name.split(".")
+        holder: Any = config
+        for section in sections:
+            holder = holder[section]
+        with holder.ignore_type():  # types are checked when the config is read
+            holder[option] = tuple(value) if isinstance(value, list) else value
+
+
+def check_option(names: Sequence[str], name: str, *, flag: str = "") -> None:
+    """Raises `InputError` if a config has no option of this name, or the name is a kind.
+
+    Args:
+      names: the names of the config's options.
+      flag: prefix of the option on the command line.
+    """
+    *_, section, option = ["", *name.split(".")]
+    kinds = KINDS.get(section)
+    if kinds and option == "kind":
+        raise InputError(
+            f"{flag}{name}: a {section}'s kind determines its options and is chosen before them: by the preset "
+            f"(--config=FILE.py:PRESET:{section}=KIND), in a config file, or in Python by an object such as {kinds.example}."
+        )
+    if name in names:
+        return
+    if any(other.startswith(f"{name}.") for other in names):
+        raise InputError(f"{flag}{name} is a section; set one of its options, such as {flag}{name}.OPTION.")
+    if having := [kind for kind in kinds.available() if option in kinds.default_options(kind)] if kinds else []:
+        raise InputError(
+            f"{flag}{name} is an option of the {section} {', '.join(having)}; choose it by the preset "
+            f"(--config=FILE.py:PRESET:{section}={having[0]}) or in a config file."
+        )
+    raise InputError(f"unknown option {flag}{name}.{closest_option(name, names, flag=flag)}")
+
+
+def closest_option(name: str, names: Sequence[str], *, flag: str = "") -> str:
+    """` Did you mean X?` for an option whose last word is similar, in the same section if it has one; otherwise empty."""
+    section, _, option = name.rpartition(".")
+    ordered = sorted(names, key=lambda other: (other.rpartition(".")[0] == section, -other.count(".")))
+    by_word = {other.rpartition(".")[2]: other for other in ordered}
+    meant = closest(option, list(by_word))
+    return f" Did you mean {flag}{by_word[meant]}?" if meant else ""
+
+
+def option_names(config: ConfigDict) -> list[str]:
+    """The dotted names of all options."""
+    return [name for name, _ in _options(config)]
+
+
+def _options(config: Any) -> Iterator[tuple[str, Any]]:
+    for name, value in config.items():
+        if isinstance(value, ConfigDict):
+            yield from ((f"{name}.{inner}", value) for inner, value in _options(value))
+        else:
+            yield name, value
+
+
+def parse_stages(config: ConfigDict | Mapping[str, Any]) -> list[Config]:
+    """Reads every stage of a training; if there are several, errors begin with the number of the stage."""
+    parsed, stages = [], [config[name] for name in stage_names(config)] or [config]
+    for number, stage in enumerate(stages, start=1):
+        with of_stage(number, stages):
+            parsed.append(parse_config(cast(Any, stage)))
+    return parsed
+
+
+def of_stage(number: int, stages: Sequence[Any]) -> contextlib.AbstractContextManager[None]:
+    """Puts the number of the stage before an `InputError` inside, if there are several stages."""
+    return errors_of(f"stage {number}") if len(stages) > 1 else contextlib.nullcontext()
+
+
+def parse_config(config: ConfigDict | Mapping[str, Any]) -> Config:
+    """Reads a nested mapping, with defaults for missing options; raises `InputError` for unknown options and wrong values.
+
+    `run.minutes` replaces `run.steps`, which most presets set.
+    """
+    config = config.to_dict() if isinstance(config, ConfigDict) else config
+    _refuse_unknown(config, SECTIONS, prefix="")
+    if "objective" not in config:
+        raise InputError("the config names no objective; begin with jaxdistill.config.defaults(objective='congen').")
+    read = {}
+    for section, options in config.items():
+        if section in PLAIN:
+            read[section] = options_from(PLAIN[section], options, prefix=section)
+            continue
+        name = options.get("kind", KINDS[section].default)
+        kind = KINDS[section].options_class(name)
+        values = {option: value for option, value in options.items() if option != "kind"}
+        if any(field.name == "kind" for field in dataclasses.fields(kind)):
+            values["kind"] = name
+        read[section] = options_from(kind, values, prefix=section)
+    parsed = Config(**read)
+    return dataclasses.replace(parsed, run=dataclasses.replace(parsed.run, steps=0)) if parsed.run.minutes else parsed
+
+
+def options_from(kind: type, options: Mapping[str, Any], *, prefix: str) -> Any:
+    """Reads options into the dataclass `kind`; missing fields have their defaults."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    _refuse_unknown(options, [field.name for field in dataclasses.fields(kind)], prefix=f"{prefix}.")
+    return kind(**{name: typed(value, hints[name], f"{prefix}.{name}") for name, value in options.items()})
+
+
+def _refuse_unknown(options: Mapping[str, Any], allowed: Sequence[str], *, prefix: str) -> None:
+    for name in options:
+        if name not in allowed:
+            close = did_you_mean(name, list(allowed))
+            raise InputError(f"config key {prefix}{name} is unknown.{close} Known: {', '.join(allowed)}.")
+
+
+def nested(config: Config) -> dict[str, dict[str, Any]]:
+    """All options as JSON round-trips them, each section with its kind."""
+    options = json.loads(json.dumps({name: dataclasses.asdict(getattr(config, name)) for name in SECTIONS}))
+    options["objective"] = {"kind": config.kinds["objective"], **options["objective"]}
+    return options
+
+
+def flat(config: Config) -> dict[str, Any]:
+    """Flat dict such as `{"data.text": ..., "objective.alpha": ...}`, with values as JSON round-trips them."""
+    return {f"{section}.{name}": value for section, of in nested(config).items() for name, value in of.items()}
+
+
+def flat_stages(stages: Sequence[Config]) -> dict[str, Any]:
+    """Like `flat`, for all stages; if there are several, names begin with the stage, such as `stage2.data.text`."""
+    if len(stages) == 1:
+        return flat(stages[0])
+    options = {f"stage{number}": flat(stage) for number, stage in enumerate(stages, start=1)}
+    return {f"{stage}.{name}": value for stage, of_stage in options.items() for name, value in of_stage.items()}
+
+
+def refuse_other_training(before: Mapping[str, Any], now: Mapping[str, Any], *, workdir: str) -> None:
+    """Raises `InputError` with the differences if the workdir belongs to a run with incompatible options."""
+    changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key) and key not in EXTENSIONS]
+    if changed:
+        shown = "; ".join(f"{key}: {before.get(key)!r} there, {now.get(key)!r} now" for key in changed)
+        raise InputError(
+            f"{workdir} was made with another config ({shown}). Use the same options or another --workdir."
+        )
+
+
+def typed(value: Any, kind: Any, name: str) -> Any:
+    """Converts `value` to the type `kind` of a field; raises `InputError` if the type does not allow it.
+
+    Args:
+      name: name of the option, for errors.
+    """
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        return _in_range(typed(value, arguments[0], name), arguments[1], name)
+    if origin is Literal:
+        if value not in arguments:
+            raise InputError(f"{name}={value!r} is unknown; allowed: {', '.join(map(str, arguments))}.")
+        return value
+    if kind in (Columns, Sharding):
+        # `config_flags` makes a tuple of a word.
+        value = value[0] if isinstance(value, list | tuple) and len(value) == 1 and isinstance(value[0], str) else value
+        if isinstance(value, str):
+            return typed(value, ShardingWord, name) if kind == Sharding else (("text", value),) if value else ()
+        kind = ShardingRules if kind == Sharding else kind
+        origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is tuple and isinstance(value, list | tuple):
+        kinds = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
+        if len(kinds) != len(value):
+            raise InputError(f"{name}={value!r} has {len(value)} parts; it must have {len(kinds)}.")
+        return tuple(typed(item, one, f"{name}[{i}]") for i, (item, one) in enumerate(zip(value, kinds, strict=True)))
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return _in_range(float(value), Range(), name)
+    plain = origin or kind
+    if isinstance(kind, types.UnionType) or not isinstance(plain, type):
+        return value
+    if not isinstance(value, plain) or (isinstance(value, bool) and kind is not bool):
+        raise InputError(f"{name}={value!r} has type {type(value).__name__}; it must have type {plain.__name__}.")
+    return value
+
+
+def _in_range(value: Any, allowed: Range, name: str) -> Any:
+    """The value, if it, or the number of a tuple's parts, is in range."""
+    number, parts = (len(value), f"has {len(value)} parts; their number ") if isinstance(value, tuple) else (value, "")
+    if fault := allowed.fault(number):
+        raise InputError(f"{name}={value} {parts}{fault}.")
+    return value

@@ -1,16 +1,13 @@
-"""All options of a run as frozen dataclasses with defaults, and the comparison of the options of two runs."""
+"""All options of a run, as frozen dataclasses with defaults."""
 
 import dataclasses
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
 from jaxdistill.core import (
     Count,
     CountOrNone,
     Fraction,
-    InputError,
     NotNegative,
     Objective,
     Positive,
@@ -19,7 +16,7 @@ from jaxdistill.core import (
     Rate,
     Split,
 )
-from jaxdistill.core.kinds import KINDS
+from jaxdistill.core.plugins import KINDS
 from jaxdistill.data.options import Data
 from jaxdistill.models.student import Student
 from jaxdistill.models.students.cut import Cut
@@ -159,7 +156,7 @@ class RunOptions:
     `--profile=10:20` is the short form."""
     export_to: Literal["", "onnx"] = ""
     """`onnx`: add ONNX files to the export (docs/deployment.md); empty: none."""
-    parts: str = ""
+    plugins: str = ""
     """Your own Python modules or files, separated by commas, with views, readers or encoder families
     (docs/extending.md)."""
     paper: str = ""
@@ -190,38 +187,3 @@ class Config:
 PLAIN: Mapping[str, type] = {"data": Data, "optimizer": Optimizer, "evals": Evals, "run": RunOptions}
 """Sections whose options do not depend on a kind."""
 SECTIONS = ("data", "teacher", "student", "objective", "optimizer", "evals", "run")
-
-
-def nested(config: Config) -> dict[str, dict[str, Any]]:
-    """All options as JSON round-trips them, each section with its kind."""
-    options = json.loads(json.dumps({name: dataclasses.asdict(getattr(config, name)) for name in SECTIONS}))
-    options["objective"] = {"kind": config.kinds["objective"], **options["objective"]}
-    return options
-
-
-def flat(config: Config) -> dict[str, Any]:
-    """Flat dict such as `{"data.text": ..., "objective.alpha": ...}`, with values as JSON round-trips them."""
-    return {f"{section}.{name}": value for section, of in nested(config).items() for name, value in of.items()}
-
-
-def flat_stages(stages: Sequence[Config]) -> dict[str, Any]:
-    """Like `flat`, for all stages; if there are several, names begin with the stage, such as `stage2.data.text`."""
-    if len(stages) == 1:
-        return flat(stages[0])
-    options = {f"stage{number}": flat(stage) for number, stage in enumerate(stages, start=1)}
-    return {f"{stage}.{name}": value for stage, of_stage in options.items() for name, value in of_stage.items()}
-
-
-def config_digest(config: Config) -> str:
-    """Short digest of the whole config."""
-    return hashlib.sha256(json.dumps(flat(config), sort_keys=True).encode()).hexdigest()[:12]
-
-
-def refuse_other_training(before: Mapping[str, Any], now: Mapping[str, Any], *, workdir: str) -> None:
-    """Raises `InputError` with the differences if the workdir belongs to a run with incompatible options."""
-    changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key) and key not in EXTENSIONS]
-    if changed:
-        shown = "; ".join(f"{key}: {before.get(key)!r} there, {now.get(key)!r} now" for key in changed)
-        raise InputError(
-            f"{workdir} was made with another config ({shown}). Use the same options or another --workdir."
-        )

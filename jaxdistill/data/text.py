@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 import numpy as np
 from jaxtyping import UInt64
 
-from jaxdistill.core import ROLES, SECOND, InputError, errors_of, paths
-from jaxdistill.core import plugins as parts
+from jaxdistill.core import ROLES, SECOND, InputError, errors_of, paths, plugins
 from jaxdistill.data.sources import (
     BATCH_ROWS,
     BUILDERS,
@@ -168,7 +167,7 @@ def tables(
     else:
         for path in files:
             label = spec if is_hub(spec) else str(path)
-            if suffix(path) in parts.readers:
+            if suffix(path) in plugins.readers:
                 path = _read_by_plugin(path, named)
                 yield _chosen(_load_table(path, named, spec, cache), {name: name for name in named}, label)
             else:
@@ -256,14 +255,14 @@ def _read_by_plugin(path: Path, columns: Mapping[str, str]) -> Path:
 
     def batches() -> Iterator["pyarrow.Table"]:
         try:
-            rows = iter(parts.readers[kind](path, dict(columns)))
+            rows = iter(plugins.readers[kind](path, dict(columns)))
             while batch := list(islice(rows, BATCH_ROWS)):
                 yield pyarrow.table(dict(zip(columns, map(list, zip(*batch, strict=True)), strict=True)))
         except KeyError as error:
             raise MissingColumn(f"{path}: the reader for {kind} has no column {error}.") from None
 
     with errors_of_reading(path):
-        return cached_table(batches(), [digest_of_file(path), parts.reader_sources[kind], dict(columns)])
+        return cached_table(batches(), [digest_of_file(path), plugins.reader_sources[kind], dict(columns)])
 
 
 def _opened(path: Path) -> Any:

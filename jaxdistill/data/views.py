@@ -19,8 +19,7 @@ from functools import partial
 import numpy as np
 from jaxtyping import Bool, Float, Integer
 
-from jaxdistill.core import SECOND, InputError, did_you_mean
-from jaxdistill.core import plugins as parts
+from jaxdistill.core import SECOND, InputError, did_you_mean, plugins
 from jaxdistill.data.packing import Ragged, ragged
 from jaxdistill.data.tokens import TokenStore
 
@@ -53,7 +52,7 @@ class View:
     @property
     def changes_text(self) -> bool:
         """Whether the view changes the text, which is then tokenised again; other views' lengths follow from stored counts."""
-        return self.augmentation == "mask_span" or self.augmentation in parts.views
+        return self.augmentation == "mask_span" or self.augmentation in plugins.views
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -71,7 +70,7 @@ def parse_view(name: str, columns: Sequence[str]) -> View:
     """Parses the name of a view; a column takes precedence over an augmentation of the same name."""
     if name in columns:
         return View(column=name)
-    if name in parts.views:
+    if name in plugins.views:
         return View(column="text", augmentation=name)
     kind, _, rate = name.partition(":")
     if name in PAIRS:
@@ -83,7 +82,7 @@ def parse_view(name: str, columns: Sequence[str]) -> View:
             raise InputError(f"view {name!r}: a mask replaces 1 to {SHORTEST_MASKED - 1} characters: mask_span:5.")
         return View(column="text", augmentation=kind, characters=characters)
     if kind not in AUGMENTATIONS or (rate and kind not in RATES):
-        known = (*columns, *AUGMENTATIONS, *PAIRS, *parts.views)
+        known = (*columns, *AUGMENTATIONS, *PAIRS, *plugins.views)
         raise InputError(f"unknown view {name!r}; known: {', '.join(known)}.{did_you_mean(name, known)}")
     try:
         share = float(rate) if rate else RATES.get(kind, 0.0)
@@ -185,8 +184,8 @@ def _rewritten(view: View, store: TokenStore, rows: np.ndarray, uniform: np.ndar
 
     NOTE: this can add tokens, as a mask inside a word does, so it is truncated to the length of the text's longest sentence.
     """
-    if view.augmentation in parts.views:
-        rewrite = parts.views[view.augmentation]
+    if view.augmentation in plugins.views:
+        rewrite = plugins.views[view.augmentation]
     else:
         rewrite = partial(span_masked, mask=store.mask_token, characters=view.characters)
     texts = [rewrite(store.text(view.column, row), float(draw)) for row, draw in zip(rows, uniform, strict=True)]

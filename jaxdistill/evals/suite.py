@@ -9,10 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxdistill.core import InputError, did_you_mean
-from jaxdistill.core import plugins as parts
+from jaxdistill.core import InputError, did_you_mean, plugins
 from jaxdistill.core.cluster import processes
-from jaxdistill.core.cluster.spread import together
+from jaxdistill.core.cluster.processes import run_in_all
 from jaxdistill.core.files import write_atomic
 from jaxdistill.core.runtime import source_digest, versions
 from jaxdistill.evals import agreement, documents, geometry, pairs, retrieval, sts, transfer
@@ -48,7 +47,7 @@ class Suite(NamedTuple):
 def evaluations() -> dict[Evaluation, str]:
     """All evaluations, the package's and then those of `parts`, each with the digest of the latters' source code."""
     every = dict.fromkeys(EVALUATIONS, "")
-    return every | {one: source for source, outside in parts.evaluations.items() for one in outside}
+    return every | {one: source for source, outside in plugins.evaluations.items() for one in outside}
 
 
 def tasks() -> list[str]:
@@ -110,8 +109,8 @@ def measured(
         return result._replace(scores=scores, details=details)._asdict()
 
     if not test_set.is_repeatable:
-        return Result(**together(score))
-    return Result(**cached_scores(cache_folder / "scores", [*digests, test_set.digest()], lambda: together(score)))
+        return Result(**run_in_all(score))
+    return Result(**cached_scores(cache_folder / "scores", [*digests, test_set.digest()], lambda: run_in_all(score)))
 
 
 def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:

@@ -29,9 +29,9 @@ from jaxdistill.core import (
     did_you_mean,
     platform,
 )
-from jaxdistill.core.bars import Advance, counted
 from jaxdistill.core.cluster.mesh import batch_devices, batch_sharding, make_mesh, place, place_frozen, replicated
 from jaxdistill.core.ops.dense import dtype_of
+from jaxdistill.core.runtime import Advance, counted
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.sentence import embed
@@ -378,7 +378,7 @@ def load(
     prompt: str = "",
     batch_size: int = 128,
     precision: Precision = "auto",
-    parts: str | Path | Sequence[str | Path] = "",
+    plugins: str | Path | Sequence[str | Path] = "",
 ) -> Embedder:
     """Loads a model from a folder (also at `s3://` or `gs://`), `package:NAME/PATH` or a hub name, ready for use.
 
@@ -393,10 +393,10 @@ def load(
       batch_size: number of sentences of 32 tokens that are computed together.
       precision: precision of matrix products. `auto`: bfloat16 if the hardware multiplies it natively; `float32` equals
         sentence-transformers' vectors to 1e-5. Vectors are float32 either way.
-      parts: your own modules or files that define the model's family (docs/extending.md).
+      plugins: your own modules or files that define the model's family (docs/extending.md).
     """
-    plugins = ",".join(map(str, [parts] if isinstance(parts, str | Path) else parts))
-    loaded = load_model(str(model), pooling=pooling, max_length=max_length, prompt=prompt, own_parts=plugins)
+    files = ",".join(map(str, [plugins] if isinstance(plugins, str | Path) else plugins))
+    loaded = load_model(str(model), pooling=pooling, max_length=max_length, prompt=prompt, plugins=files)
     return Embedder(loaded, batch_size=batch_size, compute_dtype=dtype_of(precision))
 
 

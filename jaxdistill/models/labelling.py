@@ -20,7 +20,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Float
 
 from jaxdistill.core import SECOND, InputError, Objective
-from jaxdistill.core.bars import Advance
+from jaxdistill.core.runtime import Advance
 from jaxdistill.data import targets
 from jaxdistill.data.options import Data
 from jaxdistill.data.sources import split_specs

@@ -11,8 +11,7 @@ from jax.sharding import Mesh
 from jaxtyping import Integer
 
 from jaxdistill.config import Config
-from jaxdistill.core import MAX_INT32, InputError, Objective, platform
-from jaxdistill.core import plugins as parts
+from jaxdistill.core import MAX_INT32, InputError, Objective, platform, plugins
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.ops.dense import dtype_of
@@ -64,7 +63,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         batch_size=config.data.batch_size,
         seed=config.run.seed,
         weights=config.data.weights,
-        groups=batches.Groups(groups, meshes.own_groups(mesh, groups) if computed else np.arange(groups)),
+        groups=batches.Groups(groups, meshes.local_groups(mesh, groups) if computed else np.arange(groups)),
         reserve_rows=reserved_rows(store.rows, objective.reserve_rows, held_out),
         shaping=batches.Shaping(most=config.data.pack_shapes or (4 if on_cpus else 3), divided=on_cpus),
     )
@@ -141,7 +140,7 @@ def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int
     Args:
       absent: as in `build`.
     """
-    parts.use(config.run.parts)
+    plugins.use(config.run.plugins)
     profiled_steps(config.run.profile)
     if config.student.pooling:
         Pooling.parse(config.student.pooling)

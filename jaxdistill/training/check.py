@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import jax
 
 from jaxdistill.config import Config, of_stage
-from jaxdistill.core import InputError, errors_of
-from jaxdistill.core import plugins as parts
+from jaxdistill.core import InputError, errors_of, plugins
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.files import buckets, is_remote
 from jaxdistill.data import sources
@@ -57,7 +56,7 @@ def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pa
         with of_stage(number, stages):
             folder, specs = stage_folder(workdir, number), split_specs(stage.data.text)
             if done:
-                parts.use(stage.run.parts)  # the user's own readers are part of the digest
+                plugins.use(stage.run.plugins)  # the user's own readers are part of the digest
                 before = read_note(folder / INPUTS).get(TEXT_FILES)
                 if before and before != sources.content_digest(specs):
                     raise InputError(

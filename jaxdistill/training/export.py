@@ -17,9 +17,8 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import InputError
-from jaxdistill.core.assets import HELDOUT
 from jaxdistill.core.files import MARK, local, replacing, writing
-from jaxdistill.core.paths import public_name
+from jaxdistill.core.paths import HELDOUT, public_name
 from jaxdistill.core.runtime import versions
 from jaxdistill.data.text import read
 from jaxdistill.evals.reporting.model_card import Facts, model_card, origin_of, read_facts, write_facts

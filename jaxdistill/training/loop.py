@@ -16,7 +16,7 @@ import jax
 from jaxdistill.core import Array, Batch, Diverged, InputError, Params, Tokens, TrainState, platform
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
-from jaxdistill.core.signals import Interrupted, Interrupts
+from jaxdistill.core.runtime import Interrupted, Interrupts
 from jaxdistill.data.batches import Batches
 from jaxdistill.data.packing import Shape, Shapes
 from jaxdistill.training.build import profiled_steps

@@ -11,7 +11,7 @@ from jaxtyping import Float, Integer
 
 from jaxdistill.config import Config
 from jaxdistill.core import Objective, RoleEmbed
-from jaxdistill.core.cluster import processes, spread
+from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import MARK, replacing
 from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.data import targets
@@ -98,7 +98,7 @@ def read_student(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
     if not all(processes.gathered(folder.is_dir())):  # some may have no copy of the workdir
         return None
     facts = read_note(folder / MARK)
-    student = load_model(str(folder), own_parts=config.run.parts)
+    student = load_model(str(folder), plugins=config.run.plugins)
     base_models, licence, languages = facts["card"]
     provenance = dataclasses.replace(
         student.provenance,
@@ -135,7 +135,7 @@ class Targets:
         # Only this process's devices: each process makes its own part of stored targets without waiting for others.
         embedders = [sharded_embedder(model, config.run, compute_dtype=compute_dtype) for model in teachers]
         embed = joint_embed(embedders, teacher)
-        self.embed: RoleEmbed | None = spread.over_processes(embed) if embed else None
+        self.embed: RoleEmbed | None = processes.over_processes(embed) if embed else None
         """Computes the targets of any sentences, divided among the processes; None without a teacher model."""
         self.width = 0
         """Width of the targets; 0 without a teacher or with labels."""

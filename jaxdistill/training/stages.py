@@ -12,8 +12,7 @@ from typing import Any
 import jax
 
 from jaxdistill.config import WITHOUT_EFFECT, Config, flat, flat_stages
-from jaxdistill.core import InputError
-from jaxdistill.core import plugins as parts
+from jaxdistill.core import InputError, plugins
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import MARK, folder_digest, is_remote, refuse_foreign, replacing, write_atomic
 from jaxdistill.core.paths import data_folder
@@ -138,7 +137,7 @@ def run_training(
     is_first, workdir = processes.is_first(), files.folder
     with logged(command) as log_into:
         with processes.agreed() as facts:
-            parts.use(config.run.parts)
+            plugins.use(config.run.plugins)
             claim_workdir(workdir, config, write=False)
             refuse_foreign(workdir / EXPORT, advice="Move it, or give another --workdir.")
             paper = cited(config.run.paper, "run.paper") if config.run.paper else None
@@ -187,8 +186,8 @@ def digests(run: Run) -> dict[str, str]:
     contents |= {f"labeller {number}": digest for number, digest in enumerate(run.models.labeller_digests, start=1)}
     contents["student.model"] = run.models.student.digest()
     contents["data.text"] = run.text.store.content_digest
-    outside = [name.rpartition(":")[0] for name in config.kinds.values() if parts.is_outside(name)]
-    contents |= parts.source_digests([*outside, *split_specs(config.run.parts)])
+    outside = [name.rpartition(":")[0] for name in config.kinds.values() if plugins.is_outside(name)]
+    contents |= plugins.source_digests([*outside, *split_specs(config.run.plugins)])
     return {f"content of {name}": digest[:12] for name, digest in contents.items()}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from jaxdistill import config as configs
-from jaxdistill.core.kinds import KINDS
+from jaxdistill.core.plugins import KINDS
 
 REQUIRED = (
     "data.batch_size", "data.max_length", "data.dedupe",

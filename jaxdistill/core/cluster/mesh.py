@@ -49,15 +49,6 @@ def on_host(array: Array) -> np.ndarray:
     return multihost_utils.process_allgather(array, tiled=True)
 
 
-def all_gathered(array: np.ndarray) -> np.ndarray:
-    """Concatenates the arrays of all processes, which must call this together with arrays of equal shape and dtype.
-
-    NOTE: gathered as bytes, because JAX would convert float64 to float32.
-    """
-    content = np.ascontiguousarray(array).view(np.uint8)
-    return multihost_utils.process_allgather(content, tiled=True).view(array.dtype)
-
-
 def make_mesh(
     *,
     model_axis: int = 1,
@@ -65,12 +56,9 @@ def make_mesh(
     devices: Sequence[jax.Device] | None = None,  # pyright: ignore[reportInvalidTypeForm] - an alias that jax makes at run time
 ) -> Mesh:
     """Arranges the devices as `[slice, data, model]`; with `slices=0`, devices report their slice."""
-
-    def slice_of(device: Any) -> int:
-        return getattr(device, "slice_index", None) or 0
-
-    devices = sorted(devices if devices is not None else jax.devices(), key=slice_of)  # stable
-    slices = slices or len({slice_of(device) for device in devices})
+    slice_indices = {device: getattr(device, "slice_index", None) or 0 for device in devices or jax.devices()}
+    devices = sorted(slice_indices, key=slice_indices.__getitem__)  # stable
+    slices = slices or len({*slice_indices.values()})
     if len(devices) % (slices * model_axis):
         raise InputError(
             f"run.slices={slices} times run.model_axis={model_axis} does not divide the {len(devices)} devices; set them to "
@@ -96,7 +84,7 @@ def pack_groups(least: int, mesh: Mesh, batch_size: int) -> int:
     return groups if batch_size % groups == 0 else devices
 
 
-def own_groups(mesh: Mesh, groups: int) -> Integer[np.ndarray, " local"]:
+def local_groups(mesh: Mesh, groups: int) -> Integer[np.ndarray, " local"]:
     """Indices of the groups of a batch that this process's devices hold, ascending."""
     indices = batch_sharding(mesh).addressable_devices_indices_map((groups,))
     return np.unique(np.concatenate([np.arange(groups)[index] for index in indices.values()]))
@@ -175,35 +163,41 @@ def check_rules(rules: Rules, tree: Any, mesh: Mesh) -> None:
 
 def path_name(path: tuple) -> str:
     """A key path as a string such as `params/student/transformer/...`."""
-    return "/".join(str(getattr(key, "name", getattr(key, "key", getattr(key, "idx", key)))) for key in path)
+    return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 def place(tree: Any, sharding: Any) -> Any:
     """Places host arrays on devices; every process must hold the whole host array."""
+
+    def place_array(array: Any, sharding: NamedSharding) -> jax.Array:
+        if sharding.is_fully_addressable:
+            return jax.device_put(array, sharding)
+        array = np.asarray(array)
+        return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
     if isinstance(sharding, NamedSharding):
-        sharding = jax.tree.map(lambda _: sharding, tree)
-    return jax.tree.map(_place_one, tree, sharding)
+        return jax.tree.map(lambda array: place_array(array, sharding), tree)
+    return jax.tree.map(place_array, tree, sharding)
 
 
 def place_frozen(params: FrozenParams, shardings: Mapping[str, Any], dtype: DTypeLike) -> dict[str, jax.Array]:
     """Places a frozen model's parameters on devices, one by one; rounds matrices that are multiplied in bfloat16."""
 
-    def stored(path: str, array: Any) -> Any:
+    def rounded(path: str, array: Any) -> Any:
         if isinstance(array, list):
-            return np.stack([stored(path, layer) for layer in array])
+            return np.stack([rounded(path, layer) for layer in array])
         return array.astype(_frozen_dtype(path, array, dtype), copy=False)
 
-    return {path: place(stored(path, array), shardings[path]) for path, array in params.items()}
+    return {path: place(rounded(path, array), shardings[path]) for path, array in params.items()}
 
 
 def frozen_shapes(params: FrozenParams, dtype: DTypeLike) -> dict[str, jax.ShapeDtypeStruct]:
     """Shapes and dtypes of the result of `place_frozen`."""
-
-    def stored(path: str, array: Any) -> jax.ShapeDtypeStruct:
+    shapes = {}
+    for path, array in params.items():
         layers, one = ((len(array),), array[0]) if isinstance(array, list) else ((), array)
-        return jax.ShapeDtypeStruct((*layers, *one.shape), _frozen_dtype(path, one, dtype))
-
-    return {path: stored(path, array) for path, array in params.items()}
+        shapes[path] = jax.ShapeDtypeStruct((*layers, *one.shape), _frozen_dtype(path, one, dtype))
+    return shapes
 
 
 def _frozen_dtype(path: str, array: Array, dtype: DTypeLike) -> np.dtype:
@@ -212,31 +206,15 @@ def _frozen_dtype(path: str, array: Array, dtype: DTypeLike) -> np.dtype:
     return jnp.dtype(dtype if narrow else array.dtype)
 
 
-def _place_one(array, sharding):
-    if sharding.is_fully_addressable:
-        return jax.device_put(array, sharding)
-    array = np.asarray(array)
-    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
-
-
 def place_batch(batch: Any, mesh: Mesh, groups: int) -> Any:
-    """Places a batch on devices; each process passes its `own_groups`."""
-    sharding = batch_sharding(mesh)
-    if sharding.is_fully_addressable:
-        return place(batch, sharding)
-    local = own_groups(mesh, groups)
+    """Places a batch on devices; each process passes its `local_groups`."""
+    sharding, local = batch_sharding(mesh), len(local_groups(mesh, groups))
 
-    def whole(part: np.ndarray) -> jax.Array:
-        each = len(part) // len(local)
+    def placed(part: np.ndarray) -> jax.Array:
+        shape = (len(part) // local * groups, *part.shape[1:])
+        return jax.make_array_from_process_local_data(sharding, part, shape)
 
-        def shard(index: Any) -> np.ndarray:
-            begin, end, _ = index[0].indices(each * groups)
-            first = np.searchsorted(local, begin // each) * each
-            return part[first : first + end - begin]
-
-        return jax.make_array_from_callback((each * groups, *part.shape[1:]), sharding, shard)
-
-    return jax.tree.map(whole, batch)
+    return jax.tree.map(placed, batch)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

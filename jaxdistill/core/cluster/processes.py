@@ -1,4 +1,4 @@
-"""Joins the processes of a run through JAX's distributed runtime, and compares their inputs before anything is written.
+"""Joins the processes of a run through JAX's distributed runtime, compares their inputs, and divides work among them.
 
 A run on several hosts is one program in several processes. Each sees the same text and plans the same batches, but reads
 only its part of them; the first one writes. JAX connects the processes, notices when one dies, and then ends the others.
@@ -9,20 +9,25 @@ import contextlib
 import json
 import os
 import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Integer
+from jaxtyping import Float, Integer
 
-from jaxdistill.core import InputError, error_line
-from jaxdistill.core.signals import error_of_input, exit_status
+from jaxdistill.core import InputError, PairScorer, RoleEmbed, Scorer, error_line
+from jaxdistill.core.files import writing
+from jaxdistill.core.runtime import error_of_input, exit_status
+
+Result = TypeVar("Result")
 
 JOIN_SECONDS = 60
 """How long processes wait for each other at the start; JAXDISTILL_JOIN_SECONDS overrides it."""
@@ -36,12 +41,13 @@ VERDICT_SECONDS = HEARTBEAT_SECONDS + 5.0
 """Time within which JAX ends this process if its error was caused by another process's death."""
 FAILED = 1
 """Exit status after an error other than `InputError`."""
-MIN_BYTES = 1 << 12
-"""Smallest message; sizes are powers of two, so that few shapes are compiled."""
-
 LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
 """Variables with the number of processes that SLURM or Open MPI has started."""
 TPU_DEVICES = ("/dev/accel0", "/dev/vfio/0")
+
+
+class SharedError(InputError):
+    """An `InputError` that all processes raise in the same call."""
 
 
 @contextlib.contextmanager
@@ -62,13 +68,13 @@ def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
     try:
         # JAX finds the others on TPU hosts, or by its own, SLURM's, Open MPI's or Kubernetes' variables.
         names = ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAXDISTILL_JOIN_SECONDS")
-        number, own_index, seconds = (int(os.environ[name]) if os.environ.get(name) else None for name in names)
+        number, process, seconds = (int(os.environ[name]) if os.environ.get(name) else None for name in names)
         seconds = seconds or JOIN_SECONDS
         # If a process never joins, JAX aborts with a stack trace; this line says what it was waiting for.
         print(f"joining the other processes, for at most {seconds} s (JAXDISTILL_JOIN_SECONDS)", flush=True)
         jax.distributed.initialize(
             num_processes=number,
-            process_id=own_index,
+            process_id=process,
             initialization_timeout=seconds,
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
             shutdown_timeout_seconds=SHUTDOWN_SECONDS,
@@ -133,13 +139,15 @@ def agreed() -> Iterator[dict[str, Any]]:
     yield facts
     first, *others = gathered(facts)
     for number, other in enumerate(others, start=1):
-        if keys := [key for key in {**first, **other} if first.get(key) != other.get(key)]:
-            shown = "; ".join(
-                f"{key} is {first.get(key)!r} in the first, {other.get(key)!r} in the other" for key in keys
-            )
+        differences = [
+            f"{key} is {first.get(key)!r} in the first, {other.get(key)!r} in the other"
+            for key in {**first, **other}
+            if first.get(key) != other.get(key)
+        ]
+        if differences:
             raise InputError(
-                f"process 0 and process {number} do not run the same training ({shown}); start all with the same command, "
-                "files and version, or with JAX_NUM_PROCESSES=1 for separate trainings."
+                f"process 0 and process {number} do not run the same training ({'; '.join(differences)}); start all with the same "
+                "command, files and version, or with JAX_NUM_PROCESSES=1 for separate trainings."
             )
 
 
@@ -149,7 +157,8 @@ def gathered(value: Any) -> list[Any]:
         return [value]
     content = np.frombuffer(json.dumps(value).encode(), np.uint8)
     sizes = multihost_utils.process_allgather(np.array([len(content)], np.int32)).ravel()
-    padded = np.zeros(max(1 << (int(sizes.max()) - 1).bit_length(), MIN_BYTES), np.uint8)
+    # The size of a message is a power of two, at least 4 KiB, so that few shapes are compiled.
+    padded = np.zeros(max(1 << (int(sizes.max()) - 1).bit_length(), 1 << 12), np.uint8)
     padded[: len(content)] = content
     rows = multihost_utils.process_allgather(padded)
     return [json.loads(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]
@@ -177,17 +186,93 @@ class StopVote:
         self._votes: collections.deque[Integer[jax.Array, ""]] = collections.deque()
         self._highest = jax.jit(jnp.max, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
-    def after_step(self, asked: int) -> int:
+    def after_step(self, status: int) -> int:
         """Exit status with which to stop after this step, or 0; all processes call this after every step.
 
         Args:
-          asked: exit status of the signal that asked this process to stop; 0: none did.
+          status: exit status of the signal that this process got; 0: none.
         """
         if count() == 1:
-            return asked
-        local = np.full(len(self._sharding.addressable_devices), asked, np.int32)
+            return status
+        local = np.full(len(self._sharding.addressable_devices), status, np.int32)
         self._votes.append(self._highest(jax.make_array_from_process_local_data(self._sharding, local)))
         return int(self._votes.popleft()) if len(self._votes) > self._delay else 0
+
+
+def folder_owner(folder: Path) -> int:
+    """Index of the first process that sees the same folder as this one; all must call this together."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{index()}.") as file:
+            seen = [(folder / name).exists() for name in gathered(Path(file.name).name)]
+            wait("all have looked")
+    return seen.index(True)
+
+
+def run_in_all(work: Callable[[], Result]) -> Result:
+    """Runs `work`, which may call models of `over_processes`, and returns its result. All must call this together.
+
+    If it fails in one process, such as for a file that cannot be read, the others fail too instead of waiting forever.
+
+    Raises:
+      InputError: in every process, if `work` raises it in one.
+    """
+    problem, result = "", None
+    try:
+        result = work()
+    except SharedError:
+        raise
+    except InputError as error:
+        problem = str(error)
+    _exchanged(problem)  # others may be in a call of `_in_slices`, which learns it there
+    return cast(Result, result)
+
+
+def over_processes(embed: RoleEmbed | Scorer) -> Any:
+    """Divides a model's sentences among the processes; all must call the result together, with the same sentences."""
+    if count() == 1:
+        return embed
+    if isinstance(embed, Scorer):
+
+        def score(first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
+            return _in_slices(len(first), lambda rows: embed.score(first[rows], second[rows]))
+
+        return PairScorer(score, cast(Any, embed))
+
+    def embed_slices(sentences: Sequence[str], *, role: str | Sequence[str] = "") -> Float[np.ndarray, "n e"]:
+        def compute(rows: slice) -> Float[np.ndarray, "n e"]:
+            return embed(sentences[rows], role=role if isinstance(role, str) else role[rows])
+
+        return _in_slices(len(sentences), compute)
+
+    return embed_slices
+
+
+def _in_slices(rows: int, compute: Callable[[slice], np.ndarray]) -> np.ndarray:
+    """Computes a slice of the rows in each process, and returns all rows in every process; `InputError` as in `run_in_all`."""
+    if not rows:
+        return compute(slice(0, 0))
+    size = -(-rows // count())
+    begin, part, problem = min(index() * size, rows), np.zeros(0), ""
+    if begin < rows:
+        try:
+            part = np.asarray(compute(slice(begin, begin + size)))
+        except InputError as error:
+            problem = str(error)
+    width, dtype = _exchanged(problem, part.shape[1:], part.dtype.str)[0]  # the last ones may have no rows
+    padded = np.zeros((size, *width), dtype)
+    padded[: len(part)] = part.reshape(len(part), *width)
+    # As bytes, because JAX would convert float64 to float32.
+    gathered_bytes = multihost_utils.process_allgather(padded.view(np.uint8), tiled=True)
+    return gathered_bytes.view(dtype)[:rows]
+
+
+def _exchanged(problem: str, *facts: Any) -> list[list[Any]]:
+    """Gathers the facts of each process; raises `SharedError` in all if one reports a problem."""
+    everyone = gathered([problem, *facts])
+    if problem := next((reported for reported, *_ in everyone if reported), ""):
+        raise SharedError(problem)
+    return [values for _, *values in everyone]
 
 
 def is_first() -> bool:

@@ -108,15 +108,6 @@ def refuse_overwriting(output: Path, inputs: Iterable[Path]) -> None:
             raise InputError(f"{output} is also an input file, or the folder of one ({path}); choose another output.")
 
 
-def refuse_no_folder(folder: Path) -> None:
-    """Raises `InputError` if a folder cannot be created: a parent is a file or not writable."""
-    existing = local(folder, "--workdir")
-    while not os.path.lexists(existing):  # a link that leads nowhere is no folder either
-        existing = existing.parent
-    if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
-        raise InputError(f"--workdir={folder}: {existing} is not a writable directory; name another folder.")
-
-
 def file_digest(path: Path) -> str:
     """SHA-256 of the content of a file."""
     with open(path, "rb") as file:
@@ -130,20 +121,15 @@ def folder_digest(folder: Path, pattern: str = "*") -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def unwritable(path: Path, error: OSError, remedy: str = "") -> InputError:
-    """One-line error for a failed write; a `remedy` such as `; set X` ends it."""
-    full = "no space left on the disk; free some space and run the same command again"
-    reason = full if error.errno == errno.ENOSPC else error.strerror or str(error)
-    return InputError(f"{path} could not be written: {reason}{remedy}.")
-
-
 @contextlib.contextmanager
 def writing(path: Path, remedy: str = "") -> Iterator[None]:
-    """Turns an `OSError` into an `InputError` that names the path, see `unwritable`."""
+    """Turns an `OSError` into an `InputError` that names the path; a `remedy` such as `; set X` ends it."""
     try:
         yield
     except OSError as error:
-        raise unwritable(path, error, remedy) from error
+        full = "no space left on the disk; free some space and run the same command again"
+        reason = full if error.errno == errno.ENOSPC else error.strerror or str(error)
+        raise InputError(f"{path} could not be written: {reason}{remedy}.") from error
 
 
 def make_folder_atomic(folder: Path, fill: Callable[[Path], None], *, what: str) -> None:

@@ -25,16 +25,15 @@ log = logging.getLogger(__name__)
 
 
 def checked_address(address: str | Path) -> str:
-    """The address in its plain form; raises `InputError` for an invalid one, without printing what may be a secret."""
+    """The address in its plain form, also of a `Path` of it; raises `InputError`, which never repeats a secret, for a wrong one."""
     scheme, _, rest = str(address).partition(":")
-    bucket, _, path = rest.strip("/").partition("/")
-    if scheme not in STORES:
-        raise InputError(f"{scheme}: is not a supported address; use {' or '.join(f'{one}://' for one in STORES)}.")
-    if "@" in bucket or re.search(r"[?&][\w-]+=", str(address)):
+    path = rest.strip("/")
+    if scheme not in STORES or not path:
+        allowed = " or ".join(f"{one}://BUCKET/PATH" for one in STORES)
+        raise InputError(f"{scheme}: is not an address of a supported store; give {allowed}.")
+    if "@" in path.partition("/")[0] or re.search(r"[?&][\w-]+=", path):
         raise InputError(f"the {scheme}:// address holds a key or a signature; give the plain address, and sign in.")
-    if not bucket:
-        raise InputError(f"{address} names no bucket; give {scheme}://BUCKET/PATH.")
-    return f"{scheme}://{bucket}/{path}".rstrip("/")
+    return f"{scheme}://{path}"
 
 
 @contextlib.contextmanager
@@ -51,13 +50,11 @@ def store_errors(address: str) -> Iterator[None]:
             raise
         if isinstance(error, FileNotFoundError) or code == "404":
             raise InputError(f"{address} does not exist; check the bucket and the path.") from error
-        line = re.sub(r"[?][^ ]*", "", f"{type(error).__name__}: {error_line(error)}")  # signatures are in queries
+        line = re.sub(r"[?][^ ]*", "", f"{type(error).__name__}: {error_line(error):.200}")  # signatures are in queries
         refused = isinstance(error, PermissionError) or number == errno.EINVAL or code in ("401", "403")
         if refused or "Credentials" in line or "Forbidden" in line:
-            raise InputError(
-                f"{address} is not accessible ({line:.200}); check it, or sign in with {sign_in}."
-            ) from error
-        raise TemporaryError(f"{address} cannot be reached ({line:.200}); give the same command again.") from error
+            raise InputError(f"{address} is not accessible ({line}); check it, or sign in with {sign_in}.") from error
+        raise TemporaryError(f"{address} cannot be reached ({line}); give the same command again.") from error
 
 
 def file_system(address: str) -> Any:
@@ -77,7 +74,7 @@ def objects(address: str | Path) -> dict[str, str]:
     with store_errors(address), contextlib.suppress(FileNotFoundError):
         found = (client.glob if glob.has_magic(address) else client.find)(address, detail=True)
     files = {path: info for path, info in sorted(found.items()) if info["type"] == "file" and not path.endswith("/")}
-    return {f"{scheme}://{path}": str(info) for path, info in files.items() if ".." not in path.split("/")}
+    return {f"{scheme}://{path}": str(info) for path, info in files.items()}
 
 
 def fetched_files(address: str | Path, cache: Path) -> list[Path]:

@@ -9,15 +9,14 @@ import importlib
 import pkgutil
 from types import ModuleType
 
-from jaxdistill.core import InputError
-from jaxdistill.core import plugins as parts
+from jaxdistill.core import InputError, plugins
 from jaxdistill.encoders.hugging_face import PairHead
 
 
 def family(model_type: str) -> ModuleType:
     """The module that reads and writes checkpoints of `model_type`."""
-    if model_type in parts.families:
-        return parts.families[model_type]
+    if model_type in plugins.families:
+        return plugins.families[model_type]
     if str(model_type).replace("_", "-") not in model_types():
         raise InputError(
             f"model_type {model_type!r:.80} is not a family that can be read; known are {', '.join(model_types())}."
@@ -27,7 +26,9 @@ def family(model_type: str) -> ModuleType:
 
 def model_types() -> list[str]:
     """The names of all families, as `model_type` spells them."""
-    return sorted({module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)} | parts.families.keys())
+    return sorted(
+        {module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)} | plugins.families.keys()
+    )
 
 
 def pair_head(model_type: str) -> PairHead:

@@ -68,7 +68,7 @@ class Facts:
 
 PATH_OPTIONS = (
     "data.text", "data.exclude", "data.cache_folder", "teacher.model", "student.model", "evals.pairs", "evals.retrieval",
-    "evals.entities", "evals.agreement", "run.parts", "student.trim", "teacher.file", "student.kind", "teacher.kind", "objective.kind",
+    "evals.entities", "evals.agreement", "run.plugins", "student.trim", "teacher.file", "student.kind", "teacher.kind", "objective.kind",
 )  # fmt: skip
 """Options whose values may be local paths without a leading `/`, `~` or `.`."""
 

@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxdistill.core import InputError
-from jaxdistill.core.ops.unknown import unknown_id
+from jaxdistill.core import InputError, unknown_id
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling, SentenceNorm
 from jaxdistill.encoders.families import family
 from jaxdistill.encoders.hugging_face import tensor_names

@@ -15,10 +15,10 @@ import tokenizers
 from jax.sharding import Mesh
 
 from jaxdistill.core import ROLES, InputError, Params, error_line, errors_of
-from jaxdistill.core import plugins as parts
 from jaxdistill.core.cluster.mesh import FrozenParams
 from jaxdistill.core.files import MARK, buckets, is_remote, while_reading
 from jaxdistill.core.paths import fetched_folder, in_package, public_name
+from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling, identity
 from jaxdistill.encoders.families import family
 from jaxdistill.encoders.hugging_face import QUANTISED, refuse, tensor_names
@@ -242,7 +242,7 @@ def load_model(
     max_length: int = 0,
     prompt: str = "",
     frozen: bool = False,
-    own_parts: str = "",
+    plugins: str = "",
     option: str = "pooling",
 ) -> SentenceModel:
     """Loads a sentence encoder, or a cross-encoder, which is a classifier of one label.
@@ -256,13 +256,13 @@ def load_model(
         sentence of a pair.
       frozen: for a model that is not trained: weights stay in their files, in the stored dtype, until they are placed on
         a device.
-      own_parts: modules or files with the user's own encoder families, see `files/parts.py`.
+      plugins: modules or files with the user's own encoder families, see `core/plugins.py`.
       option: where `pooling` comes from, such as `teacher.pooling`, for the log.
 
     Raises:
       InputError: something is missing, damaged or unknown.
     """
-    parts.use(own_parts)
+    use_plugins(plugins)
     folder = locate(str(spec))
     modules = read_modules(folder)
     labels = 0 if modules.static else modules.labels

@@ -14,8 +14,7 @@ import numpy as np
 import tokenizers
 from jaxtyping import Float
 
-from jaxdistill.core import InputError
-from jaxdistill.core.ops.unknown import unknown_id
+from jaxdistill.core import InputError, unknown_id
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.settings import read_settings
 from jaxdistill.models.checkpoints.tokenizer import file_limit, read_tokenizer, tokenizer_json

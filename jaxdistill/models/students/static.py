@@ -8,9 +8,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.linalg import orthogonal_procrustes
 
-from jaxdistill.core import Count, InputError
+from jaxdistill.core import Count, InputError, unknown_id
 from jaxdistill.core.ops.dense import dtype_of
-from jaxdistill.core.ops.unknown import unknown_id
 from jaxdistill.models.checkpoints import static
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.inference import Embedder

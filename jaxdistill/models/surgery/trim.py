@@ -19,8 +19,7 @@ import numpy as np
 from jaxtyping import Integer
 from tokenizers import Tokenizer, pre_tokenizers
 
-from jaxdistill.core import InputError
-from jaxdistill.core.ops.unknown import unknown_id
+from jaxdistill.core import InputError, unknown_id
 from jaxdistill.encoders.settings import read_settings
 from jaxdistill.models.checkpoints.folder import write_json
 from jaxdistill.models.checkpoints.model import SentenceModel

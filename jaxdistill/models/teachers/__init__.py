@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from jaxdistill.core.kinds import KINDS
+from jaxdistill.core.plugins import KINDS
 
 if TYPE_CHECKING:  # what editors complete and type checkers know; imported on use below
     from jaxdistill.models.teachers.columns import Columns as Columns
