@@ -13,10 +13,10 @@ from jaxdistill.core import InputError
 from jaxdistill.data.packing import Ragged, Shape, filled, first_slots, pad
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.evals.reporting.model_card import Facts, model_card
+from jaxdistill.models import surgery
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import Embedder
-from jaxdistill.models.surgery import resizing
 
 import encoder_cases as cases
 from tiny_models import tiny_model
@@ -147,7 +147,7 @@ def test_a_prompt_goes_before_the_first_sentence_of_a_pair(tmp_path):
     np.testing.assert_allclose(asked.score(FIRST, SECOND), wanted, atol=1e-5)
     with pytest.raises(InputError, match="a cross-encoder with the prompt 'w9 w8 ', which an export cannot store"):
         save(prompted, tmp_path / "out")
-    assert resizing.cross_encoder(prompted, key=jax.random.key(0)).prompt == ""
+    assert surgery.cross_encoder(prompted, key=jax.random.key(0)).prompt == ""
 
 
 @pytest.mark.parametrize("bias", [20.0, -40.0])
@@ -173,10 +173,10 @@ def test_a_cross_encoder_made_of_modules_is_refused(tmp_path):
 @pytest.mark.parametrize("pooling", ["pooler", ""])
 def test_an_unread_pooler_is_carried_through_an_encoder_that_does_not_read_it(tmp_path, pooling):
     """Cross-encoder, sentence encoder, cross-encoder: the pooler is the first one's, the head is new."""
-    cross = resizing.cross_encoder(tiny_model(tmp_path / "m"), key=jax.random.key(0))
+    cross = surgery.cross_encoder(tiny_model(tmp_path / "m"), key=jax.random.key(0))
     save(cross, tmp_path / "cross")
     save(load_model(str(tmp_path / "cross"), pooling="cls"), tmp_path / "bi")
-    again = resizing.cross_encoder(load_model(str(tmp_path / "bi"), pooling=pooling), key=jax.random.key(1))
+    again = surgery.cross_encoder(load_model(str(tmp_path / "bi"), pooling=pooling), key=jax.random.key(1))
     for part in ("kernel", "bias"):
         np.testing.assert_array_equal(
             again.params[f"transformer/pooler/{part}"], cross.params[f"transformer/pooler/{part}"]
@@ -194,7 +194,7 @@ def test_a_checkpoint_without_a_pooler_makes_a_cross_encoder_with_a_new_one(tmp_
     safetensors.numpy.save_file(kept, file, metadata={"format": "pt"})
     with pytest.raises(InputError, match="pooling pooler needs a pooler, which this checkpoint lacks"):
         load_model(str(tmp_path / "bi"), pooling="pooler")
-    cross = resizing.cross_encoder(load_model(str(tmp_path / "bi")), key=jax.random.key(0))
+    cross = surgery.cross_encoder(load_model(str(tmp_path / "bi")), key=jax.random.key(0))
     assert cross.params["transformer/pooler/kernel"].std() > 0.015
 
 

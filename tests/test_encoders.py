@@ -12,8 +12,7 @@ from jaxdistill.core import STACKED, InputError, Tokens
 from jaxdistill.encoders import hugging_face, sentence
 from jaxdistill.encoders.architecture import EncoderDefinition, LayerKind, Pooling
 from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS
-from jaxdistill.encoders.pooling import pooled
-from jaxdistill.encoders.sentence import init_params
+from jaxdistill.encoders.sentence import init_params, pooled
 from jaxdistill.models.checkpoints.model import load_model, read_architecture
 
 import encoder_cases as cases

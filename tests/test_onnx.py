@@ -13,11 +13,11 @@ from jaxdistill import export as export_command
 from jaxdistill.core import InputError
 from jaxdistill.encoders import families
 from jaxdistill.encoders.architecture import ACTIVATIONS, COMBINATIONS, LAYER_CHOICES, TOKEN_POOLINGS, SentenceNorm
+from jaxdistill.models import surgery
 from jaxdistill.models.checkpoints import onnx
 from jaxdistill.models.checkpoints.folder import check_exportable, save
 from jaxdistill.models.checkpoints.model import load_model, read_architecture
 from jaxdistill.models.inference import Embedder
-from jaxdistill.models.surgery import resizing
 from jaxdistill.models.vectors import unit_rows
 from jaxdistill.training import export as export_module
 from jaxdistill.training.export import export
@@ -66,7 +66,7 @@ ROWS = [
 
 def with_head(model, head):
     if head != "norm":
-        return resizing.add_head(model, 24, key=jax.random.key(0), activation=head) if head else model
+        return surgery.add_head(model, 24, key=jax.random.key(0), activation=head) if head else model
     width = model.definition.embedding_width
     scale = {f"dense/0/{part}": np.linspace(0.5, 1.5, width, dtype=np.float32) for part in ("scale", "bias")}
     definition = dataclasses.replace(model.definition, dense=(SentenceNorm(width=width),))

@@ -7,11 +7,11 @@ import pytest
 import transformers
 
 from jaxdistill.core import InputError
-from jaxdistill.encoders.settings import read_settings
+from jaxdistill.encoders.hugging_face import read_settings
+from jaxdistill.models import surgery
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
-from jaxdistill.models.surgery import resizing
-from jaxdistill.models.surgery.pruning import energies_of, pruned
+from jaxdistill.models.pruning import energies_of, pruned
 
 import encoder_cases as cases
 
@@ -88,7 +88,7 @@ CUTS = [
 @pytest.mark.parametrize(("family", "layers", "types", "every"), CUTS)
 def test_a_layer_keeps_its_reach_when_others_are_cut(family, layers, types, every, tmp_path):
     """Sentences are longer than the windows, so that a layer with another's reach would give other states."""
-    student = resizing.from_layers(loaded(tmp_path / "whole", family), layers)
+    student = surgery.from_layers(loaded(tmp_path / "whole", family), layers)
     check_transformers_agree(student, tmp_path / "cut")
     config = read_settings(tmp_path / "cut" / "config.json")
     assert config["layer_types"] == types and config.get("global_attn_every_n_layers") == every
@@ -97,7 +97,7 @@ def test_a_layer_keeps_its_reach_when_others_are_cut(family, layers, types, ever
 def test_a_cut_without_any_layer_that_sees_the_whole_sentence_is_a_warning(tmp_path, caplog):
     model = loaded(tmp_path, "modernbert")
     with caplog.at_level(logging.WARNING):
-        resizing.from_layers(model, "first:2")
+        surgery.from_layers(model, "first:2")
         assert not caplog.text
-        resizing.from_layers(model, "1")
+        surgery.from_layers(model, "1")
     assert "see 4 tokens on each side; those that see the whole sentence are 0,2" in caplog.text

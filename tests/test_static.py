@@ -15,6 +15,7 @@ from jaxdistill.models.checkpoints import static
 from jaxdistill.models.checkpoints.folder import check_exportable, save
 from jaxdistill.models.checkpoints.model import Provenance, SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
+from jaxdistill.models.students.static import start
 from jaxdistill.training.export import export
 
 import program
@@ -180,9 +181,9 @@ def test_the_start_has_principal_components_smaller_for_frequent_tokens():
     vectors = draw.normal(size=(50, 6)) * [9.0, 5.0, 0.1, 0.1, 0.1, 0.1] + 3.0
     share = np.full(50, 0.02)
     share[7] = 0.5
-    table = static.start(vectors, share, 2, dropped=3)
+    table = start(vectors, share, 2, dropped=3)
     assert table.shape == (50, 2) and not table[3].any()
-    plain = static.start(vectors, np.full(50, 0.02), 2, dropped=3)
+    plain = start(vectors, np.full(50, 0.02), 2, dropped=3)
     lengths = np.linalg.norm(table, axis=1), np.linalg.norm(plain, axis=1)
     ratio = np.delete(lengths[0], 3) / np.delete(lengths[1], 3)
     assert np.argmin(ratio) == 6  # token 7, after row 3 is gone

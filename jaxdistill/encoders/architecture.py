@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, alias
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu", "tanh", "sigmoid", "identity")
 """Names of elementwise functions; `gelu` is the exact one with erf."""
@@ -150,8 +150,6 @@ class Architecture:
             raise InputError(
                 f"hidden_size={self.hidden_size} is not divisible by heads={self.heads}; change one of them."
             )
-        if self.layers < 1 and not self.is_static:
-            raise InputError(f"layers={self.layers} leaves no layers; an encoder needs at least one.")
 
     @property
     def beyond_bert(self) -> tuple[str, ...]:
@@ -230,25 +228,17 @@ class Pooling:
     combine: str = "mean"
 
     def __post_init__(self):
-        for name, value, allowed in (
-            ("tokens", self.tokens, TOKEN_POOLINGS),
-            ("layers", self.layers, LAYER_CHOICES),
-            ("combination", self.combine, COMBINATIONS),
-        ):
+        chosen = (self.tokens, self.layers, self.combine)
+        for value, allowed in zip(chosen, (TOKEN_POOLINGS, LAYER_CHOICES, COMBINATIONS), strict=True):
             if value not in allowed:
-                raise InputError(f"pooling {name} {value!r} is not known; choose from {POOLING_HELP}.")
+                raise InputError(f"pooling {value!r} is not known; choose from {POOLING_HELP}.")
         if self.tokens == "pooler" and self.layers != "last":
-            raise InputError(
-                f"pooling pooler:{self.layers} does not exist: a pooler reads the last layer; use pooler or cls."
-            )
+            raise InputError(f"pooling pooler:{self.layers} does not exist: a pooler reads the last layer; use cls.")
 
     @classmethod
     def parse(cls, text: str) -> "Pooling":
         """Reads `tokens[:layers[:combination]]`, for instance `mean`, `cls` or `mean:last4:max`."""
-        parts = text.split(":")
-        if len(parts) > 3:
-            raise InputError(f"pooling {text!r} has too many parts; choose from {POOLING_HELP}.")
-        return cls(**dict(zip(("tokens", "layers", "combine"), parts, strict=False)))
+        return cls(**dict(zip(("tokens", "layers", "combine"), text.split(":", 2), strict=False)))
 
     def __str__(self) -> str:
         if self.layers in ("last", "second_to_last"):
@@ -256,19 +246,14 @@ class Pooling:
         return f"{self.tokens}:{self.layers}:{self.combine}"
 
     @property
-    def several_layers(self) -> bool:
-        """Whether it combines layers."""
-        return self.layers not in ("last", "second_to_last")
-
-    @property
     def averages_layers(self) -> bool:
         """Whether it averages several layers."""
-        return self.several_layers and self.combine == "mean"
+        return self.layers not in ("last", "second_to_last") and self.combine == "mean"
 
     @property
     def in_sentence_transformers(self) -> bool:
-        """Whether sentence-transformers has modules for it: it pools one layer, or a mean of layers."""
-        return not self.several_layers or self.averages_layers
+        """Whether sentence-transformers has modules for it: it pools the last layer, or a mean of layers."""
+        return self.layers == "last" or self.averages_layers
 
     def indices(self, layers: int) -> tuple[int, ...]:
         """Indices, among `layers + 1` hidden states, of those to combine; 0 is the embeddings' output."""
@@ -281,10 +266,10 @@ class Pooling:
             "last4": states[-4:],
             "all": states,
         }[self.layers]
-        if self.layers == "second_to_last" and not layers:
-            raise InputError(f"pooling {self} needs a layer, but a static encoder has none; use {self.tokens}.")
-        if self.layers == "last4" and layers < 3:
-            raise InputError(f"pooling {self} needs at least 3 layers, the encoder has {layers}; use last2 or all.")
+        if layers < (least := {"second_to_last": 1, "last4": 3}.get(self.layers, 0)):
+            raise InputError(
+                f"pooling {self} needs at least {least} layers, the encoder has {layers}; use {self.tokens}."
+            )
         return tuple(chosen)
 
 
@@ -306,13 +291,7 @@ class SentenceNorm:
 
     width: int
 
-    @property
-    def in_features(self) -> int:
-        return self.width
-
-    @property
-    def out_features(self) -> int:
-        return self.width
+    in_features = out_features = alias("width")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -58,21 +58,15 @@ def text_portions(data: Data) -> list[Portion]:
 
 def chunking_of(
     data: Data, student: SentenceModel, views: Sequence[str], max_length: int, *, of_rows: bool
-) -> Chunking | None:
-    """How the text is split into chunks, the same for student and teacher; None if it is not.
-
-    Args:
-      views: the student's.
-      of_rows: whether the teacher's targets are of whole rows.
+) -> Chunking:
+    """How the text is split into chunks, the same for student and teacher.
 
     Raises:
       InputError: the chunks have no possible length, or a view or the teacher needs whole rows.
     """
-    if not data.chunk_tokens:
-        return None
-    of_columns = [view for view in views if view != TEXT and (view in (SECOND, *PAIRS) or view in dict(data.columns))]
-    if of_columns or of_rows:
-        why = f"the view {of_columns[0]} reads two columns of a row" if of_columns else "targets are of whole rows"
+    pairs = [view for view in views if view != TEXT and (view in (SECOND, *PAIRS) or view in dict(data.columns))]
+    if pairs or of_rows:
+        why = f"the view {pairs[0]} reads two columns of a row" if pairs else "targets are of whole rows"
         raise InputError(
             f"data.chunk_tokens={data.chunk_tokens} splits rows, but {why}; set --config.data.chunk_tokens=0."
         )
@@ -91,9 +85,12 @@ def chunking_of(
 def student_text(
     data: Data, objective: Objective, student: SentenceModel, length: int, *, of_rows: bool, progress: bool
 ) -> TokenStore:
-    """The text tokenised for the student, at most `length` tokens per sentence; `of_rows` as in `chunking_of`."""
+    """The text tokenised for the student, at most `length` tokens per sentence, and split into chunks if `data` says so.
+
+    `of_rows`: the teacher's targets are of whole rows.
+    """
     views = objective.student_views
-    chunking = chunking_of(data, student, views, length, of_rows=of_rows)
+    chunking = chunking_of(data, student, views, length, of_rows=of_rows) if data.chunk_tokens else None
     return tokenised_text(data, student, views, max_length=length, chunking=chunking, progress=progress)
 
 

@@ -19,10 +19,12 @@ from jaxdistill.data.tokens import TokenStore
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.model_text import check_reads, sentence_roles
-from jaxdistill.models.surgery import resizing
+from jaxdistill.models.surgery import first_numbers
 
 SEPARATOR = "|"
 """Separates the values of an option that has one per model."""
+ROUNDING = 1e-6
+"""Fraction by which rounding may push a score above its limit."""
 
 log = logging.getLogger(__name__)
 
@@ -151,6 +153,40 @@ class OwnFile(Teacher):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnScores(Teacher):
+    """Your own scores of the text's sentence pairs."""
+
+    scores_pairs = of_rows = True
+
+    def checked(self, array: Float[np.ndarray, "rows k"], named: str, inputs: TargetInputs) -> targets.Selected:
+        """The scores of the rows that the store keeps.
+
+        Args:
+          array: one row per row of the files.
+          named: the option that names the scores, for errors.
+
+        Raises:
+          InputError: a wrong number of scores per row, or a score that is too large.
+        """
+        count, largest = len(inputs.objective.scored) - 1, inputs.objective.largest_label
+        if array.shape[1] != count:
+            raise InputError(
+                f"{named} has {array.shape[1]} numbers per row; this objective reads {count}, one score per pair: give an array of "
+                f"shape [rows, {count}], or {count} columns."
+            )
+        selected = targets.Selected(array, inputs.text.input_row)
+        scores = np.abs(selected[:])
+        if scores.max(initial=0.0) > largest * (1.0 + ROUNDING):
+            row, _ = np.unravel_index(scores.argmax(), scores.shape)
+            raise InputError(
+                f"{named}: row {inputs.text.input_row[row] + 1:,} of data.text has the score {selected[:][row].max():g}, and this "
+                f"objective's labels are similarities from {-largest:g} to {largest:g}; divide scores of 0 to 5 by 5, or use a preset "
+                "of cosent.py, which reads their order alone."
+            )
+        return selected
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Prompting:
     """The prompts prepended to a model's sentences; of teachers and students."""
 
@@ -187,6 +223,16 @@ class Prompting:
         for role in used:
             log.info("%s: the prompt of a %s is %r", section, role, model.role_prompts[role])
         return model
+
+
+def check_roles(data: Data, models: Sequence[SentenceModel]) -> None:
+    """Raises `InputError` if the text has roles, but no model has a prompt for any of them."""
+    used = used_roles(sentence_roles(data))
+    if used and models and all(model.role_prompts[role] == model.prompt for role in used for model in models):
+        raise InputError(
+            f"data.roles={data.roles} has no effect: no model has its own prompt for the role {' or '.join(used)}; leave it empty, or "
+            f"set --config.teacher.{used[0]}_prompt or --config.student.{used[0]}_prompt."
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -250,11 +296,14 @@ class VectorModel(Encoder):
     """Whether `model` names several models, separated by commas."""
 
     def load(self, context: ModelContext) -> tuple[SentenceModel, ...]:
+        options = ("dims", "prompt", "query_prompt", "document_prompt")
+        if not self.models and (unread := [name for name in options if getattr(self, name)]):
+            raise InputError(f"teacher.{unread[0]}={getattr(self, unread[0])!r} needs a teacher.model; leave it out.")
         models = []
         for one in self.each():
             model = one.read(context, frozen=True)
             model = model if self.normalize else model.as_pooled()
-            models.append(resizing.first_numbers(model, self.dims or model.definition.embedding_width))
+            models.append(first_numbers(model, self.dims or model.definition.embedding_width))
         return tuple(models)
 
     def check(self) -> None:
@@ -303,25 +352,23 @@ class StoredVectors(VectorModel, WhiteningOptions):
         return self.width_of(sum(widths))
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
-        views = inputs.objective.teacher_views
+        views, content = inputs.objective.teacher_views, inputs.text.content_digest
         for embedder in inputs.embedders:
             check_reads(inputs.data, embedder.model, views, inputs.text)
+
+        def vectors(embedder: Embedder, view: str) -> Float[np.ndarray, "rows e"]:
+            return targets.cached_vectors(
+                cache_folder(inputs.data.cache_folder) / "targets",
+                f"{embedder.model.digest()} {content} {view} {np.dtype(inputs.compute_dtype).name}",
+                lambda texts, advance: embedder.encode(texts, prompt="", show_progress_bar=advance),
+                inputs.text.texts(view, embedder.model.role_prompts),
+                width=embedder.width,
+                what=f"targets of {embedder.model.source}",
+                progress=inputs.progress,
+            )
+
         stored = []
         for view in views:
-            arrays = [view_vectors(embedder, inputs, view) for embedder in inputs.embedders]
+            arrays = [vectors(embedder, view) for embedder in inputs.embedders]
             stored.append(self.whitened(arrays[0] if len(arrays) == 1 else targets.Joined(arrays, self.shares())))
         return tuple(stored)
-
-
-def view_vectors(embedder: Embedder, inputs: TargetInputs, view: str) -> Float[np.ndarray, "rows e"]:
-    """One model's vectors of a view, from the cache or computed."""
-    content, dtype = inputs.text.content_digest, np.dtype(inputs.compute_dtype).name
-    return targets.cached_vectors(
-        cache_folder(inputs.data.cache_folder) / "targets",
-        f"{embedder.model.digest()} {content} {view} {dtype}",
-        lambda texts, advance: embedder.encode(texts, prompt="", show_progress_bar=advance),
-        inputs.text.texts(view, embedder.model.role_prompts),
-        width=embedder.width,
-        what=f"targets of {embedder.model.source}",
-        progress=inputs.progress,
-    )

@@ -30,13 +30,13 @@ READABLE = {"num_hidden_groups": (1,), "inner_group_num": (1,)}
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
-    hugging_face.refuse(config, READABLE)
-    width = hugging_face.size(config, "embedding_size", default=128)
+    hugging_face.refuse_others(config, READABLE)
+    width = config.get("embedding_size", 128)
     return bert.architecture(
         {"hidden_act": "gelu_new", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} | dict(config),
         family="albert",
         embedding_size=width,
-        embedding_projected=width == hugging_face.size(config, "hidden_size"),
+        embedding_projected=width == config["hidden_size"],
         shared_layers=True,
     )
 

@@ -25,20 +25,19 @@ PAIR_HEAD = PairHead("classifier", "pre_classifier", "relu", drops_input=False)
 
 GENERAL_NAMES = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
 """General names mapped to DistilBERT's own: transformers' `attribute_map`."""
-OWN_NAMES = GENERAL_NAMES | {"intermediate_size": "hidden_dim"}
+NAMES_OF_SIZES = GENERAL_NAMES | {"intermediate_size": "hidden_dim"}
 
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
-    config = hugging_face.with_own_names(config, GENERAL_NAMES)
-    hugging_face.refuse(config, hugging_face.ENCODER)
-    value = hugging_face.value
+    config = hugging_face.renamed(config, GENERAL_NAMES)
+    hugging_face.refuse_others(config, hugging_face.ENCODER)
     return Architecture(
         family="distilbert",
-        **hugging_face.sizes(config, OWN_NAMES),
+        **hugging_face.sizes(config, NAMES_OF_SIZES),
         activation=hugging_face.activation(config, "activation"),
-        hidden_dropout=value(config, "dropout", float, 0.1, least=0),
-        attention_dropout=value(config, "attention_dropout", float, 0.1, least=0),
+        hidden_dropout=config.get("dropout", 0.1),
+        attention_dropout=config.get("attention_dropout", 0.1),
     )
 
 
@@ -48,7 +47,7 @@ def config(architecture: Architecture) -> dict[str, Any]:
     return {
         "architectures": ["DistilBertModel"],
         "model_type": "distilbert",
-        **hugging_face.written_sizes(a, OWN_NAMES),
+        **hugging_face.written_sizes(a, NAMES_OF_SIZES),
         "activation": hugging_face.activation_name(a.activation),
         "dropout": a.hidden_dropout,
         "attention_dropout": a.attention_dropout,

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import bert
 from jaxdistill.encoders.hugging_face import PairHead
@@ -17,9 +16,7 @@ PAIR_HEAD = PairHead("classifier.out_proj", "classifier.dense", "gelu")
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
-    return bert.architecture(
-        config, family="electra", embedding_size=hugging_face.size(config, "embedding_size", default=128)
-    )
+    return bert.architecture(config, family="electra", embedding_size=config.get("embedding_size", 128))
 
 
 def config(architecture: Architecture) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from jaxdistill.encoders.families.llama import PREFIXES as PREFIXES
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
-    hugging_face.refuse(config, hugging_face.ENCODER)
+    hugging_face.refuse_others(config, hugging_face.ENCODER)
     return llama.architecture({"rms_norm_eps": 1e-5} | dict(config), family="eurobert", causal=False)
 
 

@@ -24,16 +24,15 @@ READABLE = {"attn_logit_softcapping": ()}
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
-    value = hugging_face.value
-    hugging_face.refuse(config, READABLE)
-    both_sides = value(config, "use_bidirectional_attention", bool | None, False) or False
-    causal = value(config, "is_causal", bool, True)
-    sliding = value(config, "sliding_window", int | None, 4096, least=2) or 4096
+    hugging_face.refuse_others(config, READABLE)
+    both_sides = bool(config.get("use_bidirectional_attention"))
+    causal = config.get("is_causal", True)
+    sliding = config.get("sliding_window") or 4096
     # NOTE: two keys switch causality off, with different windows: `use_bidirectional_attention` halves the file's number,
     # and `is_causal` decides whether that number counts the token itself.
     window = (sliding // 2 + 1 if both_sides else sliding) - causal
-    every = value(config, "sliding_window_pattern", int, 6, least=1)
-    layers = hugging_face.layer_count(config)
+    every = config.get("sliding_window_pattern", 6)
+    layers = config["num_hidden_layers"]
     types = hugging_face.layer_types(config, [SLIDING if (layer + 1) % every else FULL for layer in range(layers)])
     local = dataclasses.replace(_local(config), window=window)
     full = hugging_face.rotary(config, 1_000_000.0, of=FULL)
@@ -47,7 +46,7 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
         norm_place="both",
         embedding_scaled=True,
         query_key_norm=True,
-        attention_scale=value(config, "query_pre_attn_scalar", float, 256, least=1) ** -0.5,
+        attention_scale=config.get("query_pre_attn_scalar", 256) ** -0.5,
         causal=causal and not both_sides,
     )
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.attention import BUCKETS
 from jaxdistill.encoders.families import bert
@@ -22,14 +21,13 @@ NAMES = bert.NAMES | {
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
-    value = hugging_face.value
     return bert.architecture(
         config,
         family="mpnet",
-        pad_id=value(config, "pad_token_id", int, 1, least=0),
+        pad_id=config.get("pad_token_id", 1),
         position_offset=2,  # fixed, whatever the padding token's id
         token_types=0,
-        relative_buckets=value(config, "relative_attention_num_buckets", int, BUCKETS, least=BUCKETS),
+        relative_buckets=config.get("relative_attention_num_buckets", BUCKETS),
     )
 
 

@@ -54,13 +54,13 @@ READABLE = {
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json` in today's or the older form."""
     is_old = "n_embd" in config
-    hugging_face.refuse(config, READABLE)
+    hugging_face.refuse_others(config, READABLE)
     config = {OLD_NAMES.get(key, key) if is_old else key: value for key, value in config.items()}
     if is_old and "n_positions" in config:
         # For longer texts, the checkpoints' own code stretches rotary positions, which is not supported.
-        longest = hugging_face.size(config, "max_trained_positions", default=config["n_positions"])
+        longest = config.get("max_trained_positions", config["n_positions"])
         config |= {"max_position_embeddings": longest, "hidden_act": "silu"}
-    layers = hugging_face.layer_count(config)
+    layers = config["num_hidden_layers"]
     return bert.architecture(
         {"hidden_act": "silu", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} | config,
         family="nomic_bert",

@@ -5,8 +5,8 @@ and normalisation each have a subfolder. Every release since 2.0 reads these for
 they are written to act on tokens, before pooling. The vectors are the same, and runtimes that run no module after pooling
 get them too.
 
-sentence-transformers has no module for poolings that concatenate layers or take their maximum. Their folder names a
-module of this project instead, which `jaxdistill.load` reads and sentence-transformers refuses.
+sentence-transformers has no module for poolings of the second-to-last layer, or that concatenate layers or take their
+maximum. Their folder names a module of this project instead, which `jaxdistill.load` reads and sentence-transformers refuses.
 """
 
 import dataclasses
@@ -20,15 +20,13 @@ import numpy as np
 
 from jaxdistill.core import InputError
 from jaxdistill.core.ops.unknown import unknown_id
-from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling, SentenceNorm
-from jaxdistill.encoders.families import family
-from jaxdistill.encoders.hugging_face import tensor_names
-from jaxdistill.encoders.pair_head import KIND, head_names
-from jaxdistill.encoders.sentence import param_shapes
-from jaxdistill.encoders.settings import read_settings
+from jaxdistill.encoders.architecture import Dense, EncoderDefinition, SentenceNorm
+from jaxdistill.encoders.families import family, head_names
+from jaxdistill.encoders.hugging_face import read_settings, tensor_names
 from jaxdistill.models.checkpoints import static
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.checkpoints.modules import (
+    CLASSIFIER,
     DENSE_ACTIVATIONS,
     LAYER_POOLING,
     OLD_POOLING_FLAGS,
@@ -59,50 +57,33 @@ PROGRAM_SETTINGS = ("name_or_path", "max_length", "stride", "pad_to_multiple_of"
 
 
 def check_exportable(definition: EncoderDefinition) -> None:
-    """Raises `InputError` for a pooling or an activation that the folder's format cannot express."""
-    if definition.reads_pairs:
-        return
-    if definition.architecture.is_static:
-        return static.check_exportable(definition)
-    pooling = definition.pooling
-    one_layer, norm_place = definition.architecture.layers == 1, definition.architecture.norm_place
-    if pooling.layers == "second_to_last" and (one_layer or norm_place != "post"):
+    """Raises `InputError` for poolings and dense layers that the folder's format, or a static encoder's table, cannot express."""
+    architecture, pooling = definition.architecture, definition.pooling
+    linear = all(isinstance(one, Dense) and not one.bias and one.activation == "identity" for one in definition.dense)
+    if architecture.is_static and not (pooling == static.POOLING and linear):
         raise InputError(
-            f"pooling {pooling} cannot be exported: without the last layer, this {definition.architecture.family} encoder has no layer, "
-            f"or a norm after the second-to-last one; use {pooling.tokens}."
+            "a static encoder is exported as one table, which cannot express another pooling than mean, a norm, or a dense layer "
+            "with a bias or an activation; set student.head to linear or none."
         )
-    for dense in definition.dense:
-        if isinstance(dense, Dense) and dense.activation not in DENSE_ACTIVATIONS.values():
-            raise InputError(f"dense activation {dense.activation!r} cannot be exported; use tanh or identity.")
 
 
 def exported(
     definition: EncoderDefinition, params: dict[str, np.ndarray]
 ) -> tuple[EncoderDefinition, dict[str, np.ndarray]]:
-    """An equivalent definition that the format can express.
+    """An equivalent definition that the format can express: BERT's pooler becomes a dense layer with tanh on the first token.
 
-    Pooling the second-to-last layer equals dropping the last layer and pooling the new last one. BERT's pooler becomes a
-    dense layer with tanh on the first token; its weights also stay in the transformer.
+    Its weights also stay in the transformer.
     """
-    check_exportable(definition)
-    architecture, pooling = definition.architecture, definition.pooling
-    if pooling.layers == "second_to_last":
-        architecture = architecture.with_layers(range(architecture.layers - 1))
-    dense = definition.dense
-    if pooling.tokens == "pooler":
-        width = architecture.hidden_size
-        dense = (Dense(in_features=width, out_features=width), *dense)
-        moved = {
-            after: params[before]
-            for i, part in enumerate(definition.dense)
-            for before, after in zip(sentence_tensors(i, part), sentence_tensors(i + 1, part), strict=True)
-        }
-        pooler = {f"dense/0/{part}": params[f"transformer/pooler/{part}"] for part in ("kernel", "bias")}
-        params = params | moved | pooler
-    tokens = "cls" if pooling.tokens == "pooler" else pooling.tokens
-    pooling = dataclasses.replace(pooling, tokens=tokens, layers=pooling.layers if pooling.several_layers else "last")
-    definition = dataclasses.replace(definition, architecture=architecture, pooling=pooling, dense=dense)
-    return definition, {path: params[path] for path in param_shapes(definition)}
+    if definition.pooling.tokens != "pooler":
+        return definition, params
+    width = definition.architecture.hidden_size
+    moved = {f"dense/0/{part}": params[f"transformer/pooler/{part}"] for part in ("kernel", "bias")}
+    for index, part in enumerate(definition.dense):
+        paths = zip(sentence_tensors(index, part), sentence_tensors(index + 1, part), strict=True)
+        moved |= {after: params[before] for before, after in paths}
+    dense = (Dense(in_features=width, out_features=width), *definition.dense)
+    pooling = dataclasses.replace(definition.pooling, tokens="cls")
+    return dataclasses.replace(definition, pooling=pooling, dense=dense), params | moved
 
 
 def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form: bool = False) -> None:
@@ -110,7 +91,7 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form
 
     Args:
       keeps_form: write the very parameters that the model has. Otherwise, a static encoder's dense layers are folded into its
-        table, and a pooling that sentence-transformers lacks becomes an equivalent one if there is one.
+        table, and BERT's pooler becomes a dense layer.
 
     Raises:
       InputError: the format cannot express a pooling or a cross-encoder's prompt.
@@ -167,17 +148,22 @@ def _write_static(model: SentenceModel, folder: Path, *, keeps_form: bool) -> No
     definition, params = model.definition, dict(model.params)
     if not keeps_form:
         params = {static.TABLE: static.folded(definition, params)}
-        definition = dataclasses.replace(
-            definition,
-            architecture=dataclasses.replace(definition.architecture, hidden_size=definition.embedding_width),
-            dense=(),
-        )
+        architecture = dataclasses.replace(definition.architecture, hidden_size=definition.embedding_width)
+        definition = dataclasses.replace(definition, architecture=architecture, dense=())
     table = params[static.TABLE]
     unknown = unknown_id(model.tokenizer)
     of_model2vec = definition.architecture.dropped_id == (-1 if unknown is None else unknown)
     write_safetensors({"embeddings" if of_model2vec else "embedding.weight": table}, folder / "model.safetensors")
     if of_model2vec:
-        write_json(folder / "config.json", static.model2vec_config(definition, max_length=model.max_length))
+        config = {
+            "model_type": static.MODEL2VEC,
+            "architectures": ["StaticModel"],
+            "hidden_dim": definition.embedding_width,
+            "normalize": definition.normalize,
+            "max_length": model.max_length if model.max_length < static.MAX_LENGTH else None,
+            "embedding_dtype": "float32",
+        }
+        write_json(folder / "config.json", config)
     kinds = ["StaticEmbedding", *["Dense"] * len(definition.dense), *["Normalize"] * definition.normalize]
     _write_sentence_modules(definition, params, folder, _write_module_list(kinds, folder, range(len(kinds)))[1:])
     _write_general(model, definition, folder)
@@ -190,14 +176,15 @@ def _write_cross_encoder(model: SentenceModel, folder: Path) -> None:
     body = {path: f"{module.PREFIXES[0]}{name}" for path, name in tensor_names(module.NAMES, model.params).items()}
     write_safetensors(tensors_from_params(model.params, body | head_names(architecture)), folder / "model.safetensors")
     config = module.config(architecture)
-    kinds = [name.removesuffix("Model") + KIND for name in config["architectures"]]
+    kinds = [name.removesuffix("Model") + CLASSIFIER for name in config["architectures"]]
     sigmoid = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
     labels = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
     write_json(folder / "config.json", config | {"architectures": kinds, "sentence_transformers": sigmoid} | labels)
 
 
 def _write_modules(definition: EncoderDefinition, params: dict[str, np.ndarray], folder: Path) -> None:
-    pooling, is_standard = definition.pooling, _is_standard(definition.pooling)
+    pooling, architecture = definition.pooling, definition.architecture
+    is_standard = pooling.in_sentence_transformers and pooling.tokens != "pooler"
     kinds = ["Transformer", *["WeightedLayerPooling"] * pooling.averages_layers]
     kinds += ["Pooling" if is_standard else LAYER_POOLING]
     index = len(kinds) - 1
@@ -208,18 +195,19 @@ def _write_modules(definition: EncoderDefinition, params: dict[str, np.ndarray],
     order = list(range(len(kinds)))
     order[index : index + on_tokens + 1] = [*range(index + 1, index + on_tokens + 1), index]
     paths = _write_module_list(kinds, folder, order)
+    width, layers = architecture.hidden_size, architecture.layers
     if pooling.averages_layers:
-        chosen = pooling.indices(definition.architecture.layers)
-        width, layers, start = definition.architecture.hidden_size, definition.architecture.layers, chosen[0]
+        chosen = pooling.indices(layers)
+        start = chosen[0]
         config = {"word_embedding_dimension": width, "layer_start": start, "num_hidden_layers": layers}
         write_json(folder / paths[1] / "config.json", config)
         weights = np.isin(np.arange(start, layers + 1), chosen).astype(np.float32)
         write_safetensors({"layer_weights": weights}, folder / paths[1] / "model.safetensors")
     config: dict[str, Any] = {"pooling": str(pooling)}
     if is_standard:
-        width = definition.embedding_width if definition.dense_on_tokens else definition.architecture.hidden_size
         flags = {flag: POOLING_MODES[mode] == pooling.tokens for flag, mode in OLD_POOLING_FLAGS.items()}
-        config = {"word_embedding_dimension": width, **flags, "include_prompt": True}
+        pooled = definition.embedding_width if definition.dense_on_tokens else width
+        config = {"word_embedding_dimension": pooled, **flags, "include_prompt": True}
     write_json(folder / paths[index] / "config.json", config)
     inputs = {"module_input_name": TOKENS} if on_tokens else {}
     _write_sentence_modules(definition, params, folder, paths[index + 1 :], **inputs)
@@ -246,18 +234,13 @@ def _write_module_list(kinds: Sequence[str], folder: Path, order: Sequence[int])
     packages = {LAYER_POOLING: "jaxdistill"}
     types = [f"{packages.get(kind, 'sentence_transformers.models')}.{kind}" for kind in kinds]
     entries = [
-        {"idx": index, "name": str(index), "path": paths[position], "type": types[position]}
-        for index, position in enumerate(order)
+        {"idx": index, "name": str(index), "path": paths[number], "type": types[number]}
+        for index, number in enumerate(order)
     ]
     write_json(folder / "modules.json", entries)
     if kinds[-1] == "Normalize":
         write_json(folder / paths[-1] / "config.json", {})
     return paths
-
-
-def _is_standard(pooling: Pooling) -> bool:
-    """Whether sentence-transformers has this very pooling; `exported` replaces two others by equivalent ones."""
-    return pooling.in_sentence_transformers and pooling.tokens != "pooler" and pooling.layers != "second_to_last"
 
 
 def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
@@ -266,11 +249,12 @@ def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
     for name in TOKENIZER_FILES:
         if (origin / name).exists() and origin.resolve() != folder.resolve():
             shutil.copyfile(origin / name, folder / name)
-    special = {
-        role: [text for text in texts if tokenizer.token_to_id(text) is not None]
+    config: dict[str, Any] = {
+        role: text
         for role, texts in SPECIAL_TOKENS.items()
+        for text in texts[::-1]
+        if tokenizer.token_to_id(text) is not None
     }
-    config: dict[str, Any] = {role: texts[0] for role, texts in special.items() if texts}
     config |= read_settings(origin / CONFIG) if (origin / CONFIG).exists() else {}
     config = {key: value for key, value in without_paths(config).items() if key not in PROGRAM_SETTINGS}
     typed = model.definition.architecture.token_types > 1

@@ -4,20 +4,22 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from jaxdistill.core import InputError
 from jaxdistill.core.files import inside, read_json
-from jaxdistill.encoders.architecture import LAYER_CHOICES, MEANS, SHORTEST, Dense, Pooling, SentenceNorm
-from jaxdistill.encoders.pair_head import classifier_labels
-from jaxdistill.encoders.settings import read_settings, refuse_others, setting
+from jaxdistill.encoders.architecture import LAYER_CHOICES, MEANS, Dense, Pooling, SentenceNorm
+from jaxdistill.encoders.hugging_face import read_settings, refuse_others
 from jaxdistill.models.checkpoints import static
 from jaxdistill.models.checkpoints.weights import read_checkpoint
 
 POOLING_MODES = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last", "weightedmean": "weightedmean"}
 POOLING_MODES |= {"mean_sqrt_len_tokens": "mean_sqrt_len"}
 """Supported values of `pooling_mode`, mapped to ours."""
+CLASSIFIER = "ForSequenceClassification"
+"""Ending of a classifier's name in `architectures` of its `config.json`."""
 STATIC = "StaticEmbedding"
 """sentence-transformers' module for a table of token vectors, see `static`."""
 TOKENS = "token_embeddings"
@@ -47,20 +49,6 @@ HARMLESS_SETTINGS = (
     "add_pooling_layer", "device_map", "low_cpu_mem_usage", "use_safetensors",
 )  # fmt: skip
 """Entries of `TEXT_SETTINGS` that change no vector."""
-TRANSFORMER_SETTINGS = {
-    scores: {
-        "transformer_task": (task,),
-        "modality_config": ({"text": {"method": "forward", "method_output_name": output}},),
-        "module_output_name": (name,),
-        "tokenizer_name_or_path": (),
-    }
-    for scores, task, output, name in (
-        (False, "feature-extraction", "last_hidden_state", "token_embeddings"),
-        (True, "sequence-classification", "logits", "scores"),
-    )
-}
-"""Implemented values of the Transformer module's settings, for sentence encoders and (True) cross-encoders. Others read texts as chat
-messages, or pool inside."""
 GENERAL = {"model_type": ("SentenceTransformer", "CrossEncoder"), "similarity_fn_name": ("cosine", "dot")}
 GENERAL |= {"truncate_dim": ()}
 """Implemented values of `config_sentence_transformers.json`; `teacher.dims` truncates a teacher's vectors."""
@@ -98,15 +86,12 @@ class Modules:
     """Name of the default prompt."""
 
     @property
-    def layers(self) -> tuple[Dense | SentenceNorm, ...]:
-        """The layers on the pooled sentence."""
-        return tuple(layer for layer, _ in self.dense)
-
-    @property
     def labels(self) -> int:
         """Number of labels of the classification head; 0 without one, or with a pooling, as in sentence-transformers."""
-        file = self.transformer / "config.json"
-        return classifier_labels(read_settings(file), file) if self.pooling is None else 0
+        config = read_settings(self.transformer / "config.json") if self.pooling is None else {}
+        if not any(name.endswith(CLASSIFIER) for name in config.get("architectures") or ()):
+            return 0
+        return len(config["id2label"]) if "id2label" in config else config.get("num_labels", 2)
 
 
 def read_modules(folder: Path) -> Modules:
@@ -129,8 +114,8 @@ def read_modules(folder: Path) -> Modules:
         )
     pooling = static.POOLING if kinds[0] == STATIC else _pooling(dict(entries))
     dense = []
-    for position, (kind, path) in enumerate(entries):
-        file, before_pooling = path / "config.json", "Pooling" in kinds[position:]
+    for index, (kind, path) in enumerate(entries):
+        file, before_pooling = path / "config.json", "Pooling" in kinds[index:]
         if kind not in ("Dense", "LayerNorm", "Normalize") or (kind == "Normalize" and not file.exists()):
             continue
         config = read_settings(file)
@@ -145,7 +130,7 @@ def read_modules(folder: Path) -> Modules:
             layer = Dense(
                 in_features=config["in_features"],
                 out_features=config["out_features"],
-                bias=setting(config, "bias", bool, True, file=file),
+                bias=config.get("bias", True),
                 activation=DENSE_ACTIVATIONS[config.get("activation_function", "torch.nn.modules.activation.Tanh")],
             )
             dense.append((layer, path))
@@ -156,15 +141,15 @@ def read_modules(folder: Path) -> Modules:
             raise InputError(
                 f"{path} comes before the pooling; only linear layers on {TOKENS} before {', '.join(MEANS)} can be."
             )
-    max_length, lower_case = _text_options(paths[0], scores=crosses)
+    options = _text_options(paths[0], scores=crosses)
     return Modules(
         transformer=paths[0],
         static=kinds[0] == STATIC,
         pooling=pooling,
         dense=tuple(dense),
         normalize="Normalize" in kinds,
-        max_length=max_length,
-        lower_case=lower_case,
+        max_length=options.get("max_seq_length") or 0,
+        lower_case=bool(options.get("do_lower_case")),
         similarity=general.get("similarity_fn_name") or "cosine",
         prompts={name: text or "" for name, text in (general.get("prompts") or {}).items()},
         default_prompt=general.get("default_prompt_name"),
@@ -189,21 +174,32 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
     return [(kind, inner) for kind, inner in entries if kind != "Dropout"]  # has an effect in training only
 
 
-def _text_options(folder: Path, *, scores: bool) -> tuple[int, bool]:
-    """Maximum tokens per sentence (0: not stated), and whether text is lower-cased.
+def _text_options(folder: Path, *, scores: bool) -> dict[str, Any]:
+    """Settings of the Transformer module in `folder`; `scores`: it is a cross-encoder's.
 
-    Args:
-      scores: whether the folder is a cross-encoder's.
+    Raises:
+      InputError: settings that read texts as chat messages, pool inside, or change the vectors in other ways.
     """
-    for path in sorted(folder.glob("sentence_*_config.json")):
-        options = read_settings(path)
-        refuse_others(options, TRANSFORMER_SETTINGS[scores], file=path)
-        for name in TEXT_SETTINGS:
-            if changing := _changing(options.get(name)):
-                raise InputError(f"{path} has {name}={changing!r:.80}, which changes the vectors and is not supported.")
-        length = setting(options, "max_seq_length", int | None, None, least=SHORTEST, file=path)
-        return length or 0, setting(options, "do_lower_case", bool | None, False, file=path) or False
-    return 0, False
+    path = next(iter(sorted(folder.glob("sentence_*_config.json"))), None)
+    if path is None:
+        return {}
+    options = read_settings(path)
+    task, output, name = (
+        ("sequence-classification", "logits", "scores")
+        if scores
+        else ("feature-extraction", "last_hidden_state", TOKENS)
+    )
+    readable = {
+        "transformer_task": (task,),
+        "modality_config": ({"text": {"method": "forward", "method_output_name": output}},),
+        "module_output_name": (name,),
+        "tokenizer_name_or_path": (),
+    }
+    refuse_others(options, readable, file=path)
+    for name in TEXT_SETTINGS:
+        if changing := _changing(options.get(name)):
+            raise InputError(f"{path} has {name}={changing!r:.80}, which changes the vectors and is not supported.")
+    return options
 
 
 def _changing(settings: object) -> object:

@@ -43,9 +43,7 @@ def check(model: SentenceModel | None = None) -> None:
                 f"--to=onnx needs the package {package}; install PyTorch's CPU build (see pytorch.org) if it is torch, then run: "
                 "pip install 'jaxdistill[onnx]'"
             )
-    if model is None:
-        return
-    if not (model.definition.pooling.in_sentence_transformers or model.definition.reads_pairs):
+    if model and not (model.definition.pooling.in_sentence_transformers or model.definition.reads_pairs):
         raise InputError(
             "onnx cannot hold this model: sentence-transformers, whose modules are traced, has none for pooling "
             f"{model.definition.pooling}; pool one layer or a mean of layers."
@@ -121,12 +119,12 @@ def _module(model: SentenceModel, folder: Path) -> Any:
 
     if model.definition.architecture.is_static:
         return _table(model)
-    others = []
-    if model.definition.reads_pairs:
-        kind = transformers.AutoModelForSequenceClassification
-    else:
-        kind = transformers.AutoModel
-        others = list(sentence_transformers.SentenceTransformer(str(folder), device="cpu"))[1:]
+    kind, others = transformers.AutoModelForSequenceClassification, []
+    if not model.definition.reads_pairs:
+        kind, others = (
+            transformers.AutoModel,
+            list(sentence_transformers.SentenceTransformer(str(folder), device="cpu"))[1:],
+        )
     body = kind.from_pretrained(folder, attn_implementation="eager")
 
     class Traced(torch.nn.Module):
@@ -174,8 +172,8 @@ def _quiet() -> Iterator[None]:
     """Silences progress bars and warnings of the packages that write graphs; the result is compared afterwards."""
     from transformers.utils import logging as bars
 
-    shown, before = bars.is_progress_bar_enabled(), logging.root.manager.disable
     bars.disable_progress_bar()
+    before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
@@ -183,5 +181,3 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
-        if shown:
-            bars.enable_progress_bar()

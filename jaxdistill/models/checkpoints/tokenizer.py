@@ -20,8 +20,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 from jaxdistill.core import InputError
 from jaxdistill.core.files import while_reading
 from jaxdistill.core.ops.unknown import unknown_id
-from jaxdistill.encoders.architecture import SHORTEST
-from jaxdistill.encoders.settings import read_settings, refuse_others, setting
+from jaxdistill.encoders.hugging_face import read_settings, refuse_others
 
 SENTENCEPIECE = "sentencepiece.bpe.model"
 VOCABULARIES = ("vocab.txt", "vocab.json", SENTENCEPIECE)
@@ -41,11 +40,11 @@ WORDPIECE = (*TYPED, "DistilBertTokenizer", "MPNetTokenizer")
 OWN_CLASS = ("qwen2",)
 """Families for which transformers uses its own class, whatever the files name; it overrides how text is split into words."""
 NORMALIZER_SETTINGS = {
-    "do_lower_case": ("lowercase", bool, True),
-    "strip_accents": ("strip_accents", bool | None, None),
-    "tokenize_chinese_chars": ("handle_chinese_chars", bool, True),
+    "do_lower_case": ("lowercase", True),
+    "strip_accents": ("strip_accents", None),
+    "tokenize_chinese_chars": ("handle_chinese_chars", True),
 }
-"""Settings of WordPiece classes: the normalizer's attribute, the kind of value, and the default."""
+"""Settings of WordPiece classes: the normalizer's attribute and the default."""
 UNREAD_SETTINGS = (*NORMALIZER_SETTINGS, "do_basic_tokenize", "never_split", "add_prefix_space")
 """Settings that `GENERIC` does not read."""
 
@@ -102,9 +101,8 @@ def file_limit(folder: Path) -> int:
 
 def length_limit(folder: Path) -> int:
     """The tokenizer's `model_max_length`; 0 if it has none."""
-    file = folder / CONFIG
-    limit = setting(_settings(file), "model_max_length", float | None, None, least=SHORTEST, file=file)
-    return int(limit) if limit is not None and limit < UNLIMITED else 0
+    limit = _settings(folder / CONFIG).get("model_max_length") or 0
+    return int(limit) if limit < UNLIMITED else 0
 
 
 def gives_types(folder: Path) -> bool:
@@ -127,20 +125,15 @@ def _class_of(folder: Path) -> str | None:
 
 def _is_complete(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
     """Whether transformers would use `tokenizer.json` unchanged."""
-    config, file = _settings(folder / CONFIG), folder / CONFIG
-    refuse_others(config, {"split_special_tokens": (False,)}, file=file)
+    config, model = _settings(folder / CONFIG), _settings(folder / "config.json")
+    refuse_others(config, {"split_special_tokens": (False,)}, file=folder / CONFIG)
     added = config.get("added_tokens_decoder")
     added = _settings(folder / ADDED_TOKENS) if added is None else {token["content"] for token in added.values()}
     whole = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    if not whole.issuperset(named_tokens(folder).union(added)):
+    if not whole.issuperset(named_tokens(folder).union(added)) or model.get("model_type") in OWN_CLASS:
         return False
-    if _settings(folder / "config.json").get("model_type") in OWN_CLASS:
-        return False
-    name = _class_of(folder) or (WORDPIECE[0] if (folder / "config.json").exists() else GENERIC)
-    normalizer = {
-        key: setting(config, key, values, default, file=file)
-        for key, (_, values, default) in NORMALIZER_SETTINGS.items()
-    }
+    name = _class_of(folder) or (WORDPIECE[0] if model else GENERIC)
+    normalizer = {key: config.get(key, default) for key, (_, default) in NORMALIZER_SETTINGS.items()}
     return name == GENERIC.removesuffix("Fast") or wordpiece_settings(tokenizer, name) == normalizer
 
 
@@ -160,14 +153,11 @@ def wordpiece_settings(tokenizer: tokenizers.Tokenizer, name: str | None) -> dic
     """The settings with which transformers' class `name` normalises like the tokenizer; empty if the class has no such settings,
     or if none match."""
     normalizer = tokenizer.normalizer
-    if (
-        (name or "").removesuffix("Fast") not in WORDPIECE
-        or not isinstance(tokenizer.model, models.WordPiece)
-        or not isinstance(normalizer, normalizers.BertNormalizer)
-        or not isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
-    ):
+    parts = (tokenizer.model, normalizer, tokenizer.pre_tokenizer)
+    like_bert = (models.WordPiece, normalizers.BertNormalizer, pre_tokenizers.BertPreTokenizer)
+    if (name or "").removesuffix("Fast") not in WORDPIECE or not all(map(isinstance, parts, like_bert)):
         return {}
-    return {key: getattr(normalizer, attribute) for key, (attribute, _, _) in NORMALIZER_SETTINGS.items()}
+    return {key: getattr(normalizer, attribute) for key, (attribute, _) in NORMALIZER_SETTINGS.items()}
 
 
 def _append_end(tokenizer: tokenizers.Tokenizer, config: Mapping[str, Any]) -> None:
@@ -207,12 +197,12 @@ def _from_transformers(folder: Path) -> tokenizers.Tokenizer:
     from transformers import AutoTokenizer  # slow to import
 
     with tempfile.TemporaryDirectory(prefix="jaxdistill-tokenizer-") as temporary:
-        for name in ("tokenizer.json", *TOKENIZER_FILES, "config.json"):
-            if (folder / name).exists():
-                shutil.copyfile(folder / name, Path(temporary) / name)
+        files = {name for name in ("tokenizer.json", *TOKENIZER_FILES, "config.json") if (folder / name).exists()}
+        for name in files:
+            shutil.copyfile(folder / name, Path(temporary) / name)
         config = without_paths(_settings(folder / CONFIG))
-        only_pieces = not any((folder / name).exists() for name in ("tokenizer.json", "vocab.txt", "vocab.json"))
         is_bert = _settings(folder / "config.json").get("model_type") == "bert"
+        only_pieces = not files & {"tokenizer.json", "vocab.txt", "vocab.json"}
         if only_pieces and is_bert and _class_of(folder) in (None, *TYPED):
             config["tokenizer_class"] = "XLMRobertaTokenizer"  # BERT's would have a vocabulary of five special tokens
         (Path(temporary) / CONFIG).write_text(json.dumps(config), encoding="utf-8")

@@ -16,8 +16,7 @@ import safetensors.numpy
 
 from jaxdistill.core import InputError
 from jaxdistill.core.files import inside, while_reading
-from jaxdistill.encoders.hugging_face import Part
-from jaxdistill.encoders.settings import read_settings, refuse_adapter
+from jaxdistill.encoders.hugging_face import Part, read_settings, refuse_adapter
 
 WEIGHT_FILES = (
     "model.safetensors",

@@ -15,11 +15,13 @@ from jaxdistill.models.checkpoints import static
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.model_text import evenly_sampled, prompted_rows
-from jaxdistill.models.student import Examples, Headed, StudentInputs, Trimming, affine_map
+from jaxdistill.models.student import Examples, Headed, StudentInputs, affine_map
 from jaxdistill.models.teacher import ModelContext
 
 SAMPLE = 1 << 17
 """Most sentences of the text in which tokens are counted."""
+RARITY = 1e-3
+"""Frequency of a token, as a fraction of the text's tokens, at which its weight is one half."""
 MIN_ROWS = 4
 """Targets for each number of a vector that determine an affine map; fewer give a rotation, which loses no direction."""
 
@@ -27,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Static(Headed, Trimming):
+class Static(Headed):
     """A static encoder: a table of token vectors without layers; a sentence's vector is the mean of its tokens' vectors. The
     table starts from the leading principal components of `model`'s vectors of single tokens, scaled down for tokens that are
     frequent in `data.text`, and mapped to the targets by least squares. The export does not truncate long text."""
@@ -53,10 +55,9 @@ class Static(Headed, Trimming):
             affine = {"kernel": kernel, "bias": np.zeros(len(kernel))}
         else:
             affine = affine_map(x, y)
-        dropped = student.definition.architecture.dropped_id
-        return student.with_params(
-            {static.TABLE: static.mapped(student.params[static.TABLE], **affine, dropped=dropped)}
-        )
+        # Means of the mapped rows are, up to a factor, the affine map of the means.
+        table = student.params[static.TABLE] @ affine["kernel"] + affine["bias"]
+        return student.with_params({static.TABLE: scaled(table, student.definition.architecture.dropped_id)})
 
 
 def static_student(width: int, context: ModelContext, model: SentenceModel) -> SentenceModel:
@@ -77,7 +78,7 @@ def static_student(width: int, context: ModelContext, model: SentenceModel) -> S
         encodings = bare.encodings(evenly_sampled(texts, SAMPLE))
         ids = np.fromiter(chain.from_iterable(one.ids for one in encodings), np.int64)
         share = np.bincount(ids, minlength=entries) / max(len(ids), 1)
-        table = static.start(token_vectors(context, model), share, width, dropped=dropped)
+        table = start(token_vectors(context, model), share, width, dropped=dropped)
     definition = dataclasses.replace(
         model.definition,
         architecture=static.architecture_of(table, dropped=dropped),
@@ -99,3 +100,32 @@ def token_vectors(context: ModelContext, model: SentenceModel) -> Float[np.ndarr
     embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(context.precision))
     rows = range(model.definition.architecture.vocab_size)
     return embedder.encode_ids([np.array([*before, row, *after], np.int32) for row in rows])
+
+
+def start(
+    vectors: Float[np.ndarray, "v e"], share: Float[np.ndarray, " v"], width: int, *, dropped: int | None
+) -> Float[np.ndarray, "v d"]:
+    """The initial table of a student, from a model's vectors of single tokens.
+
+    Projects them to the first principal components of the tokens that occur in the text, and multiplies each row by a weight
+    that falls with the token's frequency (smooth inverse frequency; Arora et al., A Simple but Tough-to-Beat Baseline for
+    Sentence Embeddings, ICLR 2017).
+
+    Args:
+      vectors: one vector per token.
+      share: each token's share of all tokens in the text.
+      width: width of the table; at most the vectors' width.
+      dropped: id of a token that the mean ignores; its row is zero.
+    """
+    occurs = share > 0
+    centred = vectors.astype(np.float64) - vectors[occurs].mean(axis=0)
+    _, basis = np.linalg.eigh(np.cov(centred[occurs], rowvar=False))
+    table = (centred @ basis[:, ::-1][:, :width]) * (RARITY / (RARITY + share))[:, None]
+    return scaled(table, -1 if dropped is None else dropped)
+
+
+def scaled(table: Float[np.ndarray, "v d"], dropped: int) -> Float[np.ndarray, "v d"]:
+    """The table with rows of unit length on average, zero for the id `dropped`; -1: none."""
+    table = table / np.sqrt(np.mean(np.sum(table * table, axis=1)))
+    table[[dropped] * (dropped >= 0)] = 0.0
+    return table.astype(np.float32)

@@ -9,37 +9,45 @@ not taken does not change these choices. So the tokens of the text stay, and wit
 """
 
 import dataclasses
+import hashlib
 import json
+import logging
 import string
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Integer
 from tokenizers import Tokenizer, pre_tokenizers
 
 from jaxdistill.core import InputError
+from jaxdistill.core.files import make_folder_atomic
 from jaxdistill.core.ops.unknown import unknown_id
-from jaxdistill.encoders.settings import read_settings
+from jaxdistill.core.paths import cache_folder
+from jaxdistill.data.options import Data
+from jaxdistill.data.sources import content_digest, is_plain
+from jaxdistill.data.text import TEXT, column_map, read, used_roles
+from jaxdistill.encoders.hugging_face import read_settings
 from jaxdistill.models.checkpoints.folder import write_json
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.checkpoints.tokenizer import CONFIG, SPECIAL_TOKENS, named_tokens, read_tokenizer, tokenizer_json
+from jaxdistill.models.model_text import sentence_roles
 
+FORMAT = 2
+"""Version of trimming, part of the digest; bump to invalidate trimmed tokenizers in caches."""
+CHUNK_ROWS = 4096
+"""Sentences tokenised at a time."""
 WORDS = "transformer/embeddings/word/embedding"
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 """Names of the bytes in a byte fallback."""
 
 
-class Trimmed(NamedTuple):
-    """A tokenizer with fewer entries."""
-
-    tokenizer: Tokenizer
-    old_ids: Integer[np.ndarray, " t"]
-    """Each entry's id before trimming, ascending."""
+log = logging.getLogger(__name__)
 
 
-def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Trimmed:
+def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
     """The tokenizer with the entries of these ids, special tokens, and the entries that spell other words.
 
     Args:
@@ -61,7 +69,13 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Trimmed:
         raise InputError(
             "student.trim: the tokenizer numbers its entries in a way that trimming does not keep; leave student.trim empty."
         )
-    return Trimmed(result, np.array(order, np.int64))
+    return result
+
+
+def old_ids(before: Tokenizer, after: Tokenizer) -> Integer[np.ndarray, " t"]:
+    """The id of each entry of a trimmed tokenizer before trimming, ascending."""
+    entries = (after.id_to_token(index) for index in range(after.get_vocab_size()))
+    return np.array([before.token_to_id(entry) for entry in entries], np.int64)
 
 
 def _special(content: Mapping[str, Any], ids: Mapping[str, int]) -> set[str]:
@@ -141,11 +155,11 @@ def _renumbered(content: dict[str, Any], ids: Mapping[str, int], new: Mapping[in
     return content | {"model": model | pieces, "added_tokens": added}
 
 
-def write(result: Trimmed, origin: Path, folder: Path) -> None:
+def write(before: Tokenizer, after: Tokenizer, origin: Path, folder: Path) -> None:
     """Writes the trimmed tokenizer with the other files of `origin`, except those whose ids would be wrong."""
-    content = json.loads(result.tokenizer.to_str())
+    content = json.loads(after.to_str())
     (folder / "tokenizer.json").write_text(tokenizer_json(content, indent=2), encoding="utf-8")
-    new = {str(old): str(index) for index, old in enumerate(result.old_ids.tolist())}
+    new = {str(old): str(index) for index, old in enumerate(old_ids(before, after).tolist())}
     for name in (CONFIG, SPECIAL_TOKENS):
         if (origin / name).exists():
             settings = read_settings(origin / name)
@@ -153,7 +167,7 @@ def write(result: Trimmed, origin: Path, folder: Path) -> None:
                 settings["added_tokens_decoder"] = {new[old]: token for old, token in decoder.items() if old in new}
             write_json(folder / name, settings)
     if content["model"]["type"] == "WordPiece":
-        entries = (result.tokenizer.id_to_token(index) for index in range(len(new)))
+        entries = (after.id_to_token(index) for index in range(len(new)))
         (folder / "vocab.txt").write_text("".join(f"{entry}\n" for entry in entries), encoding="utf-8")
 
 
@@ -161,15 +175,13 @@ def with_trimmed(model: SentenceModel, folder: Path) -> SentenceModel:
     """The model with the trimmed tokenizer in `folder` and the corresponding rows of its word embeddings."""
     tokenizer = read_tokenizer(folder, vocab_size=None, lower_case=False)
     tokenizer.enable_truncation(model.max_length)
-    ids, entries = model.tokenizer.get_vocab(with_added_tokens=True), tokenizer.get_vocab(with_added_tokens=True)
-    old_ids = [ids[entry] for entry in sorted(entries, key=entries.__getitem__)]
-    old = model.definition.architecture
-    pad_id = old_ids.index(old.pad_id) if old.pad_id in old_ids else 0
-    architecture = dataclasses.replace(old, vocab_size=len(old_ids), pad_id=pad_id)
-    source = f"{model.source}, vocabulary trimmed to {len(old_ids):,} tokens"
+    rows, old = old_ids(model.tokenizer, tokenizer), model.definition.architecture
+    pad_id = rows.tolist().index(old.pad_id) if old.pad_id in rows else 0
+    architecture = dataclasses.replace(old, vocab_size=len(rows), pad_id=pad_id)
+    source = f"{model.source}, vocabulary trimmed to {len(rows):,} tokens"
     return model.remade(
         dataclasses.replace(model.definition, architecture=architecture),
-        model.params | {WORDS: np.ascontiguousarray(model.params[WORDS][np.array(old_ids)])},
+        model.params | {WORDS: np.ascontiguousarray(model.params[WORDS][rows])},
         tokenizer=tokenizer,
         provenance=dataclasses.replace(model.provenance, source=source, tokenizer_folder=folder),
     )
@@ -214,3 +226,54 @@ class UnknownWords:
                 found.add(self._entries[prefix + word[start:end]])
                 start = end
         return found
+
+
+def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> SentenceModel:
+    """The model with its tokenizer trimmed to a text, which it tokenises as before; the tokenizer is cached.
+
+    All columns are read, also those that the training does not use: the student may be meant for more languages.
+    """
+    columns, needed = column_map(dict(data.columns) or (TEXT,)), needed_rows(model)
+    prompts = sorted({model.role_prompts[role] for role in ("", *used_roles(sentence_roles(data)))})
+    inputs = [FORMAT, content_digest(specs), columns, model.tokenizer.to_str(), prompts, sorted(needed)]
+    digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
+    folder = cache_folder(data.cache_folder) / "tokenizers" / digest
+
+    def sentences() -> Iterator[str]:
+        for spec in specs:
+            # A plain text has no column but the sentences.
+            for row in read([spec], {TEXT: TEXT} if is_plain(spec) else columns, cache=data.cache_folder):
+                yield from (prompt + cell.strip() for cell in row if cell.strip() for prompt in prompts)
+
+    def fill(unfinished: Path) -> None:
+        ids, digest_before = _tokens(model.tokenizer, sentences(), np.arange(len(model.params[WORDS])))
+        result = trimmed(model.tokenizer, needed | ids)
+        if _tokens(result, sentences(), old_ids(model.tokenizer, result))[1] != digest_before:
+            raise InputError(
+                f"student.trim: the trimmed tokenizer of {model.source} tokenises the text differently; leave student.trim empty."
+            )
+        write(model.tokenizer, result, model.provenance.tokenizer_folder, unfinished)
+
+    if not folder.is_dir():
+        make_folder_atomic(folder, fill, what="the trimmed tokenizer")
+    smaller = with_trimmed(model, folder)
+    log.info(
+        "vocabulary trimmed from %s to %s tokens, which saves %s parameters",
+        *(f"{one.definition.architecture.vocab_size:,}" for one in (model, smaller)),
+        f"{model.parameter_count - smaller.parameter_count:,}",
+    )
+    return smaller
+
+
+def _tokens(tokenizer: Tokenizer, sentences: Iterator[str], old_ids: Integer[np.ndarray, " v"]) -> tuple[set[int], str]:
+    """Ids that occur in a text or spell its unknown words, and a digest of all ids in order, as numbered in `old_ids`."""
+    whole = Tokenizer.from_str(tokenizer.to_str())
+    whole.no_truncation()
+    unknown_words, used, digest = UnknownWords(whole), set[int](), hashlib.sha256()
+    while chunk := list(islice(sentences, CHUNK_ROWS)):
+        for sentence, encoding in zip(chunk, whole.encode_batch(chunk), strict=True):
+            used.update(encoding.ids)
+            digest.update(old_ids[np.array(encoding.ids, np.int64)].tobytes() + b"|")
+            if unknown_words.id in encoding.ids:
+                used |= unknown_words.ids(sentence)
+    return used, digest.hexdigest()

@@ -12,8 +12,8 @@ import numpy as np
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
+from jaxdistill.encoders.families import cross_definition
 from jaxdistill.encoders.layers import INITIAL_DEVIATION, uniform_as_torch
-from jaxdistill.encoders.pair_head import fresh_head
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models.checkpoints.model import POOLER, SentenceModel
 from jaxdistill.models.checkpoints.modules import sentence_tensors
@@ -28,23 +28,19 @@ LAYERS_HELP = "last:3, first:3, even:3, greedy:3 or a list such as 1,3,5 (counte
 def layer_indices(choice: str, depth: int) -> tuple[int, ...]:
     """The indices, among `depth` layers, that `choice` names; `even:3` of 6 are 1, 3, 5, so the last is always kept."""
     kind, _, number = choice.partition(":")
-    chosen: tuple[int, ...] = ()
+    chosen: Sequence[int] = ()
     with contextlib.suppress(ValueError):  # a number that is none leaves no layer
         if kind in ("last", "first", "even"):
             count = int(number)
-            chosen = {
-                "last": tuple(range(depth - count, depth)),
-                "first": tuple(range(count)),
-                "even": tuple(round((index + 1) * depth / count) - 1 for index in range(count)) if count else (),
-            }[kind]
+            even = [round((index + 1) * depth / count) - 1 for index in range(count)]
+            chosen = {"last": range(depth - count, depth), "first": range(count), "even": even}[kind]
         else:
-            chosen = tuple(int(part) for part in choice.split(","))
-    rising = all(low < high for low, high in zip(chosen, chosen[1:], strict=False))
-    if not chosen or not rising or chosen[0] < 0 or chosen[-1] >= depth:
+            chosen = [int(part) for part in choice.split(",")]
+    if not chosen or not set(chosen) <= set(range(depth)) or sorted({*chosen}) != list(chosen):
         raise InputError(
             f"student.layers={choice!r} does not fit an encoder of {depth} layers; use {LAYERS_HELP}, in ascending order."
         )
-    return chosen
+    return tuple(chosen)
 
 
 def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
@@ -115,7 +111,16 @@ def fresh(
         template's tokenizer.
     """
     if tokenizer_folder is not None:
-        template = _with_tokenizer(template, tokenizer_folder)
+        tokenizer = read_tokenizer(tokenizer_folder, vocab_size=None, lower_case=False)
+        tokenizer.enable_truncation(template.max_length)
+        entries, pad_id = tokenizer.get_vocab_size(), tokenizer.token_to_id("[PAD]")
+        architecture = plain_architecture(
+            template.definition.architecture, "bert", vocab_size=entries, pad_id=pad_id, token_types=2
+        )
+        definition = dataclasses.replace(template.definition, architecture=architecture)
+        source = f"its own with {entries:,} entries"
+        origin = dataclasses.replace(template.provenance, source=source, tokenizer_folder=tokenizer_folder)
+        template = template.remade(definition, {}, tokenizer=tokenizer, provenance=origin)
     old, pooling = template.definition.architecture, template.definition.pooling
     # Layers take the template's first kinds; head widths are new, and there are as many key heads as query heads.
     architecture = dataclasses.replace(
@@ -145,24 +150,6 @@ def plain_architecture(old: Architecture, family: str, **changes: Any) -> Archit
     options: dict[str, Any] = {name: getattr(old, name) for name in copied}
     options |= dict(max_positions=old.longest, token_types=old.token_types or 2)
     return Architecture(family=family, **(options | changes))
-
-
-def _with_tokenizer(template: SentenceModel, folder: Path) -> SentenceModel:
-    """A template for a fresh BERT, without parameters, with the tokenizer in `folder`."""
-    tokenizer = read_tokenizer(folder, vocab_size=None, lower_case=False)
-    tokenizer.enable_truncation(template.max_length)
-    entries = tokenizer.get_vocab_size()
-    architecture = plain_architecture(
-        template.definition.architecture,
-        "bert",
-        vocab_size=entries,
-        pad_id=tokenizer.token_to_id("[PAD]"),
-        token_types=2,
-    )
-    definition = dataclasses.replace(template.definition, architecture=architecture)
-    source = f"its own with {entries:,} entries"
-    origin = dataclasses.replace(template.provenance, source=source, tokenizer_folder=folder)
-    return template.remade(definition, {}, tokenizer=tokenizer, provenance=origin)
 
 
 COMPACT_POSITIONS = 4
@@ -251,12 +238,7 @@ def first_numbers(model: SentenceModel, width: int) -> SentenceModel:
 
 
 def add_head(
-    model: SentenceModel,
-    out_features: int,
-    *,
-    key: jax.Array,
-    activation: str = "tanh",
-    init: str = "uniform",
+    model: SentenceModel, out_features: int, *, key: jax.Array, activation: str = "tanh", init: str = "uniform"
 ) -> SentenceModel:
     """The model with one more dense layer on its pooled sentences; on a static encoder, the layer has no bias.
 
@@ -274,9 +256,9 @@ def add_head(
         kernel = INITIAL_DEVIATION * np.asarray(jax.random.normal(key, (width, out_features), np.float32))
         bias = np.zeros(out_features, np.float32)
     else:
-        of_kernel, of_bias = jax.random.split(key)
-        kernel = np.asarray(uniform_as_torch(of_kernel, (width, out_features), width))
-        bias = np.asarray(uniform_as_torch(of_bias, (out_features,), width))
+        kernel_key, bias_key = jax.random.split(key)
+        kernel = np.asarray(uniform_as_torch(kernel_key, (width, out_features), width))
+        bias = np.asarray(uniform_as_torch(bias_key, (out_features,), width))
     index, biased = len(model.definition.dense), not model.definition.architecture.is_static
     layer = Dense(in_features=width, out_features=out_features, bias=biased, activation=activation)
     params = model.params | {f"dense/{index}/kernel": kernel} | ({f"dense/{index}/bias": bias} if biased else {})
@@ -291,8 +273,18 @@ def cross_encoder(model: SentenceModel, *, key: jax.Array) -> SentenceModel:
     model = model.without_prompts()
     if model.definition.reads_pairs:
         return model
-    definition, params = fresh_head(model.definition, {**model.unread_pooler, **model.params}, key)
-    unread = {} if definition.architecture.pooler else model.unread_pooler
+    definition, width = cross_definition(model.definition.architecture), model.definition.architecture.hidden_size
+    has_pooler = definition.architecture.pooler
+    body = {path: a for path, a in model.params.items() if path.startswith("transformer/")} | dict(model.unread_pooler)
+    fresh_layers = {f"dense/{index}": dense.out_features for index, dense in enumerate(definition.dense)}
+    # NOTE: a pooler of zeros, which exports of encoders without a pooler have, is replaced.
+    if has_pooler and not np.any(body.get(POOLER + "kernel", 0.0)):
+        fresh_layers["transformer/pooler"] = width
+    for path, layer_key in zip(fresh_layers, jax.random.split(key, len(fresh_layers)), strict=True):
+        kernel = INITIAL_DEVIATION * np.asarray(jax.random.normal(layer_key, (width, fresh_layers[path]), np.float32))
+        body |= {f"{path}/kernel": kernel, f"{path}/bias": np.zeros(fresh_layers[path])}
+    params = {path: np.asarray(a, np.float32) for path, a in body.items() if has_pooler or not path.startswith(POOLER)}
+    unread = {} if has_pooler else model.unread_pooler
     return model.remade(definition, params, f"cross-encoder of {model.source}", unread_pooler=unread)
 
 
