@@ -86,7 +86,7 @@ def bert_folder(tmp_path_factory):
 
 @pytest.mark.parametrize(
     "pooling",
-    ["cls", "pooler", "mean:second_to_last", "mean:last2", "mean:first_last", "max:last4"],
+    ["cls", "pooler", "mean:last2", "mean:first_last", "max:last4"],
 )  # fmt: skip
 def test_poolings_that_the_format_can_express_give_the_same_vectors(tmp_path, bert_folder, pooling):
     model = surgery.add_head(load_model(str(bert_folder), pooling=pooling), 24, key=jax.random.key(0))
@@ -137,7 +137,7 @@ def test_the_first_numbers_of_a_nested_model_are_its_own_model(tmp_path, bert_fo
         surgery.first_numbers(model, 40)
 
 
-@pytest.mark.parametrize("pooling", ["mean:last4:max", "cls:last2:concat"])
+@pytest.mark.parametrize("pooling", ["mean:last4:max", "cls:last2:concat", "mean:second_to_last"])
 def test_poolings_that_sentence_transformers_lacks_are_read_by_this_project_alone(tmp_path, bert_folder, pooling):
     model = surgery.add_head(load_model(str(bert_folder), pooling=pooling), 24, key=jax.random.key(0))
     save(model, tmp_path)
@@ -188,11 +188,11 @@ def test_modules_of_an_unknown_type_or_order_are_refused(tmp_path, bert_folder):
     for changed, words in (
         (
             text.replace("models.Dense", "models.LSTM"),
-            "has the modules Transformer, Pooling, LSTM; Transformer, perhaps",
+            "has the modules Transformer, Pooling, LSTM; Transformer or",
         ),
         (
             text.replace("sentence_transformers.models.Dense", "my_code.Dense"),
-            "type my_code.Dense; classes of sentence",
+            "type my_code.Dense; only classes of sentence",
         ),
         (json.dumps([modules[place] for place in (0, 2, 1)]), "2_Dense comes before the pooling; only linear"),
         (json.dumps([modules[place] for place in (1, 0, 2)]), "has the modules Pooling, Transformer, Dense"),

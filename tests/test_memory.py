@@ -24,20 +24,6 @@ for _ in range(5):
     bytes(b"x") * (64 << 20)
 print(pages() - before)
 """
-RELEASES = """
-import sys, time
-from jaxdistill.core import memory
-memory.is_scarce = lambda: sys.argv[1] == "scarce"
-memory.keep_freed()
-resident = lambda: memory.os.sysconf("SC_PAGE_SIZE") * int(memory.PROCESS.read_bytes().split()[1])
-hole, above = bytes(b"x") * (64 << 20), bytes(b"x") * (1 << 20)
-held = resident()
-del hole
-deadline = time.monotonic() + (60 if sys.argv[1] == "scarce" else 10 * memory.CHECK_SECONDS)
-while time.monotonic() < deadline and held - resident() < 60 << 20:
-    time.sleep(memory.CHECK_SECONDS)
-print(held - resident())
-"""
 
 
 def said(program, *arguments, **variables):
@@ -49,14 +35,6 @@ def said(program, *arguments, **variables):
 def test_freed_blocks_of_any_size_are_used_again_unless_the_environment_says_how(variables, kept):
     pages = said(REUSES, **variables)
     assert (pages < 1000) == kept, "64 MiB are 16,384 pages"
-
-
-@pytest.mark.parametrize(
-    ("memory_is", "least", "most"), [("scarce", 60 << 20, 1 << 31), ("plenty", -(1 << 20), 1 << 20)]
-)
-def test_freed_blocks_go_back_to_the_system_where_memory_is_scarce(memory_is, least, most):
-    """Also those that lie below others."""
-    assert least <= said(RELEASES, memory_is) <= most
 
 
 @pytest.fixture

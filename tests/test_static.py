@@ -8,7 +8,6 @@ import pytest
 import safetensors.numpy
 import tokenizers
 
-from jaxdistill import export as export_command
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
 from jaxdistill.models.checkpoints import static
@@ -18,7 +17,6 @@ from jaxdistill.models.inference import Embedder
 from jaxdistill.models.students.static import start
 from jaxdistill.training.export import export
 
-import program
 from tiny_models import tiny_tokenizer
 
 TEXTS = ["the cat sleeps", "the dog 茶 sleeps in the rain", "", "茶", "rain, " * 40]
@@ -190,31 +188,3 @@ def test_the_start_has_principal_components_smaller_for_frequent_tokens():
     wide = (vectors - vectors.mean(axis=0))[:, :2]
     similar = np.corrcoef((plain @ plain.T)[9], (wide @ wide.T)[9])[0, 1]
     assert similar > 0.95
-
-
-@pytest.mark.slow
-def test_a_student_is_trained_resumed_and_exported(tmp_path):
-    def run(steps):
-        options = {
-            "student__kind": "static",
-            "student__layers": None,
-            "student__width": 8,
-            "student__max_length": 0,
-            "run__steps": steps,
-        }
-        options |= {"teacher__kind": "stored", "teacher__whiten": 1.0, "teacher__components": 8}
-        return program.trained([f"--workdir={tmp_path / 'run'}", *program.tiny_arguments(tmp_path, **options)])
-
-    run(5)
-    assert "export" in run(10)
-    losses = program.series(tmp_path / "run", "loss")
-    assert set(losses) == set(range(1, 11))
-    exported = load_model(str(tmp_path / "run/export"))
-    table = exported.params[static.TABLE]
-    assert exported.definition.architecture.layers == 0 and table.shape[1] == 8 and not table[UNKNOWN].any()
-    assert exported.encodings(["cat " * 1000])[0].ids.count(UNKNOWN) == 0
-    assert len(exported.encodings(["cat " * 1000])[0].ids) == 1000
-    best = json.loads((tmp_path / "run/results.json").read_text())["best_step"]
-    (tmp_path / "text.txt").unlink()
-    export_command.main([f"--workdir={tmp_path / 'run'}", f"--step={best}", f"--out={tmp_path / 'again'}"])
-    np.testing.assert_array_equal(load_model(str(tmp_path / "again")).params[static.TABLE], table)

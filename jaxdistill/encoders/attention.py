@@ -230,14 +230,8 @@ def in_blocks(attend, query, keys, value, owner, window: int, *, causal: bool, s
         # The span has a static size: at both ends it moves inwards, and `visible` masks keys outside the window.
         first_key = jnp.clip(start - window, 0, length - span) if window else jnp.zeros_like(start)
         slots, key_slots = start + jnp.arange(BLOCK), first_key + jnp.arange(span)
-        seen = visible(
-            part(padded_owner, start, BLOCK),
-            part(owner, first_key, span),
-            slots,
-            key_slots,
-            window=window,
-            causal=causal,
-        )
+        owners = part(padded_owner, start, BLOCK), part(owner, first_key, span)
+        seen = visible(*owners, slots, key_slots, window=window, causal=causal)
         # Each block draws its own dropout.
         drawn = None if seeds is None else seeds + number.astype(seeds.dtype)
         return attend(

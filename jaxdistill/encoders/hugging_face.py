@@ -5,7 +5,6 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from jaxdistill.core import InputError
@@ -92,25 +91,14 @@ class PairHead:
     drops_input: bool = True
 
 
-def renamed(config: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Renames the general names in a `config.json` to a family's own; if a file has both, the general one counts.
-
-    Args:
-      names: maps general names to the family's own (transformers' `attribute_map`).
-    """
-    others = {key: value for key, value in config.items() if key not in names}
-    return others | {names[key]: value for key, value in config.items() if key in names}
+def sizes(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields `SIZES` and `pad_id`."""
+    return {ours: config[name] for ours, name in SIZES.items()} | {"pad_id": config.get("pad_token_id") or 0}
 
 
-def sizes(config: Mapping[str, Any], names: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
-    """The fields `SIZES` and `pad_id`; `names` maps general names to the family's own."""
-    pad_id = config.get("pad_token_id") or 0
-    return {ours: config[names.get(name, name)] for ours, name in SIZES.items()} | {"pad_id": pad_id}
-
-
-def written_sizes(architecture: Architecture, names: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+def written_sizes(architecture: Architecture) -> dict[str, Any]:
     """The inverse of `sizes`, and the weights' dtype."""
-    written = {names.get(name, name): getattr(architecture, ours) for ours, name in SIZES.items()}
+    written = {name: getattr(architecture, ours) for ours, name in SIZES.items()}
     return written | {"pad_token_id": architecture.pad_id, "dtype": "float32"}
 
 
@@ -134,26 +122,21 @@ def rotary(config: Mapping[str, Any], default: float, *, of: str = "", old: str 
       config: has `rope_parameters` (shared by all layers, or per type of layer), or the older `rope_theta` and
         `rope_scaling`. As in transformers, a `rope_scaling` beside `rope_parameters` replaces shared parameters and
         merges into per-type ones.
-      default: base if the config has none.
+      default: base if the config has none; `old` is its older name.
       of: type of the layers, if parameters are per type.
-      old: older name of the base.
     """
     parameters: dict[str, Any] = config.get("rope_parameters") or {}
     scaling = config.get("rope_scaling") or {}
     if not of:
         parameters = scaling or parameters
     elif parameters and not parameters.keys() & {FULL, SLIDING}:
-        raise InputError(
-            f"config.json has rope_parameters={parameters!s:.80}; give one entry for each of {FULL} and {SLIDING}."
-        )
+        raise InputError(f"config.json has rope_parameters={parameters!s:.80}; give {FULL} and {SLIDING}.")
     else:
         parameters = (parameters.get(of) or {"rope_type": "default"}) | scaling
     theta = parameters.get("rope_theta", config.get(old, default))
     kind = parameters.get("rope_type") or parameters.get("type") or "default"
     if kind not in ("default", "linear", "llama3") or parameters.get("partial_rotary_factor", 1.0) != 1.0:
-        raise InputError(
-            f"config.json scales rotary positions by {kind!r} ({parameters}); supported: 'default', 'linear' and 'llama3', of whole heads."
-        )
+        raise InputError(f"config.json scales rotary positions by {kind!r} ({parameters}), which cannot be read.")
     divisor = 1.0 if kind == "default" else parameters["factor"]
     kept = divided = 0.0
     if kind == "llama3":  # blends the frequencies between two wavelengths
@@ -174,14 +157,8 @@ def rope_parameters(kind: LayerKind) -> dict[str, Any]:
     return base | ({"rope_type": "default"} if kind.divisor == 1.0 else linear)
 
 
-def window(config: Mapping[str, Any], *, causal: bool) -> int:
-    """Tokens on each side that a token attends to with this `sliding_window`; 0: all. A causal window counts the token itself."""
-    sliding = config.get("sliding_window", 4096)
-    return 0 if sliding is None else sliding - causal
-
-
 def sliding_window(architecture: Architecture) -> int | None:
-    """The inverse of `window`, for an architecture whose windows all have one width."""
+    """The `sliding_window` of an architecture whose windows all have one width."""
     widest = max(kind.window for kind in architecture.kinds)
     return widest + architecture.causal if widest else None
 
@@ -190,10 +167,7 @@ def layer_types(config: Mapping[str, Any], default: Sequence[str]) -> list[str]:
     """`full_attention` or `sliding_attention` for each layer."""
     types = config.get("layer_types") or list(default)
     if len(types) != len(default) or not set(types) <= {FULL, SLIDING}:
-        raise InputError(
-            f"config.json has layer_types={types!s:.80}; give {FULL} or {SLIDING} for each of the"
-            f" {len(default)} layers."
-        )
+        raise InputError(f"config.json has layer_types={types!s:.80}; give {FULL} or {SLIDING} for each layer.")
     return types
 
 
@@ -202,9 +176,11 @@ def types_of(architecture: Architecture) -> list[str]:
     return [SLIDING if kind.window else FULL for kind in architecture.kinds]
 
 
-def with_windows(plain: Architecture, types: Sequence[str], window: int) -> Architecture:
-    """The architecture with this window in its layers of type `sliding_attention`."""
-    windows = [window if kind == SLIDING else 0 for kind in types]
+def with_windows(plain: Architecture, config: Mapping[str, Any], default: Sequence[str]) -> Architecture:
+    """The architecture with the window of a `config.json` in its layers of type `sliding_attention`, by default `default`."""
+    width = config.get("sliding_window", 4096)
+    window = 0 if width is None else width - plain.causal  # a causal window counts the token itself
+    windows = [window if kind == SLIDING else 0 for kind in layer_types(config, default)]
     kinds = zip(plain.kinds, windows, strict=True)
     return dataclasses.replace(plain, kinds=tuple(dataclasses.replace(kind, window=window) for kind, window in kinds))
 
@@ -215,11 +191,6 @@ def head_sizes(config: Mapping[str, Any]) -> dict[str, int]:
     head_dim = config.get("head_dim") or 0
     keys = config.get("num_key_value_heads") or heads
     return dict(head_size=0 if head_dim * heads == width else head_dim, key_heads=0 if keys == heads else keys)
-
-
-def own_head_size(architecture: Architecture) -> dict[str, int]:
-    """`head_dim`, for a family that writes it only if it does not follow from width and heads."""
-    return {"head_dim": architecture.head_size} if architecture.head_size else {}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -185,17 +185,15 @@ def contraction(
 
 
 def _einsum(equation: str, a: Array, b: Array) -> Array:
-    on_cpu = _of_copies if has_bfloat16_units() else _in_float32
-    return jax.lax.platform_dependent(
-        a,
-        b,
-        cpu=partial(on_cpu, equation),
-        default=lambda a, b: jnp.einsum(equation, a, b, preferred_element_type=jnp.float32),
-    )
+    def on_cpu(a: Array, b: Array) -> Array:
+        if has_bfloat16_units():
+            return _of_copies(equation, a, b)
+        return jnp.einsum(equation, a.astype(jnp.float32), b.astype(jnp.float32))
 
+    def elsewhere(a: Array, b: Array) -> Array:
+        return jnp.einsum(equation, a, b, preferred_element_type=jnp.float32)
 
-def _in_float32(equation: str, a: Array, b: Array) -> Array:
-    return jnp.einsum(equation, a.astype(jnp.float32), b.astype(jnp.float32))
+    return jax.lax.platform_dependent(a, b, cpu=on_cpu, default=elsewhere)
 
 
 def _of_copies(equation: str, a: Array, b: Array) -> Array:

@@ -104,7 +104,13 @@ def counted(tokens: Tokens, dropped: int) -> Tokens:
 
 def pooled(pooling: Pooling, states: list[Float[Array, "g r l d"]], tokens: Tokens) -> Float[Array, "g n p"]:
     """Sentence vectors from the hidden states of all layers; for `pooler`, the first token, as for `cls`."""
-    x = combined(pooling, states)
+    chosen = [states[index] for index in pooling.indices(len(states) - 1)]
+    if len(chosen) == 1:
+        x = chosen[0]
+    elif pooling.combine == "concat":
+        x = jnp.concatenate(chosen, axis=-1)
+    else:
+        x = jnp.max(jnp.stack(chosen), axis=0) if pooling.combine == "max" else sum(chosen[1:], chosen[0]) / len(chosen)
     g, r, l, width = x.shape
     flat = x.reshape(g, r * l, width)
     owner = tokens.owner.reshape(g, r * l)
@@ -119,18 +125,6 @@ def pooled(pooling: Pooling, states: list[Float[Array, "g r l d"]], tokens: Toke
     if pooling.tokens == "weightedmean":
         member = member * (tokens.position.reshape(g, 1, r * l) + 1).astype(jnp.float32)
     return sum_of_tokens(flat, member, root=pooling.tokens == "mean_sqrt_len")
-
-
-def combined(pooling: Pooling, states: list[Float[Array, "g r l d"]]) -> Float[Array, "g r l p"]:
-    """The chosen layers combined into one, token by token."""
-    chosen = [states[index] for index in pooling.indices(len(states) - 1)]
-    if len(chosen) == 1:
-        return chosen[0]
-    if pooling.combine == "concat":
-        return jnp.concatenate(chosen, axis=-1)
-    if pooling.combine == "max":
-        return jnp.max(jnp.stack(chosen), axis=0)
-    return sum(chosen[1:], chosen[0]) / len(chosen)
 
 
 def sum_of_tokens(x: Float[Array, "g t d"], weights: Float[Array, "g n t"], *, root: bool) -> Float[Array, "g n d"]:

@@ -37,7 +37,7 @@ from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.models.checkpoints.model import NO_PROMPT, SentenceModel, load_model
-from jaxdistill.models.vectors import all_similarities, cosines, unit_rows
+from jaxdistill.models.vectors import cosines, unit_rows
 
 TOKENISED = 4096
 """Number of texts tokenised in one call, on all cores."""
@@ -176,7 +176,13 @@ class Embedder:
         Raises:
           InputError: anything but vectors of one width.
         """
-        return all_similarities(first, second, self.model.definition.similarity)
+        sides = [np.atleast_2d(np.asarray(side)) for side in (first, second)]
+        if any(side.dtype.kind not in "fiu" for side in sides) or sides[0].shape[1:] != sides[1].shape[1:]:
+            shapes = " and ".join(f"{side.dtype} {side.shape}" for side in sides)
+            raise InputError(f"similarity takes vectors of one width, not {shapes}; encode sentences first.")
+        if self.model.definition.similarity == "dot":
+            return (sides[0].astype(np.float64) @ sides[1].astype(np.float64).T).astype(np.float32)
+        return np.clip(unit_rows(sides[0]) @ unit_rows(sides[1]).T, -1.0, 1.0).astype(np.float32)
 
     def score(
         self,
@@ -318,9 +324,8 @@ def _checked(sentences: Iterable[str], caller: str) -> list[str]:
     if isinstance(sentences, str | set | frozenset) or hasattr(sentences, "columns"):
         raise InputError(f"{caller} takes a list of sentences or a column, not {type(sentences).__name__}.")
     column: Any = sentences
-    texts = (
-        column.to_pylist() if hasattr(column, "to_pylist") else list(column)
-    )  # a list of a pyarrow column has its scalars
+    # The list of a pyarrow column would hold its scalars.
+    texts = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
     if wrong := [index for index, text in enumerate(texts) if not isinstance(text, str)]:
         raise InputError(f"{caller}: sentence {wrong[0]} is {texts[wrong[0]]!r:.40}; it must be a text.")
     return texts
@@ -360,9 +365,9 @@ def load(
 def make_embed(
     definition: EncoderDefinition, mesh: Mesh, compute_dtype: DTypeLike
 ) -> Callable[[Params, Tokens], Array]:
-    """The jitted function `(params, tokens) -> [g, n, e]`, without dropout.
+    """The jitted function `(params, tokens) -> [g, n, e]`, without dropout; embedders with equal definitions share it.
 
-    Groups are split over the mesh; every process gets all vectors. Embedders with equal definitions share compiled programs.
+    Groups are split over the mesh; every process gets all vectors.
     """
 
     def embed_batch(params: Params, tokens: Tokens) -> Array:

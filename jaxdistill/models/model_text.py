@@ -56,41 +56,31 @@ def text_portions(data: Data) -> list[Portion]:
     return portions(split_specs(data.text), columns, sentence_roles(data), separate=data.chunk_tokens > 0)
 
 
-def chunking_of(
-    data: Data, student: SentenceModel, views: Sequence[str], max_length: int, *, of_rows: bool
-) -> Chunking:
-    """How the text is split into chunks, the same for student and teacher.
-
-    Raises:
-      InputError: the chunks have no possible length, or a view or the teacher needs whole rows.
-    """
-    pairs = [view for view in views if view != TEXT and (view in (SECOND, *PAIRS) or view in dict(data.columns))]
-    if pairs or of_rows:
-        why = f"the view {pairs[0]} reads two columns of a row" if pairs else "targets are of whole rows"
-        raise InputError(
-            f"data.chunk_tokens={data.chunk_tokens} splits rows, but {why}; set --config.data.chunk_tokens=0."
-        )
-    prompts = [student.role_prompts[role] for portion in text_portions(data) for role in portion.roles]
-    around = tokens_around(student.tokenizer, prompts)
-    least, most = data.chunk_least - around, data.chunk_tokens - around
-    if data.chunk_tokens > max_length or most < 1 or (data.chunk_least and not 1 <= least <= most):
-        raise InputError(
-            f"data.chunk_tokens={data.chunk_tokens} and data.chunk_least={data.chunk_least}: with {around} special tokens and "
-            f"prompt, chunk_tokens must be from {around + 1} to the {max_length} that the student reads, and chunk_least 0 "
-            f"or from {around + 1} to chunk_tokens."
-        )
-    return Chunking(tokenizer=student.tokenizer, most=most, least=max(0, least))
-
-
 def student_text(
     data: Data, objective: Objective, student: SentenceModel, length: int, *, of_rows: bool, progress: bool
 ) -> TokenStore:
     """The text tokenised for the student, at most `length` tokens per sentence, and split into chunks if `data` says so.
 
     `of_rows`: the teacher's targets are of whole rows.
+
+    Raises:
+      InputError: the chunks have no possible length, or a view or the teacher needs whole rows.
     """
-    views = objective.student_views
-    chunking = chunking_of(data, student, views, length, of_rows=of_rows) if data.chunk_tokens else None
+    views, chunking = objective.student_views, None
+    if data.chunk_tokens:
+        pairs = [view for view in views if view != TEXT and (view in (SECOND, *PAIRS) or view in dict(data.columns))]
+        if pairs or of_rows:
+            why = f"the view {pairs[0]} reads two columns of a row" if pairs else "targets are of whole rows"
+            raise InputError(f"data.chunk_tokens={data.chunk_tokens} splits rows, but {why}; set data.chunk_tokens=0.")
+        prompts = [student.role_prompts[role] for portion in text_portions(data) for role in portion.roles]
+        around = tokens_around(student.tokenizer, prompts)
+        least, most = data.chunk_least - around, data.chunk_tokens - around
+        if data.chunk_tokens > length or most < 1 or (data.chunk_least and not 1 <= least <= most):
+            raise InputError(
+                f"data.chunk_tokens={data.chunk_tokens} must be from {around + 1}, to hold special tokens and prompt, to the {length} "
+                f"that the student reads; data.chunk_least={data.chunk_least} 0 or from {around + 1} to chunk_tokens."
+            )
+        chunking = Chunking(tokenizer=student.tokenizer, most=most, least=max(0, least))
     return tokenised_text(data, student, views, max_length=length, chunking=chunking, progress=progress)
 
 
@@ -147,8 +137,8 @@ def _check_unknown(data: Data, model: SentenceModel, column: str, unknown: words
         log.info("column %s, tokenizer of %s: %s unknown", column, model.source, unknown)
     if unknown.share > data.max_unknown:
         raise InputError(
-            f"the tokenizer of {model.source} does not know the text of column {column}: {unknown} are unknown. Use a model "
-            "for this language, a fresh student with its own vocabulary (--config=FILE.py:PRESET:student=fresh), or allow it with "
+            f"the tokenizer of {model.source} does not know the text of column {column}: {unknown} are unknown. Use a model for this "
+            "language, a fresh student with its own vocabulary (--config=FILE.py:PRESET:student=fresh), or allow it with "
             f"--config.data.max_unknown={min(1.0, unknown.share + 0.01):.2f}"
         )
 

@@ -56,7 +56,7 @@ def layers_of(choice: str, context: ModelContext, model: SentenceModel) -> str:
     number = choice.removeprefix(GREEDY)
     if not number.isdecimal() or not 0 < int(number) <= depth:
         raise InputError(
-            f"student.layers={choice!r}: give a number from 1 to {depth} (the model's layers), such as greedy:{depth // 2}."
+            f"student.layers={choice!r}: give a number from 1 to {depth}, its layers, such as greedy:{depth // 2}."
         )
     if context.draft:
         return f"even:{number}"
@@ -72,11 +72,9 @@ def layers_of(choice: str, context: ModelContext, model: SentenceModel) -> str:
 
 
 def greedy(vectors: Callable[[Sequence[int]], Float[np.ndarray, "n e"]], depth: int, count: int) -> list[int]:
-    """Drops layers one by one until `count` are left, then swaps single ones; ties go to the first choice.
+    """Drops layers one by one until `count` of `depth` are left, then swaps single ones; ties go to the first choice.
 
-    Args:
-      vectors: gives a fixed set of sentences' vectors by the model with only these layers.
-      depth: number of the model's layers.
+    `vectors` gives a fixed set of sentences' vectors by the model with only these layers.
     """
     layers = list(range(depth))
     whole = vectors(layers)
@@ -107,12 +105,7 @@ def closeness(student: Float[np.ndarray, "n e"], target: Float[np.ndarray, "n e"
 
 
 def pruned(model: SentenceModel, units: int, energies: Energies | None) -> SentenceModel:
-    """The model with fewer units in each feed-forward network.
-
-    Args:
-      units: number to keep in each network.
-      energies: see `unit_energies`; None: as if all units were equally active.
-    """
+    """The model with this many units in each feed-forward network; without `energies`, as if all units were equally active."""
     old, params = model.definition.architecture, dict(model.params)
     if units > old.intermediate_size:
         raise InputError(f"student.intermediate={units} is above the encoder's {old.intermediate_size}.")

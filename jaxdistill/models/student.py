@@ -84,8 +84,8 @@ class Student:
         pooling = self.pooling if pooling is None else pooling
         if not self.model:
             raise InputError(
-                f"student.model is empty; a student of kind {self.kind} starts from a model: give "
-                "--config.student.model=teacher, or a folder, package:NAME/PATH or hub name."
+                f"student.model is empty; a student of kind {self.kind} starts from a model: give --config.student.model=teacher or a "
+                "checkpoint."
             )
         if self.model == "teacher":
             model = surgery.with_pooling(inputs.teachers[0], pooling) if pooling else inputs.teachers[0]
@@ -101,9 +101,7 @@ class Student:
     def check(self, teacher: Teacher) -> None:
         """Raises `InputError` for options that exclude each other, or do not go with the teacher's."""
         if self.model == "teacher" and not teacher.vector_models:
-            raise InputError(
-                "student.model='teacher' needs a teacher model; without one, name the student's checkpoint."
-            )
+            raise InputError("student.model='teacher' needs a teacher model; name the student's checkpoint.")
 
     def in_training(self, student: SentenceModel) -> SentenceModel:
         """The student with its dropout rates for training."""

@@ -90,25 +90,15 @@ def with_pooling(model: SentenceModel, pooling: str) -> SentenceModel:
 
 
 def fresh(
-    template: SentenceModel,
-    key: jax.Array,
-    *,
-    width: int,
-    depth: int,
-    heads: int = 0,
-    intermediate: int = 0,
+    template: SentenceModel, key: jax.Array, *, width: int, depth: int, heads: int = 0, intermediate: int = 0,
     tokenizer_folder: Path | None = None,
-) -> SentenceModel:
+) -> SentenceModel:  # fmt: skip
     """A randomly initialised student of a given size, with the family, tokenizer, prompts and pooling of `template`.
 
     Args:
-      key: random key of the weights.
-      width: hidden size.
-      depth: number of layers.
       heads: attention heads; 0: one for every 64 of `width`.
       intermediate: width inside the feed-forward networks; 0: four times `width`.
-      tokenizer_folder: folder of a tokenizer like BERT's, see `data.wordpiece`, which makes the student a BERT; None: the
-        template's tokenizer.
+      tokenizer_folder: a tokenizer like BERT's (`data.wordpiece`), which makes the student a BERT; None: the template's.
     """
     if tokenizer_folder is not None:
         tokenizer = read_tokenizer(tokenizer_folder, vocab_size=None, lower_case=False)
@@ -160,18 +150,15 @@ def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> S
     """The model with embedding tables of `width` and a projection to its layers' width: SimTDE's student, as an ELECTRA.
 
     Args:
-      model: provides the layers; all its embedding tables are replaced.
-      width: width of the new word, position and token type tables and of their norm.
-      key: key of random weights.
       init: `random`, or `svd`: projects the model's tables to the word table's first right singular vectors, and fits the
         projection to the old block's output by least squares over the vocabulary.
     """
     old = model.definition.architecture
-    beyond = old.embedding_size != old.hidden_size or old.relative_buckets or old.beyond_bert
-    if not 0 < width < old.hidden_size or beyond or model.definition.pooling.tokens == "pooler":
+    able = old.family in ("bert", "roberta", "xlm-roberta", "camembert") and model.definition.pooling.tokens != "pooler"
+    if not (0 < width < old.hidden_size and able):
         raise InputError(
-            f"student.embedding={width} must be below the encoder's width of {old.hidden_size}, and makes an ELECTRA of a BERT or "
-            f"RoBERTa without a pooler; this is a {old.family} with pooling {model.definition.pooling}."
+            f"student.embedding={width} must be below the encoder's width of {old.hidden_size}, which must be a BERT or RoBERTa without a "
+            f"pooler, not a {old.family} with pooling {model.definition.pooling}."
         )
     architecture = plain_architecture(old, "electra", embedding_size=width, pooler=False)
     definition = dataclasses.replace(model.definition, architecture=architecture)
@@ -244,8 +231,6 @@ def add_head(
 
     Args:
       out_features: width of the new vectors, such as the teacher's.
-      key: random key of the weights.
-      activation: activation of the new layer.
       init: `uniform`: as in torch; `normal`: as in Hugging Face; `identity`: keeps the features, truncated or padded with
         zeros, so that a student cut from its teacher stays aligned with it.
     """

@@ -117,11 +117,7 @@ class Teacher:
         return []
 
     def width(self, widths: Sequence[int]) -> int:
-        """Width of the targets; 0 if they are not vectors.
-
-        Args:
-          widths: the width of each loaded model's vectors.
-        """
+        """Width of the targets, 0 if they are not vectors; `widths` are those of the loaded models' vectors."""
         return 0 if self.scores_pairs else sum(widths)
 
     def shares(self) -> tuple[float, ...]:
@@ -159,29 +155,24 @@ class OwnScores(Teacher):
     scores_pairs = of_rows = True
 
     def checked(self, array: Float[np.ndarray, "rows k"], named: str, inputs: TargetInputs) -> targets.Selected:
-        """The scores of the rows that the store keeps.
+        """The scores of the rows that the store keeps; raises `InputError` for a wrong number per row, or one that is too large.
 
         Args:
           array: one row per row of the files.
           named: the option that names the scores, for errors.
-
-        Raises:
-          InputError: a wrong number of scores per row, or a score that is too large.
         """
         count, largest = len(inputs.objective.scored) - 1, inputs.objective.largest_label
         if array.shape[1] != count:
             raise InputError(
-                f"{named} has {array.shape[1]} numbers per row; this objective reads {count}, one score per pair: give an array of "
-                f"shape [rows, {count}], or {count} columns."
+                f"{named} has {array.shape[1]} numbers per row; this objective reads {count}, one score per pair."
             )
         selected = targets.Selected(array, inputs.text.input_row)
         scores = np.abs(selected[:])
         if scores.max(initial=0.0) > largest * (1.0 + ROUNDING):
             row, _ = np.unravel_index(scores.argmax(), scores.shape)
             raise InputError(
-                f"{named}: row {inputs.text.input_row[row] + 1:,} of data.text has the score {selected[:][row].max():g}, and this "
-                f"objective's labels are similarities from {-largest:g} to {largest:g}; divide scores of 0 to 5 by 5, or use a preset "
-                "of cosent.py, which reads their order alone."
+                f"{named}: row {inputs.text.input_row[row] + 1:,} of data.text has the score {selected[:][row].max():g}, but labels are "
+                f"similarities from {-largest:g} to {largest:g}; divide scores of 0 to 5 by 5, or use a preset of cosent.py."
             )
         return selected
 
@@ -204,19 +195,16 @@ class Prompting:
     def prompted(self, data: Data, model: SentenceModel, section: str) -> SentenceModel:
         """The model with its prompts for the roles that occur in the text; logs them.
 
-        Args:
-          section: `teacher` or `student`, for errors.
-
-        Raises:
-          InputError: a prompt for a role that no sentence has, or for a cross-encoder.
+        Raises `InputError` for a prompt for a role that no sentence has, or for a cross-encoder. `section` is `teacher` or
+        `student`.
         """
         prompts = {"query": self.query_prompt, "document": self.document_prompt}
         used = () if model.definition.reads_pairs else used_roles(sentence_roles(data))
         for role, prompt in prompts.items():
             if prompt and role not in used:
                 raise InputError(
-                    f"{section}.{role}_prompt={prompt!r} is for sentences with the role {role}, of which {model.source} reads "
-                    f"none; leave it empty, or set --config.data.roles={role}, or one role for each source or column."
+                    f"{section}.{role}_prompt={prompt!r} is for sentences with the role {role}, of which {model.source} reads none; "
+                    f"leave it empty, or set --config.data.roles={role}, or one role for each source or column."
                 )
         if used:
             model = model.with_role_prompts({role: prompts[role] for role in used})
@@ -263,8 +251,8 @@ class Encoder(Prompting, Teacher):
             parts = getattr(self, option).split(SEPARATOR)
             if len(parts) not in (1, len(names)):
                 raise InputError(
-                    f"teacher.{option}={getattr(self, option)!r} has {len(parts)} parts, separated by {SEPARATOR}; teacher.model "
-                    f"names {len(names)} teachers: give one part, which applies to all, or {len(names)}."
+                    f"teacher.{option}={getattr(self, option)!r} has {len(parts)} parts, separated by {SEPARATOR}; give one, which "
+                    f"applies to all {len(names)} teachers, or {len(names)}."
                 )
             values[option] = parts * (len(names) // len(parts))
         return [
@@ -330,14 +318,10 @@ class WhiteningOptions(Teacher):
     def transforms(self) -> bool:
         return bool(self.whiten or self.components)
 
-    def width_of(self, vectors: int) -> int:
-        """Width of the targets made from this many numbers; raises `InputError` if `components` exceeds it."""
-        if self.components > vectors:
-            raise InputError(
-                f"teacher.components={self.components} is above the {vectors} numbers of the targets; set "
-                f"--config.teacher.components to at most {vectors}."
-            )
-        return self.components or vectors
+    def width(self, widths: Sequence[int]) -> int:
+        if self.components > sum(widths):
+            raise InputError(f"teacher.components={self.components} is above the {sum(widths)} numbers of the targets.")
+        return self.components or sum(widths)
 
     def whitened(self, array: Float[np.ndarray, "rows _"] | targets.Selected | targets.Joined) -> targets.Stored:
         """The targets with `whiten` and `components` applied."""
@@ -347,9 +331,6 @@ class WhiteningOptions(Teacher):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoredVectors(VectorModel, WhiteningOptions):
     """Models whose vectors are computed once and cached on disk."""
-
-    def width(self, widths: Sequence[int]) -> int:
-        return self.width_of(sum(widths))
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
         views, content = inputs.objective.teacher_views, inputs.text.content_digest

@@ -48,12 +48,7 @@ log = logging.getLogger(__name__)
 
 
 def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
-    """The tokenizer with the entries of these ids, special tokens, and the entries that spell other words.
-
-    Args:
-      tokenizer: WordPiece, BPE, Unigram or WordLevel.
-      used: ids of the tokens of a text and of all others that must stay.
-    """
+    """The tokenizer with the entries of these ids, special tokens, and the entries that spell other words."""
     content, ids = json.loads(tokenizer.to_str()), tokenizer.get_vocab(with_added_tokens=True)
     model, texts = content["model"], {id: text for text, id in ids.items()}
     entries = {texts[id] for id in used if id in texts} | _special(content, ids)
@@ -66,9 +61,7 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
     new = {old: index for index, old in enumerate(order)}
     result = Tokenizer.from_str(tokenizer_json(_renumbered(content, ids, new)))
     if result.get_vocab(with_added_tokens=True) != {entry: new[ids[entry]] for entry in entries}:
-        raise InputError(
-            "student.trim: the tokenizer numbers its entries in a way that trimming does not keep; leave student.trim empty."
-        )
+        raise InputError("student.trim: the tokenizer numbers its entries in an unusual way; leave student.trim empty.")
     return result
 
 
@@ -113,14 +106,10 @@ def _spelling(content: Mapping[str, Any], entries: Collection[str]) -> set[str]:
 
 
 def _merged(model: Mapping[str, Any], entries: Collection[str]) -> set[str]:
-    """All that the merges from characters to the entries produce.
-
-    BPE never merges across tokens, so a token's merges are the same in a sentence and in isolation.
-    """
+    """All that the merges from characters to the entries produce; BPE never merges across tokens."""
     if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
         raise InputError(
-            "student.trim: a BPE tokenizer with a continuing_subword_prefix or an end_of_word_suffix cannot be trimmed; "
-            "leave student.trim empty."
+            "student.trim: BPE with marks of subwords or of the ends of words cannot be trimmed; leave it empty."
         )
     ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])}
     merged = set()
@@ -249,9 +238,7 @@ def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> S
         ids, digest_before = _tokens(model.tokenizer, sentences(), np.arange(len(model.params[WORDS])))
         result = trimmed(model.tokenizer, needed | ids)
         if _tokens(result, sentences(), old_ids(model.tokenizer, result))[1] != digest_before:
-            raise InputError(
-                f"student.trim: the trimmed tokenizer of {model.source} tokenises the text differently; leave student.trim empty."
-            )
+            raise InputError(f"student.trim changes how {model.source} tokenises the text; leave student.trim empty.")
         write(model.tokenizer, result, model.provenance.tokenizer_folder, unfinished)
 
     if not folder.is_dir():

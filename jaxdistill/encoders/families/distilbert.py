@@ -23,18 +23,23 @@ NAMES = {
 }
 PAIR_HEAD = PairHead("classifier", "pre_classifier", "relu", drops_input=False)
 
-GENERAL_NAMES = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
-"""General names mapped to DistilBERT's own: transformers' `attribute_map`."""
-NAMES_OF_SIZES = GENERAL_NAMES | {"intermediate_size": "hidden_dim"}
+OWN_NAMES = {
+    "hidden_size": "dim",
+    "num_attention_heads": "n_heads",
+    "num_hidden_layers": "n_layers",
+    "intermediate_size": "hidden_dim",
+}
+"""General names mapped to DistilBERT's; a file may have either, except for the last one."""
 
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`."""
-    config = hugging_face.renamed(config, GENERAL_NAMES)
+    general = {name: config[own] for name, own in OWN_NAMES.items() if own in config}
+    config = general | dict(config) | {"intermediate_size": config["hidden_dim"]}
     hugging_face.refuse_others(config, hugging_face.ENCODER)
     return Architecture(
         family="distilbert",
-        **hugging_face.sizes(config, NAMES_OF_SIZES),
+        **hugging_face.sizes(config),
         activation=hugging_face.activation(config, "activation"),
         hidden_dropout=config.get("dropout", 0.1),
         attention_dropout=config.get("attention_dropout", 0.1),
@@ -47,7 +52,7 @@ def config(architecture: Architecture) -> dict[str, Any]:
     return {
         "architectures": ["DistilBertModel"],
         "model_type": "distilbert",
-        **hugging_face.written_sizes(a, NAMES_OF_SIZES),
+        **{OWN_NAMES.get(name, name): size for name, size in hugging_face.written_sizes(a).items()},
         "activation": hugging_face.activation_name(a.activation),
         "dropout": a.hidden_dropout,
         "attention_dropout": a.attention_dropout,

@@ -34,7 +34,10 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
     every = config.get("sliding_window_pattern", 6)
     layers = config["num_hidden_layers"]
     types = hugging_face.layer_types(config, [SLIDING if (layer + 1) % every else FULL for layer in range(layers)])
-    local = dataclasses.replace(_local(config), window=window)
+    # The older `rope_scaling` does not apply to layers with a window.
+    plain = dict(config) | {"rope_scaling": None}
+    local = hugging_face.rotary(plain, 10_000.0, of=SLIDING, old="rope_local_base_freq")
+    local = dataclasses.replace(local, window=window)
     full = hugging_face.rotary(config, 1_000_000.0, of=FULL)
     config = {"head_dim": 256, "num_key_value_heads": 4} | dict(config)
     return llama.architecture(
@@ -49,11 +52,6 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
         attention_scale=config.get("query_pre_attn_scalar", 256) ** -0.5,
         causal=causal and not both_sides,
     )
-
-
-def _local(config: Mapping[str, Any]) -> LayerKind:
-    """Rotary positions of layers with a window; the older `rope_scaling` does not apply to them."""
-    return hugging_face.rotary(dict(config) | {"rope_scaling": None}, 10_000.0, of=SLIDING, old="rope_local_base_freq")
 
 
 def config(architecture: Architecture) -> dict[str, Any]:

@@ -59,12 +59,6 @@ def _rotary(config: Mapping[str, Any], head_width: int) -> LayerKind:
 
 def config(architecture: Architecture) -> dict[str, Any]:
     """The `config.json` of a plain encoder."""
-    return (
-        bert.config(architecture)
-        | hugging_face.own_head_size(architecture)
-        | {
-            "model_type": "gte",
-            "architectures": ["GteModel"],
-            "rope_parameters": hugging_face.rope_parameters(architecture.kind(0)),
-        }
-    )
+    head_dim = {"head_dim": architecture.head_size} if architecture.head_size else {}
+    rope = {"rope_parameters": hugging_face.rope_parameters(architecture.kind(0))}
+    return bert.config(architecture) | head_dim | rope | {"model_type": "gte", "architectures": ["GteModel"]}

@@ -30,8 +30,8 @@ def architecture(config: Mapping[str, Any], *, theta: float = 10_000.0, **variat
     code = config.get("auto_map") or {}
     if "AutoModel" in code and "is_causal" not in config and "causal" not in variations:
         raise InputError(
-            f"config.json names its own code ({code['AutoModel']!s:.80}), which is not run, and does not say whether a token"
-            ' attends to later ones; add "is_causal": false if it does (GTE-Qwen2, Stella, LLM2Vec), or true.'
+            f"config.json names its own code ({code['AutoModel']!s:.80}), which is not run, and does not say whether a token attends to "
+            'later ones; add "is_causal": false if it does (GTE-Qwen2, Stella, LLM2Vec), or true.'
         )
     layers, mlp_bias = config["num_hidden_layers"], config.get("mlp_bias", False)
     fields: dict[str, Any] = dict(

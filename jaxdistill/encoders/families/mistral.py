@@ -8,15 +8,12 @@ from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import llama
 from jaxdistill.encoders.families.llama import NAMES as NAMES
 from jaxdistill.encoders.families.llama import PREFIXES as PREFIXES
-from jaxdistill.encoders.hugging_face import FULL, SLIDING
 
 
 def architecture(config: Mapping[str, Any]) -> Architecture:
     """Reads a `config.json`; transformers loads one with `layer_types` as Ministral."""
     plain = llama.architecture({**config, "attention_bias": False, "mlp_bias": False}, family="mistral")
-    window = hugging_face.window(config, causal=plain.causal)
-    types = hugging_face.layer_types(config, [SLIDING if window else FULL] * plain.layers)
-    return hugging_face.with_windows(plain, types, window)
+    return hugging_face.with_windows(plain, config, [hugging_face.SLIDING] * plain.layers)
 
 
 def config(architecture: Architecture) -> dict[str, Any]:

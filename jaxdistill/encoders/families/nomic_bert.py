@@ -76,12 +76,8 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
 
 def config(architecture: Architecture) -> dict[str, Any]:
     """The `config.json` of a plain encoder."""
+    head_dim = {"head_dim": architecture.head_size} if architecture.head_size else {}
+    rope = {"rope_parameters": hugging_face.rope_parameters(architecture.kind(0))}
     return (
-        bert.config(architecture)
-        | hugging_face.own_head_size(architecture)
-        | {
-            "model_type": "nomic_bert",
-            "architectures": ["NomicBertModel"],
-            "rope_parameters": hugging_face.rope_parameters(architecture.kind(0)),
-        }
+        bert.config(architecture) | head_dim | rope | {"model_type": "nomic_bert", "architectures": ["NomicBertModel"]}
     )

@@ -24,10 +24,10 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
         plain = llama.architecture(settings, family="qwen3", query_key_norm=True)
     if not config.get("use_sliding_window"):
         return plain
-    window = hugging_face.window(config, causal=plain.causal)
     first = config.get("max_window_layers", 28)
-    types = hugging_face.layer_types(config, [SLIDING if layer >= first else FULL for layer in range(plain.layers)])
-    return hugging_face.with_windows(plain, types, window)
+    return hugging_face.with_windows(
+        plain, config, [SLIDING if layer >= first else FULL for layer in range(plain.layers)]
+    )
 
 
 def config(architecture: Architecture) -> dict[str, Any]:

@@ -12,11 +12,12 @@ maximum. Their folder names a module of this project instead, which `jaxdistill.
 import dataclasses
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from jaxdistill.core import InputError
 from jaxdistill.core.ops.unknown import unknown_id
@@ -62,8 +63,8 @@ def check_exportable(definition: EncoderDefinition) -> None:
     linear = all(isinstance(one, Dense) and not one.bias and one.activation == "identity" for one in definition.dense)
     if architecture.is_static and not (pooling == static.POOLING and linear):
         raise InputError(
-            "a static encoder is exported as one table, which cannot express another pooling than mean, a norm, or a dense layer "
-            "with a bias or an activation; set student.head to linear or none."
+            "a static encoder is exported as one table, which holds no pooling but mean, no norm, bias or activation; set student.head to "
+            "linear or none."
         )
 
 
@@ -96,24 +97,33 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form
     Raises:
       InputError: the format cannot express a pooling or a cross-encoder's prompt.
     """
-    folder = Path(folder)
-    check_exportable(model.definition)
-    if model.definition.reads_pairs and model.prompt:
+    folder, definition, params = Path(folder), model.definition, model.params
+    check_exportable(definition)
+    if definition.reads_pairs and model.prompt:
         raise InputError(
             f"{model.source} is a cross-encoder with the prompt {model.prompt!r}, which an export cannot store."
         )
     folder.mkdir(parents=True, exist_ok=True)
     truncation = {"direction": "Right", "max_length": model.max_length, "strategy": "LongestFirst", "stride": 0}
-    if model.definition.architecture.is_static:
-        _write_static(model, folder, keeps_form=keeps_form)
+    if definition.architecture.is_static:
+        if not keeps_form:
+            params = {static.TABLE: static.folded(definition, params)}
+            architecture = dataclasses.replace(definition.architecture, hidden_size=definition.embedding_width)
+            definition = dataclasses.replace(definition, architecture=architecture, dense=())
+        _write_table(model, definition, params[static.TABLE], folder)
         # Packages that read a table take its maximum length only from tokenizer.json.
         truncation = None if model.max_length >= static.MAX_LENGTH else truncation
-    elif model.definition.reads_pairs:
-        _write_cross_encoder(model, folder)
     else:
-        _write_sentence_encoder(model, folder, keeps_form=keeps_form)
-    if not model.definition.architecture.is_static:
+        if not (keeps_form or definition.reads_pairs):
+            definition, params = exported(definition, params)
+        _write_transformer(model, definition, params, folder)
         _write_tokenizer_files(model, folder)
+    if not definition.reads_pairs:
+        _write_modules(definition, params, folder)
+        settings = {"prompts": model.prompts, "default_prompt_name": model.default_prompt}
+        write_json(
+            folder / "config_sentence_transformers.json", settings | {"similarity_fn_name": definition.similarity}
+        )
     content = json.loads(model.tokenizer.to_str()) | {"truncation": truncation, "padding": None}
     (folder / "tokenizer.json").write_text(tokenizer_json(content, indent=2), "utf-8")
     if card:
@@ -126,31 +136,37 @@ def write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
-def _write_sentence_encoder(model: SentenceModel, folder: Path, *, keeps_form: bool) -> None:
-    definition, params = (model.definition, model.params) if keeps_form else exported(model.definition, model.params)
-    module, width = family(definition.architecture.family), definition.architecture.hidden_size
-    # NOTE: if the family has a pooler and this model has none, zeros are written: otherwise AutoModel would report missing
-    # weights and initialise random ones.
-    zeros = {"transformer/pooler/kernel": np.zeros((width, width)), "transformer/pooler/bias": np.zeros(width)}
-    written = {**zeros, **model.unread_pooler, **params}
-    write_safetensors(tensors_from_params(written, tensor_names(module.NAMES, written)), folder / "model.safetensors")
-    # Makes the Transformer module output all layers, which the mean over layers needs.
-    states = {"output_hidden_states": True} if definition.pooling.averages_layers else {}
-    write_json(folder / "config.json", module.config(definition.architecture) | states)
-    _write_modules(definition, params, folder)
-    # Lower-casing that the original's sentence_bert_config.json asked for is now part of tokenizer.json.
-    write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
-    _write_general(model, definition, folder)
+def _write_transformer(
+    model: SentenceModel, definition: EncoderDefinition, params: Mapping[str, np.ndarray], folder: Path
+) -> None:
+    """Writes the transformer, or a cross-encoder as a classifier of one label, with its configuration."""
+    architecture, module = definition.architecture, family(definition.architecture.family)
+    config, width = module.config(architecture), architecture.hidden_size
+    if definition.reads_pairs:
+        names = {path: f"{module.PREFIXES[0]}{name}" for path, name in tensor_names(module.NAMES, params).items()}
+        names |= head_names(architecture)
+        kinds = [name.removesuffix("Model") + CLASSIFIER for name in config["architectures"]]
+        sigmoid = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
+        config |= {"architectures": kinds, "sentence_transformers": sigmoid}
+        config |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    else:
+        # NOTE: if the family has a pooler and this model has none, zeros are written: otherwise AutoModel would report missing
+        # weights and initialise random ones.
+        zeros = {"transformer/pooler/kernel": np.zeros((width, width)), "transformer/pooler/bias": np.zeros(width)}
+        params = {**zeros, **model.unread_pooler, **params}
+        names = tensor_names(module.NAMES, params)
+        # Makes the Transformer module output all layers, which the mean over layers needs.
+        config |= {"output_hidden_states": True} if definition.pooling.averages_layers else {}
+        # Lower-casing that the original's sentence_bert_config.json asked for is now part of tokenizer.json.
+        write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
+    write_safetensors(tensors_from_params(params, names), folder / "model.safetensors")
+    write_json(folder / "config.json", config)
 
 
-def _write_static(model: SentenceModel, folder: Path, *, keeps_form: bool) -> None:
+def _write_table(
+    model: SentenceModel, definition: EncoderDefinition, table: Float[np.ndarray, "v d"], folder: Path
+) -> None:
     """Writes a table that sentence-transformers reads: in model2vec's format, unless the mean includes unknown tokens."""
-    definition, params = model.definition, dict(model.params)
-    if not keeps_form:
-        params = {static.TABLE: static.folded(definition, params)}
-        architecture = dataclasses.replace(definition.architecture, hidden_size=definition.embedding_width)
-        definition = dataclasses.replace(definition, architecture=architecture, dense=())
-    table = params[static.TABLE]
     unknown = unknown_id(model.tokenizer)
     of_model2vec = definition.architecture.dropped_id == (-1 if unknown is None else unknown)
     write_safetensors({"embeddings" if of_model2vec else "embedding.weight": table}, folder / "model.safetensors")
@@ -164,83 +180,54 @@ def _write_static(model: SentenceModel, folder: Path, *, keeps_form: bool) -> No
             "embedding_dtype": "float32",
         }
         write_json(folder / "config.json", config)
-    kinds = ["StaticEmbedding", *["Dense"] * len(definition.dense), *["Normalize"] * definition.normalize]
-    _write_sentence_modules(definition, params, folder, _write_module_list(kinds, folder, range(len(kinds)))[1:])
-    _write_general(model, definition, folder)
 
 
-def _write_cross_encoder(model: SentenceModel, folder: Path) -> None:
-    """Writes a classifier of one label, which `CrossEncoder` and `AutoModelForSequenceClassification` read."""
-    architecture = model.definition.architecture
-    module = family(architecture.family)
-    body = {path: f"{module.PREFIXES[0]}{name}" for path, name in tensor_names(module.NAMES, model.params).items()}
-    write_safetensors(tensors_from_params(model.params, body | head_names(architecture)), folder / "model.safetensors")
-    config = module.config(architecture)
-    kinds = [name.removesuffix("Model") + CLASSIFIER for name in config["architectures"]]
-    sigmoid = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
-    labels = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
-    write_json(folder / "config.json", config | {"architectures": kinds, "sentence_transformers": sigmoid} | labels)
-
-
-def _write_modules(definition: EncoderDefinition, params: dict[str, np.ndarray], folder: Path) -> None:
-    pooling, architecture = definition.pooling, definition.architecture
+def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarray], folder: Path) -> None:
+    """Writes `modules.json`, and all modules but the first one, each into its folder."""
+    pooling, width, layers = definition.pooling, definition.architecture.hidden_size, definition.architecture.layers
+    is_static = definition.architecture.is_static
     is_standard = pooling.in_sentence_transformers and pooling.tokens != "pooler"
-    kinds = ["Transformer", *["WeightedLayerPooling"] * pooling.averages_layers]
-    kinds += ["Pooling" if is_standard else LAYER_POOLING]
-    index = len(kinds) - 1
+    kinds = ["StaticEmbedding"]
+    if not is_static:
+        kinds = ["Transformer", *["WeightedLayerPooling"] * pooling.averages_layers]
+        kinds += ["Pooling" if is_standard else LAYER_POOLING]
+    first = len(kinds)
     kinds += ["LayerNorm" if isinstance(part, SentenceNorm) else "Dense" for part in definition.dense]
     kinds += ["Normalize"] * definition.normalize
+    paths = ["", *(f"{index}_{kind}" for index, kind in enumerate(kinds) if index)]
     # Linear layers come before the pooling in the list, but after it in the names of folders.
-    on_tokens = len(definition.dense) if is_standard and definition.dense_on_tokens else 0
+    on_tokens = len(definition.dense) if is_standard and definition.dense_on_tokens and not is_static else 0
     order = list(range(len(kinds)))
-    order[index : index + on_tokens + 1] = [*range(index + 1, index + on_tokens + 1), index]
-    paths = _write_module_list(kinds, folder, order)
-    width, layers = architecture.hidden_size, architecture.layers
+    order[first - 1 : first + on_tokens] = [*range(first, first + on_tokens), first - 1]
+    entries = [{"idx": index, "name": str(index), "path": paths[number]} for index, number in enumerate(order)]
+    for entry, number in zip(entries, order, strict=True):
+        package = "jaxdistill" if kinds[number] == LAYER_POOLING else "sentence_transformers.models"
+        entry["type"] = f"{package}.{kinds[number]}"
+    write_json(folder / "modules.json", entries)
+    if definition.normalize:
+        write_json(folder / paths[-1] / "config.json", {})
+    if not is_static:
+        config: dict[str, Any] = {"pooling": str(pooling)}
+        if is_standard:
+            flags = {flag: POOLING_MODES[mode] == pooling.tokens for flag, mode in OLD_POOLING_FLAGS.items()}
+            pooled = definition.embedding_width if on_tokens else width
+            config = {"word_embedding_dimension": pooled, **flags, "include_prompt": True}
+        write_json(folder / paths[first - 1] / "config.json", config)
     if pooling.averages_layers:
         chosen = pooling.indices(layers)
-        start = chosen[0]
-        config = {"word_embedding_dimension": width, "layer_start": start, "num_hidden_layers": layers}
+        config = {"word_embedding_dimension": width, "layer_start": chosen[0], "num_hidden_layers": layers}
         write_json(folder / paths[1] / "config.json", config)
-        weights = np.isin(np.arange(start, layers + 1), chosen).astype(np.float32)
+        weights = np.isin(np.arange(chosen[0], layers + 1), chosen).astype(np.float32)
         write_safetensors({"layer_weights": weights}, folder / paths[1] / "model.safetensors")
-    config: dict[str, Any] = {"pooling": str(pooling)}
-    if is_standard:
-        flags = {flag: POOLING_MODES[mode] == pooling.tokens for flag, mode in OLD_POOLING_FLAGS.items()}
-        pooled = definition.embedding_width if definition.dense_on_tokens else width
-        config = {"word_embedding_dimension": pooled, **flags, "include_prompt": True}
-    write_json(folder / paths[index] / "config.json", config)
-    inputs = {"module_input_name": TOKENS} if on_tokens else {}
-    _write_sentence_modules(definition, params, folder, paths[index + 1 :], **inputs)
-
-
-def _write_sentence_modules(
-    definition: EncoderDefinition, params: Mapping[str, np.ndarray], folder: Path, paths: Sequence[str], **settings: str
-) -> None:
-    """Writes the layers on the pooled sentence, each into its folder among `paths`."""
     activations = {ours: theirs for theirs, ours in DENSE_ACTIVATIONS.items()}
-    for index, part in enumerate(definition.dense):
-        config: dict[str, Any] = {"dimension": part.in_features}
+    for index, (part, path) in enumerate(zip(definition.dense, paths[first:], strict=False)):
+        config = {"dimension": part.in_features}
         if isinstance(part, Dense):
             config = {"in_features": part.in_features, "out_features": part.out_features, "bias": part.bias}
             config |= {"activation_function": activations[part.activation]}
-        write_json(folder / paths[index] / "config.json", config | settings)
+        write_json(folder / path / "config.json", config | ({"module_input_name": TOKENS} if on_tokens else {}))
         tensors = tensors_from_params(params, sentence_tensors(index, part))
-        write_safetensors(tensors, folder / paths[index] / "model.safetensors")
-
-
-def _write_module_list(kinds: Sequence[str], folder: Path, order: Sequence[int]) -> list[str]:
-    """Writes `modules.json` in the order in which the modules run, and the folder of a Normalize module; returns all folders."""
-    paths = ["", *(f"{index}_{kind}" for index, kind in enumerate(kinds) if index)]
-    packages = {LAYER_POOLING: "jaxdistill"}
-    types = [f"{packages.get(kind, 'sentence_transformers.models')}.{kind}" for kind in kinds]
-    entries = [
-        {"idx": index, "name": str(index), "path": paths[number], "type": types[number]}
-        for index, number in enumerate(order)
-    ]
-    write_json(folder / "modules.json", entries)
-    if kinds[-1] == "Normalize":
-        write_json(folder / paths[-1] / "config.json", {})
-    return paths
+        write_safetensors(tensors, folder / path / "model.safetensors")
 
 
 def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
@@ -267,10 +254,3 @@ def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
     if typed:  # the generic class passes token types to the model only if they are named
         config |= {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
     write_json(folder / CONFIG, config | {"model_max_length": model.max_length})
-
-
-def _write_general(model: SentenceModel, definition: EncoderDefinition, folder: Path) -> None:
-    """Writes sentence-transformers' settings of the whole folder: prompts, and how vectors are compared."""
-    default, similarity = model.default_prompt, definition.similarity
-    settings = {"prompts": model.prompts, "default_prompt_name": default, "similarity_fn_name": similarity}
-    write_json(folder / "config_sentence_transformers.json", settings)

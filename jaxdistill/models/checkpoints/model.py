@@ -48,9 +48,7 @@ def locate(spec: str) -> Path:
     if spec and folder.is_dir():
         return folder
     if not spec or spec.startswith((".", "/", "~", "package:")) or spec.count("/") > 1 or folder.exists():
-        raise InputError(
-            f"model folder {spec!r} does not exist; give a folder, package:NAME/PATH, or a hub name ORG/MODEL."
-        )
+        raise InputError(f"model folder {spec!r} does not exist; give a folder, package:NAME/PATH, or a hub name.")
     import huggingface_hub
 
     try:
@@ -264,21 +262,24 @@ def load_model(
         logger.warning("%s: %s=%s instead of the checkpoint's own %s", folder, option, pooling, stated)
     if labels > 1 and not pooling:
         raise InputError(
-            f"{folder} is a classifier with {labels} labels; a cross-encoder has one. To read its body as a sentence "
-            "encoder, name a pooling."
+            f"{folder} is a classifier with {labels} labels; a cross-encoder has one. Name a pooling for its body alone."
         )
     if modules.static:
         architecture, table, tokenizer, limit = static.read(root)
     else:
-        architecture = _with_positions(read_architecture(root), modules.max_length, folder)
+        architecture = read_architecture(root)
+        if modules.max_length > architecture.longest and not architecture.position_table:
+            if architecture.family == "nomic_bert":
+                logger.warning("%s: cuts texts where its code stretches positions, at %d", folder, architecture.longest)
+            else:
+                architecture = dataclasses.replace(architecture, max_positions=modules.max_length)
         tokenizer = read_tokenizer(root, vocab_size=architecture.vocab_size, lower_case=modules.lower_case)
         table, limit = None, modules.max_length or length_limit(root)
     if labels and not pooling:
         definition = cross_definition(architecture)
     elif chosen is None:
         raise InputError(
-            f"{folder} does not say how to pool token vectors; give one of {POOLING_HELP}, as --config.student.pooling or "
-            "--config.teacher.pooling in training, --pooling elsewhere."
+            f"{folder} does not say how to pool token vectors; set student.pooling, teacher.pooling or --pooling: {POOLING_HELP}."
         )
     else:
         definition = EncoderDefinition(
@@ -297,7 +298,7 @@ def load_model(
         params |= params_from_tensors(read_checkpoint(inner), names, param_shapes(definition), source=str(inner))
     if max_length and not SHORTEST <= max_length <= architecture.longest:
         raise InputError(
-            f"max_length={max_length} is not possible; this encoder has positions for {SHORTEST} to {architecture.longest} tokens."
+            f"max_length={max_length} is not possible; this encoder reads {SHORTEST} to {architecture.longest} tokens."
         )
     length = max_length or min(limit or architecture.longest, architecture.longest)
     tokenizer.enable_truncation(length)
@@ -334,18 +335,6 @@ def labels_of(spec: str) -> int:
     return read_modules(locate(spec)).labels
 
 
-def _with_positions(architecture: Architecture, stated: int, folder: Path) -> Architecture:
-    """The architecture with `max_seq_length` positions, if positions are computed instead of read from a table."""
-    if stated <= architecture.longest or architecture.position_table:
-        return architecture
-    if architecture.family == "nomic_bert":
-        logger.warning(
-            "%s: texts are cut at %d tokens, beyond which its code stretches positions", folder, architecture.longest
-        )
-        return architecture
-    return dataclasses.replace(architecture, max_positions=stated)
-
-
 def _transformer_params(
     definition: EncoderDefinition, folder: Path, *, frozen: bool
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -356,8 +345,7 @@ def _transformer_params(
     has_pooler = POOLER + "kernel" in names and any("pooler.dense" in name for name in tensors)
     if definition.pooling.tokens == "pooler" and not definition.reads_pairs and not has_pooler:
         raise InputError(
-            f"{folder}: pooling pooler needs a pooler, which this checkpoint lacks; choose another pooling such as cls, or "
-            "leave it empty for a cross-encoder that starts from it."
+            f"{folder}: pooling pooler needs a pooler, which this checkpoint lacks; choose another such as cls."
         )
     params = params_from_tensors(tensors, names, shapes, prefixes=module.PREFIXES, source=source, frozen=frozen)
     if definition.reads_pairs:

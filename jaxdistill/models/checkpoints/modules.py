@@ -25,11 +25,11 @@ STATIC = "StaticEmbedding"
 TOKENS = "token_embeddings"
 """sentence-transformers' name for the vectors that pooling reads."""
 LAYER_POOLING = "LayerPooling"
-"""This project's module for poolings that concatenate layers or take their maximum; sentence-transformers refuses it."""
+"""This project's module for poolings that sentence-transformers lacks, and refuses."""
 ORDER = re.compile(
     rf"(Transformer|({STATIC}|Transformer( WeightedLayerPooling)?(( Dense)* Pooling| {LAYER_POOLING}))( Dense| LayerNorm)*)( Normalize)?"
 )
-"""Supported orders of modules. A linear layer on tokens, before a pooling that is a mean, gives the same vectors after it."""
+"""Supported orders. A linear layer on tokens, before a pooling that is a mean, gives the same vectors after it."""
 OLD_POOLING_FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -81,7 +81,6 @@ class Modules:
     similarity: str = "cosine"
     """How vectors are compared: `cosine` or `dot`."""
     prompts: dict[str, str]
-    """The stated prompts, by their names."""
     default_prompt: str | None
     """Name of the default prompt."""
 
@@ -97,8 +96,7 @@ class Modules:
 def read_modules(folder: Path) -> Modules:
     """Reads `modules.json` and the modules that it names; a folder without it is a plain transformer, or model2vec's table.
 
-    Raises:
-      InputError: a module, an order or a setting that is not implemented, or a folder outside `folder`.
+    Raises `InputError` for what is not implemented, and for paths outside `folder`.
     """
     entries = _entries(folder)
     kinds, paths = [kind for kind, _ in entries], [path for _, path in entries]
@@ -108,9 +106,8 @@ def read_modules(folder: Path) -> Modules:
     crosses = general.get("model_type") == "CrossEncoder"
     if not ORDER.fullmatch(" ".join(kinds)) or (crosses and len(kinds) > 1):
         raise InputError(
-            f"{folder}/modules.json has the modules {', '.join(kinds):.200}; Transformer, perhaps WeightedLayerPooling, Pooling, any "
-            "number of Dense and LayerNorm, and at most one Normalize at the end can be read; or StaticEmbedding instead of the first; "
-            "or the single Transformer of a cross-encoder."
+            f"{folder}/modules.json has the modules {', '.join(kinds):.200}; Transformer or StaticEmbedding, perhaps WeightedLayerPooling, "
+            "Pooling, Dense and LayerNorm, and Normalize at the end can be read; or the single Transformer of a cross-encoder."
         )
     pooling = static.POOLING if kinds[0] == STATIC else _pooling(dict(entries))
     dense = []
@@ -160,7 +157,8 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
     """Kind and folder of each module, in the file's order; sentence-transformers reads no `idx`."""
     path = folder / "modules.json"
     if not path.exists() and static.is_model2vec(folder):
-        return [(STATIC, folder), *[("Normalize", folder)] * static.normalizes(folder)]
+        normalize = bool(read_settings(folder / "config.json").get("normalize"))
+        return [(STATIC, folder), *[("Normalize", folder)] * normalize]
     if not path.exists():
         return [("Transformer", folder)]
     entries = []
@@ -168,7 +166,7 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
         package, _, rest = entry["type"].partition(".")
         if package not in ("sentence_transformers", "jaxdistill"):  # a class of another package may compute anything
             raise InputError(
-                f"{path} has a module of type {entry['type']:.80}; classes of sentence_transformers can be read."
+                f"{path} has a module of type {entry['type']:.80}; only classes of sentence_transformers can be read."
             )
         entries.append((rest.rpartition(".")[2], inside(folder, folder / entry.get("path", ""))))
     return [(kind, inner) for kind, inner in entries if kind != "Dropout"]  # has an effect in training only
@@ -177,8 +175,7 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
 def _text_options(folder: Path, *, scores: bool) -> dict[str, Any]:
     """Settings of the Transformer module in `folder`; `scores`: it is a cross-encoder's.
 
-    Raises:
-      InputError: settings that read texts as chat messages, pool inside, or change the vectors in other ways.
+    Raises `InputError` for settings that read texts as chat messages, pool inside, or change the vectors in other ways.
     """
     path = next(iter(sorted(folder.glob("sentence_*_config.json"))), None)
     if path is None:

@@ -17,7 +17,7 @@ from jaxdistill.core import InputError
 from jaxdistill.core.ops.unknown import unknown_id
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.hugging_face import read_settings
-from jaxdistill.models.checkpoints.tokenizer import file_limit, read_tokenizer, tokenizer_json
+from jaxdistill.models.checkpoints.tokenizer import read_tokenizer, tokenizer_json
 from jaxdistill.models.checkpoints.weights import read_checkpoint, read_safetensors
 
 FAMILY = "static"
@@ -58,11 +58,6 @@ def is_model2vec(folder: Path) -> bool:
     return stated == MODEL2VEC
 
 
-def normalizes(folder: Path) -> bool:
-    """Whether model2vec's `config.json` asks for vectors of unit length."""
-    return bool(read_settings(folder / "config.json").get("normalize"))
-
-
 def read(folder: Path) -> tuple[Architecture, Float[np.ndarray, "v d"], tokenizers.Tokenizer, int]:
     """Reads either format: architecture, table, tokenizer, and maximum tokens per sentence."""
     tensors, of_model2vec = read_checkpoint(folder), is_model2vec(folder)
@@ -73,9 +68,11 @@ def read(folder: Path) -> tuple[Architecture, Float[np.ndarray, "v d"], tokenize
         table = table * tensors["weights"].astype(np.float32)[:, None]
     # Both packages read only tokenizer.json; model2vec replaces its truncation by the length in config.json.
     tokenizer = without_special_tokens(read_tokenizer(folder, vocab_size=len(table), lower_case=False, settings=False))
-    longest = file_limit(folder)
     if of_model2vec:
         longest = read_settings(folder / "config.json").get("max_length", MODEL2VEC_MAX_LENGTH)
+    else:
+        truncation = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).truncation
+        longest = truncation and truncation["max_length"]
     if not np.isfinite(table).all():
         raise InputError(f"{folder}: the table has NaN or infinite values; the checkpoint is damaged.")
     architecture = architecture_of(table, dropped=unknown_id(tokenizer) if of_model2vec else None)

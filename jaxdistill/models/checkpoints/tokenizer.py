@@ -57,10 +57,9 @@ OFFSETS = sorted(range(-32, 33), key=abs)
 def read_tokenizer(
     folder: Path, *, vocab_size: int | None, lower_case: bool, settings: bool = True
 ) -> tokenizers.Tokenizer:
-    """The tokenizer in `folder`, with its own padding and truncation disabled.
+    """The tokenizer in `folder`, from `tokenizer.json` or older files, without padding and truncation.
 
     Args:
-      folder: contains `tokenizer.json`, or older files that transformers can convert.
       vocab_size: rows of the word embeddings; a tokenizer with larger ids is refused. None: there are none yet.
       lower_case: lower-case the text first (`do_lower_case` of sentence-transformers).
       settings: whether `tokenizer_config.json` overrides `tokenizer.json`, as in transformers.
@@ -71,8 +70,7 @@ def read_tokenizer(
         side = config.get("truncation_side") or (tokenizer.truncation or {}).get("direction", "right")
         if side != "right":
             raise InputError(
-                f"{folder}: the tokenizer cuts long texts on the {side}; only cutting on the right is supported: set "
-                f'"truncation_side": "right" in {CONFIG}.'
+                f'{folder}: the tokenizer cuts long texts on the {side}; set "truncation_side": "right" in {CONFIG}.'
             )
         if settings and path.exists() and not _is_complete(tokenizer, folder):
             tokenizer = _from_transformers(folder)
@@ -84,19 +82,13 @@ def read_tokenizer(
     last, largest = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=itemgetter(1))
     if vocab_size is not None and largest >= vocab_size:
         raise InputError(
-            f"{folder}: the tokenizer has ids up to {largest} ({last!r}), but the word embeddings have {vocab_size} rows; they do "
-            f"not belong together, or {CONFIG} and {SPECIAL_TOKENS} name a token that no text needs: remove it there."
+            f"{folder}: the tokenizer has ids up to {largest} ({last!r}), but the word embeddings have {vocab_size} rows; if no text "
+            f"needs that token, remove it from {CONFIG} and {SPECIAL_TOKENS}."
         )
     if lower_case:
         before = [tokenizers.normalizers.Lowercase()] + ([tokenizer.normalizer] if tokenizer.normalizer else [])
         tokenizer.normalizer = tokenizers.normalizers.Sequence(before)
     return tokenizer
-
-
-def file_limit(folder: Path) -> int:
-    """The length at which `tokenizer.json` itself truncates; 0 if it does not."""
-    truncation = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).truncation
-    return truncation["max_length"] if truncation else 0
 
 
 def length_limit(folder: Path) -> int:
@@ -112,7 +104,6 @@ def gives_types(folder: Path) -> bool:
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    """Content of a JSON file, empty if it does not exist."""
     return read_settings(path) if path.exists() else {}
 
 
@@ -140,11 +131,11 @@ def _is_complete(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
 def named_tokens(folder: Path) -> set[str]:
     """Tokens that the files beside `tokenizer.json` name, such as for padding and prompts; transformers never splits them."""
     values: list[Any] = []
-    for name in (CONFIG, SPECIAL_TOKENS):
-        settings = _settings(folder / name)
+    for settings in (_settings(folder / CONFIG), _settings(folder / SPECIAL_TOKENS)):
         values += [value for key, value in settings.items() if key.endswith("_token")]
-        for more in (settings.get(key) for key in ("additional_special_tokens", "extra_special_tokens")):
-            values += more.values() if isinstance(more, dict) else more if isinstance(more, list) else []
+        for key in ("additional_special_tokens", "extra_special_tokens"):
+            more = settings.get(key) or []
+            values += more.values() if isinstance(more, dict) else more
     texts = (token.get("content") if isinstance(token, dict) else token for token in values)
     return {text for text in texts if isinstance(text, str)}
 
@@ -165,8 +156,8 @@ def _append_end(tokenizer: tokenizers.Tokenizer, config: Mapping[str, Any]) -> N
     adds_end = "AutoTokenizer" in (config.get("auto_map") or {}) and config.get("add_eos_token")
     if not adds_end or tokenizer.num_special_tokens_to_add(is_pair=False):
         return
-    end = config.get("eos_token")
-    text = str(end.get("content") if isinstance(end, dict) else end)
+    end = config["eos_token"]
+    text = end["content"] if isinstance(end, dict) else end
     end_of_text = tokenizers.processors.TemplateProcessing(
         single=["$A", text],
         pair=["$A", text, "$B:1", f"{text}:1"],
@@ -185,8 +176,7 @@ def _refuse_unknowing(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
     read = sum(not empty.issuperset(each.ids) for each in tokenizer.encode_batch(words, add_special_tokens=False))
     if not size or 2 * read <= len(words):
         raise InputError(
-            f"{folder}: the tokenizer knows {read} of {len(words)} words of its own vocabulary, so most texts would be alike;"
-            f" correct tokenizer_class in {CONFIG}, or add tokenizer.json."
+            f"{folder}: the tokenizer knows {read} of {len(words)} words of its own vocabulary; correct tokenizer_class in {CONFIG}."
         )
 
 
@@ -229,8 +219,8 @@ def tokenizer_json(content: Mapping[str, Any], indent: int | None = None) -> str
 def _decimal(value: float) -> str:
     """A decimal that the tokenizers library reads as exactly this number.
 
-    The library parses the digits as a float and divides by a power of ten, which rounds twice: the shortest decimal of a score
-    may be read as a neighbouring number, which can then decide between two equally likely paths.
+    It parses the digits as a float and divides by a power of ten, which rounds twice: a neighbouring number may decide between
+    two equally likely paths.
     """
     exact = Decimal(abs(value))
     for places in range(15, 20):

@@ -42,7 +42,32 @@ class Static(Headed):
         model = self.trimmed(inputs.context, self.loaded(inputs))
         if self.model == "teacher":
             model = model.with_params(model.params)  # float32, which the teacher's file need not have
-        return self.with_head(inputs, static_student(self.width, inputs.context, model))
+        most, entries = model.definition.embedding_width, model.definition.architecture.vocab_size
+        if model.definition.reads_pairs or self.width > most:
+            raise InputError(
+                f"student.width={self.width} must be at most the {most} numbers of the vectors of {model.source}."
+            )
+        tokenizer = static.without_special_tokens(model.tokenizer)
+        tokenizer.enable_truncation(static.MAX_LENGTH)
+        dropped = unknown_id(tokenizer)
+        bare = dataclasses.replace(model.without_prompts(), tokenizer=tokenizer, max_length=static.MAX_LENGTH)
+        table = np.zeros((entries, self.width), np.float32)
+        if not inputs.context.draft:
+            log.info("student: vectors of %s tokens by %s", f"{entries:,}", model.source)
+            texts = chain.from_iterable(prompted_rows(inputs.context.data, inputs.context.student_views, bare))
+            encodings = bare.encodings(evenly_sampled(texts, SAMPLE))
+            ids = np.fromiter(chain.from_iterable(one.ids for one in encodings), np.int64)
+            share = np.bincount(ids, minlength=entries) / max(len(ids), 1)
+            table = start(token_vectors(inputs.context, model), share, self.width, dropped=dropped)
+        definition = dataclasses.replace(
+            model.definition,
+            architecture=static.architecture_of(table, dropped=dropped),
+            pooling=static.POOLING,
+            dense=(),
+            normalize=True,
+        )
+        source = f"a table of {self.width} numbers per token of {model.source}"
+        return self.with_head(inputs, bare.remade(definition, {static.TABLE: table}, source, unread_pooler={}))
 
     def fitted(self, student: SentenceModel, examples: Examples) -> SentenceModel:
         if self.head != "none":
@@ -60,36 +85,6 @@ class Static(Headed):
         return student.with_params({static.TABLE: scaled(table, student.definition.architecture.dropped_id)})
 
 
-def static_student(width: int, context: ModelContext, model: SentenceModel) -> SentenceModel:
-    """The untrained table of `width` numbers per token, with the tokenizer of `model`; zeros in a draft."""
-    most, entries = model.definition.embedding_width, model.definition.architecture.vocab_size
-    if model.definition.reads_pairs or width > most:
-        raise InputError(
-            f"student.width={width} needs a sentence encoder whose vectors have at least as many numbers; {model.source} has {most}."
-        )
-    tokenizer = static.without_special_tokens(model.tokenizer)
-    tokenizer.enable_truncation(static.MAX_LENGTH)
-    dropped = unknown_id(tokenizer)
-    bare = dataclasses.replace(model.without_prompts(), tokenizer=tokenizer, max_length=static.MAX_LENGTH)
-    table = np.zeros((entries, width), np.float32)
-    if not context.draft:
-        log.info("student: vectors of %s tokens by %s", f"{entries:,}", model.source)
-        texts = chain.from_iterable(prompted_rows(context.data, context.student_views, bare))
-        encodings = bare.encodings(evenly_sampled(texts, SAMPLE))
-        ids = np.fromiter(chain.from_iterable(one.ids for one in encodings), np.int64)
-        share = np.bincount(ids, minlength=entries) / max(len(ids), 1)
-        table = start(token_vectors(context, model), share, width, dropped=dropped)
-    definition = dataclasses.replace(
-        model.definition,
-        architecture=static.architecture_of(table, dropped=dropped),
-        pooling=static.POOLING,
-        dense=(),
-        normalize=True,
-    )
-    source = f"a table of {width} numbers per token of {model.source}"
-    return bare.remade(definition, {static.TABLE: table}, source, unread_pooler={})
-
-
 def token_vectors(context: ModelContext, model: SentenceModel) -> Float[np.ndarray, "v e"]:
     """The model's vector of each single token between a sentence's special tokens, not normalised."""
     # Any sentence shows which special tokens the tokenizer puts before and after the text.
@@ -105,17 +100,11 @@ def token_vectors(context: ModelContext, model: SentenceModel) -> Float[np.ndarr
 def start(
     vectors: Float[np.ndarray, "v e"], share: Float[np.ndarray, " v"], width: int, *, dropped: int | None
 ) -> Float[np.ndarray, "v d"]:
-    """The initial table of a student, from a model's vectors of single tokens.
+    """The initial table of a student, from a model's vector of each token and the token's share of all tokens in the text.
 
-    Projects them to the first principal components of the tokens that occur in the text, and multiplies each row by a weight
-    that falls with the token's frequency (smooth inverse frequency; Arora et al., A Simple but Tough-to-Beat Baseline for
-    Sentence Embeddings, ICLR 2017).
-
-    Args:
-      vectors: one vector per token.
-      share: each token's share of all tokens in the text.
-      width: width of the table; at most the vectors' width.
-      dropped: id of a token that the mean ignores; its row is zero.
+    Projects the vectors to the first principal components of the tokens that occur in the text, and multiplies each row by a
+    weight that falls with the token's frequency (smooth inverse frequency; Arora et al., A Simple but Tough-to-Beat Baseline
+    for Sentence Embeddings, ICLR 2017). The row of the token `dropped`, which the mean ignores, is zero.
     """
     occurs = share > 0
     centred = vectors.astype(np.float64) - vectors[occurs].mean(axis=0)

@@ -41,7 +41,7 @@ class Columns(OwnScores):
                     pass
                 if index in used and not np.isfinite(scores[index, column]):
                     raise InputError(
-                        f"data.text: row {index + 1:,} has {cell!r:.40} in the column {names[column]!r}, not a finite number such as "
-                        "0.5; correct or remove the row, or choose models that score the pairs (--config=FILE.py:PRESET:teacher=labels)."
+                        f"data.text: row {index + 1:,} has {cell!r:.40} in the column {names[column]!r}, not a finite number; correct "
+                        "or remove the row, or choose models that score the pairs (--config=FILE.py:PRESET:teacher=labels)."
                     )
         return (self.checked(scores, f"teacher.names={self.names}", inputs),)

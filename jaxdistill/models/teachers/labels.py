@@ -47,8 +47,7 @@ class Labels(Encoder):
         for one in self.each():
             if one.pooling and labels_of(context.located(one.model)):
                 raise InputError(
-                    f"teacher.pooling={one.pooling!r} would make a sentence encoder of {one.model}, which is a cross-encoder or "
-                    "another classifier; leave it empty (--config.teacher.pooling=)."
+                    f"teacher.pooling={one.pooling!r} would make a sentence encoder of {one.model}, a classifier; leave it empty."
                 )
         return [one.read(context, frozen=False) for one in self.each()]
 
@@ -77,25 +76,21 @@ def labels(
 
     Args:
       labellers: sentence encoders or cross-encoders, not both (InputError), because their scores differ in scale.
-      store: text with these columns; its tokens are not used.
       folder: cache of scores, and of the vectors they are computed from, keyed by the digest of their inputs.
       columns: the first forms a pair with each of the others.
       logits: cross-encoders give logits instead of scores in (0, 1), and sentence encoders for dot products these.
-      progress: show bars.
     """
     refuse_mixed(labellers)
     scores = [
         _scores(labeller, store, folder, columns, logits=logits, compute_dtype=compute_dtype, progress=progress)
         for labeller in labellers
     ]
-    mean = np.asarray(np.mean(np.stack(scores), axis=0, dtype=np.float32))
-    log.info(
-        "labels: %s pairs by %s, mean %.3f, %s of them below 0",
-        f"{mean.size:,}",
-        ", ".join(labeller.source for labeller in labellers),
-        mean.mean(),
-        f"{int((mean < 0.0).sum()):,}",
+    mean, names = (
+        np.asarray(np.mean(np.stack(scores), axis=0, dtype=np.float32)),
+        ", ".join(one.source for one in labellers),
     )
+    below = f"{int((mean < 0.0).sum()):,}"
+    log.info("labels: %s pairs by %s, mean %.3f, %s of them below 0", f"{mean.size:,}", names, mean.mean(), below)
     return mean
 
 
