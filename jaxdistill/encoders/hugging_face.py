@@ -11,6 +11,8 @@ from jaxdistill.core import InputError
 from jaxdistill.core.files import read_json
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 
+Settings = dict[str, Any]
+"""The content of a `config.json`."""
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_python": "gelu",
@@ -91,7 +93,7 @@ class PairHead:
     drops_input: bool = True
 
 
-def sizes(config: Mapping[str, Any]) -> dict[str, Any]:
+def sizes(config: Settings) -> dict[str, Any]:
     """The fields `SIZES` and `pad_id`."""
     return {ours: config[name] for ours, name in SIZES.items()} | {"pad_id": config.get("pad_token_id") or 0}
 
@@ -102,7 +104,7 @@ def written_sizes(architecture: Architecture) -> dict[str, Any]:
     return written | {"pad_token_id": architecture.pad_id, "dtype": "float32"}
 
 
-def activation(config: Mapping[str, Any], key: str = "hidden_act", default: str = "gelu") -> str:
+def activation(config: Settings, key: str = "hidden_act", default: str = "gelu") -> str:
     """Our name of the activation function."""
     name = config.get(key, default)
     if name not in ACTIVATIONS:
@@ -115,7 +117,7 @@ def activation_name(name: str) -> str:
     return "gelu_new" if name == "gelu_tanh" else name
 
 
-def rotary(config: Mapping[str, Any], default: float, *, of: str = "", old: str = "rope_theta") -> LayerKind:
+def rotary(config: Settings, default: float, *, of: str = "", old: str = "rope_theta") -> LayerKind:
     """A kind of layer with the config's rotary positions, and without a window.
 
     Args:
@@ -163,7 +165,7 @@ def sliding_window(architecture: Architecture) -> int | None:
     return widest + architecture.causal if widest else None
 
 
-def layer_types(config: Mapping[str, Any], default: Sequence[str]) -> list[str]:
+def layer_types(config: Settings, default: Sequence[str]) -> list[str]:
     """`full_attention` or `sliding_attention` for each layer."""
     types = config.get("layer_types") or list(default)
     if len(types) != len(default) or not set(types) <= {FULL, SLIDING}:
@@ -176,7 +178,7 @@ def types_of(architecture: Architecture) -> list[str]:
     return [SLIDING if kind.window else FULL for kind in architecture.kinds]
 
 
-def with_windows(plain: Architecture, config: Mapping[str, Any], default: Sequence[str]) -> Architecture:
+def with_windows(plain: Architecture, config: Settings, default: Sequence[str]) -> Architecture:
     """The architecture with the window of a `config.json` in its layers of type `sliding_attention`, by default `default`."""
     width = config.get("sliding_window", 4096)
     window = 0 if width is None else width - plain.causal  # a causal window counts the token itself
@@ -185,7 +187,7 @@ def with_windows(plain: Architecture, config: Mapping[str, Any], default: Sequen
     return dataclasses.replace(plain, kinds=tuple(dataclasses.replace(kind, window=window) for kind, window in kinds))
 
 
-def head_sizes(config: Mapping[str, Any]) -> dict[str, int]:
+def head_sizes(config: Settings) -> dict[str, int]:
     """`head_size` and `key_heads` of an architecture; 0 if they follow from its width and heads."""
     width, heads = config["hidden_size"], config["num_attention_heads"]
     head_dim = config.get("head_dim") or 0

@@ -11,22 +11,11 @@ from jaxtyping import Integer
 from jaxdistill.core import SECOND, InputError, Objective
 from jaxdistill.core.ops.unknown import unknown_id
 from jaxdistill.core.paths import cache_folder
-from jaxdistill.data import words
+from jaxdistill.data import text, words
 from jaxdistill.data.chunks import Chunking, tokens_around
 from jaxdistill.data.options import Data
 from jaxdistill.data.sources import split_specs
-from jaxdistill.data.text import (
-    TEXT,
-    Portion,
-    Roles,
-    column_map,
-    excluded_keys,
-    identifying,
-    parse_roles,
-    portions,
-    read,
-    row_key,
-)
+from jaxdistill.data.text import TEXT, Portion, Roles, column_map, parse_roles, portions, read
 from jaxdistill.data.tokens import TokenStore, build_store
 from jaxdistill.data.views import PAIRS, RATES
 from jaxdistill.models.checkpoints.model import SentenceModel
@@ -173,18 +162,18 @@ def prompted_rows(data: Data, views: Sequence[str], model: SentenceModel) -> Ite
     """The sentences of each row that the student's views read, with the model's prompts and without `data.exclude`."""
     chunked, specs, read_columns = data.chunk_tokens > 0, split_specs(data.text), columns_read(data, views)
     columns = dict(data.columns) or {TEXT: TEXT}
-    identity = {name: columns[name] for name in identifying(columns, chunked=chunked)}
-    excluded = set(excluded_keys(split_specs(data.exclude), identity, data.cache_folder).tolist())
+    identity = {name: columns[name] for name in text.identifying(columns, chunked=chunked)}
+    excluded = set(text.excluded_keys(split_specs(data.exclude), identity, data.cache_folder).tolist())
     for portion in text_portions(data):
         names = list(portion.columns)
-        keyed = list(map(names.index, identifying(names, chunked=chunked))) or [0]
+        keyed = list(map(names.index, text.identifying(names, chunked=chunked))) or [0]
         prompts = [
             (index, model.role_prompts[role])
             for index, (name, role) in enumerate(zip(names, portion.roles, strict=True))
             if chunked or name in read_columns
         ]
         for row in read([specs[portion.source]], portion.columns, cache=data.cache_folder):
-            if not excluded or row_key([row[index] for index in keyed]) not in excluded:
+            if not excluded or text.row_key([row[index] for index in keyed]) not in excluded:
                 yield [prompt + row[index] for index, prompt in prompts if row[index].strip()]
 
 

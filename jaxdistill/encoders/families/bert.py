@@ -1,11 +1,10 @@
 """BERT, and models with its body: MiniLM, TinyBERT, multilingual MiniLM with XLM-R's tokenizer, LaBSE, BGE, E5, GTE."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
-from jaxdistill.encoders.hugging_face import PairHead
+from jaxdistill.encoders.hugging_face import PairHead, Settings
 
 PREFIXES = ("bert.",)
 NAMES = {
@@ -26,7 +25,7 @@ NAMES = {
 PAIR_HEAD = PairHead("classifier")
 
 
-def architecture(config: Mapping[str, Any], **variations: Any) -> Architecture:
+def architecture(config: Settings, **variations: Any) -> Architecture:
     """Reads a `config.json`; `variations` are the fields in which a related family differs."""
     hugging_face.refuse_others(config, hugging_face.ENCODER)
     fields: dict[str, Any] = dict(
@@ -41,7 +40,7 @@ def architecture(config: Mapping[str, Any], **variations: Any) -> Architecture:
     return Architecture(**(fields | variations))
 
 
-def config(architecture: Architecture) -> dict[str, Any]:
+def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
     a = architecture
     return {

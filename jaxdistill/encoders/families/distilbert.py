@@ -1,11 +1,8 @@
 """DistilBERT: BERT without token types and pooler, under other names."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
-from jaxdistill.encoders.hugging_face import PairHead
+from jaxdistill.encoders.hugging_face import PairHead, Settings
 
 PREFIXES = ("distilbert.",)
 NAMES = {
@@ -32,10 +29,10 @@ OWN_NAMES = {
 """General names mapped to DistilBERT's; a file may have either, except for the last one."""
 
 
-def architecture(config: Mapping[str, Any]) -> Architecture:
+def architecture(config: Settings) -> Architecture:
     """Reads a `config.json`."""
     general = {name: config[own] for name, own in OWN_NAMES.items() if own in config}
-    config = general | dict(config) | {"intermediate_size": config["hidden_dim"]}
+    config = general | config | {"intermediate_size": config["hidden_dim"]}
     hugging_face.refuse_others(config, hugging_face.ENCODER)
     return Architecture(
         family="distilbert",
@@ -46,7 +43,7 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
     )
 
 
-def config(architecture: Architecture) -> dict[str, Any]:
+def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
     a = architecture
     return {

@@ -4,14 +4,12 @@ Norms before and after each block multiply by 1 + weight. Some layers have a win
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.families import llama
 from jaxdistill.encoders.families.llama import PREFIXES as PREFIXES
-from jaxdistill.encoders.hugging_face import FULL, SLIDING
+from jaxdistill.encoders.hugging_face import FULL, SLIDING, Settings
 
 NAMES = llama.NAMES | {
     "layers/*/attention/norm_after": "layers.*.post_attention_layernorm",
@@ -22,7 +20,7 @@ READABLE = {"attn_logit_softcapping": ()}
 """Implemented values: none of Gemma 2's caps."""
 
 
-def architecture(config: Mapping[str, Any]) -> Architecture:
+def architecture(config: Settings) -> Architecture:
     """Reads a `config.json`."""
     hugging_face.refuse_others(config, READABLE)
     both_sides = bool(config.get("use_bidirectional_attention"))
@@ -39,7 +37,7 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
     local = hugging_face.rotary(plain, 10_000.0, of=SLIDING, old="rope_local_base_freq")
     local = dataclasses.replace(local, window=window)
     full = hugging_face.rotary(config, 1_000_000.0, of=FULL)
-    config = {"head_dim": 256, "num_key_value_heads": 4} | dict(config)
+    config = {"head_dim": 256, "num_key_value_heads": 4} | config
     return llama.architecture(
         config | {"rope_parameters": None, "rope_scaling": None, "mlp_bias": False},
         family="gemma3_text",
@@ -54,7 +52,7 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
     )
 
 
-def config(architecture: Architecture) -> dict[str, Any]:
+def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
     a = architecture
     local = next((kind for kind in a.kinds if kind.window), LayerKind(window=256, theta=10_000.0))

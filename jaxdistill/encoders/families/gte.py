@@ -1,13 +1,10 @@
 """GTE and arctic-embed-m-v2: BERT with rotary positions and a gated feed-forward network."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from jaxdistill.core import InputError
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.families import bert
-from jaxdistill.encoders.hugging_face import Part
+from jaxdistill.encoders.hugging_face import Part, Settings
 
 PREFIXES = ("new.", "gte.")
 NAMES = {
@@ -28,7 +25,7 @@ READABLE = {"position_embedding_type": ("rope",), "layer_norm_type": ("layer_nor
 """Implemented values of keys by which checkpoints with their own code vary."""
 
 
-def architecture(config: Mapping[str, Any]) -> Architecture:
+def architecture(config: Settings) -> Architecture:
     """Reads a `config.json` of `gte`, or of the older `new`, whose checkpoints include their own code."""
     hugging_face.refuse_others(config, READABLE)
     sizes = hugging_face.head_sizes(config)
@@ -45,7 +42,7 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
     )
 
 
-def _rotary(config: Mapping[str, Any], head_width: int) -> LayerKind:
+def _rotary(config: Settings, head_width: int) -> LayerKind:
     """Rotary base and divisor; `ntk` with a factor f multiplies the base by f and divides frequencies by f^(2/width)."""
     scaling = config.get("rope_scaling") or {}
     if scaling.get("type") != "ntk" or config.get("rope_parameters"):
@@ -57,7 +54,7 @@ def _rotary(config: Mapping[str, Any], head_width: int) -> LayerKind:
     return LayerKind(theta=theta * factor, divisor=factor ** (2 / head_width))
 
 
-def config(architecture: Architecture) -> dict[str, Any]:
+def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
     head_dim = {"head_dim": architecture.head_size} if architecture.head_size else {}
     rope = {"rope_parameters": hugging_face.rope_parameters(architecture.kind(0))}

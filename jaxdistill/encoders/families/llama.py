@@ -1,11 +1,14 @@
-"""Llama, and models with its body: pre-norm, RMSNorm, rotary positions, grouped keys, a gated feed-forward network."""
+"""Llama, and models with its body: pre-norm, RMSNorm, rotary positions, grouped keys, a gated feed-forward network.
 
-from collections.abc import Mapping
+EuroBERT is Llama with bidirectional attention.
+"""
+
 from typing import Any
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
+from jaxdistill.encoders.hugging_face import Settings
 
 PREFIXES = ("model.",)
 NAMES = {
@@ -25,8 +28,11 @@ NAMES = {
 }
 
 
-def architecture(config: Mapping[str, Any], *, theta: float = 10_000.0, **variations: Any) -> Architecture:
+def architecture(config: Settings, *, theta: float = 10_000.0, **variations: Any) -> Architecture:
     """Reads a `config.json`; `variations` are the fields in which a related family differs, `theta` its default base."""
+    if config.get("model_type") == "eurobert":
+        hugging_face.refuse_others(config, hugging_face.ENCODER)
+        config, variations = {"rms_norm_eps": 1e-5} | config, {"family": "eurobert", "causal": False}
     code = config.get("auto_map") or {}
     if "AutoModel" in code and "is_causal" not in config and "causal" not in variations:
         raise InputError(
@@ -56,12 +62,12 @@ def architecture(config: Mapping[str, Any], *, theta: float = 10_000.0, **variat
     return Architecture(**(fields | variations))
 
 
-def config(architecture: Architecture) -> dict[str, Any]:
+def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
     a = architecture
     return {
-        "architectures": ["LlamaModel"],
-        "model_type": "llama",
+        "architectures": ["EuroBertModel" if a.family == "eurobert" else "LlamaModel"],
+        "model_type": a.family,
         **hugging_face.written_sizes(a),
         "num_key_value_heads": a.key_head_count,
         "head_dim": a.head_width,

@@ -1,12 +1,10 @@
 """ModernBERT: pre-norm without biases, GeGLU, rotary positions, and windows in two layers of three."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture, LayerKind
-from jaxdistill.encoders.hugging_face import FULL, SLIDING, Part
+from jaxdistill.encoders.hugging_face import FULL, SLIDING, Part, Settings
 
 PREFIXES = ("model.",)
 NAMES = {
@@ -25,7 +23,7 @@ NAMES = {
 }
 
 
-def architecture(config: Mapping[str, Any]) -> Architecture:
+def architecture(config: Settings) -> Architecture:
     """Reads a `config.json`."""
     hugging_face.refuse_others(config, hugging_face.ENCODER)
     layers, mlp_bias = config["num_hidden_layers"], config.get("mlp_bias", False)
@@ -56,7 +54,7 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
     )
 
 
-def config(architecture: Architecture) -> dict[str, Any]:
+def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
     a = architecture
     local = next((kind for kind in a.kinds if kind.window), LayerKind(window=64, theta=10_000.0))

@@ -1,12 +1,10 @@
 """MPNet: BERT without token types, with RoBERTa's positions and one relative position bias shared by all layers."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.attention import BUCKETS
 from jaxdistill.encoders.families import bert
 from jaxdistill.encoders.families.roberta import PAIR_HEAD as PAIR_HEAD
+from jaxdistill.encoders.hugging_face import Settings
 
 PREFIXES = ("mpnet.",)
 NAMES = bert.NAMES | {
@@ -19,7 +17,7 @@ NAMES = bert.NAMES | {
 }
 
 
-def architecture(config: Mapping[str, Any]) -> Architecture:
+def architecture(config: Settings) -> Architecture:
     """Reads a `config.json`."""
     return bert.architecture(
         config,
@@ -31,7 +29,7 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
     )
 
 
-def config(architecture: Architecture) -> dict[str, Any]:
+def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
     config = bert.config(architecture)
     del config["type_vocab_size"]

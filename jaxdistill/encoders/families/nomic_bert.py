@@ -1,12 +1,9 @@
 """NomicBERT: BERT without biases, with rotary positions and a gated feed-forward network."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import bert
-from jaxdistill.encoders.hugging_face import Part
+from jaxdistill.encoders.hugging_face import Part, Settings
 
 PREFIXES = ("nomic_bert.", "bert.")
 NAMES = {
@@ -51,7 +48,7 @@ READABLE = {
 """Implemented values of older options that change the computation."""
 
 
-def architecture(config: Mapping[str, Any]) -> Architecture:
+def architecture(config: Settings) -> Architecture:
     """Reads a `config.json` in today's or the older form."""
     is_old = "n_embd" in config
     hugging_face.refuse_others(config, READABLE)
@@ -74,7 +71,7 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
     )
 
 
-def config(architecture: Architecture) -> dict[str, Any]:
+def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
     head_dim = {"head_dim": architecture.head_size} if architecture.head_size else {}
     rope = {"rope_parameters": hugging_face.rope_parameters(architecture.kind(0))}

@@ -3,20 +3,17 @@
 Some checkpoints of both have windows in the upper layers.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import llama
 from jaxdistill.encoders.families.llama import NAMES as NAMES
 from jaxdistill.encoders.families.llama import PREFIXES as PREFIXES
-from jaxdistill.encoders.hugging_face import FULL, SLIDING
+from jaxdistill.encoders.hugging_face import FULL, SLIDING, Settings
 
 
-def architecture(config: Mapping[str, Any]) -> Architecture:
+def architecture(config: Settings) -> Architecture:
     """Reads a `config.json`."""
-    if config["model_type"] == "qwen2":
+    if config.get("model_type") == "qwen2":
         biases = dict(attention_bias=True, attention_output_bias=False, intermediate_bias=False, output_bias=False)
         plain = llama.architecture(config, family="qwen2", **biases)
     else:
@@ -30,7 +27,7 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
     )
 
 
-def config(architecture: Architecture) -> dict[str, Any]:
+def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
     types, name = hugging_face.types_of(architecture), architecture.family
     return llama.config(architecture) | {

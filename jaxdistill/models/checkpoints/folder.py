@@ -24,26 +24,9 @@ from jaxdistill.core.ops.unknown import unknown_id
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, SentenceNorm
 from jaxdistill.encoders.families import family, head_names
 from jaxdistill.encoders.hugging_face import read_settings, tensor_names
-from jaxdistill.models.checkpoints import static
+from jaxdistill.models.checkpoints import modules, static
+from jaxdistill.models.checkpoints import tokenizer as tokenizers
 from jaxdistill.models.checkpoints.model import SentenceModel
-from jaxdistill.models.checkpoints.modules import (
-    CLASSIFIER,
-    DENSE_ACTIVATIONS,
-    LAYER_POOLING,
-    OLD_POOLING_FLAGS,
-    POOLING_MODES,
-    TOKENS,
-    sentence_tensors,
-)
-from jaxdistill.models.checkpoints.tokenizer import (
-    CONFIG,
-    GENERIC,
-    TOKENIZER_FILES,
-    UNREAD_SETTINGS,
-    tokenizer_json,
-    without_paths,
-    wordpiece_settings,
-)
 from jaxdistill.models.checkpoints.weights import tensors_from_params, write_safetensors
 
 SPECIAL_TOKENS = {
@@ -80,7 +63,7 @@ def exported(
     width = definition.architecture.hidden_size
     moved = {f"dense/0/{part}": params[f"transformer/pooler/{part}"] for part in ("kernel", "bias")}
     for index, part in enumerate(definition.dense):
-        paths = zip(sentence_tensors(index, part), sentence_tensors(index + 1, part), strict=True)
+        paths = zip(modules.sentence_tensors(index, part), modules.sentence_tensors(index + 1, part), strict=True)
         moved |= {after: params[before] for before, after in paths}
     dense = (Dense(in_features=width, out_features=width), *definition.dense)
     pooling = dataclasses.replace(definition.pooling, tokens="cls")
@@ -125,7 +108,7 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form
             folder / "config_sentence_transformers.json", settings | {"similarity_fn_name": definition.similarity}
         )
     content = json.loads(model.tokenizer.to_str()) | {"truncation": truncation, "padding": None}
-    (folder / "tokenizer.json").write_text(tokenizer_json(content, indent=2), "utf-8")
+    (folder / "tokenizer.json").write_text(tokenizers.tokenizer_json(content, indent=2), "utf-8")
     if card:
         (folder / "README.md").write_text(card, "utf-8")
 
@@ -145,7 +128,7 @@ def _write_transformer(
     if definition.reads_pairs:
         names = {path: f"{module.PREFIXES[0]}{name}" for path, name in tensor_names(module.NAMES, params).items()}
         names |= head_names(architecture)
-        kinds = [name.removesuffix("Model") + CLASSIFIER for name in config["architectures"]]
+        kinds = [name.removesuffix("Model") + modules.CLASSIFIER for name in config["architectures"]]
         sigmoid = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
         config |= {"architectures": kinds, "sentence_transformers": sigmoid}
         config |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
@@ -190,7 +173,7 @@ def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarra
     kinds = ["StaticEmbedding"]
     if not is_static:
         kinds = ["Transformer", *["WeightedLayerPooling"] * pooling.averages_layers]
-        kinds += ["Pooling" if is_standard else LAYER_POOLING]
+        kinds += ["Pooling" if is_standard else modules.LAYER_POOLING]
     first = len(kinds)
     kinds += ["LayerNorm" if isinstance(part, SentenceNorm) else "Dense" for part in definition.dense]
     kinds += ["Normalize"] * definition.normalize
@@ -201,7 +184,7 @@ def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarra
     order[first - 1 : first + on_tokens] = [*range(first, first + on_tokens), first - 1]
     entries = [{"idx": index, "name": str(index), "path": paths[number]} for index, number in enumerate(order)]
     for entry, number in zip(entries, order, strict=True):
-        package = "jaxdistill" if kinds[number] == LAYER_POOLING else "sentence_transformers.models"
+        package = "jaxdistill" if kinds[number] == modules.LAYER_POOLING else "sentence_transformers.models"
         entry["type"] = f"{package}.{kinds[number]}"
     write_json(folder / "modules.json", entries)
     if definition.normalize:
@@ -209,7 +192,9 @@ def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarra
     if not is_static:
         config: dict[str, Any] = {"pooling": str(pooling)}
         if is_standard:
-            flags = {flag: POOLING_MODES[mode] == pooling.tokens for flag, mode in OLD_POOLING_FLAGS.items()}
+            flags = {
+                flag: modules.POOLING_MODES[mode] == pooling.tokens for flag, mode in modules.OLD_POOLING_FLAGS.items()
+            }
             pooled = definition.embedding_width if on_tokens else width
             config = {"word_embedding_dimension": pooled, **flags, "include_prompt": True}
         write_json(folder / paths[first - 1] / "config.json", config)
@@ -219,21 +204,21 @@ def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarra
         write_json(folder / paths[1] / "config.json", config)
         weights = np.isin(np.arange(chosen[0], layers + 1), chosen).astype(np.float32)
         write_safetensors({"layer_weights": weights}, folder / paths[1] / "model.safetensors")
-    activations = {ours: theirs for theirs, ours in DENSE_ACTIVATIONS.items()}
+    activations = {ours: theirs for theirs, ours in modules.DENSE_ACTIVATIONS.items()}
     for index, (part, path) in enumerate(zip(definition.dense, paths[first:], strict=False)):
         config = {"dimension": part.in_features}
         if isinstance(part, Dense):
             config = {"in_features": part.in_features, "out_features": part.out_features, "bias": part.bias}
             config |= {"activation_function": activations[part.activation]}
-        write_json(folder / path / "config.json", config | ({"module_input_name": TOKENS} if on_tokens else {}))
-        tensors = tensors_from_params(params, sentence_tensors(index, part))
+        write_json(folder / path / "config.json", config | ({"module_input_name": modules.TOKENS} if on_tokens else {}))
+        tensors = tensors_from_params(params, modules.sentence_tensors(index, part))
         write_safetensors(tensors, folder / path / "model.safetensors")
 
 
 def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
     """Writes what transformers reads besides `tokenizer.json`."""
     origin, tokenizer = model.provenance.tokenizer_folder, model.tokenizer
-    for name in TOKENIZER_FILES:
+    for name in tokenizers.TOKENIZER_FILES:
         if (origin / name).exists() and origin.resolve() != folder.resolve():
             shutil.copyfile(origin / name, folder / name)
     config: dict[str, Any] = {
@@ -242,15 +227,15 @@ def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
         for text in texts[::-1]
         if tokenizer.token_to_id(text) is not None
     }
-    config |= read_settings(origin / CONFIG) if (origin / CONFIG).exists() else {}
-    config = {key: value for key, value in without_paths(config).items() if key not in PROGRAM_SETTINGS}
+    config |= read_settings(origin / tokenizers.CONFIG) if (origin / tokenizers.CONFIG).exists() else {}
+    config = {key: value for key, value in tokenizers.without_paths(config).items() if key not in PROGRAM_SETTINGS}
     typed = model.definition.architecture.token_types > 1
-    if normalizer := wordpiece_settings(tokenizer, config.get("tokenizer_class")):
+    if normalizer := tokenizers.wordpiece_settings(tokenizer, config.get("tokenizer_class")):
         config |= normalizer
         typed = typed and model.definition.reads_pairs
     else:
-        config = {key: value for key, value in config.items() if key not in UNREAD_SETTINGS}
-        config |= {"tokenizer_class": GENERIC, "model_input_names": ["input_ids", "attention_mask"]}
+        config = {key: value for key, value in config.items() if key not in tokenizers.UNREAD_SETTINGS}
+        config |= {"tokenizer_class": tokenizers.GENERIC, "model_input_names": ["input_ids", "attention_mask"]}
     if typed:  # the generic class passes token types to the model only if they are named
         config |= {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
-    write_json(folder / CONFIG, config | {"model_max_length": model.max_length})
+    write_json(folder / tokenizers.CONFIG, config | {"model_max_length": model.max_length})
