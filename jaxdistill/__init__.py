@@ -38,8 +38,6 @@ _FROM = {
     "InputError": "jaxdistill.core",
     "distill": "jaxdistill.training.distill",
     "load": "jaxdistill.models.inference",
-    "students": "jaxdistill.models.students",
-    "teachers": "jaxdistill.models.teachers",
 }
 """Functions and classes of the Python API, imported on use, so that `import jaxdistill` stays cheap."""
 __all__ = [
@@ -51,6 +49,8 @@ __all__ = [
 def __getattr__(name: str):
     if name in _FROM:
         return getattr(importlib.import_module(_FROM[name]), name)
+    if name in ("students", "teachers"):
+        return importlib.import_module(f"jaxdistill.models.{name}")
     if name in __all__:
         return importlib.import_module(f"jaxdistill.{name}")
     raise AttributeError(f"module 'jaxdistill' has no attribute {name!r}")

@@ -133,6 +133,8 @@ def test_the_first_numbers_of_a_nested_model_are_its_own_model(tmp_path, bert_fo
     context = ModelContext(data=Data(), student_views=("text",))
     (teacher,) = Live(model=str(tmp_path), dims=4).load(context)
     assert teacher.definition.embedding_width == 4
+    with pytest.raises(InputError, match="teacher.dims=4 needs a teacher.model"):
+        Live(dims=4).load(context)
     with pytest.raises(InputError, match=r"dims=40 is not possible; the vectors of .* have"):
         surgery.first_numbers(model, 40)
 

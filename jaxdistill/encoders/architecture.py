@@ -144,11 +144,6 @@ class Architecture:
         return self.max_positions - self.position_offset
 
     @property
-    def projects_embeddings(self) -> bool:
-        """Whether a dense layer projects the embeddings to the width of the layers."""
-        return self.embedding_projected or self.embedding_size != self.hidden_size
-
-    @property
     def head_width(self) -> int:
         """Width of an attention head."""
         return self.head_size or self.hidden_size // self.heads

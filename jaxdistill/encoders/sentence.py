@@ -81,7 +81,9 @@ def vectors_and_states(
     """
     encoder = as_module(definition, params)
     states = encoder.transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat, gather=gather)
-    x = pooled(definition.pooling, states, counted(tokens, definition.architecture.dropped_id))
+    dropped = definition.architecture.dropped_id
+    counted = tokens if dropped < 0 else tokens._replace(owner=jnp.where(tokens.ids == dropped, -1, tokens.owner))
+    x = pooled(definition.pooling, states, counted)
     if definition.pooling.tokens == "pooler":
         pooler = encoder.transformer.pooler
         assert pooler is not None  # checked by `EncoderDefinition`
@@ -95,11 +97,6 @@ def vectors_and_states(
         x = dropout(x, definition.architecture.hidden_dropout if part.drops else 0.0, seeds, index)
         x = ACTIVATION_FUNCTIONS[part.activation](module(x, compute_dtype))
     return (unit(x) if definition.normalize else x), states
-
-
-def counted(tokens: Tokens, dropped: int) -> Tokens:
-    """Removes tokens with the id `dropped` from their sentences; -1: keeps all."""
-    return tokens if dropped < 0 else tokens._replace(owner=jnp.where(tokens.ids == dropped, -1, tokens.owner))
 
 
 def pooled(pooling: Pooling, states: list[Float[Array, "g r l d"]], tokens: Tokens) -> Float[Array, "g n p"]:
@@ -124,15 +121,10 @@ def pooled(pooling: Pooling, states: list[Float[Array, "g r l d"]], tokens: Toke
         return tokens_at(flat, owner, tokens.first + jnp.sum(member, axis=-1).astype(tokens.first.dtype) - 1)
     if pooling.tokens == "weightedmean":
         member = member * (tokens.position.reshape(g, 1, r * l) + 1).astype(jnp.float32)
-    return sum_of_tokens(flat, member, root=pooling.tokens == "mean_sqrt_len")
-
-
-def sum_of_tokens(x: Float[Array, "g t d"], weights: Float[Array, "g n t"], *, root: bool) -> Float[Array, "g n d"]:
-    """The weighted sum of each sentence's tokens, divided by the sum of the weights or by its square root."""
-    count = jnp.maximum(jnp.sum(weights, axis=-1, keepdims=True), 1.0)
+    count = jnp.maximum(jnp.sum(member, axis=-1, keepdims=True), 1.0)
     # Highest precision: products with 0 and 1 must keep every bit of x.
-    total = jnp.einsum("gnt,gtd->gnd", weights, x, precision=jax.lax.Precision.HIGHEST)
-    return total / (jnp.sqrt(count) if root else count)
+    total = jnp.einsum("gnt,gtd->gnd", member, flat, precision=jax.lax.Precision.HIGHEST)
+    return total / (jnp.sqrt(count) if pooling.tokens == "mean_sqrt_len" else count)
 
 
 def tokens_at(

@@ -45,7 +45,8 @@ class Embeddings(nnx.Module):
         self.position = Table(a.max_positions, width, rngs=rngs) if a.position_table else None
         self.token_type = Table(a.token_types, width, rngs=rngs) if a.token_types else None
         self.norm = Norm(width, a.layer_norm_eps, a.norm) if a.embedding_norm else None
-        self.projection = Linear(width, a.hidden_size, rngs=rngs) if a.projects_embeddings else None
+        projects = a.embedding_projected or width != a.hidden_size
+        self.projection = Linear(width, a.hidden_size, rngs=rngs) if projects else None
 
     def __call__(self, tokens: Tokens, *, seeds: Array | None, compute_dtype: DTypeLike) -> Float[Array, "g r l d"]:
         x = self.of_words(self.word(tokens.ids))
@@ -53,9 +54,10 @@ class Embeddings(nnx.Module):
             x = x + self.position(self.position_rows(tokens))
         if self.token_type is not None:
             types, table = tokens.types, self.token_type.embedding
-            # A table of one row (RoBERTa) does not distinguish the sentences of a pair.
-            one = types is None or table.shape[0] == 1
-            x = x + (expanded(table[0].astype(x.dtype), x) if one else self.token_type(types))
+            if types is None or table.shape[0] == 1:  # RoBERTa's one row does not distinguish the sentences of a pair
+                x = x + expanded(table[0].astype(x.dtype), x)
+            else:
+                x = x + self.token_type(types)
         if self.norm is not None:
             x = self.norm(x)
         x = dropout(x, self.rate, seeds, 0)

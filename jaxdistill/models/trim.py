@@ -51,7 +51,13 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
     """The tokenizer with the entries of these ids, special tokens, and the entries that spell other words."""
     content, ids = json.loads(tokenizer.to_str()), tokenizer.get_vocab(with_added_tokens=True)
     model, texts = content["model"], {id: text for text, id in ids.items()}
-    entries = {texts[id] for id in used if id in texts} | _special(content, ids)
+    special = {token["content"] for token in content["added_tokens"] if token["special"]} | {model.get("unk_token")}
+    if model.get("unk_id") is not None:
+        special.add(model["vocab"][model["unk_id"]][0])
+    for part in _processors(content):
+        special |= {part[role][0] for role in ("sep", "cls") if role in part}
+        special |= {text for token in part.get("special_tokens", {}).values() for text in token["tokens"]}
+    entries = {texts[id] for id in used if id in texts} | (special & ids.keys())
     entries |= {entry for entry in _spelling(content, entries) if entry in ids}
     if model["type"] == "BPE":
         entries |= _merged(model, entries - {token["content"] for token in content["added_tokens"]})
@@ -67,21 +73,8 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
 
 def old_ids(before: Tokenizer, after: Tokenizer) -> Integer[np.ndarray, " t"]:
     """The id of each entry of a trimmed tokenizer before trimming, ascending."""
-    entries = (after.id_to_token(index) for index in range(after.get_vocab_size()))
+    entries = (str(after.id_to_token(index)) for index in range(after.get_vocab_size()))
     return np.array([before.token_to_id(entry) for entry in entries], np.int64)
-
-
-def _special(content: Mapping[str, Any], ids: Mapping[str, int]) -> set[str]:
-    """Special tokens, the unknown token, and tokens that the post-processor adds."""
-    special, model = {token["content"] for token in content["added_tokens"] if token["special"]}, content["model"]
-    if model.get("unk_token") is not None:
-        special.add(model["unk_token"])
-    if model.get("unk_id") is not None:
-        special.add(model["vocab"][model["unk_id"]][0])
-    for part in _processors(content):
-        special |= {part[role][0] for role in ("sep", "cls") if role in part}
-        special |= {text for token in part.get("special_tokens", {}).values() for text in token["tokens"]}
-    return special & ids.keys()
 
 
 def _processors(content: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -14,7 +14,9 @@ CLASSES = {"roberta": "RobertaModel", "xlm-roberta": "XLMRobertaModel", "camembe
 def architecture(config: Settings) -> Architecture:
     """Reads a `config.json`."""
     pad_id = config.get("pad_token_id", 1)
-    return bert.architecture(config, family=config.get("model_type", "roberta"), pad_id=pad_id, position_offset=pad_id + 1)
+    return bert.architecture(
+        config, family=config.get("model_type", "roberta"), pad_id=pad_id, position_offset=pad_id + 1
+    )
 
 
 def config(architecture: Architecture) -> Settings:

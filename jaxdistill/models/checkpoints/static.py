@@ -72,7 +72,7 @@ def read(folder: Path) -> tuple[Architecture, Float[np.ndarray, "v d"], tokenize
         longest = read_settings(folder / "config.json").get("max_length", MODEL2VEC_MAX_LENGTH)
     else:
         truncation = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).truncation
-        longest = truncation and truncation["max_length"]
+        longest = truncation["max_length"] if truncation else 0
     if not np.isfinite(table).all():
         raise InputError(f"{folder}: the table has NaN or infinite values; the checkpoint is damaged.")
     architecture = architecture_of(table, dropped=unknown_id(tokenizer) if of_model2vec else None)
