@@ -138,13 +138,13 @@ def test_weights_and_a_mapping_of_model2vec_are_applied_token_by_token(tmp_path)
     write_model2vec(tmp_path, {"embeddings": rows, "mapping": mapping, "weights": weights}, normalize=False)
     model = load_model(str(tmp_path))
     assert model.max_length == 512 and not model.definition.normalize
+    ids = [i for i in model.tokenizer.encode(TEXTS[1]).ids if i != UNKNOWN]
+    expected = np.mean(rows[mapping[ids]].astype(np.float64) * weights[ids, None], axis=0)
+    np.testing.assert_allclose(Embedder(model).encode(TEXTS[1:2])[0], expected, atol=1e-6)
     rows[mapping[5]] = np.nan
     write_model2vec(tmp_path / "nan", {"embeddings": rows, "mapping": mapping})
     with pytest.raises(InputError, match="the table has NaN or infinite values"):
         load_model(str(tmp_path / "nan"))
-    ids = [i for i in model.tokenizer.encode(TEXTS[1]).ids if i != UNKNOWN]
-    expected = np.mean(rows[mapping[ids]].astype(np.float64) * weights[ids, None], axis=0)
-    np.testing.assert_allclose(Embedder(model).encode(TEXTS[1:2])[0], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
