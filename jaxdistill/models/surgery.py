@@ -154,7 +154,10 @@ def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> S
         projection to the old block's output by least squares over the vocabulary.
     """
     old = model.definition.architecture
-    able = old.family in ("bert", "roberta", "xlm-roberta", "camembert") and model.definition.pooling.tokens != "pooler"
+    able = (
+        old.family in ("bert", "distilbert", "roberta", "xlm-roberta", "camembert")
+        and model.definition.pooling.tokens != "pooler"
+    )
     if not (0 < width < old.hidden_size and able):
         raise InputError(
             f"student.embedding={width} must be below the encoder's width of {old.hidden_size}, which must be a BERT or RoBERTa without a "
