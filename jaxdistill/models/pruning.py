@@ -56,7 +56,7 @@ def layers_of(choice: str, context: ModelContext, model: SentenceModel) -> str:
     number = choice.removeprefix(GREEDY)
     if not number.isdecimal() or not 0 < int(number) <= depth:
         raise InputError(
-            f"student.layers={choice!r}: give a number from 1 to {depth}, its layers, such as greedy:{depth // 2}."
+            f"student.layers={choice!r}: give a number from 1 to {depth} (its layers), such as greedy:{depth // 2}."
         )
     if context.draft:
         return f"even:{number}"
