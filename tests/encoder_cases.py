@@ -18,83 +18,58 @@ from jaxdistill.encoders.sentence import embed, init_params, vectors_and_states
 VOCAB_SIZE = 99
 SIZES = dict(vocab_size=VOCAB_SIZE, hidden_size=32, num_hidden_layers=4, num_attention_heads=4, intermediate_size=48)
 BERT_LIKE = SIZES | dict(max_position_embeddings=70)
-CONFIGS = {
-    "bert": (transformers.BertConfig, BERT_LIKE),
-    "roberta": (transformers.RobertaConfig, BERT_LIKE | dict(type_vocab_size=1, layer_norm_eps=1e-5)),
-    "xlm-roberta": (transformers.XLMRobertaConfig, BERT_LIKE | dict(type_vocab_size=1, hidden_act="gelu_new")),
-    "camembert": (transformers.CamembertConfig, BERT_LIKE | dict(type_vocab_size=1, pad_token_id=0)),
-    "distilbert": (
-        transformers.DistilBertConfig,
-        dict(vocab_size=VOCAB_SIZE, dim=32, n_layers=4, n_heads=4, hidden_dim=48, max_position_embeddings=70),
-    ),
-    "mpnet": (transformers.MPNetConfig, BERT_LIKE | dict(layer_norm_eps=1e-5)),
-    "mpnet:odd": (transformers.MPNetConfig, BERT_LIKE | dict(pad_token_id=0, relative_attention_num_buckets=40)),
-    "electra": (transformers.ElectraConfig, BERT_LIKE | dict(embedding_size=16)),
-}
 IDS = dict(pad_token_id=0, bos_token_id=2, eos_token_id=3)
 DECODER = SIZES | IDS | dict(max_position_embeddings=70, num_hidden_layers=3)
-CONFIGS |= {
+WINDOWS = dict(use_sliding_window=True, sliding_window=5, max_window_layers=2)
+LONGER = dict(rope_type="llama3", rope_theta=1e4, factor=8.0, original_max_position_embeddings=100)
+LONGER |= dict(low_freq_factor=1.5, high_freq_factor=4.0)
+DISTILBERT = dict(vocab_size=VOCAB_SIZE, dim=32, n_layers=4, n_heads=4, hidden_dim=48, max_position_embeddings=70)
+LOCAL_WHOLE_LOCAL = dict(layer_types=["sliding_attention", "full_attention", "sliding_attention"])
+
+
+def of(kind: str, base: dict, **changes) -> tuple:
+    return getattr(transformers, f"{kind}Config"), base | changes
+
+
+CONFIGS = {
+    "bert": of("Bert", BERT_LIKE),
+    "roberta": of("Roberta", BERT_LIKE, type_vocab_size=1, layer_norm_eps=1e-5),
+    "xlm-roberta": of("XLMRoberta", BERT_LIKE, type_vocab_size=1, hidden_act="gelu_new"),
+    "camembert": of("Camembert", BERT_LIKE, type_vocab_size=1, pad_token_id=0),
+    "distilbert": of("DistilBert", DISTILBERT),
+    "mpnet": of("MPNet", BERT_LIKE, layer_norm_eps=1e-5),
+    "mpnet:odd": of("MPNet", BERT_LIKE, pad_token_id=0, relative_attention_num_buckets=40),
+    "electra": of("Electra", BERT_LIKE, embedding_size=16),
     # Windows are shorter than the texts of `random_sequences`, and heads wider than width / heads, where a family has these.
-    "modernbert": (
-        transformers.ModernBertConfig,
-        DECODER
-        | dict(cls_token_id=2, sep_token_id=3, norm_eps=1e-4)
-        | dict(local_attention=8, layer_types=None, global_attn_every_n_layers=2),
+    "modernbert": of(
+        "ModernBert", DECODER, cls_token_id=2, sep_token_id=3, norm_eps=1e-4, local_attention=8, layer_types=None,
+        global_attn_every_n_layers=2,
     ),
-    "llama": (
-        transformers.LlamaConfig,
-        DECODER | dict(num_key_value_heads=2, attention_bias=True, mlp_bias=True, rms_norm_eps=1e-4),
+    "llama": of("Llama", DECODER, num_key_value_heads=2, attention_bias=True, mlp_bias=True, rms_norm_eps=1e-4),
+    "llama:longer": of("Llama", DECODER, rope_parameters=LONGER),
+    "mistral": of("Mistral", DECODER, num_key_value_heads=1, sliding_window=6),
+    "mistral:both-sides": of("Mistral", DECODER, num_key_value_heads=1, sliding_window=5, is_causal=False),
+    "eurobert": of("EuroBert", DECODER, head_dim=12, rms_norm_eps=1e-4),
+    "qwen2": of("Qwen2", DECODER, num_key_value_heads=2, **WINDOWS),
+    "qwen2:both-sides": of("Qwen2", DECODER, num_key_value_heads=1, is_causal=False),
+    "qwen3": of("Qwen3", DECODER, num_key_value_heads=2, head_dim=12, rms_norm_eps=1e-4, **WINDOWS),
+    "qwen3:both-sides": of("Qwen3", DECODER, num_key_value_heads=4, head_dim=8, is_causal=False, **WINDOWS),
+    "gemma3-text": of(
+        "Gemma3Text", DECODER, num_key_value_heads=1, head_dim=12, sliding_window=6, sliding_window_pattern=2
     ),
-    "llama:longer": (
-        transformers.LlamaConfig,
-        DECODER
-        | dict(
-            rope_parameters=dict(rope_type="llama3", rope_theta=1e4, factor=8.0, original_max_position_embeddings=100)
-            | dict(low_freq_factor=1.5, high_freq_factor=4.0)
-        ),
+    "gemma3-text:both-sides": of(
+        "Gemma3Text", DECODER, num_key_value_heads=2, head_dim=12, sliding_window=6, use_bidirectional_attention=True,
+        query_pre_attn_scalar=20, **LOCAL_WHOLE_LOCAL,
     ),
-    "mistral": (transformers.MistralConfig, DECODER | dict(num_key_value_heads=1, sliding_window=6)),
-    "mistral:both-sides": (
-        transformers.MistralConfig,
-        DECODER | dict(num_key_value_heads=1, sliding_window=5, is_causal=False),
+    "gemma3-text:not-causal": of(
+        "Gemma3Text", DECODER, num_key_value_heads=1, head_dim=12, sliding_window=5, sliding_window_pattern=2,
+        is_causal=False,
     ),
-    "eurobert": (transformers.EuroBertConfig, DECODER | dict(head_dim=12, rms_norm_eps=1e-4)),
-    "qwen2": (
-        transformers.Qwen2Config,
-        DECODER | dict(num_key_value_heads=2, use_sliding_window=True, sliding_window=5, max_window_layers=2),
-    ),
-    "qwen2:both-sides": (transformers.Qwen2Config, DECODER | dict(num_key_value_heads=1, is_causal=False)),
-    "qwen3": (
-        transformers.Qwen3Config,
-        DECODER
-        | dict(num_key_value_heads=2, head_dim=12, rms_norm_eps=1e-4)
-        | dict(use_sliding_window=True, sliding_window=5, max_window_layers=2),
-    ),
-    "qwen3:both-sides": (
-        transformers.Qwen3Config,
-        DECODER
-        | dict(num_key_value_heads=4, head_dim=8, is_causal=False)
-        | dict(use_sliding_window=True, sliding_window=5, max_window_layers=2),
-    ),
-    "gemma3-text": (
-        transformers.Gemma3TextConfig,
-        DECODER | dict(num_key_value_heads=1, head_dim=12, sliding_window=6, sliding_window_pattern=2),
-    ),
-    "gemma3-text:both-sides": (
-        transformers.Gemma3TextConfig,
-        DECODER
-        | dict(num_key_value_heads=2, head_dim=12, sliding_window=6, use_bidirectional_attention=True)
-        | dict(layer_types=["sliding_attention", "full_attention", "sliding_attention"], query_pre_attn_scalar=20),
-    ),
-    "gemma3-text:not-causal": (
-        transformers.Gemma3TextConfig,
-        DECODER | dict(num_key_value_heads=1, head_dim=12, sliding_window=5, sliding_window_pattern=2, is_causal=False),
-    ),
-    "nomic-bert": (transformers.NomicBertConfig, DECODER),
-    "gte": (transformers.GteConfig, DECODER | dict(type_vocab_size=1)),
-    "albert": (transformers.AlbertConfig, DECODER | dict(embedding_size=16)),
-    "albert:wide": (transformers.AlbertConfig, DECODER | dict(embedding_size=32)),
-}
+    "nomic-bert": of("NomicBert", DECODER),
+    "gte": of("Gte", DECODER, type_vocab_size=1),
+    "albert": of("Albert", DECODER, embedding_size=16),
+    "albert:wide": of("Albert", DECODER, embedding_size=32),
+}  # fmt: skip
 """Families, some in two forms."""
 SPECIAL_IDS = {"[PAD]": 0, "[CLS]": 2, "[SEP]": 3, "[UNK]": 4, "[MASK]": 5}
 

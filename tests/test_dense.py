@@ -45,14 +45,6 @@ def test_gradients_are_products_of_rounded_operands_with_float32_sums(monkeypatc
     np.testing.assert_allclose(transposed, 2.0 * exact.T, atol=2e-4)
 
 
-@pytest.mark.skipif(not dense.has_bfloat16_units(), reason="the processor has no units for bfloat16")
-@pytest.mark.skipif(jax.default_backend() != "cpu", reason="a matter of XLA's CPU backend")
-def test_no_operand_of_a_gradient_is_converted_to_float32():
-    compiled = jax.jit(gradients).lower(*operands((256, 192), 64)).compile().as_text()
-    widened = [line for line in compiled.splitlines() if " convert(" in line and " = f32[" in line]
-    assert not widened
-
-
 @pytest.mark.parametrize("units", [True, False])
 @pytest.mark.parametrize(
     "equation, shapes",

@@ -5,11 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from jaxdistill import export as export_command
 from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.models.checkpoints.folder import save
-from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.student import affine_map
 from jaxdistill.models.students import static
@@ -17,9 +15,7 @@ from jaxdistill.models.students.static import Static
 from jaxdistill.models.teachers.several import Several
 from jaxdistill.models.teachers.stored import Stored
 from jaxdistill.training.build import build
-from jaxdistill.training.models import load_teachers, make_student, write_student
-from jaxdistill.training.workdir.checkpoint import Checkpoints
-from jaxdistill.training.workdir.folder import Workdir, claim_workdir
+from jaxdistill.training.models import load_teachers, make_student
 
 import program
 from tiny_models import tiny_model
@@ -67,21 +63,6 @@ def test_a_student_of_another_model_starts_close_to_its_teacher(tmp_path):
         lengths = np.linalg.norm(mine, axis=1) * np.linalg.norm(wanted, axis=1)
         cosines[init] = np.mean(np.sum(mine * wanted, axis=1) / lengths)
     assert cosines["fitted"] > 0.9 > cosines["uniform"]
-
-
-def test_a_kept_step_is_exported_without_the_text(tmp_path):
-    config, workdir = starting(tmp_path, "fitted"), tmp_path / "run"
-    config = dataclasses.replace(config, data=dataclasses.replace(config.data, max_length=32))  # not from the text
-    run = build(config, workdir, progress=False)
-    claim_workdir(workdir, config, write=True)
-    write_student(run.models.student, workdir)
-    checkpoints = Checkpoints(Workdir(workdir))
-    checkpoints.save(run.first_state(run.text.seeds()), {})
-    checkpoints.close()
-    (tmp_path / "text.txt").unlink()
-    export_command.main([f"--workdir={workdir}", "--step=0", f"--out={tmp_path / 'out'}"])
-    kernel = load_model(str(tmp_path / "out")).params["dense/0/kernel"]
-    np.testing.assert_array_equal(kernel, run.models.student.params["dense/0/kernel"])
 
 
 def test_teacher_and_student_give_vectors_as_pooled_where_asked(tmp_path):

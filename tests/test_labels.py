@@ -11,9 +11,9 @@ from jaxdistill.config import Config
 from jaxdistill.core import InputError
 from jaxdistill.data import views
 from jaxdistill.data.tokens import build_store
-from jaxdistill.models import labelling as labels
+from jaxdistill.models import surgery
 from jaxdistill.models.inference import Embedder
-from jaxdistill.models.surgery import resizing
+from jaxdistill.models.teachers import labels
 from jaxdistill.models.teachers.scores import Scores
 from jaxdistill.objectives.cosent import CoSENT
 from jaxdistill.training.models import Targets, load_labellers
@@ -65,7 +65,7 @@ def test_labels_are_the_mean_of_cosines_or_of_sigmoids(pairs, tmp_path):
     bis = [tiny_model(tmp_path / "model", seed=seed) for seed in (0, 1)]
     store = store_of_pairs(tmp_path, pairs, bis[0].tokenizer, 16)
     first, second = zip(*pairs, strict=True)
-    for labellers in (bis, [resizing.cross_encoder(bi, key=jax.random.key(0)) for bi in bis]):
+    for labellers in (bis, [surgery.cross_encoder(bi, key=jax.random.key(0)) for bi in bis]):
         alone = [Embedder(labeller).score(first, second) for labeller in labellers]
         found = made(labellers, store, tmp_path / "labels")
         np.testing.assert_allclose(found[:, 0], np.mean(alone, axis=0), atol=1e-6)
@@ -96,12 +96,12 @@ def test_labellers_of_both_forms_are_refused_before_any_labels(pairs, tmp_path):
     bi = tiny_model(tmp_path / "model")
     store = store_of_pairs(tmp_path, pairs, bi.tokenizer, 16)
     with pytest.raises(InputError, match="mixes sentence encoders and cross-encoders; name models of one kind"):
-        made([bi, resizing.cross_encoder(bi, key=jax.random.key(0))], store, tmp_path / "labels")
+        made([bi, surgery.cross_encoder(bi, key=jax.random.key(0))], store, tmp_path / "labels")
     assert not (tmp_path / "labels").exists()
 
 
 def test_labelling_goes_on_where_it_was_killed(pairs, tmp_path, monkeypatch):
-    cross = resizing.cross_encoder(tiny_model(tmp_path / "model"), key=jax.random.key(0))
+    cross = surgery.cross_encoder(tiny_model(tmp_path / "model"), key=jax.random.key(0))
     store = store_of_pairs(tmp_path, pairs, cross.tokenizer, 16)
     whole = made([cross], store, tmp_path / "other")
     monkeypatch.setattr(labels.targets, "BLOCK_ROWS", 4)

@@ -12,8 +12,8 @@ from jaxdistill.core import InputError
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
-from jaxdistill.models.from_text import closeness, greedy
 from jaxdistill.models.inference import Embedder
+from jaxdistill.models.pruning import closeness, greedy
 from jaxdistill.training.models import make_student, read_student, write_student
 
 from tiny_models import tiny_model

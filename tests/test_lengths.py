@@ -9,7 +9,7 @@ import pytest
 
 from jaxdistill import config as configs
 from jaxdistill import objectives
-from jaxdistill.models.surgery import resizing
+from jaxdistill.models import surgery
 from jaxdistill.models.teachers.labels import Labels
 from jaxdistill.training import lengths
 
@@ -79,7 +79,7 @@ def test_the_length_of_a_cross_encoder_is_of_both_sentences(student, tmp_path):
         objective=objectives.TransEncoder(form="cross"),
         teacher=Labels(model="any"),
     )
-    cross = resizing.cross_encoder(student, key=jax.random.key(0))
+    cross = surgery.cross_encoder(student, key=jax.random.key(0))
     assert lengths.training_length(config, cross, (), tmp_path) == 32
 
 

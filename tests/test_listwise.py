@@ -16,10 +16,10 @@ from sentence_transformers.sentence_transformer import losses as their_losses
 from jaxdistill.config import Config, Data
 from jaxdistill.core import Encoded, InputError
 from jaxdistill.data.tokens import build_store
-from jaxdistill.models import labelling as labels
+from jaxdistill.models import surgery
 from jaxdistill.models.inference import Embedder
-from jaxdistill.models.surgery import resizing
 from jaxdistill.models.teacher import TargetInputs
+from jaxdistill.models.teachers import labels
 from jaxdistill.models.teachers.columns import Columns
 from jaxdistill.models.teachers.labels import Labels
 from jaxdistill.objectives.listwise import Listwise
@@ -151,7 +151,7 @@ def test_a_bi_or_a_cross_encoder_scores_every_candidate_once(model, tmp_path):
     path = table(tmp_path, "tsv.gz")
     store = store_of(path, model)
     columns = [list(store.texts(column)) for column in COLUMNS]
-    for labeller in (model, resizing.cross_encoder(model, key=jax.random.key(0))):
+    for labeller in (model, surgery.cross_encoder(model, key=jax.random.key(0))):
         made = labels.labels(
             [labeller], store, tmp_path / "labels", columns=COLUMNS, compute_dtype=jnp.float32, progress=False
         )
@@ -161,7 +161,7 @@ def test_a_bi_or_a_cross_encoder_scores_every_candidate_once(model, tmp_path):
 
 @pytest.mark.parametrize(("loss", "similarity"), [("margin", "dot"), ("margin", "cosine"), ("kl", "dot")])
 def test_a_margin_of_dot_products_is_a_cross_encoders_margin_of_logits(model, tmp_path, loss, similarity):
-    path, cross = table(tmp_path, "tsv.gz"), resizing.cross_encoder(model, key=jax.random.key(0))
+    path, cross = table(tmp_path, "tsv.gz"), surgery.cross_encoder(model, key=jax.random.key(0))
     head = {"dense/0/kernel": 1000 * cross.params["dense/0/kernel"], "dense/0/bias": np.full(1, 25, np.float32)}
     cross, store = dataclasses.replace(cross, params=cross.params | head), store_of(path, model)
     config = Config(

@@ -8,8 +8,8 @@ import pytest
 
 from jaxdistill import main
 from jaxdistill.core import InputError
+from jaxdistill.models import pruning
 from jaxdistill.models.inference import Embedder
-from jaxdistill.models.surgery import pruning
 from jaxdistill.training.build import build
 from jaxdistill.training.metrics import product_flops
 from jaxdistill.training.models import load_teachers, make_student

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 import transformers
 
-from jaxdistill.core import InputError
-from jaxdistill.encoders.settings import read_settings
+from jaxdistill.encoders.hugging_face import read_settings
+from jaxdistill.models import surgery
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
-from jaxdistill.models.surgery import resizing
-from jaxdistill.models.surgery.pruning import energies_of, pruned
+from jaxdistill.models.pruning import energies_of, pruned
 
 import encoder_cases as cases
 
@@ -51,11 +50,6 @@ def test_a_narrower_feed_forward_network_is_as_if_the_weakest_units_were_silent(
     check_transformers_agree(student, tmp_path / "pruned")
 
 
-def test_more_units_than_there_are_are_refused(tmp_path):
-    with pytest.raises(InputError, match="student.intermediate=49 is above the encoder's 48"):
-        pruned(loaded(tmp_path, "bert"), 49, None)
-
-
 def test_a_unit_with_large_weights_that_is_never_active_goes_first(tmp_path):
     model = loaded(tmp_path, "distilbert")
     for layer in range(4):
@@ -66,14 +60,6 @@ def test_a_unit_with_large_weights_that_is_never_active_goes_first(tmp_path):
         model.params[f"{path}/output/kernel"][3] *= 100
     student = pruned(model, 47, energies_of(model.definition, model.params, TOKENS))
     np.testing.assert_allclose(states(student)[-1], states(model)[-1], atol=2e-5)
-
-
-def test_padding_is_not_measured(tmp_path):
-    model = loaded(tmp_path, "albert")
-    sequences = cases.random_sequences()
-    found = [energies_of(model.definition, model.params, cases.padded(sequences, length=length)) for length in (30, 40)]
-    for path, expected in found[0].items():
-        np.testing.assert_allclose(found[1][path], expected, rtol=1e-4, atol=1e-4)
 
 
 LOCAL, WHOLE = "sliding_attention", "full_attention"
@@ -88,7 +74,7 @@ CUTS = [
 @pytest.mark.parametrize(("family", "layers", "types", "every"), CUTS)
 def test_a_layer_keeps_its_reach_when_others_are_cut(family, layers, types, every, tmp_path):
     """Sentences are longer than the windows, so that a layer with another's reach would give other states."""
-    student = resizing.from_layers(loaded(tmp_path / "whole", family), layers)
+    student = surgery.from_layers(loaded(tmp_path / "whole", family), layers)
     check_transformers_agree(student, tmp_path / "cut")
     config = read_settings(tmp_path / "cut" / "config.json")
     assert config["layer_types"] == types and config.get("global_attn_every_n_layers") == every
@@ -97,7 +83,7 @@ def test_a_layer_keeps_its_reach_when_others_are_cut(family, layers, types, ever
 def test_a_cut_without_any_layer_that_sees_the_whole_sentence_is_a_warning(tmp_path, caplog):
     model = loaded(tmp_path, "modernbert")
     with caplog.at_level(logging.WARNING):
-        resizing.from_layers(model, "first:2")
+        surgery.from_layers(model, "first:2")
         assert not caplog.text
-        resizing.from_layers(model, "1")
+        surgery.from_layers(model, "1")
     assert "see 4 tokens on each side; those that see the whole sentence are 0,2" in caplog.text

@@ -16,11 +16,11 @@ import pytest
 from test_onnx import unchecked_shapes  # noqa: F401 - a fixture
 
 from jaxdistill.data.text import read
+from jaxdistill.models import surgery
 from jaxdistill.models.checkpoints import onnx
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import Embedder
-from jaxdistill.models.surgery import resizing
 
 from conftest import TEACHER
 
@@ -48,14 +48,14 @@ def cosines(one, other):
 
 def two_layers():
     """A real encoder whose 1,000 vectors take a third of the teacher's time in each of a dozen runtimes."""
-    return resizing.from_layers(load_model(TEACHER), "0,5")
+    return surgery.from_layers(load_model(TEACHER), "0,5")
 
 
 @pytest.fixture(scope="module")
 def student(tmp_path_factory):
     """(folder of an export with a linear head, model)."""
     folder = tmp_path_factory.mktemp("models") / "student"
-    model = resizing.add_head(two_layers(), 128, key=jax.random.key(0), activation="identity")
+    model = surgery.add_head(two_layers(), 128, key=jax.random.key(0), activation="identity")
     save(model, folder)
     return folder, load_model(str(folder))
 
@@ -68,13 +68,6 @@ def own(student, texts):
 @pytest.fixture(scope="module")
 def in_onnx(student):
     return onnx.write(student[1], student[0])
-
-
-def test_onnx_runtime(student, texts, own, in_onnx):
-    for file in in_onnx:
-        found = cosines(onnx.encoder(student[1], file)(texts), own)
-        assert found.min() > (0.95 if file.name == onnx.INT8 else 0.9999)
-        assert found.mean() > 0.99
 
 
 def installed(folder, *packages):

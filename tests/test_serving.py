@@ -1,8 +1,5 @@
 """Requests of few sentences: few programs, kept in the cache folder, and the vectors of large requests."""
 
-import pickle
-from dataclasses import replace
-
 import numpy as np
 import pyarrow
 import pytest
@@ -43,17 +40,6 @@ def test_sentences_of_any_length_alone_need_few_programs_and_have_the_same_vecto
     alone = np.concatenate([embedder.encode([sentence]) for sentence in sentences])
     assert len(traced) == 3, "of 16, 32 and 64 tokens"
     np.testing.assert_allclose(alone, embedder.encode(sentences), atol=1e-5)
-
-
-def test_gpus_and_tpus_need_fewer_programs_for_the_same_vectors(tmp_path, traced, monkeypatch):
-    model, sentences = tiny_model(tmp_path, max_length=64), ["rain " * count for count in range(1, 60)]
-    expected = Embedder(model, batch_size=2).encode(sentences)
-    on_cpus = len(traced)
-    inference.make_embed.cache_clear()
-    monkeypatch.setattr(inference, "platform", lambda mesh: "gpu")
-    vectors = Embedder(model, batch_size=2).encode(sentences)
-    assert len(traced) - on_cpus == 5 < on_cpus, "of 16, 24, 32, 48 and 64 tokens"
-    np.testing.assert_allclose(vectors, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -102,21 +88,7 @@ def test_wrong_options_of_encode_are_one_line(embedder, options, words):
         embedder.encode(["the cat sleeps"], **options)
 
 
-def test_a_cross_encoder_is_warm_for_pairs(tmp_path, traced):
-    encoder = tiny_model(tmp_path, max_length=64)
-    embedder = Embedder(replace(encoder, definition=replace(encoder.definition, reads_pairs=True)))
-    embedder.warm_up()
-    before = len(traced)
-    embedder.score(["rain " * 20], ["snow " * 20])
-    assert len(traced) == before == 3
-
-
 def test_any_iterable_is_a_list(embedder):
     vectors = embedder.encode(["a", "b"])
     for texts in ((text for text in ("a", "b")), pyarrow.chunked_array([["a"], ["b"]])):
         np.testing.assert_array_equal(embedder.encode(texts, role=None), vectors)
-
-
-def test_a_pickled_model_gives_the_same_vectors(embedder):
-    copy = pickle.loads(pickle.dumps(embedder))
-    np.testing.assert_array_equal(copy.encode(["a", "b"]), embedder.encode(["a", "b"]))

@@ -8,16 +8,15 @@ import pytest
 import safetensors.numpy
 import tokenizers
 
-from jaxdistill import export as export_command
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
 from jaxdistill.models.checkpoints import static
 from jaxdistill.models.checkpoints.folder import check_exportable, save
 from jaxdistill.models.checkpoints.model import Provenance, SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
+from jaxdistill.models.students.static import start
 from jaxdistill.training.export import export
 
-import program
 from tiny_models import tiny_tokenizer
 
 TEXTS = ["the cat sleeps", "the dog 茶 sleeps in the rain", "", "茶", "rain, " * 40]
@@ -142,6 +141,10 @@ def test_weights_and_a_mapping_of_model2vec_are_applied_token_by_token(tmp_path)
     ids = [i for i in model.tokenizer.encode(TEXTS[1]).ids if i != UNKNOWN]
     expected = np.mean(rows[mapping[ids]].astype(np.float64) * weights[ids, None], axis=0)
     np.testing.assert_allclose(Embedder(model).encode(TEXTS[1:2])[0], expected, atol=1e-6)
+    rows[mapping[5]] = np.nan
+    write_model2vec(tmp_path / "nan", {"embeddings": rows, "mapping": mapping})
+    with pytest.raises(InputError, match="the table has NaN or infinite values"):
+        load_model(str(tmp_path / "nan"))
 
 
 @pytest.mark.parametrize(
@@ -180,40 +183,12 @@ def test_the_start_has_principal_components_smaller_for_frequent_tokens():
     vectors = draw.normal(size=(50, 6)) * [9.0, 5.0, 0.1, 0.1, 0.1, 0.1] + 3.0
     share = np.full(50, 0.02)
     share[7] = 0.5
-    table = static.start(vectors, share, 2, dropped=3)
+    table = start(vectors, share, 2, dropped=3)
     assert table.shape == (50, 2) and not table[3].any()
-    plain = static.start(vectors, np.full(50, 0.02), 2, dropped=3)
+    plain = start(vectors, np.full(50, 0.02), 2, dropped=3)
     lengths = np.linalg.norm(table, axis=1), np.linalg.norm(plain, axis=1)
     ratio = np.delete(lengths[0], 3) / np.delete(lengths[1], 3)
     assert np.argmin(ratio) == 6  # token 7, after row 3 is gone
     wide = (vectors - vectors.mean(axis=0))[:, :2]
     similar = np.corrcoef((plain @ plain.T)[9], (wide @ wide.T)[9])[0, 1]
     assert similar > 0.95
-
-
-@pytest.mark.slow
-def test_a_student_is_trained_resumed_and_exported(tmp_path):
-    def run(steps):
-        options = {
-            "student__kind": "static",
-            "student__layers": None,
-            "student__width": 8,
-            "student__max_length": 0,
-            "run__steps": steps,
-        }
-        options |= {"teacher__kind": "stored", "teacher__whiten": 1.0, "teacher__components": 8}
-        return program.trained([f"--workdir={tmp_path / 'run'}", *program.tiny_arguments(tmp_path, **options)])
-
-    run(5)
-    assert "export" in run(10)
-    losses = program.series(tmp_path / "run", "loss")
-    assert set(losses) == set(range(1, 11))
-    exported = load_model(str(tmp_path / "run/export"))
-    table = exported.params[static.TABLE]
-    assert exported.definition.architecture.layers == 0 and table.shape[1] == 8 and not table[UNKNOWN].any()
-    assert exported.encodings(["cat " * 1000])[0].ids.count(UNKNOWN) == 0
-    assert len(exported.encodings(["cat " * 1000])[0].ids) == 1000
-    best = json.loads((tmp_path / "run/results.json").read_text())["best_step"]
-    (tmp_path / "text.txt").unlink()
-    export_command.main([f"--workdir={tmp_path / 'run'}", f"--step={best}", f"--out={tmp_path / 'again'}"])
-    np.testing.assert_array_equal(load_model(str(tmp_path / "again")).params[static.TABLE], table)

@@ -8,12 +8,12 @@ from sentence_transformers import SentenceTransformer
 from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
+from jaxdistill.encoders.hugging_face import read_settings
 from jaxdistill.encoders.sentence import embed, param_shapes
-from jaxdistill.encoders.settings import read_settings
+from jaxdistill.models import surgery
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import Embedder
-from jaxdistill.models.surgery import resizing
 from jaxdistill.training.models import make_student
 
 import encoder_cases as cases
@@ -42,17 +42,17 @@ def teacher(tmp_path_factory):
     ],
 )
 def test_layer_choices(choice, depth, expected):
-    assert resizing.layer_indices(choice, depth) == expected
+    assert surgery.layer_indices(choice, depth) == expected
 
 
 @pytest.mark.parametrize("choice", ["last:7", "even:0", "3,1", "-1", "middle:2"])
 def test_a_choice_that_does_not_fit_is_refused_with_examples(choice):
     with pytest.raises(InputError, match="use last:3, first:3, even:3, greedy:3 or a list"):
-        resizing.layer_indices(choice, 6)
+        surgery.layer_indices(choice, 6)
 
 
 def test_the_first_layers_compute_what_they_computed_in_the_teacher(teacher):
-    student = resizing.from_layers(teacher, "first:2")
+    student = surgery.from_layers(teacher, "first:2")
     tokens = cases.padded(cases.random_sequences(3))
     states = hidden_states(teacher.definition, teacher.params, tokens)
     cut = hidden_states(student.definition, student.params, tokens)
@@ -72,31 +72,13 @@ def test_a_student_cut_from_the_teacher_pools_as_asked(teacher, tmp_path, poolin
             np.testing.assert_array_equal(ours[path], array)
 
 
-def test_a_fresh_student_has_the_size_asked_for(teacher):
-    student = resizing.fresh(teacher, jax.random.key(0), width=16, depth=2, heads=2)
-    architecture = student.definition.architecture
-    assert (architecture.family, architecture.hidden_size, architecture.layers) == ("bert", 16, 2)
-    assert (architecture.intermediate_size, architecture.embedding_size) == (64, 16)
-    assert {path: array.shape for path, array in student.params.items()} == param_shapes(student.definition)
-
-
 def test_a_fresh_student_of_an_albert_can_be_exported(tmp_path):
     cases.write_encoder(tmp_path / "albert", "albert")
     albert = load_model(str(tmp_path / "albert"), pooling="mean")
-    student = resizing.fresh(albert, jax.random.key(0), width=24, depth=2, heads=2)
+    student = surgery.fresh(albert, jax.random.key(0), width=24, depth=2, heads=2)
     save(student, tmp_path / "student")
     again = load_model(str(tmp_path / "student"))
     assert again.params.keys() == student.params.keys()
-
-
-@pytest.mark.parametrize("out_features", [20, 32, 50])
-def test_an_identity_head_keeps_the_features(teacher, out_features):
-    student = resizing.add_head(teacher, out_features, key=jax.random.key(0), activation="identity", init="identity")
-    tokens = cases.padded(cases.random_sequences(3))
-    before, after = (np.asarray(embed(m.definition, m.params, tokens)) for m in (teacher, student))
-    shared = min(32, out_features)
-    np.testing.assert_allclose(after[..., :shared], before[..., :shared], atol=1e-6)
-    assert after.shape[-1] == out_features and np.all(after[..., shared:] == 0)
 
 
 TEACHER_WIDTHS = [("bert", "svd"), ("bert", "random"), ("roberta", "svd")]
@@ -106,7 +88,7 @@ TEACHER_WIDTHS = [("bert", "svd"), ("bert", "random"), ("roberta", "svd")]
 def test_compact_embeddings_are_an_electra_that_transformers_loads(family, init, tmp_path):
     cases.write_encoder(tmp_path / "teacher", family)
     teacher = load_model(str(tmp_path / "teacher"), pooling="mean")
-    student = resizing.compact(teacher, 8, key=jax.random.key(0), init=init)
+    student = surgery.compact(teacher, 8, key=jax.random.key(0), init=init)
     assert {name: array.shape for name, array in student.params.items()} == param_shapes(student.definition)
     save(student, tmp_path / "student")
     assert read_settings(tmp_path / "student" / "config.json")["model_type"] == "electra"
@@ -127,7 +109,7 @@ def test_a_compact_embedding_keeps_the_directions_in_which_words_differ(teacher)
     real = np.asarray(tokens.owner) >= 0
     left = {}
     for init in ("svd", "random"):
-        student = resizing.compact(teacher, width, key=jax.random.key(0), init=init)
+        student = surgery.compact(teacher, width, key=jax.random.key(0), init=init)
         given = hidden_states(student.definition, student.params, tokens)[0]
         left[init] = np.square(np.asarray(given - wanted)[real]).mean() / np.square(np.asarray(wanted)[real]).mean()
     assert left["svd"] < 0.05 < left["random"]
@@ -145,8 +127,3 @@ def test_parameters_are_as_many_as_the_paper_counts_with_a_pooler(width, compact
     shapes = param_shapes(EncoderDefinition(architecture=architecture, pooling=Pooling.parse("mean")))
     count = sum(int(np.prod(shape)) for shape in shapes.values()) + width * width + width
     assert round(count / 1e6, 1) == paper
-
-
-def test_a_compact_width_that_does_not_fit_is_refused(teacher):
-    with pytest.raises(InputError, match="must be below the encoder's width of 32"):
-        resizing.compact(teacher, 999, key=jax.random.key(0), init="svd")

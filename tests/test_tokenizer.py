@@ -174,23 +174,3 @@ def test_an_export_pads_although_the_checkpoint_names_no_special_tokens(tmp_path
     save(load_model(str(tmp_path / "a")), tmp_path / "b")
     padded = AutoTokenizer.from_pretrained(tmp_path / "b")(TEXTS, padding=True)["attention_mask"]
     assert {len(mask) for mask in padded} == {max(map(sum, padded))}
-
-
-def test_tokenizer_json_alone_truncates_where_the_model_does_and_libraries_may_still_read_on(tmp_path):
-    from sentence_transformers import SentenceTransformer
-    from transformers import AutoTokenizer
-
-    model, long = tiny_model(tmp_path / "tokenizer", max_length=16), "the cat sleeps " * 9
-    save(model, tmp_path / "out")
-    alone = tokenizers.Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
-    auto = AutoTokenizer.from_pretrained(tmp_path / "out")
-    assert alone.padding is None and len(model.tokenizer.encode(long).ids) == 16
-    for texts in ((long,), (long, "a dog")):
-        assert alone.encode(*texts).ids == model.tokenizer.encode(*texts).ids == auto(*texts, truncation=True).input_ids
-    auto.save_pretrained(tmp_path / "again")
-    for whole in (auto, AutoTokenizer.from_pretrained(tmp_path / "again")):
-        assert len(whole(long).input_ids) == 29 and len(whole(["a", "a dog"]).input_ids[0]) == 3
-    longer = SentenceTransformer(str(tmp_path / "out"), device="cpu")
-    longer.max_seq_length = 24
-    assert longer.tokenize([long])["input_ids"].shape == (1, 24)
-    assert len(load_model(str(tmp_path / "out"), max_length=24).tokenizer.encode(long).ids) == 24

@@ -16,10 +16,10 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from jaxdistill import config as configs
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import init_params
+from jaxdistill.models import trim
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import Provenance, SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
-from jaxdistill.models.surgery import trim
 from jaxdistill.training.models import make_student, read_student, write_student
 
 from program import write_teacher
@@ -116,7 +116,8 @@ FAMILIES = {"wordpiece": "bert", "unigram": "xlm-roberta", "bytes_bpe": "bert", 
 def trimmed_to(tokenizer, corpus):
     used = {id for encoding in tokenizer.encode_batch(corpus) for id in encoding.ids}
     unknown = trim.UnknownWords(tokenizer)
-    return trim.trimmed(tokenizer, used.union(*map(unknown.ids, corpus)))
+    smaller = trim.trimmed(tokenizer, used.union(*map(unknown.ids, corpus)))
+    return smaller, trim.old_ids(tokenizer, smaller)
 
 
 @pytest.fixture(scope="module", params=MAKERS)
@@ -149,10 +150,10 @@ def test_scores_of_pieces_come_back_to_the_last_bit(made, kind, tmp_path):
     """Else two equally likely paths, "e ee" and "ee e", are chosen between by rounding."""
     if kind != "unigram":
         return
-    tokenizer, _, result = made
-    trim.write(result, tmp_path, tmp_path)
+    tokenizer, _, (result, _) = made
+    trim.write(tokenizer, result, tmp_path, tmp_path)
     before = dict(json.loads(tokenizer.to_str())["model"]["vocab"])
-    for smaller in (result.tokenizer, Tokenizer.from_file(str(tmp_path / "tokenizer.json"))):
+    for smaller in (result, Tokenizer.from_file(str(tmp_path / "tokenizer.json"))):
         after = dict(json.loads(smaller.to_str())["model"]["vocab"])
         assert after == {piece: before[piece] for piece in after}
 
@@ -217,12 +218,12 @@ def model_of(kind, tokenizer, config, folder):
 def test_the_export_gives_the_same_vectors_here_and_in_sentence_transformers(kind, made, tmp_path):
     tokenizer, config, _ = made
     model = model_of(kind, Tokenizer.from_str(tokenizer.to_str()), config, tmp_path / "model")
-    result = trimmed_to(tokenizer, CORPUS)
-    result = trim.trimmed(tokenizer, {*result.old_ids, *trim.needed_rows(model)})
+    _, kept = trimmed_to(tokenizer, CORPUS)
+    result = trim.trimmed(tokenizer, {*kept, *trim.needed_rows(model)})
     (tmp_path / "trimmed").mkdir()
-    trim.write(result, tmp_path / "model", tmp_path / "trimmed")
+    trim.write(tokenizer, result, tmp_path / "model", tmp_path / "trimmed")
     student = trim.with_trimmed(model, tmp_path / "trimmed")
-    assert len(student.params[trim.WORDS]) == len(result.old_ids) == student.definition.architecture.vocab_size
+    assert len(student.params[trim.WORDS]) == result.get_vocab_size() == student.definition.architecture.vocab_size
     expected = Embedder(model).encode(CORPUS)
     save(student, tmp_path / "export")
     assert not (tmp_path / "export" / "vocab.json").exists()
@@ -230,7 +231,7 @@ def test_the_export_gives_the_same_vectors_here_and_in_sentence_transformers(kin
     theirs = SentenceTransformer(str(tmp_path / "export"), device="cpu")
     np.testing.assert_allclose(theirs.encode(CORPUS), expected, atol=1e-5)
     auto = transformers.AutoTokenizer.from_pretrained(tmp_path / "export")
-    assert auto(CORPUS)["input_ids"] == [encoding.ids for encoding in result.tokenizer.encode_batch(CORPUS)]
+    assert auto(CORPUS)["input_ids"] == [encoding.ids for encoding in result.encode_batch(CORPUS)]
     assert auto.pad_token_id == student.definition.architecture.pad_id
 
 

@@ -117,14 +117,14 @@ BROKEN = {
     "missing": (lambda t: t.pop("encoder.layer.2.output.dense.bias"), r"encoder.layer.2.output.dense.bias is missing"),
     "shape": (
         lambda t: t.update({WORD: t[WORD][:, :30].clone()}),
-        r"shape \[99, 30\], expected floats of shape \[99, 32\]",
+        r"shape \[99, 30\], config.json expects floats of shape \[99, 32\]",
     ),
     "nan": (lambda t: t[WORD][5].fill_(float("nan")), f"tensor {WORD} has NaN or infinite values"),
     "integer": (
         lambda t: t.update({WORD: t[WORD].to(torch.int8)}),
         f"tensor {WORD} has int8 numbers .* dequantize",
     ),
-    "unknown": (lambda t: t.update({"adapter.weight": torch.ones(1)}), "no place for tensor adapter.weight"),
+    "unknown": (lambda t: t.update({"adapter.weight": torch.ones(1)}), "does not describe tensor adapter.weight"),
 }
 
 
@@ -135,38 +135,24 @@ def test_weights_that_do_not_fit_are_refused_by_name(original, copy, case):
         load_model(rewritten(original, copy, change), pooling="mean")
 
 
-def edited(folder, **changes):
-    cases.edit_json(folder / "config.json", **changes)
-    return str(folder)
-
-
-CONFIG_ERRORS = [
-    (
-        dict(model_type="t5"),
-        "model_type 't5' is not a family that can be read; known are albert, bert, camembert, distilbert, electra",
-    ),
-    (dict(model_type="removed"), "has no .model_type."),
-]
-
-
-@pytest.mark.parametrize(("changes", "message"), CONFIG_ERRORS)
-def test_configs_that_cannot_be_read_are_refused(copy, changes, message):
+@pytest.mark.parametrize(
+    ("kind", "message"), [("t5", "'t5' is not a family .* albert, bert"), ("removed", "no 'model_type'")]
+)
+def test_configs_that_cannot_be_read_are_refused(copy, kind, message):
+    cases.edit_json(copy / "config.json", model_type=kind)
     with pytest.raises(InputError, match=message):
-        load_model(edited(copy, **changes), pooling="mean")
-
-
-def test_pooling_is_asked_for_when_the_checkpoint_does_not_say_it(original):
-    with pytest.raises(InputError, match="does not say how to pool token vectors; give one of cls, pooler"):
-        load_model(str(original[0]))
-
-
-def test_a_tokenizer_with_more_words_than_the_embedding_is_refused(copy):
-    cases.write_tokenizer(copy, extra_words=3)
-    with pytest.raises(InputError, match="the tokenizer has ids up to 101 .*, but the word embeddings have 99 rows"):
         load_model(str(copy), pooling="mean")
 
 
-def test_a_damaged_or_absent_tokenizer_is_refused(copy):
+def test_pooling_is_asked_for_when_the_checkpoint_does_not_say_it(original):
+    with pytest.raises(InputError, match="does not say how to pool token vectors; set .* or --pooling: cls, pooler"):
+        load_model(str(original[0]))
+
+
+def test_a_tokenizer_that_is_damaged_absent_or_of_another_model_is_refused(copy):
+    cases.write_tokenizer(copy, extra_words=3)
+    with pytest.raises(InputError, match="the tokenizer has ids up to 101 .*, but the word embeddings have 99 rows"):
+        load_model(str(copy), pooling="mean")
     (copy / "tokenizer.json").write_text("{")
     with pytest.raises(InputError, match="tokenizer.json cannot be read"):
         load_model(str(copy), pooling="mean")
@@ -177,7 +163,7 @@ def test_a_damaged_or_absent_tokenizer_is_refused(copy):
 
 def test_a_length_beyond_the_positions_is_refused(original):
     assert load_model(str(original[0]), pooling="mean", max_length=70).max_length == 70
-    with pytest.raises(InputError, match="max_length=71 is not possible; .* positions for 3 to 70 tokens"):
+    with pytest.raises(InputError, match="max_length=71 is not possible; .* reads 3 to 70 tokens"):
         load_model(str(original[0]), pooling="mean", max_length=71)
 
 

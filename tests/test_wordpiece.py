@@ -17,7 +17,7 @@ from jaxdistill import config as configs
 from jaxdistill.config import load_config
 from jaxdistill.core import InputError, unknown_id
 from jaxdistill.data import wordpiece, words
-from jaxdistill.encoders.settings import read_settings
+from jaxdistill.encoders.hugging_face import read_settings
 from jaxdistill.export import restored_student
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model

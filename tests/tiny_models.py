@@ -26,16 +26,8 @@ SPECIAL = {
 def tiny_tokenizer(folder, *, max_length=16):
     """A WordPiece tokenizer that spells every word letter by letter; its files are in `folder`."""
     letters = [chr(code) for code in range(ord("a"), ord("z") + 1)] + list("0123456789.,?!")
-    vocabulary = [
-        *SPECIAL.values(),
-        *letters,
-        *(f"##{letter}" for letter in letters),
-        "the",
-        "cat",
-        "dog",
-        "sleeps",
-        "rain",
-    ]
+    vocabulary = [*SPECIAL.values(), *letters, *(f"##{letter}" for letter in letters)]
+    vocabulary += ["the", "cat", "dog", "sleeps", "rain"]
     tokenizer = Tokenizer(models.WordPiece({token: i for i, token in enumerate(vocabulary)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -55,20 +47,11 @@ def tiny_tokenizer(folder, *, max_length=16):
 def tiny_model(folder, *, pooling="mean", head=None, seed=0, scale=10.0, max_length=16):
     """A randomly initialised BERT of one layer; `scale` spreads its weights so that sentences differ."""
     tokenizer = tiny_tokenizer(folder, max_length=max_length)
+    sizes = dict(hidden_size=16, layers=1, heads=2, intermediate_size=32, max_positions=32, token_types=2)
     definition = EncoderDefinition(
-        architecture=Architecture(
-            family="bert",
-            vocab_size=tokenizer.get_vocab_size(),
-            hidden_size=16,
-            layers=1,
-            heads=2,
-            intermediate_size=32,
-            max_positions=32,
-            token_types=2,
-        ),
+        architecture=Architecture(family="bert", vocab_size=tokenizer.get_vocab_size(), **sizes),
         pooling=Pooling.parse(pooling),
-        dense=(Dense(in_features=16, out_features=head, bias=True, activation="tanh"),) if head else (),
-        normalize=False,
+        dense=(Dense(in_features=16, out_features=head),) if head else (),
     )
     params = init_params(definition, jax.random.key(seed))
     params = {path: np.asarray(v) * (scale if path.endswith("kernel") else 1.0) for path, v in params.items()}

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, alias
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu", "tanh", "sigmoid", "identity")
 """Names of elementwise functions; `gelu` is the exact one with erf."""
@@ -14,40 +14,24 @@ NORM_PLACES = ("post", "pre", "both")
 """After each residual sum; before each block; or before and after each block, the latter before the sum."""
 SHORTEST = 3
 """Smallest allowed maximum length: one token between the special ones."""
-
-
-RARE, UNSEEN = "rare", "unseen"
-"""Keys of a field's metadata that `identity` reads."""
-
-
-def _variation(default: Any) -> Any:
-    """A field in which few families differ from BERT; `identity` omits it if it has its default."""
-    return dataclasses.field(default=default, metadata={RARE: True})
-
-
-def _of_training(default: Any) -> Any:
-    """A field that matters only in training, and changes no vector outside it."""
-    return dataclasses.field(default=default, metadata={UNSEEN: True})
+TRAINING_ONLY = ("drophead", "drops", "reads_pairs")
+"""Fields that change no vector outside training; a cross-encoder's `reads_pairs` is told by its width of 1."""
 
 
 def identity(part: Any) -> str:
     """The cache key of a definition or a part of one: if identities and weights are equal, vectors are equal.
 
-    It lists a variation only if it differs from its default, so that adding one invalidates no cached targets; it lists no
-    field that matters only in training.
+    Lists fields that differ from their defaults, so that adding one invalidates no cached targets.
     """
     if isinstance(part, tuple):
-        return f"({', '.join(map(identity, part))}{',' * (len(part) == 1)})"
+        return f"({', '.join(map(identity, part))})"
     if not dataclasses.is_dataclass(part):
         return repr(part)
-    always = [field.name for field in dataclasses.fields(part) if not {RARE, UNSEEN} & {*field.metadata}]
-    shown = (f"{name}={identity(getattr(part, name))}" for name in (*always, *_used_variations(part)))
+    fields = [
+        (field, getattr(part, field.name)) for field in dataclasses.fields(part) if field.name not in TRAINING_ONLY
+    ]
+    shown = (f"{field.name}={identity(value)}" for field, value in fields if value != field.default)
     return f"{type(part).__name__}({', '.join(shown)})"
-
-
-def _used_variations(part: Any) -> tuple[str, ...]:
-    fields = (field for field in dataclasses.fields(part) if RARE in field.metadata)
-    return tuple(field.name for field in fields if getattr(part, field.name) != field.default)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,9 +44,9 @@ class LayerKind:
     """Base of the rotary positions; 0: queries and keys are not rotated."""
     divisor: float = 1.0
     """Divides the rotary frequencies (linear scaling for longer texts)."""
-    kept_below: float = _variation(0.0)
+    kept_below: float = 0.0
     """Frequencies of shorter wavelengths, in tokens, are not divided (Llama 3)."""
-    divided_above: float = _variation(0.0)
+    divided_above: float = 0.0
     """Frequencies of longer wavelengths are divided; between the two, the divided and undivided ones are blended."""
 
 
@@ -95,68 +79,59 @@ class Architecture:
     pad_id: int = 0
     hidden_dropout: float = 0.1
     attention_dropout: float = 0.1
-    drophead: float = _of_training(0.0)
+    drophead: float = 0.0
     """Probability of dropping an attention head in training, per sentence and layer."""
 
-    position_table: bool = _variation(True)
+    position_table: bool = True
     """Whether a table of positions is added to the word embeddings."""
-    kinds: tuple[LayerKind, ...] = _variation(())
+    kinds: tuple[LayerKind, ...] = ()
     """One kind per layer; empty: no layer has a window or rotary positions."""
-    shared_layers: bool = _variation(False)
+    shared_layers: bool = False
     """Whether all layers share one set of weights (ALBERT)."""
 
-    norm: str = _variation("layer")
+    norm: str = "layer"
     """The kind of every norm, one of `NORMS`."""
-    norm_place: str = _variation("post")
+    norm_place: str = "post"
     """One of `NORM_PLACES`; `pre` and `both` add a norm after the last layer."""
-    embedding_norm: bool = _variation(True)
+    embedding_norm: bool = True
     """Whether the embeddings are normalised."""
-    first_norm: bool = _variation(True)
+    first_norm: bool = True
     """Whether a norm precedes the first layer's attention (ModernBERT: no)."""
-    embedding_projected: bool = _variation(False)
+    embedding_projected: bool = False
     """Whether embeddings are projected even if they are as wide as the layers (ALBERT)."""
-    embedding_scaled: bool = _variation(False)
+    embedding_scaled: bool = False
     """Whether word embeddings are multiplied by the square root of their width (Gemma)."""
 
-    head_size: int = _variation(0)
+    head_size: int = 0
     """Width of an attention head; 0: `hidden_size / heads`."""
-    key_heads: int = _variation(0)
+    key_heads: int = 0
     """Key and value heads, each shared by `heads / key_heads` query heads; 0: `heads`."""
-    query_key_norm: bool = _variation(False)
+    query_key_norm: bool = False
     """Whether queries and keys are normalised, head by head, before rotation."""
-    attention_scale: float = _variation(0.0)
+    attention_scale: float = 0.0
     """Multiplies attention scores; 0: `head_size ** -0.5`."""
-    attention_bias: bool = _variation(True)
+    attention_bias: bool = True
     """Whether the four dense layers of attention have biases."""
-    attention_output_bias: bool = _variation(True)
+    attention_output_bias: bool = True
     """Whether attention's output layer also has a bias (Qwen2: no)."""
-    causal: bool = _variation(False)
+    causal: bool = False
     """Whether a token attends only to itself and to the tokens before it."""
 
-    gated: bool = _variation(False)
+    gated: bool = False
     """Whether the feed-forward network multiplies `activation(gate(x))` by `intermediate(x)`."""
-    intermediate_bias: bool = _variation(True)
+    intermediate_bias: bool = True
     """Whether the feed-forward network's first dense layer (and its gate) has a bias."""
-    output_bias: bool = _variation(True)
+    output_bias: bool = True
     """Whether the feed-forward network's last dense layer has a bias."""
 
-    dropped_id: int = _variation(-1)
+    dropped_id: int = -1
     """Id of a token that pooling ignores, such as the unknown token in model2vec; -1: none."""
 
     def __post_init__(self):
         if not self.embedding_size:
             object.__setattr__(self, "embedding_size", self.hidden_size)
         if not self.head_size and self.hidden_size % self.heads:
-            raise InputError(
-                f"hidden_size={self.hidden_size} is not divisible by heads={self.heads}; change one of them."
-            )
-        if self.layers < 1 and not self.is_static:
-            raise InputError(f"layers={self.layers} leaves no layers; an encoder needs at least one.")
-
-    @property
-    def beyond_bert(self) -> tuple[str, ...]:
-        """Names of the fields in which its block differs from BERT's."""
-        return _used_variations(self)
+            raise InputError(f"hidden_size={self.hidden_size} is not divisible by heads={self.heads}.")
 
     @property
     def is_static(self) -> bool:
@@ -167,11 +142,6 @@ class Architecture:
     def longest(self) -> int:
         """Maximum tokens per sentence."""
         return self.max_positions - self.position_offset
-
-    @property
-    def projects_embeddings(self) -> bool:
-        """Whether a dense layer projects the embeddings to the width of the layers."""
-        return self.embedding_projected or self.embedding_size != self.hidden_size
 
     @property
     def head_width(self) -> int:
@@ -230,25 +200,17 @@ class Pooling:
     combine: str = "mean"
 
     def __post_init__(self):
-        for name, value, allowed in (
-            ("tokens", self.tokens, TOKEN_POOLINGS),
-            ("layers", self.layers, LAYER_CHOICES),
-            ("combination", self.combine, COMBINATIONS),
-        ):
+        chosen = (self.tokens, self.layers, self.combine)
+        for value, allowed in zip(chosen, (TOKEN_POOLINGS, LAYER_CHOICES, COMBINATIONS), strict=True):
             if value not in allowed:
-                raise InputError(f"pooling {name} {value!r} is not known; choose from {POOLING_HELP}.")
+                raise InputError(f"pooling {value!r} is not known; choose from {POOLING_HELP}.")
         if self.tokens == "pooler" and self.layers != "last":
-            raise InputError(
-                f"pooling pooler:{self.layers} does not exist: a pooler reads the last layer; use pooler or cls."
-            )
+            raise InputError(f"pooling pooler:{self.layers} does not exist: a pooler reads the last layer; use cls.")
 
     @classmethod
     def parse(cls, text: str) -> "Pooling":
         """Reads `tokens[:layers[:combination]]`, for instance `mean`, `cls` or `mean:last4:max`."""
-        parts = text.split(":")
-        if len(parts) > 3:
-            raise InputError(f"pooling {text!r} has too many parts; choose from {POOLING_HELP}.")
-        return cls(**dict(zip(("tokens", "layers", "combine"), parts, strict=False)))
+        return cls(**dict(zip(("tokens", "layers", "combine"), text.split(":", 2), strict=False)))
 
     def __str__(self) -> str:
         if self.layers in ("last", "second_to_last"):
@@ -256,19 +218,14 @@ class Pooling:
         return f"{self.tokens}:{self.layers}:{self.combine}"
 
     @property
-    def several_layers(self) -> bool:
-        """Whether it combines layers."""
-        return self.layers not in ("last", "second_to_last")
-
-    @property
     def averages_layers(self) -> bool:
         """Whether it averages several layers."""
-        return self.several_layers and self.combine == "mean"
+        return self.layers not in ("last", "second_to_last") and self.combine == "mean"
 
     @property
     def in_sentence_transformers(self) -> bool:
-        """Whether sentence-transformers has modules for it: it pools one layer, or a mean of layers."""
-        return not self.several_layers or self.averages_layers
+        """Whether sentence-transformers has modules for it: it pools the last layer, or a mean of layers."""
+        return self.layers == "last" or self.averages_layers
 
     def indices(self, layers: int) -> tuple[int, ...]:
         """Indices, among `layers + 1` hidden states, of those to combine; 0 is the embeddings' output."""
@@ -281,10 +238,8 @@ class Pooling:
             "last4": states[-4:],
             "all": states,
         }[self.layers]
-        if self.layers == "second_to_last" and not layers:
-            raise InputError(f"pooling {self} needs a layer, but a static encoder has none; use {self.tokens}.")
-        if self.layers == "last4" and layers < 3:
-            raise InputError(f"pooling {self} needs at least 3 layers, the encoder has {layers}; use last2 or all.")
+        if layers < (least := {"second_to_last": 1, "last4": 3}.get(self.layers, 0)):
+            raise InputError(f"pooling {self} needs {least} layers, the encoder has {layers}; use {self.tokens}.")
         return tuple(chosen)
 
 
@@ -296,7 +251,7 @@ class Dense:
     out_features: int
     bias: bool = True
     activation: str = "tanh"
-    drops: bool = _of_training(False)
+    drops: bool = False
     """Whether its input has dropout in training, at `hidden_dropout`'s rate (heads of cross-encoders)."""
 
 
@@ -306,13 +261,7 @@ class SentenceNorm:
 
     width: int
 
-    @property
-    def in_features(self) -> int:
-        return self.width
-
-    @property
-    def out_features(self) -> int:
-        return self.width
+    in_features = out_features = alias("width")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -327,19 +276,16 @@ class EncoderDefinition:
     dense: tuple[Dense | SentenceNorm, ...] = ()
     """Layers applied to the pooled sentence, in order."""
     normalize: bool = False
-    similarity: str = _variation("cosine")
+    similarity: str = "cosine"
     """How its vectors are compared: `cosine`, or `dot` if their lengths count, which unit vectors do not have."""
-    reads_pairs: bool = _of_training(False)
-    """NOTE: not in `identity`, which tells cross-encoders by their width of 1, so that older digests stay valid."""
+    reads_pairs: bool = False
 
     def __post_init__(self):
         self.pooling.indices(self.architecture.layers)
         if self.normalize:
             object.__setattr__(self, "similarity", "cosine")
         if self.pooling.tokens == "pooler" and not self.architecture.pooler:
-            raise InputError(
-                f"pooling pooler needs a pooler, which this {self.architecture.family} encoder lacks; use cls."
-            )
+            raise InputError(f"pooling pooler: this {self.architecture.family} encoder has no pooler; use cls.")
 
     @property
     def dense_on_tokens(self) -> bool:
@@ -350,12 +296,7 @@ class EncoderDefinition:
         return bool(self.dense) and linear and commutes and not self.reads_pairs
 
     @property
-    def pooled_width(self) -> int:
-        """Width after pooling, before dense layers."""
-        copies = len(self.pooling.indices(self.architecture.layers)) if self.pooling.combine == "concat" else 1
-        return self.architecture.hidden_size * copies
-
-    @property
     def embedding_width(self) -> int:
         """Width of a sentence's vector."""
-        return self.dense[-1].out_features if self.dense else self.pooled_width
+        copies = len(self.pooling.indices(self.architecture.layers)) if self.pooling.combine == "concat" else 1
+        return self.dense[-1].out_features if self.dense else self.architecture.hidden_size * copies

@@ -122,14 +122,14 @@ class Attention(nnx.Module):
             parts = [linear(x, compute_dtype) for linear in linears]
         else:
             # One product for the three: fewer and wider, and one gradient with respect to x instead of a sum of three.
-            kernel = self.together([linear.kernel[...] for linear in linears])
-            together = product(x, kernel, compute_dtype=compute_dtype)
+            kernel = self.concat_qkv([linear.kernel[...] for linear in linears])
+            joined = product(x, kernel, compute_dtype=compute_dtype)
             biases = [linear.bias[...] for linear in linears if linear.bias is not None]
             if biases:
-                together = together + expanded(self.together(biases).astype(together.dtype), together)
-            together = together.astype(x.dtype).reshape(*x.shape[:-1], self.blocks, -1)
+                joined = joined + expanded(self.concat_qkv(biases).astype(joined.dtype), joined)
+            joined = joined.astype(x.dtype).reshape(*x.shape[:-1], self.blocks, -1)
             queries, keys = (heads // self.blocks * self.size for heads in (self.heads, self.key_heads))
-            parts = jnp.split(together, (queries, queries + keys), axis=-1)
+            parts = jnp.split(joined, (queries, queries + keys), axis=-1)
         query, keys, value = (part.reshape(*x.shape[:-1], -1, self.size) for part in parts)
         if self.query_norm is not None and self.key_norm is not None:
             query, keys = self.query_norm(query), self.key_norm(keys)
@@ -141,7 +141,7 @@ class Attention(nnx.Module):
             query = query.reshape(*x.shape[:-1], self.key_heads, -1, self.size)
         return query, keys, value
 
-    def together(self, arrays: Sequence[Float[Array, "... _"]]) -> Float[Array, "... qkv"]:
+    def concat_qkv(self, arrays: Sequence[Float[Array, "... _"]]) -> Float[Array, "... qkv"]:
         """Concatenates weights of queries, keys and values within each block of heads."""
         parts = [array.reshape(*array.shape[:-1], self.blocks, -1) for array in arrays]
         return jnp.concatenate(parts, axis=-1).reshape(*arrays[0].shape[:-1], -1)
@@ -172,10 +172,10 @@ def _bias(
     owner: Integer[Array, "g r l"], window: int, *, causal: bool, relative_bias: Table | None
 ) -> Float[Array, "g r #h l l"] | None:
     length = owner.shape[-1]
-    known = isinstance(length, int)  # exports trace a symbolic length and compute its scores whole
-    if known and length > MAX_WHOLE_ROW and relative_bias is None:
+    is_static = isinstance(length, int)  # a symbolic length (`jax.export`) has its scores computed whole
+    if is_static and length > MAX_WHOLE_ROW and relative_bias is None:
         return None
-    slots = np.arange(length) if known else jnp.arange(length)
+    slots = np.arange(length) if is_static else jnp.arange(length)
     bias = mask_of(visible(owner, owner, slots, slots, window=window, causal=causal))
     if relative_bias is not None:
         # A sentence's tokens are adjacent, so distances between slots equal distances between positions.
@@ -230,14 +230,8 @@ def in_blocks(attend, query, keys, value, owner, window: int, *, causal: bool, s
         # The span has a static size: at both ends it moves inwards, and `visible` masks keys outside the window.
         first_key = jnp.clip(start - window, 0, length - span) if window else jnp.zeros_like(start)
         slots, key_slots = start + jnp.arange(BLOCK), first_key + jnp.arange(span)
-        seen = visible(
-            part(padded_owner, start, BLOCK),
-            part(owner, first_key, span),
-            slots,
-            key_slots,
-            window=window,
-            causal=causal,
-        )
+        owners = part(padded_owner, start, BLOCK), part(owner, first_key, span)
+        seen = visible(*owners, slots, key_slots, window=window, causal=causal)
         # Each block draws its own dropout.
         drawn = None if seeds is None else seeds + number.astype(seeds.dtype)
         return attend(

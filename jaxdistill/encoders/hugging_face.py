@@ -1,16 +1,18 @@
-"""Reads and writes what families share in `config.json` and in tensor names."""
+"""Reads a model's JSON files, and maps what families share in `config.json` and in tensor names."""
 
 import dataclasses
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
-from types import MappingProxyType
+from pathlib import Path
 from typing import Any
 
 from jaxdistill.core import InputError
+from jaxdistill.core.files import read_json
 from jaxdistill.encoders.architecture import Architecture, LayerKind
-from jaxdistill.encoders.settings import refuse_others, setting
 
+Settings = dict[str, Any]
+"""The content of a `config.json`."""
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_python": "gelu",
@@ -24,6 +26,59 @@ ACTIVATIONS = {
 """Maps Hugging Face's names of activations to ours."""
 FULL, SLIDING = "full_attention", "sliding_attention"
 """Hugging Face's types of layers: attention to the whole text, or within a window."""
+QUANTISED = {"quantization_config": (), "compression_config": ()}
+"""Keys of a checkpoint whose weights are integers or 8-bit floats, to be multiplied by scales."""
+ENCODER = {"position_embedding_type": ("absolute",)}
+ENCODER |= dict.fromkeys(("is_decoder", "add_cross_attention", "is_causal"), (False,))
+"""Implemented values of keys by which encoders vary, or become decoders."""
+SIZES = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "max_positions": "max_position_embeddings",
+}
+"""Maps fields of an architecture that all families have to their names in `config.json`."""
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Reads a JSON object; raises `InputError` if the file is missing."""
+    if not path.exists():
+        refuse_adapter(path.parent)
+        raise InputError(f"{path} is missing; the folder is not a complete model.")
+    return read_json(path)
+
+
+def refuse_adapter(folder: Path) -> None:
+    """Raises `InputError` if the folder has an adapter, which peft merges into its base model."""
+    if (folder / "adapter_config.json").exists():
+        raise InputError(
+            f"{folder} has a LoRA adapter; merge it with peft and give FOLDER: "
+            f"model = PeftModel.from_pretrained(AutoModel.from_pretrained(BASE_MODEL), {str(folder)!r}).merge_and_unload(); "
+            "model.save_pretrained(FOLDER)"
+        )
+
+
+def refuse_others(
+    content: Mapping[str, Any],
+    readable: Mapping[str, Sequence[Any]],
+    *,
+    file: Path | str = "config.json",
+    advice: str = "",
+) -> None:
+    """Raises `InputError` if a key has another value than those that are implemented, which would change the result.
+
+    Args:
+      readable: maps keys to their implemented values; null and an absent key always count as one of them.
+      advice: what to do instead, for the end of the error.
+    """
+    for key, values in readable.items():
+        value = content.get(key)
+        if value is not None and value not in values:
+            named = value.get("quant_method", value) if isinstance(value, dict) else value
+            only = ", ".join(map(json.dumps, values or (None,)))
+            raise InputError(f"{file} has {key}={json.dumps(named):.160}; only {only} can be read{advice}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,60 +93,20 @@ class PairHead:
     drops_input: bool = True
 
 
-value = partial(setting, file="config.json")
-"""A value of a `config.json`, see `setting`."""
-size = partial(value, kind=int, least=1)
-"""A number of rows, layers or the like; required in `config.json` unless there is a default."""
-refuse = partial(refuse_others, file="config.json")
-"""Refuses values of a `config.json` that are not implemented, see `refuse_others`."""
-QUANTISED = {"quantization_config": (), "compression_config": ()}
-"""Keys of a checkpoint whose weights are integers or 8-bit floats, to be multiplied by scales."""
-ENCODER = {"position_embedding_type": ("absolute",)}
-ENCODER |= dict.fromkeys(("is_decoder", "add_cross_attention", "is_causal"), (False,))
-"""Implemented values of keys by which encoders vary, or become decoders."""
+def sizes(config: Settings) -> dict[str, Any]:
+    """The fields `SIZES` and `pad_id`."""
+    return {ours: config[name] for ours, name in SIZES.items()} | {"pad_id": config.get("pad_token_id") or 0}
 
 
-def with_own_names(config: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Renames the general names in a `config.json` to a family's own; if a file has both, the general one counts.
-
-    Args:
-      names: maps general names to the family's own (transformers' `attribute_map`).
-    """
-    own = {key: value for key, value in config.items() if key not in names}
-    return own | {names[key]: value for key, value in config.items() if key in names}
-
-
-SIZES = {
-    "vocab_size": "vocab_size",
-    "hidden_size": "hidden_size",
-    "layers": "num_hidden_layers",
-    "heads": "num_attention_heads",
-    "intermediate_size": "intermediate_size",
-    "max_positions": "max_position_embeddings",
-}
-"""Maps fields of an architecture that all families have to their names in `config.json`."""
-
-
-def sizes(config: Mapping[str, Any], own: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
-    """The fields `SIZES` and `pad_id`; `own` maps general names to the family's own."""
-    pad_id = value(config, "pad_token_id", int | None, None) or 0
-    return {ours: size(config, own.get(name, name)) for ours, name in SIZES.items()} | {"pad_id": pad_id}
-
-
-def written_sizes(architecture: Architecture, own: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+def written_sizes(architecture: Architecture) -> dict[str, Any]:
     """The inverse of `sizes`, and the weights' dtype."""
-    written = {own.get(name, name): getattr(architecture, ours) for ours, name in SIZES.items()}
+    written = {name: getattr(architecture, ours) for ours, name in SIZES.items()}
     return written | {"pad_token_id": architecture.pad_id, "dtype": "float32"}
 
 
-def layer_count(config: Mapping[str, Any]) -> int:
-    """Number of layers."""
-    return size(config, "num_hidden_layers")
-
-
-def activation(config: Mapping[str, Any], key: str = "hidden_act", default: str = "gelu") -> str:
+def activation(config: Settings, key: str = "hidden_act", default: str = "gelu") -> str:
     """Our name of the activation function."""
-    name = value(config, key, str, default)
+    name = config.get(key, default)
     if name not in ACTIVATIONS:
         raise InputError(f"config.json has {key}={name!r:.80}; supported activations: {', '.join(ACTIVATIONS)}.")
     return ACTIVATIONS[name]
@@ -102,38 +117,33 @@ def activation_name(name: str) -> str:
     return "gelu_new" if name == "gelu_tanh" else name
 
 
-def rotary(config: Mapping[str, Any], default: float, *, of: str = "", old: str = "rope_theta") -> LayerKind:
+def rotary(config: Settings, default: float, *, of: str = "", old: str = "rope_theta") -> LayerKind:
     """A kind of layer with the config's rotary positions, and without a window.
 
     Args:
       config: has `rope_parameters` (shared by all layers, or per type of layer), or the older `rope_theta` and
         `rope_scaling`. As in transformers, a `rope_scaling` beside `rope_parameters` replaces shared parameters and
         merges into per-type ones.
-      default: base if the config has none.
+      default: base if the config has none; `old` is its older name.
       of: type of the layers, if parameters are per type.
-      old: older name of the base.
     """
-    parameters = value(config, "rope_parameters", dict | None, None) or {}
-    scaling = value(config, "rope_scaling", dict | None, None) or {}
+    parameters: dict[str, Any] = config.get("rope_parameters") or {}
+    scaling = config.get("rope_scaling") or {}
     if not of:
         parameters = scaling or parameters
     elif parameters and not parameters.keys() & {FULL, SLIDING}:
-        raise InputError(
-            f"config.json has rope_parameters={parameters!s:.80}; give one entry for each of {FULL} and {SLIDING}."
-        )
+        raise InputError(f"config.json has rope_parameters={parameters!s:.80}; give {FULL} and {SLIDING}.")
     else:
-        parameters = (value(parameters, of, dict | None, None) or {"rope_type": "default"}) | scaling
-    theta = value(parameters, "rope_theta", float, value(config, old, float, default, least=1), least=1)
+        parameters = (parameters.get(of) or {"rope_type": "default"}) | scaling
+    theta = parameters.get("rope_theta", config.get(old, default))
     kind = parameters.get("rope_type") or parameters.get("type") or "default"
     if kind not in ("default", "linear", "llama3") or parameters.get("partial_rotary_factor", 1.0) != 1.0:
-        raise InputError(
-            f"config.json scales rotary positions by {kind!r} ({parameters}); supported: 'default', 'linear' and 'llama3', of whole heads."
-        )
-    divisor = 1.0 if kind == "default" else value(parameters, "factor", float, least=1)
+        raise InputError(f"config.json scales rotary positions by {kind!r} ({parameters}), which cannot be read.")
+    divisor = 1.0 if kind == "default" else parameters["factor"]
     kept = divided = 0.0
     if kind == "llama3":  # blends the frequencies between two wavelengths
-        trained = size(parameters, "original_max_position_embeddings")
-        kept, divided = (trained / value(parameters, f"{name}_freq_factor", float) for name in ("high", "low"))
+        trained = parameters["original_max_position_embeddings"]
+        kept, divided = (trained / parameters[f"{name}_freq_factor"] for name in ("high", "low"))
     return LayerKind(theta=float(theta), divisor=float(divisor), kept_below=kept, divided_above=divided)
 
 
@@ -149,26 +159,17 @@ def rope_parameters(kind: LayerKind) -> dict[str, Any]:
     return base | ({"rope_type": "default"} if kind.divisor == 1.0 else linear)
 
 
-def window(config: Mapping[str, Any], *, causal: bool) -> int:
-    """Tokens on each side that a token attends to with this `sliding_window`; 0: all. A causal window counts the token itself."""
-    sliding = value(config, "sliding_window", int | None, 4096, least=1 + causal)
-    return 0 if sliding is None else sliding - causal
-
-
 def sliding_window(architecture: Architecture) -> int | None:
-    """The inverse of `window`, for an architecture whose windows all have one width."""
+    """The `sliding_window` of an architecture whose windows all have one width."""
     widest = max(kind.window for kind in architecture.kinds)
     return widest + architecture.causal if widest else None
 
 
-def layer_types(config: Mapping[str, Any], default: Sequence[str]) -> list[str]:
+def layer_types(config: Settings, default: Sequence[str]) -> list[str]:
     """`full_attention` or `sliding_attention` for each layer."""
-    types = value(config, "layer_types", list | None, None) or list(default)
+    types = config.get("layer_types") or list(default)
     if len(types) != len(default) or not set(types) <= {FULL, SLIDING}:
-        raise InputError(
-            f"config.json has layer_types={types!s:.80}; give {FULL} or {SLIDING} for each of the"
-            f" {len(default)} layers."
-        )
+        raise InputError(f"config.json has layer_types={types!s:.80}; give {FULL} or {SLIDING} for each layer.")
     return types
 
 
@@ -177,24 +178,21 @@ def types_of(architecture: Architecture) -> list[str]:
     return [SLIDING if kind.window else FULL for kind in architecture.kinds]
 
 
-def with_windows(plain: Architecture, types: Sequence[str], window: int) -> Architecture:
-    """The architecture with this window in its layers of type `sliding_attention`."""
-    windows = [window if kind == SLIDING else 0 for kind in types]
+def with_windows(plain: Architecture, config: Settings, default: Sequence[str]) -> Architecture:
+    """The architecture with the window of a `config.json` in its layers of type `sliding_attention`, by default `default`."""
+    width = config.get("sliding_window", 4096)
+    window = 0 if width is None else width - plain.causal  # a causal window counts the token itself
+    windows = [window if kind == SLIDING else 0 for kind in layer_types(config, default)]
     kinds = zip(plain.kinds, windows, strict=True)
     return dataclasses.replace(plain, kinds=tuple(dataclasses.replace(kind, window=window) for kind, window in kinds))
 
 
-def head_sizes(config: Mapping[str, Any]) -> dict[str, int]:
+def head_sizes(config: Settings) -> dict[str, int]:
     """`head_size` and `key_heads` of an architecture; 0 if they follow from its width and heads."""
-    width, heads = size(config, "hidden_size"), size(config, "num_attention_heads")
-    own = value(config, "head_dim", int | None, None, least=1) or 0
-    keys = value(config, "num_key_value_heads", int | None, None, least=1) or heads
-    return dict(head_size=0 if own * heads == width else own, key_heads=0 if keys == heads else keys)
-
-
-def own_head_size(architecture: Architecture) -> dict[str, int]:
-    """`head_dim`, for a family that writes it only if it does not follow from width and heads."""
-    return {"head_dim": architecture.head_size} if architecture.head_size else {}
+    width, heads = config["hidden_size"], config["num_attention_heads"]
+    head_dim = config.get("head_dim") or 0
+    keys = config.get("num_key_value_heads") or heads
+    return dict(head_size=0 if head_dim * heads == width else head_dim, key_heads=0 if keys == heads else keys)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -151,8 +151,8 @@ def drophead(
     stays = hashed((groups, sentences, heads), seed) >= jnp.uint32(round(rate * 2**32))
     count = jnp.sum(stays, axis=-1, keepdims=True, dtype=jnp.int32)
     scale = jnp.where(stays, jnp.float32(heads) / jnp.maximum(count, 1).astype(jnp.float32), 0.0)
-    place = jnp.maximum(owner, 0).reshape(groups, rows * length, 1)
-    return jnp.take_along_axis(scale, place, axis=1).reshape(groups, rows, length, heads)
+    sentence = jnp.maximum(owner, 0).reshape(groups, rows * length, 1)
+    return jnp.take_along_axis(scale, sentence, axis=1).reshape(groups, rows, length, heads)
 
 
 def hashed(shape: tuple[int, ...], seed: Integer[Array, " 2"]) -> Integer[Array, "..."]:
@@ -185,17 +185,15 @@ def contraction(
 
 
 def _einsum(equation: str, a: Array, b: Array) -> Array:
-    on_cpu = _of_copies if has_bfloat16_units() else _in_float32
-    return jax.lax.platform_dependent(
-        a,
-        b,
-        cpu=partial(on_cpu, equation),
-        default=lambda a, b: jnp.einsum(equation, a, b, preferred_element_type=jnp.float32),
-    )
+    def on_cpu(a: Array, b: Array) -> Array:
+        if has_bfloat16_units():
+            return _of_copies(equation, a, b)
+        return jnp.einsum(equation, a.astype(jnp.float32), b.astype(jnp.float32))
 
+    def elsewhere(a: Array, b: Array) -> Array:
+        return jnp.einsum(equation, a, b, preferred_element_type=jnp.float32)
 
-def _in_float32(equation: str, a: Array, b: Array) -> Array:
-    return jnp.einsum(equation, a.astype(jnp.float32), b.astype(jnp.float32))
+    return jax.lax.platform_dependent(a, b, cpu=on_cpu, default=elsewhere)
 
 
 def _of_copies(equation: str, a: Array, b: Array) -> Array:
@@ -222,22 +220,22 @@ def _of_copies(equation: str, a: Array, b: Array) -> Array:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _contraction(equation, dtype, given, a, b):
+def _contraction(equation, dtype, dtypes, a, b):
     return _einsum(equation, a.astype(dtype), b.astype(dtype))
 
 
-def _contraction_forward(equation, dtype, given, a, b):
+def _contraction_forward(equation, dtype, dtypes, a, b):
     a, b = a.astype(dtype), b.astype(dtype)
     return _einsum(equation, a, b), (a, b)
 
 
-def _contraction_backward(equation, dtype, given, saved, cotangent):
+def _contraction_backward(equation, dtype, dtypes, saved, cotangent):
     a, b = saved
     terms, out = equation.split("->")
     left, right = terms.split(",")
     cotangent = cotangent.astype(dtype)
     d_a, d_b = _einsum(f"{out},{right}->{left}", cotangent, b), _einsum(f"{left},{out}->{right}", a, cotangent)
-    return d_a.astype(given[0]), d_b.astype(given[1])
+    return d_a.astype(dtypes[0]), d_b.astype(dtypes[1])
 
 
 _contraction.defvjp(_contraction_forward, _contraction_backward)

@@ -1,6 +1,7 @@
 """Sentence vectors from packed tokens: a pure function of a definition, parameters and tokens.
 
 Parameters are a flat dict by path; NNX modules exist only while JAX traces, which keeps dispatch cheap.
+Pooling works within groups, so devices that hold whole groups need not communicate. A sentence without tokens becomes zeros.
 """
 
 import re
@@ -13,13 +14,12 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
-from jaxtyping import Float
+from jaxtyping import Float, Integer
 
 from jaxdistill.core import STACKED, Array, Params, Tokens, platform
 from jaxdistill.core.ops.similarity import unit
-from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, SentenceNorm
+from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling, SentenceNorm
 from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, Linear, Norm, dropout
-from jaxdistill.encoders.pooling import counted, pooled
 from jaxdistill.encoders.transformer import Transformer, path_string
 
 SENTENCE_NORM_EPS = 1e-5
@@ -81,20 +81,71 @@ def vectors_and_states(
     """
     encoder = as_module(definition, params)
     states = encoder.transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat, gather=gather)
-    x = pooled(definition.pooling, states, counted(tokens, definition.architecture.dropped_id))
+    dropped = definition.architecture.dropped_id
+    counted = tokens if dropped < 0 else tokens._replace(owner=jnp.where(tokens.ids == dropped, -1, tokens.owner))
+    x = pooled(definition.pooling, states, counted)
     if definition.pooling.tokens == "pooler":
         pooler = encoder.transformer.pooler
         assert pooler is not None  # checked by `EncoderDefinition`
         x = jnp.tanh(pooler(x, compute_dtype))
     seeds = None if key is None else jax.random.bits(jax.random.fold_in(key, 2), (len(definition.dense), 2), jnp.uint32)
-    for place, (part, module) in enumerate(zip(definition.dense, encoder.dense, strict=True)):
+    for index, (part, module) in enumerate(zip(definition.dense, encoder.dense, strict=True)):
         if isinstance(module, Norm):
             x = module(x)
             continue
         assert isinstance(part, Dense)
-        x = dropout(x, definition.architecture.hidden_dropout if part.drops else 0.0, seeds, place)
+        x = dropout(x, definition.architecture.hidden_dropout if part.drops else 0.0, seeds, index)
         x = ACTIVATION_FUNCTIONS[part.activation](module(x, compute_dtype))
     return (unit(x) if definition.normalize else x), states
+
+
+def pooled(pooling: Pooling, states: list[Float[Array, "g r l d"]], tokens: Tokens) -> Float[Array, "g n p"]:
+    """Sentence vectors from the hidden states of all layers; for `pooler`, the first token, as for `cls`."""
+    chosen = [states[index] for index in pooling.indices(len(states) - 1)]
+    if len(chosen) == 1:
+        x = chosen[0]
+    elif pooling.combine == "concat":
+        x = jnp.concatenate(chosen, axis=-1)
+    else:
+        x = jnp.max(jnp.stack(chosen), axis=0) if pooling.combine == "max" else sum(chosen[1:], chosen[0]) / len(chosen)
+    g, r, l, width = x.shape
+    flat = x.reshape(g, r * l, width)
+    owner = tokens.owner.reshape(g, r * l)
+    if pooling.tokens == "max":
+        return max_of_tokens(flat, owner, tokens.first, l)
+    if pooling.tokens in ("cls", "pooler"):
+        return tokens_at(flat, owner, tokens.first)
+    # Membership as 0 and 1: sums over sentences become matrix products, without a scatter, forward or backward.
+    member = (owner[:, None, :] == jnp.arange(tokens.first.shape[-1])[None, :, None]).astype(jnp.float32)
+    if pooling.tokens == "last":
+        return tokens_at(flat, owner, tokens.first + jnp.sum(member, axis=-1).astype(tokens.first.dtype) - 1)
+    if pooling.tokens == "weightedmean":
+        member = member * (tokens.position.reshape(g, 1, r * l) + 1).astype(jnp.float32)
+    count = jnp.maximum(jnp.sum(member, axis=-1, keepdims=True), 1.0)
+    # Highest precision: products with 0 and 1 must keep every bit of x.
+    total = jnp.einsum("gnt,gtd->gnd", member, flat, precision=jax.lax.Precision.HIGHEST)
+    return total / (jnp.sqrt(count) if pooling.tokens == "mean_sqrt_len" else count)
+
+
+def tokens_at(
+    x: Float[Array, "g t d"], owner: Integer[Array, "g t"], slots: Integer[Array, "g n"]
+) -> Float[Array, "g n d"]:
+    """The vector at one slot per sentence; zeros if another sentence owns the slot."""
+    slots = jnp.maximum(slots, 0)
+    present = jnp.take_along_axis(owner, slots, axis=1) == jnp.arange(slots.shape[-1])[None, :]
+    return jnp.where(present[..., None], jnp.take_along_axis(x, slots[..., None], axis=1), 0.0)
+
+
+def max_of_tokens(
+    x: Float[Array, "g t d"], owner: Integer[Array, "g t"], first: Integer[Array, "g n"], longest: int
+) -> Float[Array, "g n d"]:
+    """Elementwise maximum over each sentence's tokens: those among the `longest` slots from its first one."""
+    g, n = first.shape
+    slots = jnp.minimum(first[..., None] + jnp.arange(longest)[None, None, :], x.shape[1] - 1).reshape(g, n * longest)
+    in_sentence = jnp.take_along_axis(owner, slots, axis=1).reshape(g, n, longest) == jnp.arange(n)[None, :, None]
+    gathered = jnp.take_along_axis(x, slots[..., None], axis=1).reshape(g, n, longest, -1)
+    largest = jnp.max(jnp.where(in_sentence[..., None], gathered, -jnp.inf), axis=2)
+    return jnp.where(jnp.any(in_sentence, axis=2)[..., None], largest, 0.0)
 
 
 def word_embeddings(definition: EncoderDefinition, params: Params, compute_dtype: DTypeLike) -> Float[Array, "words d"]:

@@ -45,14 +45,19 @@ class Embeddings(nnx.Module):
         self.position = Table(a.max_positions, width, rngs=rngs) if a.position_table else None
         self.token_type = Table(a.token_types, width, rngs=rngs) if a.token_types else None
         self.norm = Norm(width, a.layer_norm_eps, a.norm) if a.embedding_norm else None
-        self.projection = Linear(width, a.hidden_size, rngs=rngs) if a.projects_embeddings else None
+        projects = a.embedding_projected or width != a.hidden_size
+        self.projection = Linear(width, a.hidden_size, rngs=rngs) if projects else None
 
     def __call__(self, tokens: Tokens, *, seeds: Array | None, compute_dtype: DTypeLike) -> Float[Array, "g r l d"]:
         x = self.of_words(self.word(tokens.ids))
         if self.position is not None:
             x = x + self.position(self.position_rows(tokens))
         if self.token_type is not None:
-            x = x + of_type(self.token_type, tokens.types, x)
+            types, table = tokens.types, self.token_type.embedding
+            if types is None or table.shape[0] == 1:  # RoBERTa's one row does not distinguish the sentences of a pair
+                x = x + expanded(table[0].astype(x.dtype), x)
+            else:
+                x = x + self.token_type(types)
         if self.norm is not None:
             x = self.norm(x)
         x = dropout(x, self.rate, seeds, 0)
@@ -70,20 +75,12 @@ class Embeddings(nnx.Module):
         skipped = (tokens.ids == padding).astype(jnp.int32)
         before = jnp.cumsum(skipped, axis=-1) - skipped
         start = jnp.arange(tokens.ids.shape[-1])[None, None] - tokens.position
-        own = before - jnp.take_along_axis(before, start, axis=-1)
-        return jnp.where(skipped == 1, padding, tokens.position + self.position_offset - own)
+        in_sentence = before - jnp.take_along_axis(before, start, axis=-1)
+        return jnp.where(skipped == 1, padding, tokens.position + self.position_offset - in_sentence)
 
     def of_words(self, rows: Float[Array, "... d"]) -> Float[Array, "... d"]:
         """Rows of the word table, scaled as the family requires."""
         return rows if self.scale == 1.0 else rows * self.scale
-
-
-def of_type(
-    table: Table, types: Integer[Array, "g r l"] | None, like: Float[Array, "g r l d"]
-) -> Float[Array, "#g #r #l d"]:
-    """Token type embeddings; a table of one row (RoBERTa) does not distinguish the sentences of a pair."""
-    rows = table.embedding
-    return expanded(rows[0].astype(like.dtype), like) if types is None or rows.shape[0] == 1 else table(types)
 
 
 class Layer(nnx.Module):
@@ -199,15 +196,27 @@ class Transformer(nnx.Module):
           gather: makes the weights of one period of stacked layers whole, before the loop runs it.
         """
         a = self.architecture
-        seeds, drawn = self.seeds(key)
-        x = self.embeddings(tokens, seeds=seeds, compute_dtype=compute_dtype)
-        attention_inputs = self.attention_inputs(tokens)
+        embedding_seeds, drawn = None, LayerSeeds()
+        if key is not None:
+            bits = jax.random.bits(key, (1 + SITES_PER_LAYER * a.layers, 2), jnp.uint32)
+            heads = jax.random.bits(jax.random.fold_in(key, 1), (a.layers, 2), jnp.uint32) if a.drophead else None
+            embedding_seeds, drawn = bits[:1], LayerSeeds(bits[1:].reshape(a.layers, SITES_PER_LAYER, 2), heads)
+        x = self.embeddings(tokens, seeds=embedding_seeds, compute_dtype=compute_dtype)
+        # Masks and rotations are computed once for each kind of layer.
+        attention_inputs = {
+            kind: attention_inputs_of(
+                tokens, kind, head_width=a.head_width, causal=a.causal, relative_bias=self.relative_bias
+            )
+            for kind in {a.kind(index) for index in range(a.layers)}
+        }
 
         def run(x: Array, layer: Layer, kind: LayerKind, drawn: LayerSeeds) -> Array:
             def apply(x, inputs, head_scale, seeds):
                 return layer(x, inputs, head_scale, kind=kind, seeds=seeds, compute_dtype=compute_dtype)
 
-            head_scale = None if drawn.heads is None else self.head_scale(tokens, drawn.heads)
+            head_scale, sentences = None, tokens.first.shape[-1]
+            if drawn.heads is not None:
+                head_scale = drophead(a.drophead, drawn.heads, tokens.owner, sentences=sentences, heads=a.heads)
             return (jax.checkpoint(apply) if remat else apply)(x, attention_inputs[kind], head_scale, drawn.sites)
 
         states, x = [x], x.astype(compute_dtype)
@@ -254,30 +263,3 @@ class Transformer(nnx.Module):
         x, stacks = jax.lax.scan(run_period, x, ({} if shared else weights, drawn), length=periods)
         states = [stack[number] for number in range(periods) for stack in stacks]
         return [*states[:-1], x]  # not the last from its stack: the compiler drops stacks that are not read
-
-    def attention_inputs(self, tokens: Tokens) -> dict[LayerKind, AttentionInputs]:
-        """Masks and rotations for each kind of layer, computed once and shared by all its layers."""
-        a = self.architecture
-        return {
-            kind: attention_inputs_of(
-                tokens, kind, head_width=a.head_width, causal=a.causal, relative_bias=self.relative_bias
-            )
-            for kind in {a.kind(index) for index in range(a.layers)}
-        }
-
-    def seeds(self, key: jax.Array | None) -> tuple[Integer[Array, "1 2"] | None, LayerSeeds]:
-        """Seeds of the embeddings and of the layers, on a leading axis."""
-        if key is None:
-            return None, LayerSeeds()
-        layers = self.architecture.layers
-        seeds = jax.random.bits(key, (1 + SITES_PER_LAYER * layers, 2), jnp.uint32)
-        heads = None
-        if self.architecture.drophead:
-            heads = jax.random.bits(jax.random.fold_in(key, 1), (layers, 2), jnp.uint32)
-        return seeds[:1], LayerSeeds(seeds[1:].reshape(layers, SITES_PER_LAYER, 2), heads)
-
-    def head_scale(self, tokens: Tokens, seed: Integer[Array, " 2"]) -> Float[Array, "g r l h"]:
-        """A layer's DropHead factors, token by token."""
-        sentences = tokens.first.shape[-1]
-        a = self.architecture
-        return drophead(a.drophead, seed, tokens.owner, sentences=sentences, heads=a.heads)

@@ -5,9 +5,10 @@ compiled. Up to rounding, results do not depend on the order of the sentences.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial, partialmethod
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +37,7 @@ from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.models.checkpoints.model import NO_PROMPT, SentenceModel, load_model
-from jaxdistill.models.vectors import all_similarities, cosines, unit_rows
+from jaxdistill.models.vectors import cosines, unit_rows
 
 TOKENISED = 4096
 """Number of texts tokenised in one call, on all cores."""
@@ -50,15 +51,6 @@ SERVED = (16, 32, 64, 128, 256, 512)
 """Padded lengths of small requests."""
 SLOTS_PER_SENTENCE = 32
 """A batch has at most `batch_size * SLOTS_PER_SENTENCE` token slots, so it holds more short sentences than long ones."""
-
-
-class EncodeOptions(TypedDict, total=False):
-    """Options of `Embedder.encode_query` and `encode_document`."""
-
-    batch_size: int | None
-    show_progress_bar: bool | str | Advance
-    normalize_embeddings: bool
-    truncate_dim: int | None
 
 
 class Embedder:
@@ -76,12 +68,11 @@ class Embedder:
     ):
         """
         Args:
-          model: definition, parameters and tokenizer.
           mesh: devices to use; None: all of this process.
           compute_dtype: dtype of matrix products.
           batch_size: number of sentences of 32 tokens that are computed together; of shorter ones, more.
-          params: parameters that are already on the mesh, instead of the model's own.
-          shardings: sharding of each of the model's own parameters; None: all are replicated.
+          params: parameters that are already on the mesh, instead of the model's.
+          shardings: sharding of each of the model's parameters; None: all are replicated.
         """
         self.model = model
         self.mesh = mesh or make_mesh(devices=jax.local_devices())
@@ -95,7 +86,7 @@ class Embedder:
 
     @cached_property
     def params(self) -> Params:
-        """Parameters on the mesh; the model's own are placed there on first use."""
+        """Parameters on the mesh; the model's are placed there on first use."""
         params = self.model.frozen_params(self.mesh)
         shardings = self._shardings or dict.fromkeys(params, replicated(self.mesh))
         return place_frozen(params, shardings, self.compute_dtype)
@@ -105,34 +96,23 @@ class Embedder:
         """Width of the vectors."""
         return self.model.definition.embedding_width
 
-    def __reduce__(self):
-        """Pickles the model; unpickled, it is placed on all devices of that process."""
-        return partial(Embedder, compute_dtype=self.compute_dtype, batch_size=self.batch_size), (self.model,)
-
     def prefix(self, prompt_name: str | None = None, role: str = "", *, prompt: str | None = None) -> str:
         """The text to prepend to each sentence; raises `InputError` for an unknown prompt or for a cross-encoder."""
         model = self.model
         if model.definition.reads_pairs:
             raise InputError(f"{model.source} is a cross-encoder: it has no vectors of sentences; score pairs.")
-        options = {"prompt_name": prompt_name, "prompt": prompt, "role": role or None}
-        named = [f"{name}={value!r}" for name, value in options.items() if value is not None]
-        if len(named) > 1:
-            raise InputError(f"{' and '.join(named)} exclude each other; give only one.")
-        if role:
-            if role not in ROLES:
-                raise InputError(f"role {role!r} is unknown; allowed: {', '.join(ROLES)}.")
-            return model.role_prompts[role]
-        if prompt is not None:
-            return prompt
-        name = model.default_prompt if prompt_name is None else prompt_name
-        if not name or (name == NO_PROMPT and name not in model.prompts):
-            return ""
-        if name not in model.prompts:
-            names = list(model.prompts)
+        if bool(role) + (prompt_name is not None) + (prompt is not None) > 1:
+            raise InputError("prompt_name, prompt and role exclude each other; give only one.")
+        if role not in ("", *ROLES):
+            raise InputError(f"role {role!r} is unknown; allowed: {', '.join(ROLES)}.")
+        if role or prompt is not None:
+            return model.role_prompts[role] if prompt is None else prompt
+        name, names = model.default_prompt if prompt_name is None else prompt_name, list(model.prompts)
+        if name not in (None, "", NO_PROMPT, *names):
             raise InputError(
                 f"prompt {name!r} is unknown to {model.source}; it has: {', '.join(names) or 'none'}.{did_you_mean(name, names)}"
             )
-        return model.prompts[name]
+        return model.prompts.get(name or "", "")
 
     def encode(
         self,
@@ -180,17 +160,10 @@ class Embedder:
         vectors = unit_rows(vectors).astype(np.float32) if normalize_embeddings else vectors
         return vectors[0] if isinstance(sentences, str) else vectors
 
-    def encode_query(
-        self, sentences: str | Iterable[str], **options: Unpack[EncodeOptions]
-    ) -> Float[np.ndarray, "*n e"]:
-        """Vectors of queries: `encode` in the role `query`. `options` are the options of `encode` except the prompts."""
-        return self.encode(sentences, role="query", **options)
-
-    def encode_document(
-        self, sentences: str | Iterable[str], **options: Unpack[EncodeOptions]
-    ) -> Float[np.ndarray, "*n e"]:
-        """Vectors of documents: `encode` in the role `document`. `options` are the options of `encode` except the prompts."""
-        return self.encode(sentences, role="document", **options)
+    encode_query = partialmethod(encode, role="query")
+    """Vectors of queries: `encode` in the role `query`, with its other options."""
+    encode_document = partialmethod(encode, role="document")
+    """Vectors of documents: `encode` in the role `document`, with its other options."""
 
     def similarity(self, first: Any, second: Any) -> Float[np.ndarray, "n k"]:
         """Cosine, in [-1, 1], of each vector of `first` with each of `second`, or the dot product if the model's checkpoint says
@@ -203,7 +176,13 @@ class Embedder:
         Raises:
           InputError: anything but vectors of one width.
         """
-        return all_similarities(first, second, self.model.definition.similarity)
+        sides = [np.atleast_2d(np.asarray(side)) for side in (first, second)]
+        if any(side.dtype.kind not in "fiu" for side in sides) or sides[0].shape[1:] != sides[1].shape[1:]:
+            shapes = " and ".join(f"{side.dtype} {side.shape}" for side in sides)
+            raise InputError(f"similarity takes vectors of one width, not {shapes}; encode sentences first.")
+        if self.model.definition.similarity == "dot":
+            return (sides[0].astype(np.float64) @ sides[1].astype(np.float64).T).astype(np.float32)
+        return np.clip(unit_rows(sides[0]) @ unit_rows(sides[1]).T, -1.0, 1.0).astype(np.float32)
 
     def score(
         self,
@@ -225,20 +204,20 @@ class Embedder:
           logits: return a cross-encoder's logits (float32) instead of their sigmoids.
           show_progress_bar, params: as in `encode`.
         """
-        first, second = _checked(first, "score"), _checked(second, "score")
+        model, first, second = self.model, _checked(first, "score"), _checked(second, "score")
         if len(first) != len(second):
             raise InputError(f"got {len(first)} first and {len(second)} second sentences; score takes as many of both.")
-        if not self.model.definition.reads_pairs:
+        if not model.definition.reads_pairs:
             if logits:
                 raise InputError(
-                    f"{self.model.source} is a sentence encoder: its scores are cosines; leave out logits=True."
+                    f"{model.source} is a sentence encoder: its scores are cosines; leave out logits=True."
                 )
             embed = partial(self.encode, show_progress_bar=show_progress_bar, params=params)
             return cosines(embed, first, second).astype(np.float32)
-        prompt = self.model.prompt
-        pairs = [(prompt + sentence, other) for sentence, other in zip(first, second, strict=True)]
         ids, firsts = [], []
-        for encoding in self._encodings(pairs):
+        for encoding in self._encodings(
+            [(model.prompt + one, other) for one, other in zip(first, second, strict=True)]
+        ):
             ids.append(np.asarray(encoding.ids, np.int32))
             firsts.append(encoding.type_ids.count(0))
         with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
@@ -254,11 +233,10 @@ class Embedder:
     def warm_up(self, longest: int = SERVED[-1]) -> None:
         """Compiles the shapes of single-sentence requests, so that none of these waits for the compiler.
 
-        Args:
-          longest: maximum length in tokens; longer sentences compile on first use.
+        Sentences of more than `longest` tokens compile on first use.
         """
-        most = min(longest, self.model.max_length)
-        for tokens in sorted({min(length, most) for length in SERVED}):
+        longest = min(longest, self.model.max_length)
+        for tokens in sorted({min(length, longest) for length in SERVED}):
             firsts = np.array([tokens]) if self.model.definition.reads_pairs else None
             self.encode_ids([np.zeros(tokens, np.int32)], firsts=firsts)
 
@@ -282,19 +260,11 @@ class Embedder:
         size = self.batch_size if batch_size is None else batch_size
         if size < 1:
             raise InputError(f"batch_size={size} must be at least 1.")
-        running: list[tuple[np.ndarray, Array]] = []
-
-        def fetch() -> None:
-            rows, result = running.pop(0)
+        running = ((rows, self._embed(params, tokens)) for rows, tokens in self._batches(ids, firsts, size))
+        # The device computes one batch while the one before it is fetched.
+        for (rows, result), _ in pairwise(chain(running, [((), None)])):
             vectors[rows] = np.asarray(result)[: len(rows), 0]
             advance(len(rows))
-
-        for rows, tokens in self._batches(ids, firsts, size):
-            running.append((rows, self._embed(params, tokens)))
-            if len(running) > 1:  # the device computes one batch while another is fetched
-                fetch()
-        if running:
-            fetch()
         return vectors
 
     def _encodings(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> Iterator[tokenizers.Encoding]:
@@ -309,18 +279,16 @@ class Embedder:
         lengths = SERVED if len(ids) <= FEW else LENGTHS if platform(self.mesh) == "cpu" else FEWER_LENGTHS
         start = 0
         while start < len(order):
-            length = padded_length(len(ids[order[start]]), self.model.max_length, lengths)
+            # The next of the padded lengths, but at most the model's.
+            longest = len(ids[order[start]])
+            length = next((length for length in lengths if length >= longest), -(-longest // lengths[-1]) * lengths[-1])
+            length = max(min(length, self.model.max_length), longest)
             most = max(size * SLOTS_PER_SENTENCE // length, 1)
             rows = order[start : start + most]
             count = min(1 << (len(rows) - 1).bit_length(), most)
             count = -(-count // devices) * devices
-            tokens = pad(
-                [ids[row] for row in rows],
-                length=length,
-                count=count,
-                pad_id=self.model.definition.architecture.pad_id,
-                firsts=None if firsts is None else firsts[rows],
-            )
+            pad_id, types = self.model.definition.architecture.pad_id, None if firsts is None else firsts[rows]
+            tokens = pad([ids[row] for row in rows], length=length, count=count, pad_id=pad_id, firsts=types)
             yield rows, place(tokens, batch_sharding(self.mesh))
             start += most
 
@@ -329,11 +297,7 @@ class Ensemble:
     """Scores pairs by the mean of several models' scores (Trans-Encoder, arXiv 2109.13059, Table 1)."""
 
     def __init__(self, members: Sequence[Embedder], *, progress: bool = False):
-        """
-        Args:
-          members: only sentence encoders or only cross-encoders, because their scores differ in scale.
-          progress: show a bar for each member.
-        """
+        """`progress`: show a bar for each of the members, which must be of one kind."""
         refuse_mixed([member.model for member in members])
         self._members, self._progress = tuple(members), progress
 
@@ -357,14 +321,11 @@ def refuse_mixed(models: Sequence[SentenceModel]) -> None:
 
 def _checked(sentences: Iterable[str], caller: str) -> list[str]:
     """The sentences as a list; raises `InputError` for a single string, a table, or anything but strings."""
-    if (
-        isinstance(sentences, str | bytes | set | frozenset)
-        or hasattr(sentences, "columns")
-        or not isinstance(sentences, Iterable)
-    ):
+    if isinstance(sentences, str | set | frozenset) or hasattr(sentences, "columns"):
         raise InputError(f"{caller} takes a list of sentences or a column, not {type(sentences).__name__}.")
     column: Any = sentences
-    texts = column.to_pylist() if hasattr(column, "to_pylist") else list(column)  # pyarrow's would give its own scalars
+    # The list of a pyarrow column would hold its scalars.
+    texts = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
     if wrong := [index for index, text in enumerate(texts) if not isinstance(text, str)]:
         raise InputError(f"{caller}: sentence {wrong[0]} is {texts[wrong[0]]!r:.40}; it must be a text.")
     return texts
@@ -404,9 +365,9 @@ def load(
 def make_embed(
     definition: EncoderDefinition, mesh: Mesh, compute_dtype: DTypeLike
 ) -> Callable[[Params, Tokens], Array]:
-    """The jitted function `(params, tokens) -> [g, n, e]`, without dropout.
+    """The jitted function `(params, tokens) -> [g, n, e]`, without dropout; embedders with equal definitions share it.
 
-    Groups are split over the mesh; every process gets all vectors. Embedders with equal definitions share compiled programs.
+    Groups are split over the mesh; every process gets all vectors.
     """
 
     def embed_batch(params: Params, tokens: Tokens) -> Array:
@@ -414,10 +375,3 @@ def make_embed(
             return embed(definition, params, tokens, compute_dtype=compute_dtype)
 
     return jax.jit(embed_batch, in_shardings=(None, batch_sharding(mesh)), out_shardings=replicated(mesh))
-
-
-def padded_length(tokens: int, max_length: int, lengths: Sequence[int] = LENGTHS) -> int:
-    """The padded length for a sentence: the next of `lengths`, but at most `max_length`."""
-    longer = [length for length in lengths if length >= tokens]
-    length = longer[0] if longer else -(-tokens // lengths[-1]) * lengths[-1]
-    return max(min(length, max_length), tokens)

@@ -10,22 +10,11 @@ from jaxtyping import Integer
 
 from jaxdistill.core import SECOND, InputError, Objective, unknown_id
 from jaxdistill.core.paths import cache_folder
-from jaxdistill.data import words
+from jaxdistill.data import text, words
 from jaxdistill.data.chunks import Chunking, tokens_around
 from jaxdistill.data.options import Data
 from jaxdistill.data.sources import split_specs
-from jaxdistill.data.text import (
-    TEXT,
-    Portion,
-    Roles,
-    column_map,
-    excluded_keys,
-    identifying,
-    parse_roles,
-    portions,
-    read,
-    row_key,
-)
+from jaxdistill.data.text import TEXT, Portion, Roles, column_map, parse_roles, portions, read
 from jaxdistill.data.tokens import TokenStore, build_store
 from jaxdistill.data.views import PAIRS, RATES
 from jaxdistill.models.checkpoints.model import SentenceModel
@@ -55,44 +44,31 @@ def text_portions(data: Data) -> list[Portion]:
     return portions(split_specs(data.text), columns, sentence_roles(data), separate=data.chunk_tokens > 0)
 
 
-def chunking_of(
-    data: Data, student: SentenceModel, views: Sequence[str], max_length: int, *, of_rows: bool
-) -> Chunking | None:
-    """How the text is split into chunks, the same for student and teacher; None if it is not.
+def student_text(
+    data: Data, objective: Objective, student: SentenceModel, length: int, *, of_rows: bool, progress: bool
+) -> TokenStore:
+    """The text tokenised for the student, at most `length` tokens per sentence, and split into chunks if `data` says so.
 
-    Args:
-      views: the student's.
-      of_rows: whether the teacher's targets are of whole rows.
+    `of_rows`: the teacher's targets are of whole rows.
 
     Raises:
       InputError: the chunks have no possible length, or a view or the teacher needs whole rows.
     """
-    if not data.chunk_tokens:
-        return None
-    of_columns = [view for view in views if view != TEXT and (view in (SECOND, *PAIRS) or view in dict(data.columns))]
-    if of_columns or of_rows:
-        why = f"the view {of_columns[0]} reads two columns of a row" if of_columns else "targets are of whole rows"
-        raise InputError(
-            f"data.chunk_tokens={data.chunk_tokens} splits rows, but {why}; set --config.data.chunk_tokens=0."
-        )
-    prompts = [student.role_prompts[role] for portion in text_portions(data) for role in portion.roles]
-    around = tokens_around(student.tokenizer, prompts)
-    least, most = data.chunk_least - around, data.chunk_tokens - around
-    if data.chunk_tokens > max_length or most < 1 or (data.chunk_least and not 1 <= least <= most):
-        raise InputError(
-            f"data.chunk_tokens={data.chunk_tokens} and data.chunk_least={data.chunk_least}: with {around} special tokens and "
-            f"prompt, chunk_tokens must be from {around + 1} to the {max_length} that the student reads, and chunk_least 0 "
-            f"or from {around + 1} to chunk_tokens."
-        )
-    return Chunking(tokenizer=student.tokenizer, most=most, least=max(0, least))
-
-
-def student_text(
-    data: Data, objective: Objective, student: SentenceModel, length: int, *, of_rows: bool, progress: bool
-) -> TokenStore:
-    """The text tokenised for the student, at most `length` tokens per sentence; `of_rows` as in `chunking_of`."""
-    views = objective.student_views
-    chunking = chunking_of(data, student, views, length, of_rows=of_rows)
+    views, chunking = objective.student_views, None
+    if data.chunk_tokens:
+        pairs = [view for view in views if view != TEXT and (view in (SECOND, *PAIRS) or view in dict(data.columns))]
+        if pairs or of_rows:
+            why = f"the view {pairs[0]} reads two columns of a row" if pairs else "targets are of whole rows"
+            raise InputError(f"data.chunk_tokens={data.chunk_tokens} splits rows, but {why}; set data.chunk_tokens=0.")
+        prompts = [student.role_prompts[role] for portion in text_portions(data) for role in portion.roles]
+        around = tokens_around(student.tokenizer, prompts)
+        least, most = data.chunk_least - around, data.chunk_tokens - around
+        if data.chunk_tokens > length or most < 1 or (data.chunk_least and not 1 <= least <= most):
+            raise InputError(
+                f"data.chunk_tokens={data.chunk_tokens} must be from {around + 1}, to hold special tokens and prompt, to the {length} "
+                f"that the student reads; data.chunk_least={data.chunk_least} 0 or from {around + 1} to chunk_tokens."
+            )
+        chunking = Chunking(tokenizer=student.tokenizer, most=most, least=max(0, least))
     return tokenised_text(data, student, views, max_length=length, chunking=chunking, progress=progress)
 
 
@@ -149,8 +125,8 @@ def _check_unknown(data: Data, model: SentenceModel, column: str, unknown: words
         log.info("column %s, tokenizer of %s: %s unknown", column, model.source, unknown)
     if unknown.share > data.max_unknown:
         raise InputError(
-            f"the tokenizer of {model.source} does not know the text of column {column}: {unknown} are unknown. Use a model "
-            "for this language, a fresh student with its own vocabulary (--config=FILE.py:PRESET:student=fresh), or allow it with "
+            f"the tokenizer of {model.source} does not know the text of column {column}: {unknown} are unknown. Use a model for this "
+            "language, a fresh student with its own vocabulary (--config=FILE.py:PRESET:student=fresh), or allow it with "
             f"--config.data.max_unknown={min(1.0, unknown.share + 0.01):.2f}"
         )
 
@@ -185,18 +161,18 @@ def prompted_rows(data: Data, views: Sequence[str], model: SentenceModel) -> Ite
     """The sentences of each row that the student's views read, with the model's prompts and without `data.exclude`."""
     chunked, specs, read_columns = data.chunk_tokens > 0, split_specs(data.text), columns_read(data, views)
     columns = dict(data.columns) or {TEXT: TEXT}
-    identity = {name: columns[name] for name in identifying(columns, chunked=chunked)}
-    excluded = set(excluded_keys(split_specs(data.exclude), identity, data.cache_folder).tolist())
+    identity = {name: columns[name] for name in text.identifying(columns, chunked=chunked)}
+    excluded = set(text.excluded_keys(split_specs(data.exclude), identity, data.cache_folder).tolist())
     for portion in text_portions(data):
         names = list(portion.columns)
-        keyed = list(map(names.index, identifying(names, chunked=chunked))) or [0]
+        keyed = list(map(names.index, text.identifying(names, chunked=chunked))) or [0]
         prompts = [
             (index, model.role_prompts[role])
             for index, (name, role) in enumerate(zip(names, portion.roles, strict=True))
             if chunked or name in read_columns
         ]
         for row in read([specs[portion.source]], portion.columns, cache=data.cache_folder):
-            if not excluded or row_key([row[index] for index in keyed]) not in excluded:
+            if not excluded or text.row_key([row[index] for index in keyed]) not in excluded:
                 yield [prompt + row[index] for index, prompt in prompts if row[index].strip()]
 
 

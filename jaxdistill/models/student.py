@@ -1,4 +1,4 @@
-"""The base classes of students' options: of all, and of those with a head, prompts, layers or a trimmed vocabulary."""
+"""The base classes of students' options: of all, and of those with a head, with prompts or with layers."""
 
 import dataclasses
 import logging
@@ -12,12 +12,10 @@ from jaxtyping import Float
 from jaxdistill.core import Count, CountOrNone, InputError, Objective, Range, Rate, refuse
 from jaxdistill.core.ops.nested import Nested
 from jaxdistill.data.sources import split_specs
-from jaxdistill.models import from_text
+from jaxdistill.models import pruning, surgery
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model
-from jaxdistill.models.checkpoints.modules import sentence_tensors
-from jaxdistill.models.model_text import length_read, sampled_ids
-from jaxdistill.models.surgery import pruning, resizing
 from jaxdistill.models.teacher import ModelContext, Prompting, Teacher
+from jaxdistill.models.trim import trimmed_to_text
 
 RIDGE = 0.01
 """Penalty on the squared kernel, relative to the mean variance of the student's numbers."""
@@ -58,6 +56,10 @@ class Student:
     max_length: CountOrNone = 0
     """Maximum tokens per sentence that the student reads after training, in evaluations and as exported, up to its
     number of positions. 0: as many as in training; a static student reads all."""
+    trim: str = ""
+    """Reduces the tokenizer of `model` to the tokens of this text (sources as in `data.text`; all of `data.columns` are
+    read), their single characters and special tokens. This text is tokenised as before, other text into more tokens.
+    Empty: the whole tokenizer."""
 
     computes = True
     """Whether `make` runs a model, except for a draft, see `ModelContext.draft`."""
@@ -77,29 +79,29 @@ class Student:
         return student
 
     def loaded(self, inputs: StudentInputs, *, pooling: str | None = None) -> SentenceModel:
-        """The model that the student starts from; its vectors are normalised only if the teacher's are.
-
-        Args:
-          pooling: overrides the option `pooling`.
-        """
+        """The model that the student starts from; its vectors are normalised only if the teacher's are. `pooling` overrides the
+        option."""
         pooling = self.pooling if pooling is None else pooling
         if not self.model:
             raise InputError(
-                f"student.model is empty; a student of kind {self.kind} starts from a model: give "
-                "--config.student.model=teacher, or a folder, package:NAME/PATH or hub name."
+                f"student.model is empty; a student of kind {self.kind} starts from a model: give --config.student.model=teacher or a "
+                "checkpoint."
             )
         if self.model == "teacher":
-            model = resizing.with_pooling(inputs.teachers[0], pooling) if pooling else inputs.teachers[0]
+            model = surgery.with_pooling(inputs.teachers[0], pooling) if pooling else inputs.teachers[0]
         else:
             model = load_model(inputs.context.located(self.model), pooling=pooling, option="student.pooling")
         return model if inputs.teacher.normalize else model.as_pooled()
 
+    def trimmed(self, context: ModelContext, model: SentenceModel) -> SentenceModel:
+        """The model with its tokenizer trimmed to a text, if the options ask for it."""
+        specs = split_specs(self.trim)
+        return trimmed_to_text(specs, context.data, model) if specs else model
+
     def check(self, teacher: Teacher) -> None:
         """Raises `InputError` for options that exclude each other, or do not go with the teacher's."""
         if self.model == "teacher" and not teacher.vector_models:
-            raise InputError(
-                "student.model='teacher' needs a teacher model; without one, name the student's checkpoint."
-            )
+            raise InputError("student.model='teacher' needs a teacher model; name the student's checkpoint.")
 
     def in_training(self, student: SentenceModel) -> SentenceModel:
         """The student with its dropout rates for training."""
@@ -119,11 +121,7 @@ class Student:
         return dataclasses.replace(student, default_prompt=prompt)
 
     def with_length(self, student: SentenceModel, trained: int) -> SentenceModel:
-        """The student with its maximum length after training, which its number of positions bounds.
-
-        Args:
-          trained: maximum tokens per sentence in training.
-        """
+        """The student with its maximum length after training; `trained` is the one in training."""
         architecture = student.definition.architecture
         length = self.max_length or (student.max_length if architecture.is_static else trained)
         return student.with_length(min(length, architecture.longest))
@@ -157,14 +155,11 @@ class Headed(Student):
         if self.head != "none":
             init = "uniform" if self.head_init == "fitted" else self.head_init  # which `fitted` replaces
             targets = inputs.teacher.width([teacher.definition.embedding_width for teacher in inputs.teachers])
-            activation = "tanh" if self.head == "tanh" else "identity"
-            model = resizing.add_head(
-                model,
+            width, activation = (
                 targets or model.definition.embedding_width,
-                key=inputs.key("head"),
-                activation=activation,
-                init=init,
+                "tanh" if self.head == "tanh" else "identity",
             )
+            model = surgery.add_head(model, width, key=inputs.key("head"), activation=activation, init=init)
         if max(self.dims, default=0) > (width := model.definition.embedding_width):
             raise InputError(f"student.dims={self.dims} goes beyond the student's vectors of {width} numbers.")
         return model
@@ -187,13 +182,12 @@ class Headed(Student):
     def fitted(self, student: SentenceModel, examples: Examples) -> SentenceModel:
         if self.head == "none" or self.head_init != "fitted":
             return student
-        affine = affine_map(*examples(resizing.drop_head(student)))
-        *before, head = student.definition.dense
-        fitted = {path: affine[path.rpartition("/")[2]] for path in sentence_tensors(len(before), head)}
-        return student.with_params({**student.params, **fitted})
+        affine = affine_map(*examples(surgery.drop_head(student)))
+        last = len(student.definition.dense) - 1
+        return student.with_params({**student.params, **{f"dense/{last}/{part}": affine[part] for part in affine}})
 
     def evaluated(self, student: SentenceModel) -> SentenceModel:
-        return student if self.keep_head or self.head == "none" else resizing.drop_head(student)
+        return student if self.keep_head or self.head == "none" else surgery.drop_head(student)
 
 
 def affine_map(x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n e"]) -> dict[str, np.ndarray]:
@@ -226,21 +220,6 @@ class Prompted(Prompting, Student):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Trimming(Student):
-    """A student whose model's tokenizer can be trimmed."""
-
-    trim: str = ""
-    """Reduces the tokenizer of `model` to the tokens of this text (sources as in `data.text`; all of `data.columns` are
-    read), their single characters and special tokens. This text is tokenised as before, other text into more tokens.
-    Empty: the whole tokenizer."""
-
-    def trimmed(self, context: ModelContext, model: SentenceModel) -> SentenceModel:
-        """The model with its tokenizer trimmed to a text."""
-        specs = split_specs(self.trim)
-        return from_text.trimmed(specs, context.data, model) if specs else model
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Layered(Student):
     """A student with layers and dropout."""
 
@@ -257,7 +236,7 @@ class Layered(Student):
         """The model with compact tables, if the options ask for them."""
         if not self.embedding:
             return model
-        return resizing.compact(model, self.embedding, key=inputs.key("tables"), init=self.embedding_init)
+        return surgery.compact(model, self.embedding, key=inputs.key("tables"), init=self.embedding_init)
 
     def in_training(self, student: SentenceModel) -> SentenceModel:
         rates = dict(hidden_dropout=self.dropout, attention_dropout=self.dropout) if self.dropout >= 0 else {}
@@ -280,18 +259,15 @@ class Cutting(Layered):
 
     @property
     def computes(self) -> bool:
-        return self.layers.startswith(from_text.GREEDY) or self.intermediate > 0
+        return self.layers.startswith(pruning.GREEDY) or self.intermediate > 0
 
     def cut(self, context: ModelContext, model: SentenceModel) -> SentenceModel:
         """The model with only the layers and units to keep."""
         if self.layers:
-            model = resizing.from_layers(model, from_text.layers_of(self.layers, context, model))
+            model = surgery.from_layers(model, pruning.layers_of(self.layers, context, model))
         if self.model == "teacher":
             model = model.with_params(model.params)  # float32, which the teacher's file need not have
         if not self.intermediate:
             return model
-        energies = None
-        if not context.draft:
-            ids = sampled_ids(context.data, context.student_views, model, pruning.SAMPLE)
-            energies = pruning.unit_energies(model, ids, longest=length_read(context.data, model))
+        energies = None if context.draft else pruning.unit_energies(context, model)
         return pruning.pruned(model, self.intermediate, energies)

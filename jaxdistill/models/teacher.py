@@ -19,10 +19,12 @@ from jaxdistill.data.tokens import TokenStore
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.model_text import check_reads, sentence_roles
-from jaxdistill.models.surgery import resizing
+from jaxdistill.models.surgery import first_numbers
 
 SEPARATOR = "|"
 """Separates the values of an option that has one per model."""
+ROUNDING = 1e-6
+"""Fraction by which rounding may push a score above its limit."""
 
 log = logging.getLogger(__name__)
 
@@ -115,11 +117,7 @@ class Teacher:
         return []
 
     def width(self, widths: Sequence[int]) -> int:
-        """Width of the targets; 0 if they are not vectors.
-
-        Args:
-          widths: the width of each loaded model's vectors.
-        """
+        """Width of the targets, 0 if they are not vectors; `widths` are those of the loaded models' vectors."""
         return 0 if self.scores_pairs else sum(widths)
 
     def shares(self) -> tuple[float, ...]:
@@ -151,6 +149,35 @@ class OwnFile(Teacher):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnScores(Teacher):
+    """Your own scores of the text's sentence pairs."""
+
+    scores_pairs = of_rows = True
+
+    def checked(self, array: Float[np.ndarray, "rows k"], named: str, inputs: TargetInputs) -> targets.Selected:
+        """The scores of the rows that the store keeps; raises `InputError` for a wrong number per row, or one that is too large.
+
+        Args:
+          array: one row per row of the files.
+          named: the option that names the scores, for errors.
+        """
+        count, largest = len(inputs.objective.scored) - 1, inputs.objective.largest_label
+        if array.shape[1] != count:
+            raise InputError(
+                f"{named} has {array.shape[1]} numbers per row; this objective reads {count}, one score per pair."
+            )
+        selected = targets.Selected(array, inputs.text.input_row)
+        scores = np.abs(selected[:])
+        if scores.max(initial=0.0) > largest * (1.0 + ROUNDING):
+            row, _ = np.unravel_index(scores.argmax(), scores.shape)
+            raise InputError(
+                f"{named}: row {inputs.text.input_row[row] + 1:,} of data.text has the score {selected[:][row].max():g}, but labels are "
+                f"similarities from {-largest:g} to {largest:g}; divide scores of 0 to 5 by 5, or use a preset of cosent.py."
+            )
+        return selected
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Prompting:
     """The prompts prepended to a model's sentences; of teachers and students."""
 
@@ -168,25 +195,32 @@ class Prompting:
     def prompted(self, data: Data, model: SentenceModel, section: str) -> SentenceModel:
         """The model with its prompts for the roles that occur in the text; logs them.
 
-        Args:
-          section: `teacher` or `student`, for errors.
-
-        Raises:
-          InputError: a prompt for a role that no sentence has, or for a cross-encoder.
+        Raises `InputError` for a prompt for a role that no sentence has, or for a cross-encoder. `section` is `teacher` or
+        `student`.
         """
         prompts = {"query": self.query_prompt, "document": self.document_prompt}
         used = () if model.definition.reads_pairs else used_roles(sentence_roles(data))
         for role, prompt in prompts.items():
             if prompt and role not in used:
                 raise InputError(
-                    f"{section}.{role}_prompt={prompt!r} is for sentences with the role {role}, of which {model.source} reads "
-                    f"none; leave it empty, or set --config.data.roles={role}, or one role for each source or column."
+                    f"{section}.{role}_prompt={prompt!r} is for sentences with the role {role}, of which {model.source} reads none; "
+                    f"leave it empty, or set --config.data.roles={role}, or one role for each source or column."
                 )
         if used:
             model = model.with_role_prompts({role: prompts[role] for role in used})
         for role in used:
             log.info("%s: the prompt of a %s is %r", section, role, model.role_prompts[role])
         return model
+
+
+def check_roles(data: Data, models: Sequence[SentenceModel]) -> None:
+    """Raises `InputError` if the text has roles, but no model has a prompt for any of them."""
+    used = used_roles(sentence_roles(data))
+    if used and models and all(model.role_prompts[role] == model.prompt for role in used for model in models):
+        raise InputError(
+            f"data.roles={data.roles} has no effect: no model has its own prompt for the role {' or '.join(used)}; leave it empty, or "
+            f"set --config.teacher.{used[0]}_prompt or --config.student.{used[0]}_prompt."
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -217,8 +251,8 @@ class Encoder(Prompting, Teacher):
             parts = getattr(self, option).split(SEPARATOR)
             if len(parts) not in (1, len(names)):
                 raise InputError(
-                    f"teacher.{option}={getattr(self, option)!r} has {len(parts)} parts, separated by {SEPARATOR}; teacher.model "
-                    f"names {len(names)} teachers: give one part, which applies to all, or {len(names)}."
+                    f"teacher.{option}={getattr(self, option)!r} has {len(parts)} parts, separated by {SEPARATOR}; give one, which "
+                    f"applies to all {len(names)} teachers, or {len(names)}."
                 )
             values[option] = parts * (len(names) // len(parts))
         return [
@@ -250,11 +284,14 @@ class VectorModel(Encoder):
     """Whether `model` names several models, separated by commas."""
 
     def load(self, context: ModelContext) -> tuple[SentenceModel, ...]:
+        options = ("dims", "prompt", "query_prompt", "document_prompt")
+        if not self.models and (unread := [name for name in options if getattr(self, name)]):
+            raise InputError(f"teacher.{unread[0]}={getattr(self, unread[0])!r} needs a teacher.model; leave it out.")
         models = []
         for one in self.each():
             model = one.read(context, frozen=True)
             model = model if self.normalize else model.as_pooled()
-            models.append(resizing.first_numbers(model, self.dims or model.definition.embedding_width))
+            models.append(first_numbers(model, self.dims or model.definition.embedding_width))
         return tuple(models)
 
     def check(self) -> None:
@@ -281,14 +318,10 @@ class WhiteningOptions(Teacher):
     def transforms(self) -> bool:
         return bool(self.whiten or self.components)
 
-    def width_of(self, vectors: int) -> int:
-        """Width of the targets made from this many numbers; raises `InputError` if `components` exceeds it."""
-        if self.components > vectors:
-            raise InputError(
-                f"teacher.components={self.components} is above the {vectors} numbers of the targets; set "
-                f"--config.teacher.components to at most {vectors}."
-            )
-        return self.components or vectors
+    def width(self, widths: Sequence[int]) -> int:
+        if self.components > sum(widths):
+            raise InputError(f"teacher.components={self.components} is above the {sum(widths)} numbers of the targets.")
+        return self.components or sum(widths)
 
     def whitened(self, array: Float[np.ndarray, "rows _"] | targets.Selected | targets.Joined) -> targets.Stored:
         """The targets with `whiten` and `components` applied."""
@@ -299,29 +332,24 @@ class WhiteningOptions(Teacher):
 class StoredVectors(VectorModel, WhiteningOptions):
     """Models whose vectors are computed once and cached on disk."""
 
-    def width(self, widths: Sequence[int]) -> int:
-        return self.width_of(sum(widths))
-
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
-        views = inputs.objective.teacher_views
+        views, content = inputs.objective.teacher_views, inputs.text.content_digest
         for embedder in inputs.embedders:
             check_reads(inputs.data, embedder.model, views, inputs.text)
+
+        def vectors(embedder: Embedder, view: str) -> Float[np.ndarray, "rows e"]:
+            return targets.cached_vectors(
+                cache_folder(inputs.data.cache_folder) / "targets",
+                f"{embedder.model.digest()} {content} {view} {np.dtype(inputs.compute_dtype).name}",
+                lambda texts, advance: embedder.encode(texts, prompt="", show_progress_bar=advance),
+                inputs.text.texts(view, embedder.model.role_prompts),
+                width=embedder.width,
+                what=f"targets of {embedder.model.source}",
+                progress=inputs.progress,
+            )
+
         stored = []
         for view in views:
-            arrays = [view_vectors(embedder, inputs, view) for embedder in inputs.embedders]
+            arrays = [vectors(embedder, view) for embedder in inputs.embedders]
             stored.append(self.whitened(arrays[0] if len(arrays) == 1 else targets.Joined(arrays, self.shares())))
         return tuple(stored)
-
-
-def view_vectors(embedder: Embedder, inputs: TargetInputs, view: str) -> Float[np.ndarray, "rows e"]:
-    """One model's vectors of a view, from the cache or computed."""
-    content, dtype = inputs.text.content_digest, np.dtype(inputs.compute_dtype).name
-    return targets.cached_vectors(
-        cache_folder(inputs.data.cache_folder) / "targets",
-        f"{embedder.model.digest()} {content} {view} {dtype}",
-        lambda texts, advance: embedder.encode(texts, prompt="", show_progress_bar=advance),
-        inputs.text.texts(view, embedder.model.role_prompts),
-        width=embedder.width,
-        what=f"targets of {embedder.model.source}",
-        progress=inputs.progress,
-    )

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from jaxtyping import Float, Integer, Real
@@ -38,17 +38,6 @@ def unit_rows(vectors: Real[np.ndarray, "n e"]) -> Float[np.ndarray, "n e"]:
     """Normalises vectors to unit length, in float64; zero vectors stay zero."""
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
     return vectors / np.where(lengths == 0.0, 1.0, lengths)[:, None]
-
-
-def all_similarities(first: Any, second: Any, similarity: str = "cosine") -> Float[np.ndarray, "n k"]:
-    """`cosine` or `dot` of each vector of `first` with each of `second`, float32; a single vector counts as one row."""
-    sides = [np.atleast_2d(np.asarray(side)) for side in (first, second)]
-    if any(side.dtype.kind not in "fiu" for side in sides) or sides[0].shape[1:] != sides[1].shape[1:]:
-        shapes = " and ".join(f"{side.dtype} {side.shape}" for side in sides)
-        raise InputError(f"similarity takes vectors of one width, not {shapes}; encode sentences first, by one model.")
-    if similarity == "dot":
-        return (sides[0].astype(np.float64) @ sides[1].astype(np.float64).T).astype(np.float32)
-    return np.clip(unit_rows(sides[0]) @ unit_rows(sides[1]).T, -1.0, 1.0).astype(np.float32)
 
 
 def cosines(embed: Embed, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:

@@ -21,7 +21,7 @@ from jaxdistill.models.checkpoints.model import CardFacts, SentenceModel, load_m
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.model_text import tokenised_text
 from jaxdistill.models.student import StudentInputs
-from jaxdistill.models.teacher import ModelContext, TargetInputs, Teacher
+from jaxdistill.models.teacher import ModelContext, TargetInputs, Teacher, check_roles
 from jaxdistill.training.sharding import sharded_embedder
 from jaxdistill.training.workdir.folder import STUDENT, read_note, stage_export
 
@@ -67,6 +67,8 @@ def make_student(
     """
     inputs = StudentInputs(context_of(config, workdir, draft=draft), config.teacher, teachers)
     student = config.student.make(inputs)
+    if not config.teacher.scores_pairs:
+        check_roles(config.data, [student, *teachers])
     similarity = config.objective.similarity or (teachers[0] if teachers else student).definition.similarity
     # Targets of several teachers have unit length, transformed ones other lengths than the teacher's.
     if len(teachers) > 1 or config.teacher.transforms:

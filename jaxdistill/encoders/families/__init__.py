@@ -3,14 +3,23 @@
 A family's file has two functions: `architecture(config)` reads a `config.json`, and `config(architecture)` writes one.
 The table `NAMES` maps our layers to the checkpoint's (see `tensor_names`); the tuple `PREFIXES` lists prefixes that task
 models add to these names. If the family's cross-encoders can be read, `PAIR_HEAD` names the tensors of their head.
+
+These heads follow Hugging Face's `...ForSequenceClassification` with one label: BERT has a linear layer on its pooler; others
+have a dense layer, an activation and a linear layer. In training, dropout at the hidden states' rate precedes each of these
+layers (DistilBERT's own rate is 0.2, before the last layer only).
 """
 
+import dataclasses
 import importlib
 import pkgutil
 from types import ModuleType
 
 from jaxdistill.core import InputError, plugins
-from jaxdistill.encoders.hugging_face import PairHead
+from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
+from jaxdistill.encoders.hugging_face import PairHead, Part, tensor_names
+
+SAME = {"camembert": "roberta", "xlm-roberta": "roberta", "new": "gte", "qwen2": "qwen3", "eurobert": "llama"}
+"""Maps a `model_type` to the one whose file reads it too; `new` is of GTE checkpoints with their own code, which is never run."""
 
 
 def family(model_type: str) -> ModuleType:
@@ -21,14 +30,13 @@ def family(model_type: str) -> ModuleType:
         raise InputError(
             f"model_type {model_type!r:.80} is not a family that can be read; known are {', '.join(model_types())}."
         )
-    return importlib.import_module(f"{__name__}.{model_type.replace('-', '_')}")
+    return importlib.import_module(f"{__name__}.{SAME.get(model_type, model_type).replace('-', '_')}")
 
 
 def model_types() -> list[str]:
     """The names of all families, as `model_type` spells them."""
-    return sorted(
-        {module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)} | plugins.families.keys()
-    )
+    files = {module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)}
+    return sorted(files | SAME.keys() | plugins.families.keys())
 
 
 def pair_head(model_type: str) -> PairHead:
@@ -38,3 +46,24 @@ def pair_head(model_type: str) -> PairHead:
         able = [other for other in model_types() if hasattr(family(other), "PAIR_HEAD")]
         raise InputError(f"cross-encoders of {model_type} cannot be read; families that can be: {', '.join(able)}.")
     return head
+
+
+def cross_definition(architecture: Architecture) -> EncoderDefinition:
+    """The definition of the family's cross-encoder with this body."""
+    head, width = pair_head(architecture.family), architecture.hidden_size
+    hidden = Dense(in_features=width, out_features=width, activation=head.activation, drops=head.drops_input)
+    output = Dense(in_features=width, out_features=1, activation="identity", drops=True)
+    return EncoderDefinition(
+        architecture=dataclasses.replace(architecture, pooler=not head.hidden),
+        pooling=Pooling(tokens="cls" if head.hidden else "pooler"),
+        dense=(hidden, output) if head.hidden else (output,),
+        reads_pairs=True,
+    )
+
+
+def head_names(architecture: Architecture) -> dict[str, str | Part]:
+    """Maps a cross-encoder head's parameters to the checkpoint's tensor names."""
+    head = pair_head(architecture.family)
+    layers = [name for name in (head.hidden, head.output) if name]
+    table = {f"dense/{index}": name for index, name in enumerate(layers)}
+    return tensor_names(table, [f"{layer}/{leaf}" for layer in table for leaf in ("kernel", "bias")])

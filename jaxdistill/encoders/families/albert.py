@@ -1,11 +1,9 @@
 """ALBERT: narrow embeddings like ELECTRA's, and one layer that is applied repeatedly."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import bert
+from jaxdistill.encoders.hugging_face import Settings
 
 PREFIXES = ("albert.",)
 NAMES = {
@@ -28,20 +26,20 @@ READABLE = {"num_hidden_groups": (1,), "inner_group_num": (1,)}
 """Implemented values: one shared layer."""
 
 
-def architecture(config: Mapping[str, Any]) -> Architecture:
+def architecture(config: Settings) -> Architecture:
     """Reads a `config.json`."""
-    hugging_face.refuse(config, READABLE)
-    width = hugging_face.size(config, "embedding_size", default=128)
+    hugging_face.refuse_others(config, READABLE)
+    width = config.get("embedding_size", 128)
     return bert.architecture(
-        {"hidden_act": "gelu_new", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} | dict(config),
+        {"hidden_act": "gelu_new", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} | config,
         family="albert",
         embedding_size=width,
-        embedding_projected=width == hugging_face.size(config, "hidden_size"),
+        embedding_projected=width == config["hidden_size"],
         shared_layers=True,
     )
 
 
-def config(architecture: Architecture) -> dict[str, Any]:
+def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
     special = {"model_type": "albert", "architectures": ["AlbertModel"], "num_hidden_groups": 1, "inner_group_num": 1}
     return bert.config(architecture) | special | {"embedding_size": architecture.embedding_size}

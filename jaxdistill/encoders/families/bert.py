@@ -1,11 +1,10 @@
 """BERT, and models with its body: MiniLM, TinyBERT, multilingual MiniLM with XLM-R's tokenizer, LaBSE, BGE, E5, GTE."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
-from jaxdistill.encoders.hugging_face import PairHead
+from jaxdistill.encoders.hugging_face import PairHead, Settings
 
 PREFIXES = ("bert.",)
 NAMES = {
@@ -26,23 +25,22 @@ NAMES = {
 PAIR_HEAD = PairHead("classifier")
 
 
-def architecture(config: Mapping[str, Any], **variations: Any) -> Architecture:
+def architecture(config: Settings, **variations: Any) -> Architecture:
     """Reads a `config.json`; `variations` are the fields in which a related family differs."""
-    hugging_face.refuse(config, hugging_face.ENCODER)
-    value = hugging_face.value
+    hugging_face.refuse_others(config, hugging_face.ENCODER)
     fields: dict[str, Any] = dict(
         family="bert",
         **hugging_face.sizes(config),
-        token_types=value(config, "type_vocab_size", int, 2, least=0),
+        token_types=config.get("type_vocab_size", 2),
         activation=hugging_face.activation(config),
-        layer_norm_eps=value(config, "layer_norm_eps", float, 1e-12, least=0),
-        hidden_dropout=value(config, "hidden_dropout_prob", float, 0.1, least=0),
-        attention_dropout=value(config, "attention_probs_dropout_prob", float, 0.1, least=0),
+        layer_norm_eps=config.get("layer_norm_eps", 1e-12),
+        hidden_dropout=config.get("hidden_dropout_prob", 0.1),
+        attention_dropout=config.get("attention_probs_dropout_prob", 0.1),
     )
     return Architecture(**(fields | variations))
 
 
-def config(architecture: Architecture) -> dict[str, Any]:
+def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
     a = architecture
     return {

@@ -1,11 +1,8 @@
 """DistilBERT: BERT without token types and pooler, under other names."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
-from jaxdistill.encoders.hugging_face import PairHead
+from jaxdistill.encoders.hugging_face import PairHead, Settings
 
 PREFIXES = ("distilbert.",)
 NAMES = {
@@ -23,32 +20,36 @@ NAMES = {
 }
 PAIR_HEAD = PairHead("classifier", "pre_classifier", "relu", drops_input=False)
 
-GENERAL_NAMES = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
-"""General names mapped to DistilBERT's own: transformers' `attribute_map`."""
-OWN_NAMES = GENERAL_NAMES | {"intermediate_size": "hidden_dim"}
+OWN_NAMES = {
+    "hidden_size": "dim",
+    "num_attention_heads": "n_heads",
+    "num_hidden_layers": "n_layers",
+    "intermediate_size": "hidden_dim",
+}
+"""General names mapped to DistilBERT's; a file may have either, except for the last one."""
 
 
-def architecture(config: Mapping[str, Any]) -> Architecture:
+def architecture(config: Settings) -> Architecture:
     """Reads a `config.json`."""
-    config = hugging_face.with_own_names(config, GENERAL_NAMES)
-    hugging_face.refuse(config, hugging_face.ENCODER)
-    value = hugging_face.value
+    general = {name: config[own] for name, own in OWN_NAMES.items() if own in config}
+    config = general | config | {"intermediate_size": config["hidden_dim"]}
+    hugging_face.refuse_others(config, hugging_face.ENCODER)
     return Architecture(
         family="distilbert",
-        **hugging_face.sizes(config, OWN_NAMES),
+        **hugging_face.sizes(config),
         activation=hugging_face.activation(config, "activation"),
-        hidden_dropout=value(config, "dropout", float, 0.1, least=0),
-        attention_dropout=value(config, "attention_dropout", float, 0.1, least=0),
+        hidden_dropout=config.get("dropout", 0.1),
+        attention_dropout=config.get("attention_dropout", 0.1),
     )
 
 
-def config(architecture: Architecture) -> dict[str, Any]:
+def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
     a = architecture
     return {
         "architectures": ["DistilBertModel"],
         "model_type": "distilbert",
-        **hugging_face.written_sizes(a, OWN_NAMES),
+        **{OWN_NAMES.get(name, name): size for name, size in hugging_face.written_sizes(a).items()},
         "activation": hugging_face.activation_name(a.activation),
         "dropout": a.hidden_dropout,
         "attention_dropout": a.attention_dropout,

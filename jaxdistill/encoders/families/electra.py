@@ -1,12 +1,8 @@
 """ELECTRA's discriminator: BERT with embeddings narrower than its layers and without a pooler."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import bert
-from jaxdistill.encoders.hugging_face import PairHead
+from jaxdistill.encoders.hugging_face import PairHead, Settings
 
 PREFIXES = ("electra.",)
 NAMES = {key: name for key, name in bert.NAMES.items() if key != "pooler"} | {
@@ -15,14 +11,12 @@ NAMES = {key: name for key, name in bert.NAMES.items() if key != "pooler"} | {
 PAIR_HEAD = PairHead("classifier.out_proj", "classifier.dense", "gelu")
 
 
-def architecture(config: Mapping[str, Any]) -> Architecture:
+def architecture(config: Settings) -> Architecture:
     """Reads a `config.json`."""
-    return bert.architecture(
-        config, family="electra", embedding_size=hugging_face.size(config, "embedding_size", default=128)
-    )
+    return bert.architecture(config, family="electra", embedding_size=config.get("embedding_size", 128))
 
 
-def config(architecture: Architecture) -> dict[str, Any]:
+def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
     special = {"model_type": "electra", "architectures": ["ElectraModel"]}
     return bert.config(architecture) | special | {"embedding_size": architecture.embedding_size}

@@ -4,14 +4,12 @@ Norms before and after each block multiply by 1 + weight. Some layers have a win
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.families import llama
 from jaxdistill.encoders.families.llama import PREFIXES as PREFIXES
-from jaxdistill.encoders.hugging_face import FULL, SLIDING
+from jaxdistill.encoders.hugging_face import FULL, SLIDING, Settings
 
 NAMES = llama.NAMES | {
     "layers/*/attention/norm_after": "layers.*.post_attention_layernorm",
@@ -22,22 +20,24 @@ READABLE = {"attn_logit_softcapping": ()}
 """Implemented values: none of Gemma 2's caps."""
 
 
-def architecture(config: Mapping[str, Any]) -> Architecture:
+def architecture(config: Settings) -> Architecture:
     """Reads a `config.json`."""
-    value = hugging_face.value
-    hugging_face.refuse(config, READABLE)
-    both_sides = value(config, "use_bidirectional_attention", bool | None, False) or False
-    causal = value(config, "is_causal", bool, True)
-    sliding = value(config, "sliding_window", int | None, 4096, least=2) or 4096
+    hugging_face.refuse_others(config, READABLE)
+    both_sides = bool(config.get("use_bidirectional_attention"))
+    causal = config.get("is_causal", True)
+    sliding = config.get("sliding_window") or 4096
     # NOTE: two keys switch causality off, with different windows: `use_bidirectional_attention` halves the file's number,
     # and `is_causal` decides whether that number counts the token itself.
     window = (sliding // 2 + 1 if both_sides else sliding) - causal
-    every = value(config, "sliding_window_pattern", int, 6, least=1)
-    layers = hugging_face.layer_count(config)
+    every = config.get("sliding_window_pattern", 6)
+    layers = config["num_hidden_layers"]
     types = hugging_face.layer_types(config, [SLIDING if (layer + 1) % every else FULL for layer in range(layers)])
-    local = dataclasses.replace(_local(config), window=window)
+    # The older `rope_scaling` does not apply to layers with a window.
+    plain = dict(config) | {"rope_scaling": None}
+    local = hugging_face.rotary(plain, 10_000.0, of=SLIDING, old="rope_local_base_freq")
+    local = dataclasses.replace(local, window=window)
     full = hugging_face.rotary(config, 1_000_000.0, of=FULL)
-    config = {"head_dim": 256, "num_key_value_heads": 4} | dict(config)
+    config = {"head_dim": 256, "num_key_value_heads": 4} | config
     return llama.architecture(
         config | {"rope_parameters": None, "rope_scaling": None, "mlp_bias": False},
         family="gemma3_text",
@@ -47,17 +47,12 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
         norm_place="both",
         embedding_scaled=True,
         query_key_norm=True,
-        attention_scale=value(config, "query_pre_attn_scalar", float, 256, least=1) ** -0.5,
+        attention_scale=config.get("query_pre_attn_scalar", 256) ** -0.5,
         causal=causal and not both_sides,
     )
 
 
-def _local(config: Mapping[str, Any]) -> LayerKind:
-    """Rotary positions of layers with a window; the older `rope_scaling` does not apply to them."""
-    return hugging_face.rotary(dict(config) | {"rope_scaling": None}, 10_000.0, of=SLIDING, old="rope_local_base_freq")
-
-
-def config(architecture: Architecture) -> dict[str, Any]:
+def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
     a = architecture
     local = next((kind for kind in a.kinds if kind.window), LayerKind(window=256, theta=10_000.0))

@@ -1,13 +1,10 @@
 """GTE and arctic-embed-m-v2: BERT with rotary positions and a gated feed-forward network."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from jaxdistill.core import InputError
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.families import bert
-from jaxdistill.encoders.hugging_face import Part
+from jaxdistill.encoders.hugging_face import Part, Settings
 
 PREFIXES = ("new.", "gte.")
 NAMES = {
@@ -28,45 +25,37 @@ READABLE = {"position_embedding_type": ("rope",), "layer_norm_type": ("layer_nor
 """Implemented values of keys by which checkpoints with their own code vary."""
 
 
-def architecture(config: Mapping[str, Any]) -> Architecture:
+def architecture(config: Settings) -> Architecture:
     """Reads a `config.json` of `gte`, or of the older `new`, whose checkpoints include their own code."""
-    hugging_face.refuse(config, READABLE)
+    hugging_face.refuse_others(config, READABLE)
     sizes = hugging_face.head_sizes(config)
-    width = sizes["head_size"] or hugging_face.size(config, "hidden_size") // hugging_face.size(
-        config, "num_attention_heads"
-    )
+    width = sizes["head_size"] or config["hidden_size"] // config["num_attention_heads"]
     plain = {key: value for key, value in config.items() if key != "position_embedding_type"}
     return bert.architecture(
         {"type_vocab_size": 1} | plain,
         family="gte",
         position_table=False,
-        kinds=(_rotary(config, width),) * hugging_face.layer_count(config),
+        kinds=(_rotary(config, width),) * config["num_hidden_layers"],
         gated=True,
         intermediate_bias=False,
         **sizes,
     )
 
 
-def _rotary(config: Mapping[str, Any], head_width: int) -> LayerKind:
+def _rotary(config: Settings, head_width: int) -> LayerKind:
     """Rotary base and divisor; `ntk` with a factor f multiplies the base by f and divides frequencies by f^(2/width)."""
-    scaling = hugging_face.value(config, "rope_scaling", dict | None, None) or {}
+    scaling = config.get("rope_scaling") or {}
     if scaling.get("type") != "ntk" or config.get("rope_parameters"):
         return hugging_face.rotary(config, 160_000.0)
     if scaling.get("mixed_b") is not None:
         raise InputError("config.json scales rotary positions by a mixed ntk (mixed_b); only plain ntk can be read.")
-    factor = float(hugging_face.value(scaling, "factor", float, least=1))
-    theta = float(hugging_face.value(config, "rope_theta", float, 10_000.0, least=1))
+    factor = float(scaling["factor"])
+    theta = float(config.get("rope_theta", 10_000.0))
     return LayerKind(theta=theta * factor, divisor=factor ** (2 / head_width))
 
 
-def config(architecture: Architecture) -> dict[str, Any]:
+def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
-    return (
-        bert.config(architecture)
-        | hugging_face.own_head_size(architecture)
-        | {
-            "model_type": "gte",
-            "architectures": ["GteModel"],
-            "rope_parameters": hugging_face.rope_parameters(architecture.kind(0)),
-        }
-    )
+    head_dim = {"head_dim": architecture.head_size} if architecture.head_size else {}
+    rope = {"rope_parameters": hugging_face.rope_parameters(architecture.kind(0))}
+    return bert.config(architecture) | head_dim | rope | {"model_type": "gte", "architectures": ["GteModel"]}

@@ -1,11 +1,14 @@
-"""Llama, and models with its body: pre-norm, RMSNorm, rotary positions, grouped keys, a gated feed-forward network."""
+"""Llama, and models with its body: pre-norm, RMSNorm, rotary positions, grouped keys, a gated feed-forward network.
 
-from collections.abc import Mapping
+EuroBERT is Llama with bidirectional attention.
+"""
+
 from typing import Any
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
+from jaxdistill.encoders.hugging_face import Settings
 
 PREFIXES = ("model.",)
 NAMES = {
@@ -25,30 +28,32 @@ NAMES = {
 }
 
 
-def architecture(config: Mapping[str, Any], *, theta: float = 10_000.0, **variations: Any) -> Architecture:
+def architecture(config: Settings, *, theta: float = 10_000.0, **variations: Any) -> Architecture:
     """Reads a `config.json`; `variations` are the fields in which a related family differs, `theta` its default base."""
-    value = hugging_face.value
-    code = value(config, "auto_map", dict | None, None) or {}
+    if config.get("model_type") == "eurobert":
+        hugging_face.refuse_others(config, hugging_face.ENCODER)
+        config, variations = {"rms_norm_eps": 1e-5} | config, {"family": "eurobert", "causal": False}
+    code = config.get("auto_map") or {}
     if "AutoModel" in code and "is_causal" not in config and "causal" not in variations:
         raise InputError(
-            f"config.json names its own code ({code['AutoModel']!s:.80}), which is not run, and does not say whether a token"
-            ' attends to later ones; add "is_causal": false if it does (GTE-Qwen2, Stella, LLM2Vec), or true.'
+            f"config.json names its own code ({code['AutoModel']!s:.80}), which is not run, and does not say whether a token attends to "
+            'later ones; add "is_causal": false if it does (GTE-Qwen2, Stella, LLM2Vec), or true.'
         )
-    layers, mlp_bias = hugging_face.layer_count(config), value(config, "mlp_bias", bool, False)
+    layers, mlp_bias = config["num_hidden_layers"], config.get("mlp_bias", False)
     fields: dict[str, Any] = dict(
         family="llama",
         **hugging_face.sizes(config),
         activation=hugging_face.activation(config, default="silu"),
-        layer_norm_eps=value(config, "rms_norm_eps", float, 1e-6, least=0),
+        layer_norm_eps=config.get("rms_norm_eps", 1e-6),
         hidden_dropout=0.0,
-        attention_dropout=value(config, "attention_dropout", float, 0.0, least=0),
+        attention_dropout=config.get("attention_dropout", 0.0),
         position_table=False,
         kinds=(hugging_face.rotary(config, theta),) * layers,
         norm="rms",
         norm_place="pre",
         embedding_norm=False,
-        attention_bias=value(config, "attention_bias", bool, False),
-        causal=value(config, "is_causal", bool, True),
+        attention_bias=config.get("attention_bias", False),
+        causal=config.get("is_causal", True),
         gated=True,
         intermediate_bias=mlp_bias,
         output_bias=mlp_bias,
@@ -57,12 +62,12 @@ def architecture(config: Mapping[str, Any], *, theta: float = 10_000.0, **variat
     return Architecture(**(fields | variations))
 
 
-def config(architecture: Architecture) -> dict[str, Any]:
+def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
     a = architecture
     return {
-        "architectures": ["LlamaModel"],
-        "model_type": "llama",
+        "architectures": ["EuroBertModel" if a.family == "eurobert" else "LlamaModel"],
+        "model_type": a.family,
         **hugging_face.written_sizes(a),
         "num_key_value_heads": a.key_head_count,
         "head_dim": a.head_width,

@@ -1,25 +1,20 @@
 """Mistral: Llama with a window; for E5-Mistral and other decoders used as sentence encoders."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import llama
 from jaxdistill.encoders.families.llama import NAMES as NAMES
 from jaxdistill.encoders.families.llama import PREFIXES as PREFIXES
-from jaxdistill.encoders.hugging_face import FULL, SLIDING
+from jaxdistill.encoders.hugging_face import Settings
 
 
-def architecture(config: Mapping[str, Any]) -> Architecture:
+def architecture(config: Settings) -> Architecture:
     """Reads a `config.json`; transformers loads one with `layer_types` as Ministral."""
     plain = llama.architecture({**config, "attention_bias": False, "mlp_bias": False}, family="mistral")
-    window = hugging_face.window(config, causal=plain.causal)
-    types = hugging_face.layer_types(config, [SLIDING if window else FULL] * plain.layers)
-    return hugging_face.with_windows(plain, types, window)
+    return hugging_face.with_windows(plain, config, [hugging_face.SLIDING] * plain.layers)
 
 
-def config(architecture: Architecture) -> dict[str, Any]:
+def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
     special = {
         "model_type": "mistral",

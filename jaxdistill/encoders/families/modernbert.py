@@ -1,12 +1,10 @@
 """ModernBERT: pre-norm without biases, GeGLU, rotary positions, and windows in two layers of three."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture, LayerKind
-from jaxdistill.encoders.hugging_face import FULL, SLIDING, Part
+from jaxdistill.encoders.hugging_face import FULL, SLIDING, Part, Settings
 
 PREFIXES = ("model.",)
 NAMES = {
@@ -25,39 +23,38 @@ NAMES = {
 }
 
 
-def architecture(config: Mapping[str, Any]) -> Architecture:
+def architecture(config: Settings) -> Architecture:
     """Reads a `config.json`."""
-    hugging_face.refuse(config, hugging_face.ENCODER)
-    value = hugging_face.value
-    layers, mlp_bias = hugging_face.layer_count(config), value(config, "mlp_bias", bool, False)
-    every = value(config, "global_attn_every_n_layers", int, 3, least=1)
+    hugging_face.refuse_others(config, hugging_face.ENCODER)
+    layers, mlp_bias = config["num_hidden_layers"], config.get("mlp_bias", False)
+    every = config.get("global_attn_every_n_layers", 3)
     types = hugging_face.layer_types(config, [SLIDING if layer % every else FULL for layer in range(layers)])
     full = hugging_face.rotary(config, 160_000.0, of=FULL, old="global_rope_theta")
-    each_side = value(config, "local_attention", int, 128, least=2) // 2
+    each_side = config.get("local_attention", 128) // 2
     local = dataclasses.replace(
         hugging_face.rotary(config, 10_000.0, of=SLIDING, old="local_rope_theta"),
-        window=value(config, "sliding_window", int, each_side, least=1),
+        window=config.get("sliding_window", each_side),
     )
     return Architecture(
         family="modernbert",
         **hugging_face.sizes(config),
         activation=hugging_face.activation(config, "hidden_activation"),
-        layer_norm_eps=value(config, "norm_eps", float, 1e-5, least=0),
-        hidden_dropout=value(config, "embedding_dropout", float, 0.0, least=0),
-        attention_dropout=value(config, "attention_dropout", float, 0.0, least=0),
+        layer_norm_eps=config.get("norm_eps", 1e-5),
+        hidden_dropout=config.get("embedding_dropout", 0.0),
+        attention_dropout=config.get("attention_dropout", 0.0),
         position_table=False,
         kinds=tuple(local if kind == SLIDING else full for kind in types),
-        norm="layer" if value(config, "norm_bias", bool, False) else "layer_no_bias",
+        norm="layer" if config.get("norm_bias", False) else "layer_no_bias",
         norm_place="pre",
         first_norm=False,
-        attention_bias=value(config, "attention_bias", bool, False),
+        attention_bias=config.get("attention_bias", False),
         gated=True,
         intermediate_bias=mlp_bias,
         output_bias=mlp_bias,
     )
 
 
-def config(architecture: Architecture) -> dict[str, Any]:
+def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
     a = architecture
     local = next((kind for kind in a.kinds if kind.window), LayerKind(window=64, theta=10_000.0))

@@ -1,13 +1,10 @@
 """MPNet: BERT without token types, with RoBERTa's positions and one relative position bias shared by all layers."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.attention import BUCKETS
 from jaxdistill.encoders.families import bert
 from jaxdistill.encoders.families.roberta import PAIR_HEAD as PAIR_HEAD
+from jaxdistill.encoders.hugging_face import Settings
 
 PREFIXES = ("mpnet.",)
 NAMES = bert.NAMES | {
@@ -20,20 +17,19 @@ NAMES = bert.NAMES | {
 }
 
 
-def architecture(config: Mapping[str, Any]) -> Architecture:
+def architecture(config: Settings) -> Architecture:
     """Reads a `config.json`."""
-    value = hugging_face.value
     return bert.architecture(
         config,
         family="mpnet",
-        pad_id=value(config, "pad_token_id", int, 1, least=0),
+        pad_id=config.get("pad_token_id", 1),
         position_offset=2,  # fixed, whatever the padding token's id
         token_types=0,
-        relative_buckets=value(config, "relative_attention_num_buckets", int, BUCKETS, least=BUCKETS),
+        relative_buckets=config.get("relative_attention_num_buckets", BUCKETS),
     )
 
 
-def config(architecture: Architecture) -> dict[str, Any]:
+def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
     config = bert.config(architecture)
     del config["type_vocab_size"]

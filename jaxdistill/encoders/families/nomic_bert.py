@@ -1,12 +1,9 @@
 """NomicBERT: BERT without biases, with rotary positions and a gated feed-forward network."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import bert
-from jaxdistill.encoders.hugging_face import Part
+from jaxdistill.encoders.hugging_face import Part, Settings
 
 PREFIXES = ("nomic_bert.", "bert.")
 NAMES = {
@@ -51,16 +48,16 @@ READABLE = {
 """Implemented values of older options that change the computation."""
 
 
-def architecture(config: Mapping[str, Any]) -> Architecture:
+def architecture(config: Settings) -> Architecture:
     """Reads a `config.json` in today's or the older form."""
     is_old = "n_embd" in config
-    hugging_face.refuse(config, READABLE)
+    hugging_face.refuse_others(config, READABLE)
     config = {OLD_NAMES.get(key, key) if is_old else key: value for key, value in config.items()}
     if is_old and "n_positions" in config:
         # For longer texts, the checkpoints' own code stretches rotary positions, which is not supported.
-        longest = hugging_face.size(config, "max_trained_positions", default=config["n_positions"])
+        longest = config.get("max_trained_positions", config["n_positions"])
         config |= {"max_position_embeddings": longest, "hidden_act": "silu"}
-    layers = hugging_face.layer_count(config)
+    layers = config["num_hidden_layers"]
     return bert.architecture(
         {"hidden_act": "silu", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} | config,
         family="nomic_bert",
@@ -74,14 +71,10 @@ def architecture(config: Mapping[str, Any]) -> Architecture:
     )
 
 
-def config(architecture: Architecture) -> dict[str, Any]:
+def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
+    head_dim = {"head_dim": architecture.head_size} if architecture.head_size else {}
+    rope = {"rope_parameters": hugging_face.rope_parameters(architecture.kind(0))}
     return (
-        bert.config(architecture)
-        | hugging_face.own_head_size(architecture)
-        | {
-            "model_type": "nomic_bert",
-            "architectures": ["NomicBertModel"],
-            "rope_parameters": hugging_face.rope_parameters(architecture.kind(0)),
-        }
+        bert.config(architecture) | head_dim | rope | {"model_type": "nomic_bert", "architectures": ["NomicBertModel"]}
     )

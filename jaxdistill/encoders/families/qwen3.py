@@ -1,46 +1,38 @@
-"""Qwen3: Llama with norms of queries and keys, and, in some checkpoints, windows in the upper layers."""
+"""Qwen3: Llama with norms of queries and keys. Qwen2 (GTE-Qwen2, Stella): Llama with biases of queries, keys and values.
 
-from collections.abc import Mapping
-from typing import Any
+Some checkpoints of both have windows in the upper layers.
+"""
 
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import llama
 from jaxdistill.encoders.families.llama import NAMES as NAMES
 from jaxdistill.encoders.families.llama import PREFIXES as PREFIXES
-from jaxdistill.encoders.hugging_face import FULL, SLIDING
+from jaxdistill.encoders.hugging_face import FULL, SLIDING, Settings
 
 
-def architecture(config: Mapping[str, Any]) -> Architecture:
+def architecture(config: Settings) -> Architecture:
     """Reads a `config.json`."""
-    plain = {"head_dim": 128, **config, "mlp_bias": False}
-    return with_windows(llama.architecture(plain, family="qwen3", query_key_norm=True), config)
-
-
-def with_windows(plain: Architecture, config: Mapping[str, Any]) -> Architecture:
-    """The architecture with the windows that a `config.json` asks for."""
-    value = hugging_face.value
-    if not value(config, "use_sliding_window", bool, False):
+    if config.get("model_type") == "qwen2":
+        biases = dict(attention_bias=True, attention_output_bias=False, intermediate_bias=False, output_bias=False)
+        plain = llama.architecture(config, family="qwen2", **biases)
+    else:
+        settings = {"head_dim": 128, **config, "mlp_bias": False}
+        plain = llama.architecture(settings, family="qwen3", query_key_norm=True)
+    if not config.get("use_sliding_window"):
         return plain
-    window = hugging_face.window(config, causal=plain.causal)
-    first = value(config, "max_window_layers", int, 28, least=0)
-    types = hugging_face.layer_types(config, [SLIDING if layer >= first else FULL for layer in range(plain.layers)])
-    return hugging_face.with_windows(plain, types, window)
-
-
-def config(architecture: Architecture) -> dict[str, Any]:
-    """The `config.json` of a plain encoder."""
-    return (
-        llama.config(architecture)
-        | window_settings(architecture)
-        | {"model_type": "qwen3", "architectures": ["Qwen3Model"]}
+    first = config.get("max_window_layers", 28)
+    return hugging_face.with_windows(
+        plain, config, [SLIDING if layer >= first else FULL for layer in range(plain.layers)]
     )
 
 
-def window_settings(architecture: Architecture) -> dict[str, Any]:
-    """The options of a `config.json` that describe windows."""
-    types = hugging_face.types_of(architecture)
-    return {
+def config(architecture: Architecture) -> Settings:
+    """The `config.json` of a plain encoder."""
+    types, name = hugging_face.types_of(architecture), architecture.family
+    return llama.config(architecture) | {
+        "model_type": name,
+        "architectures": [f"{name.capitalize()}Model"],
         "use_sliding_window": SLIDING in types,
         "sliding_window": hugging_face.sliding_window(architecture),
         "layer_types": types,

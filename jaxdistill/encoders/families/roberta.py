@@ -1,25 +1,26 @@
-"""RoBERTa: BERT with positions that start after the padding token's row."""
+"""RoBERTa, and XLM-R and CamemBERT, which are the same: BERT with positions that start after the padding token's row."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import bert
 from jaxdistill.encoders.families.bert import NAMES as NAMES
-from jaxdistill.encoders.hugging_face import PairHead
+from jaxdistill.encoders.hugging_face import PairHead, Settings
 
-PREFIXES = ("roberta.",)
+PREFIXES = ("roberta.", "xlm-roberta.")
 PAIR_HEAD = PairHead("classifier.out_proj", "classifier.dense")
+CLASSES = {"roberta": "RobertaModel", "xlm-roberta": "XLMRobertaModel", "camembert": "CamembertModel"}
+"""transformers' class of each `model_type`."""
 
 
-def architecture(config: Mapping[str, Any], *, family: str = "roberta") -> Architecture:
+def architecture(config: Settings) -> Architecture:
     """Reads a `config.json`."""
-    pad_id = hugging_face.value(config, "pad_token_id", int, 1)
-    return bert.architecture(config, family=family, pad_id=pad_id, position_offset=pad_id + 1)
+    pad_id = config.get("pad_token_id", 1)
+    return bert.architecture(
+        config, family=config.get("model_type", "roberta"), pad_id=pad_id, position_offset=pad_id + 1
+    )
 
 
-def config(architecture: Architecture) -> dict[str, Any]:
+def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
-    special = {"model_type": "roberta", "architectures": ["RobertaModel"], "bos_token_id": 0, "eos_token_id": 2}
+    name = architecture.family
+    special = {"model_type": name, "architectures": [CLASSES[name]], "bos_token_id": 0, "eos_token_id": 2}
     return bert.config(architecture) | special

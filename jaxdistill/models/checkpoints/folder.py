@@ -5,45 +5,28 @@ and normalisation each have a subfolder. Every release since 2.0 reads these for
 they are written to act on tokens, before pooling. The vectors are the same, and runtimes that run no module after pooling
 get them too.
 
-sentence-transformers has no module for poolings that concatenate layers or take their maximum. Their folder names a
-module of this project instead, which `jaxdistill.load` reads and sentence-transformers refuses.
+sentence-transformers has no module for poolings of the second-to-last layer, or that concatenate layers or take their
+maximum. Their folder names a module of this project instead, which `jaxdistill.load` reads and sentence-transformers refuses.
 """
 
 import dataclasses
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
-from jaxdistill.core import InputError, unknown_id
-from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling, SentenceNorm
-from jaxdistill.encoders.families import family
-from jaxdistill.encoders.hugging_face import tensor_names
-from jaxdistill.encoders.pair_head import KIND, head_names
-from jaxdistill.encoders.sentence import param_shapes
-from jaxdistill.encoders.settings import read_settings
-from jaxdistill.models.checkpoints import static
+from jaxdistill.core import InputError
+from jaxdistill.core.ops.unknown import unknown_id
+from jaxdistill.encoders.architecture import Dense, EncoderDefinition, SentenceNorm
+from jaxdistill.encoders.families import family, head_names
+from jaxdistill.encoders.hugging_face import read_settings, tensor_names
+from jaxdistill.models.checkpoints import modules, static
+from jaxdistill.models.checkpoints import tokenizer as tokenizers
 from jaxdistill.models.checkpoints.model import SentenceModel
-from jaxdistill.models.checkpoints.modules import (
-    DENSE_ACTIVATIONS,
-    LAYER_POOLING,
-    OLD_POOLING_FLAGS,
-    POOLING_MODES,
-    TOKENS,
-    sentence_tensors,
-)
-from jaxdistill.models.checkpoints.tokenizer import (
-    CONFIG,
-    GENERIC,
-    TOKENIZER_FILES,
-    UNREAD_SETTINGS,
-    tokenizer_json,
-    without_paths,
-    wordpiece_settings,
-)
 from jaxdistill.models.checkpoints.weights import tensors_from_params, write_safetensors
 
 SPECIAL_TOKENS = {
@@ -58,50 +41,33 @@ PROGRAM_SETTINGS = ("name_or_path", "max_length", "stride", "pad_to_multiple_of"
 
 
 def check_exportable(definition: EncoderDefinition) -> None:
-    """Raises `InputError` for a pooling or an activation that the folder's format cannot express."""
-    if definition.reads_pairs:
-        return
-    if definition.architecture.is_static:
-        return static.check_exportable(definition)
-    pooling = definition.pooling
-    one_layer, norm_place = definition.architecture.layers == 1, definition.architecture.norm_place
-    if pooling.layers == "second_to_last" and (one_layer or norm_place != "post"):
+    """Raises `InputError` for poolings and dense layers that the folder's format, or a static encoder's table, cannot express."""
+    architecture, pooling = definition.architecture, definition.pooling
+    linear = all(isinstance(one, Dense) and not one.bias and one.activation == "identity" for one in definition.dense)
+    if architecture.is_static and not (pooling == static.POOLING and linear):
         raise InputError(
-            f"pooling {pooling} cannot be exported: without the last layer, this {definition.architecture.family} encoder has no layer, "
-            f"or a norm after the second-to-last one; use {pooling.tokens}."
+            "a static encoder is exported as one table, which holds no pooling but mean, no norm, bias or activation; set student.head to "
+            "linear or none."
         )
-    for dense in definition.dense:
-        if isinstance(dense, Dense) and dense.activation not in DENSE_ACTIVATIONS.values():
-            raise InputError(f"dense activation {dense.activation!r} cannot be exported; use tanh or identity.")
 
 
 def exported(
     definition: EncoderDefinition, params: dict[str, np.ndarray]
 ) -> tuple[EncoderDefinition, dict[str, np.ndarray]]:
-    """An equivalent definition that the format can express.
+    """An equivalent definition that the format can express: BERT's pooler becomes a dense layer with tanh on the first token.
 
-    Pooling the second-to-last layer equals dropping the last layer and pooling the new last one. BERT's pooler becomes a
-    dense layer with tanh on the first token; its weights also stay in the transformer.
+    Its weights also stay in the transformer.
     """
-    check_exportable(definition)
-    architecture, pooling = definition.architecture, definition.pooling
-    if pooling.layers == "second_to_last":
-        architecture = architecture.with_layers(range(architecture.layers - 1))
-    dense = definition.dense
-    if pooling.tokens == "pooler":
-        width = architecture.hidden_size
-        dense = (Dense(in_features=width, out_features=width), *dense)
-        moved = {
-            after: params[before]
-            for i, part in enumerate(definition.dense)
-            for before, after in zip(sentence_tensors(i, part), sentence_tensors(i + 1, part), strict=True)
-        }
-        pooler = {f"dense/0/{part}": params[f"transformer/pooler/{part}"] for part in ("kernel", "bias")}
-        params = params | moved | pooler
-    tokens = "cls" if pooling.tokens == "pooler" else pooling.tokens
-    pooling = dataclasses.replace(pooling, tokens=tokens, layers=pooling.layers if pooling.several_layers else "last")
-    definition = dataclasses.replace(definition, architecture=architecture, pooling=pooling, dense=dense)
-    return definition, {path: params[path] for path in param_shapes(definition)}
+    if definition.pooling.tokens != "pooler":
+        return definition, params
+    width = definition.architecture.hidden_size
+    moved = {f"dense/0/{part}": params[f"transformer/pooler/{part}"] for part in ("kernel", "bias")}
+    for index, part in enumerate(definition.dense):
+        paths = zip(modules.sentence_tensors(index, part), modules.sentence_tensors(index + 1, part), strict=True)
+        moved |= {after: params[before] for before, after in paths}
+    dense = (Dense(in_features=width, out_features=width), *definition.dense)
+    pooling = dataclasses.replace(definition.pooling, tokens="cls")
+    return dataclasses.replace(definition, pooling=pooling, dense=dense), params | moved
 
 
 def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form: bool = False) -> None:
@@ -109,31 +75,40 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form
 
     Args:
       keeps_form: write the very parameters that the model has. Otherwise, a static encoder's dense layers are folded into its
-        table, and a pooling that sentence-transformers lacks becomes an equivalent one if there is one.
+        table, and BERT's pooler becomes a dense layer.
 
     Raises:
       InputError: the format cannot express a pooling or a cross-encoder's prompt.
     """
-    folder = Path(folder)
-    check_exportable(model.definition)
-    if model.definition.reads_pairs and model.prompt:
+    folder, definition, params = Path(folder), model.definition, model.params
+    check_exportable(definition)
+    if definition.reads_pairs and model.prompt:
         raise InputError(
             f"{model.source} is a cross-encoder with the prompt {model.prompt!r}, which an export cannot store."
         )
     folder.mkdir(parents=True, exist_ok=True)
     truncation = {"direction": "Right", "max_length": model.max_length, "strategy": "LongestFirst", "stride": 0}
-    if model.definition.architecture.is_static:
-        _write_static(model, folder, keeps_form=keeps_form)
+    if definition.architecture.is_static:
+        if not keeps_form:
+            params = {static.TABLE: static.folded(definition, params)}
+            architecture = dataclasses.replace(definition.architecture, hidden_size=definition.embedding_width)
+            definition = dataclasses.replace(definition, architecture=architecture, dense=())
+        _write_table(model, definition, params[static.TABLE], folder)
         # Packages that read a table take its maximum length only from tokenizer.json.
         truncation = None if model.max_length >= static.MAX_LENGTH else truncation
-    elif model.definition.reads_pairs:
-        _write_cross_encoder(model, folder)
     else:
-        _write_sentence_encoder(model, folder, keeps_form=keeps_form)
-    if not model.definition.architecture.is_static:
+        if not (keeps_form or definition.reads_pairs):
+            definition, params = exported(definition, params)
+        _write_transformer(model, definition, params, folder)
         _write_tokenizer_files(model, folder)
+    if not definition.reads_pairs:
+        _write_modules(definition, params, folder)
+        settings = {"prompts": model.prompts, "default_prompt_name": model.default_prompt}
+        write_json(
+            folder / "config_sentence_transformers.json", settings | {"similarity_fn_name": definition.similarity}
+        )
     content = json.loads(model.tokenizer.to_str()) | {"truncation": truncation, "padding": None}
-    (folder / "tokenizer.json").write_text(tokenizer_json(content, indent=2), "utf-8")
+    (folder / "tokenizer.json").write_text(tokenizers.tokenizer_json(content, indent=2), "utf-8")
     if card:
         (folder / "README.md").write_text(card, "utf-8")
 
@@ -144,148 +119,123 @@ def write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
-def _write_sentence_encoder(model: SentenceModel, folder: Path, *, keeps_form: bool) -> None:
-    definition, params = (model.definition, model.params) if keeps_form else exported(model.definition, model.params)
-    module, width = family(definition.architecture.family), definition.architecture.hidden_size
-    # NOTE: if the family has a pooler and this model has none, zeros are written: otherwise AutoModel would report missing
-    # weights and initialise random ones.
-    zeros = {"transformer/pooler/kernel": np.zeros((width, width)), "transformer/pooler/bias": np.zeros(width)}
-    written = {**zeros, **model.unread_pooler, **params}
-    write_safetensors(tensors_from_params(written, tensor_names(module.NAMES, written)), folder / "model.safetensors")
-    # Makes the Transformer module output all layers, which the mean over layers needs.
-    states = {"output_hidden_states": True} if definition.pooling.averages_layers else {}
-    write_json(folder / "config.json", module.config(definition.architecture) | states)
-    _write_modules(definition, params, folder)
-    # Lower-casing that the original's sentence_bert_config.json asked for is now part of tokenizer.json.
-    write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
-    _write_general(model, definition, folder)
+def _write_transformer(
+    model: SentenceModel, definition: EncoderDefinition, params: Mapping[str, np.ndarray], folder: Path
+) -> None:
+    """Writes the transformer, or a cross-encoder as a classifier of one label, with its configuration."""
+    architecture, module = definition.architecture, family(definition.architecture.family)
+    config, width = module.config(architecture), architecture.hidden_size
+    if definition.reads_pairs:
+        names = {path: f"{module.PREFIXES[0]}{name}" for path, name in tensor_names(module.NAMES, params).items()}
+        names |= head_names(architecture)
+        kinds = [name.removesuffix("Model") + modules.CLASSIFIER for name in config["architectures"]]
+        sigmoid = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
+        config |= {"architectures": kinds, "sentence_transformers": sigmoid}
+        config |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    else:
+        # NOTE: if the family has a pooler and this model has none, zeros are written: otherwise AutoModel would report missing
+        # weights and initialise random ones.
+        zeros = {"transformer/pooler/kernel": np.zeros((width, width)), "transformer/pooler/bias": np.zeros(width)}
+        params = {**zeros, **model.unread_pooler, **params}
+        names = tensor_names(module.NAMES, params)
+        # Makes the Transformer module output all layers, which the mean over layers needs.
+        config |= {"output_hidden_states": True} if definition.pooling.averages_layers else {}
+        # Lower-casing that the original's sentence_bert_config.json asked for is now part of tokenizer.json.
+        write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
+    write_safetensors(tensors_from_params(params, names), folder / "model.safetensors")
+    write_json(folder / "config.json", config)
 
 
-def _write_static(model: SentenceModel, folder: Path, *, keeps_form: bool) -> None:
+def _write_table(
+    model: SentenceModel, definition: EncoderDefinition, table: Float[np.ndarray, "v d"], folder: Path
+) -> None:
     """Writes a table that sentence-transformers reads: in model2vec's format, unless the mean includes unknown tokens."""
-    definition, params = model.definition, dict(model.params)
-    if not keeps_form:
-        params = {static.TABLE: static.folded(definition, params)}
-        definition = dataclasses.replace(
-            definition,
-            architecture=dataclasses.replace(definition.architecture, hidden_size=definition.embedding_width),
-            dense=(),
-        )
-    table = params[static.TABLE]
     unknown = unknown_id(model.tokenizer)
     of_model2vec = definition.architecture.dropped_id == (-1 if unknown is None else unknown)
     write_safetensors({"embeddings" if of_model2vec else "embedding.weight": table}, folder / "model.safetensors")
     if of_model2vec:
-        write_json(folder / "config.json", static.model2vec_config(definition, max_length=model.max_length))
-    kinds = ["StaticEmbedding", *["Dense"] * len(definition.dense), *["Normalize"] * definition.normalize]
-    _write_sentence_modules(definition, params, folder, _write_module_list(kinds, folder, range(len(kinds)))[1:])
-    _write_general(model, definition, folder)
+        config = {
+            "model_type": static.MODEL2VEC,
+            "architectures": ["StaticModel"],
+            "hidden_dim": definition.embedding_width,
+            "normalize": definition.normalize,
+            "max_length": model.max_length if model.max_length < static.MAX_LENGTH else None,
+            "embedding_dtype": "float32",
+        }
+        write_json(folder / "config.json", config)
 
 
-def _write_cross_encoder(model: SentenceModel, folder: Path) -> None:
-    """Writes a classifier of one label, which `CrossEncoder` and `AutoModelForSequenceClassification` read."""
-    architecture = model.definition.architecture
-    module = family(architecture.family)
-    body = {path: f"{module.PREFIXES[0]}{name}" for path, name in tensor_names(module.NAMES, model.params).items()}
-    write_safetensors(tensors_from_params(model.params, body | head_names(architecture)), folder / "model.safetensors")
-    config = module.config(architecture)
-    kinds = [name.removesuffix("Model") + KIND for name in config["architectures"]]
-    sigmoid = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
-    labels = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
-    write_json(folder / "config.json", config | {"architectures": kinds, "sentence_transformers": sigmoid} | labels)
-
-
-def _write_modules(definition: EncoderDefinition, params: dict[str, np.ndarray], folder: Path) -> None:
-    pooling, is_standard = definition.pooling, _is_standard(definition.pooling)
-    kinds = ["Transformer", *["WeightedLayerPooling"] * pooling.averages_layers]
-    kinds += ["Pooling" if is_standard else LAYER_POOLING]
-    index = len(kinds) - 1
+def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarray], folder: Path) -> None:
+    """Writes `modules.json`, and all modules but the first one, each into its folder."""
+    pooling, width, layers = definition.pooling, definition.architecture.hidden_size, definition.architecture.layers
+    is_static = definition.architecture.is_static
+    is_standard = pooling.in_sentence_transformers and pooling.tokens != "pooler"
+    kinds = ["StaticEmbedding"]
+    if not is_static:
+        kinds = ["Transformer", *["WeightedLayerPooling"] * pooling.averages_layers]
+        kinds += ["Pooling" if is_standard else modules.LAYER_POOLING]
+    first = len(kinds)
     kinds += ["LayerNorm" if isinstance(part, SentenceNorm) else "Dense" for part in definition.dense]
     kinds += ["Normalize"] * definition.normalize
+    paths = ["", *(f"{index}_{kind}" for index, kind in enumerate(kinds) if index)]
     # Linear layers come before the pooling in the list, but after it in the names of folders.
-    on_tokens = len(definition.dense) if is_standard and definition.dense_on_tokens else 0
+    on_tokens = len(definition.dense) if is_standard and definition.dense_on_tokens and not is_static else 0
     order = list(range(len(kinds)))
-    order[index : index + on_tokens + 1] = [*range(index + 1, index + on_tokens + 1), index]
-    paths = _write_module_list(kinds, folder, order)
+    order[first - 1 : first + on_tokens] = [*range(first, first + on_tokens), first - 1]
+    entries = [{"idx": index, "name": str(index), "path": paths[number]} for index, number in enumerate(order)]
+    for entry, number in zip(entries, order, strict=True):
+        package = "jaxdistill" if kinds[number] == modules.LAYER_POOLING else "sentence_transformers.models"
+        entry["type"] = f"{package}.{kinds[number]}"
+    write_json(folder / "modules.json", entries)
+    if definition.normalize:
+        write_json(folder / paths[-1] / "config.json", {})
+    if not is_static:
+        config: dict[str, Any] = {"pooling": str(pooling)}
+        if is_standard:
+            flags = {
+                flag: modules.POOLING_MODES[mode] == pooling.tokens for flag, mode in modules.OLD_POOLING_FLAGS.items()
+            }
+            pooled = definition.embedding_width if on_tokens else width
+            config = {"word_embedding_dimension": pooled, **flags, "include_prompt": True}
+        write_json(folder / paths[first - 1] / "config.json", config)
     if pooling.averages_layers:
-        chosen = pooling.indices(definition.architecture.layers)
-        width, layers, start = definition.architecture.hidden_size, definition.architecture.layers, chosen[0]
-        config = {"word_embedding_dimension": width, "layer_start": start, "num_hidden_layers": layers}
+        chosen = pooling.indices(layers)
+        config = {"word_embedding_dimension": width, "layer_start": chosen[0], "num_hidden_layers": layers}
         write_json(folder / paths[1] / "config.json", config)
-        weights = np.isin(np.arange(start, layers + 1), chosen).astype(np.float32)
+        weights = np.isin(np.arange(chosen[0], layers + 1), chosen).astype(np.float32)
         write_safetensors({"layer_weights": weights}, folder / paths[1] / "model.safetensors")
-    config: dict[str, Any] = {"pooling": str(pooling)}
-    if is_standard:
-        width = definition.embedding_width if definition.dense_on_tokens else definition.architecture.hidden_size
-        flags = {flag: POOLING_MODES[mode] == pooling.tokens for flag, mode in OLD_POOLING_FLAGS.items()}
-        config = {"word_embedding_dimension": width, **flags, "include_prompt": True}
-    write_json(folder / paths[index] / "config.json", config)
-    inputs = {"module_input_name": TOKENS} if on_tokens else {}
-    _write_sentence_modules(definition, params, folder, paths[index + 1 :], **inputs)
-
-
-def _write_sentence_modules(
-    definition: EncoderDefinition, params: Mapping[str, np.ndarray], folder: Path, paths: Sequence[str], **settings: str
-) -> None:
-    """Writes the layers on the pooled sentence, each into its folder among `paths`."""
-    activations = {ours: theirs for theirs, ours in DENSE_ACTIVATIONS.items()}
-    for index, part in enumerate(definition.dense):
-        config: dict[str, Any] = {"dimension": part.in_features}
+    activations = {ours: theirs for theirs, ours in modules.DENSE_ACTIVATIONS.items()}
+    for index, (part, path) in enumerate(zip(definition.dense, paths[first:], strict=False)):
+        config = {"dimension": part.in_features}
         if isinstance(part, Dense):
             config = {"in_features": part.in_features, "out_features": part.out_features, "bias": part.bias}
             config |= {"activation_function": activations[part.activation]}
-        write_json(folder / paths[index] / "config.json", config | settings)
-        tensors = tensors_from_params(params, sentence_tensors(index, part))
-        write_safetensors(tensors, folder / paths[index] / "model.safetensors")
-
-
-def _write_module_list(kinds: Sequence[str], folder: Path, order: Sequence[int]) -> list[str]:
-    """Writes `modules.json` in the order in which the modules run, and the folder of a Normalize module; returns all folders."""
-    paths = ["", *(f"{index}_{kind}" for index, kind in enumerate(kinds) if index)]
-    packages = {LAYER_POOLING: "jaxdistill"}
-    types = [f"{packages.get(kind, 'sentence_transformers.models')}.{kind}" for kind in kinds]
-    entries = [
-        {"idx": index, "name": str(index), "path": paths[position], "type": types[position]}
-        for index, position in enumerate(order)
-    ]
-    write_json(folder / "modules.json", entries)
-    if kinds[-1] == "Normalize":
-        write_json(folder / paths[-1] / "config.json", {})
-    return paths
-
-
-def _is_standard(pooling: Pooling) -> bool:
-    """Whether sentence-transformers has this very pooling; `exported` replaces two others by equivalent ones."""
-    return pooling.in_sentence_transformers and pooling.tokens != "pooler" and pooling.layers != "second_to_last"
+        write_json(folder / path / "config.json", config | ({"module_input_name": modules.TOKENS} if on_tokens else {}))
+        tensors = tensors_from_params(params, modules.sentence_tensors(index, part))
+        write_safetensors(tensors, folder / path / "model.safetensors")
 
 
 def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
     """Writes what transformers reads besides `tokenizer.json`."""
     origin, tokenizer = model.provenance.tokenizer_folder, model.tokenizer
-    for name in TOKENIZER_FILES:
+    for name in tokenizers.TOKENIZER_FILES:
         if (origin / name).exists() and origin.resolve() != folder.resolve():
             shutil.copyfile(origin / name, folder / name)
-    special = {
-        role: [text for text in texts if tokenizer.token_to_id(text) is not None]
+    config: dict[str, Any] = {
+        role: text
         for role, texts in SPECIAL_TOKENS.items()
+        for text in texts[::-1]
+        if tokenizer.token_to_id(text) is not None
     }
-    config: dict[str, Any] = {role: texts[0] for role, texts in special.items() if texts}
-    config |= read_settings(origin / CONFIG) if (origin / CONFIG).exists() else {}
-    config = {key: value for key, value in without_paths(config).items() if key not in PROGRAM_SETTINGS}
+    config |= read_settings(origin / tokenizers.CONFIG) if (origin / tokenizers.CONFIG).exists() else {}
+    config = {key: value for key, value in tokenizers.without_paths(config).items() if key not in PROGRAM_SETTINGS}
     typed = model.definition.architecture.token_types > 1
-    if normalizer := wordpiece_settings(tokenizer, config.get("tokenizer_class")):
+    if normalizer := tokenizers.wordpiece_settings(tokenizer, config.get("tokenizer_class")):
         config |= normalizer
         typed = typed and model.definition.reads_pairs
     else:
-        config = {key: value for key, value in config.items() if key not in UNREAD_SETTINGS}
-        config |= {"tokenizer_class": GENERIC, "model_input_names": ["input_ids", "attention_mask"]}
+        config = {key: value for key, value in config.items() if key not in tokenizers.UNREAD_SETTINGS}
+        config |= {"tokenizer_class": tokenizers.GENERIC, "model_input_names": ["input_ids", "attention_mask"]}
     if typed:  # the generic class passes token types to the model only if they are named
         config |= {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
-    write_json(folder / CONFIG, config | {"model_max_length": model.max_length})
-
-
-def _write_general(model: SentenceModel, definition: EncoderDefinition, folder: Path) -> None:
-    """Writes sentence-transformers' settings of the whole folder: prompts, and how vectors are compared."""
-    default, similarity = model.default_prompt, definition.similarity
-    settings = {"prompts": model.prompts, "default_prompt_name": default, "similarity_fn_name": similarity}
-    write_json(folder / "config_sentence_transformers.json", settings)
+    write_json(folder / tokenizers.CONFIG, config | {"model_max_length": model.max_length})

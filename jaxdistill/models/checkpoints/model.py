@@ -14,28 +14,25 @@ import numpy as np
 import tokenizers
 from jax.sharding import Mesh
 
-from jaxdistill.core import ROLES, InputError, Params, error_line, errors_of
+from jaxdistill.core import ROLES, InputError, Params, error_line, errors_of, plugins
 from jaxdistill.core.cluster.mesh import FrozenParams
 from jaxdistill.core.files import MARK, buckets, is_remote, while_reading
 from jaxdistill.core.paths import fetched_folder, in_package, public_name
-from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling, identity
-from jaxdistill.encoders.families import family
-from jaxdistill.encoders.hugging_face import QUANTISED, refuse, tensor_names
-from jaxdistill.encoders.pair_head import cross_definition, head_names
+from jaxdistill.encoders.families import cross_definition, family, head_names
+from jaxdistill.encoders.hugging_face import QUANTISED, read_settings, refuse_others, tensor_names
 from jaxdistill.encoders.sentence import param_shapes, with_stacks
-from jaxdistill.encoders.settings import read_settings, setting
 from jaxdistill.models.checkpoints import static
-from jaxdistill.models.checkpoints.modules import Modules, read_modules, sentence_tensors
+from jaxdistill.models.checkpoints.modules import read_modules, sentence_tensors
 from jaxdistill.models.checkpoints.tokenizer import gives_types, length_limit, read_tokenizer
 from jaxdistill.models.checkpoints.weights import as_torch_lays_it, params_from_tensors, read_checkpoint
 
 logger = logging.getLogger(__name__)
 
-HUB_FILES = ("README.md", "*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin")
-HUB_FILES += ("*/config.json", "*/model.safetensors", "*/pytorch_model.bin", "*/tokenizer.json")
+HUB_FILES = ["README.md", "*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin"]
+HUB_FILES += ["*/config.json", "*/model.safetensors", "*/pytorch_model.bin", "*/tokenizer.json"]
 """The model card, configuration, tokenizer and weights, also of a sentence-transformers model's modules; no code."""
-HUB_IGNORED = ("onnx/*", "openvino/*", "tf_model*", "flax_model*", "rust_model*")
+HUB_IGNORED = ["onnx/*", "openvino/*", "tf_model*", "flax_model*", "rust_model*"]
 POOLER = "transformer/pooler/"
 TOKEN_TYPES = "transformer/embeddings/token_type/embedding"
 NO_PROMPT = "none"
@@ -51,15 +48,11 @@ def locate(spec: str) -> Path:
     if spec and folder.is_dir():
         return folder
     if not spec or spec.startswith((".", "/", "~", "package:")) or spec.count("/") > 1 or folder.exists():
-        raise InputError(
-            f"model folder {spec!r} does not exist; give a folder, package:NAME/PATH, or a hub name ORG/MODEL."
-        )
+        raise InputError(f"model folder {spec!r} does not exist; give a folder, package:NAME/PATH, or a hub name.")
     import huggingface_hub
 
     try:
-        return Path(
-            huggingface_hub.snapshot_download(spec, allow_patterns=[*HUB_FILES], ignore_patterns=[*HUB_IGNORED])
-        )
+        return Path(huggingface_hub.snapshot_download(spec, allow_patterns=HUB_FILES, ignore_patterns=HUB_IGNORED))
     except Exception as error:  # every library below it raises its own error without a network
         reason = textwrap.shorten(error_line(error), 200, placeholder=" ...")
         raise InputError(
@@ -79,20 +72,20 @@ class CardFacts(NamedTuple):
 
 
 def read_card(folder: Path, source: str) -> CardFacts:
-    """The facts in the card of the checkpoint `source`, which is in `folder`; a card that cannot be read states nothing."""
+    """The facts in the card of the checkpoint `source`, in `folder`; a card that cannot be read states nothing."""
     from huggingface_hub import ModelCard
 
     try:
         data = ModelCard.load(folder / "README.md", ignore_metadata_errors=True).data.to_dict()
     except Exception:  # whatever is in the file: loading the model needs none of it
         data = {}
-    values = (data.get(key) for key in ("base_model", "license", "language"))
-    base, licences, languages = (
-        tuple(one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str))
-        for value in values
-    )
-    base = base if (folder / MARK).is_file() else ()
-    return CardFacts(base or (public_name(source),), licences[0] if len(licences) == 1 else "", languages)
+
+    def texts(key: str) -> tuple[str, ...]:
+        values = data.get(key)
+        return tuple(one for one in (values if isinstance(values, list) else [values]) if isinstance(one, str))
+
+    base, licences = texts("base_model") if (folder / MARK).is_file() else (), texts("license")
+    return CardFacts(base or (public_name(source),), licences[0] if len(licences) == 1 else "", texts("language"))
 
 
 def prompt_text(prompts: Mapping[str, str], prompt: str) -> str:
@@ -115,7 +108,7 @@ class Provenance:
     """Where a model comes from, and what its checkpoint says of it."""
 
     source: str
-    """The model's name, or what it was made from, for logs and model cards."""
+    """The model's name, or what it was made from, for logs, errors and model cards."""
     tokenizer_folder: Path
     """The tokenizer's folder, from which an export copies `tokenizer_config.json` and similar files."""
     default_prompt: str | None = None
@@ -144,7 +137,7 @@ class SentenceModel:
 
     @property
     def source(self) -> str:
-        """The model's name, or what it was made from, for logs and errors."""
+        """See `Provenance`."""
         return self.provenance.source
 
     @property
@@ -155,11 +148,11 @@ class SentenceModel:
     @property
     def role_prompts(self) -> dict[str, str]:
         """Maps each role to its prompt; the empty key is for sentences without a role."""
-        of_roles = {
+        texts = {
             role: next((self.prompts[name] for name in names if name in self.prompts), "")
             for role, names in ROLES.items()
         }
-        return {"": self.prompt} | of_roles
+        return {"": self.prompt} | texts
 
     @property
     def parameter_count(self) -> int:
@@ -181,7 +174,7 @@ class SentenceModel:
             sha.update(f"{path}{array.shape}".encode())
             sha.update(array.data)
         sha.update(self.tokenizer.to_str().encode())
-        kind = ["scores pairs"] if self.definition.reads_pairs else []
+        kind = ["scores pairs"] * self.definition.reads_pairs
         sha.update(json.dumps([self.max_length, self.prompts, self.default_prompt, *kind], sort_keys=True).encode())
         return sha.hexdigest()
 
@@ -193,11 +186,8 @@ class SentenceModel:
         return dataclasses.replace(self, prompts=prompts, default_prompt="prompt")
 
     def with_role_prompts(self, prompts: Mapping[str, str]) -> "SentenceModel":
-        """The same model with prompts for some roles.
-
-        Args:
-          prompts: maps roles to the name of one of the model's prompts, a text, `none`, or an empty string for the model's own.
-        """
+        """The same model with prompts for some roles: for each the name of one of its prompts, a text, `none`, or an empty string
+        for the model's own."""
         before = self.role_prompts
         texts = {role: prompt_text(self.prompts, text) if text else before[role] for role, text in prompts.items()}
         return dataclasses.replace(self, prompts=self.prompts | texts)
@@ -242,7 +232,7 @@ def load_model(
     max_length: int = 0,
     prompt: str = "",
     frozen: bool = False,
-    plugins: str = "",
+    own_parts: str = "",
     option: str = "pooling",
 ) -> SentenceModel:
     """Loads a sentence encoder, or a cross-encoder, which is a classifier of one label.
@@ -256,51 +246,66 @@ def load_model(
         sentence of a pair.
       frozen: for a model that is not trained: weights stay in their files, in the stored dtype, until they are placed on
         a device.
-      plugins: modules or files with the user's own encoder families, see `core/plugins.py`.
+      own_parts: modules or files with the user's own encoder families, see `files/parts.py`.
       option: where `pooling` comes from, such as `teacher.pooling`, for the log.
 
     Raises:
       InputError: something is missing, damaged or unknown.
     """
-    use_plugins(plugins)
+    plugins.use(own_parts)
     folder = locate(str(spec))
     modules = read_modules(folder)
-    labels = 0 if modules.static else modules.labels
+    root, labels = modules.transformer, modules.labels
     stated = f"head of {labels} label(s)" if labels else modules.pooling
-    if pooling and stated not in (None, Pooling.parse(pooling)):
+    chosen = Pooling.parse(pooling) if pooling else modules.pooling
+    if pooling and stated not in (None, chosen):
         logger.warning("%s: %s=%s instead of the checkpoint's own %s", folder, option, pooling, stated)
     if labels > 1 and not pooling:
         raise InputError(
-            f"{folder} is a classifier with {labels} labels; a cross-encoder has one. To read its body as a sentence "
-            "encoder, name a pooling."
+            f"{folder} is a classifier with {labels} labels; a cross-encoder has one. Name a pooling for its body alone."
         )
-    tensors: dict[str, np.ndarray] = {}
     if modules.static:
-        architecture, table, tokenizer, limit = static.read(modules.transformer)
-        definition = _definition(architecture, modules, pooling, folder)
-        params = {static.TABLE: table} | _dense_params(definition, modules)
+        architecture, table, tokenizer, limit = static.read(root)
     else:
-        architecture = _with_positions(read_architecture(modules.transformer), modules.max_length, folder)
-        tokenizer = read_tokenizer(
-            modules.transformer, vocab_size=architecture.vocab_size, lower_case=modules.lower_case
+        architecture = read_architecture(root)
+        if modules.max_length > architecture.longest and not architecture.position_table:
+            if architecture.family == "nomic_bert":
+                logger.warning("%s: cuts texts where its code stretches positions, at %d", folder, architecture.longest)
+            else:
+                architecture = dataclasses.replace(architecture, max_positions=modules.max_length)
+        tokenizer = read_tokenizer(root, vocab_size=architecture.vocab_size, lower_case=modules.lower_case)
+        table, limit = None, modules.max_length or length_limit(root)
+    if labels and not pooling:
+        definition = cross_definition(architecture)
+    elif chosen is None:
+        raise InputError(
+            f"{folder} does not say how to pool token vectors; set student.pooling, teacher.pooling or --pooling: {POOLING_HELP}."
         )
-        limit = modules.max_length or length_limit(modules.transformer)
-        crosses = labels == 1 and not pooling
-        definition = cross_definition(architecture) if crosses else _definition(architecture, modules, pooling, folder)
-        tensors = read_checkpoint(modules.transformer)
-        params = _params(definition, modules, folder, tensors, frozen=frozen)
-        if crosses and len(params.get(TOKEN_TYPES, ())) > 1 and not gives_types(modules.transformer):
-            logger.warning("%s: both sentences of a pair are of token type 0, as tokenizer_config.json says", folder)
-            params[TOKEN_TYPES] = np.repeat(params[TOKEN_TYPES][:1], len(params[TOKEN_TYPES]), axis=0)
+    else:
+        definition = EncoderDefinition(
+            architecture=dataclasses.replace(architecture, pooler=chosen.tokens == "pooler"),
+            pooling=chosen,
+            dense=tuple(layer for layer, _ in modules.dense),
+            normalize=modules.normalize,
+            similarity=modules.similarity,
+        )
+    if table is not None:
+        params, unread_pooler = {static.TABLE: table}, {}
+    else:
+        params, unread_pooler = _transformer_params(definition, root, frozen=frozen)
+    for index, (layer, inner) in enumerate(modules.dense):
+        names = sentence_tensors(index, layer)
+        params |= params_from_tensors(read_checkpoint(inner), names, param_shapes(definition), source=str(inner))
     if max_length and not SHORTEST <= max_length <= architecture.longest:
         raise InputError(
-            f"max_length={max_length} is not possible; this encoder has positions for {SHORTEST} to {architecture.longest} tokens."
+            f"max_length={max_length} is not possible; this encoder reads {SHORTEST} to {architecture.longest} tokens."
         )
     length = max_length or min(limit or architecture.longest, architecture.longest)
     tokenizer.enable_truncation(length)
-    prompts, default = modules.prompts, modules.default_prompt
-    if default in ROLES:
-        prompts = {default: ""} | prompts  # sentence-transformers always has these two
+    default = modules.default_prompt
+    # sentence-transformers always has these two prompts.
+    prompts = {default: ""} | modules.prompts if default in ROLES else modules.prompts
+    card = read_card(folder, str(spec))
     model = SentenceModel(
         definition=definition,
         params=params,
@@ -308,13 +313,8 @@ def load_model(
         max_length=length,
         prompts=prompts,
         default_prompt=default,
-        provenance=Provenance(
-            source=str(spec),
-            tokenizer_folder=modules.transformer,
-            default_prompt=default,
-            card=read_card(folder, str(spec)),
-        ),
-        unread_pooler={} if POOLER + "kernel" in params else _pooler(tensors, architecture.hidden_size),
+        provenance=Provenance(source=str(spec), tokenizer_folder=root, default_prompt=default, card=card),
+        unread_pooler=unread_pooler,
     )
     return model.with_prompt(prompt) if prompt else model
 
@@ -323,8 +323,11 @@ def read_architecture(folder: Path) -> Architecture:
     """The architecture that the `config.json` in `folder` describes."""
     config = read_settings(folder / "config.json")
     with errors_of(str(folder)):
-        refuse(config, QUANTISED, advice=": dequantize() the model in transformers and save it again")
-        return family(setting(config, "model_type", str, file="config.json")).architecture(config)
+        refuse_others(config, QUANTISED, advice=": dequantize() the model in transformers and save it again")
+        try:
+            return family(config["model_type"]).architecture(config)
+        except KeyError as key:
+            raise InputError(f"config.json has no {key}; is it the complete file of a model?") from None
 
 
 def labels_of(spec: str) -> int:
@@ -332,66 +335,31 @@ def labels_of(spec: str) -> int:
     return read_modules(locate(spec)).labels
 
 
-def _with_positions(architecture: Architecture, stated: int, folder: Path) -> Architecture:
-    """The architecture with `max_seq_length` positions, if positions are computed instead of read from a table."""
-    if stated <= architecture.longest or architecture.position_table:
-        return architecture
-    if architecture.family == "nomic_bert":
-        logger.warning(
-            "%s: texts are cut at %d tokens, beyond which its code stretches positions", folder, architecture.longest
-        )
-        return architecture
-    return dataclasses.replace(architecture, max_positions=stated)
-
-
-def _definition(architecture: Architecture, modules: Modules, pooling: str, folder: Path) -> EncoderDefinition:
-    chosen = Pooling.parse(pooling) if pooling else modules.pooling
-    if chosen is None:
-        raise InputError(
-            f"{folder} does not say how to pool token vectors; give one of {POOLING_HELP}, as --config.student.pooling or "
-            "--config.teacher.pooling in training, --pooling elsewhere."
-        )
-    if chosen.tokens == "pooler":
-        architecture = dataclasses.replace(architecture, pooler=True)
-    return EncoderDefinition(
-        architecture=architecture, pooling=chosen, dense=modules.layers, normalize=modules.normalize,
-        similarity=modules.similarity,
-    )  # fmt: skip
-
-
-def _params(
-    definition: EncoderDefinition, modules: Modules, folder: Path, tensors: Mapping[str, np.ndarray], *, frozen: bool
-) -> dict[str, np.ndarray]:
-    shapes, module = param_shapes(definition), family(definition.architecture.family)
+def _transformer_params(
+    definition: EncoderDefinition, folder: Path, *, frozen: bool
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The parameters of the transformer and of a cross-encoder's head, and a pooler that the definition does not read."""
+    tensors, shapes, source = read_checkpoint(folder), param_shapes(definition), str(folder)
+    architecture, module = definition.architecture, family(definition.architecture.family)
     names = tensor_names(module.NAMES, shapes)
     has_pooler = POOLER + "kernel" in names and any("pooler.dense" in name for name in tensors)
-    if POOLER + "kernel" in shapes and not definition.reads_pairs and not has_pooler:
+    if definition.pooling.tokens == "pooler" and not definition.reads_pairs and not has_pooler:
         raise InputError(
-            f"{folder}: pooling pooler needs a pooler, which this checkpoint lacks; choose another pooling such as cls, or "
-            "leave it empty for a cross-encoder that starts from it."
+            f"{folder}: pooling pooler needs a pooler, which this checkpoint lacks; choose another such as cls."
         )
-    params = params_from_tensors(tensors, names, shapes, prefixes=module.PREFIXES, source=str(folder), frozen=frozen)
+    params = params_from_tensors(tensors, names, shapes, prefixes=module.PREFIXES, source=source, frozen=frozen)
     if definition.reads_pairs:
-        of_head = head_names(definition.architecture)
-        heads = {name: tensor for name, tensor in tensors.items() if name in of_head.values()}
-        params |= params_from_tensors(heads, of_head, shapes, source=str(folder))
-    return params | _dense_params(definition, modules)
-
-
-def _dense_params(definition: EncoderDefinition, modules: Modules) -> dict[str, np.ndarray]:
-    """Parameters of the layers on the pooled sentence."""
-    params, shapes = {}, param_shapes(definition)
-    for index, (layer, folder) in enumerate(modules.dense):
-        names = sentence_tensors(index, layer)
-        params |= params_from_tensors(read_checkpoint(folder), names, shapes, source=str(folder))
-    return params
-
-
-def _pooler(tensors: Mapping[str, np.ndarray], width: int) -> dict[str, np.ndarray]:
-    """The pooler among a checkpoint's tensors, under any prefix; empty if it is all zeros, which stands for no pooler."""
-    pooler = {}
-    for name, tensor in tensors.items():
+        head = head_names(architecture)
+        params |= params_from_tensors(
+            {name: tensor for name, tensor in tensors.items() if name in head.values()}, head, shapes, source=source
+        )
+        if len(params.get(TOKEN_TYPES, ())) > 1 and not gives_types(folder):
+            logger.warning("%s: both sentences of a pair are of token type 0, as tokenizer_config.json says", folder)
+            params[TOKEN_TYPES] = np.repeat(params[TOKEN_TYPES][:1], len(params[TOKEN_TYPES]), axis=0)
+    pooler, width = {}, architecture.hidden_size
+    for name, tensor in tensors.items() if POOLER + "kernel" not in params else ():
         for ours, suffix, shape in (("kernel", "weight", (width, width)), ("bias", "bias", (width,))):
-            if name.endswith(f"pooler.dense.{suffix}") and tensor.shape == shape:
+            if name.endswith(f"pooler.dense.{suffix}") and tensor.shape == shape:  # under any prefix
                 pooler[POOLER + ours] = as_torch_lays_it(POOLER + ours, tensor.astype(np.float32))
-    return pooler if len(pooler) == 2 and np.any(pooler[POOLER + "kernel"]) else {}
+    # A kernel of zeros stands for no pooler.
+    return params, pooler if len(pooler) == 2 and np.any(pooler[POOLER + "kernel"]) else {}

@@ -4,30 +4,32 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from jaxdistill.core import InputError
 from jaxdistill.core.files import inside, read_json
-from jaxdistill.encoders.architecture import LAYER_CHOICES, MEANS, SHORTEST, Dense, Pooling, SentenceNorm
-from jaxdistill.encoders.pair_head import classifier_labels
-from jaxdistill.encoders.settings import read_settings, refuse_others, setting
+from jaxdistill.encoders.architecture import LAYER_CHOICES, MEANS, Dense, Pooling, SentenceNorm
+from jaxdistill.encoders.hugging_face import read_settings, refuse_others
 from jaxdistill.models.checkpoints import static
 from jaxdistill.models.checkpoints.weights import read_checkpoint
 
 POOLING_MODES = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last", "weightedmean": "weightedmean"}
 POOLING_MODES |= {"mean_sqrt_len_tokens": "mean_sqrt_len"}
 """Supported values of `pooling_mode`, mapped to ours."""
+CLASSIFIER = "ForSequenceClassification"
+"""Ending of a classifier's name in `architectures` of its `config.json`."""
 STATIC = "StaticEmbedding"
 """sentence-transformers' module for a table of token vectors, see `static`."""
 TOKENS = "token_embeddings"
 """sentence-transformers' name for the vectors that pooling reads."""
 LAYER_POOLING = "LayerPooling"
-"""This project's module for poolings that concatenate layers or take their maximum; sentence-transformers refuses it."""
+"""This project's module for poolings that sentence-transformers lacks, and refuses."""
 ORDER = re.compile(
     rf"(Transformer|({STATIC}|Transformer( WeightedLayerPooling)?(( Dense)* Pooling| {LAYER_POOLING}))( Dense| LayerNorm)*)( Normalize)?"
 )
-"""Supported orders of modules. A linear layer on tokens, before a pooling that is a mean, gives the same vectors after it."""
+"""Supported orders. A linear layer on tokens, before a pooling that is a mean, gives the same vectors after it."""
 OLD_POOLING_FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -47,20 +49,6 @@ HARMLESS_SETTINGS = (
     "add_pooling_layer", "device_map", "low_cpu_mem_usage", "use_safetensors",
 )  # fmt: skip
 """Entries of `TEXT_SETTINGS` that change no vector."""
-TRANSFORMER_SETTINGS = {
-    scores: {
-        "transformer_task": (task,),
-        "modality_config": ({"text": {"method": "forward", "method_output_name": output}},),
-        "module_output_name": (name,),
-        "tokenizer_name_or_path": (),
-    }
-    for scores, task, output, name in (
-        (False, "feature-extraction", "last_hidden_state", "token_embeddings"),
-        (True, "sequence-classification", "logits", "scores"),
-    )
-}
-"""Implemented values of the Transformer module's settings, for sentence encoders and (True) cross-encoders. Others read texts as chat
-messages, or pool inside."""
 GENERAL = {"model_type": ("SentenceTransformer", "CrossEncoder"), "similarity_fn_name": ("cosine", "dot")}
 GENERAL |= {"truncate_dim": ()}
 """Implemented values of `config_sentence_transformers.json`; `teacher.dims` truncates a teacher's vectors."""
@@ -93,27 +81,22 @@ class Modules:
     similarity: str = "cosine"
     """How vectors are compared: `cosine` or `dot`."""
     prompts: dict[str, str]
-    """The stated prompts, by their names."""
     default_prompt: str | None
     """Name of the default prompt."""
 
     @property
-    def layers(self) -> tuple[Dense | SentenceNorm, ...]:
-        """The layers on the pooled sentence."""
-        return tuple(layer for layer, _ in self.dense)
-
-    @property
     def labels(self) -> int:
         """Number of labels of the classification head; 0 without one, or with a pooling, as in sentence-transformers."""
-        file = self.transformer / "config.json"
-        return classifier_labels(read_settings(file), file) if self.pooling is None else 0
+        config = read_settings(self.transformer / "config.json") if self.pooling is None else {}
+        if not any(name.endswith(CLASSIFIER) for name in config.get("architectures") or ()):
+            return 0
+        return len(config["id2label"]) if "id2label" in config else config.get("num_labels", 2)
 
 
 def read_modules(folder: Path) -> Modules:
     """Reads `modules.json` and the modules that it names; a folder without it is a plain transformer, or model2vec's table.
 
-    Raises:
-      InputError: a module, an order or a setting that is not implemented, or a folder outside `folder`.
+    Raises `InputError` for what is not implemented, and for paths outside `folder`.
     """
     entries = _entries(folder)
     kinds, paths = [kind for kind, _ in entries], [path for _, path in entries]
@@ -123,14 +106,13 @@ def read_modules(folder: Path) -> Modules:
     crosses = general.get("model_type") == "CrossEncoder"
     if not ORDER.fullmatch(" ".join(kinds)) or (crosses and len(kinds) > 1):
         raise InputError(
-            f"{folder}/modules.json has the modules {', '.join(kinds):.200}; Transformer, perhaps WeightedLayerPooling, Pooling, any "
-            "number of Dense and LayerNorm, and at most one Normalize at the end can be read; or StaticEmbedding instead of the first; "
-            "or the single Transformer of a cross-encoder."
+            f"{folder}/modules.json has the modules {', '.join(kinds):.200}; Transformer or StaticEmbedding, perhaps WeightedLayerPooling, "
+            "Pooling, Dense and LayerNorm, and Normalize at the end can be read; or the single Transformer of a cross-encoder."
         )
     pooling = static.POOLING if kinds[0] == STATIC else _pooling(dict(entries))
     dense = []
-    for position, (kind, path) in enumerate(entries):
-        file, before_pooling = path / "config.json", "Pooling" in kinds[position:]
+    for index, (kind, path) in enumerate(entries):
+        file, before_pooling = path / "config.json", "Pooling" in kinds[index:]
         if kind not in ("Dense", "LayerNorm", "Normalize") or (kind == "Normalize" and not file.exists()):
             continue
         config = read_settings(file)
@@ -145,7 +127,7 @@ def read_modules(folder: Path) -> Modules:
             layer = Dense(
                 in_features=config["in_features"],
                 out_features=config["out_features"],
-                bias=setting(config, "bias", bool, True, file=file),
+                bias=config.get("bias", True),
                 activation=DENSE_ACTIVATIONS[config.get("activation_function", "torch.nn.modules.activation.Tanh")],
             )
             dense.append((layer, path))
@@ -156,15 +138,15 @@ def read_modules(folder: Path) -> Modules:
             raise InputError(
                 f"{path} comes before the pooling; only linear layers on {TOKENS} before {', '.join(MEANS)} can be."
             )
-    max_length, lower_case = _text_options(paths[0], scores=crosses)
+    options = _text_options(paths[0], scores=crosses)
     return Modules(
         transformer=paths[0],
         static=kinds[0] == STATIC,
         pooling=pooling,
         dense=tuple(dense),
         normalize="Normalize" in kinds,
-        max_length=max_length,
-        lower_case=lower_case,
+        max_length=options.get("max_seq_length") or 0,
+        lower_case=bool(options.get("do_lower_case")),
         similarity=general.get("similarity_fn_name") or "cosine",
         prompts={name: text or "" for name, text in (general.get("prompts") or {}).items()},
         default_prompt=general.get("default_prompt_name"),
@@ -175,7 +157,8 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
     """Kind and folder of each module, in the file's order; sentence-transformers reads no `idx`."""
     path = folder / "modules.json"
     if not path.exists() and static.is_model2vec(folder):
-        return [(STATIC, folder), *[("Normalize", folder)] * static.normalizes(folder)]
+        normalize = bool(read_settings(folder / "config.json").get("normalize"))
+        return [(STATIC, folder), *[("Normalize", folder)] * normalize]
     if not path.exists():
         return [("Transformer", folder)]
     entries = []
@@ -183,27 +166,37 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
         package, _, rest = entry["type"].partition(".")
         if package not in ("sentence_transformers", "jaxdistill"):  # a class of another package may compute anything
             raise InputError(
-                f"{path} has a module of type {entry['type']:.80}; classes of sentence_transformers can be read."
+                f"{path} has a module of type {entry['type']:.80}; only classes of sentence_transformers can be read."
             )
         entries.append((rest.rpartition(".")[2], inside(folder, folder / entry.get("path", ""))))
     return [(kind, inner) for kind, inner in entries if kind != "Dropout"]  # has an effect in training only
 
 
-def _text_options(folder: Path, *, scores: bool) -> tuple[int, bool]:
-    """Maximum tokens per sentence (0: not stated), and whether text is lower-cased.
+def _text_options(folder: Path, *, scores: bool) -> dict[str, Any]:
+    """Settings of the Transformer module in `folder`; `scores`: it is a cross-encoder's.
 
-    Args:
-      scores: whether the folder is a cross-encoder's.
+    Raises `InputError` for settings that read texts as chat messages, pool inside, or change the vectors in other ways.
     """
-    for path in sorted(folder.glob("sentence_*_config.json")):
-        options = read_settings(path)
-        refuse_others(options, TRANSFORMER_SETTINGS[scores], file=path)
-        for name in TEXT_SETTINGS:
-            if changing := _changing(options.get(name)):
-                raise InputError(f"{path} has {name}={changing!r:.80}, which changes the vectors and is not supported.")
-        length = setting(options, "max_seq_length", int | None, None, least=SHORTEST, file=path)
-        return length or 0, setting(options, "do_lower_case", bool | None, False, file=path) or False
-    return 0, False
+    path = next(iter(sorted(folder.glob("sentence_*_config.json"))), None)
+    if path is None:
+        return {}
+    options = read_settings(path)
+    task, output, name = (
+        ("sequence-classification", "logits", "scores")
+        if scores
+        else ("feature-extraction", "last_hidden_state", TOKENS)
+    )
+    readable = {
+        "transformer_task": (task,),
+        "modality_config": ({"text": {"method": "forward", "method_output_name": output}},),
+        "module_output_name": (name,),
+        "tokenizer_name_or_path": (),
+    }
+    refuse_others(options, readable, file=path)
+    for name in TEXT_SETTINGS:
+        if changing := _changing(options.get(name)):
+            raise InputError(f"{path} has {name}={changing!r:.80}, which changes the vectors and is not supported.")
+    return options
 
 
 def _changing(settings: object) -> object:

@@ -1,12 +1,9 @@
 """ONNX files of an export, for ONNX Runtime, transformers.js and sentence-transformers (`backend="onnx"`).
 
-One graph maps token ids to the final vector. Its inputs are `input_ids`, `attention_mask` and, if the model has token types,
-`token_type_ids`, of any batch size and length. Its outputs are `last_hidden_state` and `sentence_embedding`; a cross-encoder's
-is `logits`. Linear layers after pooling are part of `last_hidden_state` (see `folder.py`), so its mean is right in runtimes
-that read nothing else.
-
-torch traces the exported folder as transformers and sentence-transformers load it, which gives the same graph as other
-exporters of these families.
+One graph maps `input_ids`, `attention_mask` and, if the model has them, `token_type_ids`, of any batch size and length, to
+`last_hidden_state` and `sentence_embedding`, or to a cross-encoder's `logits`. Linear layers after pooling are part of
+`last_hidden_state` (see `folder.py`), so its mean is right in runtimes that read nothing else. torch traces the exported
+folder as transformers and sentence-transformers load it.
 """
 
 import contextlib
@@ -40,15 +37,11 @@ def check(model: SentenceModel | None = None) -> None:
     for package in NEEDS:
         if importlib.util.find_spec(package) is None:
             raise InputError(
-                f"--to=onnx needs the package {package}; install PyTorch's CPU build (see pytorch.org) if it is torch, then run: "
-                "pip install 'jaxdistill[onnx]'"
+                f"--to=onnx needs the package {package}: install PyTorch's CPU build (pytorch.org), then pip install 'jaxdistill[onnx]'"
             )
-    if model is None:
-        return
-    if not (model.definition.pooling.in_sentence_transformers or model.definition.reads_pairs):
+    if model and not (model.definition.pooling.in_sentence_transformers or model.definition.reads_pairs):
         raise InputError(
-            "onnx cannot hold this model: sentence-transformers, whose modules are traced, has none for pooling "
-            f"{model.definition.pooling}; pool one layer or a mean of layers."
+            f"onnx cannot hold pooling {model.definition.pooling}; pool the last layer or a mean of layers."
         )
 
 
@@ -121,12 +114,12 @@ def _module(model: SentenceModel, folder: Path) -> Any:
 
     if model.definition.architecture.is_static:
         return _table(model)
-    others = []
-    if model.definition.reads_pairs:
-        kind = transformers.AutoModelForSequenceClassification
-    else:
-        kind = transformers.AutoModel
-        others = list(sentence_transformers.SentenceTransformer(str(folder), device="cpu"))[1:]
+    kind, others = transformers.AutoModelForSequenceClassification, []
+    if not model.definition.reads_pairs:
+        kind, others = (
+            transformers.AutoModel,
+            list(sentence_transformers.SentenceTransformer(str(folder), device="cpu"))[1:],
+        )
     body = kind.from_pretrained(folder, attn_implementation="eager")
 
     class Traced(torch.nn.Module):
@@ -174,8 +167,8 @@ def _quiet() -> Iterator[None]:
     """Silences progress bars and warnings of the packages that write graphs; the result is compared afterwards."""
     from transformers.utils import logging as bars
 
-    shown, before = bars.is_progress_bar_enabled(), logging.root.manager.disable
     bars.disable_progress_bar()
+    before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
@@ -183,5 +176,3 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
-        if shown:
-            bars.enable_progress_bar()

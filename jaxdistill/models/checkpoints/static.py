@@ -8,16 +8,16 @@ reads this too. The packages differ in one point: model2vec leaves unknown token
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tokenizers
 from jaxtyping import Float
 
-from jaxdistill.core import InputError, unknown_id
-from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
-from jaxdistill.encoders.settings import read_settings
-from jaxdistill.models.checkpoints.tokenizer import file_limit, read_tokenizer, tokenizer_json
+from jaxdistill.core import InputError
+from jaxdistill.core.ops.unknown import unknown_id
+from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
+from jaxdistill.encoders.hugging_face import read_settings
+from jaxdistill.models.checkpoints.tokenizer import read_tokenizer, tokenizer_json
 from jaxdistill.models.checkpoints.weights import read_checkpoint, read_safetensors
 
 FAMILY = "static"
@@ -28,8 +28,6 @@ MAX_LENGTH = 1 << 20
 """Maximum tokens per sentence if a folder states none."""
 MODEL2VEC_MAX_LENGTH = 512
 """Maximum tokens per sentence if a model2vec folder states none."""
-RARITY = 1e-3
-"""Frequency of a token, as a fraction of the text's tokens, at which its weight is one half."""
 POOLING = Pooling(tokens="mean")
 
 
@@ -60,11 +58,6 @@ def is_model2vec(folder: Path) -> bool:
     return stated == MODEL2VEC
 
 
-def normalizes(folder: Path) -> bool:
-    """Whether model2vec's `config.json` asks for vectors of unit length."""
-    return bool(read_settings(folder / "config.json").get("normalize"))
-
-
 def read(folder: Path) -> tuple[Architecture, Float[np.ndarray, "v d"], tokenizers.Tokenizer, int]:
     """Reads either format: architecture, table, tokenizer, and maximum tokens per sentence."""
     tensors, of_model2vec = read_checkpoint(folder), is_model2vec(folder)
@@ -75,9 +68,13 @@ def read(folder: Path) -> tuple[Architecture, Float[np.ndarray, "v d"], tokenize
         table = table * tensors["weights"].astype(np.float32)[:, None]
     # Both packages read only tokenizer.json; model2vec replaces its truncation by the length in config.json.
     tokenizer = without_special_tokens(read_tokenizer(folder, vocab_size=len(table), lower_case=False, settings=False))
-    longest = file_limit(folder)
     if of_model2vec:
         longest = read_settings(folder / "config.json").get("max_length", MODEL2VEC_MAX_LENGTH)
+    else:
+        truncation = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).truncation
+        longest = truncation["max_length"] if truncation else 0
+    if not np.isfinite(table).all():
+        raise InputError(f"{folder}: the table has NaN or infinite values; the checkpoint is damaged.")
     architecture = architecture_of(table, dropped=unknown_id(tokenizer) if of_model2vec else None)
     return architecture, table, tokenizer, min(longest or MAX_LENGTH, MAX_LENGTH)
 
@@ -86,16 +83,6 @@ def without_special_tokens(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokeni
     """A copy of the tokenizer that adds no special tokens and has no maximum length."""
     content = json.loads(tokenizer.to_str()) | {"post_processor": None, "truncation": None}
     return tokenizers.Tokenizer.from_str(tokenizer_json(content))
-
-
-def check_exportable(definition: EncoderDefinition) -> None:
-    """Raises `InputError` for poolings and dense layers that a table cannot express."""
-    linear = all(isinstance(one, Dense) and not one.bias and one.activation == "identity" for one in definition.dense)
-    if definition.pooling != POOLING or not linear:
-        raise InputError(
-            "a static encoder is exported as one table, which cannot express another pooling than mean, a norm, or a dense layer "
-            "with a bias or an activation; set student.head to linear or none."
-        )
 
 
 def folded(definition: EncoderDefinition, params: Mapping[str, np.ndarray]) -> Float[np.ndarray, "v e"]:
@@ -107,51 +94,3 @@ def folded(definition: EncoderDefinition, params: Mapping[str, np.ndarray]) -> F
         table = table.copy()
         table[definition.architecture.dropped_id] = 0.0
     return table
-
-
-def model2vec_config(definition: EncoderDefinition, *, max_length: int) -> dict[str, Any]:
-    """model2vec's `config.json`."""
-    return {
-        "model_type": MODEL2VEC,
-        "architectures": ["StaticModel"],
-        "hidden_dim": definition.embedding_width,
-        "normalize": definition.normalize,
-        "max_length": max_length if max_length < MAX_LENGTH else None,
-        "embedding_dtype": "float32",
-    }
-
-
-def start(
-    vectors: Float[np.ndarray, "v e"], share: Float[np.ndarray, " v"], width: int, *, dropped: int | None
-) -> Float[np.ndarray, "v d"]:
-    """The initial table of a student, from a model's vectors of single tokens.
-
-    Projects them to the first principal components of the tokens that occur in the text, and multiplies each row by a weight
-    that falls with the token's frequency (smooth inverse frequency; Arora et al., A Simple but Tough-to-Beat Baseline for
-    Sentence Embeddings, ICLR 2017).
-
-    Args:
-      vectors: one vector per token.
-      share: each token's share of all tokens in the text.
-      width: width of the table; at most the vectors' width.
-      dropped: id of a token that the mean ignores; its row is zero.
-    """
-    occurs = share > 0
-    centred = vectors.astype(np.float64) - vectors[occurs].mean(axis=0)
-    _, basis = np.linalg.eigh(np.cov(centred[occurs], rowvar=False))
-    table = (centred @ basis[:, ::-1][:, :width]) * (RARITY / (RARITY + share))[:, None]
-    return _scaled(table, -1 if dropped is None else dropped)
-
-
-def mapped(
-    table: Float[np.ndarray, "v d"], *, kernel: Float[np.ndarray, "d e"], bias: Float[np.ndarray, " e"], dropped: int
-) -> Float[np.ndarray, "v e"]:
-    """The table whose means of tokens are an affine map of the other table's, up to a factor."""
-    return _scaled(table @ kernel + bias, dropped)
-
-
-def _scaled(table: Float[np.ndarray, "v d"], dropped: int) -> Float[np.ndarray, "v d"]:
-    """The table with rows of unit length on average, zero for the id `dropped`; -1: none."""
-    table = table / np.sqrt(np.mean(np.sum(table * table, axis=1)))
-    table[[dropped] * (dropped >= 0)] = 0.0
-    return table.astype(np.float32)

@@ -17,10 +17,10 @@ from typing import Any
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
-from jaxdistill.core import InputError, unknown_id
+from jaxdistill.core import InputError
 from jaxdistill.core.files import while_reading
-from jaxdistill.encoders.architecture import SHORTEST
-from jaxdistill.encoders.settings import read_settings, refuse_others, setting
+from jaxdistill.core.ops.unknown import unknown_id
+from jaxdistill.encoders.hugging_face import read_settings, refuse_others
 
 SENTENCEPIECE = "sentencepiece.bpe.model"
 VOCABULARIES = ("vocab.txt", "vocab.json", SENTENCEPIECE)
@@ -40,11 +40,11 @@ WORDPIECE = (*TYPED, "DistilBertTokenizer", "MPNetTokenizer")
 OWN_CLASS = ("qwen2",)
 """Families for which transformers uses its own class, whatever the files name; it overrides how text is split into words."""
 NORMALIZER_SETTINGS = {
-    "do_lower_case": ("lowercase", bool, True),
-    "strip_accents": ("strip_accents", bool | None, None),
-    "tokenize_chinese_chars": ("handle_chinese_chars", bool, True),
+    "do_lower_case": ("lowercase", True),
+    "strip_accents": ("strip_accents", None),
+    "tokenize_chinese_chars": ("handle_chinese_chars", True),
 }
-"""Settings of WordPiece classes: the normalizer's attribute, the kind of value, and the default."""
+"""Settings of WordPiece classes: the normalizer's attribute and the default."""
 UNREAD_SETTINGS = (*NORMALIZER_SETTINGS, "do_basic_tokenize", "never_split", "add_prefix_space")
 """Settings that `GENERIC` does not read."""
 
@@ -57,10 +57,9 @@ OFFSETS = sorted(range(-32, 33), key=abs)
 def read_tokenizer(
     folder: Path, *, vocab_size: int | None, lower_case: bool, settings: bool = True
 ) -> tokenizers.Tokenizer:
-    """The tokenizer in `folder`, with its own padding and truncation disabled.
+    """The tokenizer in `folder`, from `tokenizer.json` or older files, without padding and truncation.
 
     Args:
-      folder: contains `tokenizer.json`, or older files that transformers can convert.
       vocab_size: rows of the word embeddings; a tokenizer with larger ids is refused. None: there are none yet.
       lower_case: lower-case the text first (`do_lower_case` of sentence-transformers).
       settings: whether `tokenizer_config.json` overrides `tokenizer.json`, as in transformers.
@@ -71,8 +70,7 @@ def read_tokenizer(
         side = config.get("truncation_side") or (tokenizer.truncation or {}).get("direction", "right")
         if side != "right":
             raise InputError(
-                f"{folder}: the tokenizer cuts long texts on the {side}; only cutting on the right is supported: set "
-                f'"truncation_side": "right" in {CONFIG}.'
+                f'{folder}: the tokenizer cuts long texts on the {side}; set "truncation_side": "right" in {CONFIG}.'
             )
         if settings and path.exists() and not _is_complete(tokenizer, folder):
             tokenizer = _from_transformers(folder)
@@ -84,8 +82,8 @@ def read_tokenizer(
     last, largest = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=itemgetter(1))
     if vocab_size is not None and largest >= vocab_size:
         raise InputError(
-            f"{folder}: the tokenizer has ids up to {largest} ({last!r}), but the word embeddings have {vocab_size} rows; they do "
-            f"not belong together, or {CONFIG} and {SPECIAL_TOKENS} name a token that no text needs: remove it there."
+            f"{folder}: the tokenizer has ids up to {largest} ({last!r}), but the word embeddings have {vocab_size} rows; if no text "
+            f"needs that token, remove it from {CONFIG} and {SPECIAL_TOKENS}."
         )
     if lower_case:
         before = [tokenizers.normalizers.Lowercase()] + ([tokenizer.normalizer] if tokenizer.normalizer else [])
@@ -93,17 +91,10 @@ def read_tokenizer(
     return tokenizer
 
 
-def file_limit(folder: Path) -> int:
-    """The length at which `tokenizer.json` itself truncates; 0 if it does not."""
-    truncation = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).truncation
-    return truncation["max_length"] if truncation else 0
-
-
 def length_limit(folder: Path) -> int:
     """The tokenizer's `model_max_length`; 0 if it has none."""
-    file = folder / CONFIG
-    limit = setting(_settings(file), "model_max_length", float | None, None, least=SHORTEST, file=file)
-    return int(limit) if limit is not None and limit < UNLIMITED else 0
+    limit = _settings(folder / CONFIG).get("model_max_length") or 0
+    return int(limit) if limit < UNLIMITED else 0
 
 
 def gives_types(folder: Path) -> bool:
@@ -113,7 +104,6 @@ def gives_types(folder: Path) -> bool:
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    """Content of a JSON file, empty if it does not exist."""
     return read_settings(path) if path.exists() else {}
 
 
@@ -126,31 +116,26 @@ def _class_of(folder: Path) -> str | None:
 
 def _is_complete(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
     """Whether transformers would use `tokenizer.json` unchanged."""
-    config, file = _settings(folder / CONFIG), folder / CONFIG
-    refuse_others(config, {"split_special_tokens": (False,)}, file=file)
+    config, model = _settings(folder / CONFIG), _settings(folder / "config.json")
+    refuse_others(config, {"split_special_tokens": (False,)}, file=folder / CONFIG)
     added = config.get("added_tokens_decoder")
     added = _settings(folder / ADDED_TOKENS) if added is None else {token["content"] for token in added.values()}
     whole = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    if not whole.issuperset(named_tokens(folder).union(added)):
+    if not whole.issuperset(named_tokens(folder).union(added)) or model.get("model_type") in OWN_CLASS:
         return False
-    if _settings(folder / "config.json").get("model_type") in OWN_CLASS:
-        return False
-    name = _class_of(folder) or (WORDPIECE[0] if (folder / "config.json").exists() else GENERIC)
-    normalizer = {
-        key: setting(config, key, values, default, file=file)
-        for key, (_, values, default) in NORMALIZER_SETTINGS.items()
-    }
+    name = _class_of(folder) or (WORDPIECE[0] if model else GENERIC)
+    normalizer = {key: config.get(key, default) for key, (_, default) in NORMALIZER_SETTINGS.items()}
     return name == GENERIC.removesuffix("Fast") or wordpiece_settings(tokenizer, name) == normalizer
 
 
 def named_tokens(folder: Path) -> set[str]:
     """Tokens that the files beside `tokenizer.json` name, such as for padding and prompts; transformers never splits them."""
     values: list[Any] = []
-    for name in (CONFIG, SPECIAL_TOKENS):
-        settings = _settings(folder / name)
+    for settings in (_settings(folder / CONFIG), _settings(folder / SPECIAL_TOKENS)):
         values += [value for key, value in settings.items() if key.endswith("_token")]
-        for more in (settings.get(key) for key in ("additional_special_tokens", "extra_special_tokens")):
-            values += more.values() if isinstance(more, dict) else more if isinstance(more, list) else []
+        for key in ("additional_special_tokens", "extra_special_tokens"):
+            more = settings.get(key) or []
+            values += more.values() if isinstance(more, dict) else more
     texts = (token.get("content") if isinstance(token, dict) else token for token in values)
     return {text for text in texts if isinstance(text, str)}
 
@@ -159,14 +144,11 @@ def wordpiece_settings(tokenizer: tokenizers.Tokenizer, name: str | None) -> dic
     """The settings with which transformers' class `name` normalises like the tokenizer; empty if the class has no such settings,
     or if none match."""
     normalizer = tokenizer.normalizer
-    if (
-        (name or "").removesuffix("Fast") not in WORDPIECE
-        or not isinstance(tokenizer.model, models.WordPiece)
-        or not isinstance(normalizer, normalizers.BertNormalizer)
-        or not isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
-    ):
+    parts = (tokenizer.model, normalizer, tokenizer.pre_tokenizer)
+    like_bert = (models.WordPiece, normalizers.BertNormalizer, pre_tokenizers.BertPreTokenizer)
+    if (name or "").removesuffix("Fast") not in WORDPIECE or not all(map(isinstance, parts, like_bert)):
         return {}
-    return {key: getattr(normalizer, attribute) for key, (attribute, _, _) in NORMALIZER_SETTINGS.items()}
+    return {key: getattr(normalizer, attribute) for key, (attribute, _) in NORMALIZER_SETTINGS.items()}
 
 
 def _append_end(tokenizer: tokenizers.Tokenizer, config: Mapping[str, Any]) -> None:
@@ -174,8 +156,8 @@ def _append_end(tokenizer: tokenizers.Tokenizer, config: Mapping[str, Any]) -> N
     adds_end = "AutoTokenizer" in (config.get("auto_map") or {}) and config.get("add_eos_token")
     if not adds_end or tokenizer.num_special_tokens_to_add(is_pair=False):
         return
-    end = config.get("eos_token")
-    text = str(end.get("content") if isinstance(end, dict) else end)
+    end = config["eos_token"]
+    text = end["content"] if isinstance(end, dict) else end
     end_of_text = tokenizers.processors.TemplateProcessing(
         single=["$A", text],
         pair=["$A", text, "$B:1", f"{text}:1"],
@@ -194,8 +176,7 @@ def _refuse_unknowing(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
     read = sum(not empty.issuperset(each.ids) for each in tokenizer.encode_batch(words, add_special_tokens=False))
     if not size or 2 * read <= len(words):
         raise InputError(
-            f"{folder}: the tokenizer knows {read} of {len(words)} words of its own vocabulary, so most texts would be alike;"
-            f" correct tokenizer_class in {CONFIG}, or add tokenizer.json."
+            f"{folder}: the tokenizer knows {read} of {len(words)} words of its own vocabulary; correct tokenizer_class in {CONFIG}."
         )
 
 
@@ -206,12 +187,12 @@ def _from_transformers(folder: Path) -> tokenizers.Tokenizer:
     from transformers import AutoTokenizer  # slow to import
 
     with tempfile.TemporaryDirectory(prefix="jaxdistill-tokenizer-") as temporary:
-        for name in ("tokenizer.json", *TOKENIZER_FILES, "config.json"):
-            if (folder / name).exists():
-                shutil.copyfile(folder / name, Path(temporary) / name)
+        files = {name for name in ("tokenizer.json", *TOKENIZER_FILES, "config.json") if (folder / name).exists()}
+        for name in files:
+            shutil.copyfile(folder / name, Path(temporary) / name)
         config = without_paths(_settings(folder / CONFIG))
-        only_pieces = not any((folder / name).exists() for name in ("tokenizer.json", "vocab.txt", "vocab.json"))
         is_bert = _settings(folder / "config.json").get("model_type") == "bert"
+        only_pieces = not files & {"tokenizer.json", "vocab.txt", "vocab.json"}
         if only_pieces and is_bert and _class_of(folder) in (None, *TYPED):
             config["tokenizer_class"] = "XLMRobertaTokenizer"  # BERT's would have a vocabulary of five special tokens
         (Path(temporary) / CONFIG).write_text(json.dumps(config), encoding="utf-8")
@@ -238,8 +219,8 @@ def tokenizer_json(content: Mapping[str, Any], indent: int | None = None) -> str
 def _decimal(value: float) -> str:
     """A decimal that the tokenizers library reads as exactly this number.
 
-    The library parses the digits as a float and divides by a power of ten, which rounds twice: the shortest decimal of a score
-    may be read as a neighbouring number, which can then decide between two equally likely paths.
+    It parses the digits as a float and divides by a power of ten, which rounds twice: a neighbouring number may decide between
+    two equally likely paths.
     """
     exact = Decimal(abs(value))
     for places in range(15, 20):

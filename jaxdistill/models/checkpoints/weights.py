@@ -16,8 +16,7 @@ import safetensors.numpy
 
 from jaxdistill.core import InputError
 from jaxdistill.core.files import inside, while_reading
-from jaxdistill.encoders.hugging_face import Part
-from jaxdistill.encoders.settings import read_settings, refuse_adapter
+from jaxdistill.encoders.hugging_face import Part, read_settings, refuse_adapter
 
 WEIGHT_FILES = (
     "model.safetensors",
@@ -74,25 +73,18 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def read_torch_file(path: Path) -> dict[str, np.ndarray]:
-    """Tensors of a `torch.save`d state dict, which PyTorch reads without running code of the file.
-
-    Raises:
-      InputError: PyTorch is not installed, or the file is damaged or asks for anything that is not a tensor.
-    """
+    """Tensors of a `torch.save`d state dict, which PyTorch reads without running code of the file."""
     try:
         import torch
-    except ImportError:
-        raise InputError(
-            f"{path} is a file that only PyTorch reads: pip install torch, or use a checkpoint with "
-            'model.safetensors (to convert, with torch: safetensors.torch.save_file(torch.load("pytorch_model.bin"), '
-            '"model.safetensors")).'
-        ) from None
-    try:
+
         content = torch.load(path, map_location="cpu", weights_only=True)
         content = content.get("state_dict", content)
         tensors = {name: value.detach() for name, value in content.items() if isinstance(value, torch.Tensor)}
-    except Exception as error:  # damaged files raise errors of many kinds
-        # PyTorch's own message is not shown: it advises loading the file without protection.
+    except ImportError:
+        raise InputError(
+            f"only PyTorch reads {path}: pip install torch, or use a checkpoint with safetensors."
+        ) from None
+    except Exception as error:  # PyTorch's own message advises loading the file without protection
         raise InputError(
             f"{path} cannot be read: it is damaged, or holds other objects than tensors ({type(error).__name__}); fetch it again, "
             "or ask its author for safetensors."
@@ -113,7 +105,6 @@ def params_from_tensors(
     """Parameters by our paths; raises `InputError` for missing or unknown tensors, wrong shapes and NaN.
 
     Args:
-      tensors: the checkpoint's tensors.
       names: maps our paths to names in a plain encoder's checkpoint, or to parts of tensors.
       shapes: maps our paths to shapes.
       prefixes: prefixes of names in the family's task models.
@@ -132,8 +123,7 @@ def params_from_tensors(
         raise InputError(f"{source}: tensor {missing[0]} is missing from the weights; the checkpoint is incomplete.")
     if unknown:
         raise InputError(
-            f"{source}: config.json has no place for tensor {unknown[0]} ({len(unknown)} such);"
-            " it must describe the weights next to it."
+            f"{source}: config.json does not describe tensor {unknown[0]} ({len(unknown)} such) of the weights next to it."
         )
     params = {}
     for path, part in parts.items():
@@ -141,8 +131,8 @@ def params_from_tensors(
         shape = (part.count * shape[0], *shape[1:])
         if tensor.shape != shape or tensor.dtype.kind in "iub":
             raise InputError(
-                f"{source}: tensor {part.name} has {tensor.dtype} numbers of shape {list(tensor.shape)}, expected floats of shape"
-                f" {list(shape)} by config.json; a quantised model must be saved again after dequantize() in transformers."
+                f"{source}: tensor {part.name} has {tensor.dtype} numbers of shape {list(tensor.shape)}, config.json expects floats of "
+                f"shape {list(shape)}; save a quantised model again after dequantize() in transformers."
             )
         rows = np.split(tensor, part.count)[part.index]
         if frozen and rows.dtype in (np.float32, ml_dtypes.bfloat16):

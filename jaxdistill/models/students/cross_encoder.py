@@ -3,15 +3,15 @@
 import dataclasses
 import logging
 
+from jaxdistill.models import surgery
 from jaxdistill.models.checkpoints.model import SentenceModel, labels_of
-from jaxdistill.models.student import Cutting, StudentInputs, Trimming
-from jaxdistill.models.surgery import resizing
+from jaxdistill.models.student import Cutting, StudentInputs
 
 log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CrossEncoder(Cutting, Trimming):
+class CrossEncoder(Cutting):
     """Reads both sentences of a pair together and scores the pair with one number. If `model` is a cross-encoder, the student
     keeps its trained head."""
 
@@ -25,4 +25,4 @@ class CrossEncoder(Cutting, Trimming):
         model = self.compact(inputs, self.cut(inputs.context, self.trimmed(inputs.context, model)))
         origin = "its own, trained" if model.definition.reads_pairs else "a new"
         log.info("student: a cross-encoder of %s with %s head for pairs, and no prompt", model.source, origin)
-        return resizing.cross_encoder(model, key=inputs.key("head"))
+        return surgery.cross_encoder(model, key=inputs.key("head"))

@@ -3,11 +3,11 @@
 import dataclasses
 
 from jaxdistill.models.checkpoints.model import SentenceModel
-from jaxdistill.models.student import Cutting, Headed, Prompted, StudentInputs, Trimming
+from jaxdistill.models.student import Cutting, Headed, Prompted, StudentInputs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Cut(Cutting, Prompted, Trimming, Headed):
+class Cut(Cutting, Prompted, Headed):
     """A sentence encoder that keeps all or some of a model's layers."""
 
     kind: str = "cut"

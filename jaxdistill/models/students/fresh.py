@@ -2,15 +2,19 @@
 
 import dataclasses
 
-from jaxdistill.core import Count, CountOrNone
+from jaxdistill.core import Count, CountOrNone, InputError
+from jaxdistill.core.paths import cache_folder
+from jaxdistill.data.sources import split_specs
+from jaxdistill.data.wordpiece import train_wordpiece
+from jaxdistill.models import surgery
 from jaxdistill.models.checkpoints.model import SentenceModel
-from jaxdistill.models.from_text import new_tokenizer
-from jaxdistill.models.student import Headed, Layered, Prompted, StudentInputs, Trimming
-from jaxdistill.models.surgery import resizing
+from jaxdistill.models.model_text import columns_read
+from jaxdistill.models.student import Headed, Layered, Prompted, StudentInputs
+from jaxdistill.models.teacher import Teacher
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Fresh(Layered, Prompted, Trimming, Headed):
+class Fresh(Layered, Prompted, Headed):
     """A randomly initialised sentence encoder with the family and tokenizer of `model`."""
 
     kind: str = "fresh"
@@ -29,12 +33,23 @@ class Fresh(Layered, Prompted, Trimming, Headed):
 
     computes = False
 
+    def check(self, teacher: Teacher) -> None:
+        super().check(teacher)
+        if self.vocabulary and self.trim:
+            raise InputError(f"student.vocabulary={self.vocabulary} makes a new tokenizer; leave student.trim empty.")
+
     def make(self, inputs: StudentInputs) -> SentenceModel:
-        context = inputs.context
+        context, data, tokenizer_folder = inputs.context, inputs.context.data, None
         model = self.trimmed(context, self.with_prompts(context, self.loaded(inputs)))
-        model = resizing.fresh(
+        if self.vocabulary:
+            tokenizer_folder = train_wordpiece(
+                split_specs(data.text),
+                entries=self.vocabulary,
+                cache_folder=cache_folder(data.cache_folder),
+                columns=columns_read(data, context.student_views),
+            )
+        model = surgery.fresh(
             model, inputs.key("body"), width=self.width, depth=self.depth, heads=self.heads,
-            intermediate=self.intermediate,
-            tokenizer_folder=new_tokenizer(context, self.vocabulary) if self.vocabulary else None,
+            intermediate=self.intermediate, tokenizer_folder=tokenizer_folder,
         )  # fmt: skip
         return self.with_head(inputs, self.compact(inputs, model))

@@ -14,11 +14,13 @@ from jaxdistill.models.checkpoints import static
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.model_text import evenly_sampled, prompted_rows
-from jaxdistill.models.student import Examples, Headed, StudentInputs, Trimming, affine_map
+from jaxdistill.models.student import Examples, Headed, StudentInputs, affine_map
 from jaxdistill.models.teacher import ModelContext
 
 SAMPLE = 1 << 17
 """Most sentences of the text in which tokens are counted."""
+RARITY = 1e-3
+"""Frequency of a token, as a fraction of the text's tokens, at which its weight is one half."""
 MIN_ROWS = 4
 """Targets for each number of a vector that determine an affine map; fewer give a rotation, which loses no direction."""
 
@@ -26,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Static(Headed, Trimming):
+class Static(Headed):
     """A static encoder: a table of token vectors without layers; a sentence's vector is the mean of its tokens' vectors. The
     table starts from the leading principal components of `model`'s vectors of single tokens, scaled down for tokens that are
     frequent in `data.text`, and mapped to the targets by least squares. The export does not truncate long text."""
@@ -39,7 +41,32 @@ class Static(Headed, Trimming):
         model = self.trimmed(inputs.context, self.loaded(inputs))
         if self.model == "teacher":
             model = model.with_params(model.params)  # float32, which the teacher's file need not have
-        return self.with_head(inputs, static_student(self.width, inputs.context, model))
+        most, entries = model.definition.embedding_width, model.definition.architecture.vocab_size
+        if model.definition.reads_pairs or self.width > most:
+            raise InputError(
+                f"student.width={self.width} must be at most the {most} numbers of the vectors of {model.source}."
+            )
+        tokenizer = static.without_special_tokens(model.tokenizer)
+        tokenizer.enable_truncation(static.MAX_LENGTH)
+        dropped = unknown_id(tokenizer)
+        bare = dataclasses.replace(model.without_prompts(), tokenizer=tokenizer, max_length=static.MAX_LENGTH)
+        table = np.zeros((entries, self.width), np.float32)
+        if not inputs.context.draft:
+            log.info("student: vectors of %s tokens by %s", f"{entries:,}", model.source)
+            texts = chain.from_iterable(prompted_rows(inputs.context.data, inputs.context.student_views, bare))
+            encodings = bare.encodings(evenly_sampled(texts, SAMPLE))
+            ids = np.fromiter(chain.from_iterable(one.ids for one in encodings), np.int64)
+            share = np.bincount(ids, minlength=entries) / max(len(ids), 1)
+            table = start(token_vectors(inputs.context, model), share, self.width, dropped=dropped)
+        definition = dataclasses.replace(
+            model.definition,
+            architecture=static.architecture_of(table, dropped=dropped),
+            pooling=static.POOLING,
+            dense=(),
+            normalize=True,
+        )
+        source = f"a table of {self.width} numbers per token of {model.source}"
+        return self.with_head(inputs, bare.remade(definition, {static.TABLE: table}, source, unread_pooler={}))
 
     def fitted(self, student: SentenceModel, examples: Examples) -> SentenceModel:
         if self.head != "none":
@@ -52,40 +79,9 @@ class Static(Headed, Trimming):
             affine = {"kernel": kernel, "bias": np.zeros(len(kernel))}
         else:
             affine = affine_map(x, y)
-        dropped = student.definition.architecture.dropped_id
-        return student.with_params(
-            {static.TABLE: static.mapped(student.params[static.TABLE], **affine, dropped=dropped)}
-        )
-
-
-def static_student(width: int, context: ModelContext, model: SentenceModel) -> SentenceModel:
-    """The untrained table of `width` numbers per token, with the tokenizer of `model`; zeros in a draft."""
-    most, entries = model.definition.embedding_width, model.definition.architecture.vocab_size
-    if model.definition.reads_pairs or width > most:
-        raise InputError(
-            f"student.width={width} needs a sentence encoder whose vectors have at least as many numbers; {model.source} has {most}."
-        )
-    tokenizer = static.without_special_tokens(model.tokenizer)
-    tokenizer.enable_truncation(static.MAX_LENGTH)
-    dropped = unknown_id(tokenizer)
-    bare = dataclasses.replace(model.without_prompts(), tokenizer=tokenizer, max_length=static.MAX_LENGTH)
-    table = np.zeros((entries, width), np.float32)
-    if not context.draft:
-        log.info("student: vectors of %s tokens by %s", f"{entries:,}", model.source)
-        texts = chain.from_iterable(prompted_rows(context.data, context.student_views, bare))
-        encodings = bare.encodings(evenly_sampled(texts, SAMPLE))
-        ids = np.fromiter(chain.from_iterable(one.ids for one in encodings), np.int64)
-        share = np.bincount(ids, minlength=entries) / max(len(ids), 1)
-        table = static.start(token_vectors(context, model), share, width, dropped=dropped)
-    definition = dataclasses.replace(
-        model.definition,
-        architecture=static.architecture_of(table, dropped=dropped),
-        pooling=static.POOLING,
-        dense=(),
-        normalize=True,
-    )
-    source = f"a table of {width} numbers per token of {model.source}"
-    return bare.remade(definition, {static.TABLE: table}, source, unread_pooler={})
+        # Means of the mapped rows are, up to a factor, the affine map of the means.
+        table = student.params[static.TABLE] @ affine["kernel"] + affine["bias"]
+        return student.with_params({static.TABLE: scaled(table, student.definition.architecture.dropped_id)})
 
 
 def token_vectors(context: ModelContext, model: SentenceModel) -> Float[np.ndarray, "v e"]:
@@ -98,3 +94,26 @@ def token_vectors(context: ModelContext, model: SentenceModel) -> Float[np.ndarr
     embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(context.precision))
     rows = range(model.definition.architecture.vocab_size)
     return embedder.encode_ids([np.array([*before, row, *after], np.int32) for row in rows])
+
+
+def start(
+    vectors: Float[np.ndarray, "v e"], share: Float[np.ndarray, " v"], width: int, *, dropped: int | None
+) -> Float[np.ndarray, "v d"]:
+    """The initial table of a student, from a model's vector of each token and the token's share of all tokens in the text.
+
+    Projects the vectors to the first principal components of the tokens that occur in the text, and multiplies each row by a
+    weight that falls with the token's frequency (smooth inverse frequency; Arora et al., A Simple but Tough-to-Beat Baseline
+    for Sentence Embeddings, ICLR 2017). The row of the token `dropped`, which the mean ignores, is zero.
+    """
+    occurs = share > 0
+    centred = vectors.astype(np.float64) - vectors[occurs].mean(axis=0)
+    _, basis = np.linalg.eigh(np.cov(centred[occurs], rowvar=False))
+    table = (centred @ basis[:, ::-1][:, :width]) * (RARITY / (RARITY + share))[:, None]
+    return scaled(table, -1 if dropped is None else dropped)
+
+
+def scaled(table: Float[np.ndarray, "v d"], dropped: int) -> Float[np.ndarray, "v d"]:
+    """The table with rows of unit length on average, zero for the id `dropped`; -1: none."""
+    table = table / np.sqrt(np.mean(np.sum(table * table, axis=1)))
+    table[[dropped] * (dropped >= 0)] = 0.0
+    return table.astype(np.float32)

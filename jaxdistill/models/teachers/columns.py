@@ -2,22 +2,25 @@
 
 import dataclasses
 from collections.abc import Sequence
+from itertools import islice
 
+import numpy as np
+
+from jaxdistill.core import InputError
 from jaxdistill.data import targets
 from jaxdistill.data.sources import split_specs
-from jaxdistill.models import labelling
-from jaxdistill.models.teacher import TargetInputs, Teacher
+from jaxdistill.data.text import read
+from jaxdistill.models.teacher import OwnScores, TargetInputs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Columns(Teacher):
+class Columns(OwnScores):
     """Your own scores of each row's sentence pairs, in columns of the text."""
 
     kind: str = "columns"
     names: str = ""
     """Columns of `data.text`, one for each pair of a row, separated by commas, such as `score_positive,score_negative`."""
 
-    scores_pairs = of_rows = True
     given_by = "names"
 
     @property
@@ -25,5 +28,20 @@ class Columns(Teacher):
         return [f"columns:{self.names}"]
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
-        array = labelling.scores_of_columns(split_specs(self.names), inputs.data, inputs.text)
-        return (labelling.checked_scores(array, f"teacher.names={self.names}", inputs.text, inputs.objective),)
+        names, store = split_specs(self.names), inputs.text
+        # NaN in rows that the store leaves out and that lack a score.
+        scores = np.full((store.input_rows, len(names)), np.nan, np.float32)
+        used = set(store.input_row.tolist())
+        rows = read(split_specs(inputs.data.text), names, numbers=True, cache=inputs.data.cache_folder)
+        for index, row in enumerate(islice(rows, len(scores))):
+            for column, cell in enumerate(row):
+                try:
+                    scores[index, column] = float(cell)
+                except ValueError:
+                    pass
+                if index in used and not np.isfinite(scores[index, column]):
+                    raise InputError(
+                        f"data.text: row {index + 1:,} has {cell!r:.40} in the column {names[column]!r}, not a finite number; correct "
+                        "or remove the row, or choose models that score the pairs (--config=FILE.py:PRESET:teacher=labels)."
+                    )
+        return (self.checked(scores, f"teacher.names={self.names}", inputs),)

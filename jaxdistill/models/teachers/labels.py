@@ -1,14 +1,36 @@
-"""A teacher of one or several models that score the text's sentence pairs."""
+"""A teacher of one or several models that score the text's sentence pairs, computed once, cached and resumable.
+
+A row has one pair (Trans-Encoder, CoSENT), or its sentence with each of several candidates (listwise distillation).
+
+A labeller is a sentence encoder (cosine similarity, in [-1, 1]) or a cross-encoder (sigmoid, in (0, 1)). Where an objective
+compares differences of any size, a cross-encoder gives its logit, because the sigmoids of large logits are all 1 in float32, and
+a sentence encoder gives the dot product, if its checkpoint compares by it.
+Several labellers of one kind are averaged, as in Trans-Encoder's mutual distillation (Liu et al., ICLR 2022, section 2.4). A
+sentence encoder reads each distinct sentence once, a cross-encoder each pair once, in its own order.
+"""
 
 import dataclasses
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
-from jaxdistill.core import InputError
+import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import Float
+
+from jaxdistill.core import SECOND, InputError
+from jaxdistill.core.bars import Advance
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.data import targets
-from jaxdistill.models import labelling
+from jaxdistill.data.text import TEXT
+from jaxdistill.data.tokens import TokenStore
 from jaxdistill.models.checkpoints.model import SentenceModel, labels_of
+from jaxdistill.models.inference import Embedder, refuse_mixed
 from jaxdistill.models.model_text import check_reads
 from jaxdistill.models.teacher import Encoder, ModelContext, TargetInputs
+
+log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,8 +47,7 @@ class Labels(Encoder):
         for one in self.each():
             if one.pooling and labels_of(context.located(one.model)):
                 raise InputError(
-                    f"teacher.pooling={one.pooling!r} would make a sentence encoder of {one.model}, which is a cross-encoder or "
-                    "another classifier; leave it empty (--config.teacher.pooling=)."
+                    f"teacher.pooling={one.pooling!r} would make a sentence encoder of {one.model}, a classifier; leave it empty."
                 )
         return [one.read(context, frozen=False) for one in self.each()]
 
@@ -34,8 +55,88 @@ class Labels(Encoder):
         columns = inputs.objective.scored
         for model in inputs.labellers:
             check_reads(inputs.data, model, columns, inputs.text)
-        scores = labelling.labels(
+        scores = labels(
             inputs.labellers, inputs.text, cache_folder(inputs.data.cache_folder) / "labels", columns=columns,
             logits=inputs.objective.logits, compute_dtype=inputs.compute_dtype, progress=inputs.progress,
         )  # fmt: skip
         return (scores,)
+
+
+def labels(
+    labellers: Sequence[SentenceModel],
+    store: TokenStore,
+    folder: Path,
+    *,
+    columns: Sequence[str] = (TEXT, SECOND),
+    logits: bool = False,
+    compute_dtype: DTypeLike,
+    progress: bool,
+) -> Float[np.ndarray, "rows k"]:
+    """The mean score of each row's pairs over the labellers, in the order of the store.
+
+    Args:
+      labellers: sentence encoders or cross-encoders, not both (InputError), because their scores differ in scale.
+      folder: cache of scores, and of the vectors they are computed from, keyed by the digest of their inputs.
+      columns: the first forms a pair with each of the others.
+      logits: cross-encoders give logits instead of scores in (0, 1), and sentence encoders for dot products these.
+    """
+    refuse_mixed(labellers)
+    scores = [
+        _scores(labeller, store, folder, columns, logits=logits, compute_dtype=compute_dtype, progress=progress)
+        for labeller in labellers
+    ]
+    mean, names = (
+        np.asarray(np.mean(np.stack(scores), axis=0, dtype=np.float32)),
+        ", ".join(one.source for one in labellers),
+    )
+    below = f"{int((mean < 0.0).sum()):,}"
+    log.info("labels: %s pairs by %s, mean %.3f, %s of them below 0", f"{mean.size:,}", names, mean.mean(), below)
+    return mean
+
+
+def _scores(
+    labeller: SentenceModel, store: TokenStore, folder: Path, columns: Sequence[str], *, logits: bool,
+    compute_dtype: DTypeLike, progress: bool,
+) -> Float[np.ndarray, "rows k"]:  # fmt: skip
+    """One labeller's scores of each row's pairs; what the model computes is cached."""
+    embedder, dtype = Embedder(labeller, compute_dtype=compute_dtype), np.dtype(compute_dtype).name
+
+    def cached(
+        what: str, columns: Sequence[str], texts: Sequence[Any], width: int, compute: Callable[..., Any]
+    ) -> np.ndarray:
+        # The key has everything that determines the result.
+        key = f"{what} {' '.join(columns)} {labeller.digest()} {store.content_digest} {dtype}"
+        return targets.cached_vectors(folder, key, compute, texts, width=width, what=what, progress=progress)
+
+    if labeller.definition.reads_pairs:
+
+        def score(pairs: Sequence[tuple[str, str]], advance: Advance) -> np.ndarray:
+            first, second = zip(*pairs, strict=True)
+            return embedder.score(first, second, logits=logits, show_progress_bar=advance)[:, None]
+
+        what, scores = "labelling pairs with logits" if logits else "labelling pairs", []
+        for other in columns[1:]:
+            pairs = list(zip(store.texts(columns[0]), store.texts(other), strict=True))
+            scores.append(cached(what, (columns[0], other), pairs, 1, score)[:])
+        return np.concatenate(scores, axis=1)
+
+    dot = labeller.definition.similarity == "dot"
+    if dot and not logits:
+        log.warning("%s: its checkpoint compares by dot product; its labels are cosines here", labeller.source)
+    # Each distinct sentence is encoded once; `sides` has its row in every column of the pairs.
+    index_of: dict[str, int] = {}
+    texts = [store.texts(column, labeller.role_prompts) for column in columns]
+    sides = [np.array([index_of.setdefault(text, len(index_of)) for text in of_column]) for of_column in texts]
+
+    def encode(sentences: Sequence[str], advance: Advance) -> np.ndarray:
+        return embedder.encode(sentences, prompt="", show_progress_bar=advance)
+
+    vectors = cached("labelling sentences", columns, list(index_of), embedder.width, encode)
+    scores = np.zeros((store.rows, len(columns) - 1), np.float32)
+    for begin in range(0, store.rows, targets.BLOCK_ROWS):
+        block = slice(begin, begin + targets.BLOCK_ROWS)
+        left, *others = (np.asarray(vectors[side[block]], np.float64) for side in sides)
+        for index, right in enumerate(others):
+            lengths = 1.0 if dot and logits else np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+            scores[block, index] = np.einsum("ne,ne->n", left, right) / np.maximum(lengths, 1e-12)
+    return scores

@@ -16,7 +16,7 @@ class Vectors(OwnFile, WhiteningOptions):
     """False: compare vectors as pooled; a student made from a checkpoint with a Normalize module lacks it."""
 
     def width(self, widths: Sequence[int]) -> int:
-        return self.width_of(targets.open_own_vectors(self.file).shape[1])
+        return super().width([targets.open_own_vectors(self.file).shape[1]])
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
         array = targets.checked_own_vectors(self.file, inputs.text.input_rows, inputs.text.input_row)

@@ -12,8 +12,8 @@ import numpy as np
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
+from jaxdistill.encoders.families import cross_definition
 from jaxdistill.encoders.layers import INITIAL_DEVIATION, uniform_as_torch
-from jaxdistill.encoders.pair_head import fresh_head
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models.checkpoints.model import POOLER, SentenceModel
 from jaxdistill.models.checkpoints.modules import sentence_tensors
@@ -28,23 +28,19 @@ LAYERS_HELP = "last:3, first:3, even:3, greedy:3 or a list such as 1,3,5 (counte
 def layer_indices(choice: str, depth: int) -> tuple[int, ...]:
     """The indices, among `depth` layers, that `choice` names; `even:3` of 6 are 1, 3, 5, so the last is always kept."""
     kind, _, number = choice.partition(":")
-    chosen: tuple[int, ...] = ()
+    chosen: Sequence[int] = ()
     with contextlib.suppress(ValueError):  # a number that is none leaves no layer
         if kind in ("last", "first", "even"):
             count = int(number)
-            chosen = {
-                "last": tuple(range(depth - count, depth)),
-                "first": tuple(range(count)),
-                "even": tuple(round((index + 1) * depth / count) - 1 for index in range(count)) if count else (),
-            }[kind]
+            even = [round((index + 1) * depth / count) - 1 for index in range(count)]
+            chosen = {"last": range(depth - count, depth), "first": range(count), "even": even}[kind]
         else:
-            chosen = tuple(int(part) for part in choice.split(","))
-    rising = all(low < high for low, high in zip(chosen, chosen[1:], strict=False))
-    if not chosen or not rising or chosen[0] < 0 or chosen[-1] >= depth:
+            chosen = [int(part) for part in choice.split(",")]
+    if not chosen or not set(chosen) <= set(range(depth)) or sorted({*chosen}) != list(chosen):
         raise InputError(
             f"student.layers={choice!r} does not fit an encoder of {depth} layers; use {LAYERS_HELP}, in ascending order."
         )
-    return chosen
+    return tuple(chosen)
 
 
 def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
@@ -94,28 +90,27 @@ def with_pooling(model: SentenceModel, pooling: str) -> SentenceModel:
 
 
 def fresh(
-    template: SentenceModel,
-    key: jax.Array,
-    *,
-    width: int,
-    depth: int,
-    heads: int = 0,
-    intermediate: int = 0,
+    template: SentenceModel, key: jax.Array, *, width: int, depth: int, heads: int = 0, intermediate: int = 0,
     tokenizer_folder: Path | None = None,
-) -> SentenceModel:
+) -> SentenceModel:  # fmt: skip
     """A randomly initialised student of a given size, with the family, tokenizer, prompts and pooling of `template`.
 
     Args:
-      key: random key of the weights.
-      width: hidden size.
-      depth: number of layers.
       heads: attention heads; 0: one for every 64 of `width`.
       intermediate: width inside the feed-forward networks; 0: four times `width`.
-      tokenizer_folder: folder of a tokenizer like BERT's, see `data.wordpiece`, which makes the student a BERT; None: the
-        template's tokenizer.
+      tokenizer_folder: a tokenizer like BERT's (`data.wordpiece`), which makes the student a BERT; None: the template's.
     """
     if tokenizer_folder is not None:
-        template = _with_tokenizer(template, tokenizer_folder)
+        tokenizer = read_tokenizer(tokenizer_folder, vocab_size=None, lower_case=False)
+        tokenizer.enable_truncation(template.max_length)
+        entries, pad_id = tokenizer.get_vocab_size(), tokenizer.token_to_id("[PAD]")
+        architecture = plain_architecture(
+            template.definition.architecture, "bert", vocab_size=entries, pad_id=pad_id, token_types=2
+        )
+        definition = dataclasses.replace(template.definition, architecture=architecture)
+        source = f"its own with {entries:,} entries"
+        origin = dataclasses.replace(template.provenance, source=source, tokenizer_folder=tokenizer_folder)
+        template = template.remade(definition, {}, tokenizer=tokenizer, provenance=origin)
     old, pooling = template.definition.architecture, template.definition.pooling
     # Layers take the template's first kinds; head widths are new, and there are as many key heads as query heads.
     architecture = dataclasses.replace(
@@ -147,24 +142,6 @@ def plain_architecture(old: Architecture, family: str, **changes: Any) -> Archit
     return Architecture(family=family, **(options | changes))
 
 
-def _with_tokenizer(template: SentenceModel, folder: Path) -> SentenceModel:
-    """A template for a fresh BERT, without parameters, with the tokenizer in `folder`."""
-    tokenizer = read_tokenizer(folder, vocab_size=None, lower_case=False)
-    tokenizer.enable_truncation(template.max_length)
-    entries = tokenizer.get_vocab_size()
-    architecture = plain_architecture(
-        template.definition.architecture,
-        "bert",
-        vocab_size=entries,
-        pad_id=tokenizer.token_to_id("[PAD]"),
-        token_types=2,
-    )
-    definition = dataclasses.replace(template.definition, architecture=architecture)
-    source = f"its own with {entries:,} entries"
-    origin = dataclasses.replace(template.provenance, source=source, tokenizer_folder=folder)
-    return template.remade(definition, {}, tokenizer=tokenizer, provenance=origin)
-
-
 COMPACT_POSITIONS = 4
 """Number of positions at which every word is evaluated to fit a compact embedding block to the original one."""
 
@@ -173,18 +150,18 @@ def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> S
     """The model with embedding tables of `width` and a projection to its layers' width: SimTDE's student, as an ELECTRA.
 
     Args:
-      model: provides the layers; all its embedding tables are replaced.
-      width: width of the new word, position and token type tables and of their norm.
-      key: key of random weights.
       init: `random`, or `svd`: projects the model's tables to the word table's first right singular vectors, and fits the
         projection to the old block's output by least squares over the vocabulary.
     """
     old = model.definition.architecture
-    beyond = old.embedding_size != old.hidden_size or old.relative_buckets or old.beyond_bert
-    if not 0 < width < old.hidden_size or beyond or model.definition.pooling.tokens == "pooler":
+    able = (
+        old.family in ("bert", "distilbert", "roberta", "xlm-roberta", "camembert")
+        and model.definition.pooling.tokens != "pooler"
+    )
+    if not (0 < width < old.hidden_size and able):
         raise InputError(
-            f"student.embedding={width} must be below the encoder's width of {old.hidden_size}, and makes an ELECTRA of a BERT or "
-            f"RoBERTa without a pooler; this is a {old.family} with pooling {model.definition.pooling}."
+            f"student.embedding={width} must be below the encoder's width of {old.hidden_size}, which must be a BERT or RoBERTa without a "
+            f"pooler, not a {old.family} with pooling {model.definition.pooling}."
         )
     architecture = plain_architecture(old, "electra", embedding_size=width, pooler=False)
     definition = dataclasses.replace(model.definition, architecture=architecture)
@@ -251,19 +228,12 @@ def first_numbers(model: SentenceModel, width: int) -> SentenceModel:
 
 
 def add_head(
-    model: SentenceModel,
-    out_features: int,
-    *,
-    key: jax.Array,
-    activation: str = "tanh",
-    init: str = "uniform",
+    model: SentenceModel, out_features: int, *, key: jax.Array, activation: str = "tanh", init: str = "uniform"
 ) -> SentenceModel:
     """The model with one more dense layer on its pooled sentences; on a static encoder, the layer has no bias.
 
     Args:
       out_features: width of the new vectors, such as the teacher's.
-      key: random key of the weights.
-      activation: activation of the new layer.
       init: `uniform`: as in torch; `normal`: as in Hugging Face; `identity`: keeps the features, truncated or padded with
         zeros, so that a student cut from its teacher stays aligned with it.
     """
@@ -274,9 +244,9 @@ def add_head(
         kernel = INITIAL_DEVIATION * np.asarray(jax.random.normal(key, (width, out_features), np.float32))
         bias = np.zeros(out_features, np.float32)
     else:
-        of_kernel, of_bias = jax.random.split(key)
-        kernel = np.asarray(uniform_as_torch(of_kernel, (width, out_features), width))
-        bias = np.asarray(uniform_as_torch(of_bias, (out_features,), width))
+        kernel_key, bias_key = jax.random.split(key)
+        kernel = np.asarray(uniform_as_torch(kernel_key, (width, out_features), width))
+        bias = np.asarray(uniform_as_torch(bias_key, (out_features,), width))
     index, biased = len(model.definition.dense), not model.definition.architecture.is_static
     layer = Dense(in_features=width, out_features=out_features, bias=biased, activation=activation)
     params = model.params | {f"dense/{index}/kernel": kernel} | ({f"dense/{index}/bias": bias} if biased else {})
@@ -291,8 +261,18 @@ def cross_encoder(model: SentenceModel, *, key: jax.Array) -> SentenceModel:
     model = model.without_prompts()
     if model.definition.reads_pairs:
         return model
-    definition, params = fresh_head(model.definition, {**model.unread_pooler, **model.params}, key)
-    unread = {} if definition.architecture.pooler else model.unread_pooler
+    definition, width = cross_definition(model.definition.architecture), model.definition.architecture.hidden_size
+    has_pooler = definition.architecture.pooler
+    body = {path: a for path, a in model.params.items() if path.startswith("transformer/")} | dict(model.unread_pooler)
+    fresh_layers = {f"dense/{index}": dense.out_features for index, dense in enumerate(definition.dense)}
+    # NOTE: a pooler of zeros, which exports of encoders without a pooler have, is replaced.
+    if has_pooler and not np.any(body.get(POOLER + "kernel", 0.0)):
+        fresh_layers["transformer/pooler"] = width
+    for path, layer_key in zip(fresh_layers, jax.random.split(key, len(fresh_layers)), strict=True):
+        kernel = INITIAL_DEVIATION * np.asarray(jax.random.normal(layer_key, (width, fresh_layers[path]), np.float32))
+        body |= {f"{path}/kernel": kernel, f"{path}/bias": np.zeros(fresh_layers[path])}
+    params = {path: np.asarray(a, np.float32) for path, a in body.items() if has_pooler or not path.startswith(POOLER)}
+    unread = {} if has_pooler else model.unread_pooler
     return model.remade(definition, params, f"cross-encoder of {model.source}", unread_pooler=unread)
 
 

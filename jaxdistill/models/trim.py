@@ -9,45 +9,55 @@ not taken does not change these choices. So the tokens of the text stay, and wit
 """
 
 import dataclasses
+import hashlib
 import json
+import logging
 import string
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Integer
 from tokenizers import Tokenizer, pre_tokenizers
 
-from jaxdistill.core import InputError, unknown_id
-from jaxdistill.encoders.settings import read_settings
+from jaxdistill.core import InputError
+from jaxdistill.core.files import make_folder_atomic
+from jaxdistill.core.ops.unknown import unknown_id
+from jaxdistill.core.paths import cache_folder
+from jaxdistill.data.options import Data
+from jaxdistill.data.sources import content_digest, is_plain
+from jaxdistill.data.text import TEXT, column_map, read, used_roles
+from jaxdistill.encoders.hugging_face import read_settings
 from jaxdistill.models.checkpoints.folder import write_json
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.checkpoints.tokenizer import CONFIG, SPECIAL_TOKENS, named_tokens, read_tokenizer, tokenizer_json
+from jaxdistill.models.model_text import sentence_roles
 
+FORMAT = 2
+"""Version of trimming, part of the digest; bump to invalidate trimmed tokenizers in caches."""
+CHUNK_ROWS = 4096
+"""Sentences tokenised at a time."""
 WORDS = "transformer/embeddings/word/embedding"
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 """Names of the bytes in a byte fallback."""
 
 
-class Trimmed(NamedTuple):
-    """A tokenizer with fewer entries."""
-
-    tokenizer: Tokenizer
-    old_ids: Integer[np.ndarray, " t"]
-    """Each entry's id before trimming, ascending."""
+log = logging.getLogger(__name__)
 
 
-def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Trimmed:
-    """The tokenizer with the entries of these ids, special tokens, and the entries that spell other words.
-
-    Args:
-      tokenizer: WordPiece, BPE, Unigram or WordLevel.
-      used: ids of the tokens of a text and of all others that must stay.
-    """
+def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
+    """The tokenizer with the entries of these ids, special tokens, and the entries that spell other words."""
     content, ids = json.loads(tokenizer.to_str()), tokenizer.get_vocab(with_added_tokens=True)
     model, texts = content["model"], {id: text for text, id in ids.items()}
-    entries = {texts[id] for id in used if id in texts} | _special(content, ids)
+    special = {token["content"] for token in content["added_tokens"] if token["special"]} | {model.get("unk_token")}
+    if model.get("unk_id") is not None:
+        special.add(model["vocab"][model["unk_id"]][0])
+    for part in _processors(content):
+        special |= {part[role][0] for role in ("sep", "cls") if role in part}
+        special |= {text for token in part.get("special_tokens", {}).values() for text in token["tokens"]}
+    entries = {texts[id] for id in used if id in texts} | (special & ids.keys())
     entries |= {entry for entry in _spelling(content, entries) if entry in ids}
     if model["type"] == "BPE":
         entries |= _merged(model, entries - {token["content"] for token in content["added_tokens"]})
@@ -57,23 +67,14 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Trimmed:
     new = {old: index for index, old in enumerate(order)}
     result = Tokenizer.from_str(tokenizer_json(_renumbered(content, ids, new)))
     if result.get_vocab(with_added_tokens=True) != {entry: new[ids[entry]] for entry in entries}:
-        raise InputError(
-            "student.trim: the tokenizer numbers its entries in a way that trimming does not keep; leave student.trim empty."
-        )
-    return Trimmed(result, np.array(order, np.int64))
+        raise InputError("student.trim: the tokenizer numbers its entries in an unusual way; leave student.trim empty.")
+    return result
 
 
-def _special(content: Mapping[str, Any], ids: Mapping[str, int]) -> set[str]:
-    """Special tokens, the unknown token, and tokens that the post-processor adds."""
-    special, model = {token["content"] for token in content["added_tokens"] if token["special"]}, content["model"]
-    if model.get("unk_token") is not None:
-        special.add(model["unk_token"])
-    if model.get("unk_id") is not None:
-        special.add(model["vocab"][model["unk_id"]][0])
-    for part in _processors(content):
-        special |= {part[role][0] for role in ("sep", "cls") if role in part}
-        special |= {text for token in part.get("special_tokens", {}).values() for text in token["tokens"]}
-    return special & ids.keys()
+def old_ids(before: Tokenizer, after: Tokenizer) -> Integer[np.ndarray, " t"]:
+    """The id of each entry of a trimmed tokenizer before trimming, ascending."""
+    entries = (str(after.id_to_token(index)) for index in range(after.get_vocab_size()))
+    return np.array([before.token_to_id(entry) for entry in entries], np.int64)
 
 
 def _processors(content: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -98,14 +99,10 @@ def _spelling(content: Mapping[str, Any], entries: Collection[str]) -> set[str]:
 
 
 def _merged(model: Mapping[str, Any], entries: Collection[str]) -> set[str]:
-    """All that the merges from characters to the entries produce.
-
-    BPE never merges across tokens, so a token's merges are the same in a sentence and in isolation.
-    """
+    """All that the merges from characters to the entries produce; BPE never merges across tokens."""
     if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
         raise InputError(
-            "student.trim: a BPE tokenizer with a continuing_subword_prefix or an end_of_word_suffix cannot be trimmed; "
-            "leave student.trim empty."
+            "student.trim: BPE with marks of subwords or of the ends of words cannot be trimmed; leave it empty."
         )
     ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])}
     merged = set()
@@ -140,11 +137,11 @@ def _renumbered(content: dict[str, Any], ids: Mapping[str, int], new: Mapping[in
     return content | {"model": model | pieces, "added_tokens": added}
 
 
-def write(result: Trimmed, origin: Path, folder: Path) -> None:
+def write(before: Tokenizer, after: Tokenizer, origin: Path, folder: Path) -> None:
     """Writes the trimmed tokenizer with the other files of `origin`, except those whose ids would be wrong."""
-    content = json.loads(result.tokenizer.to_str())
+    content = json.loads(after.to_str())
     (folder / "tokenizer.json").write_text(tokenizer_json(content, indent=2), encoding="utf-8")
-    new = {str(old): str(index) for index, old in enumerate(result.old_ids.tolist())}
+    new = {str(old): str(index) for index, old in enumerate(old_ids(before, after).tolist())}
     for name in (CONFIG, SPECIAL_TOKENS):
         if (origin / name).exists():
             settings = read_settings(origin / name)
@@ -152,7 +149,7 @@ def write(result: Trimmed, origin: Path, folder: Path) -> None:
                 settings["added_tokens_decoder"] = {new[old]: token for old, token in decoder.items() if old in new}
             write_json(folder / name, settings)
     if content["model"]["type"] == "WordPiece":
-        entries = (result.tokenizer.id_to_token(index) for index in range(len(new)))
+        entries = (after.id_to_token(index) for index in range(len(new)))
         (folder / "vocab.txt").write_text("".join(f"{entry}\n" for entry in entries), encoding="utf-8")
 
 
@@ -160,15 +157,13 @@ def with_trimmed(model: SentenceModel, folder: Path) -> SentenceModel:
     """The model with the trimmed tokenizer in `folder` and the corresponding rows of its word embeddings."""
     tokenizer = read_tokenizer(folder, vocab_size=None, lower_case=False)
     tokenizer.enable_truncation(model.max_length)
-    ids, entries = model.tokenizer.get_vocab(with_added_tokens=True), tokenizer.get_vocab(with_added_tokens=True)
-    old_ids = [ids[entry] for entry in sorted(entries, key=entries.__getitem__)]
-    old = model.definition.architecture
-    pad_id = old_ids.index(old.pad_id) if old.pad_id in old_ids else 0
-    architecture = dataclasses.replace(old, vocab_size=len(old_ids), pad_id=pad_id)
-    source = f"{model.source}, vocabulary trimmed to {len(old_ids):,} tokens"
+    rows, old = old_ids(model.tokenizer, tokenizer), model.definition.architecture
+    pad_id = rows.tolist().index(old.pad_id) if old.pad_id in rows else 0
+    architecture = dataclasses.replace(old, vocab_size=len(rows), pad_id=pad_id)
+    source = f"{model.source}, vocabulary trimmed to {len(rows):,} tokens"
     return model.remade(
         dataclasses.replace(model.definition, architecture=architecture),
-        model.params | {WORDS: np.ascontiguousarray(model.params[WORDS][np.array(old_ids)])},
+        model.params | {WORDS: np.ascontiguousarray(model.params[WORDS][rows])},
         tokenizer=tokenizer,
         provenance=dataclasses.replace(model.provenance, source=source, tokenizer_folder=folder),
     )
@@ -213,3 +208,52 @@ class UnknownWords:
                 found.add(self._entries[prefix + word[start:end]])
                 start = end
         return found
+
+
+def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> SentenceModel:
+    """The model with its tokenizer trimmed to a text, which it tokenises as before; the tokenizer is cached.
+
+    All columns are read, also those that the training does not use: the student may be meant for more languages.
+    """
+    columns, needed = column_map(dict(data.columns) or (TEXT,)), needed_rows(model)
+    prompts = sorted({model.role_prompts[role] for role in ("", *used_roles(sentence_roles(data)))})
+    inputs = [FORMAT, content_digest(specs), columns, model.tokenizer.to_str(), prompts, sorted(needed)]
+    digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
+    folder = cache_folder(data.cache_folder) / "tokenizers" / digest
+
+    def sentences() -> Iterator[str]:
+        for spec in specs:
+            # A plain text has no column but the sentences.
+            for row in read([spec], {TEXT: TEXT} if is_plain(spec) else columns, cache=data.cache_folder):
+                yield from (prompt + cell.strip() for cell in row if cell.strip() for prompt in prompts)
+
+    def fill(unfinished: Path) -> None:
+        ids, digest_before = _tokens(model.tokenizer, sentences(), np.arange(len(model.params[WORDS])))
+        result = trimmed(model.tokenizer, needed | ids)
+        if _tokens(result, sentences(), old_ids(model.tokenizer, result))[1] != digest_before:
+            raise InputError(f"student.trim changes how {model.source} tokenises the text; leave student.trim empty.")
+        write(model.tokenizer, result, model.provenance.tokenizer_folder, unfinished)
+
+    if not folder.is_dir():
+        make_folder_atomic(folder, fill, what="the trimmed tokenizer")
+    smaller = with_trimmed(model, folder)
+    log.info(
+        "vocabulary trimmed from %s to %s tokens, which saves %s parameters",
+        *(f"{one.definition.architecture.vocab_size:,}" for one in (model, smaller)),
+        f"{model.parameter_count - smaller.parameter_count:,}",
+    )
+    return smaller
+
+
+def _tokens(tokenizer: Tokenizer, sentences: Iterator[str], old_ids: Integer[np.ndarray, " v"]) -> tuple[set[int], str]:
+    """Ids that occur in a text or spell its unknown words, and a digest of all ids in order, as numbered in `old_ids`."""
+    whole = Tokenizer.from_str(tokenizer.to_str())
+    whole.no_truncation()
+    unknown_words, used, digest = UnknownWords(whole), set[int](), hashlib.sha256()
+    while chunk := list(islice(sentences, CHUNK_ROWS)):
+        for sentence, encoding in zip(chunk, whole.encode_batch(chunk), strict=True):
+            used.update(encoding.ids)
+            digest.update(old_ids[np.array(encoding.ids, np.int64)].tobytes() + b"|")
+            if unknown_words.id in encoding.ids:
+                used |= unknown_words.ids(sentence)
+    return used, digest.hexdigest()

@@ -1,0 +1,161 @@
+"""Chooses what a student leaves out of a model by its effect on a text: layers, and feed-forward units.
+
+`student.layers=greedy:6` drops one layer at a time, always the one whose removal changes the sentences' vectors least. It
+then swaps kept layers for dropped ones while that brings the vectors closer to the whole model's.
+
+Source: Peer et al., Greedy-layer pruning: Speeding up Transformer models for natural language processing, 2022
+(arXiv 2105.14839). Differences: closeness to the whole model replaces a task's score, and the swaps are an addition.
+
+`student.intermediate` keeps the feed-forward units that contribute most to the hidden states, equally many in each layer. A unit is one hidden number `x` of the feed-forward network. Its contribution for a token is `x` times its row `w [d]` of the
+output kernel, so a unit is scored by the norm of `w` times the root mean square of `x` over the tokens of a text.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Float
+
+from jaxdistill.core import Array, InputError, Params, Tokens
+from jaxdistill.core.cluster import processes
+from jaxdistill.core.ops.dense import dtype_of
+from jaxdistill.data.packing import pad
+from jaxdistill.encoders.architecture import EncoderDefinition
+from jaxdistill.encoders.layers import Linear
+from jaxdistill.encoders.sentence import as_module
+from jaxdistill.models.checkpoints.model import SentenceModel
+from jaxdistill.models.inference import Embedder
+from jaxdistill.models.model_text import length_read, sampled_ids
+from jaxdistill.models.surgery import from_layers
+from jaxdistill.models.teacher import ModelContext
+
+GREEDY = "greedy:"
+LAYERS_SAMPLE = 512
+"""Most sentences on which layers are chosen; a longer text gives at least half as many."""
+SAMPLE, BATCH = 1024, 32
+"""Most sentences on which activations are measured, and sentences per batch."""
+OUTPUT = "output"
+"""A block's last dense layer."""
+Energies = Mapping[str, Float[Array, " _"]]
+"""Maps the path of each layer to the sum over tokens of `x^2` for each of its units."""
+
+
+log = logging.getLogger(__name__)
+
+
+def layers_of(choice: str, context: ModelContext, model: SentenceModel) -> str:
+    """`student.layers` with the layers of a greedy choice as a list; in a draft, evenly spaced ones stand in for it."""
+    depth = model.definition.architecture.layers
+    if not choice.startswith(GREEDY):
+        return choice
+    number = choice.removeprefix(GREEDY)
+    if not number.isdecimal() or not 0 < int(number) <= depth:
+        raise InputError(
+            f"student.layers={choice!r}: give a number from 1 to {depth} (its layers), such as greedy:{depth // 2}."
+        )
+    if context.draft:
+        return f"even:{number}"
+    ids, dtype = sampled_ids(context.data, context.student_views, model, LAYERS_SAMPLE), dtype_of(context.precision)
+
+    def vectors(layers: Sequence[int]) -> Float[np.ndarray, "n e"]:
+        part = from_layers(model, ",".join(map(str, layers)))
+        return Embedder(part, compute_dtype=dtype).encode_ids(ids)
+
+    log.info("student: choosing %s of %d layers on %d sentences", number, depth, len(ids))
+    # The first process's choice holds for all: others may round differently.
+    return ",".join(map(str, processes.gathered(greedy(vectors, depth, int(number)))[0]))
+
+
+def greedy(vectors: Callable[[Sequence[int]], Float[np.ndarray, "n e"]], depth: int, count: int) -> list[int]:
+    """Drops layers one by one until `count` of `depth` are left, then swaps single ones; ties go to the first choice.
+
+    `vectors` gives a fixed set of sentences' vectors by the model with only these layers.
+    """
+    layers = list(range(depth))
+    whole = vectors(layers)
+
+    def best(choices: Sequence[list[int]]) -> tuple[float, list[int]]:
+        choice = max(((closeness(vectors(layers), whole), layers) for layers in choices), key=lambda choice: choice[0])
+        log.info("student: layers %s are the closest to all of them: %.3f", ", ".join(map(str, choice[1])), choice[0])
+        return choice
+
+    close = 1.0
+    while len(layers) > count:
+        close, layers = best([[layer for layer in layers if layer != dropped] for dropped in layers])
+    # A layer that was dropped early may be worth more than another one, now that its neighbours are gone.
+    while count < depth:
+        dropped = [layer for layer in range(depth) if layer not in layers]
+        closer, swapped = best([sorted({*layers} - {old} | {new}) for old in layers for new in dropped])
+        if closer <= close:
+            break
+        close, layers = closer, swapped
+    return layers
+
+
+def closeness(student: Float[np.ndarray, "n e"], target: Float[np.ndarray, "n e"]) -> float:
+    """Mean cosine of two models' vectors of the same sentences, each centred: in a narrow cone, all cosines are large."""
+    first, second = (x - x.mean(axis=0) for x in (student, target))
+    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    return float(np.mean(np.sum(first * second, axis=1) / np.maximum(norms, 1e-12)))
+
+
+def pruned(model: SentenceModel, units: int, energies: Energies | None) -> SentenceModel:
+    """The model with this many units in each feed-forward network; without `energies`, as if all units were equally active."""
+    old, params = model.definition.architecture, dict(model.params)
+    if units > old.intermediate_size:
+        raise InputError(f"student.intermediate={units} is above the encoder's {old.intermediate_size}.")
+    for index in range(1 if old.shared_layers else old.layers):
+        # Each layer is pruned by the whole model's activations: no layer sees what another lost.
+        layer = f"transformer/layers/{index}"
+        output = f"{layer}/output/kernel"
+        scores = np.sum(np.square(np.asarray(params[output], np.float32)), axis=1)
+        scores = scores if energies is None else scores * np.asarray(energies[layer])
+        chosen = np.sort(np.argsort(-scores, kind="stable")[:units])
+        names = [f"{layer}/{part}/{kind}" for part in ("gate", "intermediate") for kind in ("kernel", "bias")]
+        params |= {name: params[name][..., chosen] for name in names if name in params}
+        params[output] = params[output][chosen]
+    architecture = dataclasses.replace(old, intermediate_size=units)
+    source = f"{model.source}, pruned to an intermediate width of {units:,}"
+    return model.remade(dataclasses.replace(model.definition, architecture=architecture), params, source)
+
+
+class _Recorder:
+    """A dense layer that also sums the squares of its inputs, unit by unit."""
+
+    def __init__(self, linear: Linear, real: Bool[Array, "g r l"]):
+        self.linear, self.real = linear, real
+        self.total: Array = jnp.zeros(())
+
+    def __call__(self, x: Float[Array, "g r l i"], compute_dtype: DTypeLike) -> Float[Array, "g r l o"]:
+        seen = jnp.where(self.real[..., None], x, 0.0)
+        self.total = self.total + jnp.einsum("grlu,grlu->u", seen, seen)
+        return self.linear(x, compute_dtype)
+
+
+def unit_energies(context: ModelContext, model: SentenceModel) -> dict[str, np.ndarray]:
+    """The `Energies` of the model's units on sentences of the training text."""
+    ids = sorted(sampled_ids(context.data, context.student_views, model, SAMPLE), key=len)
+    longest, total = length_read(context.data, model), dict[str, np.ndarray]()
+    for start in range(0, len(ids), BATCH):
+        batch = ids[start : start + BATCH]
+        length = min(longest, 1 << (len(batch[-1]) - 1).bit_length())
+        tokens = pad(batch, length=length, count=BATCH, pad_id=model.definition.architecture.pad_id)
+        for path, energies in jax.device_get(energies_of(model.definition, model.params, tokens)).items():
+            total[path] = total.get(path, 0.0) + energies
+    return total
+
+
+@partial(jax.jit, static_argnums=0)
+def energies_of(definition: EncoderDefinition, params: Params, tokens: Tokens) -> dict[str, Float[Array, " _"]]:
+    """The `Energies` of a batch of sentences; sum them over batches."""
+    transformer, recorders = as_module(definition, params).transformer, dict[str, _Recorder]()
+    for index, layer in enumerate(transformer.layers):
+        recorders[f"transformer/layers/{index}"] = recorder = _Recorder(layer.output, tokens.owner >= 0)
+        setattr(layer, OUTPUT, recorder)
+    transformer(tokens, key=None, compute_dtype=jnp.float32, remat=False)
+    return {path: jnp.asarray(recorder.total) for path, recorder in recorders.items()}

@@ -1,1 +1,0 @@
-"""Makes smaller models from larger ones: fewer layers, dimensions, units and tokens."""
