@@ -42,10 +42,8 @@ from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import drafted, is_remote, local, refuse_overwriting, try_writing, writing
 from jaxdistill.core.paths import delivered
 from jaxdistill.core.runtime import source_digest
-from jaxdistill.data.sources import local_files, refuse_unread, split_specs
-from jaxdistill.data.tables import finished, write_note
-from jaxdistill.data.targets import BLOCK_ROWS, VECTORS, checked_block, stored_vectors
-from jaxdistill.data.text import TEXT, Row, Text, Watched, sources_of
+from jaxdistill.data.targets import BLOCK_ROWS, VECTORS, checked_block, finished, stored_vectors, write_note
+from jaxdistill.data.text import TEXT, Row, Text, Watched, local_files, refuse_unread, sources_of, split_specs
 from jaxdistill.models.inference import load
 from jaxdistill.models.vectors import unit_rows
 

@@ -9,8 +9,7 @@ import datasets
 import pytest
 
 from jaxdistill import main
-from jaxdistill.data.sources import split_specs
-from jaxdistill.data.text import read
+from jaxdistill.data.text import read, split_specs
 from jaxdistill.evals.pairs import read_pairs
 
 from conftest import ROOT

@@ -17,8 +17,7 @@ import pyarrow.parquet
 import pytest
 
 from jaxdistill.core import InputError
-from jaxdistill.data.sources import content_digest, is_plain, source_files
-from jaxdistill.data.text import read, sources_of
+from jaxdistill.data.text import content_digest, is_plain, read, source_files, sources_of
 
 ROWS = [("The cat sleeps.", "Die Katze schläft."), ('He said "no", twice', "Er sagte nein"), ("a\u2028b", "c\x0bd")]
 COLUMNS = {"text": "en", "translation": "de"}
@@ -75,15 +74,14 @@ def test_each_file_of_a_folder_is_one_text_as_python_reads_it(tmp_path, monkeypa
     assert len(digests) == 2 and is_plain(documents)
     Path("image").write_bytes(b"\x89PNG\r\n\x1a\n\0")
     for spec, columns, said in (
-        (documents, ("text", "second"), "files:docs has no column 'second'; it has 'text', '_id'"),
+        (documents, ("text", "second"), "files:docs has no column 'second'; it has 'text'"),
         ("files:docs/x*", ("text",), "no file matches files:docs/x"),
         ("docs", ("text",), "docs is a folder; .* or files:docs for one text per file"),
-        ("files:docs/.hidden", ("text",), "cannot read docs/.hidden: 'utf-8' codec can't decode byte 0xff"),
-        ("files:image", ("text",), "cannot read image: 'utf-8' codec"),
+        ("files:docs/.hidden", ("text",), "cannot read docs/.hidden \\('utf-8' codec can't decode byte 0xff"),
+        ("files:image", ("text",), "cannot read image \\('utf-8' codec"),
     ):
         with pytest.raises(InputError, match=said):
             list(read([spec], columns))
-    assert list(read([documents], ("_id", "text")))[1] == ("docs/b.txt", "Rain.")
 
 
 @pytest.mark.parametrize("zipped", ["", ".gz", ".bz2", ".xz"])
@@ -98,7 +96,7 @@ def test_a_glob_is_read_in_the_order_of_names(tmp_path):
     write(tmp_path / "d.csv", "text\nd\n")
     assert list(read([str(tmp_path / "*.txt.gz"), str(tmp_path / "d.csv")])) == [("a",), ("b",), ("c",), ("d",)]
     write(tmp_path / "b.txt.gz", b"caf\xe9\n")
-    with pytest.raises(InputError, match="cannot read [^,]*/b.txt.gz: 'utf-8' codec"):
+    with pytest.raises(InputError, match=r"cannot read [^,]*/b.txt.gz \('utf-8' codec"):
         list(read([str(tmp_path / "*.txt.gz")]))
 
 
@@ -136,28 +134,28 @@ def test_a_file_of_an_installed_package_can_be_named(tmp_path, monkeypatch):
     write(tmp_path / "someones_text" / "__init__.py", "")
     monkeypatch.syspath_prepend(tmp_path)
     assert list(read(["package:someones_text/a.txt"])) == [("x",)]
-    with pytest.raises(InputError, match="b.txt does not exist in that package"):
+    with pytest.raises(InputError, match="b.txt does not exist"):
         list(read(["package:someones_text/b.txt"]))
     with pytest.raises(InputError, match="'nobodys_text' is not installed"):
         list(read(["package:nobodys_text/b.txt"]))
 
 
 FAULTS = [
-    ("a.txt", b"good\ncaf\xe9\n", "cannot read .*a.txt: 'utf-8' codec can't decode byte 0xe9"),
+    ("a.txt", b"good\ncaf\xe9\n", "cannot read .*a.txt .'utf-8' codec can't decode byte 0xe9"),
     ("a.txt", b"", "a.txt is empty"),
-    ("a.txt.gz", gzip.compress(b"good\n" * 2000)[:-20], "cannot read .*a.txt.gz: Compressed file ended"),
+    ("a.txt.gz", gzip.compress(b"good\n" * 2000)[:-20], "cannot read .*a.txt.gz .Compressed file ended"),
     ("a.tsv", b"text\tn\n", "a.tsv is empty"),
-    ("a.tsv", b"text\tn\nx\t1\ny\tz\t2\n", "cannot read .*a.tsv: .*Expected 2 fields in line 3, saw 3"),
-    ("a.tsv", b"text\tn\nx\t1\t2\ny\tz\t2\n", "cannot read .*a.tsv: Length of header or names does not match"),
+    ("a.tsv", b"text\tn\nx\t1\ny\tz\t2\n", "cannot read .*a.tsv .*Expected 2 fields in line 3, saw 3"),
+    ("a.tsv", b"text\tn\nx\t1\t2\ny\tz\t2\n", "cannot read .*a.tsv .Length of header or names does not match"),
     ("a.tsv", b"A cat sleeps.\nA dog runs.\n", r"a.tsv:1 is the header .* but 'A cat sleeps.' does not look like"),
     ("a.tsv", b"text\ttext\nx\ty\n", "a.tsv has no column 'text'; it has 'column 0', 'column 1'"),
     ("a.csv", b"id;text\n1;A cat\n", r"a.csv:1 .* 'id;text' does not look like .*; check the separator"),
-    ("a.csv", b'n,text\n1,"x\n', "cannot read .*a.csv: .*EOF inside string"),
+    ("a.csv", b'n,text\n1,"x\n', "cannot read .*a.csv .*EOF inside string"),
     ("a.csv", b"n,m\n1,x\n", r"a.csv has no column 'text'; it has 'n', 'm'.*data.columns="),
     ("a.jsonl", b"\n", "a.jsonl"),
-    ("a.jsonl", b'{"text": "x"}\n{"text": \n', "cannot read .*a.jsonl: JSON parse error"),
+    ("a.jsonl", b'{"text": "x"}\n{"text": \n', "cannot read .*a.jsonl .JSON parse error"),
     ("a.jsonl", b'{"text": 3}\n', "a.jsonl: column 'text' holds int64, not text"),
-    ("a.parquet", b"PAR1 no PAR1", "cannot read .*a.parquet: Parquet"),
+    ("a.parquet", b"PAR1 no PAR1", "cannot read .*a.parquet .Parquet"),
     ("a.doc", b"x", "a.doc has an unknown format; use .txt, .tsv, .csv, .jsonl, .json, .parquet"),
 ]
 
@@ -215,7 +213,7 @@ def test_hub_sets_are_read_through_datasets(tmp_path, monkeypatch):
     ):
         list(read([f"{spec}:text"]))
     assert content_digest([f"{spec}:premise"]) != content_digest([f"{spec}[:1]:premise"])
-    with pytest.raises(InputError, match="cannot be loaded .* HF_HUB_OFFLINE=1"):
+    with pytest.raises(InputError, match="cannot be loaded; .* HF_HUB_OFFLINE=1"):
         list(read(["hf:nobody/no-such-set:train:text"]))
 
 
@@ -293,15 +291,6 @@ def test_quotes_of_a_raw_tsv_are_text_and_the_prefix_decides(tmp_path, caplog):
     assert len({content_digest([f"{prefix}{tmp_path}/few.tsv"]) for prefix in ("", "raw:", "quoted:")}) == 3
 
 
-@pytest.mark.parametrize("content", ["version https://git-lfs.github.com/spec/v1\n", "/annex/objects/MD5E-s3--0a\n"])
-def test_a_pointer_to_a_file_that_was_not_fetched_is_no_text(tmp_path, content):
-    with pytest.raises(InputError, match="a.txt only points to a file that is not here; fetch it with git"):
-        list(read([write(tmp_path / "a.txt", content)]))
-    (tmp_path / "b.txt").symlink_to(tmp_path / "gone")
-    with pytest.raises(InputError, match="b.txt.* No such file"):
-        list(read([f"{tmp_path}/b*.txt"]))
-
-
 SENTENCES = ["The cat sleeps.", "", 'He said "no"\n\u2028twice', "Überraschung"]
 PAIRS = {"q": ["a", "b", None], "n": [1, 2, 3], "d": ["c", "d", "e"]}
 NAMED = {"text": "q", "second": "d"}
@@ -370,7 +359,7 @@ def test_paths_and_sources_stay_what_they_are(tmp_path):
 @pytest.mark.parametrize(
     ("text", "columns", "words"),
     [
-        (["a", 3], {}, "text: cannot read the text: .*int"),
+        (["a", 3], {}, "text: cannot read the text .*int"),
         ([3], {}, "column 'text' holds int64, not text"),
         ([], {}, "text: there is no row of text"),
         (pandas.DataFrame({"a": ["x"], "b": ["y"]}), {}, r"has no column 'text'; it has 'a', 'b'.*columns=\{'text': 'COLUMN'\}"),

@@ -1,13 +1,15 @@
 """Caches teacher targets on disk, resumably, or reads the user's own vectors; joins and whitens targets.
 
 A cache is one memory-mapped array in a folder named by the digest of everything that determines the targets (teacher's weights,
-tokenizer, pooling, maximum length, precision, text), so a changed teacher or text gets a new folder.
+tokenizer, pooling, maximum length, precision, text), so a changed teacher or text gets a new folder. A file that the user names has
+a note beside it, which says the same, so that it is not made twice or overwritten.
 """
 
 import hashlib
+import json
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -18,7 +20,7 @@ from jaxdistill.core import InputError
 from jaxdistill.core.bars import Advance, progress_bar
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.spread import folder_owner
-from jaxdistill.core.files import foreign_errors, local, make_folder_atomic, writing
+from jaxdistill.core.files import foreign_errors, local, make_folder_atomic, write_atomic, writing
 from jaxdistill.core.paths import other_cache
 from jaxdistill.core.signals import Interrupted, Interrupts
 
@@ -163,6 +165,41 @@ def checked_block(vectors: np.ndarray, start: int, width: int) -> Float[np.ndarr
     if len(bad):
         raise InputError(f"the model's vector of row {start + bad[0]} is not finite; check its weights.")
     return np.asarray(vectors, np.float32)
+
+
+def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | None:
+    """The counts in the note of a file that a program has written; None if the file does not exist yet.
+
+    Args:
+      origin: everything that determines the content, as JSON values.
+
+    Raises:
+      InputError: the file was made from other inputs or by another program.
+    """
+    if not path.exists():
+        return None
+    if not _note(path).exists():
+        raise InputError(f"{path} exists without a valid {_note(path).name}; move it, or choose another file.")
+    note = json.loads(_note(path).read_text("utf-8"))
+    refuse_changes(path, note["origin"], origin)
+    return note["counts"]
+
+
+def refuse_changes(path: Path | str, made_from: Mapping[str, object], origin: Mapping[str, object]) -> None:
+    """Raises `InputError` if the file at `path` was made from other inputs."""
+    now = json.loads(json.dumps(origin))
+    names = [name for name in {**made_from, **now} if made_from.get(name) != now.get(name)]
+    if differ := ", ".join(f"{name} was {made_from.get(name)!s:.60}, is {now.get(name)!s:.60}" for name in names):
+        raise InputError(f"{path} was made from other inputs ({differ}); move it, or choose another file.")
+
+
+def write_note(path: Path, origin: Mapping[str, object], counts: Mapping[str, int]) -> None:
+    """Writes the note of `path`, see `finished`, before the file itself appears; raises `OSError`."""
+    write_atomic(_note(path), json.dumps({"origin": origin, "counts": counts}, indent=1) + "\n")
+
+
+def _note(path: Path) -> Path:
+    return path.with_name(path.name + ".json")
 
 
 def open_own_vectors(spec: str | Path) -> Float[np.ndarray, "rows e"]:

@@ -14,7 +14,6 @@ import logging
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -31,10 +30,8 @@ from jaxdistill.core.files import make_folder_atomic, writing
 from jaxdistill.core.ops.unknown import unknown_id
 from jaxdistill.core.paths import other_cache
 from jaxdistill.data.chunks import Chunking, bare, tokens_around
-from jaxdistill.data.sources import quiet_datasets
 from jaxdistill.data.text import (
     TEXT,
-    Keys,
     Portion,
     Roles,
     Table,
@@ -43,6 +40,7 @@ from jaxdistill.data.text import (
     excluded_keys,
     identifying,
     portions,
+    quiet_datasets,
     row_key,
     tables,
     text_key,
@@ -62,9 +60,6 @@ BATCH_ROWS = 4096
 """Rows tokenised at a time."""
 MAX_EMPTY = 0.05
 """Share of rows with an empty cell above which a source gets a warning."""
-
-KEYS = ("input_row", "repeat_keys", "exclude_keys")
-"""Numbers of each row of a shard: its input row, and hashes of all that makes two rows duplicates and of its whole cells."""
 
 log = logging.getLogger(__name__)
 
@@ -109,8 +104,8 @@ class TokenStore:
       chunking: how the texts were split, if they were.
     """
 
-    def __init__(self, folder: Path, tokenizer: Tokenizer | None = None, chunking: Chunking | None = None):
-        self.folder, self._optional_tokenizer, self.chunking = folder, tokenizer, chunking
+    def __init__(self, folder: Path, tokenizer: Tokenizer, chunking: Chunking | None = None):
+        self.folder, self._tokenizer, self.chunking = folder, tokenizer, chunking
         self._info = info = json.loads((folder / "store.json").read_text())
         self.digest: str = info["digest"]
         """Digest of everything that determines the tokens."""
@@ -138,11 +133,6 @@ class TokenStore:
 
     def __len__(self) -> int:
         return self.rows
-
-    @property
-    def _tokenizer(self) -> Tokenizer:
-        assert self._optional_tokenizer is not None  # whoever reads other texts opens the store with one
-        return self._optional_tokenizer
 
     def _of(self, column: str, kind: str) -> np.ndarray:
         if column not in self.columns:
@@ -292,7 +282,7 @@ def build_store(
     Of several processes that see the cache folder, one builds the store and the others wait.
 
     Args:
-      specs: files, globs and hub sets, see `sources`.
+      specs: files, globs and hub sets, see `text`.
       tokenizer: adds its special tokens; its padding and truncation settings are ignored.
       max_length: maximum tokens per sentence, special tokens and prompt included.
       cache_folder: holds the stores in `tokens`, each named by its digest.
@@ -378,7 +368,7 @@ class _Builder(NamedTuple):
         # Twice, one file at a time: an open table keeps its file open, and a text may have thousands.
         portion_rows = [sum(len(table.dataset) for table in opened(portion)) for portion in self.portions]
         folder.mkdir(parents=True, exist_ok=True)
-        first, unknown = 0, unknown_id(self.tokenizer)
+        first = 0
         with progress_bar(sum(portion_rows), "rows", shown=shown) as bar, quiet_datasets():
             for portion in self.portions:
                 for table in opened(portion):
@@ -388,7 +378,7 @@ class _Builder(NamedTuple):
                         def tokenised(batch, indices, table=table, portion=portion, first=first + begin) -> Any:
                             bar.update(len(indices))
                             numbers = [first + index for index in indices]
-                            return self._shard(numbers, table.cells(batch), portion.roles, unknown)
+                            return self._shard(numbers, table.cells(batch), portion.roles)
 
                         shard.with_format("arrow").map(
                             tokenised,
@@ -402,16 +392,13 @@ class _Builder(NamedTuple):
                     first += len(table.dataset)
         return portion_rows
 
-    def _shard(
-        self, numbers: Sequence[int], cells: Sequence[Sequence[str]], roles: Sequence[str], unknown: int | None
-    ) -> "pyarrow.Table":
+    def _shard(self, numbers: Sequence[int], cells: Sequence[Sequence[str]], roles: Sequence[str]) -> "pyarrow.Table":
         """Tokenises the rows without empty cells.
 
         Args:
           numbers: index of each input row.
           cells: the cells of each column.
           roles: the role of each column.
-          unknown: id of the unknown token.
         """
         import pyarrow
 
@@ -440,6 +427,7 @@ class _Builder(NamedTuple):
         }
         # Two bytes suffice for most vocabularies and halve the ids.
         id_dtype = np.uint16 if self.tokenizer.get_vocab_size() <= 1 << 16 else np.uint32
+        unknown = unknown_id(self.tokenizer)
         for index, role in enumerate(roles):
             texts = [row[index] for _, row in rows]
             tokens = tokenised_words(self.tokenizer, texts, self.prompts[role], self.max_length, unknown=unknown)
@@ -455,7 +443,7 @@ class _Builder(NamedTuple):
         return pyarrow.table(shard)
 
     def write(
-        self, folder: Path, shards: Path, portion_rows: Sequence[int], excluded: Keys | None, *, dedupe: bool
+        self, folder: Path, shards: Path, portion_rows: Sequence[int], excluded: np.ndarray | None, *, dedupe: bool
     ) -> dict[str, Any]:
         """Writes the arrays of the rows to keep; returns what `store.json` says about them.
 
@@ -465,26 +453,22 @@ class _Builder(NamedTuple):
         """
         import pyarrow
 
-        keys = {name: [np.zeros(0, np.int64)] for name in KEYS}
+        keys = defaultdict[str, list[np.ndarray]](list)
         for shard in _opened(shards):
-            for name, pieces in keys.items():
-                pieces.append(shard[name].to_numpy().view(np.int64))
+            for name in ("input_row", "repeat_keys", "exclude_keys"):
+                keys[name].append(shard[name].to_numpy())
+        if not keys:
+            raise InputError(f"{', '.join(self.specs)}: every row has an empty sentence; no text remains for training.")
         input_row, repeat_keys, exclude_keys = map(np.concatenate, keys.values())
-        is_excluded = (
-            np.zeros(len(input_row), bool) if excluded is None else np.isin(exclude_keys.view(np.uint64), excluded)
-        )
-        kept = ~is_excluded
+        is_excluded = np.isin(exclude_keys, [] if excluded is None else excluded)
+        selected = ~is_excluded
         if dedupe:
-            rows = np.flatnonzero(kept)
-            kept[np.delete(rows, np.unique(repeat_keys[rows], return_index=True)[1])] = False  # the first ones stay
-        left_out = {
-            "with an empty sentence": sum(portion_rows) - len(np.unique(input_row)),
-            "duplicates": int((~is_excluded).sum() - kept.sum()),
-            "in data.exclude": len(np.unique(input_row[is_excluded])),  # counts rows, not their chunks
-        }
-        if not kept.any():
-            why = "has an empty sentence" + (" or is in data.exclude" if left_out["in data.exclude"] else "")
-            raise InputError(f"{', '.join(self.specs)}: every row {why}; no text remains for training.")
+            rows = np.flatnonzero(selected)
+            selected[np.delete(rows, np.unique(repeat_keys[rows], return_index=True)[1])] = False  # the first ones stay
+        if not selected.any():
+            raise InputError(
+                f"{', '.join(self.specs)}: every row has an empty sentence or is in data.exclude; no text remains for training."
+            )
         ends = np.cumsum(portion_rows)
 
         def of_portions(input_rows: np.ndarray) -> np.ndarray:
@@ -499,21 +483,18 @@ class _Builder(NamedTuple):
                 )
 
         collected, dtypes, begin = defaultdict[str, list[np.ndarray]](list), dict[str, str](), 0
-        with ExitStack() as stack:
-            files = dict[str, Any]()
-            for shard in _opened(shards):
-                table = shard.filter(pyarrow.array(kept[begin : begin + len(shard)]))
-                begin += len(shard)
-                for name in table.column_names:
-                    values: Any = table[name].combine_chunks()
-                    if not pyarrow.types.is_large_list(values.type):
-                        collected[name].append(values.to_numpy())
-                        continue
-                    collected[name].append(values.value_lengths().to_numpy())
+        for shard in _opened(shards):
+            table = shard.filter(pyarrow.array(selected[begin : begin + len(shard)]))
+            begin += len(shard)
+            for name in table.column_names:
+                values: Any = table[name].combine_chunks()
+                if pyarrow.types.is_large_list(values.type):
                     flat = values.flatten().to_numpy()
-                    if name not in files:
-                        files[name], dtypes[name] = stack.enter_context(open(folder / name, "wb")), flat.dtype.str
-                    files[name].write(flat.tobytes())
+                    dtypes[name] = flat.dtype.str
+                    with open(folder / name, "ab") as file:
+                        file.write(flat.tobytes())
+                    values = values.value_lengths()
+                collected[name].append(values.to_numpy())
         arrays = {name: np.concatenate(pieces) for name, pieces in collected.items()}
         saved = {name: arrays[name] for name in ("input_row", "keys")}
         for index in range(len(self.columns)):
@@ -528,8 +509,13 @@ class _Builder(NamedTuple):
         def totals(kind: str) -> dict[str, int]:
             return {name: int(arrays[f"{index}.{kind}"].sum()) for index, name in enumerate(self.columns)}
 
+        rows, truncated, per_portion = int(selected.sum()), totals("truncated"), of_portions(input_row[selected])
         unknown = [totals(kind) for kind in Unknown._fields]
-        rows, truncated, per_portion = int(kept.sum()), totals("truncated"), of_portions(input_row[kept])
+        left_out = {
+            "with an empty sentence": sum(portion_rows) - len(np.unique(input_row)),
+            "duplicates": int((~is_excluded).sum()) - rows,
+            "in data.exclude": len(np.unique(input_row[is_excluded])),  # counts rows, not their chunks
+        }
         report = [f"text: {rows:,} rows of {len(self.specs)} source{'s' * (len(self.specs) != 1)}"]
         if any(left_out.values()) or excluded is not None:
             counts = ", ".join(f"{count:,} {what}" for what, count in left_out.items() if count)
@@ -539,18 +525,12 @@ class _Builder(NamedTuple):
                 f"column {name}: {tokens:,} tokens, {tokens / rows:.1f} per sentence, "
                 f"{truncated[name] / rows:.2%} of sentences truncated at {self.max_length} tokens"
             )
+        sources = [portion.source for portion in self.portions]
         pads = map(self.tokenizer.token_to_id, ("[PAD]", "<pad>"))
         return {
             "rows": rows,
             "input_rows": int(ends[-1]),
-            "source_rows": [
-                sum(
-                    int(rows)
-                    for rows, portion in zip(per_portion, self.portions, strict=True)
-                    if portion.source == source
-                )
-                for source in range(len(self.specs))
-            ],
+            "source_rows": np.bincount(sources, per_portion, len(self.specs)).astype(int).tolist(),
             "portion_rows": per_portion.tolist(),
             "roles": [dict(zip(self.columns, portion.roles, strict=True)) for portion in self.portions],
             "columns": list(self.columns),

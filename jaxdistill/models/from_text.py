@@ -25,8 +25,7 @@ from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.data import wordpiece
 from jaxdistill.data.options import Data
-from jaxdistill.data.sources import content_digest, is_plain, split_specs
-from jaxdistill.data.text import TEXT, column_map, read, used_roles
+from jaxdistill.data.text import TEXT, column_map, content_digest, is_plain, read, split_specs, used_roles
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.model_text import columns_read, sampled_ids, sentence_roles

@@ -23,8 +23,7 @@ from jaxdistill.core import SECOND, InputError, Objective
 from jaxdistill.core.bars import Advance
 from jaxdistill.data import targets
 from jaxdistill.data.options import Data
-from jaxdistill.data.sources import split_specs
-from jaxdistill.data.text import TEXT, read
+from jaxdistill.data.text import TEXT, read, split_specs
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.inference import Embedder, refuse_mixed

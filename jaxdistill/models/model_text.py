@@ -14,7 +14,6 @@ from jaxdistill.core.paths import cache_folder
 from jaxdistill.data import words
 from jaxdistill.data.chunks import Chunking, tokens_around
 from jaxdistill.data.options import Data
-from jaxdistill.data.sources import split_specs
 from jaxdistill.data.text import (
     TEXT,
     Portion,
@@ -26,6 +25,7 @@ from jaxdistill.data.text import (
     portions,
     read,
     row_key,
+    split_specs,
 )
 from jaxdistill.data.tokens import TokenStore, build_store
 from jaxdistill.data.views import PAIRS, RATES

@@ -18,8 +18,7 @@ from jaxdistill.config.files import default_workdir, in_every_stage, load_config
 from jaxdistill.config.read import stage_names, typed
 from jaxdistill.core import InputError, Objective
 from jaxdistill.core.kinds import KINDS
-from jaxdistill.data.sources import split_specs
-from jaxdistill.data.text import Text, columns_of, sources_of
+from jaxdistill.data.text import Text, columns_of, sources_of, split_specs
 from jaxdistill.evals.reporting.model_card import public_argument
 from jaxdistill.models.inference import Embedder, load
 from jaxdistill.models.student import Student

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from jaxdistill.data import targets
-from jaxdistill.data.sources import split_specs
+from jaxdistill.data.text import split_specs
 from jaxdistill.models import labelling
 from jaxdistill.models.teacher import TargetInputs, Teacher
 
