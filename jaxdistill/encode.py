@@ -120,7 +120,7 @@ def encode(
         vectors = embedder.encode_ids([np.asarray(encoding.ids, np.int32) for encoding in encodings], advance=advance)
         if width < embedder.width:
             vectors = unit_rows(vectors[:, :width])
-        return checked_block(vectors, rows.start, width), sum(bool(encoding.overflowing) for encoding in encodings)
+        return checked_block(vectors, rows.start), sum(bool(encoding.overflowing) for encoding in encodings)
 
     # Compared by all, before one of them begins to write.
     counts, *_ = processes.gathered(finished(path, origin))

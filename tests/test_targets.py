@@ -197,7 +197,7 @@ def changed(value, dtype=np.float32):
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.zeros((24, 2), np.float32), "has 24 rows of width 2, the text has 25"),
+        (np.zeros((24, 2), np.float32), "has 24 rows, the text has 25"),
         (np.zeros(25, np.float32), r"holds float32 \(25,\); it must be a float array"),
         (changed(2, np.int64), r"holds int64 \(25, 2\)"),
         (changed(np.inf), "row 21 is not finite"),

@@ -86,25 +86,21 @@ def test_each_file_of_a_folder_is_one_text_as_python_reads_it(tmp_path, monkeypa
 
 @pytest.mark.parametrize("zipped", ["", ".gz", ".bz2", ".xz"])
 def test_txt_has_a_sentence_a_line_and_keeps_empty_lines(tmp_path, zipped):
-    spec = write(tmp_path / f"a.txt{zipped}", "\ufeffone\r\n\ntwo \" 'tis\nla\u2028st")
-    assert list(read([spec])) == [("one",), ("",), ("two \" 'tis",), ("la\u2028st",)]
+    spec = write(tmp_path / f"a.txt{zipped}", "one\r\n\ntwo \" 'tis\rold Mac\nla\u2028st")
+    assert list(read([spec])) == [("one",), ("",), ("two \" 'tis",), ("old Mac",), ("la\u2028st",)]
 
 
-def test_a_glob_is_read_in_the_order_of_names(tmp_path):
-    for name in ("b", "a", "c"):
-        write(tmp_path / f"{name}.txt.gz", f"{name}\n")
-    write(tmp_path / "d.csv", "text\nd\n")
-    assert list(read([str(tmp_path / "*.txt.gz"), str(tmp_path / "d.csv")])) == [("a",), ("b",), ("c",), ("d",)]
-    write(tmp_path / "b.txt.gz", b"caf\xe9\n")
-    with pytest.raises(InputError, match=r"cannot read [^,]*/b.txt.gz \('utf-8' codec"):
-        list(read([str(tmp_path / "*.txt.gz")]))
-
-
-def test_files_at_any_depth_are_sorted_part_by_part(tmp_path):
-    for name in ("a-b.txt", "a/b.txt", "a/.hidden.txt", "a.txt"):
+def test_files_of_a_glob_are_sorted_part_by_part_and_a_faulty_one_is_named(tmp_path):
+    for name in ("a-b.txt.gz", "a/b.txt.gz", "a/.hidden.txt.gz", "a.txt.gz"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write(tmp_path / name, f"{name}\n")
-    assert [text for (text,) in read([f"{tmp_path}/**/*.txt"])] == ["a/b.txt", "a-b.txt", "a.txt"]
+    assert [text for (text,) in read([f"{tmp_path}/**/*.txt.gz"])] == ["a/b.txt.gz", "a-b.txt.gz", "a.txt.gz"]
+    write(tmp_path / "a.txt.gz", b"caf\xe9\n")
+    with pytest.raises(InputError, match=r"cannot read [^,]*/a.txt.gz \('utf-8' codec"):
+        list(read([f"{tmp_path}/*.txt.gz"]))
+    for spec, message in [("a.txt", "does not exist"), ("*.csv", "no file matches"), ("", "is a folder; name a file")]:
+        with pytest.raises(InputError, match=message):
+            list(read([f"{tmp_path}/{spec}"]))
 
 
 def test_each_file_is_read_by_the_first_column_that_it_has(tmp_path):
@@ -115,29 +111,22 @@ def test_each_file_is_read_by_the_first_column_that_it_has(tmp_path):
         list(read(specs[1:2], {"text": "one|two"}))
 
 
-def test_a_file_of_the_data_folder_can_be_named(tmp_path, monkeypatch):
-    (tmp_path / "sts").mkdir()
-    for name in "ab":
-        write(tmp_path / "sts" / f"{name}.txt", f"{name}\n")
-    monkeypatch.setenv("JAXDISTILL_DATA", str(tmp_path))
-    assert list(read(["data:sts/*.txt", "data:sts/a.txt"])) == [("a",), ("b",), ("a",)]
-    with pytest.raises(InputError, match="no file matches .*nli"):
-        source_files("data:nli/*.txt")
-    monkeypatch.delenv("JAXDISTILL_DATA")
-    with pytest.raises(InputError, match="data:sts/a.txt is in the data folder; set JAXDISTILL_DATA"):
-        source_files("data:sts/a.txt")
-
-
-def test_a_file_of_an_installed_package_can_be_named(tmp_path, monkeypatch):
+def test_files_of_the_data_folder_and_of_packages_can_be_named(tmp_path, monkeypatch):
     (tmp_path / "someones_text").mkdir()
-    write(tmp_path / "someones_text" / "a.txt", "x\n")
-    write(tmp_path / "someones_text" / "__init__.py", "")
+    for name in ("a.txt", "b.txt", "__init__.py"):
+        write(tmp_path / "someones_text" / name, f"# {name}\n")
+    monkeypatch.setenv("JAXDISTILL_DATA", str(tmp_path))
     monkeypatch.syspath_prepend(tmp_path)
-    assert list(read(["package:someones_text/a.txt"])) == [("x",)]
-    with pytest.raises(InputError, match="b.txt does not exist"):
-        list(read(["package:someones_text/b.txt"]))
-    with pytest.raises(InputError, match="'nobodys_text' is not installed"):
-        list(read(["package:nobodys_text/b.txt"]))
+    specs = ["data:someones_text/*.txt", "package:someones_text/a.txt"]
+    assert list(read(specs)) == [("# a.txt",), ("# b.txt",), ("# a.txt",)]
+    monkeypatch.delenv("JAXDISTILL_DATA")
+    for spec, message in (
+        ("data:sts/a.txt", "data:sts/a.txt is in the data folder; set JAXDISTILL_DATA"),
+        ("package:someones_text/c.txt", "c.txt does not exist"),
+        ("package:nobodys_text/b.txt", "'nobodys_text' is not installed"),
+    ):
+        with pytest.raises(InputError, match=message):
+            source_files(spec)
 
 
 FAULTS = [
@@ -180,19 +169,6 @@ def test_cells_stay_what_they_are(tmp_path):
     assert [text for (text,) in read([spec])] == cells
 
 
-def test_every_kind_of_line_end_ends_a_sentence(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"old Mac\rWindows\r\n\rUnix\nlast")
-    assert list(read([str(tmp_path / "a.txt")])) == [("old Mac",), ("Windows",), ("",), ("Unix",), ("last",)]
-    (tmp_path / "a.csv").write_bytes(b'text\r"two\rlines"\r')
-    assert list(read([str(tmp_path / "a.csv")])) == [("two\rlines",)]
-
-
-def test_missing_files_globs_and_folders_are_told_apart(tmp_path):
-    for spec, message in [("a.txt", "does not exist"), ("*.txt", "no file matches"), ("", "is a folder; name a file")]:
-        with pytest.raises(InputError, match=message):
-            list(read([f"{tmp_path}/{spec}"]))
-
-
 def test_the_content_digest_follows_bytes_and_order_but_not_names(tmp_path):
     named = [("a.txt", "x\n"), ("b.txt", "y\n"), ("c.txt", "x\n")]
     a, b, again = (write(tmp_path / name, text) for name, text in named)
@@ -215,12 +191,8 @@ def test_hub_sets_are_read_through_datasets(tmp_path, monkeypatch):
     assert content_digest([f"{spec}:premise"]) != content_digest([f"{spec}[:1]:premise"])
     with pytest.raises(InputError, match="cannot be loaded; .* HF_HUB_OFFLINE=1"):
         list(read(["hf:nobody/no-such-set:train:text"]))
-
-
-@pytest.mark.parametrize("spec", ["hf::train:text", "tfds:a:b:c:d", "hf:a:b:c:d:e"])
-def test_a_malformed_hub_spec_is_answered_with_the_form(spec):
     with pytest.raises(InputError, match=r"is malformed; write hf:NAME"):
-        list(read([spec]))
+        list(read(["tfds:a:b:c:d"]))
 
 
 def test_tfds_sets_in_array_record_are_read_without_tensorflow(tmp_path):
@@ -274,7 +246,7 @@ def write_excel(path, cells):
     ],
     ids=["pandas", "all quoted", "Excel"],
 )
-@pytest.mark.parametrize("cells", [CELLS, ["x"] * 3000 + CELLS, ["a, b", "c, d", "e"]], ids=["mixed", "late", "commas"])
+@pytest.mark.parametrize("cells", [["x"] * 3000 + CELLS, ["a, b", "c, d", "e"]], ids=["mixed", "commas"])
 def test_quoted_cells_of_a_tsv_are_read_without_their_quotes(tmp_path, caplog, save, cells):
     save(tmp_path / "a.tsv", cells)
     for spec in (f"{tmp_path}/a.tsv", f"quoted:{tmp_path}/*.tsv"):
@@ -303,16 +275,13 @@ def name_of(value):
 @pytest.mark.parametrize(
     "text",
     [
-        list(SENTENCES),
         iter(SENTENCES),
         [(sentence,) for sentence in SENTENCES],
         [{"sentence": sentence} for sentence in SENTENCES],
         np.array(SENTENCES),
-        pandas.Series(SENTENCES, index=[7, 7, 8, 9]),
-        pandas.Series(SENTENCES, dtype="category"),
+        pandas.Series(SENTENCES, index=[7, 7, 8, 9], dtype="category"),
         polars.Series(SENTENCES),
         pyarrow.chunked_array([SENTENCES[:2], SENTENCES[2:]]),
-        pandas.DataFrame({"body": SENTENCES}),
         {"text": SENTENCES, "id": [1, 2, 3, 4]},
     ],
     ids=name_of,
@@ -326,12 +295,10 @@ def test_sentences_of_every_form_are_the_same_text(text):
     "text",
     [
         pandas.DataFrame(PAIRS),
-        polars.DataFrame(PAIRS),
         polars.LazyFrame(PAIRS),
         pyarrow.table(PAIRS),
         datasets.Dataset.from_dict(PAIRS),
         datasets.Dataset.from_dict(PAIRS).to_iterable_dataset(),
-        PAIRS,
         pyarrow.table(PAIRS).to_pylist(),
         list(zip(PAIRS["q"], PAIRS["d"], strict=True)),
     ],
@@ -360,10 +327,8 @@ def test_paths_and_sources_stay_what_they_are(tmp_path):
     ("text", "columns", "words"),
     [
         (["a", 3], {}, "text: cannot read the text .*int"),
-        ([3], {}, "column 'text' holds int64, not text"),
         ([], {}, "text: there is no row of text"),
         (pandas.DataFrame({"a": ["x"], "b": ["y"]}), {}, r"has no column 'text'; it has 'a', 'b'.*columns=\{'text': 'COLUMN'\}"),
-        ({"a": ["x"], "b": []}, {"text": "a", "second": "b"}, "expected length 1 but got length 0"),
         ([("a", "b"), ("c",)], NAMED, r"a row has 1 values \(\('c',\)\), but there are 2 columns \(q, d\)"),
     ],
 )  # fmt: skip

@@ -12,6 +12,7 @@ in the other order.
 `mask_span:8` replaces 8.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,8 +20,7 @@ from functools import partial
 import numpy as np
 from jaxtyping import Bool, Float, Integer
 
-from jaxdistill.core import SECOND, InputError, did_you_mean
-from jaxdistill.core import plugins as parts
+from jaxdistill.core import SECOND, InputError, did_you_mean, plugins
 from jaxdistill.data.packing import Ragged, ragged
 from jaxdistill.data.tokens import TokenStore
 
@@ -53,7 +53,7 @@ class View:
     @property
     def changes_text(self) -> bool:
         """Whether the view changes the text, which is then tokenised again; other views' lengths follow from stored counts."""
-        return self.augmentation == "mask_span" or self.augmentation in parts.views
+        return self.augmentation == "mask_span" or self.augmentation in plugins.views
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -71,27 +71,25 @@ def parse_view(name: str, columns: Sequence[str]) -> View:
     """Parses the name of a view; a column takes precedence over an augmentation of the same name."""
     if name in columns:
         return View(column=name)
-    if name in parts.views:
+    if name in plugins.views:
         return View(column="text", augmentation=name)
     kind, _, rate = name.partition(":")
     if name in PAIRS:
         column, second = ("text", SECOND) if name == "pair" else (SECOND, "text")
         return View(column=column, second=second)
+    allowed = (*columns, *AUGMENTATIONS, *PAIRS, *plugins.views)
+    if kind not in AUGMENTATIONS or (rate and kind not in (*RATES, "mask_span")):
+        raise InputError(f"unknown view {name!r}; available: {', '.join(allowed)}.{did_you_mean(name, allowed)}")
     if kind == "mask_span":
         characters = int(rate) if rate.isdecimal() else 0 if rate else MASKED_CHARACTERS
         if not 0 < characters < SHORTEST_MASKED:
             raise InputError(f"view {name!r}: a mask replaces 1 to {SHORTEST_MASKED - 1} characters: mask_span:5.")
         return View(column="text", augmentation=kind, characters=characters)
-    if kind not in AUGMENTATIONS or (rate and kind not in RATES):
-        known = (*columns, *AUGMENTATIONS, *PAIRS, *parts.views)
-        raise InputError(f"unknown view {name!r}; known: {', '.join(known)}.{did_you_mean(name, known)}")
-    try:
+    with contextlib.suppress(ValueError):
         share = float(rate) if rate else RATES.get(kind, 0.0)
-    except ValueError:
-        share = -1.0
-    if kind in RATES and not 0.0 < share < 1.0:
-        raise InputError(f"view {name!r}: the rate must be a number between 0 and 1, for instance {kind}:0.1.")
-    return View(column="text", augmentation=kind, rate=share)
+        if kind not in RATES or 0.0 < share < 1.0:
+            return View(column="text", augmentation=kind, rate=share)
+    raise InputError(f"view {name!r}: the rate must be a number between 0 and 1, for instance {kind}:0.1.")
 
 
 def viewed(
@@ -103,9 +101,6 @@ def viewed(
     """Token ids of some rows under a view, concatenated.
 
     Args:
-      view: the view to apply.
-      store: holds the rows.
-      rows: indices of the rows.
       uniform: returns the random numbers, see `kept_tokens`; called by random views only.
     """
     if view.second:
@@ -185,8 +180,8 @@ def _rewritten(view: View, store: TokenStore, rows: np.ndarray, uniform: np.ndar
 
     NOTE: this can add tokens, as a mask inside a word does, so it is truncated to the length of the text's longest sentence.
     """
-    if view.augmentation in parts.views:
-        rewrite = parts.views[view.augmentation]
+    if view.augmentation in plugins.views:
+        rewrite = plugins.views[view.augmentation]
     else:
         rewrite = partial(span_masked, mask=store.mask_token, characters=view.characters)
     texts = [rewrite(store.text(view.column, row), float(draw)) for row, draw in zip(rows, uniform, strict=True)]
@@ -224,7 +219,6 @@ def kept_tokens(
     """Whether a random view keeps each token. Special tokens, the prompt and at least one word per sentence are kept.
 
     Args:
-      view: the view to apply.
       words: index of each token's word in its sentence, for concatenated sentences; -1 for special tokens and the
         prompt.
       lengths: number of tokens of each sentence.
@@ -240,26 +234,18 @@ def kept_words(
     view: View, counts: Integer[np.ndarray, " b"], uniform: Float[np.ndarray, "b draws"]
 ) -> Bool[np.ndarray, "b draws"]:
     """Whether a random view keeps each word of sentences with `counts` words; a single word always stays."""
-    chosen = {"delete_words": _thinned, "delete_one_word": _one_less, "crop": _cropped}[view.augmentation]
-    stays = chosen(counts, view.rate, uniform) | (counts < 2)[:, None]
-    return stays & (np.arange(uniform.shape[1]) < counts[:, None])
-
-
-def _thinned(counts: np.ndarray, rate: float, uniform: np.ndarray) -> np.ndarray:
-    """Deletes words independently; if all would be deleted, keeps the one with the largest draw."""
-    draws = np.where(np.arange(uniform.shape[1]) < counts[:, None], uniform, -1.0)
-    stays = draws >= rate
-    stays[np.arange(len(draws)), draws.argmax(axis=1)] = True
-    return stays
-
-
-def _one_less(counts: np.ndarray, rate: float, uniform: np.ndarray) -> np.ndarray:
-    gone = (uniform[:, 0] * counts).astype(np.int64)
-    return np.arange(uniform.shape[1]) != gone[:, None]
-
-
-def _cropped(counts: np.ndarray, rate: float, uniform: np.ndarray) -> np.ndarray:
-    length = np.maximum(1, np.round(counts * (1.0 - rate)).astype(np.int64))
-    start = (uniform[:, 0] * (counts - length + 1)).astype(np.int64)[:, None]
-    index = np.arange(uniform.shape[1])
-    return (index >= start) & (index < start + length[:, None])
+    index, first_draws = np.arange(uniform.shape[1]), uniform[:, 0]
+    exists = index < counts[:, None]
+    if (
+        view.augmentation == "delete_words"
+    ):  # independently; if all would be deleted, the one with the largest draw stays
+        draws = np.where(exists, uniform, -1.0)
+        stays = draws >= view.rate
+        stays[np.arange(len(draws)), draws.argmax(axis=1)] = True
+    elif view.augmentation == "delete_one_word":
+        stays = index != (first_draws * counts).astype(np.int64)[:, None]
+    else:  # crop
+        length = np.maximum(1, np.round(counts * (1.0 - view.rate)).astype(np.int64))
+        start = (first_draws * (counts - length + 1)).astype(np.int64)[:, None]
+        stays = (index >= start) & (index < start + length[:, None])
+    return exists & (stays | (counts < 2)[:, None])

@@ -26,13 +26,7 @@ from jaxdistill.data.text import Watched, column_map
 
 FORMAT = 2
 """Version of the training procedure, part of the digest; bump to invalidate cached tokenizers."""
-SPECIAL = {
-    "pad_token": "[PAD]",
-    "unk_token": "[UNK]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "mask_token": "[MASK]",
-}
+SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
 STRIPS_ACCENTS = False
 SETTINGS = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_accents": STRIPS_ACCENTS} | SPECIAL
 """`tokenizer_config.json`. NOTE: without `strip_accents`, transformers would strip accents when it lower-cases."""
@@ -72,19 +66,33 @@ def train_wordpiece(
         )
     chosen = column_map(columns)
     text = Watched(specs, chosen, cache=str(cache_folder))
-    inputs = [FORMAT, text.digest, chosen, entries]
-    folder = (
-        Path(cache_folder) / "tokenizers" / hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
-    )
-    if not folder.is_dir():
-        tokenizer = learnt(lambda: chain.from_iterable(text.rows()), entries)
+    inputs = json.dumps([FORMAT, text.digest, chosen, entries], sort_keys=True)
+    folder = Path(cache_folder) / "tokenizers" / hashlib.sha256(inputs.encode()).hexdigest()[:32]
+
+    def write(unfinished: Path) -> None:
+        tokenizer = _trained(lambda: chain.from_iterable(text.rows()), entries)
         text.check()
-        make_folder_atomic(folder, lambda unfinished: _write(tokenizer, unfinished), what="the tokenizer")
-        log.info("a tokenizer of %d entries was trained on the text: %s", tokenizer.get_vocab_size(), folder)
+        settings = SETTINGS
+        if not isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer):
+            # With long runs split, it must not name `BertTokenizer`, which splits as BERT does.
+            names = ["input_ids", "token_type_ids", "attention_mask"]
+            settings = SPECIAL | {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": names}
+        vocabulary = tokenizer.get_vocab()
+        files = {
+            "tokenizer.json": tokenizer.to_str(pretty=True),
+            "tokenizer_config.json": json.dumps(settings, indent=2) + "\n",
+            "vocab.txt": "".join(f"{entry}\n" for entry in sorted(vocabulary, key=vocabulary.__getitem__)),
+        }
+        for name, content in files.items():
+            (unfinished / name).write_text(content, encoding="utf-8")
+        log.info("a tokenizer of %d entries was trained on the text: %s", len(vocabulary), folder)
+
+    if not folder.is_dir():
+        make_folder_atomic(folder, write, what="the tokenizer")
     return folder
 
 
-def learnt(texts: Callable[[], Iterator[str]], entries: int) -> Tokenizer:
+def _trained(texts: Callable[[], Iterator[str]], entries: int) -> Tokenizer:
     """Trains a WordPiece tokenizer.
 
     Args:
@@ -92,7 +100,7 @@ def learnt(texts: Callable[[], Iterator[str]], entries: int) -> Tokenizer:
       entries: see `train_wordpiece`.
     """
     most = min(MAX_CHARACTERS, (entries - len(SPECIAL)) // 4)
-    characters, in_long_runs = frequent_characters(texts(), most)
+    characters, in_long_runs = _frequent_characters(texts(), most)
     words = _pre_tokenizer(characters if in_long_runs > MAX_IN_LONG_RUNS else ())
     # The draft provides only the entries and their order: in it, `##a` is a special token.
     draft = _bert_like(models.WordPiece(unk_token=SPECIAL["unk_token"]), words)
@@ -115,7 +123,7 @@ def learnt(texts: Callable[[], Iterator[str]], entries: int) -> Tokenizer:
     return tokenizer
 
 
-def frequent_characters(texts: Iterator[str], most: int) -> tuple[list[str], float]:
+def _frequent_characters(texts: Iterator[str], most: int) -> tuple[list[str], float]:
     """The `most` frequent characters of the normalised text, ties by code point, and the share of characters that lie in
     long runs."""
     normalizer, counts, in_long_runs = _normalizer(), Counter(), 0
@@ -134,15 +142,15 @@ def _normalizer() -> normalizers.Normalizer:
     )
 
 
-def _pre_tokenizer(known: Sequence[str]) -> pre_tokenizers.PreTokenizer:
-    """BERT's pre-tokenizer. With `known` characters (text without spaces), it isolates all others and cuts long runs.
+def _pre_tokenizer(characters: Sequence[str]) -> pre_tokenizers.PreTokenizer:
+    """BERT's pre-tokenizer. With the known `characters` of a text without spaces, it isolates all others and cuts long runs.
 
     Otherwise one rare character, or the length alone, would make a sentence a single unknown token.
     """
     bert = pre_tokenizers.BertPreTokenizer()
-    if not known:
+    if not characters:
         return bert
-    rare = Regex("[^" + "".join(f"\\x{{{ord(character):x}}}" for character in known) + "]")
+    rare = Regex("[^" + "".join(f"\\x{{{ord(character):x}}}" for character in characters) + "]")
     cut = Regex(f".{{1,{MAX_WORD_LENGTH}}}")
     splits = [pre_tokenizers.Split(pattern, "isolated") for pattern in (rare, cut)]
     return pre_tokenizers.Sequence([bert, *splits])
@@ -153,22 +161,3 @@ def _bert_like(model: models.WordPiece, words: pre_tokenizers.PreTokenizer) -> T
     tokenizer.normalizer = _normalizer()
     tokenizer.pre_tokenizer = words
     return tokenizer
-
-
-def _settings(tokenizer: Tokenizer) -> Mapping[str, object]:
-    """`tokenizer_config.json`. NOTE: with long runs split, it must not name `BertTokenizer`, which splits as BERT does."""
-    if isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer):
-        return SETTINGS
-    inputs = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
-    return SPECIAL | {"tokenizer_class": "PreTrainedTokenizerFast"} | inputs
-
-
-def _write(tokenizer: Tokenizer, folder: Path) -> None:
-    vocabulary = tokenizer.get_vocab()
-    files = {
-        "tokenizer.json": tokenizer.to_str(pretty=True),
-        "tokenizer_config.json": json.dumps(_settings(tokenizer), indent=2) + "\n",
-        "vocab.txt": "".join(f"{entry}\n" for entry in sorted(vocabulary, key=vocabulary.__getitem__)),
-    }
-    for name, content in files.items():
-        (folder / name).write_text(content, encoding="utf-8")

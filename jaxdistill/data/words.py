@@ -32,21 +32,18 @@ class Unknown(NamedTuple):
     """Counted as well, at most `MAX_CHARACTERS` per token: a sentence without spaces can be one unknown token."""
     characters: int = 0
 
-    def __add__(self, other: "Unknown") -> "Unknown":
-        return Unknown(*(int(mine + theirs) for mine, theirs in zip(self, other, strict=True)))
+    @property
+    def shares(self) -> tuple[float, float]:
+        """Shares of unknown tokens and of unknown characters."""
+        return self.unknown_tokens / max(self.tokens, 1), self.unknown_characters / max(self.characters, 1)
 
     @property
     def share(self) -> float:
-        """Share of unknown tokens or of unknown characters, whichever is larger."""
-        return max(self._shares)
+        """The larger of the two shares."""
+        return max(self.shares)
 
     def __str__(self) -> str:
-        of_tokens, of_characters = self._shares
-        return f"{of_tokens:.2%} of tokens, {of_characters:.2%} of characters"
-
-    @property
-    def _shares(self) -> tuple[float, float]:
-        return self.unknown_tokens / max(self.tokens, 1), self.unknown_characters / max(self.characters, 1)
+        return "{:.2%} of tokens, {:.2%} of characters".format(*self.shares)
 
 
 class Tokenised(NamedTuple):
@@ -94,13 +91,12 @@ def tokenised_words(
     offsets = np.fromiter(flat, np.int64, 2 * total).reshape(total, 2)
     truncated = np.fromiter((len(one) >= max_length and bool(one.overflowing) for one in batch), np.bool_, len(batch))
     prompt_lengths = np.fromiter(map(len, prompts), np.int64, len(prompts))
-    marks = _word_marks(sentences, prompt_lengths, lengths, special, offsets=offsets)
+    marks = _word_marks(sentences, prompt_lengths, lengths, special, offsets)
     of_text = marks != PROTECTED
     characters = np.where(of_text, np.minimum(offsets[:, 1] - offsets[:, 0], MAX_CHARACTERS), 0)
     are_unknown = (ids == unknown) & of_text
     of_tokens = (are_unknown, of_text, np.where(are_unknown, characters, 0), characters)
-    counts = np.stack([sums(each, lengths) for each in of_tokens], axis=1)
-    return Tokenised(ids, marks, lengths, truncated, counts=counts)
+    return Tokenised(ids, marks, lengths, truncated, np.stack([sums(each, lengths) for each in of_tokens], axis=1))
 
 
 def sums(of_tokens: np.ndarray, lengths: Integer[np.ndarray, " rows"]) -> Integer[np.ndarray, " rows"]:
