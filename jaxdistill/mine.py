@@ -39,7 +39,7 @@ from jaxdistill.core.files import drafted, local, refuse_overwriting, try_writin
 from jaxdistill.core.ops.nearest import nearest, scores_of_pairs
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.data.targets import cached_vectors, finished, write_note
-from jaxdistill.data.text import TEXT, Text, local_files, read, refuse_unread, sources_of, split_specs
+from jaxdistill.data.text import TEXT, Text, local_files, read, sources_of, split_specs
 from jaxdistill.models.inference import Embedder, load
 
 log = logging.getLogger(__name__)
@@ -273,8 +273,6 @@ def mine(
     )
     if logits and not cross_encoder:
         raise InputError("logits are those of a cross_encoder; cosines have none.")
-    if corpus_specs:
-        refuse_unread(corpus_column, corpus_specs, "corpus_column")
     refuse_overwriting(path, local_files([*pair_specs, *corpus_specs]))
     documents = (text for (text,) in read(corpus_specs, {TEXT: corpus_column}))
     texts = questions(((text, answer) for text, answer in read(pair_specs, columns)), documents)

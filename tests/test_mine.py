@@ -177,7 +177,6 @@ def test_a_positive_in_other_case_and_white_space_is_no_negative():
         (["--column=nothing"], "has no column 'nothing'"),
         (["--logits"], "logits are those of a cross_encoder"),
         (["--logits", "--cross_encoder=MODEL"], "is a sentence encoder: its scores are cosines; leave out logits=True"),
-        (["--corpus_column=body"], "corpus_column=body has no effect on"),
         (["--output=a.txt"], "must end in .tsv"),
         (["--relative_marign=0.1"], "Did you mean --relative_margin"),
     ],

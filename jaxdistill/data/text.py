@@ -58,8 +58,6 @@ SAMPLE_LINES = 200
 """Lines of a `.tsv`, from its first quote on, that show whether its cells are quoted."""
 QUOTED_CELL = re.compile(r'(?<![^\t\r\n])"((?:[^"]|"")*+)(?:"(?![^\t\r\n])|\Z)')
 """A quoted cell of a tab-separated table; the last one may go on behind the sample."""
-BOM = "\ufeff"
-"""Byte order mark, which `datasets` leaves at the start of compressed files."""
 BATCH_ROWS = 4096
 """Rows read or written at a time."""
 
@@ -102,15 +100,14 @@ class Table(NamedTuple):
     def cells(self, batch: "pyarrow.Table") -> list[list[str]]:
         """The texts of each of our columns; a missing value is an empty text."""
         with foreign_errors(f"cannot read {self.label}"):  # Arrow does not check that texts are UTF-8
-            values = {name: list(map(_text, cells)) for name, cells in batch.to_pydict().items()}
+            values = {
+                name: ["" if cell is None or cell != cell else str(cell) for cell in cells]
+                for name, cells in batch.to_pydict().items()
+            }
+        joined = [zip(*(values[name] for name in names), strict=True) for names in self.names]
         return [
-            values[names[0]]
-            if len(names) == 1
-            else [
-                " ".join(filter(None, map(str.strip, row)))
-                for row in zip(*(values[name] for name in names), strict=True)
-            ]
-            for names in self.names
+            values[names[0]] if len(names) == 1 else [" ".join(filter(None, map(str.strip, row))) for row in rows]
+            for names, rows in zip(self.names, joined, strict=True)
         ]
 
     def rows(self) -> Iterator[Row]:
@@ -201,12 +198,6 @@ def is_plain(spec: str) -> bool:
     if is_hub(spec):
         return False
     return prefix(spec) == WHOLE or all(suffix(path) == ".txt" for path in source_files(spec))
-
-
-def refuse_unread(column: str, specs: Sequence[str], option: str) -> None:
-    """Raises `InputError` for a column that no source reads: `.txt` files have no columns."""
-    if column != TEXT and all(map(is_plain, specs)):
-        raise InputError(f"{option}={column} has no effect on {', '.join(specs)}, which is not a table; leave it out.")
 
 
 def check_weights(weights: Sequence[float], *, sources: int) -> None:
@@ -400,12 +391,6 @@ def _load(
         if any(part in str(cause) for part in EMPTY):
             raise InputError(f"{files[0]} is empty: it has no rows of text.") from None
         raise InputError(f"cannot read {files[0]} ({error_line(cause):.200}).") from None
-
-
-def _text(value: object) -> str:
-    if value is None or value != value:
-        return ""
-    return value.removeprefix(BOM) if isinstance(value, str) else str(value)
 
 
 def _read_by_plugin(path: Path, columns: Mapping[str, str]) -> Path:

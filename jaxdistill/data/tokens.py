@@ -506,11 +506,16 @@ class _Builder(NamedTuple):
             values.tofile(folder / name)
             dtypes[name] = values.dtype.str
 
-        def totals(kind: str) -> dict[str, int]:
-            return {name: int(arrays[f"{index}.{kind}"].sum()) for index, name in enumerate(self.columns)}
-
-        rows, truncated, per_portion = int(selected.sum()), totals("truncated"), of_portions(input_row[selected])
-        unknown = [totals(kind) for kind in Unknown._fields]
+        longest, truncated, unknown, of_columns = {}, {}, {}, []
+        rows, per_portion = int(selected.sum()), of_portions(input_row[selected])
+        for index, name in enumerate(self.columns):
+            totals = {kind: int(arrays[f"{index}.{kind}"].sum()) for kind in ("ids", "truncated", *Unknown._fields)}
+            longest[name], truncated[name] = int(arrays[f"{index}.ids"].max()), totals["truncated"]
+            unknown[name] = [totals[kind] for kind in Unknown._fields]
+            of_columns.append(
+                f"column {name}: {totals['ids']:,} tokens, {totals['ids'] / rows:.1f} per sentence, "
+                f"{truncated[name] / rows:.2%} of sentences truncated at {self.max_length} tokens"
+            )
         left_out = {
             "with an empty sentence": sum(portion_rows) - len(np.unique(input_row)),
             "duplicates": int((~is_excluded).sum()) - rows,
@@ -520,11 +525,6 @@ class _Builder(NamedTuple):
         if any(left_out.values()) or excluded is not None:
             counts = ", ".join(f"{count:,} {what}" for what, count in left_out.items() if count)
             report.append(f"left out: {counts or 'nothing, no row is in data.exclude'}")
-        for name, tokens in totals("ids").items():
-            report.append(
-                f"column {name}: {tokens:,} tokens, {tokens / rows:.1f} per sentence, "
-                f"{truncated[name] / rows:.2%} of sentences truncated at {self.max_length} tokens"
-            )
         sources = [portion.source for portion in self.portions]
         pads = map(self.tokenizer.token_to_id, ("[PAD]", "<pad>"))
         return {
@@ -537,11 +537,11 @@ class _Builder(NamedTuple):
             "prompts": self.prompts,
             "max_length": self.max_length,
             "pad_id": next((pad for pad in pads if pad is not None), 0),
-            "longest": {name: int(arrays[f"{index}.ids"].max()) for index, name in enumerate(self.columns)},
+            "longest": longest,
             "truncated": truncated,
-            "unknown": {name: [counts[name] for counts in unknown] for name in self.columns},
+            "unknown": unknown,
             "arrays": dtypes,
-            "report": report,
+            "report": [*report, *of_columns],
         }
 
 
