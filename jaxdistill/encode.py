@@ -144,9 +144,9 @@ def _written(
             try_writing(path)
     digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:12]
     folder, rows = path.with_name(f".{path.name[:200]}.{digest}.part"), sum(1 for _ in text.rows())
-    done = stored_vectors(folder, rows, width, partial(block, _reader(text)), unit="sentences", shown=shown)
+    _, truncated = stored_vectors(folder, rows, width, partial(block, _reader(text)), unit="sentences", shown=shown)
     text.check()
-    counts = {"rows": rows, "truncated": done.count}
+    counts = {"rows": rows, "truncated": truncated}
     processes.wait("all have read the folder")  # which the first one then removes
     if processes.is_first():
         with writing(path), drafted(path) as draft:

@@ -198,7 +198,15 @@ class Batches:
         epoch, index = divmod(step, self.steps_per_epoch)
         rows = self._epoch(epoch)[index * self.batch_size : (index + 1) * self.batch_size]
         uniform = self._uniform(step, max(stream.most_words(rows) for stream in self._streams))
-        changed = [_changed(stream, rows, uniform) for stream in self._streams]
+        # Sentences of the views that change the text: their lengths are only known after tokenising.
+        changed = [
+            {
+                index: views.viewed(view, stream.store, rows, partial(uniform, use))
+                for index, view, use in stream.each_use()
+                if view.changes_text
+            }
+            for stream in self._streams
+        ]
         streams = zip(self._streams, changed, strict=True)
         lengths = [_most_tokens(stream, sentences, rows, uniform) for stream, sentences in streams]
         order = packing.balanced_order(lengths[0].sum(axis=0), self.groups)
@@ -284,15 +292,6 @@ def _shares(store: TokenStore, rows: np.ndarray, weights: Sequence[float]) -> li
             f"source {empty[0] + 1} of data.text has no sentence to train on; remove it and its data.weights entry."
         )
     return list(zip(parts, counts.tolist(), strict=True))
-
-
-def _changed(stream: _Stream, rows: np.ndarray, uniform) -> dict[int, packing.Ragged]:
-    """Sentences of the views that change the text; their lengths are only known after tokenising."""
-    return {
-        index: views.viewed(view, stream.store, rows, partial(uniform, use))
-        for index, view, use in stream.each_use()
-        if view.changes_text
-    }
 
 
 def _most_tokens(

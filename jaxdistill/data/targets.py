@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -38,13 +38,6 @@ log = logging.getLogger(__name__)
 Text = TypeVar("Text", str, tuple[str, str])
 
 
-class Done(NamedTuple):
-    """Memory-mapped vectors that `stored_vectors` has computed, and the sum of the blocks' counts."""
-
-    vectors: Float[np.ndarray, "rows e"]
-    count: int
-
-
 def stored_vectors(
     folder: Path,
     rows: int,
@@ -53,11 +46,13 @@ def stored_vectors(
     *,
     unit: str,
     shown: bool | str,
-) -> Done:
+) -> tuple[Float[np.ndarray, "rows e"], int]:
     """Computes a long array block by block into one file; a killed program goes on with the blocks that are missing.
 
     The file `vectors.npy` has all rows from the beginning, and `done.npy` notes for each block of `BLOCK_ROWS` rows whether it is
     there. Processes of a run that see the same folder compute every n-th block each; all must call this together.
+
+    Returns the memory-mapped vectors, and the sum of the blocks' counts.
 
     Args:
       folder: its name stands for everything that determines the vectors.
@@ -101,7 +96,7 @@ def stored_vectors(
                 # Last: only blocks that are on the disk are noted.
                 _write(folder / DONE, block, np.array([count + 1], np.int64))
     processes.wait("all blocks are there")
-    return Done(np.asarray(np.load(folder / VECTORS, mmap_mode="r")), int((np.load(folder / DONE) - 1).sum()))
+    return np.asarray(np.load(folder / VECTORS, mmap_mode="r")), int((np.load(folder / DONE) - 1).sum())
 
 
 def _write(path: Path, row: int, values: np.ndarray) -> None:
@@ -151,7 +146,7 @@ def cached_vectors(
         return checked_block(embed(texts[rows.start : rows.stop], advance), rows.start), 0
 
     shown = progress and what
-    return stored_vectors(Path(folder) / digest, len(texts), width, compute, unit="rows", shown=shown).vectors
+    return stored_vectors(Path(folder) / digest, len(texts), width, compute, unit="rows", shown=shown)[0]
 
 
 def checked_block(vectors: np.ndarray, start: int) -> Float[np.ndarray, "n e"]:

@@ -94,16 +94,13 @@ class Table(NamedTuple):
     dataset: "Dataset"
     names: Sequence[Sequence[str]]
     """For each of our columns, the file's columns that are joined with a space; empty cells are left out."""
-    label: str
-    """What to name in errors."""
 
     def cells(self, batch: "pyarrow.Table") -> list[list[str]]:
         """The texts of each of our columns; a missing value is an empty text."""
-        with foreign_errors(f"cannot read {self.label}"):  # Arrow does not check that texts are UTF-8
-            values = {
-                name: ["" if cell is None or cell != cell else str(cell) for cell in cells]
-                for name, cells in batch.to_pydict().items()
-            }
+        values = {
+            name: ["" if cell is None or cell != cell else str(cell) for cell in cells]
+            for name, cells in batch.to_pydict().items()
+        }
         joined = [zip(*(values[name] for name in names), strict=True) for names in self.names]
         return [
             values[names[0]] if len(names) == 1 else [" ".join(filter(None, map(str.strip, row))) for row in rows]
@@ -328,7 +325,7 @@ def _table(dataset: "Dataset", columns: Mapping[str, str], label: str, *, number
         kind = getattr(feature, "dtype", "list")
         if kind not in ("string", "large_string", "null") and not (numbers and re.match(r"u?int|float", kind)):
             raise InputError(f"{label}: column {name!r} holds {kind}, not text.")
-    return Table(dataset, selected, label)
+    return Table(dataset, selected)
 
 
 def _load_table(path: Path, columns: Mapping[str, str], spec: str, cache: str) -> "Dataset":

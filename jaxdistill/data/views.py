@@ -158,21 +158,17 @@ def _joined(store: TokenStore, first: str, second: str, rows: np.ndarray) -> Rag
         sides.append(np.split(tokens.ids[inside], np.cumsum(lengths)[:-1]))
     sequences, firsts = [], []
     for one, other in zip(*sides, strict=True):
-        one, other = _both_cut(one, other, room)
+        # First the longer sentence is cut, then both to equal length; the longer keeps an odd token.
+        short, long = sorted((len(one), len(other)))
+        if short + long > room:
+            long = max(short, room - short)
+            if short + long > room:
+                short, long = room // 2, room - room // 2
+        one, other = (one[:short], other[:long]) if len(one) <= len(other) else (one[:long], other[:short])
         sequences.append(np.concatenate([template.begin, one, template.between, other, template.end]))
         of_first = len(template.begin) + len(one) + template.between_first
         firsts.append(of_first if template.has_types else len(sequences[-1]))
     return ragged(sequences, np.array(firsts, np.int64))
-
-
-def _both_cut(one: np.ndarray, other: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Truncates a pair to `room` tokens: first the longer sentence, then both to equal length; the longer keeps an odd token."""
-    short, long = sorted((len(one), len(other)))
-    if short + long > room:
-        long = max(short, room - short)
-        if short + long > room:
-            short, long = room // 2, room - room // 2
-    return (one[:short], other[:long]) if len(one) <= len(other) else (one[:long], other[:short])
 
 
 def _rewritten(view: View, store: TokenStore, rows: np.ndarray, uniform: np.ndarray) -> Ragged:

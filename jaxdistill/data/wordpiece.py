@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -99,11 +100,34 @@ def _trained(texts: Callable[[], Iterator[str]], entries: int) -> Tokenizer:
       texts: returns an iterator over the sentences; called twice.
       entries: see `train_wordpiece`.
     """
-    most = min(MAX_CHARACTERS, (entries - len(SPECIAL)) // 4)
-    characters, in_long_runs = _frequent_characters(texts(), most)
-    words = _pre_tokenizer(characters if in_long_runs > MAX_IN_LONG_RUNS else ())
+    normalizer: Any = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=STRIPS_ACCENTS, lowercase=True
+    )
+    counts, in_long_runs = Counter[str](), 0
+    for text in texts():
+        normal = normalizer.normalize_str(text)
+        counts.update(normal)
+        in_long_runs += sum(map(len, LONG_RUN.findall(normal)))
+    visible = (character for character in counts if not character.isspace())
+    characters = sorted(visible, key=lambda character: (-counts[character], character))  # ties by code point
+    characters = characters[: min(MAX_CHARACTERS, (entries - len(SPECIAL)) // 4)]
+    words: Any = pre_tokenizers.BertPreTokenizer()
+    if in_long_runs / max(counts.total(), 1) > MAX_IN_LONG_RUNS:
+        # In text without spaces, one rare character, or the length alone, would make a sentence a single unknown token.
+        rare = Regex("[^" + "".join(f"\\x{{{ord(character):x}}}" for character in characters) + "]")
+        cut = Regex(f".{{1,{MAX_WORD_LENGTH}}}")
+        words = pre_tokenizers.Sequence(
+            [words, *(pre_tokenizers.Split(pattern, "isolated") for pattern in (rare, cut))]
+        )
+
+    def bert_like(model: models.WordPiece) -> Tokenizer:
+        tokenizer = Tokenizer(model)
+        tokenizer.normalizer = normalizer
+        tokenizer.pre_tokenizer = words
+        return tokenizer
+
     # The draft provides only the entries and their order: in it, `##a` is a special token.
-    draft = _bert_like(models.WordPiece(unk_token=SPECIAL["unk_token"]), words)
+    draft = bert_like(models.WordPiece(unk_token=SPECIAL["unk_token"]))
     trainer = trainers.WordPieceTrainer(
         vocab_size=entries,
         min_frequency=MIN_COUNT,
@@ -113,51 +137,11 @@ def _trained(texts: Callable[[], Iterator[str]], entries: int) -> Tokenizer:
         show_progress=False,
     )
     draft.train_from_iterator(texts(), trainer)
-    tokenizer = _bert_like(models.WordPiece(draft.get_vocab(), unk_token=SPECIAL["unk_token"]), words)
+    tokenizer = bert_like(models.WordPiece(draft.get_vocab(), unk_token=SPECIAL["unk_token"]))
     tokenizer.add_special_tokens(list(SPECIAL.values()))
     special = [(token, tokenizer.token_to_id(token)) for token in (SPECIAL["cls_token"], SPECIAL["sep_token"])]
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=special
     )
     tokenizer.decoder = decoders.WordPiece(prefix="##")
-    return tokenizer
-
-
-def _frequent_characters(texts: Iterator[str], most: int) -> tuple[list[str], float]:
-    """The `most` frequent characters of the normalised text, ties by code point, and the share of characters that lie in
-    long runs."""
-    normalizer, counts, in_long_runs = _normalizer(), Counter(), 0
-    for text in texts:
-        normal = normalizer.normalize_str(text)
-        counts.update(normal)
-        in_long_runs += sum(map(len, LONG_RUN.findall(normal)))
-    visible = (character for character in counts if not character.isspace())
-    characters = sorted(visible, key=lambda character: (-counts[character], character))[:most]
-    return characters, in_long_runs / max(counts.total(), 1)
-
-
-def _normalizer() -> normalizers.Normalizer:
-    return normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=STRIPS_ACCENTS, lowercase=True
-    )
-
-
-def _pre_tokenizer(characters: Sequence[str]) -> pre_tokenizers.PreTokenizer:
-    """BERT's pre-tokenizer. With the known `characters` of a text without spaces, it isolates all others and cuts long runs.
-
-    Otherwise one rare character, or the length alone, would make a sentence a single unknown token.
-    """
-    bert = pre_tokenizers.BertPreTokenizer()
-    if not characters:
-        return bert
-    rare = Regex("[^" + "".join(f"\\x{{{ord(character):x}}}" for character in characters) + "]")
-    cut = Regex(f".{{1,{MAX_WORD_LENGTH}}}")
-    splits = [pre_tokenizers.Split(pattern, "isolated") for pattern in (rare, cut)]
-    return pre_tokenizers.Sequence([bert, *splits])
-
-
-def _bert_like(model: models.WordPiece, words: pre_tokenizers.PreTokenizer) -> Tokenizer:
-    tokenizer = Tokenizer(model)
-    tokenizer.normalizer = _normalizer()
-    tokenizer.pre_tokenizer = words
     return tokenizer
