@@ -71,7 +71,12 @@ def stored_vectors(
         np.lib.format.open_memmap(draft / VECTORS, "w+", np.float32, (rows, width)).flush()
         np.save(draft / DONE, np.zeros(len(blocks), np.int64))
 
-    group = _group(folder)
+    owners = processes.gathered(folder_owner(folder.parent)) if processes.count() > 1 else [""]
+    group = [
+        number for number, owner in enumerate(owners) if owner == owners[processes.index()]
+    ]  # sees the same folder
+    if len(group) < len(owners) and processes.is_first():
+        log.info("not all processes see %s, so each computes the whole of it; a shared folder splits the work", folder)
     rank = group.index(processes.index())
     if rank == 0 and not folder.is_dir():
         make_folder_atomic(folder, fill, what="the vectors")
@@ -108,16 +113,6 @@ def _write(path: Path, row: int, values: np.ndarray) -> None:
         file.write(values.tobytes())
         file.flush()
         os.fsync(file.fileno())
-
-
-def _group(folder: Path) -> list[int]:
-    """The processes that see the same folder as this one."""
-    if processes.count() == 1:
-        return [0]
-    owners = processes.gathered(folder_owner(folder.parent))
-    if len({*owners}) > 1 and processes.is_first():
-        log.info("not all processes see %s, so each computes the whole of it; a shared folder splits the work", folder)
-    return [number for number, owner in enumerate(owners) if owner == owners[processes.index()]]
 
 
 def cached_vectors(
@@ -166,13 +161,14 @@ def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | No
     Raises:
       InputError: the file was made from other inputs or by another program.
     """
+    note = path.with_name(path.name + ".json")
     if not path.exists():
         return None
-    if not _note(path).exists():
-        raise InputError(f"{path} exists without a valid {_note(path).name}; move it, or choose another file.")
-    note = json.loads(_note(path).read_text("utf-8"))
-    refuse_changes(path, note["origin"], origin)
-    return note["counts"]
+    if not note.exists():
+        raise InputError(f"{path} exists without a valid {note.name}; move it, or choose another file.")
+    facts = json.loads(note.read_text("utf-8"))
+    refuse_changes(path, facts["origin"], origin)
+    return facts["counts"]
 
 
 def refuse_changes(path: Path | str, made_from: Mapping[str, object], origin: Mapping[str, object]) -> None:
@@ -185,11 +181,7 @@ def refuse_changes(path: Path | str, made_from: Mapping[str, object], origin: Ma
 
 def write_note(path: Path, origin: Mapping[str, object], counts: Mapping[str, int]) -> None:
     """Writes the note of `path`, see `finished`, before the file itself appears; raises `OSError`."""
-    write_atomic(_note(path), json.dumps({"origin": origin, "counts": counts}, indent=1) + "\n")
-
-
-def _note(path: Path) -> Path:
-    return path.with_name(path.name + ".json")
+    write_atomic(path.with_name(path.name + ".json"), json.dumps({"origin": origin, "counts": counts}, indent=1) + "\n")
 
 
 def open_own_vectors(spec: str | Path) -> Float[np.ndarray, "rows e"]:

@@ -527,8 +527,7 @@ def cached_table(tables: Iterable["pyarrow.Table"], key: Sequence[Any]) -> Path:
 
 def column_map(columns: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
     """Maps our column names to the file's; in a list of names, both are equal."""
-    named = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
-    return {name: source or name for name, source in named.items()}
+    return {name: source or name for name, source in columns_of(columns).items()}
 
 
 def _requested(columns: Mapping[str, str]) -> set[str]:

@@ -14,7 +14,7 @@ import logging
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,7 +25,7 @@ from jaxtyping import Integer
 from tokenizers import Tokenizer
 
 from jaxdistill.core import MASK_TOKENS, InputError, errors_of
-from jaxdistill.core.bars import progress_bar
+from jaxdistill.core.bars import Advance, progress_bar
 from jaxdistill.core.files import make_folder_atomic, writing
 from jaxdistill.core.ops.unknown import unknown_id
 from jaxdistill.core.paths import other_cache
@@ -374,14 +374,8 @@ class _Builder(NamedTuple):
                 for table in opened(portion):
                     for begin in range(0, len(table.dataset), SHARD_ROWS):
                         shard = table.dataset.select(range(begin, min(begin + SHARD_ROWS, len(table.dataset))))
-
-                        def tokenised(batch, indices, table=table, portion=portion, first=first + begin) -> Any:
-                            bar.update(len(indices))
-                            numbers = [first + index for index in indices]
-                            return self._shard(numbers, table.cells(batch), portion.roles)
-
                         shard.with_format("arrow").map(
-                            tokenised,
+                            partial(self._shard, table, portion.roles, first + begin, bar.update),
                             batched=True,
                             batch_size=BATCH_ROWS,
                             with_indices=True,
@@ -392,14 +386,10 @@ class _Builder(NamedTuple):
                     first += len(table.dataset)
         return portion_rows
 
-    def _shard(self, numbers: Sequence[int], cells: Sequence[Sequence[str]], roles: Sequence[str]) -> "pyarrow.Table":
-        """Tokenises the rows without empty cells.
-
-        Args:
-          numbers: index of each input row.
-          cells: the cells of each column.
-          roles: the role of each column.
-        """
+    def _shard(
+        self, table: Table, roles: Sequence[str], first: int, advance: Advance, batch: Any, indices: Sequence[int]
+    ) -> "pyarrow.Table":
+        """Tokenises the rows of a batch without empty cells; `first` is the input row of the shard's first row."""
         import pyarrow
 
         def lists(values: np.ndarray, lengths: Any) -> Any:
@@ -408,8 +398,9 @@ class _Builder(NamedTuple):
         names = identifying(self.columns, chunked=self.chunking is not None)
         identity = [self.columns.index(name) for name in names]
         others = [index for index in range(len(self.columns)) if index not in identity]
-        stripped = zip(*([cell.strip() for cell in column] for column in cells), strict=True)
-        rows = [(number, row) for number, row in zip(numbers, stripped, strict=True) if all(row)]
+        stripped = zip(*([cell.strip() for cell in column] for column in table.cells(batch)), strict=True)
+        rows = [(first + index, row) for index, row in zip(indices, stripped, strict=True) if all(row)]
+        advance(len(indices))
         exclude_keys = [row_key([row[index] for index in identity]) for _, row in rows]
         if self.chunking:  # which only splits rows of a single column
             chunked = [*self.chunking.split(row[0] for _, row in rows)]
