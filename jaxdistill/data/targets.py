@@ -72,9 +72,8 @@ def stored_vectors(
         np.save(draft / DONE, np.zeros(len(blocks), np.int64))
 
     owners = processes.gathered(folder_owner(folder.parent)) if processes.count() > 1 else [""]
-    group = [
-        number for number, owner in enumerate(owners) if owner == owners[processes.index()]
-    ]  # sees the same folder
+    # The processes that see the same folder as this one.
+    group = [number for number, owner in enumerate(owners) if owner == owners[processes.index()]]
     if len(group) < len(owners) and processes.is_first():
         log.info("not all processes see %s, so each computes the whole of it; a shared folder splits the work", folder)
     rank = group.index(processes.index())
