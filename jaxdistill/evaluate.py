@@ -62,8 +62,8 @@ from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.core.paths import cache_folder, delivered
 from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.core.runtime import source_digest, versions
-from jaxdistill.data.sources import content_digest, file_of, files_of, local_files
-from jaxdistill.data.tables import refuse_changes
+from jaxdistill.data.targets import refuse_changes
+from jaxdistill.data.text import content_digest, file_of, files_of, local_files
 from jaxdistill.evals import probe, suite
 from jaxdistill.evals.evaluation import Model, Sources
 from jaxdistill.evals.pairs import ScoredPairs

@@ -9,8 +9,7 @@ import pytest
 from jaxdistill.core import InputError, cli
 from jaxdistill.core.files import MARK, buckets, replacing
 from jaxdistill.core.paths import delivered
-from jaxdistill.data.sources import source_files
-from jaxdistill.data.text import read
+from jaxdistill.data.text import read, source_files
 from jaxdistill.models.checkpoints.model import locate
 
 import bucket

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from jaxdistill import config as configs
 from jaxdistill.core import InputError
 from jaxdistill.data import views
 from jaxdistill.data.text import parse_roles
@@ -27,17 +26,16 @@ QUERIES, DOCUMENTS = made_up(40, seed=1), made_up(60, seed=2)
 
 
 @pytest.mark.parametrize(
-    "given, wanted",
+    "roles, parsed",
     [
         ("", [{"text": "", "second": ""}] * 2),
         ("query", [{"text": "query", "second": "query"}] * 2),
         ("none, document", [{"text": "", "second": ""}, {"text": "document", "second": "document"}]),
-        ("text=query,second=document", [{"text": "query", "second": "document"}] * 2),
         ("second=document", [{"text": "", "second": "document"}] * 2),
     ],
 )
-def test_a_role_is_the_texts_a_sources_or_a_columns(given, wanted):
-    assert list(parse_roles(given, columns=("text", "second"), sources=2)) == wanted
+def test_a_role_is_the_texts_a_sources_or_a_columns(roles, parsed):
+    assert list(parse_roles(roles, columns=("text", "second"), sources=2)) == parsed
 
 
 @pytest.fixture(scope="module")
@@ -51,27 +49,20 @@ def folder(tmp_path_factory):
     return folder
 
 
-def config_of(folder, **changed) -> configs.Config:
-    """The tiny preset of L2 on both sources, with changed options such as `data__roles`."""
-    options = {
-        "data.text": f"{folder / 'queries.txt'},{folder / 'documents.txt'}",
-        "data.roles": "query,document",
-        "data.cache_folder": str(folder / "cache"),
-        "data.batch_size": 16,
-        "data.pack_groups": 2,
-        "teacher.model": str(folder / "model"),
-        "student.layers": "0",
-        "evals.pairs": "",
-        "evals.best": "agreement/spearman",
-        "run.precision": "float32",
-        "run.steps": 4,
-        "evals.every": 4,
-    } | {name.replace("__", "."): value for name, value in changed.items()}
-    return program.config_of("configs/l2.py:tiny", options)
+def options_of(folder, **changed):
+    """Options of the tiny preset of L2 on both sources, with changed ones such as `data__roles`."""
+    return {
+        "data.text": f"{folder / 'queries.txt'},{folder / 'documents.txt'}", "data.roles": "query,document",
+        "data.cache_folder": str(folder / "cache"), "data.batch_size": 16, "data.pack_groups": 2,
+        "teacher.model": str(folder / "model"), "student.layers": "0", "evals.pairs": "",
+        "evals.best": "agreement/spearman", "evals.every": 4, "run.precision": "float32", "run.steps": 4,
+    } | {name.replace("__", "."): value for name, value in changed.items()}  # fmt: skip
 
 
 def built(folder, **changed):
-    return build_module.build(config_of(folder, **changed), folder / "w", progress=False)
+    return build_module.build(
+        program.config_of("configs/l2.py:tiny", options_of(folder, **changed)), folder / "w", progress=False
+    )
 
 
 def test_each_sentence_is_behind_the_prompt_of_its_role_and_views_keep_it(folder):
@@ -118,29 +109,10 @@ def test_stored_targets_are_the_teachers_for_each_role_under_a_digest_of_roles_a
     assert len(list((tmp_path / "targets").iterdir())) == len(changes)
 
 
-def test_student_and_live_teacher_each_have_their_own_prompts_in_one_batch(folder):
-    run = built(folder, student__query_prompt="none", student__document_prompt="sleeps ")
-    assert run.text.store.prompts == {"document": "sleeps ", "query": ""}
-    assert run.text.batches._teacher.store.prompts == {"document": "rain. ", "query": "the cat "}
-    batch = run.text.batches.batch_at(0)
-    begins = [tokens.ids.reshape(-1, tokens.ids.shape[-1]) for tokens in (batch.student, batch.teacher)]
-    the, sleeps, rain = (run.models.student.tokenizer.token_to_id(word) for word in ("the", "sleeps", "rain"))
-    assert all((ids == 2).sum() for ids in begins) and (begins[0] == sleeps).any() and (begins[1] == rain).any()
-    rows = run.text.batches.rows_at(0)
-    of_role = {role: run.text.store.roles("text", rows).count(role) for role in ("query", "document")}
-    assert min(of_role.values()) > 0
-    assert (begins[1] == the).sum() >= of_role["query"]
-
-
 @pytest.fixture(scope="module")
 def exported(folder):
     """The export of a run whose student has other prompts than its teacher, and what the program said."""
-    options = {
-        "data.text": f"{folder / 'queries.txt'},{folder / 'documents.txt'}", "data.roles": "query,document",
-        "data.cache_folder": folder / "cache", "data.batch_size": 16, "data.pack_groups": 2,
-        "teacher.model": folder / "model", "student.layers": "0", "student.query_prompt": INSTRUCTION,
-        "evals.pairs": "", "evals.best": "agreement/spearman", "run.steps": 4, "run.precision": "float32",
-    }  # fmt: skip
+    options = options_of(folder, student__query_prompt=INSTRUCTION)
     arguments = [f"--config.{name}={value}" for name, value in options.items()]
     out, _ = program.run("main", ["--config=configs/l2.py:tiny", *arguments, f"--workdir={folder / 'run'}"])
     return folder / "run" / "export", out

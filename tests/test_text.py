@@ -1,7 +1,6 @@
 """Text: every format, hub and object in memory gives the same rows, and every fault one line that names the source."""
 
 import bz2
-import csv
 import gzip
 import json
 import lzma
@@ -17,8 +16,7 @@ import pyarrow.parquet
 import pytest
 
 from jaxdistill.core import InputError
-from jaxdistill.data.sources import content_digest, is_plain, source_files
-from jaxdistill.data.text import read, sources_of
+from jaxdistill.data.text import content_digest, is_plain, read, source_files, sources_of
 
 ROWS = [("The cat sleeps.", "Die Katze schläft."), ('He said "no", twice', "Er sagte nein"), ("a\u2028b", "c\x0bd")]
 COLUMNS = {"text": "en", "translation": "de"}
@@ -75,38 +73,33 @@ def test_each_file_of_a_folder_is_one_text_as_python_reads_it(tmp_path, monkeypa
     assert len(digests) == 2 and is_plain(documents)
     Path("image").write_bytes(b"\x89PNG\r\n\x1a\n\0")
     for spec, columns, said in (
-        (documents, ("text", "second"), "files:docs has no column 'second'; it has 'text', '_id'"),
+        (documents, ("text", "second"), "files:docs has no column 'second'; it has 'text'"),
         ("files:docs/x*", ("text",), "no file matches files:docs/x"),
         ("docs", ("text",), "docs is a folder; .* or files:docs for one text per file"),
-        ("files:docs/.hidden", ("text",), "cannot read docs/.hidden: 'utf-8' codec can't decode byte 0xff"),
-        ("files:image", ("text",), "cannot read image: 'utf-8' codec"),
+        ("files:docs/.hidden", ("text",), "cannot read docs/.hidden \\('utf-8' codec can't decode byte 0xff"),
+        ("files:image", ("text",), "cannot read image \\('utf-8' codec"),
     ):
         with pytest.raises(InputError, match=said):
             list(read([spec], columns))
-    assert list(read([documents], ("_id", "text")))[1] == ("docs/b.txt", "Rain.")
 
 
 @pytest.mark.parametrize("zipped", ["", ".gz", ".bz2", ".xz"])
 def test_txt_has_a_sentence_a_line_and_keeps_empty_lines(tmp_path, zipped):
-    spec = write(tmp_path / f"a.txt{zipped}", "\ufeffone\r\n\ntwo \" 'tis\nla\u2028st")
-    assert list(read([spec])) == [("one",), ("",), ("two \" 'tis",), ("la\u2028st",)]
+    spec = write(tmp_path / f"a.txt{zipped}", "one\r\n\ntwo \" 'tis\rold Mac\nla\u2028st")
+    assert list(read([spec])) == [("one",), ("",), ("two \" 'tis",), ("old Mac",), ("la\u2028st",)]
 
 
-def test_a_glob_is_read_in_the_order_of_names(tmp_path):
-    for name in ("b", "a", "c"):
-        write(tmp_path / f"{name}.txt.gz", f"{name}\n")
-    write(tmp_path / "d.csv", "text\nd\n")
-    assert list(read([str(tmp_path / "*.txt.gz"), str(tmp_path / "d.csv")])) == [("a",), ("b",), ("c",), ("d",)]
-    write(tmp_path / "b.txt.gz", b"caf\xe9\n")
-    with pytest.raises(InputError, match="cannot read [^,]*/b.txt.gz: 'utf-8' codec"):
-        list(read([str(tmp_path / "*.txt.gz")]))
-
-
-def test_files_at_any_depth_are_sorted_part_by_part(tmp_path):
-    for name in ("a-b.txt", "a/b.txt", "a/.hidden.txt", "a.txt"):
+def test_files_of_a_glob_are_sorted_part_by_part_and_a_faulty_one_is_named(tmp_path):
+    for name in ("a-b.txt.gz", "a/b.txt.gz", "a/.hidden.txt.gz", "a.txt.gz"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write(tmp_path / name, f"{name}\n")
-    assert [text for (text,) in read([f"{tmp_path}/**/*.txt"])] == ["a/b.txt", "a-b.txt", "a.txt"]
+    assert [text for (text,) in read([f"{tmp_path}/**/*.txt.gz"])] == ["a/b.txt.gz", "a-b.txt.gz", "a.txt.gz"]
+    write(tmp_path / "a.txt.gz", b"caf\xe9\n")
+    with pytest.raises(InputError, match=r"cannot read [^,]*/a.txt.gz \('utf-8' codec"):
+        list(read([f"{tmp_path}/*.txt.gz"]))
+    for spec, message in [("a.txt", "does not exist"), ("*.csv", "no file matches"), ("", "is a folder; name a file")]:
+        with pytest.raises(InputError, match=message):
+            list(read([f"{tmp_path}/{spec}"]))
 
 
 def test_each_file_is_read_by_the_first_column_that_it_has(tmp_path):
@@ -117,47 +110,40 @@ def test_each_file_is_read_by_the_first_column_that_it_has(tmp_path):
         list(read(specs[1:2], {"text": "one|two"}))
 
 
-def test_a_file_of_the_data_folder_can_be_named(tmp_path, monkeypatch):
-    (tmp_path / "sts").mkdir()
-    for name in "ab":
-        write(tmp_path / "sts" / f"{name}.txt", f"{name}\n")
-    monkeypatch.setenv("JAXDISTILL_DATA", str(tmp_path))
-    assert list(read(["data:sts/*.txt", "data:sts/a.txt"])) == [("a",), ("b",), ("a",)]
-    with pytest.raises(InputError, match="no file matches .*nli"):
-        source_files("data:nli/*.txt")
-    monkeypatch.delenv("JAXDISTILL_DATA")
-    with pytest.raises(InputError, match="data:sts/a.txt is in the data folder; set JAXDISTILL_DATA"):
-        source_files("data:sts/a.txt")
-
-
-def test_a_file_of_an_installed_package_can_be_named(tmp_path, monkeypatch):
+def test_files_of_the_data_folder_and_of_packages_can_be_named(tmp_path, monkeypatch):
     (tmp_path / "someones_text").mkdir()
-    write(tmp_path / "someones_text" / "a.txt", "x\n")
-    write(tmp_path / "someones_text" / "__init__.py", "")
+    for name in ("a.txt", "b.txt", "__init__.py"):
+        write(tmp_path / "someones_text" / name, f"# {name}\n")
+    monkeypatch.setenv("JAXDISTILL_DATA", str(tmp_path))
     monkeypatch.syspath_prepend(tmp_path)
-    assert list(read(["package:someones_text/a.txt"])) == [("x",)]
-    with pytest.raises(InputError, match="b.txt does not exist in that package"):
-        list(read(["package:someones_text/b.txt"]))
-    with pytest.raises(InputError, match="'nobodys_text' is not installed"):
-        list(read(["package:nobodys_text/b.txt"]))
+    specs = ["data:someones_text/*.txt", "package:someones_text/a.txt"]
+    assert list(read(specs)) == [("# a.txt",), ("# b.txt",), ("# a.txt",)]
+    monkeypatch.delenv("JAXDISTILL_DATA")
+    for spec, message in (
+        ("data:sts/a.txt", "data:sts/a.txt is in the data folder; set JAXDISTILL_DATA"),
+        ("package:someones_text/c.txt", "c.txt does not exist"),
+        ("package:nobodys_text/b.txt", "'nobodys_text' is not installed"),
+    ):
+        with pytest.raises(InputError, match=message):
+            source_files(spec)
 
 
 FAULTS = [
-    ("a.txt", b"good\ncaf\xe9\n", "cannot read .*a.txt: 'utf-8' codec can't decode byte 0xe9"),
+    ("a.txt", b"good\ncaf\xe9\n", "cannot read .*a.txt .'utf-8' codec can't decode byte 0xe9"),
     ("a.txt", b"", "a.txt is empty"),
-    ("a.txt.gz", gzip.compress(b"good\n" * 2000)[:-20], "cannot read .*a.txt.gz: Compressed file ended"),
+    ("a.txt.gz", gzip.compress(b"good\n" * 2000)[:-20], "cannot read .*a.txt.gz .Compressed file ended"),
     ("a.tsv", b"text\tn\n", "a.tsv is empty"),
-    ("a.tsv", b"text\tn\nx\t1\ny\tz\t2\n", "cannot read .*a.tsv: .*Expected 2 fields in line 3, saw 3"),
-    ("a.tsv", b"text\tn\nx\t1\t2\ny\tz\t2\n", "cannot read .*a.tsv: Length of header or names does not match"),
+    ("a.tsv", b"text\tn\nx\t1\ny\tz\t2\n", "cannot read .*a.tsv .*Expected 2 fields in line 3, saw 3"),
+    ("a.tsv", b"text\tn\nx\t1\t2\ny\tz\t2\n", "cannot read .*a.tsv .Length of header or names does not match"),
     ("a.tsv", b"A cat sleeps.\nA dog runs.\n", r"a.tsv:1 is the header .* but 'A cat sleeps.' does not look like"),
     ("a.tsv", b"text\ttext\nx\ty\n", "a.tsv has no column 'text'; it has 'column 0', 'column 1'"),
     ("a.csv", b"id;text\n1;A cat\n", r"a.csv:1 .* 'id;text' does not look like .*; check the separator"),
-    ("a.csv", b'n,text\n1,"x\n', "cannot read .*a.csv: .*EOF inside string"),
+    ("a.csv", b'n,text\n1,"x\n', "cannot read .*a.csv .*EOF inside string"),
     ("a.csv", b"n,m\n1,x\n", r"a.csv has no column 'text'; it has 'n', 'm'.*data.columns="),
     ("a.jsonl", b"\n", "a.jsonl"),
-    ("a.jsonl", b'{"text": "x"}\n{"text": \n', "cannot read .*a.jsonl: JSON parse error"),
+    ("a.jsonl", b'{"text": "x"}\n{"text": \n', "cannot read .*a.jsonl .JSON parse error"),
     ("a.jsonl", b'{"text": 3}\n', "a.jsonl: column 'text' holds int64, not text"),
-    ("a.parquet", b"PAR1 no PAR1", "cannot read .*a.parquet: Parquet"),
+    ("a.parquet", b"PAR1 no PAR1", "cannot read .*a.parquet .Parquet"),
     ("a.doc", b"x", "a.doc has an unknown format; use .txt, .tsv, .csv, .jsonl, .json, .parquet"),
 ]
 
@@ -182,25 +168,10 @@ def test_cells_stay_what_they_are(tmp_path):
     assert [text for (text,) in read([spec])] == cells
 
 
-def test_every_kind_of_line_end_ends_a_sentence(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"old Mac\rWindows\r\n\rUnix\nlast")
-    assert list(read([str(tmp_path / "a.txt")])) == [("old Mac",), ("Windows",), ("",), ("Unix",), ("last",)]
-    (tmp_path / "a.csv").write_bytes(b'text\r"two\rlines"\r')
-    assert list(read([str(tmp_path / "a.csv")])) == [("two\rlines",)]
-
-
-def test_missing_files_globs_and_folders_are_told_apart(tmp_path):
-    for spec, message in [("a.txt", "does not exist"), ("*.txt", "no file matches"), ("", "is a folder; name a file")]:
-        with pytest.raises(InputError, match=message):
-            list(read([f"{tmp_path}/{spec}"]))
-
-
 def test_the_content_digest_follows_bytes_and_order_but_not_names(tmp_path):
-    named = [("a.txt", "x\n"), ("b.txt", "y\n"), ("c.txt", "x\n")]
-    a, b, again = (write(tmp_path / name, text) for name, text in named)
-    digest = content_digest
-    assert digest([a]) == digest([again])
-    assert len({digest([a]), digest([b]), digest([a, b]), digest([b, a]), digest([a, a])}) == 5
+    a, b, again = (write(tmp_path / name, text) for name, text in (("a.txt", "x"), ("b.txt", "y"), ("c.txt", "x")))
+    assert content_digest([a]) == content_digest([again])
+    assert len({content_digest(specs) for specs in ([a], [b], [a, b], [b, a], [a, a])}) == 5
 
 
 def test_hub_sets_are_read_through_datasets(tmp_path, monkeypatch):
@@ -215,14 +186,10 @@ def test_hub_sets_are_read_through_datasets(tmp_path, monkeypatch):
     ):
         list(read([f"{spec}:text"]))
     assert content_digest([f"{spec}:premise"]) != content_digest([f"{spec}[:1]:premise"])
-    with pytest.raises(InputError, match="cannot be loaded .* HF_HUB_OFFLINE=1"):
+    with pytest.raises(InputError, match="cannot be loaded; .* HF_HUB_OFFLINE=1"):
         list(read(["hf:nobody/no-such-set:train:text"]))
-
-
-@pytest.mark.parametrize("spec", ["hf::train:text", "tfds:a:b:c:d", "hf:a:b:c:d:e"])
-def test_a_malformed_hub_spec_is_answered_with_the_form(spec):
     with pytest.raises(InputError, match=r"is malformed; write hf:NAME"):
-        list(read([spec]))
+        list(read(["tfds:a:b:c:d"]))
 
 
 def test_tfds_sets_in_array_record_are_read_without_tensorflow(tmp_path):
@@ -267,21 +234,18 @@ def write_excel(path, cells):
     path.write_text("n\ttext\r\n" + "".join(f"{n}\t{row}\r\n" for n, row in enumerate(rows)), newline="")
 
 
-@pytest.mark.parametrize(
-    "save",
-    [
-        lambda path, cells: pandas.DataFrame({"n": 1, "text": cells}).to_csv(path, sep="\t"),
-        lambda path, cells: pandas.DataFrame({"text": cells}).to_csv(path, sep="\t", quoting=csv.QUOTE_ALL),
-        write_excel,
-    ],
-    ids=["pandas", "all quoted", "Excel"],
-)
-@pytest.mark.parametrize("cells", [CELLS, ["x"] * 3000 + CELLS, ["a, b", "c, d", "e"]], ids=["mixed", "late", "commas"])
-def test_quoted_cells_of_a_tsv_are_read_without_their_quotes(tmp_path, caplog, save, cells):
-    save(tmp_path / "a.tsv", cells)
-    for spec in (f"{tmp_path}/a.tsv", f"quoted:{tmp_path}/*.tsv"):
-        assert [text for (text,) in read([spec])] == cells
-    assert len(caplog.records) == ('"' in (tmp_path / "a.tsv").read_text())
+def write_pandas(path, cells):
+    pandas.DataFrame({"n": 1, "text": cells}).to_csv(path, sep="\t")
+
+
+@pytest.mark.parametrize("save", [write_pandas, write_excel])
+def test_quoted_cells_of_a_tsv_are_read_without_their_quotes(tmp_path, caplog, save):
+    for number, cells in enumerate((["x"] * 3000 + CELLS, ["a, b", "c, d", "e"])):
+        path = tmp_path / f"{number}.tsv"
+        save(path, cells)
+        for spec in (path, f"quoted:{path}"):
+            assert [text for (text,) in read([str(spec)])] == cells
+        assert (str(path) in caplog.text) == ('"' in path.read_text())
 
 
 def test_quotes_of_a_raw_tsv_are_text_and_the_prefix_decides(tmp_path, caplog):
@@ -291,15 +255,6 @@ def test_quotes_of_a_raw_tsv_are_text_and_the_prefix_decides(tmp_path, caplog):
         assert list(read([spec])) == ([('a "b"',)] if name == "quoted" else [(cell,) for cell in cells])
     assert list(read([f"quoted:{tmp_path}/few.tsv"])) == [("Yes.",), ("no",)]
     assert len({content_digest([f"{prefix}{tmp_path}/few.tsv"]) for prefix in ("", "raw:", "quoted:")}) == 3
-
-
-@pytest.mark.parametrize("content", ["version https://git-lfs.github.com/spec/v1\n", "/annex/objects/MD5E-s3--0a\n"])
-def test_a_pointer_to_a_file_that_was_not_fetched_is_no_text(tmp_path, content):
-    with pytest.raises(InputError, match="a.txt only points to a file that is not here; fetch it with git"):
-        list(read([write(tmp_path / "a.txt", content)]))
-    (tmp_path / "b.txt").symlink_to(tmp_path / "gone")
-    with pytest.raises(InputError, match="b.txt.* No such file"):
-        list(read([f"{tmp_path}/b*.txt"]))
 
 
 SENTENCES = ["The cat sleeps.", "", 'He said "no"\n\u2028twice', "Überraschung"]
@@ -314,16 +269,13 @@ def name_of(value):
 @pytest.mark.parametrize(
     "text",
     [
-        list(SENTENCES),
         iter(SENTENCES),
         [(sentence,) for sentence in SENTENCES],
         [{"sentence": sentence} for sentence in SENTENCES],
         np.array(SENTENCES),
-        pandas.Series(SENTENCES, index=[7, 7, 8, 9]),
-        pandas.Series(SENTENCES, dtype="category"),
+        pandas.Series(SENTENCES, index=[7, 7, 8, 9], dtype="category"),
         polars.Series(SENTENCES),
         pyarrow.chunked_array([SENTENCES[:2], SENTENCES[2:]]),
-        pandas.DataFrame({"body": SENTENCES}),
         {"text": SENTENCES, "id": [1, 2, 3, 4]},
     ],
     ids=name_of,
@@ -337,12 +289,10 @@ def test_sentences_of_every_form_are_the_same_text(text):
     "text",
     [
         pandas.DataFrame(PAIRS),
-        polars.DataFrame(PAIRS),
         polars.LazyFrame(PAIRS),
         pyarrow.table(PAIRS),
         datasets.Dataset.from_dict(PAIRS),
         datasets.Dataset.from_dict(PAIRS).to_iterable_dataset(),
-        PAIRS,
         pyarrow.table(PAIRS).to_pylist(),
         list(zip(PAIRS["q"], PAIRS["d"], strict=True)),
     ],
@@ -360,8 +310,7 @@ def test_missing_values_are_empty_sentences_and_numbers_stay_numbers():
 
 
 def test_paths_and_sources_stay_what_they_are(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("x\n")
+    path = Path(write(tmp_path / "a.txt", "x\n"))
     assert sources_of("hf:a:b:c", {}) == ["hf:a:b:c"] and sources_of([path], {}) == sources_of(path, {}) == [str(path)]
     with pytest.raises(InputError, match=r"text is a list of file names.*give \[pathlib.Path\("):
         sources_of([str(path)], {})
@@ -370,11 +319,9 @@ def test_paths_and_sources_stay_what_they_are(tmp_path):
 @pytest.mark.parametrize(
     ("text", "columns", "words"),
     [
-        (["a", 3], {}, "text: cannot read the text: .*int"),
-        ([3], {}, "column 'text' holds int64, not text"),
+        (["a", 3], {}, "text: cannot read the text .*int"),
         ([], {}, "text: there is no row of text"),
         (pandas.DataFrame({"a": ["x"], "b": ["y"]}), {}, r"has no column 'text'; it has 'a', 'b'.*columns=\{'text': 'COLUMN'\}"),
-        ({"a": ["x"], "b": []}, {"text": "a", "second": "b"}, "expected length 1 but got length 0"),
         ([("a", "b"), ("c",)], NAMED, r"a row has 1 values \(\('c',\)\), but there are 2 columns \(q, d\)"),
     ],
 )  # fmt: skip

@@ -50,25 +50,18 @@ class _Stream(NamedTuple):
             yield index, view, self.views[:index].count(view)
 
 
-class _Sentences(NamedTuple):
-    """Lengths of a stream's sentences in one step."""
-
-    slots: Integer[np.ndarray, "g n"]
-    """Slots to reserve for each sentence, at least its length; group-major, an example's views adjacent."""
-    changed: Mapping[int, packing.Ragged]
-    """Maps the index of each view that changes the text to its sentences, in the order of the epoch."""
-
-
 class _Plan(NamedTuple):
-    """Everything about a step's batch that is known without reading tokens."""
+    """Everything about a step's batch that is known without reading tokens; lists have one entry per stream."""
 
     rows: Integer[np.ndarray, " b"]
     """Store rows in the order of the epoch."""
     order: Integer[np.ndarray, " b"]
     """Examples of the batch in group order, as indices of `rows`."""
     uniform: Callable[[int], Float[np.ndarray, "b draws"]]
-    sentences: list[_Sentences]
-    """One per stream: the student's and, with a live teacher, the teacher's."""
+    slots: list[Integer[np.ndarray, "g n"]]
+    """Slots to reserve for each sentence, at least its length; group-major, an example's views adjacent."""
+    changed: list[dict[int, packing.Ragged]]
+    """Maps the index of each view that changes the text to its sentences, in the order of the epoch."""
 
 
 class Viewed(NamedTuple):
@@ -125,13 +118,13 @@ class Batches:
         reserve_rows: int = 0,
         shaping: Shaping = SHAPING,
     ):
-        if batch_size < 1 or groups.count < 1 or batch_size % groups.count:
+        if batch_size % groups.count:
             raise InputError(
                 f"batch_size={batch_size} does not divide into {groups.count} groups; use a multiple of {groups.count} "
                 "(--config.data.batch_size)."
             )
         self.batch_size, self.groups, self.seed = batch_size, groups.count, seed
-        self._own = np.arange(groups.count) if groups.own is None else groups.own
+        self._local = np.arange(groups.count) if groups.own is None else groups.own
         self._student = _stream(student)
         live = isinstance(teacher, Viewed)
         self._teacher, self._targets = (_stream(teacher), ()) if live else (None, tuple(teacher))
@@ -157,7 +150,7 @@ class Batches:
     @cached_property
     def shapes(self) -> tuple[packing.Shapes, ...]:
         """Possible shapes of a batch, smallest first: each has one shape per stream."""
-        batches = [[sentences.slots for sentences in self._plan(step).sentences] for step in range(SIMULATED_STEPS)]
+        batches = [self._plan(step).slots for step in range(SIMULATED_STEPS)]
         longest = [stream.longest for stream in self._streams]
         return choose_shapes(batches, longest, most=self._shaping.most, divided=self._shaping.divided)
 
@@ -174,12 +167,10 @@ class Batches:
     def batch_at(self, step: int) -> Batch:
         """This process's groups of a step's batch; steps count from 0."""
         plan = self._plan(step)
-        local_examples = plan.order.reshape(self.groups, -1)[self._own].ravel()
+        local_examples = plan.order.reshape(self.groups, -1)[self._local].ravel()
         student, *teacher = [
             packing.filled(_viewed(stream, plan, changed, local_examples), first, shape, pad_id=stream.store.pad_id)
-            for stream, (_, changed), (first, shape) in zip(
-                self._streams, plan.sentences, self._packed(plan), strict=True
-            )
+            for stream, changed, (first, shape) in zip(self._streams, plan.changed, self._packed(plan), strict=True)
         ]
         targets = None
         if self._targets:
@@ -192,8 +183,8 @@ class Batches:
         all groups, other processes' too: all must run the same program."""
         for shapes in self.shapes:
             packed = []
-            for sentences, shape in zip(plan.sentences, shapes, strict=True):
-                first = packing.first_slots(sentences.slots, shape, self._own)
+            for slots, shape in zip(plan.slots, shapes, strict=True):
+                first = packing.first_slots(slots, shape, self._local)
                 if first is None:
                     break
                 packed.append((first, shape))
@@ -207,11 +198,20 @@ class Batches:
         epoch, index = divmod(step, self.steps_per_epoch)
         rows = self._epoch(epoch)[index * self.batch_size : (index + 1) * self.batch_size]
         uniform = self._uniform(step, max(stream.most_words(rows) for stream in self._streams))
-        changed = [_changed(stream, rows, uniform) for stream in self._streams]
-        lengths = [_most_tokens(*known, rows, uniform) for known in zip(self._streams, changed, strict=True)]
+        # Sentences of the views that change the text: their lengths are only known after tokenising.
+        changed = [
+            {
+                index: views.viewed(view, stream.store, rows, partial(uniform, use))
+                for index, view, use in stream.each_use()
+                if view.changes_text
+            }
+            for stream in self._streams
+        ]
+        streams = zip(self._streams, changed, strict=True)
+        lengths = [_most_tokens(stream, sentences, rows, uniform) for stream, sentences in streams]
         order = packing.balanced_order(lengths[0].sum(axis=0), self.groups)
         slots = [of_views[:, order].T.reshape(self.groups, -1) for of_views in lengths]
-        return _Plan(rows, order, uniform, list(map(_Sentences, slots, changed)))
+        return _Plan(rows, order, uniform, slots, changed)
 
     def _uniform(self, step: int, width: int):
         """Returns a function of n that draws `[b, width]` for the n-th use of an augmentation, from (seed, step, n).
@@ -221,16 +221,16 @@ class Batches:
 
         @lru_cache
         def draws(use: int) -> np.ndarray:
-            kept = np.empty((self.batch_size, width))
+            drawn = np.empty((self.batch_size, width))
 
             def draw(block: slice) -> None:
-                # Jump to the block's place in one stream: the numbers do not depend on how rows are split into blocks.
+                # Jump to where the block begins in one stream: the numbers do not depend on how rows are split into blocks.
                 bits = np.random.PCG64([self.seed, 1, step, use]).advance(block.start * self._draws)
-                part = kept[block]
+                part = drawn[block]
                 part[:] = np.random.Generator(bits).random((len(part), self._draws))[:, :width]
 
             _in_blocks(draw, self.batch_size)
-            return kept
+            return drawn
 
         return draws
 
@@ -292,15 +292,6 @@ def _shares(store: TokenStore, rows: np.ndarray, weights: Sequence[float]) -> li
             f"source {empty[0] + 1} of data.text has no sentence to train on; remove it and its data.weights entry."
         )
     return list(zip(parts, counts.tolist(), strict=True))
-
-
-def _changed(stream: _Stream, rows: np.ndarray, uniform) -> dict[int, packing.Ragged]:
-    """Sentences of the views that change the text; their lengths are only known after tokenising."""
-    return {
-        index: views.viewed(view, stream.store, rows, partial(uniform, use))
-        for index, view, use in stream.each_use()
-        if view.changes_text
-    }
 
 
 def _most_tokens(

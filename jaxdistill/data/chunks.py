@@ -14,9 +14,8 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise, tee
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from itertools import chain, pairwise
 
 import numpy as np
 import regex
@@ -49,15 +48,6 @@ _BEFORE = 12
 """Number of characters before a full stop that are searched for an abbreviation."""
 
 
-class _Stops(NamedTuple):
-    """Places where a chunk may end."""
-
-    places: Integer[np.ndarray, " n"]
-    """Indices of characters, ascending."""
-    tokens: Integer[np.ndarray, " n"]
-    """Number of the text's tokens before each place."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chunking:
     """How texts are split.
@@ -81,13 +71,7 @@ class Chunking:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
     def split(self, texts: Iterable[str]) -> Iterator[list[str]]:
-        """Yields the chunks of each text, none of them empty."""
-        texts, again = tee(texts)
-        for text, spans in zip(again, self.spans(texts), strict=True):
-            yield [text[start:end] for start, end in spans]
-
-    def spans(self, texts: Iterable[str]) -> Iterator[list[tuple[int, int]]]:
-        """Yields each text's chunks as (start, end) in characters; none is empty or has outer white space."""
+        """Yields the chunks of each text; none is empty or has outer white space."""
         tokenizer = bare(self.tokenizer)
         for batch in _batches(texts):
             with foreign_errors("the tokenizer cannot read the text"):
@@ -96,22 +80,19 @@ class Chunking:
             for text, encoding in zip(batch, encodings, strict=True):
                 ends = np.fromiter((end for _, end in encoding.offsets), np.int64, len(encoding))
                 cuts = self._cuts(text, np.maximum.accumulate(ends)) if len(ends) else []
-                trimmed = (_trimmed(text, *cut) for cut in pairwise([0, *cuts]))
-                of_texts.append([(start, end) for start, end in trimmed if start < end])
+                parts = (text[start:end].strip() for start, end in pairwise([0, *cuts]))
+                of_texts.append([part for part in parts if part])
             # A word at the beginning of a chunk, without a space before it, may have more tokens than it had in the text.
-            chunks = [text[slice(*span)] for text, spans in zip(batch, of_texts, strict=True) for span in spans]
-            counts = map(len, tokenizer.encode_batch(chunks, add_special_tokens=False))
-            for text, spans in zip(batch, of_texts, strict=True):
-                yield [part for span in spans for part in self._shortened(text, span, next(counts))]
+            counts = map(len, tokenizer.encode_batch(list(chain(*of_texts)), add_special_tokens=False))
+            for chunks in of_texts:
+                yield [part for chunk in chunks for part in self._shortened(chunk, next(counts))]
 
-    def _shortened(self, text: str, span: tuple[int, int], tokens: int) -> list[tuple[int, int]]:
-        """The span, or parts of it if its `tokens` are too many."""
+    def _shortened(self, chunk: str, tokens: int) -> list[str]:
+        """The chunk, or parts of it if its `tokens` are too many."""
         if tokens <= self.most or self.most == 1:  # a character may have more tokens than any limit
-            return [span]
-        start, end = span
+            return [chunk]
         shorter = dataclasses.replace(self, most=max(2 * self.most - tokens, 1), least=0)
-        [parts] = shorter.spans([text[start:end]])
-        return [(start + first, start + last) for first, last in parts]
+        return next(shorter.split([chunk]))
 
     def _cuts(self, text: str, token_ends: Integer[np.ndarray, " t"]) -> list[int]:
         """Ends of a text's chunks, in characters.
@@ -119,43 +100,33 @@ class Chunking:
         Args:
           token_ends: end of each token, in characters, ascending.
         """
-
-        def stops(places: Sequence[int] | Integer[np.ndarray, " n"]) -> _Stops:
-            return _Stops(np.asarray(places, np.int64), np.searchsorted(token_ends, places, side="right"))
-
         if len(token_ends) <= self.least or (len(token_ends) <= self.most and not self.least):
             return [len(text)]
         words = [space.end() for space in _SPACES.finditer(text)]
-        levels = [stops(sentence_ends(text)), stops([*words, len(text)]), stops(np.unique(token_ends))]
+        # Where a chunk may end, from best to worst; and the number of tokens before each of these ends.
+        ends = [np.asarray(level) for level in (sentence_ends(text), [*words, len(text)], np.unique(token_ends))]
+        levels = [(level, np.searchsorted(token_ends, level, side="right")) for level in ends]
         key = hashlib.blake2b(text.encode(), digest_size=8).digest()
         generator = np.random.default_rng(int.from_bytes(key))
         cuts, done = [], 0
         while done < len(token_ends):
             drawn = int(generator.integers(self.least, self.most + 1)) if self.least else self.most
-            end, done = self._next_end(levels, done, drawn)
-            cuts.append(end)
+            for level in levels:
+                ends, tokens = level
+                index, beyond = np.searchsorted(tokens, [done, done + self.most], side="right")
+                if index < beyond:
+                    index = min(int(np.searchsorted(tokens, done + drawn)), beyond - 1)
+                    break
+            # Without a break, the last level's next end: one character of more than `most` tokens.
+            cuts.append(int(ends[index]))
+            done = int(tokens[index])
         return cuts
-
-    def _next_end(self, levels: Sequence[_Stops], done: int, drawn: int) -> tuple[int, int]:
-        """End of the chunk that starts after `done` tokens, in characters and in tokens; `levels` from best to worst."""
-        for places, tokens in levels:
-            first, beyond = np.searchsorted(tokens, [done, done + self.most], side="right")
-            if first < beyond:
-                index = min(int(np.searchsorted(tokens, done + drawn)), beyond - 1)
-                return int(places[index]), int(tokens[index])
-        return int(places[first]), int(tokens[first])  # one character of more than `most` tokens
 
 
 def tokens_around(tokenizer: Tokenizer, prompts: Iterable[str]) -> int:
     """Tokens that a model reads besides the chunk: special tokens and the longest prompt."""
     longest = max(len(tokenizer.encode(prompt, add_special_tokens=False)) for prompt in prompts)
     return tokenizer.num_special_tokens_to_add(False) + longest
-
-
-def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    """The span without outer white space."""
-    chunk = text[start:end]
-    return end - len(chunk.lstrip()), start + len(chunk.rstrip())
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:

@@ -78,23 +78,15 @@ class Ragged(NamedTuple):
         return Ragged(self.ids[np.repeat(starts[indices], lengths) + position], lengths, firsts)
 
 
-class Placement(NamedTuple):
-    """Where the sentences of a group lie."""
-
-    first: Integer[np.ndarray, " n"]
-    """Slot of each sentence's first token, with all bins side by side."""
-    used: int
-    """Number of bins used."""
-
-
-def first_fit(lengths: Integer[np.ndarray, " n"], bins: Iterable[int]) -> Placement | None:
+def first_fit(lengths: Integer[np.ndarray, " n"], bins: Iterable[int]) -> tuple[Integer[np.ndarray, " n"], int] | None:
     """First-fit decreasing: places sentences, longest first, into the first bin with room, else into the next bin.
 
     Args:
       bins: the slots of each bin, in descending order; may be infinite.
 
     Returns:
-      None if the bins do not suffice.
+      The slot of each sentence's first token, with all bins side by side, and the number of bins used; None if the bins do not
+      suffice.
     """
     first = [0] * len(lengths)
     rooms, ends, sizes = list[int](), list[int](), lengths.tolist()
@@ -114,7 +106,7 @@ def first_fit(lengths: Integer[np.ndarray, " n"], bins: Iterable[int]) -> Placem
             ends.append(new + (ends[-1] if ends else 0))
         first[sentence] = ends[index] - rooms[index]
         rooms[index] -= size
-    return Placement(np.array(first, np.int64), len(rooms))
+    return np.array(first, np.int64), len(rooms)
 
 
 def most_bins(lengths: Integer[np.ndarray, "g n"], bins: Iterable[int]) -> int:
@@ -122,9 +114,9 @@ def most_bins(lengths: Integer[np.ndarray, "g n"], bins: Iterable[int]) -> int:
     groups, count = lengths.shape
     slots = np.fromiter(islice(bins, count), np.int32)  # a bin for each sentence is enough
     if groups < MANY_GROUPS:
-        placed = [first_fit(group, slots.tolist()) for group in lengths]
-        return max(bins_of_group.used for bins_of_group in placed if bins_of_group) if all(placed) else NEVER
-    # Sentences of one size are interchangeable, so all groups are filled together, one size at a time.
+        packed = [first_fit(group, slots.tolist()) for group in lengths]
+        return max(used for _, used in filter(None, packed)) if all(packed) else NEVER
+    # Sentences of one size are interchangeable, so all groups are filled at once, one size at a time.
     rooms = np.tile(slots[:, None], (1, groups))
     longest = int(lengths.max())
     entry = lengths * groups + np.arange(groups)[:, None]
@@ -138,23 +130,14 @@ def most_bins(lengths: Integer[np.ndarray, "g n"], bins: Iterable[int]) -> int:
                 if end == len(slots) or slots[end] < size:
                     return NEVER
                 end = min(end - -int(left.max()) // (int(slots[end]) // size), len(slots))
-            left, index = _filled_up(rooms[index:end], left, size), end
+            holds = rooms[index:end] // size
+            until = np.cumsum(holds, axis=0, dtype=np.int32)
+            # `left - until + holds` sentences remain when the bins before this one are full.
+            rooms[index:end] -= size * np.clip(left - until + holds, 0, holds)
+            left, index = np.maximum(left - until[-1], 0), end
         while begin < end and rooms[begin].max() < sizes[-1]:
             begin += 1
     return max(end, 1)
-
-
-def _filled_up(rooms: Integer[np.ndarray, "bins g"], left: Integer[np.ndarray, " g"], size: int) -> np.ndarray:
-    """Fills each group's bins in order with sentences of one size, updating `rooms` in place. Returns how many are left.
-
-    Args:
-      left: number of sentences to place in each group.
-    """
-    holds = rooms // size
-    until = np.cumsum(holds, axis=0, dtype=np.int32)
-    # `left - until + holds` sentences remain when the bins before this one are full.
-    rooms -= size * np.clip(left - until + holds, 0, holds)
-    return np.maximum(left - until[-1], 0)
 
 
 def bins_needed(lengths: Integer[np.ndarray, "g n"], size: int, *, after: Sequence[int] = ()) -> int:
@@ -232,10 +215,10 @@ def first_slots(
     local = np.arange(len(lengths)) if local is None else local
     slots = []
     for group in lengths[local]:
-        placed = first_fit(group, bins)
-        if placed is None:
+        packed = first_fit(group, bins)
+        if packed is None:
             return None
-        slots.append(placed.first)
+        slots.append(packed[0])
     others = np.delete(lengths, local, axis=0)
     if len(others) and most_bins(others, bins) == NEVER:
         return None

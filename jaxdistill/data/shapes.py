@@ -48,12 +48,12 @@ def choose_shapes(
     one has a margin for unseen batches.
     """
     # A teacher that reads the student's tokens needs the same shapes.
-    alike = len(set(longest)) == 1 and all(
+    is_shared = len(set(longest)) == 1 and all(
         np.array_equal(first, other) for first, *others in batches for other in others
     )
-    different = longest[:1] if alike else longest
+    different = longest[:1] if is_shared else longest
     streams = [_Needs.of([batch[index] for batch in batches], size, divided) for index, size in enumerate(different)]
-    streams *= len(longest) if alike else 1
+    streams *= len(longest) if is_shared else 1
     largest = tuple(_cheapest(stream.with_margin(), stream.longest) for stream in streams)
     chosen = [largest][: most - 1]
     candidates = set(_candidates(streams))

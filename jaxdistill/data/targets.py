@@ -1,25 +1,28 @@
 """Caches teacher targets on disk, resumably, or reads the user's own vectors; joins and whitens targets.
 
 A cache is one memory-mapped array in a folder named by the digest of everything that determines the targets (teacher's weights,
-tokenizer, pooling, maximum length, precision, text), so a changed teacher or text gets a new folder.
+tokenizer, pooling, maximum length, precision, text), so a changed teacher or text gets a new folder. A file that the user names has
+a note beside it, which says the same, so that it is not made twice or overwritten.
 """
 
 import hashlib
+import json
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import InputError
+from jaxdistill.core.bars import Advance, progress_bar
 from jaxdistill.core.cluster import processes
-from jaxdistill.core.cluster.processes import folder_owner
-from jaxdistill.core.files import foreign_errors, local, make_folder_atomic, writing
+from jaxdistill.core.cluster.spread import folder_owner
+from jaxdistill.core.files import foreign_errors, local, make_folder_atomic, write_atomic, writing
 from jaxdistill.core.paths import other_cache
-from jaxdistill.core.runtime import Advance, Interrupted, Interrupts, progress_bar
+from jaxdistill.core.signals import Interrupted, Interrupts
 
 VECTORS, DONE = "vectors.npy", "done.npy"
 
@@ -35,15 +38,6 @@ log = logging.getLogger(__name__)
 Text = TypeVar("Text", str, tuple[str, str])
 
 
-class Done(NamedTuple):
-    """Vectors that `stored_vectors` has computed."""
-
-    vectors: Float[np.ndarray, "rows e"]
-    """Memory-mapped."""
-    count: int
-    """Sum of the blocks' counts."""
-
-
 def stored_vectors(
     folder: Path,
     rows: int,
@@ -52,11 +46,13 @@ def stored_vectors(
     *,
     unit: str,
     shown: bool | str,
-) -> Done:
+) -> tuple[Float[np.ndarray, "rows e"], int]:
     """Computes a long array block by block into one file; a killed program goes on with the blocks that are missing.
 
     The file `vectors.npy` has all rows from the beginning, and `done.npy` notes for each block of `BLOCK_ROWS` rows whether it is
     there. Processes of a run that see the same folder compute every n-th block each; all must call this together.
+
+    Returns the memory-mapped vectors, and the sum of the blocks' counts.
 
     Args:
       folder: its name stands for everything that determines the vectors.
@@ -69,19 +65,24 @@ def stored_vectors(
       InputError: the folder cannot be written.
       Interrupted: after a signal; blocks that are there stay.
     """
+    blocks = [range(begin, min(begin + BLOCK_ROWS, rows)) for begin in range(0, rows, BLOCK_ROWS)]
 
     def fill(draft: Path) -> None:
         np.lib.format.open_memmap(draft / VECTORS, "w+", np.float32, (rows, width)).flush()
-        np.save(draft / DONE, np.zeros(-(-rows // BLOCK_ROWS), np.int64))
+        np.save(draft / DONE, np.zeros(len(blocks), np.int64))
 
-    group = _group(folder)
-    if group.index(processes.index()) == 0 and not folder.is_dir():
+    owners = processes.gathered(folder_owner(folder.parent)) if processes.count() > 1 else [""]
+    # The processes that see the same folder as this one.
+    group = [number for number, owner in enumerate(owners) if owner == owners[processes.index()]]
+    if len(group) < len(owners) and processes.is_first():
+        log.info("not all processes see %s, so each computes the whole of it; a shared folder splits the work", folder)
+    rank = group.index(processes.index())
+    if rank == 0 and not folder.is_dir():
         make_folder_atomic(folder, fill, what="the vectors")
     processes.wait("the file is there")
-    blocks = [range(begin, min(begin + BLOCK_ROWS, rows)) for begin in range(0, rows, BLOCK_ROWS)]
-    local = [*range(group.index(processes.index()), len(blocks), len(group))]
+    local = range(rank, len(blocks), len(group))
     missing = [block for block in local if not np.load(folder / DONE)[block]]
-    total = rows - sum(len(blocks[block]) for block in range(len(blocks)) if block not in local)
+    total = sum(len(blocks[block]) for block in local)
     with Interrupts() as interrupts, progress_bar(total, unit, shown=processes.is_first() and shown) as bar:
 
         def advance(count: int) -> None:
@@ -96,11 +97,10 @@ def stored_vectors(
             vectors, count = compute(blocks[block], advance)
             with writing(folder / VECTORS, other_cache(folder)):
                 _write(folder / VECTORS, blocks[block].start, vectors)
-                _write(
-                    folder / DONE, block, np.array([count + 1], np.int64)
-                )  # last: only blocks that are on the disk are noted
+                # Last: only blocks that are on the disk are noted.
+                _write(folder / DONE, block, np.array([count + 1], np.int64))
     processes.wait("all blocks are there")
-    return Done(np.asarray(np.load(folder / VECTORS, mmap_mode="r")), int((np.load(folder / DONE) - 1).sum()))
+    return np.asarray(np.load(folder / VECTORS, mmap_mode="r")), int((np.load(folder / DONE) - 1).sum())
 
 
 def _write(path: Path, row: int, values: np.ndarray) -> None:
@@ -109,20 +109,9 @@ def _write(path: Path, row: int, values: np.ndarray) -> None:
     assert array.dtype == values.dtype and array.shape[1:] == values.shape[1:]
     with open(path, "r+b") as file:
         file.seek(array.offset + row * array.strides[0])
-        file.write(np.ascontiguousarray(values).data)
+        file.write(values.tobytes())
         file.flush()
         os.fsync(file.fileno())
-
-
-def _group(folder: Path) -> list[int]:
-    """The processes that see the same folder as this one."""
-    everyone = [*range(processes.count())]
-    if len(everyone) == 1:
-        return everyone
-    owners = processes.gathered(folder_owner(folder.parent))
-    if len({*owners}) > 1 and processes.is_first():
-        log.info("not all processes see %s, so each computes the whole of it; a shared folder splits the work", folder)
-    return [number for number in everyone if owners[number] == owners[processes.index()]]
 
 
 def cached_vectors(
@@ -148,20 +137,50 @@ def cached_vectors(
     digest = hashlib.sha256(f"vectors {of} {len(texts)} {width}".encode()).hexdigest()[:32]
 
     def compute(rows: range, advance: Advance) -> tuple[np.ndarray, int]:
-        return checked_block(embed(texts[rows.start : rows.stop], advance), rows.start, width), 0
+        return checked_block(embed(texts[rows.start : rows.stop], advance), rows.start), 0
 
     shown = progress and what
-    return stored_vectors(Path(folder) / digest, len(texts), width, compute, unit="rows", shown=shown).vectors
+    return stored_vectors(Path(folder) / digest, len(texts), width, compute, unit="rows", shown=shown)[0]
 
 
-def checked_block(vectors: np.ndarray, start: int, width: int) -> Float[np.ndarray, "n e"]:
-    """A model's vectors for the rows from `start` on, in float32; raises `InputError` for a wrong width or non-finite values."""
-    if vectors.shape[1:] != (width,):
-        raise InputError(f"the model gave vectors of shape {vectors.shape[1:]}, expected ({width},).")
+def checked_block(vectors: np.ndarray, start: int) -> Float[np.ndarray, "n e"]:
+    """A model's vectors for the rows from `start` on, in float32; raises `InputError` for non-finite values."""
     bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(bad):
         raise InputError(f"the model's vector of row {start + bad[0]} is not finite; check its weights.")
     return np.asarray(vectors, np.float32)
+
+
+def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | None:
+    """The counts in the note of a file that a program has written; None if the file does not exist yet.
+
+    Args:
+      origin: everything that determines the content, as JSON values.
+
+    Raises:
+      InputError: the file was made from other inputs or by another program.
+    """
+    note = path.with_name(path.name + ".json")
+    if not path.exists():
+        return None
+    if not note.exists():
+        raise InputError(f"{path} exists without a valid {note.name}; move it, or choose another file.")
+    facts = json.loads(note.read_text("utf-8"))
+    refuse_changes(path, facts["origin"], origin)
+    return facts["counts"]
+
+
+def refuse_changes(path: Path | str, made_from: Mapping[str, object], origin: Mapping[str, object]) -> None:
+    """Raises `InputError` if the file at `path` was made from other inputs."""
+    now = json.loads(json.dumps(origin))
+    names = [name for name in {**made_from, **now} if made_from.get(name) != now.get(name)]
+    if differ := ", ".join(f"{name} was {made_from.get(name)!s:.60}, is {now.get(name)!s:.60}" for name in names):
+        raise InputError(f"{path} was made from other inputs ({differ}); move it, or choose another file.")
+
+
+def write_note(path: Path, origin: Mapping[str, object], counts: Mapping[str, int]) -> None:
+    """Writes the note of `path`, see `finished`, before the file itself appears; raises `OSError`."""
+    write_atomic(path.with_name(path.name + ".json"), json.dumps({"origin": origin, "counts": counts}, indent=1) + "\n")
 
 
 def open_own_vectors(spec: str | Path) -> Float[np.ndarray, "rows e"]:
@@ -182,23 +201,16 @@ def checked_own_vectors(
     """Like `open_own_vectors`, but checks for one finite vector per row of the text, empty and repeated rows included.
 
     Args:
-      used: the rows that are targets; None if the numbers are scores, not vectors.
-
-    Raises:
-      InputError: a wrong number of rows, a non-finite value, or a zero vector among `used`; names the row.
+      used: the rows that are targets, which must not be zero; None if the numbers are scores, not vectors.
     """
     array = open_own_vectors(spec)
-    if array.shape[0] != rows or array.shape[1] < 1:
-        raise InputError(
-            f"{spec} has {array.shape[0]} rows of width {array.shape[1]}, the text has {rows}; give one vector per row."
-        )
+    if len(array) != rows:
+        raise InputError(f"{spec} has {len(array)} rows, the text has {rows}; give one vector per row.")
     is_target = np.zeros(rows, bool)
-    if used is not None:
-        is_target[used] = True
+    is_target[[] if used is None else used] = True
     for start in range(0, rows, BLOCK_ROWS):
         # Opened again for each block: the pages of an open map count as memory of the process.
-        block = open_own_vectors(spec)[start : start + BLOCK_ROWS]
-        largest = np.abs(block).max(axis=1)
+        largest = np.abs(open_own_vectors(spec)[start : start + BLOCK_ROWS]).max(axis=1)
         bad = np.flatnonzero(~np.isfinite(largest) | ((largest == 0.0) & is_target[start : start + BLOCK_ROWS]))
         if len(bad):
             what = "not finite" if largest[bad[0]] else "a zero vector"

@@ -1,18 +1,25 @@
 """Reads text: the columns of files, hubs and memory as tables of `datasets`, with roles, duplicates and exclusions.
 
+A source is one of: a file or glob (`.txt`, `.tsv`, `.csv`, `.json`, `.jsonl`, `.parquet`; all but Parquet also compressed), also
+in a bucket (`s3://...`, `gs://...`); `package:NAME/PATH` (a file inside an installed package); `data:PATH` (a file or glob in the
+folder JAXDISTILL_DATA); `hf:NAME[:CONFIG]:SPLIT:COLUMN`; `tfds:NAME:SPLIT:COLUMN`. `files:` before a file, glob or folder makes
+each file one text, whatever its extension. `raw:` or `quoted:` before a `.tsv` file or glob says how its quotes are read.
+
 Rows are duplicates or excluded by 8-byte hashes of their text. Among 100 million different rows, two share one with a
 probability of 0.03 %.
 """
 
+import contextlib
 import csv
 import glob
 import hashlib
+import json
 import logging
 import os
 import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
@@ -20,28 +27,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 import numpy as np
 from jaxtyping import UInt64
 
-from jaxdistill.core import ROLES, SECOND, InputError, errors_of, paths, plugins
-from jaxdistill.data.sources import (
-    BATCH_ROWS,
-    BUILDERS,
-    HUBS,
-    PACKED,
-    QUOTED,
-    WHOLE,
-    cached_table,
-    content_digest,
-    digest_of_file,
-    errors_of_reading,
-    file_state,
-    hub_column,
-    hub_table,
-    is_hub,
-    local_files,
-    prefix,
-    quiet_datasets,
-    source_files,
-    suffix,
-)
+from jaxdistill.core import ROLES, SECOND, InputError, error_line, errors_of, paths, plugins
+from jaxdistill.core.files import buckets, drafted, file_digest, foreign_errors, is_remote, writing
 
 if TYPE_CHECKING:
     import pyarrow
@@ -49,19 +36,30 @@ if TYPE_CHECKING:
 
 TEXT = "text"
 """The column of the sentence itself, which every source has."""
-ID = "_id"
-"""Column of a whole file's path, as BEIR names ids."""
 IDENTITY = (TEXT, SECOND)
 """Columns that identify a row for `data.exclude`, in either order."""
 NO_ROLE = "none"
+HUBS = ("hf:", "tfds:")
+WHOLE = "files:"
+"""Prefix of a spec whose files are one text each; a folder means all its files at any depth that are not hidden."""
+QUOTED = {"raw:": False, "quoted:": True}
+"""Maps prefixes of a spec of `.tsv` files to whether their cells are quoted; without one, each file's first rows decide."""
+BUILDERS = {".txt": "text", ".tsv": "csv", ".csv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
+"""Maps suffixes to the builders of `datasets`."""
+PACKED = (".gz", ".bz2", ".xz", ".zst")
+"""Suffixes of compressed files."""
+EMPTY = ("corresponds to no data", "at least one example")
+"""Parts of the errors of `datasets` about files without rows."""
+COLON = re.compile(r":(?![^\[\]]*\])")
+"""Separates the parts of a hub's spec; does not match inside a slice of a split, such as `train[:10000]`."""
 HEADER = re.compile(r"[\w.:/-]{1,64}")
 """What passes for the header of a single column that the caller did not name: one word, not a sentence."""
 SAMPLE_LINES = 200
 """Lines of a `.tsv`, from its first quote on, that show whether its cells are quoted."""
 QUOTED_CELL = re.compile(r'(?<![^\t\r\n])"((?:[^"]|"")*+)(?:"(?![^\t\r\n])|\Z)')
 """A quoted cell of a tab-separated table; the last one may go on behind the sample."""
-BOM = "\ufeff"
-"""Byte order mark, which `datasets` leaves at the start of compressed files."""
+BATCH_ROWS = 4096
+"""Rows read or written at a time."""
 
 Row = tuple[str, ...]
 """The texts of one row, in the order of the requested columns."""
@@ -96,27 +94,165 @@ class Table(NamedTuple):
     dataset: "Dataset"
     names: Sequence[Sequence[str]]
     """For each of our columns, the file's columns that are joined with a space; empty cells are left out."""
-    label: str
-    """What to name in errors."""
 
     def cells(self, batch: "pyarrow.Table") -> list[list[str]]:
         """The texts of each of our columns; a missing value is an empty text."""
-        with errors_of_reading(self.label):  # Arrow does not check that texts are UTF-8
-            values = {name: list(map(_text, cells)) for name, cells in batch.to_pydict().items()}
+        values = {
+            name: ["" if cell is None or cell != cell else str(cell) for cell in cells]
+            for name, cells in batch.to_pydict().items()
+        }
+        joined = [zip(*(values[name] for name in names), strict=True) for names in self.names]
         return [
-            values[names[0]]
-            if len(names) == 1
-            else [
-                " ".join(filter(None, map(str.strip, row)))
-                for row in zip(*(values[name] for name in names), strict=True)
-            ]
-            for names in self.names
+            values[names[0]] if len(names) == 1 else [" ".join(filter(None, map(str.strip, row))) for row in rows]
+            for names, rows in zip(self.names, joined, strict=True)
         ]
 
     def rows(self) -> Iterator[Row]:
         """Yields the rows in order."""
         for batch in self.dataset.with_format("arrow").iter(BATCH_ROWS):
             yield from zip(*self.cells(cast(Any, batch)), strict=True)
+
+
+def split_specs(text: str) -> list[str]:
+    """Splits a comma-separated list of specs."""
+    return [spec for spec in map(str.strip, text.split(",")) if spec]
+
+
+def source_files(spec: str) -> list[Path]:
+    """The files of a source, sorted by path; raises `InputError` if there are none. A set of the Hugging Face hub has none."""
+    if spec.startswith("hf:"):
+        return []
+    if spec.startswith("tfds:"):
+        return [_tfds_file(spec)]
+    location = os.path.expanduser(spec.removeprefix(prefix(spec)))
+    if is_remote(location):
+        if files := buckets.fetched_files(location, paths.fetched_folder()):
+            return files
+        raise InputError(f"no object matches {spec}; check the address, and quote the glob.")
+    if location.startswith("package:"):
+        location = str(paths.in_package(location))
+    elif location.startswith("data:"):
+        folder = paths.needed_data_folder(location, instead=", or use a file of your own")
+        location = str(folder / location.removeprefix("data:"))
+    if os.path.isdir(location):
+        if prefix(spec) != WHOLE:
+            raise InputError(
+                f"{spec} is a folder; name a file, a glob such as {location}/*.txt.gz, or {WHOLE}{spec} for one text per file."
+            )
+        location = os.path.join(glob.escape(location), "**", "*")
+    elif os.path.exists(location):
+        return [Path(location)]
+    # Sorted as paths, part by part: the order of a text's rows must not change.
+    if files := sorted({Path(path) for path in glob.glob(location, recursive=True) if not os.path.isdir(path)}):
+        return files
+    if glob.has_magic(location):
+        raise InputError(f"no file matches {spec}; check the folder, and quote the glob.")
+    raise InputError(f"{spec} does not exist; name a file, a glob, hf:NAME:SPLIT:COLUMN or tfds:NAME:SPLIT:COLUMN.")
+
+
+def local_files(specs: Sequence[str]) -> list[Path]:
+    """All local files that the specs name."""
+    return [path for spec in specs for path in source_files(spec)]
+
+
+def files_of(option: str, specs: Sequence[str]) -> list[Path]:
+    """The files that the specs of an option name; its errors name the option."""
+    with errors_of(option):
+        return local_files(specs)
+
+
+def file_of(option: str, spec: str) -> Path:
+    """The one file that an option names."""
+    files = files_of(option, [spec])
+    if len(files) != 1:
+        names = ", ".join(path.name for path in files)
+        raise InputError(f"{option}={spec} is {len(files)} files ({names:.100}); name one of them.")
+    return files[0]
+
+
+def is_hub(spec: str) -> bool:
+    """Whether a spec names a hub's data set."""
+    return spec.startswith(HUBS)
+
+
+def prefix(spec: str) -> str:
+    """The prefix of a spec that says how its files are read; empty without one."""
+    return next(filter(spec.startswith, (WHOLE, *QUOTED)), "")
+
+
+def suffix(path: Path) -> str:
+    """The format's suffix in the file's name, without a compression's; raises `InputError` for a format that is not text."""
+    name = path.name.lower()
+    name = next((name.removesuffix(packed) for packed in PACKED if name.endswith(packed)), name)
+    formats = (*BUILDERS, *plugins.readers)
+    if found := next(filter(name.endswith, formats), ""):
+        return found
+    raise InputError(f"{path} has an unknown format; use {', '.join(formats)}, or files: before it.")
+
+
+def is_plain(spec: str) -> bool:
+    """Whether a source's files have no column besides the text."""
+    if is_hub(spec):
+        return False
+    return prefix(spec) == WHOLE or all(suffix(path) == ".txt" for path in source_files(spec))
+
+
+def check_weights(weights: Sequence[float], *, sources: int) -> None:
+    """Raises `InputError` unless weights are empty or one number per source."""
+    if weights and len(weights) != sources:
+        got = f"weights {list(weights)} for {sources} source{'s' * (sources != 1)}"
+        raise InputError(f"{got}; set --config.data.weights to one positive number per source, or leave it empty.")
+
+
+def content_digest(specs: Sequence[str]) -> str:
+    """SHA-256 of the specs' current content. File names do not matter. The source code of a user's own reader does, because a
+    changed reader gives other rows for the same bytes."""
+    facts = []
+    for spec in specs:
+        kind = prefix(spec)
+        for path in source_files(spec):
+            form = "" if kind == WHOLE else suffix(path)
+            facts.append([kind, form, plugins.reader_sources.get(form, ""), digest_of_file(path)])
+        if spec.startswith("hf:"):
+            facts.append([spec, hub_table(spec)._fingerprint])
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def digest_of_file(path: Path) -> str:
+    """SHA-256 of a file's bytes, read again only if the file has changed."""
+    with foreign_errors(f"cannot read {path}"):
+        return _digest_of_state(path, file_state(path))
+
+
+@lru_cache(maxsize=1 << 16)
+def _digest_of_state(path: Path, state: tuple[int, ...]) -> str:
+    return file_digest(path)
+
+
+def file_state(path: Path) -> tuple[int, ...]:
+    """What changes when a file is written."""
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+class Watched:
+    """Text that must not change while a program processes it, because results are cached under its digest."""
+
+    def __init__(self, specs: Sequence[str], columns: Mapping[str, str] | Sequence[str] = (TEXT,), *, cache: str = ""):
+        self._specs, self._columns, self._cache = tuple(specs), columns, cache
+        self.digest = content_digest(specs)
+
+    def rows(self) -> Iterator[Row]:
+        """Yields the rows, as `read` does."""
+        return read(self._specs, self._columns, cache=self._cache)
+
+    def check(self) -> None:
+        """Raises `InputError` if a file was modified."""
+        if content_digest(self._specs) != self.digest:
+            raise InputError(
+                f"{', '.join(self._specs)} changed while it was read, so the results are discarded; run the same command "
+                "again once it no longer changes."
+            )
 
 
 def read(
@@ -129,7 +265,7 @@ def read(
     """Yields the rows of all specs in a fixed order, empty sentences included.
 
     Args:
-      specs: see `sources`; the files of a glob are sorted by name.
+      specs: sources, see above; the files of a glob are sorted by name.
       columns: names, or a mapping from our names to the file's columns, such as
         `{"text": "sentence", "translation": "de"}`. A table with one column needs no mapping for `text`.
         `"sentence1|premise"` reads the first of these columns that a file has, `"subject+body"` both, joined with a space.
@@ -150,41 +286,46 @@ def tables(
     """Yields the tables of a source, in the order of its rows; see `read`."""
     named, files = column_map(columns), source_files(spec)
     if is_hub(spec):
-        named = {name: hub_column(spec) if name == TEXT else source for name, source in named.items()}
+        named = {name: _hub_parts(spec)[-1] if name == TEXT else source for name, source in named.items()}
     if spec.startswith("hf:"):
-        yield _chosen(hub_table(spec), named, spec, numbers=numbers)
+        yield _table(hub_table(spec), named, spec, numbers=numbers)
     elif spec.startswith(WHOLE) or all(suffix(path) == ".txt" for path in files):
         options = {"sample_by": "document" if spec.startswith(WHOLE) else "line"}
-        try:
-            dataset = _load(files, "text", cache, options, columns=[TEXT])
-        except InputError:
-            for path in files:  # to name the one that cannot be read
-                _load([path], "text", cache, options, columns=[TEXT])
-            raise
-        if spec.startswith(WHOLE) and len(named) > 1:
-            dataset = dataset.add_column(ID, list(map(str, files)))
-        yield _chosen(dataset, named, str(files[0]) if len(files) == 1 else spec)
+        dataset = _load(files, "text", cache, options, columns=[TEXT])
+        yield _table(dataset, named, str(files[0]) if len(files) == 1 else spec)
     else:
         for path in files:
             label = spec if is_hub(spec) else str(path)
             if suffix(path) in plugins.readers:
-                path = _read_by_plugin(path, named)
-                yield _chosen(_load_table(path, named, spec, cache), {name: name for name in named}, label)
+                dataset = _load([_read_by_plugin(path, named)], "parquet", cache, {})
+                yield _table(dataset, {name: name for name in named}, label)
             else:
-                yield _chosen(_load_table(path, named, spec, cache), named, label, numbers=numbers)
+                yield _table(_load_table(path, named, spec, cache), named, label, numbers=numbers)
 
 
-def _chosen(dataset: "Dataset", columns: Mapping[str, str], label: str, *, numbers: bool = False) -> Table:
-    """The columns of ours in a table; raises `InputError` for one that is missing or no text."""
+def _table(dataset: "Dataset", columns: Mapping[str, str], label: str, *, numbers: bool = False) -> Table:
+    """The columns of ours in a table: of `sentence1|premise`, the first that exists; of `subject+body`, both; a single column
+    serves as `text`. Raises `InputError` for one that is missing or no text."""
     if any(isinstance(feature, dict) for feature in dataset.features.values()):
         dataset = dataset.flatten()
-    names = chosen_columns(dataset.column_names, columns, label)
-    dataset = dataset.select_columns(list(dict.fromkeys(name for chosen in names for name in chosen)))
+    available, selected = dataset.column_names, []
+    for name, source in columns.items():
+        chosen = next((choice for choice in _choices(source) if {*choice} <= {*available}), ())
+        if not chosen and name == TEXT and len(available) == 1:
+            chosen = (available[0],)
+        if not chosen:
+            how = f"data.columns=(({name!r}, 'COLUMN'),), or columns={{{name!r}: 'COLUMN'}} in Python"
+            if is_hub(label) and name == TEXT:
+                how = "the last part of the spec"
+            names = ", ".join(map(repr, available)) or "none"
+            raise MissingColumn(f"{label} has no column {source!r}; it has {names}. Name one of these: {how}.")
+        selected.append(chosen)
+    dataset = dataset.select_columns(list(dict.fromkeys(name for chosen in selected for name in chosen)))
     for name, feature in dataset.features.items():
         kind = getattr(feature, "dtype", "list")
         if kind not in ("string", "large_string", "null") and not (numbers and re.match(r"u?int|float", kind)):
             raise InputError(f"{label}: column {name!r} holds {kind}, not text.")
-    return Table(dataset, names, label)
+    return Table(dataset, selected)
 
 
 def _load_table(path: Path, columns: Mapping[str, str], spec: str, cache: str) -> "Dataset":
@@ -192,26 +333,25 @@ def _load_table(path: Path, columns: Mapping[str, str], spec: str, cache: str) -
     builder = BUILDERS[suffix(path)]
     if builder == "csv":
         separator = "," if suffix(path) == ".csv" else "\t"
-        with errors_of_reading(path):
+        with foreign_errors(f"cannot read {path}"):
             is_quoted = QUOTED.get(prefix(spec), separator == "," or _is_quoted(path, file_state(path)))
             quoting: Any = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
             with _opened(path) as file:
                 header = next(csv.reader(file, delimiter=separator, quoting=quoting), [])
-        if len(header) == 1 and header[0] not in requested_names(columns) and not HEADER.fullmatch(header[0]):
+        if len(header) == 1 and header[0] not in _requested(columns) and not HEADER.fullmatch(header[0]):
             raise InputError(
                 f"{path}:1 is the header of the table, but {header[0]!r:.60} does not look like the name of a column; check the "
                 "separator, add a first line such as text, or use .txt for one sentence per line."
             )
         names = [name if name and header.count(name) == 1 else f"column {index}" for index, name in enumerate(header)]
         return _load([path], builder, cache, {"sep": separator, "quoting": quoting}, columns=names)
-    options = {}
-    if builder == "parquet":
-        from pyarrow import parquet
+    if builder == "json":
+        return _load([path], builder, cache, {})
+    from pyarrow import parquet
 
-        with errors_of_reading(path):
-            available = parquet.read_schema(path).names
-        options = {"columns": _top_columns(available, requested_names(columns)) or None}
-    return _load([path], builder, cache, options)
+    with foreign_errors(f"cannot read {path}"):
+        available = parquet.read_schema(path).names
+    return _load([path], builder, cache, {"columns": _top_columns(available, _requested(columns)) or None})
 
 
 def _load(
@@ -224,27 +364,30 @@ def _load(
     """
     import datasets
 
+    chosen = dict(options)
     if columns:
-        options = {**options, "features": datasets.Features({name: datasets.Value("string") for name in columns})}
+        chosen["features"] = datasets.Features({name: datasets.Value("string") for name in columns})
     if builder in ("csv", "text"):
-        options = {**options, "encoding": "utf-8-sig"}
+        chosen["encoding"] = "utf-8-sig"
     if builder == "csv":  # `NA` is text, a blank line is a row, and the first of too many cells is no index
-        options = {**options, "keep_default_na": False, "skip_blank_lines": False, "index_col": False}
-        options |= {"names": columns, "header": 0}
+        chosen |= {"keep_default_na": False, "skip_blank_lines": False, "index_col": False}
+        chosen |= {"names": columns, "header": 0}
     digest = hashlib.sha256("".join(map(digest_of_file, files)).encode()).hexdigest()[:16]
     folder = paths.cache_folder(cache) / "arrow" / digest
     escaped = [glob.escape(os.path.abspath(path)) for path in files]
-    with errors_of_reading(", ".join(map(str, files))):
+    try:
         with quiet_datasets(), warnings.catch_warnings():
             warnings.filterwarnings("error", "Length of header or names")  # pandas would drop cells
             # Not `load_dataset`, which tells the hub of every file that it loads.
-            return getattr(datasets.Dataset, f"from_{builder}")(escaped, cache_dir=str(folder), **options)
-
-
-def _text(value: object) -> str:
-    if value is None or value != value:
-        return ""
-    return value.removeprefix(BOM) if isinstance(value, str) else str(value)
+            return getattr(datasets.Dataset, f"from_{builder}")(escaped, cache_dir=str(folder), **chosen)
+    except Exception as error:
+        if len(files) > 1:  # name the one that cannot be read
+            for path in files:
+                _load([path], builder, cache, options, columns)
+        cause = error.__cause__ or error  # `datasets` itself says only that it failed
+        if any(part in str(cause) for part in EMPTY):
+            raise InputError(f"{files[0]} is empty: it has no rows of text.") from None
+        raise InputError(f"cannot read {files[0]} ({error_line(cause):.200}).") from None
 
 
 def _read_by_plugin(path: Path, columns: Mapping[str, str]) -> Path:
@@ -261,7 +404,7 @@ def _read_by_plugin(path: Path, columns: Mapping[str, str]) -> Path:
         except KeyError as error:
             raise MissingColumn(f"{path}: the reader for {kind} has no column {error}.") from None
 
-    with errors_of_reading(path):
+    with foreign_errors(f"cannot read {path}"):
         return cached_table(batches(), [digest_of_file(path), plugins.reader_sources[kind], dict(columns)])
 
 
@@ -291,33 +434,105 @@ def _is_quoted(path: Path, state: object) -> bool:
     return is_quoted
 
 
+def _hub_parts(spec: str) -> list[str]:
+    """The name, perhaps the config, the split and the column."""
+    named = COLON.split(spec)[1:]
+    if not all(named) or not 3 <= len(named) <= (4 if spec.startswith("hf:") else 3):
+        raise InputError(f"{spec} is malformed; write hf:NAME[:CONFIG]:SPLIT:COLUMN or tfds:NAME:SPLIT:COLUMN.")
+    return named
+
+
+@lru_cache  # a program asks several times, and each time would ask the hub
+def hub_table(spec: str) -> "Dataset":
+    """A data set of the Hugging Face hub; raises `InputError` if it cannot be loaded."""
+    import datasets
+
+    name, *config, split, _ = _hub_parts(spec)
+    remedy = "without network use a local file, or HF_HUB_OFFLINE=1 with HF_HOME set to a folder that holds a copy"
+    with foreign_errors(f"{spec} cannot be loaded; {remedy}"), quiet_datasets():
+        return datasets.load_dataset(name, *config, split=split)
+
+
+def _tfds_file(spec: str) -> Path:
+    """The texts and numbers of a set in the cache; the set is prepared as array_record, which needs no TensorFlow."""
+    import pyarrow
+
+    name, split, _ = _hub_parts(spec)
+    try:
+        import tensorflow_datasets as tfds
+    except ImportError:
+        raise InputError(f"{spec} needs tensorflow-datasets; run: pip install 'jaxdistill[tfds]'") from None
+    remedy = "where TensorFlow is installed, run tfds build NAME --file_format=array_record"
+    with foreign_errors(f"{spec} cannot be loaded; {remedy}"), quiet_datasets():
+        builder: Any = tfds.builder_from_directory(name) if Path(name).is_dir() else tfds.builder(name)
+        rows = iter(builder.as_data_source(split))
+
+        def batches() -> Iterator["pyarrow.Table"]:
+            while batch := list(islice(rows, BATCH_ROWS)):
+                columns = {name: [row[name] for row in batch] for name in batch[0]}
+                yield pyarrow.table(
+                    {
+                        name: [cell.decode() if isinstance(cell, bytes) else cell for cell in cells]
+                        for name, cells in columns.items()
+                        if not getattr(cells[0], "shape", ())
+                    }
+                )
+
+        return cached_table(batches(), [builder.info.full_name, split, Path(builder.data_dir).stat().st_mtime_ns])
+
+
+@contextlib.contextmanager
+def quiet_datasets() -> Iterator[None]:
+    """Inside, `datasets` shows no bars, starts no thread for them, and logs nothing; its errors are raised as usual."""
+    import datasets
+    from tqdm import tqdm
+
+    interval, tqdm.monitor_interval = tqdm.monitor_interval, 0
+    had_bars, verbosity = not datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        tqdm.monitor_interval = interval
+        datasets.logging.set_verbosity(verbosity)
+        if had_bars:
+            datasets.enable_progress_bars()
+
+
+def cached_table(tables: Iterable["pyarrow.Table"], key: Sequence[Any]) -> Path:
+    """A Parquet file in the cache of these tables, one below the other; they need not fit in memory.
+
+    Args:
+      tables: have the same columns; not read if the file exists.
+      key: everything that determines the content, as JSON values.
+    """
+    from pyarrow import parquet
+
+    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+    path, writer = paths.cache_folder() / "texts" / f"{name}.parquet", None
+    if path.exists():
+        return path
+    with writing(path, paths.other_cache(path)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with drafted(path) as draft:
+            for table in tables:
+                writer = writer or parquet.ParquetWriter(draft, table.schema)
+                writer.write_table(table.cast(writer.schema))
+            if writer is None:
+                raise InputError("there is no row of text.")
+            writer.close()
+    return path
+
+
 def column_map(columns: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
     """Maps our column names to the file's; in a list of names, both are equal."""
-    named = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
-    return {name: source or name for name, source in named.items()}
+    return {name: source or name for name, source in columns_of(columns).items()}
 
 
-def requested_names(columns: Mapping[str, str]) -> set[str]:
+def _requested(columns: Mapping[str, str]) -> set[str]:
     """All names that the requested columns may have in a file."""
     return {name for source in columns.values() for choice in _choices(source) for name in choice}
-
-
-def chosen_columns(available: Sequence[str], columns: Mapping[str, str], table: str) -> list[tuple[str, ...]]:
-    """The table's columns for each of ours: of `sentence1|premise`, the first that exists; of `subject+body`, both; a single
-    column serves as `text`."""
-    selected = []
-    for name, source in columns.items():
-        chosen = next((choice for choice in _choices(source) if {*choice} <= {*available}), ())
-        if not chosen and name == TEXT and len(available) == 1:
-            chosen = (available[0],)
-        if not chosen:
-            names = ", ".join(map(repr, available)) or "none"
-            how = f"data.columns=(({name!r}, 'COLUMN'),), or columns={{{name!r}: 'COLUMN'}} in Python"
-            if table.startswith(HUBS) and name == TEXT:
-                how = "the last part of the spec"
-            raise MissingColumn(f"{table} has no column {source!r}; it has {names}. Name one of these: {how}.")
-        selected.append(chosen)
-    return selected
 
 
 def _choices(source: str) -> list[tuple[str, ...]]:
@@ -362,16 +577,14 @@ def sources_of(
         return [str(text)] if str(text) else []
     if isinstance(text, Sequence) and text and all(isinstance(item, Path) for item in text):
         return list(map(str, text))
-    endings = tuple(f"{end}{packed}" for end in BUILDERS for packed in ("", *PACKED))
-    if isinstance(text, Sequence) and text and isinstance(text[0], str) and text[0].endswith(endings):
-        if os.path.exists(text[0]):
-            raise InputError(
-                f"{argument} is a list of file names, which would be read as sentences; give [pathlib.Path({text[0]!r}), ...]."
-            )
+    if isinstance(text, Sequence) and text and isinstance(text[0], str) and os.path.isfile(text[0]):
+        raise InputError(
+            f"{argument} is a list of file names, which would be read as sentences; give [pathlib.Path({text[0]!r}), ...]."
+        )
     named = dict(columns) or {TEXT: TEXT}
-    with errors_of(argument), errors_of_reading("the text"):
+    with errors_of(argument), foreign_errors("cannot read the text"):
         table = _arrow_table(text, [*named.values(), *numbers])
-        names = _top_columns(table.column_names, [*requested_names(named), *numbers])
+        names = _top_columns(table.column_names, [*_requested(named), *numbers])
         table = table.select(names or table.column_names)
         if not len(table):
             raise InputError("there is no row of text.")
@@ -414,28 +627,6 @@ def _arrow_table(text: Any, names: Sequence[str]) -> "pyarrow.Table":
     return pyarrow.table({name: array(values) for name, values in zip(names, zip(*cells, strict=True), strict=False)})
 
 
-class Watched:
-    """Text that must not change while a program processes it, because results are cached under its digest."""
-
-    def __init__(self, specs: Sequence[str], columns: Mapping[str, str] | Sequence[str] = (TEXT,), *, cache: str = ""):
-        self._specs, self._columns, self._cache = tuple(specs), columns, cache
-        self._states = {path: file_state(path) for path in local_files(specs)}
-        self.digest = content_digest(specs)
-
-    def rows(self) -> Iterator[Row]:
-        """Yields the rows, as `read` does."""
-        return read(self._specs, self._columns, cache=self._cache)
-
-    def check(self) -> None:
-        """Raises `InputError` if a file was modified."""
-        for path, state in self._states.items():
-            if file_state(path) != state:
-                raise InputError(
-                    f"{path} changed while it was read, so the results are discarded; run the same command again "
-                    "once it no longer changes."
-                )
-
-
 def parse_roles(text: str, *, columns: Sequence[str], sources: int) -> Roles:
     """Parses `data.roles`: which sentences are queries and which documents, to which models prepend different prompts.
 
@@ -446,23 +637,24 @@ def parse_roles(text: str, *, columns: Sequence[str], sources: int) -> Roles:
       sources: number of sources.
     """
     entries = [[word.strip() for word in entry.rpartition("=")] for entry in (text.strip() or NO_ROLE).split(",")]
-    named = {column: role for column, _, role in entries}
-    by_column = any(equals for _, equals, _ in entries)
-    roles = [role for _, _, role in entries] * (sources if len(entries) == 1 else 1)
-    if by_column and (len(named) < len(entries) or named.keys() - {*columns}):
-        wrong = f"names columns in {text!r}, and the text has {', '.join(columns)}"
-    elif not by_column and len(roles) != sources:
-        wrong = f"has {len(roles)} roles for {sources} source{'s' * (sources != 1)}"
-    elif strange := {*roles} - {*ROLES, NO_ROLE}:
-        wrong = f"has the role {min(strange)!r}, which is none of {', '.join((*ROLES, NO_ROLE))}"
-    elif by_column:
-        return ({column: named.get(column, "").replace(NO_ROLE, "") for column in columns},) * sources
-    else:
-        return tuple(dict.fromkeys(columns, role.replace(NO_ROLE, "")) for role in roles)
-    raise InputError(
-        f"data.roles {wrong}; give one role for all, one for each source, or one for each column, such as "
+    how = (
+        "give one role for all, one for each source, or one for each column, such as "
         "--config.data.roles=text=query,second=document"
     )
+    roles = [role.replace(NO_ROLE, "") for *_, role in entries]
+    if strange := {*roles} - {*ROLES, ""}:
+        raise InputError(
+            f"data.roles has the role {min(strange)!r}, which is none of {', '.join((*ROLES, NO_ROLE))}; {how}"
+        )
+    if any(equals for _, equals, _ in entries):
+        named = dict(zip((column for column, *_ in entries), roles, strict=True))
+        if len(named) < len(entries) or named.keys() - {*columns}:
+            raise InputError(f"data.roles names columns in {text!r}, and the text has {', '.join(columns)}; {how}")
+        return ({column: named.get(column, "") for column in columns},) * sources
+    roles *= sources if len(roles) == 1 else 1
+    if len(roles) != sources:
+        raise InputError(f"data.roles has {len(roles)} roles for {sources} source{'s' * (sources != 1)}; {how}")
+    return tuple(dict.fromkeys(columns, role) for role in roles)
 
 
 def used_roles(roles: Roles) -> tuple[str, ...]:
@@ -477,27 +669,22 @@ def portions(specs: Sequence[str], columns: Mapping[str, str], roles: Roles, *, 
     Args:
       columns: the result of `column_map`.
       roles: maps columns to roles, for each spec.
-      separate: make each column of a source its own portion.
+      separate: make each column of a source its own portion; a source may lack any column but `text`.
 
     Raises:
       InputError: no source has one of the columns.
     """
     if not separate:
         return [Portion(source, columns, [roles[source][name] for name in columns]) for source in range(len(specs))]
-
-    def has(spec: str, column: Mapping[str, str]) -> bool:
-        try:
-            next(tables(spec, column), None)
-        except MissingColumn:
-            return False
-        return True
-
-    chosen = [
-        Portion(source, {name: theirs}, [roles[source][name]])
-        for source, spec in enumerate(specs)
-        for name, theirs in columns.items()
-        if name == TEXT or has(spec, {name: theirs})
-    ]
+    chosen = []
+    for source, spec in enumerate(specs):
+        for name, theirs in columns.items():
+            try:
+                if name != TEXT:
+                    next(tables(spec, {name: theirs}), None)
+            except MissingColumn:
+                continue
+            chosen.append(Portion(source, {name: theirs}, [roles[source][name]]))
     for name, theirs in columns.items():
         if all(name not in portion.columns for portion in chosen):
             raise InputError(f"no source of data.text has a column {theirs!r}; correct --config.data.columns.")

@@ -14,8 +14,7 @@ import logging
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,15 +24,14 @@ from filelock import FileLock
 from jaxtyping import Integer
 from tokenizers import Tokenizer
 
-from jaxdistill.core import MASK_TOKENS, InputError, errors_of, unknown_id
+from jaxdistill.core import MASK_TOKENS, InputError, errors_of
+from jaxdistill.core.bars import Advance, progress_bar
 from jaxdistill.core.files import make_folder_atomic, writing
+from jaxdistill.core.ops.unknown import unknown_id
 from jaxdistill.core.paths import other_cache
-from jaxdistill.core.runtime import progress_bar
 from jaxdistill.data.chunks import Chunking, bare, tokens_around
-from jaxdistill.data.sources import quiet_datasets
 from jaxdistill.data.text import (
     TEXT,
-    Keys,
     Portion,
     Roles,
     Table,
@@ -42,6 +40,7 @@ from jaxdistill.data.text import (
     excluded_keys,
     identifying,
     portions,
+    quiet_datasets,
     row_key,
     tables,
     text_key,
@@ -61,9 +60,6 @@ BATCH_ROWS = 4096
 """Rows tokenised at a time."""
 MAX_EMPTY = 0.05
 """Share of rows with an empty cell above which a source gets a warning."""
-
-KEYS = ("input_row", "repeat_keys", "exclude_keys")
-"""Numbers of each row of a shard: its input row, and hashes of all that makes two rows duplicates and of its whole cells."""
 
 log = logging.getLogger(__name__)
 
@@ -108,8 +104,8 @@ class TokenStore:
       chunking: how the texts were split, if they were.
     """
 
-    def __init__(self, folder: Path, tokenizer: Tokenizer | None = None, chunking: Chunking | None = None):
-        self.folder, self._optional_tokenizer, self.chunking = folder, tokenizer, chunking
+    def __init__(self, folder: Path, tokenizer: Tokenizer, chunking: Chunking | None = None):
+        self.folder, self._tokenizer, self.chunking = folder, tokenizer, chunking
         self._info = info = json.loads((folder / "store.json").read_text())
         self.digest: str = info["digest"]
         """Digest of everything that determines the tokens."""
@@ -137,11 +133,6 @@ class TokenStore:
 
     def __len__(self) -> int:
         return self.rows
-
-    @property
-    def _tokenizer(self) -> Tokenizer:
-        assert self._optional_tokenizer is not None  # whoever reads other texts opens the store with one
-        return self._optional_tokenizer
 
     def _of(self, column: str, kind: str) -> np.ndarray:
         if column not in self.columns:
@@ -291,7 +282,7 @@ def build_store(
     Of several processes that see the cache folder, one builds the store and the others wait.
 
     Args:
-      specs: files, globs and hub sets, see `sources`.
+      specs: files, globs and hub sets, see `text`.
       tokenizer: adds its special tokens; its padding and truncation settings are ignored.
       max_length: maximum tokens per sentence, special tokens and prompt included.
       cache_folder: holds the stores in `tokens`, each named by its digest.
@@ -377,20 +368,14 @@ class _Builder(NamedTuple):
         # Twice, one file at a time: an open table keeps its file open, and a text may have thousands.
         portion_rows = [sum(len(table.dataset) for table in opened(portion)) for portion in self.portions]
         folder.mkdir(parents=True, exist_ok=True)
-        first, unknown = 0, unknown_id(self.tokenizer)
+        first = 0
         with progress_bar(sum(portion_rows), "rows", shown=shown) as bar, quiet_datasets():
             for portion in self.portions:
                 for table in opened(portion):
                     for begin in range(0, len(table.dataset), SHARD_ROWS):
                         shard = table.dataset.select(range(begin, min(begin + SHARD_ROWS, len(table.dataset))))
-
-                        def tokenised(batch, indices, table=table, portion=portion, first=first + begin) -> Any:
-                            bar.update(len(indices))
-                            numbers = [first + index for index in indices]
-                            return self._shard(numbers, table.cells(batch), portion.roles, unknown)
-
                         shard.with_format("arrow").map(
-                            tokenised,
+                            partial(self._shard, table, portion.roles, first + begin, bar.update),
                             batched=True,
                             batch_size=BATCH_ROWS,
                             with_indices=True,
@@ -402,16 +387,9 @@ class _Builder(NamedTuple):
         return portion_rows
 
     def _shard(
-        self, numbers: Sequence[int], cells: Sequence[Sequence[str]], roles: Sequence[str], unknown: int | None
+        self, table: Table, roles: Sequence[str], first: int, advance: Advance, batch: Any, indices: Sequence[int]
     ) -> "pyarrow.Table":
-        """Tokenises the rows without empty cells.
-
-        Args:
-          numbers: index of each input row.
-          cells: the cells of each column.
-          roles: the role of each column.
-          unknown: id of the unknown token.
-        """
+        """Tokenises the rows of a batch without empty cells; `first` is the input row of the shard's first row."""
         import pyarrow
 
         def lists(values: np.ndarray, lengths: Any) -> Any:
@@ -420,8 +398,9 @@ class _Builder(NamedTuple):
         names = identifying(self.columns, chunked=self.chunking is not None)
         identity = [self.columns.index(name) for name in names]
         others = [index for index in range(len(self.columns)) if index not in identity]
-        stripped = zip(*([cell.strip() for cell in column] for column in cells), strict=True)
-        rows = [(number, row) for number, row in zip(numbers, stripped, strict=True) if all(row)]
+        stripped = zip(*([cell.strip() for cell in column] for column in table.cells(batch)), strict=True)
+        rows = [(first + index, row) for index, row in zip(indices, stripped, strict=True) if all(row)]
+        advance(len(indices))
         exclude_keys = [row_key([row[index] for index in identity]) for _, row in rows]
         if self.chunking:  # which only splits rows of a single column
             chunked = [*self.chunking.split(row[0] for _, row in rows)]
@@ -439,6 +418,7 @@ class _Builder(NamedTuple):
         }
         # Two bytes suffice for most vocabularies and halve the ids.
         id_dtype = np.uint16 if self.tokenizer.get_vocab_size() <= 1 << 16 else np.uint32
+        unknown = unknown_id(self.tokenizer)
         for index, role in enumerate(roles):
             texts = [row[index] for _, row in rows]
             tokens = tokenised_words(self.tokenizer, texts, self.prompts[role], self.max_length, unknown=unknown)
@@ -454,7 +434,7 @@ class _Builder(NamedTuple):
         return pyarrow.table(shard)
 
     def write(
-        self, folder: Path, shards: Path, portion_rows: Sequence[int], excluded: Keys | None, *, dedupe: bool
+        self, folder: Path, shards: Path, portion_rows: Sequence[int], excluded: np.ndarray | None, *, dedupe: bool
     ) -> dict[str, Any]:
         """Writes the arrays of the rows to keep; returns what `store.json` says about them.
 
@@ -464,26 +444,22 @@ class _Builder(NamedTuple):
         """
         import pyarrow
 
-        keys = {name: [np.zeros(0, np.int64)] for name in KEYS}
+        keys = defaultdict[str, list[np.ndarray]](list)
         for shard in _opened(shards):
-            for name, pieces in keys.items():
-                pieces.append(shard[name].to_numpy().view(np.int64))
+            for name in ("input_row", "repeat_keys", "exclude_keys"):
+                keys[name].append(shard[name].to_numpy())
+        if not keys:
+            raise InputError(f"{', '.join(self.specs)}: every row has an empty sentence; no text remains for training.")
         input_row, repeat_keys, exclude_keys = map(np.concatenate, keys.values())
-        is_excluded = (
-            np.zeros(len(input_row), bool) if excluded is None else np.isin(exclude_keys.view(np.uint64), excluded)
-        )
-        kept = ~is_excluded
+        is_excluded = np.isin(exclude_keys, [] if excluded is None else excluded)
+        selected = ~is_excluded
         if dedupe:
-            rows = np.flatnonzero(kept)
-            kept[np.delete(rows, np.unique(repeat_keys[rows], return_index=True)[1])] = False  # the first ones stay
-        left_out = {
-            "with an empty sentence": sum(portion_rows) - len(np.unique(input_row)),
-            "duplicates": int((~is_excluded).sum() - kept.sum()),
-            "in data.exclude": len(np.unique(input_row[is_excluded])),  # counts rows, not their chunks
-        }
-        if not kept.any():
-            why = "has an empty sentence" + (" or is in data.exclude" if left_out["in data.exclude"] else "")
-            raise InputError(f"{', '.join(self.specs)}: every row {why}; no text remains for training.")
+            rows = np.flatnonzero(selected)
+            selected[np.delete(rows, np.unique(repeat_keys[rows], return_index=True)[1])] = False  # the first ones stay
+        if not selected.any():
+            raise InputError(
+                f"{', '.join(self.specs)}: every row has an empty sentence or is in data.exclude; no text remains for training."
+            )
         ends = np.cumsum(portion_rows)
 
         def of_portions(input_rows: np.ndarray) -> np.ndarray:
@@ -498,21 +474,18 @@ class _Builder(NamedTuple):
                 )
 
         collected, dtypes, begin = defaultdict[str, list[np.ndarray]](list), dict[str, str](), 0
-        with ExitStack() as stack:
-            files = dict[str, Any]()
-            for shard in _opened(shards):
-                table = shard.filter(pyarrow.array(kept[begin : begin + len(shard)]))
-                begin += len(shard)
-                for name in table.column_names:
-                    values: Any = table[name].combine_chunks()
-                    if not pyarrow.types.is_large_list(values.type):
-                        collected[name].append(values.to_numpy())
-                        continue
-                    collected[name].append(values.value_lengths().to_numpy())
+        for shard in _opened(shards):
+            table = shard.filter(pyarrow.array(selected[begin : begin + len(shard)]))
+            begin += len(shard)
+            for name in table.column_names:
+                values: Any = table[name].combine_chunks()
+                if pyarrow.types.is_large_list(values.type):
                     flat = values.flatten().to_numpy()
-                    if name not in files:
-                        files[name], dtypes[name] = stack.enter_context(open(folder / name, "wb")), flat.dtype.str
-                    files[name].write(flat.tobytes())
+                    dtypes[name] = flat.dtype.str
+                    with open(folder / name, "ab") as file:
+                        file.write(flat.tobytes())
+                    values = values.value_lengths()
+                collected[name].append(values.to_numpy())
         arrays = {name: np.concatenate(pieces) for name, pieces in collected.items()}
         saved = {name: arrays[name] for name in ("input_row", "keys")}
         for index in range(len(self.columns)):
@@ -524,43 +497,42 @@ class _Builder(NamedTuple):
             values.tofile(folder / name)
             dtypes[name] = values.dtype.str
 
-        def totals(kind: str) -> dict[str, int]:
-            return {name: int(arrays[f"{index}.{kind}"].sum()) for index, name in enumerate(self.columns)}
-
-        unknown = [totals(kind) for kind in Unknown._fields]
-        rows, truncated, per_portion = int(kept.sum()), totals("truncated"), of_portions(input_row[kept])
+        longest, truncated, unknown, of_columns = {}, {}, {}, []
+        rows, per_portion = int(selected.sum()), of_portions(input_row[selected])
+        for index, name in enumerate(self.columns):
+            totals = {kind: int(arrays[f"{index}.{kind}"].sum()) for kind in ("ids", "truncated", *Unknown._fields)}
+            longest[name], truncated[name] = int(arrays[f"{index}.ids"].max()), totals["truncated"]
+            unknown[name] = [totals[kind] for kind in Unknown._fields]
+            of_columns.append(
+                f"column {name}: {totals['ids']:,} tokens, {totals['ids'] / rows:.1f} per sentence, "
+                f"{truncated[name] / rows:.2%} of sentences truncated at {self.max_length} tokens"
+            )
+        left_out = {
+            "with an empty sentence": sum(portion_rows) - len(np.unique(input_row)),
+            "duplicates": int((~is_excluded).sum()) - rows,
+            "in data.exclude": len(np.unique(input_row[is_excluded])),  # counts rows, not their chunks
+        }
         report = [f"text: {rows:,} rows of {len(self.specs)} source{'s' * (len(self.specs) != 1)}"]
         if any(left_out.values()) or excluded is not None:
             counts = ", ".join(f"{count:,} {what}" for what, count in left_out.items() if count)
             report.append(f"left out: {counts or 'nothing, no row is in data.exclude'}")
-        for name, tokens in totals("ids").items():
-            report.append(
-                f"column {name}: {tokens:,} tokens, {tokens / rows:.1f} per sentence, "
-                f"{truncated[name] / rows:.2%} of sentences truncated at {self.max_length} tokens"
-            )
+        sources = [portion.source for portion in self.portions]
         pads = map(self.tokenizer.token_to_id, ("[PAD]", "<pad>"))
         return {
             "rows": rows,
             "input_rows": int(ends[-1]),
-            "source_rows": [
-                sum(
-                    int(rows)
-                    for rows, portion in zip(per_portion, self.portions, strict=True)
-                    if portion.source == source
-                )
-                for source in range(len(self.specs))
-            ],
+            "source_rows": np.bincount(sources, per_portion, len(self.specs)).astype(int).tolist(),
             "portion_rows": per_portion.tolist(),
             "roles": [dict(zip(self.columns, portion.roles, strict=True)) for portion in self.portions],
             "columns": list(self.columns),
             "prompts": self.prompts,
             "max_length": self.max_length,
             "pad_id": next((pad for pad in pads if pad is not None), 0),
-            "longest": {name: int(arrays[f"{index}.ids"].max()) for index, name in enumerate(self.columns)},
+            "longest": longest,
             "truncated": truncated,
-            "unknown": {name: [counts[name] for counts in unknown] for name in self.columns},
+            "unknown": unknown,
             "arrays": dtypes,
-            "report": report,
+            "report": [*report, *of_columns],
         }
 
 

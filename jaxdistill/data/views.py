@@ -12,6 +12,7 @@ in the other order.
 `mask_span:8` replaces 8.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -76,21 +77,19 @@ def parse_view(name: str, columns: Sequence[str]) -> View:
     if name in PAIRS:
         column, second = ("text", SECOND) if name == "pair" else (SECOND, "text")
         return View(column=column, second=second)
+    allowed = (*columns, *AUGMENTATIONS, *PAIRS, *plugins.views)
+    if kind not in AUGMENTATIONS or (rate and kind not in (*RATES, "mask_span")):
+        raise InputError(f"unknown view {name!r}; available: {', '.join(allowed)}.{did_you_mean(name, allowed)}")
     if kind == "mask_span":
         characters = int(rate) if rate.isdecimal() else 0 if rate else MASKED_CHARACTERS
         if not 0 < characters < SHORTEST_MASKED:
             raise InputError(f"view {name!r}: a mask replaces 1 to {SHORTEST_MASKED - 1} characters: mask_span:5.")
         return View(column="text", augmentation=kind, characters=characters)
-    if kind not in AUGMENTATIONS or (rate and kind not in RATES):
-        known = (*columns, *AUGMENTATIONS, *PAIRS, *plugins.views)
-        raise InputError(f"unknown view {name!r}; known: {', '.join(known)}.{did_you_mean(name, known)}")
-    try:
+    with contextlib.suppress(ValueError):
         share = float(rate) if rate else RATES.get(kind, 0.0)
-    except ValueError:
-        share = -1.0
-    if kind in RATES and not 0.0 < share < 1.0:
-        raise InputError(f"view {name!r}: the rate must be a number between 0 and 1, for instance {kind}:0.1.")
-    return View(column="text", augmentation=kind, rate=share)
+        if kind not in RATES or 0.0 < share < 1.0:
+            return View(column="text", augmentation=kind, rate=share)
+    raise InputError(f"view {name!r}: the rate must be a number between 0 and 1, for instance {kind}:0.1.")
 
 
 def viewed(
@@ -102,9 +101,6 @@ def viewed(
     """Token ids of some rows under a view, concatenated.
 
     Args:
-      view: the view to apply.
-      store: holds the rows.
-      rows: indices of the rows.
       uniform: returns the random numbers, see `kept_tokens`; called by random views only.
     """
     if view.second:
@@ -162,21 +158,17 @@ def _joined(store: TokenStore, first: str, second: str, rows: np.ndarray) -> Rag
         sides.append(np.split(tokens.ids[inside], np.cumsum(lengths)[:-1]))
     sequences, firsts = [], []
     for one, other in zip(*sides, strict=True):
-        one, other = _both_cut(one, other, room)
+        # First the longer sentence is cut, then both to equal length; the longer keeps an odd token.
+        short, long = sorted((len(one), len(other)))
+        if short + long > room:
+            long = max(short, room - short)
+            if short + long > room:
+                short, long = room // 2, room - room // 2
+        one, other = (one[:short], other[:long]) if len(one) <= len(other) else (one[:long], other[:short])
         sequences.append(np.concatenate([template.begin, one, template.between, other, template.end]))
         of_first = len(template.begin) + len(one) + template.between_first
         firsts.append(of_first if template.has_types else len(sequences[-1]))
     return ragged(sequences, np.array(firsts, np.int64))
-
-
-def _both_cut(one: np.ndarray, other: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Truncates a pair to `room` tokens: first the longer sentence, then both to equal length; the longer keeps an odd token."""
-    short, long = sorted((len(one), len(other)))
-    if short + long > room:
-        long = max(short, room - short)
-        if short + long > room:
-            short, long = room // 2, room - room // 2
-    return (one[:short], other[:long]) if len(one) <= len(other) else (one[:long], other[:short])
 
 
 def _rewritten(view: View, store: TokenStore, rows: np.ndarray, uniform: np.ndarray) -> Ragged:
@@ -223,7 +215,6 @@ def kept_tokens(
     """Whether a random view keeps each token. Special tokens, the prompt and at least one word per sentence are kept.
 
     Args:
-      view: the view to apply.
       words: index of each token's word in its sentence, for concatenated sentences; -1 for special tokens and the
         prompt.
       lengths: number of tokens of each sentence.
@@ -239,26 +230,18 @@ def kept_words(
     view: View, counts: Integer[np.ndarray, " b"], uniform: Float[np.ndarray, "b draws"]
 ) -> Bool[np.ndarray, "b draws"]:
     """Whether a random view keeps each word of sentences with `counts` words; a single word always stays."""
-    chosen = {"delete_words": _thinned, "delete_one_word": _one_less, "crop": _cropped}[view.augmentation]
-    stays = chosen(counts, view.rate, uniform) | (counts < 2)[:, None]
-    return stays & (np.arange(uniform.shape[1]) < counts[:, None])
-
-
-def _thinned(counts: np.ndarray, rate: float, uniform: np.ndarray) -> np.ndarray:
-    """Deletes words independently; if all would be deleted, keeps the one with the largest draw."""
-    draws = np.where(np.arange(uniform.shape[1]) < counts[:, None], uniform, -1.0)
-    stays = draws >= rate
-    stays[np.arange(len(draws)), draws.argmax(axis=1)] = True
-    return stays
-
-
-def _one_less(counts: np.ndarray, rate: float, uniform: np.ndarray) -> np.ndarray:
-    gone = (uniform[:, 0] * counts).astype(np.int64)
-    return np.arange(uniform.shape[1]) != gone[:, None]
-
-
-def _cropped(counts: np.ndarray, rate: float, uniform: np.ndarray) -> np.ndarray:
-    length = np.maximum(1, np.round(counts * (1.0 - rate)).astype(np.int64))
-    start = (uniform[:, 0] * (counts - length + 1)).astype(np.int64)[:, None]
-    index = np.arange(uniform.shape[1])
-    return (index >= start) & (index < start + length[:, None])
+    index, first_draws = np.arange(uniform.shape[1]), uniform[:, 0]
+    exists = index < counts[:, None]
+    if (
+        view.augmentation == "delete_words"
+    ):  # independently; if all would be deleted, the one with the largest draw stays
+        draws = np.where(exists, uniform, -1.0)
+        stays = draws >= view.rate
+        stays[np.arange(len(draws)), draws.argmax(axis=1)] = True
+    elif view.augmentation == "delete_one_word":
+        stays = index != (first_draws * counts).astype(np.int64)[:, None]
+    else:  # crop
+        length = np.maximum(1, np.round(counts * (1.0 - view.rate)).astype(np.int64))
+        start = (first_draws * (counts - length + 1)).astype(np.int64)[:, None]
+        stays = (index >= start) & (index < start + length[:, None])
+    return exists & (stays | (counts < 2)[:, None])

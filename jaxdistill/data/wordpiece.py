@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -26,13 +27,7 @@ from jaxdistill.data.text import Watched, column_map
 
 FORMAT = 2
 """Version of the training procedure, part of the digest; bump to invalidate cached tokenizers."""
-SPECIAL = {
-    "pad_token": "[PAD]",
-    "unk_token": "[UNK]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "mask_token": "[MASK]",
-}
+SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
 STRIPS_ACCENTS = False
 SETTINGS = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_accents": STRIPS_ACCENTS} | SPECIAL
 """`tokenizer_config.json`. NOTE: without `strip_accents`, transformers would strip accents when it lower-cases."""
@@ -72,30 +67,67 @@ def train_wordpiece(
         )
     chosen = column_map(columns)
     text = Watched(specs, chosen, cache=str(cache_folder))
-    inputs = [FORMAT, text.digest, chosen, entries]
-    folder = (
-        Path(cache_folder) / "tokenizers" / hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
-    )
-    if not folder.is_dir():
-        tokenizer = learnt(lambda: chain.from_iterable(text.rows()), entries)
+    inputs = json.dumps([FORMAT, text.digest, chosen, entries], sort_keys=True)
+    folder = Path(cache_folder) / "tokenizers" / hashlib.sha256(inputs.encode()).hexdigest()[:32]
+
+    def write(unfinished: Path) -> None:
+        tokenizer = _trained(lambda: chain.from_iterable(text.rows()), entries)
         text.check()
-        make_folder_atomic(folder, lambda unfinished: _write(tokenizer, unfinished), what="the tokenizer")
-        log.info("a tokenizer of %d entries was trained on the text: %s", tokenizer.get_vocab_size(), folder)
+        settings = SETTINGS
+        if not isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer):
+            # With long runs split, it must not name `BertTokenizer`, which splits as BERT does.
+            names = ["input_ids", "token_type_ids", "attention_mask"]
+            settings = SPECIAL | {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": names}
+        vocabulary = tokenizer.get_vocab()
+        files = {
+            "tokenizer.json": tokenizer.to_str(pretty=True),
+            "tokenizer_config.json": json.dumps(settings, indent=2) + "\n",
+            "vocab.txt": "".join(f"{entry}\n" for entry in sorted(vocabulary, key=vocabulary.__getitem__)),
+        }
+        for name, content in files.items():
+            (unfinished / name).write_text(content, encoding="utf-8")
+        log.info("a tokenizer of %d entries was trained on the text: %s", len(vocabulary), folder)
+
+    if not folder.is_dir():
+        make_folder_atomic(folder, write, what="the tokenizer")
     return folder
 
 
-def learnt(texts: Callable[[], Iterator[str]], entries: int) -> Tokenizer:
+def _trained(texts: Callable[[], Iterator[str]], entries: int) -> Tokenizer:
     """Trains a WordPiece tokenizer.
 
     Args:
       texts: returns an iterator over the sentences; called twice.
       entries: see `train_wordpiece`.
     """
-    most = min(MAX_CHARACTERS, (entries - len(SPECIAL)) // 4)
-    characters, in_long_runs = frequent_characters(texts(), most)
-    words = _pre_tokenizer(characters if in_long_runs > MAX_IN_LONG_RUNS else ())
+    normalizer: Any = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=STRIPS_ACCENTS, lowercase=True
+    )
+    counts, in_long_runs = Counter[str](), 0
+    for text in texts():
+        normal = normalizer.normalize_str(text)
+        counts.update(normal)
+        in_long_runs += sum(map(len, LONG_RUN.findall(normal)))
+    visible = (character for character in counts if not character.isspace())
+    characters = sorted(visible, key=lambda character: (-counts[character], character))  # ties by code point
+    characters = characters[: min(MAX_CHARACTERS, (entries - len(SPECIAL)) // 4)]
+    words: Any = pre_tokenizers.BertPreTokenizer()
+    if in_long_runs / max(counts.total(), 1) > MAX_IN_LONG_RUNS:
+        # In text without spaces, one rare character, or the length alone, would make a sentence a single unknown token.
+        rare = Regex("[^" + "".join(f"\\x{{{ord(character):x}}}" for character in characters) + "]")
+        cut = Regex(f".{{1,{MAX_WORD_LENGTH}}}")
+        words = pre_tokenizers.Sequence(
+            [words, *(pre_tokenizers.Split(pattern, "isolated") for pattern in (rare, cut))]
+        )
+
+    def bert_like(model: models.WordPiece) -> Tokenizer:
+        tokenizer = Tokenizer(model)
+        tokenizer.normalizer = normalizer
+        tokenizer.pre_tokenizer = words
+        return tokenizer
+
     # The draft provides only the entries and their order: in it, `##a` is a special token.
-    draft = _bert_like(models.WordPiece(unk_token=SPECIAL["unk_token"]), words)
+    draft = bert_like(models.WordPiece(unk_token=SPECIAL["unk_token"]))
     trainer = trainers.WordPieceTrainer(
         vocab_size=entries,
         min_frequency=MIN_COUNT,
@@ -105,7 +137,7 @@ def learnt(texts: Callable[[], Iterator[str]], entries: int) -> Tokenizer:
         show_progress=False,
     )
     draft.train_from_iterator(texts(), trainer)
-    tokenizer = _bert_like(models.WordPiece(draft.get_vocab(), unk_token=SPECIAL["unk_token"]), words)
+    tokenizer = bert_like(models.WordPiece(draft.get_vocab(), unk_token=SPECIAL["unk_token"]))
     tokenizer.add_special_tokens(list(SPECIAL.values()))
     special = [(token, tokenizer.token_to_id(token)) for token in (SPECIAL["cls_token"], SPECIAL["sep_token"])]
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -113,62 +145,3 @@ def learnt(texts: Callable[[], Iterator[str]], entries: int) -> Tokenizer:
     )
     tokenizer.decoder = decoders.WordPiece(prefix="##")
     return tokenizer
-
-
-def frequent_characters(texts: Iterator[str], most: int) -> tuple[list[str], float]:
-    """The `most` frequent characters of the normalised text, ties by code point, and the share of characters that lie in
-    long runs."""
-    normalizer, counts, in_long_runs = _normalizer(), Counter(), 0
-    for text in texts:
-        normal = normalizer.normalize_str(text)
-        counts.update(normal)
-        in_long_runs += sum(map(len, LONG_RUN.findall(normal)))
-    visible = (character for character in counts if not character.isspace())
-    characters = sorted(visible, key=lambda character: (-counts[character], character))[:most]
-    return characters, in_long_runs / max(counts.total(), 1)
-
-
-def _normalizer() -> normalizers.Normalizer:
-    return normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=STRIPS_ACCENTS, lowercase=True
-    )
-
-
-def _pre_tokenizer(known: Sequence[str]) -> pre_tokenizers.PreTokenizer:
-    """BERT's pre-tokenizer. With `known` characters (text without spaces), it isolates all others and cuts long runs.
-
-    Otherwise one rare character, or the length alone, would make a sentence a single unknown token.
-    """
-    bert = pre_tokenizers.BertPreTokenizer()
-    if not known:
-        return bert
-    rare = Regex("[^" + "".join(f"\\x{{{ord(character):x}}}" for character in known) + "]")
-    cut = Regex(f".{{1,{MAX_WORD_LENGTH}}}")
-    splits = [pre_tokenizers.Split(pattern, "isolated") for pattern in (rare, cut)]
-    return pre_tokenizers.Sequence([bert, *splits])
-
-
-def _bert_like(model: models.WordPiece, words: pre_tokenizers.PreTokenizer) -> Tokenizer:
-    tokenizer = Tokenizer(model)
-    tokenizer.normalizer = _normalizer()
-    tokenizer.pre_tokenizer = words
-    return tokenizer
-
-
-def _settings(tokenizer: Tokenizer) -> Mapping[str, object]:
-    """`tokenizer_config.json`. NOTE: with long runs split, it must not name `BertTokenizer`, which splits as BERT does."""
-    if isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer):
-        return SETTINGS
-    inputs = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
-    return SPECIAL | {"tokenizer_class": "PreTrainedTokenizerFast"} | inputs
-
-
-def _write(tokenizer: Tokenizer, folder: Path) -> None:
-    vocabulary = tokenizer.get_vocab()
-    files = {
-        "tokenizer.json": tokenizer.to_str(pretty=True),
-        "tokenizer_config.json": json.dumps(_settings(tokenizer), indent=2) + "\n",
-        "vocab.txt": "".join(f"{entry}\n" for entry in sorted(vocabulary, key=vocabulary.__getitem__)),
-    }
-    for name, content in files.items():
-        (folder / name).write_text(content, encoding="utf-8")

@@ -32,21 +32,18 @@ class Unknown(NamedTuple):
     """Counted as well, at most `MAX_CHARACTERS` per token: a sentence without spaces can be one unknown token."""
     characters: int = 0
 
-    def __add__(self, other: "Unknown") -> "Unknown":
-        return Unknown(*(int(mine + theirs) for mine, theirs in zip(self, other, strict=True)))
+    @property
+    def shares(self) -> tuple[float, float]:
+        """Shares of unknown tokens and of unknown characters."""
+        return self.unknown_tokens / max(self.tokens, 1), self.unknown_characters / max(self.characters, 1)
 
     @property
     def share(self) -> float:
-        """Share of unknown tokens or of unknown characters, whichever is larger."""
-        return max(self._shares)
+        """The larger of the two shares."""
+        return max(self.shares)
 
     def __str__(self) -> str:
-        of_tokens, of_characters = self._shares
-        return f"{of_tokens:.2%} of tokens, {of_characters:.2%} of characters"
-
-    @property
-    def _shares(self) -> tuple[float, float]:
-        return self.unknown_tokens / max(self.tokens, 1), self.unknown_characters / max(self.characters, 1)
+        return "{:.2%} of tokens, {:.2%} of characters".format(*self.shares)
 
 
 class Tokenised(NamedTuple):
@@ -73,7 +70,7 @@ def tokenised_words(
     *,
     unknown: int | None = None,
 ) -> Tokenised:
-    """Tokenises non-empty sentences with their prompts prepended, and marks their words.
+    """Tokenises non-empty sentences with their prompts prepended, and marks their words by the characters that tokens cover.
 
     Args:
       prompts: one prompt for all sentences, or one for each.
@@ -91,39 +88,10 @@ def tokenised_words(
     ids = np.fromiter(chain.from_iterable(one.ids for one in batch), np.uint32, total)
     special = np.fromiter(chain.from_iterable(one.special_tokens_mask for one in batch), np.bool_, total)
     flat = chain.from_iterable(chain.from_iterable(one.offsets for one in batch))
-    offsets = np.fromiter(flat, np.int64, 2 * total).reshape(total, 2)
+    begins, ends = np.fromiter(flat, np.int64, 2 * total).reshape(total, 2).T
     truncated = np.fromiter((len(one) >= max_length and bool(one.overflowing) for one in batch), np.bool_, len(batch))
-    prompt_lengths = np.fromiter(map(len, prompts), np.int64, len(prompts))
-    marks = _word_marks(sentences, prompt_lengths, lengths, special, offsets=offsets)
-    of_text = marks != PROTECTED
-    characters = np.where(of_text, np.minimum(offsets[:, 1] - offsets[:, 0], MAX_CHARACTERS), 0)
-    are_unknown = (ids == unknown) & of_text
-    of_tokens = (are_unknown, of_text, np.where(are_unknown, characters, 0), characters)
-    counts = np.stack([sums(each, lengths) for each in of_tokens], axis=1)
-    return Tokenised(ids, marks, lengths, truncated, counts=counts)
 
-
-def sums(of_tokens: np.ndarray, lengths: Integer[np.ndarray, " rows"]) -> Integer[np.ndarray, " rows"]:
-    """The sum over the tokens of each sentence."""
-    return np.add.reduceat(of_tokens, np.cumsum(lengths) - lengths, dtype=np.int32)
-
-
-def _word_marks(
-    sentences: Sequence[str],
-    prompt_lengths: Integer[np.ndarray, " rows"],
-    lengths: Integer[np.ndarray, " rows"],
-    special: np.ndarray,
-    offsets: Integer[np.ndarray, "tokens 2"],
-) -> Integer[np.ndarray, " tokens"]:
-    """The mark of every token, determined by the characters that it covers.
-
-    Args:
-      sentences: raw text with its prompt prepended.
-      prompt_lengths: number of characters of each prompt.
-      lengths: number of tokens of each sentence.
-      special: whether the tokenizer added each token.
-      offsets: start and end of each token's characters in its sentence.
-    """
+    # The number of each character's word; numbers continue across sentences, so that no two sentences share a word.
     characters = np.fromiter(map(len, sentences), np.int64, len(sentences))
     base = np.cumsum(characters) - characters
     codes = np.frombuffer("".join(sentences).encode(f"utf-32-{sys.byteorder[0]}e"), np.uint32)
@@ -132,11 +100,20 @@ def _word_marks(
     boundary[1:] = space[:-1]
     boundary[base] = True
     word = np.cumsum(boundary & ~space) + space  # white space belongs to the word after it, as in many tokenizers
+
     sentence = np.repeat(np.arange(len(sentences)), lengths)
-    position = base[sentence] + np.minimum(offsets[:, 0], characters[sentence] - 1)
-    of_prompt = prompt_lengths[sentence]
-    outside = special | ((of_prompt > 0) & (offsets[:, 1] <= of_prompt))
-    number = np.where(outside, -1, word[position])
-    # NOTE: word numbers continue across sentences, so adjacent tokens of different sentences never share a word.
+    of_prompt = np.fromiter(map(len, prompts), np.int64, len(prompts))[sentence]
+    outside = special | ((of_prompt > 0) & (ends <= of_prompt))
+    number = np.where(outside, -1, word[base[sentence] + np.minimum(begins, characters[sentence] - 1)])
     starts = np.diff(number, prepend=-1) != 0
-    return np.where(outside, PROTECTED, np.where(starts, STARTS, CONTINUES)).astype(np.uint8)
+    marks = np.where(outside, PROTECTED, np.where(starts, STARTS, CONTINUES)).astype(np.uint8)
+
+    covered = np.where(outside, 0, np.minimum(ends - begins, MAX_CHARACTERS))
+    are_unknown = (ids == unknown) & ~outside
+    of_tokens = (are_unknown, ~outside, np.where(are_unknown, covered, 0), covered)
+    return Tokenised(ids, marks, lengths, truncated, np.stack([sums(each, lengths) for each in of_tokens], axis=1))
+
+
+def sums(of_tokens: np.ndarray, lengths: Integer[np.ndarray, " rows"]) -> Integer[np.ndarray, " rows"]:
+    """The sum over the tokens of each sentence."""
+    return np.add.reduceat(of_tokens, np.cumsum(lengths) - lengths, dtype=np.int32)

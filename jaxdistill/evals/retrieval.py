@@ -21,7 +21,7 @@ import numpy as np
 
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.core.ops.nearest import nearest
-from jaxdistill.data.sources import files_of
+from jaxdistill.data.text import files_of
 from jaxdistill.evals.evaluation import (
     Evaluation,
     MissingSet,

@@ -8,7 +8,8 @@ from typing import TypeVar
 import numpy as np
 from jaxtyping import Integer
 
-from jaxdistill.core import SECOND, InputError, Objective, unknown_id
+from jaxdistill.core import SECOND, InputError, Objective
+from jaxdistill.core.ops.unknown import unknown_id
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.data import text, words
 from jaxdistill.data.chunks import Chunking, tokens_around

@@ -13,8 +13,7 @@ from jaxdistill.core import CountOrNone, Fraction, InputError, Objective, Precis
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.data import targets
 from jaxdistill.data.options import Data
-from jaxdistill.data.sources import split_specs
-from jaxdistill.data.text import used_roles
+from jaxdistill.data.text import split_specs, used_roles
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model
 from jaxdistill.models.inference import Embedder

@@ -16,7 +16,7 @@ from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.data import batches
-from jaxdistill.data.sources import check_weights, split_specs
+from jaxdistill.data.text import check_weights, split_specs
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.models.checkpoints import onnx
 from jaxdistill.models.checkpoints.model import SentenceModel

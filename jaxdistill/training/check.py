@@ -10,9 +10,7 @@ from jaxdistill.config import Config, of_stage
 from jaxdistill.core import InputError, errors_of, plugins
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.files import buckets, is_remote
-from jaxdistill.data import sources
-from jaxdistill.data.sources import split_specs
-from jaxdistill.data.text import tables
+from jaxdistill.data.text import content_digest, is_hub, source_files, split_specs, tables
 from jaxdistill.models.checkpoints.model import locate
 from jaxdistill.models.model_text import text_portions
 from jaxdistill.training.build import checked_setup
@@ -58,7 +56,7 @@ def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pa
             if done:
                 plugins.use(stage.run.plugins)  # the user's own readers are part of the digest
                 before = read_note(folder / INPUTS).get(TEXT_FILES)
-                if before and before != sources.content_digest(specs):
+                if before and before != content_digest(specs):
                     raise InputError(
                         f"data.text={stage.data.text} has changed since {folder} was trained; remove the folders of this and later stages "
                         "to train them again, restore the text, or give another --workdir."
@@ -96,7 +94,7 @@ def check_inputs(stage: Config, where: str = "here") -> None:
                 continue
             if not found:
                 raise InputError(f"{option}: no object matches {spec}; check the address, and quote the glob.")
-        elif sources.is_hub(spec) or (is_model and not is_local and not spec.startswith("package:")):
+        elif is_hub(spec) or (is_model and not is_local and not spec.startswith("package:")):
             continue
         elif where == "elsewhere" and not spec.startswith("package:"):
             raise _local(f"--config.{option}", spec)
@@ -104,7 +102,7 @@ def check_inputs(stage: Config, where: str = "here") -> None:
             locate(spec)
         else:
             with errors_of(option):
-                sources.source_files(spec)
+                source_files(spec)
 
 
 def _local(option: str, path: str) -> InputError:

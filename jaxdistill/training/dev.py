@@ -28,8 +28,7 @@ from jaxtyping import Float, Integer
 
 from jaxdistill.config import Config, Evals
 from jaxdistill.core import LABELS, Diverged, Embed, InputError, Objective, Params, Task, did_you_mean, errors_of, paths
-from jaxdistill.data.sources import file_of, files_of, split_specs
-from jaxdistill.data.text import read
+from jaxdistill.data.text import file_of, files_of, read, split_specs
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.evals import agreement, documents, pairs, retrieval, sts
 from jaxdistill.evals.documents import RetrievalSet, SetFiles

@@ -17,7 +17,7 @@ from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import write_atomic
 from jaxdistill.core.paths import cache_folder, public_name, without_folders
 from jaxdistill.core.runtime import versions
-from jaxdistill.data.sources import split_specs
+from jaxdistill.data.text import split_specs
 from jaxdistill.evals import sts
 from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.evals.reporting.model_card import Facts, averaged_steps, origin_of, public_command, write_facts

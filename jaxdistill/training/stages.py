@@ -17,7 +17,7 @@ from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import MARK, folder_digest, is_remote, refuse_foreign, replacing, write_atomic
 from jaxdistill.core.paths import data_folder
 from jaxdistill.core.runtime import source_digest
-from jaxdistill.data.sources import content_digest, is_hub, split_specs
+from jaxdistill.data.text import content_digest, is_hub, split_specs
 from jaxdistill.evals import sts
 from jaxdistill.evals.reporting.papers import cited
 from jaxdistill.evals.reporting.tables import StageRow, as_text, stage_table
