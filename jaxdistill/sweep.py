@@ -37,7 +37,7 @@ from jaxdistill.core.cli import BY_NAME, Listed, listed, make_callable, parse_kn
 from jaxdistill.core.files import local, refuse_no_folder, write_atomic
 from jaxdistill.core.paths import configs_folder
 from jaxdistill.core.signals import Interrupted, Interrupts
-from jaxdistill.evals.reporting.tables import as_text, hundredfold
+from jaxdistill.evals.report import as_text, hundredfold
 from jaxdistill.main import parse_flags
 from jaxdistill.training.stages import is_finished
 from jaxdistill.training.workdir.folder import (

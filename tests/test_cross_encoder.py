@@ -12,7 +12,7 @@ import transformers
 from jaxdistill.core import InputError
 from jaxdistill.data.packing import Ragged, Shape, filled, first_slots, pad
 from jaxdistill.encoders.sentence import embed
-from jaxdistill.evals.reporting.model_card import Facts, model_card
+from jaxdistill.evals.model_card import Facts, model_card
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import Embedder

@@ -13,13 +13,12 @@ from pyarrow import Table, parquet
 
 from jaxdistill import evaluate
 from jaxdistill.config import Config, Evals
-from jaxdistill.core import InputError, Scorer
+from jaxdistill.core import InputError, PairScorer
 from jaxdistill.evals import documents, suite
 from jaxdistill.evals.documents import ordered, query_measures, read_set, set_files
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.evaluate import EvaluationFailed
 from jaxdistill.models.checkpoints.folder import save
-from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.students.cross_encoder import CrossEncoder
 from jaxdistill.objectives.simcse import SimCSE
@@ -87,16 +86,6 @@ def test_a_ranking_by_hand(tmp_path):
     assert scores["documents/tiny mrr@10"] == pytest.approx((1 + 1 / 3) / 3)
     other = documents.ranked_by_vectors(embed, lambda texts: embed(texts)[:, ::-1], known)  # another model's index
     assert documents.scored(other, known)["documents/tiny map"] < scores["documents/tiny map"]
-
-
-class Reranker(Scorer):
-    """Prefers documents whose first word is in the query."""
-
-    def score(self, first, second):
-        return [float(one.split()[0].lower() in query) for query, one in zip(first, second, strict=True)]
-
-    def __call__(self, texts):
-        raise AssertionError
 
 
 def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
@@ -171,39 +160,18 @@ def test_the_index_is_encoded_once_for_all_models(tmp_path, monkeypatch):
     folder = str(write_set(tmp_path / "tiny"))
     for seed, name in enumerate(("index", "one", "two")):
         save(tiny_model(tmp_path / "tokenizer", seed=seed), tmp_path / name)
-    encoded, embed = [], evaluate.Candidate.embed
+    encoded, encode = [], Embedder.encode
 
-    def counting(candidate, *given, **options):
-        plain = embed(candidate, *given, **options)
+    def counting(embedder, *texts, **options):
+        encoded.append(Path(embedder.model.source).name)
+        return encode(embedder, *texts, **options)
 
-        def embed_and_count(texts, **role):
-            encoded.append(Path(candidate.spec).name)
-            return plain(texts, **role)
-
-        return embed_and_count
-
-    monkeypatch.setattr(evaluate.Candidate, "embed", counting)
+    monkeypatch.setattr(Embedder, "encode", counting)
     students = [tmp_path / "one", tmp_path / "two"]
     found = evaluate(students, tasks="documents", retrieval=folder, index_model=str(tmp_path / "index"))
     assert all("asymmetric documents/tiny ndcg@10" in scores for scores in found.scores.values())
     assert encoded.count("one") == encoded.count("two") == 2  # queries and documents
     assert encoded.count("index") == 1
-
-
-def test_queries_and_documents_are_read_behind_prompts_of_their_own(tmp_path):
-    folder = str(write_set(tmp_path / "tiny"))
-    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "model")
-    scores = [
-        evaluate(tmp_path / "model", tasks="documents", retrieval=folder, **prompts).scores[str(tmp_path / "model")]
-        for prompts in (
-            {}, {"query_prompt": "cat: ", "document_prompt": "dog: "}, {"prompt": "cat: "}, {"query_prompt": "cat: ", "document_prompt": "cat: "},
-        )
-    ]  # fmt: skip
-    embed = Embedder(load_model(str(tmp_path / "model"))).encode
-    known = read_test(folder)
-    in_roles = (lambda texts, prompt=prompt: embed([prompt + text for text in texts]) for prompt in ("cat: ", "dog: "))
-    assert scores[1] == documents.scored(documents.ranked_by_vectors(*in_roles, known), known) != scores[0]
-    assert scores[2] == scores[3]
 
 
 def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):
@@ -241,10 +209,9 @@ def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):
         Config(objective=SimCSE(), evals=Evals(retrieval=sets, retrieval_split="test"))
     ).retrieval
     assert documents.mean_ndcg(on_test, embed).keys() == {"retrieval-test/ndcg@10"}
-    assert suite.headings(["retrieval-dev/ndcg@10"]) == {"retrieval-dev/ndcg@10": "retrieval dev, nDCG@10"}
     assert dev.held_out_rows(Evals(retrieval=sets), rows=1000) == 0
     assert dev.held_out_rows(Evals(retrieval=sets, best="agreement/recall@10"), rows=1000) == 100
-    assert tasks[chosen](Reranker()) == {}
+    assert tasks[chosen](PairScorer(lambda *_: [], embed)) == {}
     with pytest.raises(InputError, match="the student cross_encoder is a cross-encoder; leave it out"):
         dev.read_dev_sets(replace(config, student=CrossEncoder()))
     with pytest.raises(InputError, match="retrieval set x/y/z is neither a folder"):
@@ -265,6 +232,7 @@ def test_all_forms_give_the_same_set(tmp_path, form):
     [
         ({"qrels": [("q1", "d9", 1)]}, r"qrels.tsv: no query has a relevant document that .*corpus.tsv.gz has"),
         ({"qrels": [*QRELS, ("q9", "d1", 1)]}, r"qrels.tsv judges the query 'q9'"),
+        ({"qrels": [*QRELS, ("q1", "d1", 1)]}, r"qrels.tsv has two grades of 'd1' for the query 'q1'; keep one"),
         ({"qrels": [("q1", "d1", "yes"), ("q1", "d1", "yes")]}, r"qrels.tsv: a judgement is .*; got .'q1'.*yes"),
         ({"queries": [*QUERIES, ("q5", " ")]}, r"queries.tsv.gz: the query 'q5' has no text"),
         ({"corpus": [*DOCUMENTS, ("d1", "", "again")]}, r"corpus.tsv.gz has the id 'd1' twice"),
@@ -275,6 +243,14 @@ def test_a_faulty_set_is_one_line_with_its_place(tmp_path, changed, words):
     with pytest.raises(InputError, match=words) as error:
         read_test(write_set(tmp_path / "bad", **changed))
     assert "\n" not in str(error.value)
+
+
+def test_relevant_documents_that_the_corpus_lacks_count_as_never_found(tmp_path, caplog):
+    judged = [("q1", "d1", 1), ("q1", "lost", 1), ("q2", "lost", 1), ("q2", "gone", 1), ("q2", "d9", 0)]
+    known = read_test(folder := write_set(tmp_path / "set", qrels=judged))
+    assert f"{folder}/corpus.tsv.gz lacks 2 of the relevant documents; they count as never found" in caplog.text
+    ranking = documents.ranked_by_vectors(embed, embed, known)
+    assert documents.scored(ranking, known)["documents/set recall@10"] == pytest.approx(1 / 4)
 
 
 def test_tables_may_have_headers_titles_may_be_missing_and_ids_may_be_numbers(tmp_path):

@@ -8,8 +8,7 @@ from jaxdistill.config import parse_stages
 from jaxdistill.config.files import load_config
 from jaxdistill.core import InputError
 from jaxdistill.core import plugins as parts
-from jaxdistill.evals import pairs, sts, transfer
-from jaxdistill.evals.reporting import papers
+from jaxdistill.evals import pairs, papers, sts, transfer
 
 from conftest import ROOT, docs_script
 

@@ -5,9 +5,11 @@ import pytest
 
 from jaxdistill import evaluate
 from jaxdistill.core import InputError
-from jaxdistill.evals.similarity import spearman, whitening, whitening_on
+from jaxdistill.evals.evaluation import spearman
+from jaxdistill.evals.geometry import whitening, whitening_on
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
+from jaxdistill.models.inference import Embedder
 from jaxdistill.models.vectors import similarities
 
 from eval_cases import GRADED, run, write
@@ -42,9 +44,7 @@ def given(tmp_path, monkeypatch):
 
 
 def test_the_program_scores_whitened_vectors_and_does_not_mistake_them_for_others(given, tmp_path, capsys):
-    embed = evaluate.Candidate(spec="tiny", members=(load_model(str(tmp_path / "tiny")),), precision="float32").embed(
-        128
-    )
+    embed = Embedder(load_model(str(tmp_path / "tiny"))).encode
     transform = whitening_on(embed, [str(tmp_path / "text.txt")])
     first, second, scores = ([line.split("\t")[column] for line in GRADED[1:]] for column in (2, 3, 1))
     expected = [

@@ -14,8 +14,7 @@ from jaxtyping import Float, Integer
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.core.ops.nearest import nearest_others, overlap
 from jaxdistill.data.text import read
-from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Sources, TestSet
-from jaxdistill.evals.similarity import spearman
+from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Sources, TestSet, spearman
 from jaxdistill.models.vectors import similarities, unit_rows, unit_vectors, vectors_of_pairs
 
 METRIC = "agreement/spearman"
@@ -126,4 +125,4 @@ def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
     return held_out_task(vectors, seed=SEED)(model.embed)
 
 
-EVALUATION = Evaluation(task="agreement", scores=("agreement",), sets=_sets, run=_run, dev_headings=METRICS)
+EVALUATION = Evaluation(task="agreement", scores=("agreement",), sets=_sets, run=_run, headings=METRICS)

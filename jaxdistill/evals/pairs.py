@@ -13,7 +13,7 @@ label; nothing is trained. Their test and dev (for choosing models) splits in a 
     mrpc   the official test set; the first 408 of the 4,076 pairs of train, a tenth (paper: 408, the official dev set)
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -28,12 +28,14 @@ from jaxdistill.evals.evaluation import (
     Result,
     Sources,
     TestSet,
+    area_under_roc,
     average_of,
     labelled,
     part_of,
     read_table,
+    refuse_collapsed,
+    spearman,
 )
-from jaxdistill.evals.similarity import area_under_roc, refuse_collapsed, spearman
 from jaxdistill.models.vectors import similarities
 
 COLUMNS = ("score", "sentence1", "sentence2")
@@ -66,19 +68,22 @@ class GradedPairs:
     subsets: tuple[str, ...] = ()
     """The subset of each pair, if the file has a column `subset`."""
 
+    def __post_init__(self):
+        if len(np.unique(self.scores)) < 2:
+            raise InputError(f"{self.name}: its {len(self.scores)} pairs must have at least two different scores.")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredPairs:
-    """Pairs with their gold scores and a model's similarities, for a scatter plot."""
+    """Gold scores of pairs and a model's similarities, rounded to four decimals, for a scatter plot."""
 
     name: str
     gold: Sequence[float]
     similarities: Sequence[float]
-    pairs: Sequence[Sequence[str]]
 
 
 def is_binary(pairs: GradedPairs) -> bool:
-    """Whether the scores are binary labels: only 0 and 1, both present."""
+    """Whether the scores are binary labels: only 0 and 1."""
     return set(pairs.scores.tolist()) == {0.0, 1.0}
 
 
@@ -87,12 +92,12 @@ def pairs_spearman(embed: Embed | Scorer, pairs: GradedPairs) -> float:
     return spearman(pairs.scores, similarities(embed, pairs.first, pairs.second), what=pairs.name)
 
 
-def correlation(pairs: GradedPairs, metric: str, embed: Embed | Scorer) -> Mapping[str, float]:
+def correlation(pairs: GradedPairs, metric: str, embed: Embed | Scorer) -> dict[str, float]:
     """`pairs_spearman`, named `metric`."""
     return {metric: pairs_spearman(embed, pairs)}
 
 
-def area(pairs: GradedPairs, metric: str, embed: Embed | Scorer) -> Mapping[str, float]:
+def area(pairs: GradedPairs, metric: str, embed: Embed | Scorer) -> dict[str, float]:
     """The area under the ROC curve, in [0, 1], of pairs with scores of 0 and 1, named `metric`; 0.5 is chance."""
     scores = similarities(embed, pairs.first, pairs.second)
     refuse_collapsed(scores, f"{metric}: the model finds all {len(scores):,} pairs")
@@ -100,10 +105,9 @@ def area(pairs: GradedPairs, metric: str, embed: Embed | Scorer) -> Mapping[str,
 
 
 def scored_pairs(pairs: GradedPairs, similarities: Float[np.ndarray, " n"]) -> ScoredPairs:
-    """The pairs with a model's similarities, rounded to four decimals."""
+    """The pairs with a model's similarities."""
     rounded = np.round(similarities.astype(np.float64), 4).tolist()
-    texts = list(zip(pairs.first, pairs.second, strict=True))
-    return ScoredPairs(name=pairs.name, gold=pairs.scores.tolist(), similarities=rounded, pairs=texts)
+    return ScoredPairs(name=pairs.name, gold=pairs.scores.tolist(), similarities=rounded)
 
 
 def read_pairs(path: str | Path) -> GradedPairs:
@@ -122,13 +126,9 @@ def read_pairs(path: str | Path) -> GradedPairs:
 
 
 def binary_pairs(path: Path, rows: slice) -> GradedPairs:
-    """These rows of a file, with labels as scores; raises `InputError` if there are none."""
+    """These rows of a file, with labels as scores."""
     labels, texts = labelled(path, ("sentence1", "sentence2"), ("0", "1"))
-    if not texts[rows]:
-        raise InputError(
-            f"{path}: {len(texts)} pairs; more than {rows.start} are needed, because the first ones are dev."
-        )
-    first, second = zip(*texts[rows], strict=True)
+    first, second = (tuple(row[side] for row in texts[rows]) for side in (0, 1))
     return GradedPairs(name=path.name, first=first, second=second, scores=labels[rows].astype(np.float64))
 
 
@@ -138,17 +138,17 @@ def dev_pairs(folder: str | Path, name: str) -> GradedPairs:
     return binary_pairs(part_of(folder, part) / file, rows)
 
 
-def _sets(sources: Sources) -> Iterable[TestSet]:
+def _sets(sources: Sources) -> Iterator[TestSet]:
     if sources.pairs:
         protocol = "Spearman of cosine similarity and score; AUC where all scores are 0 or 1"
         yield TestSet(name="pairs", protocol=protocol, files=(Path(sources.pairs),))
-    elif not sources.data:
+        return
+    if not sources.data:
         raise MissingSet("task pairs needs pairs=FILE with score, sentence1, sentence2, or data=FOLDER.")
-    for name, (part, file, rows) in TEST.items() if not sources.pairs else ():
+    for name, (part, file, rows) in TEST.items():
         skipped = f"; all but the first {rows.start:,} pairs, which are dev" if rows.start else ""
         protocol = f"area under the ROC curve of cosine similarity (Trans-Encoder){skipped}"
-        files = (sources.part(part, "auc") / file,)
-        yield TestSet(name=f"auc/{name}", protocol=protocol, files=files, content=rows)
+        yield TestSet(name=f"auc/{name}", protocol=protocol, files=(sources.part(part, "auc") / file,), content=rows)
 
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float] | Result:
@@ -174,6 +174,6 @@ EVALUATION = Evaluation(
         "pairs": "graded pairs",
         AUC_METRIC: "graded pairs, AUC",
         METRIC: "graded pairs",
+        **{metric: f"{name} dev, AUC" for metric, name in DEV_METRICS.items()},
     },
-    dev_headings={metric: f"{name} dev, AUC" for metric, name in DEV_METRICS.items()},
 )
