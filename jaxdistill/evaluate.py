@@ -63,7 +63,6 @@ from jaxdistill.data.tables import refuse_changes
 from jaxdistill.evals import papers, report, suite, transfer
 from jaxdistill.evals.evaluation import EmbeddingCache, Model, Sources
 from jaxdistill.evals.geometry import whitening_on
-from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model, locate
 from jaxdistill.models.inference import Embedder, Ensemble
 from jaxdistill.models.vectors import unit_rows
@@ -336,7 +335,7 @@ def evaluate(
 
     # The scores.
     rows: list[dict[str, Any]] = []
-    scored_pairs: dict[str, ScoredPairs | None] = {}
+    scored_pairs: dict[str, Any] = {}
     failed: dict[str, str] = {}
     specs = list(dict.fromkeys([*filter(None, [inputs["teacher"]]), *inputs["model"]]))
     for spec in specs:
@@ -413,7 +412,7 @@ def _reading(model: SentenceModel) -> dict[str, Any]:
 
 def _scored(
     candidate: Candidate, model: Model, plan: suite.Suite, others: Mapping[str, Candidate]
-) -> tuple[dict[str, Any], ScoredPairs | None]:
+) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
     """A model's row of the results file, and graded pairs to plot."""
     start, digest = time.perf_counter(), candidate.digest
     results, failed, seconds = {}, {}, {}
@@ -441,8 +440,7 @@ def _scored(
         "failed": failed,
         "details": {name: values for result in results.values() for name, values in result.details.items()},
     }
-    drawn = [results[name].scored_pairs for name in suite.DRAWN if name in results]
-    return row, ScoredPairs(**drawn[0]) if drawn and drawn[0] else None
+    return row, next((results[name].scored_pairs for name in suite.DRAWN if name in results), None)
 
 
 def _complain(line: str) -> None:

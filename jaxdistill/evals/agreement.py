@@ -62,9 +62,10 @@ class AgreementTask:
         vectors, left, right = vectors_of_pairs(embed, self.first, self.second, roles=roles)
         scores = {METRIC: spearman(self.teacher, np.einsum("ne,ne->n", vectors[left], vectors[right]), what=what)}
         if self.nearest is not None:
-            _, nearest = nearest_others(vectors, vectors, count=max(RECALLS))
-            recalls = {name: overlap(self.nearest[:, :rank], nearest[:, :rank]) for rank, name in RECALLS.items()}
-            scores |= {name: recall for name, recall in recalls.items() if name in self.metrics}
+            nearest = nearest_others(vectors, vectors, count=max(RECALLS))[1]
+            for rank, name in RECALLS.items():
+                if name in self.metrics:
+                    scores[name] = overlap(self.nearest[:, :rank], nearest[:, :rank])
         return scores
 
 

@@ -7,17 +7,10 @@ All measures are means over judged queries, in [0, 1], as trec_eval defines them
 irrelevant, and a query without a relevant document counts as 0. The gain of nDCG is the relevance itself (trec_eval, BEIR), not
 `2^relevance - 1`.
 
-A set (BEIR, Thakur et al., NeurIPS Datasets 2021, https://arxiv.org/abs/2104.08663) is a folder with
-
-- `corpus.jsonl` (`_id` or `id`, `title`, `text`) or `corpus.tsv` (id, title, text, with or without a header),
-- `queries.jsonl` (`_id` or `id`, `text`) or `queries.tsv` (id, text, likewise),
-- some of `qrels/train.tsv`, `qrels/dev.tsv` and `qrels/test.tsv` (query-id, corpus-id, score; a first line whose third field
-  is not a number is a header); a lone `qrels.tsv` counts as test,
-
-each plain or `.gz`. As in BEIR's sets on the Hugging Face hub, the tables may also be `corpus/*.parquet` and `queries/*.parquet`
-with these columns, and the judgements `test.tsv` and so on in a set NAME-qrels beside the set NAME. A set may be given by its name
-on the hub. `A+B` runs the queries of A on the documents of B, which must have the same ids: for a set in two languages, this
-measures retrieval across them.
+A set (BEIR, Thakur et al., NeurIPS Datasets 2021, https://arxiv.org/abs/2104.08663) is a folder with documents (`corpus`), queries
+(`queries`) and judgements (`qrels`) as JSON lines, tables or Parquet, as on the Hugging Face hub; docs/guide/evaluation.md has all
+names. A set may be given by its name on the hub. `A+B` runs the queries of A on the documents of B, which must have the same ids:
+for a set in two languages, this measures retrieval across them.
 """
 
 import json

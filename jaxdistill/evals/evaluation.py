@@ -109,7 +109,7 @@ class Result(NamedTuple):
 
     scores: Mapping[str, float]
     scored_pairs: Mapping[str, Any] | None = None
-    """Graded pairs to plot: the fields of a `pairs.ScoredPairs`."""
+    """Graded pairs to plot, as `pairs.scored_pairs` returns them."""
     details: Mapping[str, Sequence[float] | Mapping[str, float]] = MappingProxyType({})
     """What scores are computed from, for paired tests: the similarity of each pair in the file's order, or the value of each query."""
 

@@ -13,10 +13,9 @@ The geometry is that of STS-B dev (`sts/stsb.dev.tsv.gz`), with vectors of unit 
 - ConGen's out-of-domain example (section Limitation): the cosine of two clinical sentences whose gold score is 0;
   ConGen-BERT-Base gives 0.3 in the paper.
 
-Speed: SimTDE's Table 4 (Xie et al., SIGIR 2023, section 4.3) gives the time of a pass over the STS-B test set, 2,758 sentences,
-one sentence per call; here it is also measured in batches of 128. Differences from the paper: the unit is sentences per second,
-because a pass covers both sides of all pairs; there is one pass at batch 1, an average over 2,758 calls, and the mean of three
-passes at batch 128. Compilation is not counted. Rates depend on the machine and its load, so they are never cached.
+Speed: the time of a pass over the STS-B test set, 2,758 sentences, one sentence per call as in SimTDE's Table 4 (Xie et al., SIGIR 2023,
+section 4.3), and in batches of 128. Differences from the paper: the unit is sentences per second; there is one pass at batch 1 and
+the mean of three at batch 128. Compilation is not counted. Rates depend on the machine and its load, so they are never cached.
 """
 
 from collections.abc import Callable, Mapping, Sequence

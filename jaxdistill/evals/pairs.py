@@ -13,9 +13,10 @@ label; nothing is trained. Their test and dev (for choosing models) splits in a 
     mrpc   the official test set; the first 408 of the 4,076 pairs of train, a tenth (paper: 408, the official dev set)
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -73,15 +74,6 @@ class GradedPairs:
             raise InputError(f"{self.name}: its {len(self.scores)} pairs must have at least two different scores.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScoredPairs:
-    """Gold scores of pairs and a model's similarities, rounded to four decimals, for a scatter plot."""
-
-    name: str
-    gold: Sequence[float]
-    similarities: Sequence[float]
-
-
 def is_binary(pairs: GradedPairs) -> bool:
     """Whether the scores are binary labels: only 0 and 1."""
     return set(pairs.scores.tolist()) == {0.0, 1.0}
@@ -104,10 +96,10 @@ def area(pairs: GradedPairs, metric: str, embed: Embed | Scorer) -> dict[str, fl
     return {metric: area_under_roc(pairs.scores, scores)}
 
 
-def scored_pairs(pairs: GradedPairs, similarities: Float[np.ndarray, " n"]) -> ScoredPairs:
-    """The pairs with a model's similarities."""
+def scored_pairs(pairs: GradedPairs, similarities: Float[np.ndarray, " n"]) -> dict[str, Any]:
+    """Name, `gold` scores and a model's `similarities`, rounded to four decimals, of pairs, for a scatter plot."""
     rounded = np.round(similarities.astype(np.float64), 4).tolist()
-    return ScoredPairs(name=pairs.name, gold=pairs.scores.tolist(), similarities=rounded)
+    return {"name": pairs.name, "gold": pairs.scores.tolist(), "similarities": rounded}
 
 
 def read_pairs(path: str | Path) -> GradedPairs:
@@ -159,7 +151,7 @@ def _run(model: Model, test_set: TestSet) -> Mapping[str, float] | Result:
     scores = {"pairs": spearman(pairs.scores, predicted, what=pairs.name)}
     if is_binary(pairs):
         scores[AUC_METRIC] = area_under_roc(pairs.scores, predicted)
-    drawn = asdict(scored_pairs(pairs, predicted))
+    drawn = scored_pairs(pairs, predicted)
     return Result(scores, drawn, details={"pairs": drawn["similarities"]})
 
 

@@ -24,7 +24,6 @@ from rich.table import Table
 from jaxdistill.core.files import write_atomic, writing
 from jaxdistill.evals import geometry, suite
 from jaxdistill.evals.model_card import filled
-from jaxdistill.evals.pairs import ScoredPairs
 
 PAGE = "index.html"
 LOSS_COLOR, METRIC_COLORS, TEACHER_COLOR = "#3b6ea5", ("#c2573a", "#4f8a4c", "#7b5aa6", "#8a6d3b"), "#4a4a4a"
@@ -50,8 +49,8 @@ class Entry:
     """Maps names of scores to values, in [-1, 1] or in their own units."""
     costs: Mapping[str, float | None] = field(default_factory=dict)
     """Values of `COSTS`; missing or None: not measured."""
-    scored_pairs: ScoredPairs | None = None
-    """Graded pairs with the model's similarities, to plot."""
+    scored_pairs: Mapping[str, Any] | None = None
+    """Graded pairs with the model's similarities, to plot, as `pairs.scored_pairs` returns them."""
     is_cited: bool = False
     """Whether the scores are quoted from a paper, not measured."""
 
@@ -220,7 +219,7 @@ def _shares(row: ScoreRow, entries: Sequence[Entry], teacher: str) -> list[str] 
     ]
 
 
-def entries_of(content: Mapping[str, Any], scored_pairs: Mapping[str, ScoredPairs | None] | None = None) -> list[Entry]:
+def entries_of(content: Mapping[str, Any], scored_pairs: Mapping[str, Any] | None = None) -> list[Entry]:
     """The models and rows of papers in the content of an evaluation's results file.
 
     Args:
@@ -241,7 +240,7 @@ def entries_of(content: Mapping[str, Any], scored_pairs: Mapping[str, ScoredPair
     return models + [Entry(name=row["label"], scores=row["scores"], is_cited=True) for row in content["papers"]]
 
 
-def write_evaluation(content: Mapping[str, Any], scored_pairs: Mapping[str, ScoredPairs | None], path: Path) -> Path:
+def write_evaluation(content: Mapping[str, Any], scored_pairs: Mapping[str, Any], path: Path) -> Path:
     """Writes the report of an evaluation; arguments as of `entries_of`."""
     rows = {row["model"]: row for row in content["models"]}
     failed = content["failed"] | {
@@ -333,13 +332,13 @@ def images(entries: Sequence[Entry], *, teacher: str = "", plot: Path | None = N
         note = "The star is the best dev score. Losses of different objectives are not comparable."
         drawn.append(Image("Learning curves", note, _address(plot.read_bytes())))
     scored = [(entry.name, entry.scored_pairs) for entry in entries if entry.scored_pairs]
-    every = [similarity for _, pairs in scored for similarity in pairs.similarities]
+    every = [similarity for _, pairs in scored for similarity in pairs["similarities"]]
     for name, pairs in scored:
         figure, (panel,) = _canvas(height=3.4, width=4.6)
         color = TEACHER_COLOR if name == teacher else LOSS_COLOR
-        panel.scatter(pairs.gold, pairs.similarities, s=9, alpha=0.5, linewidths=0, color=color)
+        panel.scatter(pairs["gold"], pairs["similarities"], s=9, alpha=0.5, linewidths=0, color=color)
         panel.set(xlabel="gold score", ylabel="cosine similarity", ylim=(min(every) - 0.05, max(every) + 0.05))
-        note = f"{len(pairs.gold):,} pairs of {pairs.name}. A good model's points rise from left to right in a narrow band."
+        note = f"{len(pairs['gold']):,} pairs of {pairs['name']}. A good model's points rise from left to right in a narrow band."
         drawn.append(Image(f"Gold score and similarity: {name}", note, _address(_png(figure))))
     return drawn
 

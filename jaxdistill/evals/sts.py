@@ -16,7 +16,7 @@ Gurevych (EMNLP 2020) added and ConGen's Table 3 includes, are scored if the fol
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ def sts_values(embed: Embed | Scorer, graded: Mapping[str, GradedPairs], *, subs
     for name, pairs in graded.items():
         cosines = similarities(embed, pairs.first, pairs.second)
         scores[name] = spearman(pairs.scores, cosines, what=pairs.name)
-        scored[name] = asdict(scored_pairs(pairs, cosines))
+        scored[name] = scored_pairs(pairs, cosines)
         names = list(dict.fromkeys(pairs.subsets)) if subsets and name in SUBSETS else []
         if len(names) > 1:
             rows = [np.array(pairs.subsets) == subset for subset in names]

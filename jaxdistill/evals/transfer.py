@@ -1,20 +1,16 @@
-"""Scores SentEval's transfer tasks and entailment by logistic regressions on sentence vectors, and trains these.
+"""Scores SentEval's transfer tasks and entailment by logistic regressions on sentence vectors.
 
-The protocol is SentEval's (Conneau and Kiela, LREC 2018, https://arxiv.org/abs/1803.05449; ConGen's Tables 10 and 11): one
-classifier on frozen vectors. The tasks are MR, CR, SUBJ, MPQA, SST2, TREC and MRPC, whose features are `[|u - v|, u * v]` and which
-also reports the F1 of paraphrases; and entailment, SICK-E with the same features and SNLI with `[u, v, |u - v|, u * v]` and nearly
-no penalty. Vectors are not normalised: their length affects the penalty. The sets come from a data folder:
-`transfer/mr.all.tsv.gz`, `nli/sick.train.tsv.gz` and so on.
+The protocol is SentEval's (Conneau and Kiela, LREC 2018, https://arxiv.org/abs/1803.05449; ConGen's Tables 10 and 11): a classifier
+on frozen vectors, which are not normalised, because their length affects the penalty. Pairs have the features `[|u - v|, u * v]`,
+SNLI's `[u, v, u * v, |u - v|]`. The sets come from a data folder: `transfer/mr.all.tsv.gz`, `nli/sick.train.tsv.gz` and so on.
 
 NOTE: SNLI's training set is not in the data folder: `nli/train` (83,238 pairs, a quarter of them from SNLI, most others
 written for premises of MultiNLI) replaces its 549,367 pairs. So scores are comparable only with others of this training set,
 not with published ones, and the score's name says so.
 
-SentEval trains the classifiers of each fold and each L2 strength one by one: 410 for MR alone. Here `vmap` trains all folds of a
-strength together, and strengths follow one another in the same compiled program, each starting from the previous solution.
-
 The objective is SentEval's: mean cross-entropy of a softmax plus `strength / 2` times the squared weights, its grid of
-strengths, its folds (scikit-learn's `StratifiedKFold`, seed 1111). Deliberate differences:
+strengths, its folds (scikit-learn's `StratifiedKFold`, seed 1111). Here `vmap` trains all folds of a strength together (110 for MR),
+and strengths follow one another in the same compiled program, each starting from the previous solution. Deliberate differences:
 
 - The objective is minimised to its optimum. SentEval stops Adam early (learning rate 1e-3, batches of 64, until 5 checks on
   held-out rows show no gain), which also regularises and underfits vectors of unit length; scores differ by a few tenths.
@@ -52,13 +48,8 @@ MAX_STEPS = 2000
 log = logging.getLogger(__name__)
 
 
-class Accuracy(NamedTuple):
-    """Result of a protocol."""
-
-    accuracy: float
-    """Share of right predictions on test rows, in [0, 1]; the mean over test folds if there are several."""
-    predicted: Integer[np.ndarray, " n"]
-    """The predicted class of each test row."""
+Accuracy = tuple[float, Integer[np.ndarray, " n"]]
+"""Share of right predictions on test rows, in [0, 1], the mean over test folds if there are several; and the predicted classes."""
 
 
 def nested_folds(features: Float[np.ndarray, "n d"], labels: Integer[np.ndarray, " n"]) -> Accuracy:
@@ -79,7 +70,7 @@ def nested_folds(features: Float[np.ndarray, "n d"], labels: Integer[np.ndarray,
         test = outer == fold
         predicted[test] = by_fold[chosen, fold, FOLDS, test]
         accuracies.append(np.mean(predicted[test] == labels[test]))
-    return Accuracy(accuracy=float(np.mean(accuracies)), predicted=predicted)
+    return float(np.mean(accuracies)), predicted
 
 
 def train_folds(
@@ -166,7 +157,7 @@ def _fold_accuracy(
 
 
 def _on_test(predicted: np.ndarray, labels: np.ndarray, test: np.ndarray) -> Accuracy:
-    return Accuracy(accuracy=float(np.mean(predicted[test] == labels[test])), predicted=predicted[test])
+    return float(np.mean(predicted[test] == labels[test])), predicted[test]
 
 
 class _Fit(NamedTuple):
@@ -362,11 +353,13 @@ def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
     vectors = finite_vectors(model.embed, list(distinct))
     refuse_same_vectors(vectors, list(distinct), "sentences")
     features = probed.features(*(vectors[[distinct[text] for text in column]] for column in zip(*rows, strict=True)))
-    result = probed.score(features, labels, *(split_of == split for split in range(1, len(test_set.files))))
+    accuracy, predicted = probed.score(
+        features, labels, *(split_of == split for split in range(1, len(test_set.files)))
+    )
     truth = labels[split_of == len(test_set.files) - 1] == 1
-    found = result.predicted == 1
+    found = predicted == 1
     f1 = float(2 * np.sum(truth & found) / max(truth.sum() + found.sum(), 1))
-    return dict(zip(probed.metrics, (result.accuracy, f1), strict=False))
+    return dict(zip(probed.metrics, (accuracy, f1), strict=False))
 
 
 EVALUATION = Evaluation(

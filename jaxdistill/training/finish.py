@@ -20,7 +20,6 @@ from jaxdistill.core.runtime import versions
 from jaxdistill.data.sources import split_specs
 from jaxdistill.evals import sts
 from jaxdistill.evals.model_card import Facts, averaged_steps, origin_of, public_command, write_facts
-from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.evals.papers import Cited
 from jaxdistill.evals.report import Entry, as_text, hundredfold, score_table, training_plot, write_page
 from jaxdistill.evals.suite import cached_scores
@@ -167,7 +166,7 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
         }
         for name, model in models.items()
     }
-    drawn = {name: ScoredPairs(**found["scored_pairs"]) for name, found in on_sts.items() if found}
+    drawn = {name: found["scored_pairs"] for name, found in on_sts.items() if found}
     entries = [
         Entry(name=name, scores=scores[name], costs=costs[name], scored_pairs=drawn.get(name)) for name in models
     ]
