@@ -60,9 +60,8 @@ from jaxdistill.core.paths import cache_folder, delivered
 from jaxdistill.core.runtime import source_digest, versions
 from jaxdistill.data.sources import content_digest, file_of, files_of, local_files
 from jaxdistill.data.tables import refuse_changes
-from jaxdistill.evals import papers, report, suite, transfer
+from jaxdistill.evals import geometry, papers, report, suite, transfer
 from jaxdistill.evals.evaluation import EmbeddingCache, Model, Sources
-from jaxdistill.evals.geometry import whitening_on
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model, locate
 from jaxdistill.models.inference import Embedder, Ensemble
 from jaxdistill.models.vectors import unit_rows
@@ -126,7 +125,7 @@ class Candidate:
             if self.whitened_on:
                 raise InputError("postprocess=whiten transforms vectors, but cross-encoders and ensembles have none.")
             return model
-        whitening = cache(lambda: whitening_on(embed, self.whitened_on))  # fitted on first use
+        whitening = cache(lambda: geometry.whitening_on(embed, self.whitened_on))  # fitted on first use
 
         def after(embed: Embed) -> Embed:
             return (lambda sentences: whitening()(np.asarray(embed(sentences)))) if self.whitened_on else embed
@@ -135,7 +134,7 @@ class Candidate:
         return replace(
             model,
             embed=EmbeddingCache(after(embed)),
-            timed=after(partial(first.encode, batch_size=BATCH_SIZE)),
+            timed=after(partial(first.encode, batch_size=geometry.BATCH_SIZE)),
             query=query,
             document=document,
             similarity="cosine" if self.whitened_on else first.model.definition.similarity,

@@ -57,10 +57,6 @@ def data(tmp_path):
     return folder
 
 
-def sets(names, **sources):
-    return [test_set.name for _, test_set in suite.planned(names, Sources(**sources)).sets]
-
-
 def test_every_name_has_its_sets(data_folder):
     tasks = ["sts", "multilingual", "transfer", "nli", "pairs", "retrieval", "documents", "geometry", "speed"]
     assert {*tasks, "agreement", "bitext", "entities", *sts.SETS} == {*suite.tasks()}

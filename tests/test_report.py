@@ -105,7 +105,7 @@ def test_only_what_was_measured_is_drawn():
     assert titles == [f"Gold score and similarity: {name}" for name in ("teacher", HOSTILE)]
 
 
-def test_names_are_the_shortest_ends_that_differ():
+def test_names_are_the_last_parts_that_differ():
     specs = ["package:gt/model", "runs/a/export", "runs/b/export", "tiny", "runs/a/export+runs/b/export"]
     assert list(short_names(specs).values()) == ["gt/model", "a/export", "b/export", "tiny", "a/export+b/export"]
     assert list(short_names(["x/a", "y/a", "a"]).values()) == ["x/a", "y/a", "a"]

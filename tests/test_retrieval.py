@@ -96,8 +96,6 @@ def test_entities_are_a_set_a_language(tmp_path):
         "entity/de",
         "entity/fr",
     ]
-    with pytest.raises(InputError, match="two sets are called 'entity/de'"):
-        suite.planned(["retrieval"], Sources(entities=files))
 
 
 def test_equal_vectors_are_neighbours_in_their_order():

@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +177,8 @@ def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -
 
 
 def filled(name: str, **values: Any) -> str:
-    """Fills a template of `assets/` with values; escapes them in .html, and in .md by the filters `plain`, `code` and `literal`.
+    """Fills a template of `assets/` with values; escapes them in .html, and in .md by the filters `plain`, `code` and
+    `literal` (a string of Python and JavaScript).
     A name without a value is an error."""
     # Imported here, because most programs need no template.
     import jinja2
@@ -188,7 +190,7 @@ def filled(name: str, **values: Any) -> str:
         trim_blocks=name.endswith(".md"),  # .html keeps the line break after a tag
         keep_trailing_newline=True,
     )
-    environment.filters.update(plain=plain, code=code, literal=literal)
+    environment.filters.update(plain=plain, code=code, literal=partial(json.dumps, ensure_ascii=False))
     return environment.get_template(name).render(**values)
 
 
@@ -204,9 +206,3 @@ def code(text: str) -> str:
         return f"`{line}`"
     # A table would split such code, and a code span end in it or lose its spaces.
     return f"<code>{MARKUP.sub(lambda match: f'&#{ord(match[0])};', line)}</code>"
-
-
-def literal(value: object) -> str:
-    """The value in Python, for a block of code that it cannot end."""
-    shown = f'"{value}"' if isinstance(value, str) and re.fullmatch(r"[\w ./:@+-]*", value) else repr(value)
-    return shown.replace("`", "\\x60")

@@ -263,22 +263,15 @@ def write_evaluation(content: Mapping[str, Any], scored_pairs: Mapping[str, Any]
 
 
 def short_names(specs: Sequence[str]) -> dict[str, str]:
-    """Maps models to names in tables: the shortest end of the path that is unique and not just `export` or `model`.
-
-    An ensemble is named by its members.
-    """
-    members = {member for spec in specs for member in spec.split("+")}
-
-    def short_name(spec: str) -> str:
-        parts = spec.removeprefix("package:").rstrip("/").split("/")
-        for count in range(1, len(parts) + 1):
-            end = "/".join(parts[-count:])
-            is_shared = any(other.rstrip("/").endswith(end) for other in members - {spec})
-            if not is_shared and end not in ("export", "model"):
-                return end
-        return spec
-
-    return {spec: "+".join(map(short_name, spec.split("+"))) for spec in specs}
+    """Maps models to names in tables: the last part of the path, two if the last is `export` or `model`, or all of it if two models
+    have the same last parts. An ensemble is named by its members."""
+    members = list(dict.fromkeys(member for spec in specs for member in spec.split("+")))
+    ends = []
+    for member in members:
+        parts = member.removeprefix("package:").rstrip("/").split("/")
+        ends.append("/".join(parts[-2:] if parts[-1] in ("export", "model") else parts[-1:]))
+    names = {member: end if ends.count(end) == 1 else member for member, end in zip(members, ends, strict=True)}
+    return {spec: "+".join(names[member] for member in spec.split("+")) for spec in specs}
 
 
 def read_curves(metrics_path: str | Path) -> dict[str, list[tuple[int, float]]]:
