@@ -50,9 +50,9 @@ def test_measures_equal_those_of_trec_eval():
         query: {names[row]: float(score) for row, score in zip(*pair, strict=True)}
         for query, pair in zip(judged, zip(rows, scores, strict=True), strict=True)
     }
-    wanted = {"ndcg_cut.10", "recall.10,100", "map", "recip_rank"}
-    theirs = pytrec_eval.RelevanceEvaluator(judged, wanted).evaluate(runs)
-    top = {query: {name: 10.0 - place for place, name in enumerate(ranked[:10])} for query, ranked in rankings.items()}
+    trec_measures = {"ndcg_cut.10", "recall.10,100", "map", "recip_rank"}
+    theirs = pytrec_eval.RelevanceEvaluator(judged, trec_measures).evaluate(runs)
+    top = {query: {name: 10.0 - rank for rank, name in enumerate(ranked[:10])} for query, ranked in rankings.items()}
     first = pytrec_eval.RelevanceEvaluator(judged, {"recip_rank"}).evaluate(top)
     mean = lambda name, of=theirs: np.mean([of[query][name] for query in judged])  # noqa: E731 - said once
     ours = [query_measures(rankings[query], judged[query]) for query in judged]

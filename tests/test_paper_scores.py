@@ -28,12 +28,12 @@ TABLES = [(name, table) for name, content in papers.papers().items() for table i
 
 @pytest.mark.parametrize("name, table", TABLES, ids=[f"{name}-{table['source']}" for name, table in TABLES])
 def test_every_average_is_the_mean_of_its_row(name, table):
-    places = [place for place, column in enumerate(table["columns"]) if column.lower().rstrip(".") in AVERAGES]
+    averages = [index for index, column in enumerate(table["columns"]) if column.lower().rstrip(".") in AVERAGES]
     wrong = set()
     for row in table["rows"]:
-        for place in places:
-            values = [float(cell) for cell in row["cells"][:place] if re.fullmatch(r"\d+\.\d+", str(cell))]
-            if len(values) > 1 and abs(sum(values) / len(values) - float(row["cells"][place])) > 0.0201:
+        for index in averages:
+            values = [float(cell) for cell in row["cells"][:index] if re.fullmatch(r"\d+\.\d+", str(cell))]
+            if len(values) > 1 and abs(sum(values) / len(values) - float(row["cells"][index])) > 0.0201:
                 wrong.add((name, row["row"]))
     assert wrong <= OF_OTHER_SETS and (not wrong or table["note"])
 

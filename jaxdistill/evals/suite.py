@@ -160,6 +160,6 @@ def headings(measured: Sequence[str]) -> dict[str, str]:
     shown = {}
     for evaluation in evaluations():
         named = {name: heading for name, heading in evaluation.headings.items() if name in measured}
-        own_names = {name: name for name in measured if evaluation.owns(name) and not evaluation.is_plain}
-        shown |= named or own_names
+        unnamed = {name: name for name in measured if evaluation.owns(name) and not evaluation.is_plain}
+        shown |= named or unnamed
     return shown
