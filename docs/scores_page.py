@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jaxdistill.evals.reporting import papers
+from jaxdistill.evals import papers
 
 
 def page() -> str:

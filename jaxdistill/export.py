@@ -21,7 +21,7 @@ from jaxdistill.core import InputError
 from jaxdistill.core.cli import BY_COMMAS, BY_NAME, make_callable, parse, run
 from jaxdistill.core.files import is_remote, local, refuse_foreign
 from jaxdistill.core.paths import delivered
-from jaxdistill.evals.reporting.model_card import Facts, averaged_steps, read_facts
+from jaxdistill.evals.model_card import Facts, averaged_steps, read_facts
 from jaxdistill.models.checkpoints import onnx
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model
 from jaxdistill.models.inference import Embedder

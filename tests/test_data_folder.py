@@ -29,7 +29,7 @@ def senteval(builder, tmp_path_factory):
     for year, (count, first, *others) in builder.STS.items():
         sts = folder / f"STS/STS{year}-en-test"
         write(sts / f"STS.input.{first}.txt", [f"a  {n}\tb {n}" for n in range(count + 1)])
-        write(sts / f"STS.gs.{first}.txt", ["", *["2.5"] * count])
+        write(sts / f"STS.gs.{first}.txt", ["", "0.5", *["2.5"] * (count - 1)])
         for name in others:
             write(sts / f"STS.input.{name}.txt", ["a\tb"])
             write(sts / f"STS.gs.{name}.txt", [""])

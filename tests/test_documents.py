@@ -3,7 +3,6 @@
 import fnmatch
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +12,12 @@ from pyarrow import Table, parquet
 
 from jaxdistill import evaluate
 from jaxdistill.config import Config, Evals
-from jaxdistill.core import InputError, Scorer
+from jaxdistill.core import InputError, PairScorer
 from jaxdistill.evals import documents, suite
 from jaxdistill.evals.documents import ordered, query_measures, read_set, set_files
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.evaluate import EvaluationFailed
 from jaxdistill.models.checkpoints.folder import save
-from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.students.cross_encoder import CrossEncoder
 from jaxdistill.objectives.simcse import SimCSE
@@ -52,9 +50,9 @@ def test_measures_equal_those_of_trec_eval():
         query: {names[row]: float(score) for row, score in zip(*pair, strict=True)}
         for query, pair in zip(judged, zip(rows, scores, strict=True), strict=True)
     }
-    wanted = {"ndcg_cut.10", "recall.10,100", "map", "recip_rank"}
-    theirs = pytrec_eval.RelevanceEvaluator(judged, wanted).evaluate(runs)
-    top = {query: {name: 10.0 - place for place, name in enumerate(ranked[:10])} for query, ranked in rankings.items()}
+    trec_measures = {"ndcg_cut.10", "recall.10,100", "map", "recip_rank"}
+    theirs = pytrec_eval.RelevanceEvaluator(judged, trec_measures).evaluate(runs)
+    top = {query: {name: 10.0 - rank for rank, name in enumerate(ranked[:10])} for query, ranked in rankings.items()}
     first = pytrec_eval.RelevanceEvaluator(judged, {"recip_rank"}).evaluate(top)
     mean = lambda name, of=theirs: np.mean([of[query][name] for query in judged])  # noqa: E731 - said once
     ours = [query_measures(rankings[query], judged[query]) for query in judged]
@@ -89,16 +87,6 @@ def test_a_ranking_by_hand(tmp_path):
     assert documents.scored(other, known)["documents/tiny map"] < scores["documents/tiny map"]
 
 
-class Reranker(Scorer):
-    """Prefers documents whose first word is in the query."""
-
-    def score(self, first, second):
-        return [float(one.split()[0].lower() in query) for query, one in zip(first, second, strict=True)]
-
-    def __call__(self, texts):
-        raise AssertionError
-
-
 def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
     corpus = [("q1", "Topic", "Do cats sleep?"), ("q2", "", "It rains."), ("q3", "", "Who?"), ("d1", "", "They sleep.")]
     queries = [("q1", "Do cats sleep?"), ("q2", "Where do dogs run?"), ("q3", "Who?")]
@@ -130,40 +118,17 @@ def test_all_sets_of_a_data_folder_are_scored_and_two_of_one_name_are_refused(tm
         suite.planned(["documents"], Sources(retrieval=both))
 
 
-def test_sets_across_languages_are_left_out_of_the_average_whatever_their_folders_are_called(tmp_path):
-    one, other = write_set(tmp_path / "c"), write_set(tmp_path / "plain", qrels=[("q1", "d2", 1)])
-    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "model")
-    found = evaluate(tmp_path / "model", retrieval=[one, other, f"{one}+{other}"])
-    (scores,) = found.scores.values()
-    both = [scores[f"documents/{name} ndcg@10"] for name in ("c", "plain")]
-    assert "documents/c+plain map" in scores
-    for name, by_query in found.results["models"][0]["details"].items():
-        assert scores[name] == pytest.approx(np.mean(list(by_query.values())))
-    assert scores["documents/average ndcg@10"] == pytest.approx(np.mean(both))
-
-
 def test_a_faulty_set_costs_itself_only(tmp_path):
-    good = write_set(tmp_path / "data" / "retrieval" / "tiny")
+    good, bad = write_set(tmp_path / "tiny"), write_set(tmp_path / "bad", queries=[("q1", "")])
     save(tiny_model(tmp_path / "tokenizer"), model := tmp_path / "model")
-    faults = {
-        "no-text": {"queries": [("q1", "")]},
-        "unknown": {"qrels": [("q1", "d9", 1)]},
-        "twice": {"corpus": [*DOCUMENTS, DOCUMENTS[0]]},
-    }
-    bad = [write_set(tmp_path / name, **changed) for name, changed in faults.items()]
-    (write_set(tmp_path / "train", "jsonl") / "qrels" / "test.tsv").rename(tmp_path / "train" / "qrels" / "train.tsv")
-    bad += [tmp_path / "train", tmp_path / "missing"]
-    with pytest.raises(
-        EvaluationFailed, match=r"^documents/no-text of \S*model failed: .* \(4 more failed\) The other"
-    ) as failed:
-        evaluate(model, retrieval=[*bad, good, write_set(tmp_path / "other")])
+    why = r"^documents/bad of \S*model failed: .* \(1 more failed\) The other"
+    with pytest.raises(EvaluationFailed, match=why) as failed:
+        evaluate(model, retrieval=[bad, tmp_path / "missing", good, write_set(tmp_path / "other")])
     (row,) = failed.value.result.results["models"]
-    assert list(row["failed"]) == [f"documents/{path.name}" for path in bad] and "documents/tiny map" in row["scores"]
-    assert "only of train; add them, or give split=train" in row["failed"]["documents/train"]
+    assert list(row["failed"]) == ["documents/bad", "documents/missing"] and "documents/tiny map" in row["scores"]
     assert "is neither a folder" in row["failed"]["documents/missing"]
     assert "documents/average ndcg@10" not in row["scores"]
-    assert not any("\n" in line for line in row["failed"].values())
-    (scores,) = evaluate(model, tasks="documents", data=tmp_path / "data", index_model=model).scores.values()
+    (scores,) = evaluate(model, retrieval=good, index_model=model).scores.values()
     assert scores["asymmetric documents/tiny ndcg@10"] == scores["documents/tiny ndcg@10"]
 
 
@@ -171,18 +136,13 @@ def test_the_index_is_encoded_once_for_all_models(tmp_path, monkeypatch):
     folder = str(write_set(tmp_path / "tiny"))
     for seed, name in enumerate(("index", "one", "two")):
         save(tiny_model(tmp_path / "tokenizer", seed=seed), tmp_path / name)
-    encoded, embed = [], evaluate.Candidate.embed
+    encoded, encode = [], Embedder.encode
 
-    def counting(candidate, *given, **options):
-        plain = embed(candidate, *given, **options)
+    def counting(embedder, *texts, **options):
+        encoded.append(Path(embedder.model.source).name)
+        return encode(embedder, *texts, **options)
 
-        def embed_and_count(texts, **role):
-            encoded.append(Path(candidate.spec).name)
-            return plain(texts, **role)
-
-        return embed_and_count
-
-    monkeypatch.setattr(evaluate.Candidate, "embed", counting)
+    monkeypatch.setattr(Embedder, "encode", counting)
     students = [tmp_path / "one", tmp_path / "two"]
     found = evaluate(students, tasks="documents", retrieval=folder, index_model=str(tmp_path / "index"))
     assert all("asymmetric documents/tiny ndcg@10" in scores for scores in found.scores.values())
@@ -190,65 +150,31 @@ def test_the_index_is_encoded_once_for_all_models(tmp_path, monkeypatch):
     assert encoded.count("index") == 1
 
 
-def test_queries_and_documents_are_read_behind_prompts_of_their_own(tmp_path):
-    folder = str(write_set(tmp_path / "tiny"))
-    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "model")
-    scores = [
-        evaluate(tmp_path / "model", tasks="documents", retrieval=folder, **prompts).scores[str(tmp_path / "model")]
-        for prompts in (
-            {}, {"query_prompt": "cat: ", "document_prompt": "dog: "}, {"prompt": "cat: "}, {"query_prompt": "cat: ", "document_prompt": "cat: "},
-        )
-    ]  # fmt: skip
-    embed = Embedder(load_model(str(tmp_path / "model"))).encode
-    known = read_test(folder)
-    in_roles = (lambda texts, prompt=prompt: embed([prompt + text for text in texts]) for prompt in ("cat: ", "dog: "))
-    assert scores[1] == documents.scored(documents.ranked_by_vectors(*in_roles, known), known) != scores[0]
-    assert scores[2] == scores[3]
-
-
 def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):
     folders = [write_set(tmp_path / name, form) for name, form in (("own", "tsv"), ("more", "jsonl"))]
-    sets = ",".join(map(str, folders))
+    evals = Evals(retrieval=",".join(map(str, folders)))
+    config = Config(objective=SimCSE(), evals=evals)
     lone = r"own has no judgements of the split dev \(qrels/dev.tsv\), only of test; add them, or give"
     with pytest.raises(InputError, match=f"{lone} --config.evals.retrieval_split=test.$"):
-        dev.read_dev_sets(Config(objective=SimCSE(), evals=Evals(retrieval=sets)))
+        dev.read_dev_sets(config)
     for folder in folders:
         with_dev(folder, [("q1", "d3", 1), ("q2", "d1", 1)])
-    config = Config(objective=SimCSE(), evals=Evals(retrieval=sets))
-    own = dev.read_dev_sets(config)
-    tasks = dev.available_tasks(own)
-    asked = []
+    tasks = dev.available_tasks(dev.read_dev_sets(config))
+    roles = []
 
     def embed(sentences, *, role):
-        asked.append(role)
+        roles.append(role)
         return np.eye(3)[[sum(word in text for word in ("sleep", "park")) for text in sentences]]
 
-    expected = [
-        documents.scored(
-            documents.ranked_by_vectors(partial(embed, role="query"), partial(embed, role="document"), known), known
-        )
-        for known in own.retrieval
-    ]
-    asked.clear()
-    chosen = dev.chosen_metric(tasks)
-    assert tasks[chosen](embed) == {
-        "retrieval-dev/ndcg@10": pytest.approx(
-            np.mean([score[f"documents/{name} ndcg@10"] for score, name in zip(expected, ("own", "more"), strict=True)])
-        )
-    }
-    assert asked == ["query", "document"] * 2
-    on_test = dev.read_dev_sets(
-        Config(objective=SimCSE(), evals=Evals(retrieval=sets, retrieval_split="test"))
-    ).retrieval
-    assert documents.mean_ndcg(on_test, embed).keys() == {"retrieval-test/ndcg@10"}
-    assert suite.headings(["retrieval-dev/ndcg@10"]) == {"retrieval-dev/ndcg@10": "retrieval dev, nDCG@10"}
-    assert dev.held_out_rows(Evals(retrieval=sets), rows=1000) == 0
-    assert dev.held_out_rows(Evals(retrieval=sets, best="agreement/recall@10"), rows=1000) == 100
-    assert tasks[chosen](Reranker()) == {}
+    ((metric, task),) = tasks.items()
+    # Both sets: d3 is the second of q1, behind d1; d1 is the second or third of q2, behind d2 or d2 and d3.
+    (score,) = task(embed).values()
+    assert metric == "retrieval-dev/ndcg@10" and 0 < score < 1 and roles == ["query", "document"] * 2
+    assert task(PairScorer(lambda *_: [], embed)) == {}
+    assert dev.held_out_rows(evals, rows=1000) == 0
+    assert dev.held_out_rows(replace(evals, best="agreement/recall@10"), rows=1000) == 100
     with pytest.raises(InputError, match="the student cross_encoder is a cross-encoder; leave it out"):
         dev.read_dev_sets(replace(config, student=CrossEncoder()))
-    with pytest.raises(InputError, match="retrieval set x/y/z is neither a folder"):
-        dev.read_dev_sets(Config(objective=SimCSE(), evals=Evals(retrieval="x/y/z")))
 
 
 @pytest.mark.parametrize("form", ["tsv", "jsonl", "parquet"])
@@ -265,6 +191,7 @@ def test_all_forms_give_the_same_set(tmp_path, form):
     [
         ({"qrels": [("q1", "d9", 1)]}, r"qrels.tsv: no query has a relevant document that .*corpus.tsv.gz has"),
         ({"qrels": [*QRELS, ("q9", "d1", 1)]}, r"qrels.tsv judges the query 'q9'"),
+        ({"qrels": [*QRELS, ("q1", "d1", 1)]}, r"qrels.tsv has two grades of 'd1' for the query 'q1'; keep one"),
         ({"qrels": [("q1", "d1", "yes"), ("q1", "d1", "yes")]}, r"qrels.tsv: a judgement is .*; got .'q1'.*yes"),
         ({"queries": [*QUERIES, ("q5", " ")]}, r"queries.tsv.gz: the query 'q5' has no text"),
         ({"corpus": [*DOCUMENTS, ("d1", "", "again")]}, r"corpus.tsv.gz has the id 'd1' twice"),
@@ -275,6 +202,14 @@ def test_a_faulty_set_is_one_line_with_its_place(tmp_path, changed, words):
     with pytest.raises(InputError, match=words) as error:
         read_test(write_set(tmp_path / "bad", **changed))
     assert "\n" not in str(error.value)
+
+
+def test_relevant_documents_that_the_corpus_lacks_count_as_never_found(tmp_path, caplog):
+    judged = [("q1", "d1", 1), ("q1", "lost", 1), ("q2", "lost", 1), ("q2", "gone", 1), ("q2", "d9", 0)]
+    known = read_test(folder := write_set(tmp_path / "set", qrels=judged))
+    assert f"{folder}/corpus.tsv.gz lacks 2 of the relevant documents; they count as never found" in caplog.text
+    ranking = documents.ranked_by_vectors(embed, embed, known)
+    assert documents.scored(ranking, known)["documents/set recall@10"] == pytest.approx(1 / 4)
 
 
 def test_tables_may_have_headers_titles_may_be_missing_and_ids_may_be_numbers(tmp_path):
@@ -300,8 +235,7 @@ def test_tables_may_have_headers_titles_may_be_missing_and_ids_may_be_numbers(tm
         read_test(folder)
 
 
-@pytest.mark.parametrize("form", ["tsv", "jsonl", "parquet"])
-def test_a_set_of_the_hub_is_fetched_with_its_judgements(tmp_path, monkeypatch, form):
+def test_a_set_of_the_hub_is_fetched_with_its_judgements(tmp_path, monkeypatch):
     def snapshot_download(name, *, repo_type, allow_patterns):
         whole, fetched = tmp_path / "hub" / name, tmp_path / "snapshots" / name / "0a1b2c"
         if repo_type != "dataset" or not whole.is_dir():
@@ -314,11 +248,11 @@ def test_a_set_of_the_hub_is_fetched_with_its_judgements(tmp_path, monkeypatch, 
         return str(fetched)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    (write_set(tmp_path / "hub" / "ORG" / "tiny", form) / "corpus-embeddings.npy").write_bytes(b"large")
+    (write_set(tmp_path / "hub" / "ORG" / "tiny", "parquet") / "corpus-embeddings.npy").write_bytes(b"large")
     known = read_test("ORG/tiny")
     assert known.name == "tiny" and known.judged == {"q1": {"d1": 2, "d3": 1}, "q2": {"d2": 1}, "q4": {"d1": 0}}
     assert not list(tmp_path.glob("snapshots/**/*.npy"))
-    write_set(tmp_path / "hub" / "ORG" / "other", form)
+    write_set(tmp_path / "hub" / "ORG" / "other", "parquet")
     assert set_files("ORG/tiny+ORG/other", split="test").name == "tiny+other"
     with pytest.raises(InputError, match="ORG/absent cannot be fetched"):
         set_files("ORG/absent", split="test")

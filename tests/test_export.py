@@ -10,7 +10,7 @@ from jaxdistill import export as export_command
 from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.core.files import MARK
-from jaxdistill.evals.reporting.model_card import Facts, write_facts
+from jaxdistill.evals.model_card import Facts, write_facts
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import Embedder

@@ -12,7 +12,7 @@ import pytest
 from test_onnx import unchecked_shapes  # noqa: F401 - a fixture
 from test_runtimes import node  # noqa: F401 - a fixture
 
-from jaxdistill.evals.reporting.model_card import Facts, model_card
+from jaxdistill.evals.model_card import Facts, model_card
 from jaxdistill.models.checkpoints import onnx
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model

@@ -92,10 +92,10 @@ def test_the_documented_snippet_scores_an_export_as_we_do(tmp_path):
         for roles in product(("", "query"), ("", "document"))
     }
     assert min(abs(first - second) for first, second in combinations(ndcg.values(), 2)) > 0.001
-    wanted = {
+    expected = {
         "Local": pairs_spearman(embed, read_pairs(pathlib.Path(pairs))),
         "LocalRetrieval": ndcg["query", "document"],
     }
     assert {name: float(score) for name, score in printed.items()} == pytest.approx(
-        {name: 100 * score for name, score in wanted.items()}, abs=0.01
+        {name: 100 * score for name, score in expected.items()}, abs=0.01
     )

@@ -4,10 +4,11 @@ import re
 
 import pytest
 
-from jaxdistill.config import load_config, parse_stages
-from jaxdistill.core import InputError, plugins
-from jaxdistill.evals import pairs, sts, transfer
-from jaxdistill.evals.reporting import papers
+from jaxdistill.config import parse_stages
+from jaxdistill.config.files import load_config
+from jaxdistill.core import InputError
+from jaxdistill.core import plugins as parts
+from jaxdistill.evals import pairs, papers, sts, transfer
 
 from conftest import ROOT, docs_script
 
@@ -27,12 +28,12 @@ TABLES = [(name, table) for name, content in papers.papers().items() for table i
 
 @pytest.mark.parametrize("name, table", TABLES, ids=[f"{name}-{table['source']}" for name, table in TABLES])
 def test_every_average_is_the_mean_of_its_row(name, table):
-    places = [place for place, column in enumerate(table["columns"]) if column.lower().rstrip(".") in AVERAGES]
+    averages = [index for index, column in enumerate(table["columns"]) if column.lower().rstrip(".") in AVERAGES]
     wrong = set()
     for row in table["rows"]:
-        for place in places:
-            values = [float(cell) for cell in row["cells"][:place] if re.fullmatch(r"\d+\.\d+", str(cell))]
-            if len(values) > 1 and abs(sum(values) / len(values) - float(row["cells"][place])) > 0.0201:
+        for index in averages:
+            values = [float(cell) for cell in row["cells"][:index] if re.fullmatch(r"\d+\.\d+", str(cell))]
+            if len(values) > 1 and abs(sum(values) / len(values) - float(row["cells"][index])) > 0.0201:
                 wrong.add((name, row["row"]))
     assert wrong <= OF_OTHER_SETS and (not wrong or table["note"])
 
@@ -102,5 +103,5 @@ def test_the_site_prints_every_table():
 def test_the_numbers_that_configs_repeat_are_the_papers(name):
     printed = {str(cell) for _, table in TABLES for row in table["rows"] for cell in row["cells"]}
     for path in sorted((ROOT / "configs").glob(f"{name}.py")):
-        said = plugins.load_module(str(path)).__doc__
+        said = parts.load_module(str(path)).__doc__
         assert set(re.findall(r"\b\d\d\.\d\d\b", said)) <= printed, path.name

@@ -1,4 +1,4 @@
-"""Nearest rows and entities, by hand, with embeddings that need no model."""
+"""Nearest rows, translations and entities, by hand, with embeddings that need no model."""
 
 import dataclasses
 from functools import partial
@@ -10,8 +10,8 @@ from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.core.ops import nearest as nearest_rows
 from jaxdistill.core.ops.nearest import nearest, nearest_others
-from jaxdistill.evals import pairs, retrieval, suite, transfer
-from jaxdistill.evals.evaluation import Sources
+from jaxdistill.evals import pairs, retrieval, suite
+from jaxdistill.evals.evaluation import Model, Sources
 from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.models.students.cross_encoder import CrossEncoder
 from jaxdistill.training import dev
@@ -25,14 +25,6 @@ EMBED = on_a_circle(ANGLES)
 def test_an_index_of_another_width_is_an_error():
     with pytest.raises(InputError, match="queries have 2 numbers and the index 3.*keeps its head"):
         nearest(np.ones((1, 2)), [np.ones((3, 3))], count=1)
-
-
-def test_nearest_rows_by_hand():
-    rows = np.array([[3.0, 0.0], [0.0, 2.0], [1.0, 1.0], [-1.0, 0.0], [0.0, 0.0]])
-    cosines, numbers = nearest(np.array([[2.0, 0.0], [0.0, 1.0]]), [rows[:2], rows[2:]], count=4)
-    half = 0.5**0.5
-    np.testing.assert_allclose(cosines, [[1, half, 0, 0], [1, half, 0, 0]], atol=1e-6)
-    np.testing.assert_array_equal(numbers, [[0, 2, 1, 4], [1, 2, 0, 3]])
 
 
 @pytest.mark.parametrize("block_rows", [1, 7, 32, 100])
@@ -104,8 +96,6 @@ def test_entities_are_a_set_a_language(tmp_path):
         "entity/de",
         "entity/fr",
     ]
-    with pytest.raises(InputError, match="two sets are called 'entity/de'"):
-        suite.planned(["retrieval"], Sources(entities=files))
 
 
 def test_equal_vectors_are_neighbours_in_their_order():
@@ -129,9 +119,8 @@ WORDS = tuple(f"word {number}" for number in range(40))
             GradedPairs(name="mrpc", first=WORDS[:20], second=WORDS[20:], scores=np.arange(20.0) % 2),
             "auc/mrpc",
         ),
-        lambda embed: transfer.row_vectors(embed, [(word,) for word in WORDS]),
     ],
-    ids=["entity", "bitext", "auc", "transfer"],
+    ids=["entity", "bitext", "auc"],
 )
 def test_a_collapsed_model_has_no_score(task):
     """Its classes would have the share of the largest."""
@@ -139,3 +128,51 @@ def test_a_collapsed_model_has_no_score(task):
     rounding = 1 + 1e-6 * np.random.default_rng(1).normal(size=(len(WORDS), 32))
     with pytest.raises(InputError, match="equally similar .1.: it has collapsed"):
         task(lambda sentences: np.float32(one * rounding[: len(sentences)]))
+
+
+EN, DE = ("one", "two", "three", "four"), ("eins", "zwei", "drei", "vier")
+WORDS_AT = {"one": 0, "two": 30, "three": 60, "four": 90, "eins": 5, "zwei": 50, "drei": 65, "vier": 70}
+TRANSLATE = on_a_circle(WORDS_AT)
+PAIRS = list(zip(EN, DE, strict=True))
+
+
+def table(first=EN, second=DE, header="en\tde"):
+    return [header, *("\t".join(pair) for pair in zip(first, second, strict=True))]
+
+
+def test_recall_by_hand():
+    """Each English word is nearest to its own; `zwei` (at 50) and `vier` (at 70) are nearest to `three` (at 60)."""
+    task = partial(retrieval.translation_recalls, "x.en-de", PAIRS)
+    assert task(TRANSLATE) == {"bitext/x.en-de/en-de recall@1": 1.0, "bitext/x.en-de/de-en recall@1": 0.5}
+
+
+def test_equal_sentences_are_one_candidate_and_each_is_embedded_once():
+    calls = []
+
+    def embed(sentences):
+        calls.append(list(sentences))
+        return TRANSLATE(sentences)
+
+    scores = retrieval.translation_recalls("x.en-de", [("one", "eins"), ("two", "eins")], embed)
+    assert scores["bitext/x.en-de/en-de recall@1"] == 1.0
+    assert scores["bitext/x.en-de/de-en recall@1"] == 0.5  # `eins` is nearer to `one`, and is asked for both
+    assert len(calls) == 1 and len(calls[0]) == len(set(calls[0])) == 3
+
+
+def test_own_translations_are_scored_in_place_of_the_data_folders(tmp_path):
+    """A folder's other files are ignored."""
+    for name in ("news.en-de.tsv", "law.en-de.test.csv.gz", "notes.txt", "en.tsv"):
+        write(tmp_path / "own" / name, [line.replace("\t", "," if "csv" in name else "\t") for line in table()])
+    plan = suite.planned(["bitext"], Sources(data=str(tmp_path), bitext=(str(tmp_path / "own"),)))
+    assert [test_set.name for _, test_set in plan.sets] == ["bitext/law.en-de", "bitext/news.en-de"] and not plan.absent
+    scores = {}
+    model = Model(embed=TRANSLATE)
+    for evaluation, test_set in plan.sets:
+        scores |= evaluation.run(model, test_set)
+    assert scores["bitext/law.en-de/en-de recall@1"] == 1.0 and len(scores) == 4
+    for name, words in (("en.tsv", "must be called NAME.en-de.tsv"), ("x.en-en.tsv", "must be called NAME.en-de.tsv")):
+        with pytest.raises(InputError, match=words):
+            suite.planned(["bitext"], Sources(bitext=(str(write(tmp_path / "wrong" / name, table())),)))
+    write(tmp_path / "own" / "news.en-de.tsv", table(header="en\tfr"))
+    with pytest.raises(InputError, match="the columns are en, fr; en and de are needed"):
+        plan.sets[1][0].run(model, plan.sets[1][1])

@@ -12,7 +12,7 @@ import pytest
 
 from jaxdistill import main, sweep
 from jaxdistill.core import InputError
-from jaxdistill.evals.reporting.tables import as_text
+from jaxdistill.evals.report import as_text
 
 from program import environment, refused, start, tiny_arguments, wait_for
 

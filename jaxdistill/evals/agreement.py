@@ -14,8 +14,7 @@ from jaxtyping import Float, Integer
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.core.ops.nearest import nearest_others, overlap
 from jaxdistill.data.text import read
-from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Sources, TestSet
-from jaxdistill.evals.similarity import spearman
+from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Sources, TestSet, spearman
 from jaxdistill.models.vectors import similarities, unit_rows, unit_vectors, vectors_of_pairs
 
 METRIC = "agreement/spearman"
@@ -63,9 +62,10 @@ class AgreementTask:
         vectors, left, right = vectors_of_pairs(embed, self.first, self.second, roles=roles)
         scores = {METRIC: spearman(self.teacher, np.einsum("ne,ne->n", vectors[left], vectors[right]), what=what)}
         if self.nearest is not None:
-            _, nearest = nearest_others(vectors, vectors, count=max(RECALLS))
-            recalls = {name: overlap(self.nearest[:, :rank], nearest[:, :rank]) for rank, name in RECALLS.items()}
-            scores |= {name: recall for name, recall in recalls.items() if name in self.metrics}
+            nearest = nearest_others(vectors, vectors, count=max(RECALLS))[1]
+            for rank, name in RECALLS.items():
+                if name in self.metrics:
+                    scores[name] = overlap(self.nearest[:, :rank], nearest[:, :rank])
         return scores
 
 
@@ -126,4 +126,4 @@ def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
     return held_out_task(vectors, seed=SEED)(model.embed)
 
 
-EVALUATION = Evaluation(task="agreement", scores=("agreement",), sets=_sets, run=_run, dev_headings=METRICS)
+EVALUATION = Evaluation(task="agreement", scores=("agreement",), sets=_sets, run=_run, headings=METRICS)

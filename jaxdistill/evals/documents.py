@@ -7,20 +7,12 @@ All measures are means over judged queries, in [0, 1], as trec_eval defines them
 irrelevant, and a query without a relevant document counts as 0. The gain of nDCG is the relevance itself (trec_eval, BEIR), not
 `2^relevance - 1`.
 
-A set (BEIR, Thakur et al., NeurIPS Datasets 2021, https://arxiv.org/abs/2104.08663) is a folder with
-
-- `corpus.jsonl` (`_id` or `id`, `title`, `text`) or `corpus.tsv` (id, title, text, with or without a header),
-- `queries.jsonl` (`_id` or `id`, `text`) or `queries.tsv` (id, text, likewise),
-- some of `qrels/train.tsv`, `qrels/dev.tsv` and `qrels/test.tsv` (query-id, corpus-id, score; a first line whose third field
-  is not a number is a header); a lone `qrels.tsv` counts as test,
-
-each plain or `.gz`. As in BEIR's sets on the Hugging Face hub, the tables may also be `corpus/*.parquet` and `queries/*.parquet`
-with these columns, and the judgements `test.tsv` and so on in a set NAME-qrels beside the set NAME. A set may be given by its name
-on the hub. `A+B` runs the queries of A on the documents of B, which must have the same ids: for a set in two languages, this
-measures retrieval across them.
+A set (BEIR, Thakur et al., NeurIPS Datasets 2021, https://arxiv.org/abs/2104.08663) is a folder with documents (`corpus`), queries
+(`queries`) and judgements (`qrels`) as JSON lines, tables or Parquet, as on the Hugging Face hub; docs/guide/evaluation.md has all
+names. A set may be given by its name on the hub. `A+B` runs the queries of A on the documents of B, which must have the same ids:
+for a set in two languages, this measures retrieval across them.
 """
 
-import gzip
 import json
 import logging
 import os
@@ -29,7 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePath
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -38,8 +30,6 @@ from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer, Split
 from jaxdistill.core.files import foreign_errors
 from jaxdistill.core.ops.nearest import nearest
 from jaxdistill.evals.evaluation import (
-    ASYMMETRIC,
-    PREFIXES,
     Evaluation,
     MissingSet,
     Model,
@@ -47,15 +37,16 @@ from jaxdistill.evals.evaluation import (
     Sources,
     TestSet,
     cells,
-)  # fmt: skip
-from jaxdistill.evals.similarity import refuse_same_vectors
+    opened,
+    refuse_same_vectors,
+)
 from jaxdistill.models.vectors import finite_vectors, unit_or_zero_vectors
 
 CORPUS = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.tsv", "corpus.tsv.gz", "corpus/*.parquet")
 QUERIES = ("queries.jsonl", "queries.jsonl.gz", "queries.tsv", "queries.tsv.gz", "queries/*.parquet")
 SPLITS: tuple[Split, ...] = get_args(Split)
-Ranking = tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]
-"""Scores and indices of the best documents for each query, best first; a score of minus infinity means no document."""
+ASYMMETRIC = "asymmetric "
+"""Prefix of scores of retrieval in another model's index."""
 DEPTH = 1000
 """Number of a ranking's documents that average precision reads, as in trec_eval."""
 NDCG = "ndcg@10"
@@ -69,6 +60,8 @@ BLOCK_DOCUMENTS = 50_000
 """Number of documents compared at a time."""
 METRICS: Mapping[str, str] = {split: f"retrieval-{split}/{NDCG}" for split in SPLITS}
 """Maps splits to the metric that chooses checkpoints by their judgements."""
+Ranking = tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]
+"""Scores and indices of the best documents for each query, best first; a score of minus infinity means no document."""
 
 log = logging.getLogger(__name__)
 
@@ -114,13 +107,14 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
       split: split of the judgements, `qrels/SPLIT.tsv`; a set need not have the other splits.
       option: the option that names the split, for errors.
     """
-    names = _folders(spec)
+    names = _names(spec)
     folders = [Path(name) if Path(name).is_dir() else _fetched(name) for name in names]
     of_queries, of_corpus = folders[0], folders[-1]
-    corpus, queries = _found(of_corpus, CORPUS), _found(of_queries, QUERIES)
-    if not corpus or not queries:
-        folder, patterns = (of_queries, QUERIES) if corpus else (of_corpus, CORPUS)
-        raise InputError(f"{folder} is not a retrieval set in BEIR's format: it has none of {', '.join(patterns)}.")
+    found = []
+    for folder, patterns in ((of_corpus, CORPUS), (of_queries, QUERIES)):
+        found.append(next((files for pattern in patterns if (files := sorted(folder.glob(pattern)))), []))
+        if not found[-1]:
+            raise InputError(f"{folder} is not a retrieval set in BEIR's format: it has none of {', '.join(patterns)}.")
     beside = of_queries.resolve().with_name(f"{of_queries.resolve().name}-qrels")
     if not any(of_queries.glob("qrels*")) and not Path(names[0]).is_dir():
         beside = _fetched(f"{names[0]}-qrels")
@@ -135,22 +129,18 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
             f"{of_queries} has no judgements of the split {split} (qrels/{split}.tsv), only of "
             f"{', '.join(qrels) or 'none'}; {advice}."
         )
+    corpus, queries = found
     return SetFiles(set_name(spec), corpus, queries, qrels[split], split)
 
 
 def set_name(spec: str) -> str:
     """The name of a set's folder; of `A+B`, both."""
-    return "+".join(PurePath(os.path.abspath(part)).name for part in _folders(spec))
+    return "+".join(PurePath(os.path.abspath(part)).name for part in _names(spec))
 
 
-def _folders(spec: str) -> list[str]:
+def _names(spec: str) -> list[str]:
     """Splits `A+B` into the folders or hub names of queries and documents; the path of one set may contain `+`."""
     return [spec] if Path(spec).is_dir() else spec.split("+", 1)
-
-
-def _found(folder: Path, patterns: Sequence[str]) -> list[Path]:
-    """The files that match the first pattern with any match."""
-    return next((files for pattern in patterns if (files := sorted(folder.glob(pattern)))), [])
 
 
 def _fetched(name: str) -> Path:
@@ -168,86 +158,74 @@ def read_set(files: SetFiles) -> RetrievalSet:
     """Reads a set.
 
     Raises:
-      InputError: a bad row, a duplicate id, a query without text, a judgement of a query that the set lacks, or no relevant
-        document that the set has.
+      InputError: a bad row, a duplicate id, a query without text, two different judgements of a query and a document, a judgement
+        of a query that the set lacks, or no relevant document that the set has.
     """
     queries = {name: row[-1] for name, row in _records(files.queries, ["text"]).items()}
     corpus = _records(files.corpus, ["title", "text"])
-    documents = {name: " ".join(filter(None, row)) for name, row in corpus.items()}
     if empty := [name for name, text in queries.items() if not text]:
         raise InputError(f"{files.queries[0]}: the query {empty[0]!r:.60} has no text.")
     judged: dict[str, dict[str, int]] = {}
-    rows = cells(files.qrels)
-    for row in rows if rows and _is_judgement(rows[0]) else rows[1:]:
-        if not _is_judgement(row):
+    for number, row in enumerate(cells(files.qrels)):
+        if len(row) != 3 or not re.fullmatch(r"-?\d+(\.0*)?", row[-1]):
+            if number == 0:
+                continue  # a header
             raise InputError(
                 f"{files.qrels}: a judgement is query, document and a whole number, separated by tabs; got {row!r:.60}."
             )
-        query, document, relevance = row
+        query, document, relevance = *row[:2], int(float(row[2]))
         if query not in queries:
             raise InputError(f"{files.qrels} judges the query {query!r:.60}, which {files.queries[0]} does not have.")
-        judged.setdefault(query, {})[document] = int(float(relevance))
+        if judged.setdefault(query, {}).setdefault(document, relevance) != relevance:
+            raise InputError(f"{files.qrels} has two grades of {document!r:.60} for the query {query!r:.60}; keep one.")
     relevant = {name for of_query in judged.values() for name, relevance in of_query.items() if relevance > 0}
-    if not relevant & documents.keys():
+    if not relevant & corpus.keys():
         raise InputError(
             f"{files.qrels}: no query has a relevant document that {files.corpus[0]} has; at least one judgement must be above 0."
         )
-    if absent := len(relevant - documents.keys()):
+    if absent := len(relevant - corpus.keys()):
         log.warning("%s lacks %s of the relevant documents; they count as never found", files.corpus[0], f"{absent:,}")
+    shared = queries.keys() & corpus.keys()
     return RetrievalSet(
         name=files.name,
         split=files.split,
-        documents=documents,
+        documents={name: " ".join(filter(None, row)) for name, row in corpus.items()},
         queries={query: text for query, text in queries.items() if query in judged},
         judged={query: judged[query] for query in queries if query in judged},
-        also_documents={
-            name for name in queries.keys() & corpus.keys() if queries[name].split() == corpus[name][-1].split()
-        },
+        also_documents={name for name in shared if queries[name].split() == corpus[name][-1].split()},
     )
-
-
-def _is_judgement(row: Sequence[str]) -> bool:
-    return len(row) == 3 and re.fullmatch(r"-?\d+(\.0*)?", row[-1]) is not None
 
 
 def _records(paths: Sequence[Path], fields: list[str]) -> dict[str, list[str]]:
     """Maps the id of each record to its fields, without outer white space; a missing title is empty."""
     records: dict[str, list[str]] = {}
     for path in paths:
-        for name, *row in _rows(path, fields):
+        for number, row in enumerate(_rows(path, fields), 1):
+            key = "_id" if "_id" in row else "id"
+            if lacking := [name for name in (key, "text") if name not in row]:
+                raise InputError(f"{path}: record {number} has no {lacking[0]!r}; it has {', '.join(row)}.")
+            name, *texts = (str("" if (cell := row.get(name)) is None else cell).strip() for name in (key, *fields))
             if not name or name in records:
                 raise InputError(f"{path} has the id {name!r:.60} twice or an empty one; ids must differ.")
-            records[name] = row
+            records[name] = texts
     return records
 
 
-def _rows(path: Path, fields: list[str]) -> Iterator[list[str]]:
-    """Id and fields of each record of a file."""
-    if ".tsv" in path.suffixes:
-        rows = cells(path)
-        if rows and len(rows[0]) != 1 + len(fields):
-            raise InputError(f"{path}: {len(rows[0])} fields; id, {', '.join(fields)} are expected.")
-        header = [name.lower() for name in rows[0]] if rows else []
-        has_header = {*fields} <= {*header}  # in any order
-        order = [*(header.index(name) for name in fields)] if has_header else [*range(1, 1 + len(fields))]
-        order = [*({*range(1 + len(fields))} - {*order}), *order]
-        yield from ([row[column] for column in order] for row in rows[has_header:])
-        return
+def _rows(path: Path, fields: list[str]) -> Iterable[Mapping[str, Any]]:
+    """The records of a file, as they are."""
     if path.suffix == ".parquet":
         from pyarrow import parquet
 
-        named = (row for batch in parquet.ParquetFile(path).iter_batches() for row in batch.to_pylist())
-    else:
-        with (
-            foreign_errors(f"{path} cannot be read"),
-            (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file,
-        ):
-            named = [json.loads(line) for line in file if line.strip()]
-    for number, row in enumerate(named, 1):
-        key = "_id" if "_id" in row else "id"
-        if lacking := [name for name in (key, "text") if name not in row]:
-            raise InputError(f"{path}: record {number} has no {lacking[0]!r}; it has {', '.join(row)}.")
-        yield ["" if (cell := row.get(name)) is None else str(cell).strip() for name in (key, *fields)]
+        return (row for batch in parquet.ParquetFile(path).iter_batches() for row in batch.to_pylist())
+    if ".tsv" not in path.suffixes:
+        with foreign_errors(f"{path} cannot be read"), opened(path) as file:
+            return [json.loads(line) for line in file if line.strip()]
+    rows, names = cells(path), ["id", *fields]
+    if rows and len(rows[0]) != len(names):
+        raise InputError(f"{path}: {len(rows[0])} fields; id, {', '.join(fields)} are expected.")
+    if rows and {*fields} <= {*(header := [name.lower() for name in rows[0]])}:  # in any order
+        names, rows = header, rows[1:]
+    return (dict(zip(names, row, strict=True)) for row in rows)
 
 
 def ranked_by_vectors(
@@ -257,7 +235,7 @@ def ranked_by_vectors(
     read = finite_vectors if similarity == "dot" else unit_or_zero_vectors
     queries, texts = read(embed_query, list(test_set.queries.values())), list(test_set.documents.values())
     vectors = read(embed_document, texts)
-    refuse_same_vectors(vectors, texts, f"{test_set.name}: the model finds all {len(vectors):,} documents")
+    refuse_same_vectors(vectors, texts, f"documents of {test_set.name}")
     blocks = (vectors[start : start + BLOCK_DOCUMENTS] for start in range(0, len(vectors), BLOCK_DOCUMENTS))
     return nearest(queries, blocks, count=min(DEPTH, len(vectors)), dot=similarity == "dot")
 
@@ -282,14 +260,18 @@ def ordered(ranking: Ranking, test_set: RetrievalSet) -> list[list[str]]:
 
 def query_measures(ranked: Sequence[str], judged: Mapping[str, int]) -> dict[str, float]:
     """nDCG@10, recall@10 and @100, MRR@10 and average precision of a query's documents, best first."""
+
+    def discounted(gains: Float[np.ndarray, " best"]) -> float:
+        return float(np.sum(gains / np.log2(np.arange(2, len(gains) + 2))))
+
     gains = np.maximum(np.array([judged.get(name, 0) for name in ranked[:DEPTH]], np.float64), 0.0)
     ideal = np.sort(np.array([value for value in judged.values() if value > 0], np.float64))[::-1]
-    relevant, best = max(len(ideal), 1), _discounted(ideal[:10]) or 1.0
+    relevant, best = max(len(ideal), 1), discounted(ideal[:10]) or 1.0
     hits = gains > 0
     precision = np.cumsum(hits) / np.arange(1, len(hits) + 1)
     first = np.flatnonzero(hits[:10])
     return {
-        NDCG: _discounted(gains[:10]) / best,
+        NDCG: discounted(gains[:10]) / best,
         "recall@10": float(hits[:10].sum() / relevant),
         "recall@100": float(hits[:100].sum() / relevant),
         "mrr@10": float(1.0 / (first[0] + 1)) if len(first) else 0.0,
@@ -297,21 +279,19 @@ def query_measures(ranked: Sequence[str], judged: Mapping[str, int]) -> dict[str
     }
 
 
-def _discounted(gains: Float[np.ndarray, " best"]) -> float:
-    return float(np.sum(gains / np.log2(np.arange(2, len(gains) + 2))))
-
-
 def measures(ranking: Ranking, test_set: RetrievalSet) -> dict[str, dict[str, float]]:
-    """Maps measures to their values by query."""
+    """Maps `documents/NAME ndcg@10`, `... recall@10`, `... recall@100`, `... mrr@10` and `... map` to their values by query."""
     rankings = zip(test_set.queries, ordered(ranking, test_set), strict=True)
     by_query = {query: query_measures(ranked, test_set.judged[query]) for query, ranked in rankings}
-    return {name: {query: row[name] for query, row in by_query.items()} for name in next(iter(by_query.values()))}
+    names = next(iter(by_query.values()))
+    return {
+        f"documents/{test_set.name} {name}": {query: row[name] for query, row in by_query.items()} for name in names
+    }
 
 
 def scored(ranking: Ranking, test_set: RetrievalSet) -> dict[str, float]:
-    """`documents/NAME ndcg@10`, `... recall@10`, `... recall@100`, `... mrr@10` and `... map`, in [0, 1]."""
-    by_measure = measures(ranking, test_set)
-    return {f"documents/{test_set.name} {name}": float(np.mean([*row.values()])) for name, row in by_measure.items()}
+    """The means of `measures`, in [0, 1]."""
+    return {name: float(np.mean([*row.values()])) for name, row in measures(ranking, test_set).items()}
 
 
 def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer, similarity: str = "cosine") -> Mapping[str, float]:
@@ -324,11 +304,11 @@ def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer, similarity: s
     return {METRICS[sets[0].split]: float(np.mean(scores))}
 
 
-def _sets(sources: Sources) -> Iterable[TestSet]:
+def _sets(sources: Sources) -> Iterator[TestSet]:
     """The named sets, or all in `retrieval/` of the data folder: the model alone, and with another model's index."""
     specs = sources.retrieval
     if not specs and sources.data:
-        specs = sorted(str(folder) for folder in Path(sources.data).glob("retrieval/*/") if _found(folder, CORPUS))
+        specs = sorted(str(path) for path in Path(sources.data).glob("retrieval/*/") if [*path.glob("corpus*")])
     if not specs:
         where = f"{sources.data} has no sets in retrieval/" if sources.data else "no set is named"
         raise MissingSet(
@@ -346,9 +326,7 @@ def _sets(sources: Sources) -> Iterable[TestSet]:
                 protocol=f"{PROTOCOL}; judgements of the split {sources.split}",
                 files=() if isinstance(content, InputError) else tuple(content),
                 content=content,
-                prefix=prefix,
                 uses=("index_model",) if prefix else (),
-                is_averaged=len(_folders(spec)) == 1,  # across languages otherwise
             )
 
 
@@ -356,32 +334,35 @@ def _run(model: Model, test_set: TestSet) -> Result:
     if isinstance(test_set.content, InputError):
         raise test_set.content
     read = read_set(test_set.content)
-    document, similarity = model.document, model.similarity
-    if "index_model" in test_set.uses:
-        document, similarity = model.index, model.index_similarity
+    prefix, document, similarity = "", model.document, model.similarity
+    if test_set.uses:
+        prefix, document, similarity = ASYMMETRIC, model.index, model.index_similarity
     assert model.query is not None and document is not None
-    ranking = ranked_by_vectors(model.query, document, read, similarity=similarity)
-    details = {f"documents/{read.name} {NDCG}": measures(ranking, read)[NDCG]}
-    return Result(scored(ranking, read), details=details)
+    by_query = measures(ranked_by_vectors(model.query, document, read, similarity=similarity), read)
+    scores = {f"{prefix}{name}": float(np.mean([*values.values()])) for name, values in by_query.items()}
+    ndcg = f"documents/{read.name} {NDCG}"
+    return Result(scores, details={f"{prefix}{ndcg}": by_query[ndcg]})
 
 
 def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:
-    """The mean nDCG@10 over sets in one language, if there are several."""
+    """The mean nDCG@10 over sets, if there are several, but for sets `A+B`, which are across languages."""
     averages = {}
-    for prefix in PREFIXES:
+    for prefix in ("", ASYMMETRIC):
         names = [name for name in measured if name.startswith(f"{prefix}documents/") and name.endswith(NDCG)]
-        if len(names) > 1:
+        if len(names := [name for name in names if "+" not in name]) > 1:
             averages[f"{prefix}{AVERAGE}"] = float(np.mean([measured[name] for name in names]))
     return averages
 
 
 EVALUATION = Evaluation(
     task="documents",
-    scores=("documents",),
+    scores=("documents", f"{ASYMMETRIC}documents"),
     sets=_sets,
     run=_run,
     averages=_averages,
-    headings={AVERAGE: "documents, nDCG@10"},
-    is_main=lambda name: name.endswith(NDCG),
-    dev_headings={metric: f"retrieval {split}, nDCG@10" for split, metric in METRICS.items()},
+    headings={
+        AVERAGE: "documents, nDCG@10",
+        f"{ASYMMETRIC}{AVERAGE}": f"{ASYMMETRIC}documents, nDCG@10",
+        **{metric: f"retrieval {split}, nDCG@10" for split, metric in METRICS.items()},
+    },
 )

@@ -1,6 +1,7 @@
 """Defines an evaluation: its name in `tasks`, its sets, how a set is read and scored, and how scores are shown.
 
-`evals/suite.py` lists the package's evaluations. A module named by `parts` lists its own in `EVALUATIONS`.
+`evals/suite.py` lists the package's evaluations. A user's module lists its own in `EVALUATIONS`. Also here is what evaluations share:
+tables of sentences, rank correlation, the area under the ROC curve. Vectors that are all the same are an error.
 """
 
 import csv
@@ -10,16 +11,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Integer
+from jaxtyping import Float, Integer, Real
 
 from jaxdistill.core import Embed, InputError, Split
+from jaxdistill.models.vectors import unit_rows
 
-ASYMMETRIC = "asymmetric "
-"""Prefix of scores of retrieval in another model's index."""
-PREFIXES = ("", ASYMMETRIC)
+CONSTANT = 1e-7
+"""If similarities span less than this fraction of the largest, only float32 rounding separates them: they are no ranking."""
 
 
 class MissingSet(InputError):
@@ -31,11 +32,11 @@ class Model:
     """A model as evaluations see it."""
 
     embed: Embed
-    embed_in_batches: Callable[[int], Embed]
-    """Returns an `embed` with this batch size."""
-    parameters: int
-    size_bytes: int
+    parameters: int = 0
+    size_bytes: int = 0
     """Size of the weights files."""
+    timed: Embed | None = None
+    """The model as its speed is measured: nothing is cached, and each process uses its own devices."""
     query: Embed | None = None
     document: Embed | None = None
     """The model with its prompts for queries and for documents."""
@@ -84,16 +85,10 @@ class TestSet:
     """All files that it reads; empty if it comes from the hub."""
     content: Any = None
     """What else `Evaluation.run` needs to know of it."""
-    prefix: str = ""
-    """One of `PREFIXES`, with which names of scores begin."""
     uses: tuple[str, ...] = ()
     """Other models on which the result depends: `index_model`, `teacher`."""
     is_repeatable: bool = True
     """Whether the same model always gets the same result, so that it can be cached."""
-    is_averaged: bool = True
-    """Whether averages include its scores."""
-    source: str = ""
-    """Digest of the code of an evaluation from outside the package."""
 
     @property
     def file(self) -> Path:
@@ -101,8 +96,8 @@ class TestSet:
         return self.files[0]
 
     def digest(self) -> str:
-        """SHA-256 of the name, the protocol, the code, and the names and contents of the files."""
-        sha = hashlib.sha256(f"{self.name}\n{self.protocol}{self.source}".encode())
+        """SHA-256 of the name, the protocol, and the names and contents of the files."""
+        sha = hashlib.sha256(f"{self.name}\n{self.protocol}".encode())
         for path in self.files:
             sha.update(path.name.encode(errors="surrogateescape"))
             sha.update(hashlib.sha256(path.read_bytes()).digest())
@@ -114,7 +109,7 @@ class Result(NamedTuple):
 
     scores: Mapping[str, float]
     scored_pairs: Mapping[str, Any] | None = None
-    """Graded pairs to plot: the fields of a `pairs.ScoredPairs`."""
+    """Graded pairs to plot, as `pairs.scored_pairs` returns them."""
     details: Mapping[str, Sequence[float] | Mapping[str, float]] = MappingProxyType({})
     """What scores are computed from, for paired tests: the similarity of each pair in the file's order, or the value of each query."""
 
@@ -138,15 +133,12 @@ class Evaluation:
     is_plain: bool = False
     """Whether its scores have units of their own, and are not shown × 100."""
     headings: Mapping[str, str] = field(default_factory=dict)
-    """Columns of a report's first table: maps scores to headings, the most informative first."""
-    is_main: Callable[[str], bool] = lambda name: True
-    """Whether a score has a column, under its own name, if none of `headings` was measured."""
-    dev_headings: Mapping[str, str] = field(default_factory=dict)
-    """Like `headings`, for scores that choose checkpoints; their columns come last."""
+    """Rows of a report's first table: maps scores to headings, the most informative first. If none was measured, all of its
+    scores × 100 have a row there."""
 
     def owns(self, score: str) -> bool:
         """Whether a score of this name belongs to this evaluation."""
-        return score.removeprefix(ASYMMETRIC).partition("/")[0] in self.scores
+        return score.partition("/")[0] in self.scores
 
 
 def average_of(average: str, scores: Sequence[str]) -> Callable[[Mapping[str, float]], Mapping[str, float]]:
@@ -156,10 +148,34 @@ def average_of(average: str, scores: Sequence[str]) -> Callable[[Mapping[str, fl
     )
 
 
+class EmbeddingCache:
+    """An `Embed` that computes each distinct sentence once and keeps its vector in memory.
+
+    Sets share sentences: SST2 has two thirds of MR's, SICK-E most of SICK-R's. A cached vector may differ from a new one by
+    rounding, which depends on the other sentences of a batch. All tasks of `evaluate` together keep 300,000 vectors: 0.5 GB for
+    MiniLM, 1.3 GB for vectors of 1,024 numbers.
+    """
+
+    def __init__(self, embed: Embed):
+        self._embed, self._vectors = embed, {}
+
+    def __call__(self, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
+        new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in self._vectors]
+        if new:
+            self._vectors.update(zip(new, np.asarray(self._embed(new)), strict=True))
+        vectors = [self._vectors[sentence] for sentence in sentences]
+        return np.stack(vectors) if vectors else np.asarray(self._embed([]))
+
+
 def part_of(folder: str | Path, part: str) -> Path:
     """`folder/part` of a data folder, or `folder` itself if it is that part."""
     inside = Path(folder) / part
     return Path(folder) if not inside.is_dir() and any(Path(folder).glob("*.gz")) else inside
+
+
+def opened(path: Path) -> IO[str]:
+    """Opens a text in UTF-8, plain or `.gz`."""
+    return (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="\n")
 
 
 def cells(path: Path) -> list[list[str]]:
@@ -171,7 +187,7 @@ def cells(path: Path) -> list[list[str]]:
     if kind not in (".tsv", ".csv"):
         raise InputError(f"{path}: a table is read from .tsv or .csv, plain or .gz; got {kind or 'no suffix'!r}.")
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="\n") as file:
+        with opened(path) as file:
             split = csv.reader(file, strict=True) if kind == ".csv" else (line.split("\t") for line in file)
             rows = [row for row in ([cell.strip() for cell in row] for row in split) if any(row)]
     except (ValueError, OSError, csv.Error) as error:
@@ -199,6 +215,8 @@ def read_table(path: str | Path, names: Sequence[str], *, needs_header: bool = T
         raise InputError(
             f"{path}: the columns are {', '.join(header) or 'none':.200}; {' and '.join(names)} are needed."
         )
+    if twice := [name for name in names if header.count(name) > 1]:
+        raise InputError(f"{path}: two columns are called {twice[0]}; rename one of them.")
     if not rows:
         raise InputError(f"{path}: the table has no rows; at least one is needed.")
     table = dict(zip(header, zip(*rows, strict=True), strict=True))
@@ -222,3 +240,46 @@ def labelled(
         raise InputError(f"{path}: label {wrong[0]!r:.40} is not one of {', '.join(classes)}.")
     labels = np.array([classes.index(name) for name in table["label"]])
     return labels, list(zip(*(table[name] for name in sentences), strict=True))
+
+
+def spearman(reference: Real[np.ndarray, " n"], similarities: Float[np.ndarray, " n"], *, what: str) -> float:
+    """Spearman's rank correlation, in [-1, 1]; ties get their mean rank.
+
+    Args:
+      what: name of the pairs, for the error if one side is constant, so that the correlation is undefined.
+    """
+    if _is_constant(reference):
+        raise InputError(f"{what}: all {len(reference)} pairs have the same reference score, so they have no ranking.")
+    refuse_collapsed(similarities, f"{what}: the model finds all {len(similarities)} pairs")
+    from scipy import stats  # imported here: it takes over a second
+
+    correlation: Any = stats.spearmanr(reference, similarities)
+    return float(correlation.statistic)
+
+
+def area_under_roc(labels: Real[np.ndarray, " n"], scores: Float[np.ndarray, " n"]) -> float:
+    """Probability, in [0, 1], that a pair of label 1 scores above a pair of label 0; ties count half."""
+    positives, negatives = scores[labels == 1], scores[labels == 0]
+    from scipy import stats  # imported here: it takes over a second
+
+    test: Any = stats.mannwhitneyu(positives, negatives, method="asymptotic")
+    return float(test.statistic / (len(positives) * len(negatives)))
+
+
+def refuse_collapsed(similarities: Float[np.ndarray, " n"], begin: str) -> None:
+    """Raises `InputError` if all similarities are the same; `begin` is the start of the message."""
+    if _is_constant(similarities):
+        what = f"equally similar ({similarities[0]:.4g}): it has collapsed to one vector or one score for everything"
+        raise InputError(f"{begin} {what}.")
+
+
+def refuse_same_vectors(vectors: Float[np.ndarray, "n e"], texts: Sequence[str], what: str) -> None:
+    """Raises `InputError` if all vectors point the same way although texts differ; `what` names the texts."""
+    if len(set(texts)) > 1:
+        unit = unit_rows(vectors)
+        similarities = np.einsum("ne,e->n", unit, unit[np.argmax(np.any(vectors, axis=1))])
+        refuse_collapsed(similarities, f"the model finds all {len(vectors):,} {what}")
+
+
+def _is_constant(scores: Real[np.ndarray, " n"]) -> bool:
+    return bool(np.ptp(scores) <= CONSTANT * np.abs(scores).max())

@@ -1,4 +1,4 @@
-"""Measures the geometry of sentence vectors, encoding speed, and model size.
+"""Measures the geometry of sentence vectors, encoding speed, and model size; whitens vectors.
 
 The geometry is that of STS-B dev (`sts/stsb.dev.tsv.gz`), with vectors of unit length:
 
@@ -13,26 +13,25 @@ The geometry is that of STS-B dev (`sts/stsb.dev.tsv.gz`), with vectors of unit 
 - ConGen's out-of-domain example (section Limitation): the cosine of two clinical sentences whose gold score is 0;
   ConGen-BERT-Base gives 0.3 in the paper.
 
-Speed: SimTDE's Table 4 (Xie et al., SIGIR 2023, section 4.3) gives the time of a pass over the STS-B test set, 2,758 sentences,
-one sentence per call; here it is also measured in batches of 128. Differences from the paper: the unit is sentences per second,
-because a pass covers both sides of all pairs; there is one pass at batch 1, an average over 2,758 calls, and the mean of three
-passes at batch 128. Compilation is not counted. Rates depend on the machine and its load, so they are never cached.
+Speed: the time of a pass over the STS-B test set, 2,758 sentences, one sentence per call as in SimTDE's Table 4 (Xie et al., SIGIR 2023,
+section 4.3), and in batches of 128. Differences from the paper: the unit is sentences per second; there is one pass at batch 1 and
+the mean of three at batch 128. Compilation is not counted. Rates depend on the machine and its load, so they are never cached.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from timeit import timeit
 
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.core import Embed
+from jaxdistill.core import Embed, InputError
+from jaxdistill.data.text import read
 from jaxdistill.evals import sts
-from jaxdistill.evals.evaluation import Evaluation, Model, TestSet
+from jaxdistill.evals.evaluation import Evaluation, Model, TestSet, spearman
 from jaxdistill.evals.pairs import GradedPairs
-from jaxdistill.evals.similarity import spearman
-from jaxdistill.models.vectors import unit_vectors
+from jaxdistill.models.vectors import finite_vectors, unit_vectors
 
-ALIKE = 4.0
+SAME_MEANING = 4.0
 """Pairs with a higher score, of at most 5, mean the same."""
 OUT_OF_DOMAIN = (
     "The risks and benefits of the procedure were discussed, and the patient consented to this procedure",
@@ -41,6 +40,10 @@ OUT_OF_DOMAIN = (
 )
 BATCH_SIZE = 128
 PASSES = 3
+WHITENING_SENTENCES = 100_000
+"""Most sentences on which whitening is fitted: 0.3 GB of vectors of 768 numbers."""
+MIN_VARIANCE = 1e-9
+"""Directions with less than this fraction of the largest variance count as having none: they are float32 rounding errors."""
 WARM_EVERY = 10
 """Before timing, every tenth sentence by length and the longest one are encoded once, so that all shapes are compiled."""
 RATE = f"speed/batch {BATCH_SIZE} (sentences/s)"
@@ -57,15 +60,15 @@ def measures(pairs: GradedPairs, embed: Embed) -> Mapping[str, float]:
     vectors = dict(zip(distinct, unit_vectors(embed, distinct), strict=True))
     first = np.stack([vectors[text] for text in pairs.first])
     second = np.stack([vectors[text] for text in pairs.second])
-    alike = pairs.scores > ALIKE
+    same = pairs.scores > SAME_MEANING
     between = pairwise_cosines(np.stack(list(vectors.values())))
     both = zip(pairs.first, pairs.second, strict=True)
     edits = np.array([edit_distance(one.split(), other.split()) for one, other in both])
     similarities = np.einsum("ne,ne->n", first, second)
     return {
-        "geometry/alignment": alignment(first[alike], second[alike], power=2),
+        "geometry/alignment": alignment(first[same], second[same], power=2),
         "geometry/uniformity": uniformity(between, power=2),
-        "geometry/alignment (DistilCSE)": alignment(first[alike], second[alike], power=1),
+        "geometry/alignment (DistilCSE)": alignment(first[same], second[same], power=1),
         "geometry/uniformity (DistilCSE)": uniformity(between, power=1),
         "geometry/anisotropy": float(np.mean(between)),
         "geometry/edit distance": spearman(edits, similarities, what=pairs.name),
@@ -106,12 +109,40 @@ EVALUATION = Evaluation(
     sets=lambda sources: [sts.set_on("sts-b-dev", "geometry", PROTOCOL, sources)],
     run=lambda model, test_set: measures(sts.pairs_of(test_set), model.embed),
     is_plain=True,
-    is_main=lambda name: False,
 )
 
 
+def whitening(vectors: Float[np.ndarray, "n e"]) -> Callable[[Float[np.ndarray, "m e"]], Float[np.ndarray, "m o"]]:
+    """A map of these vectors to zero mean and identity covariance; raises `InputError` if they are too few.
+
+    Su et al., Whitening Sentence Representations for Better Semantics and Faster Retrieval, arXiv 2103.15316, equations 5 to 8:
+    `(x - mean) U S^(-1/2)`, where the covariance of a text's vectors is `U S U^T`. Difference from its code: directions without
+    variance are dropped. The mean of a BERT's tokens has such a direction because of the last LayerNorm; the code divides a
+    rounding error by itself there.
+    """
+    if len(vectors) <= vectors.shape[1]:
+        raise InputError(
+            f"postprocess=whiten needs more distinct sentences than the {vectors.shape[1]} numbers of a vector; "
+            f"postprocess_text has {len(vectors)}."
+        )
+    vectors = np.asarray(vectors, np.float64)
+    variances, directions = np.linalg.eigh(np.cov(vectors, rowvar=False))
+    varies = variances > MIN_VARIANCE * variances[-1]
+    mean, kernel = vectors.mean(axis=0), directions[:, varies] / np.sqrt(variances[varies])
+    return lambda others: ((others - mean) @ kernel).astype(np.float32)
+
+
+def whitening_on(embed: Embed, specs: Sequence[str]) -> Callable[[np.ndarray], np.ndarray]:
+    """The whitening of a model's vectors of a text, of `WHITENING_SENTENCES` random distinct sentences if it has more."""
+    sentences = list(dict.fromkeys(sentence for (sentence,) in read(specs)))
+    if len(sentences) > WHITENING_SENTENCES:
+        rows = np.random.default_rng(0).choice(len(sentences), WHITENING_SENTENCES, replace=False)
+        sentences = [sentences[row] for row in rows]
+    return whitening(finite_vectors(embed, sentences))
+
+
 def rates(sentences: Sequence[str], embed: Embed) -> dict[str, float]:
-    """Rates in sentences/s; `embed` computes up to 128 sentences together."""
+    """Rates in sentences/s; `embed` computes up to `BATCH_SIZE` sentences together."""
     for sentence in sorted(sentences, key=len, reverse=True)[::WARM_EVERY]:
         embed([sentence])
     embed(sentences)
@@ -123,8 +154,11 @@ def rates(sentences: Sequence[str], embed: Embed) -> dict[str, float]:
 
 def _run_speed(model: Model, test_set: TestSet) -> Mapping[str, float]:
     pairs = sts.pairs_of(test_set)
-    measured = rates((*pairs.first, *pairs.second), model.embed_in_batches(BATCH_SIZE))
-    return measured | {"speed/parameters": model.parameters, "speed/weights (bytes)": model.size_bytes}
+    assert model.timed is not None
+    return rates((*pairs.first, *pairs.second), model.timed) | {
+        "speed/parameters": model.parameters,
+        "speed/weights (bytes)": model.size_bytes,
+    }
 
 
 SPEED_PROTOCOL = (
@@ -136,5 +170,4 @@ SPEED = Evaluation(
     sets=lambda sources: [sts.set_on("sts-b", "speed", SPEED_PROTOCOL, sources, is_repeatable=False)],
     run=_run_speed,
     is_plain=True,
-    is_main=lambda name: False,
 )

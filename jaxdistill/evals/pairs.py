@@ -13,9 +13,10 @@ label; nothing is trained. Their test and dev (for choosing models) splits in a 
     mrpc   the official test set; the first 408 of the 4,076 pairs of train, a tenth (paper: 408, the official dev set)
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -28,12 +29,14 @@ from jaxdistill.evals.evaluation import (
     Result,
     Sources,
     TestSet,
+    area_under_roc,
     average_of,
     labelled,
     part_of,
     read_table,
+    refuse_collapsed,
+    spearman,
 )
-from jaxdistill.evals.similarity import area_under_roc, refuse_collapsed, spearman
 from jaxdistill.models.vectors import similarities
 
 COLUMNS = ("score", "sentence1", "sentence2")
@@ -66,19 +69,13 @@ class GradedPairs:
     subsets: tuple[str, ...] = ()
     """The subset of each pair, if the file has a column `subset`."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class ScoredPairs:
-    """Pairs with their gold scores and a model's similarities, for a scatter plot."""
-
-    name: str
-    gold: Sequence[float]
-    similarities: Sequence[float]
-    pairs: Sequence[Sequence[str]]
+    def __post_init__(self):
+        if len(np.unique(self.scores)) < 2:
+            raise InputError(f"{self.name}: its {len(self.scores)} pairs must have at least two different scores.")
 
 
 def is_binary(pairs: GradedPairs) -> bool:
-    """Whether the scores are binary labels: only 0 and 1, both present."""
+    """Whether the scores are binary labels: only 0 and 1."""
     return set(pairs.scores.tolist()) == {0.0, 1.0}
 
 
@@ -87,23 +84,22 @@ def pairs_spearman(embed: Embed | Scorer, pairs: GradedPairs) -> float:
     return spearman(pairs.scores, similarities(embed, pairs.first, pairs.second), what=pairs.name)
 
 
-def correlation(pairs: GradedPairs, metric: str, embed: Embed | Scorer) -> Mapping[str, float]:
+def correlation(pairs: GradedPairs, metric: str, embed: Embed | Scorer) -> dict[str, float]:
     """`pairs_spearman`, named `metric`."""
     return {metric: pairs_spearman(embed, pairs)}
 
 
-def area(pairs: GradedPairs, metric: str, embed: Embed | Scorer) -> Mapping[str, float]:
+def area(pairs: GradedPairs, metric: str, embed: Embed | Scorer) -> dict[str, float]:
     """The area under the ROC curve, in [0, 1], of pairs with scores of 0 and 1, named `metric`; 0.5 is chance."""
     scores = similarities(embed, pairs.first, pairs.second)
     refuse_collapsed(scores, f"{metric}: the model finds all {len(scores):,} pairs")
     return {metric: area_under_roc(pairs.scores, scores)}
 
 
-def scored_pairs(pairs: GradedPairs, similarities: Float[np.ndarray, " n"]) -> ScoredPairs:
-    """The pairs with a model's similarities, rounded to four decimals."""
+def scored_pairs(pairs: GradedPairs, similarities: Float[np.ndarray, " n"]) -> dict[str, Any]:
+    """Name, `gold` scores and a model's `similarities`, rounded to four decimals, of pairs, for a scatter plot."""
     rounded = np.round(similarities.astype(np.float64), 4).tolist()
-    texts = list(zip(pairs.first, pairs.second, strict=True))
-    return ScoredPairs(name=pairs.name, gold=pairs.scores.tolist(), similarities=rounded, pairs=texts)
+    return {"name": pairs.name, "gold": pairs.scores.tolist(), "similarities": rounded}
 
 
 def read_pairs(path: str | Path) -> GradedPairs:
@@ -122,13 +118,9 @@ def read_pairs(path: str | Path) -> GradedPairs:
 
 
 def binary_pairs(path: Path, rows: slice) -> GradedPairs:
-    """These rows of a file, with labels as scores; raises `InputError` if there are none."""
+    """These rows of a file, with labels as scores."""
     labels, texts = labelled(path, ("sentence1", "sentence2"), ("0", "1"))
-    if not texts[rows]:
-        raise InputError(
-            f"{path}: {len(texts)} pairs; more than {rows.start} are needed, because the first ones are dev."
-        )
-    first, second = zip(*texts[rows], strict=True)
+    first, second = (tuple(row[side] for row in texts[rows]) for side in (0, 1))
     return GradedPairs(name=path.name, first=first, second=second, scores=labels[rows].astype(np.float64))
 
 
@@ -138,17 +130,17 @@ def dev_pairs(folder: str | Path, name: str) -> GradedPairs:
     return binary_pairs(part_of(folder, part) / file, rows)
 
 
-def _sets(sources: Sources) -> Iterable[TestSet]:
+def _sets(sources: Sources) -> Iterator[TestSet]:
     if sources.pairs:
         protocol = "Spearman of cosine similarity and score; AUC where all scores are 0 or 1"
         yield TestSet(name="pairs", protocol=protocol, files=(Path(sources.pairs),))
-    elif not sources.data:
+        return
+    if not sources.data:
         raise MissingSet("task pairs needs pairs=FILE with score, sentence1, sentence2, or data=FOLDER.")
-    for name, (part, file, rows) in TEST.items() if not sources.pairs else ():
+    for name, (part, file, rows) in TEST.items():
         skipped = f"; all but the first {rows.start:,} pairs, which are dev" if rows.start else ""
         protocol = f"area under the ROC curve of cosine similarity (Trans-Encoder){skipped}"
-        files = (sources.part(part, "auc") / file,)
-        yield TestSet(name=f"auc/{name}", protocol=protocol, files=files, content=rows)
+        yield TestSet(name=f"auc/{name}", protocol=protocol, files=(sources.part(part, "auc") / file,), content=rows)
 
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float] | Result:
@@ -159,7 +151,7 @@ def _run(model: Model, test_set: TestSet) -> Mapping[str, float] | Result:
     scores = {"pairs": spearman(pairs.scores, predicted, what=pairs.name)}
     if is_binary(pairs):
         scores[AUC_METRIC] = area_under_roc(pairs.scores, predicted)
-    drawn = asdict(scored_pairs(pairs, predicted))
+    drawn = scored_pairs(pairs, predicted)
     return Result(scores, drawn, details={"pairs": drawn["similarities"]})
 
 
@@ -174,6 +166,6 @@ EVALUATION = Evaluation(
         "pairs": "graded pairs",
         AUC_METRIC: "graded pairs, AUC",
         METRIC: "graded pairs",
+        **{metric: f"{name} dev, AUC" for metric, name in DEV_METRICS.items()},
     },
-    dev_headings={metric: f"{name} dev, AUC" for metric, name in DEV_METRICS.items()},
 )

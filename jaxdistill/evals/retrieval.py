@@ -13,7 +13,7 @@ right entity are ignored.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -31,8 +31,8 @@ from jaxdistill.evals.evaluation import (
     average_of,
     labelled,
     read_table,
+    refuse_same_vectors,
 )
-from jaxdistill.evals.similarity import refuse_same_vectors
 from jaxdistill.models.vectors import unit_vectors
 
 PUBLISHED = (
@@ -61,25 +61,23 @@ def translation_recalls(name: str, pairs: Sequence[tuple[str, str]], embed: Embe
     for score, both in zip(score_names(name), (pairs, [(other, one) for one, other in pairs]), strict=True):
         candidates = list(dict.fromkeys(translation for _, translation in both))
         index = np.stack([vectors[text] for text in candidates])
-        refuse_same_vectors(index, candidates, f"the model finds all {len(candidates):,} sentences")
+        refuse_same_vectors(index, candidates, "sentences")
         _, found = nearest(np.stack([vectors[query] for query, _ in both]), [index], count=1)
         scores[score] = float(np.mean([candidates[row] == text for (row,), (_, text) in zip(found, both, strict=True)]))
     return scores
 
 
-def _bitext_sets(sources: Sources) -> Iterable[TestSet]:
-    files: dict[str, Path] = {}
+def _bitext_sets(sources: Sources) -> Iterator[TestSet]:
+    named: list[tuple[str, Path]] = []
     for path in files_of("bitext", [f"{spec}/*-*.[ct]sv*" if Path(spec).is_dir() else spec for spec in sources.bitext]):
         match = FILE_NAME.fullmatch(path.name)
-        if not match or match[1] in files:
-            raise InputError(
-                f"bitext={path} must be called NAME.en-de.tsv or .csv by its two languages, as no other file."
-            )
-        files[match[1]] = path
-    if not files:
-        files = {name: sources.part("multilingual", "bitext") / f"{name}.test.tsv.gz" for name in PUBLISHED}
+        if not match:
+            raise InputError(f"bitext={path} must be called NAME.en-de.tsv or .csv by its two languages.")
+        named.append((match[1], path))
+    if not named:
+        named = [(name, sources.part("multilingual", "bitext") / f"{name}.test.tsv.gz") for name in PUBLISHED]
     protocol = "recall at 1 of the nearest neighbour by cosine similarity (LASER's Tatoeba test)"
-    for name, path in files.items():
+    for name, path in named:
         yield TestSet(name=f"bitext/{name}", protocol=protocol, files=(path,), content=name)
 
 
@@ -114,7 +112,7 @@ class EntitySet(NamedTuple):
 def entity_recalls(entities: EntitySet, embed: Embed) -> Mapping[str, float]:
     """`entity/LANGUAGE recall@1` and so on, in [0, 1]."""
     queries, catalogue = unit_vectors(embed, list(entities.answers)), unit_vectors(embed, entities.entities)
-    refuse_same_vectors(catalogue, entities.entities, f"the model finds all {len(catalogue):,} entities")
+    refuse_same_vectors(catalogue, entities.entities, "entities")
     _, found = nearest(queries, [catalogue], count=RANKS[-1])
     answers = entities.answers.values()
     hits = [[entities.entities[row] in right for row in rows] for rows, right in zip(found, answers, strict=True)]
@@ -144,7 +142,7 @@ def _language(path: Path) -> str:
     return Path(path.name.removesuffix(".gz")).stem.rpartition(".")[2]
 
 
-def _entity_sets(sources: Sources) -> Iterable[TestSet]:
+def _entity_sets(sources: Sources) -> Iterator[TestSet]:
     if not sources.entities and "entities" in sources.tasks:
         raise MissingSet("task entities needs entities=FILE with query, entity, label.")
     protocol = "recall at 1, 5, 10 among all entities of the file (SimTDE, Table 3)"
@@ -158,5 +156,5 @@ ENTITIES = Evaluation(
     scores=("entity",),
     sets=_entity_sets,
     run=lambda model, test_set: entity_recalls(read_entities(test_set.file), model.embed),
-    is_main=lambda name: name.endswith(" recall@1"),
+    headings={METRIC: "entities, recall@1"},
 )

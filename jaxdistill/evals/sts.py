@@ -15,19 +15,26 @@ Gurevych (EMNLP 2020) added and ConGen's Table 3 includes, are scored if the fol
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.core.files import foreign_errors
-from jaxdistill.evals.evaluation import Evaluation, Model, Result, Sources, TestSet, average_of, part_of
+from jaxdistill.evals.evaluation import (
+    EmbeddingCache,
+    Evaluation,
+    Result,
+    Sources,
+    TestSet,
+    average_of,
+    part_of,
+    spearman,
+)
 from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs, scored_pairs
-from jaxdistill.evals.similarity import EmbeddingCache, spearman
 from jaxdistill.models.vectors import similarities
 
 PROTOCOL = "Spearman of cosine similarity and gold score, all pairs of a set together (SimCSE)"
@@ -84,16 +91,26 @@ def sts_values(embed: Embed | Scorer, graded: Mapping[str, GradedPairs], *, subs
     if not isinstance(embed, Scorer):
         embed = EmbeddingCache(embed)
         embed([sentence for pairs in graded.values() for sentence in (*pairs.first, *pairs.second)])
-    cosines = {name: similarities(embed, pairs.first, pairs.second) for name, pairs in graded.items()}
-    scores = {name: spearman(pairs.scores, cosines[name], what=pairs.name) for name, pairs in graded.items()}
-    for name in SUBSETS if subsets else ():
-        scores |= _subset_scores(name, graded[name], cosines[name]) if name in graded else {}
-    scored = {name: asdict(scored_pairs(pairs, cosines[name])) for name, pairs in graded.items()}
-    details = {name: of_set["similarities"] for name, of_set in scored.items()}
-    values: dict[str, Any] = {"scores": scores | averages(scores), "details": details}
-    for name in [name for name in DRAWN if name in graded][:1]:
-        values["scored_pairs"] = scored[name]
-    return values
+    scores, scored = {}, {}
+    for name, pairs in graded.items():
+        cosines = similarities(embed, pairs.first, pairs.second)
+        scores[name] = spearman(pairs.scores, cosines, what=pairs.name)
+        scored[name] = scored_pairs(pairs, cosines)
+        names = list(dict.fromkeys(pairs.subsets)) if subsets and name in SUBSETS else []
+        if len(names) > 1:
+            rows = [np.array(pairs.subsets) == subset for subset in names]
+            values = [
+                spearman(pairs.scores[of_subset], cosines[of_subset], what=f"{pairs.name}, subset {subset}")
+                for subset, of_subset in zip(names, rows, strict=True)
+            ]
+            scores |= {f"{name}/{subset}": value for subset, value in zip(names, values, strict=True)}
+            scores[f"{name}/mean"] = float(np.mean(values))
+            scores[f"{name}/weighted mean"] = float(np.average(values, weights=[one.sum() for one in rows]))
+    return {
+        "scores": scores | averages(scores),
+        "details": {name: one["similarities"] for name, one in scored.items()},
+        "scored_pairs": next((scored[name] for name in DRAWN if name in scored), None),
+    }
 
 
 def averages(scores: Mapping[str, float]) -> dict[str, float]:
@@ -106,20 +123,6 @@ def averages(scores: Mapping[str, float]) -> dict[str, float]:
         if any(f"{name}/{mean}" in scores for name in SUBSETS):
             means[f"average/{mean}"] = float(np.mean([scores.get(f"{name}/{mean}", scores[name]) for name in TESTS]))
     return means
-
-
-def _subset_scores(name: str, pairs: GradedPairs, cosines: Float[np.ndarray, " n"]) -> dict[str, float]:
-    scores, sizes = {}, []
-    for subset in dict.fromkeys(pairs.subsets):
-        rows = np.array(pairs.subsets) == subset
-        what = f"{pairs.name}, subset {subset}"
-        scores[f"{name}/{subset}"] = spearman(pairs.scores[rows], cosines[rows], what=what)
-        sizes.append(rows.sum())
-    if len(scores) < 2:
-        return {}
-    values = list(scores.values())
-    weighted = float(np.average(values, weights=sizes))
-    return scores | {f"{name}/mean": float(np.mean(values)), f"{name}/weighted mean": weighted}
 
 
 def digest(folder: str | Path) -> str:
@@ -170,25 +173,18 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
             yield set_on(name, name, f"{PROTOCOL}; {SUBSET_PROTOCOL}" if name in SUBSETS else PROTOCOL, sources)
 
 
-def _run(model: Model, test_set: TestSet) -> Result:
-    values = sts_values(model.embed, {test_set.name: pairs_of(test_set)}, subsets=True)
-    return Result(values["scores"], values.get("scored_pairs"), details=values["details"])
-
-
 EVALUATION = Evaluation(
     task="sts",
     names=tuple(SETS),
     scores=(*SETS, "average"),
     sets=_sets,
-    run=_run,
+    run=lambda model, one: Result(**sts_values(model.embed, {one.name: pairs_of(one)}, subsets=True)),
     averages=averages,
-    headings={"average": "STS, average of 7"},
-    is_main=lambda name: name in TESTS,
-    dev_headings={"sts-b-dev": "STS-B dev", DEV_METRIC: "STS-B dev"},
+    headings={"average": "STS, average of 7", "sts-b-dev": "STS-B dev", DEV_METRIC: "STS-B dev"},
 )
 
 
-def _tracks(sources: Sources) -> Iterable[TestSet]:
+def _tracks(sources: Sources) -> Iterator[TestSet]:
     for track in (*TRACKS, *ADDED_TRACKS):
         path = sources.part("multilingual", "multilingual") / f"sts17.{track}.test.tsv.gz"
         if track in TRACKS or path.is_file():

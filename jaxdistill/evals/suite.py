@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from jaxdistill.core import InputError, did_you_mean, plugins
 from jaxdistill.core.cluster import processes
-from jaxdistill.core.cluster.processes import run_in_all
+from jaxdistill.core.cluster.spread import together
 from jaxdistill.core.files import write_atomic
 from jaxdistill.core.runtime import source_digest, versions
 from jaxdistill.evals import agreement, documents, geometry, pairs, retrieval, sts, transfer
-from jaxdistill.evals.evaluation import PREFIXES, Evaluation, MissingSet, Model, Result, Sources, TestSet
+from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Result, Sources, TestSet
 
 EVALUATIONS = (
     sts.EVALUATION,
@@ -44,10 +44,9 @@ class Suite(NamedTuple):
     absent: list[str]
 
 
-def evaluations() -> dict[Evaluation, str]:
-    """All evaluations, the package's and then those of `parts`, each with the digest of the latters' source code."""
-    every = dict.fromkeys(EVALUATIONS, "")
-    return every | {one: source for source, outside in plugins.evaluations.items() for one in outside}
+def evaluations() -> list[Evaluation]:
+    """The package's evaluations, and then those of plugins."""
+    return [*EVALUATIONS, *(one for outside in plugins.evaluations.values() for one in outside)]
 
 
 def tasks() -> list[str]:
@@ -70,7 +69,7 @@ def planned(names: Sequence[str], sources: Sources) -> Suite:
     if sources.data and not Path(sources.data).is_dir():
         raise InputError(f"{sources.data}: not a data folder; give one with sts/, transfer/ and so on.")
     sources, sets, absent = replace(sources, tasks=tuple(names)), {}, []
-    for evaluation, source in evaluations().items():
+    for evaluation in evaluations():
         if not {evaluation.task, *evaluation.names} & {*names}:
             continue
         try:
@@ -81,7 +80,7 @@ def planned(names: Sequence[str], sources: Sources) -> Suite:
                 elif one.name in sets:
                     raise InputError(f"two sets are called {one.name!r}; rename one of them.")
                 else:
-                    sets[one.name] = (evaluation, replace(one, source=source))
+                    sets[one.name] = evaluation, one
         except MissingSet as missing:
             absent.append(str(missing))
     return Suite(list(sets.values()), absent)
@@ -102,15 +101,16 @@ def measured(
     def score() -> dict[str, Any]:
         values = evaluation.run(model, test_set)
         result = values if isinstance(values, Result) else Result(values)
-        scores = {f"{test_set.prefix}{name}": float(value) for name, value in result.scores.items()}
+        scores = {name: float(value) for name, value in result.scores.items()}
         if wrong := [name for name, value in scores.items() if not math.isfinite(value)]:
             raise InputError(f"{test_set.name}: the score {wrong[0]!r} is {scores[wrong[0]]}, no finite number.")
-        details = {f"{test_set.prefix}{name}": values for name, values in result.details.items()}
-        return result._replace(scores=scores, details=details)._asdict()
+        return result._replace(scores=scores, details=dict(result.details))._asdict()
 
     if not test_set.is_repeatable:
-        return Result(**run_in_all(score))
-    return Result(**cached_scores(cache_folder / "scores", [*digests, test_set.digest()], lambda: run_in_all(score)))
+        return Result(**together(score))
+    code = [source for source, outside in plugins.evaluations.items() if evaluation in outside]
+    inputs = [*digests, *code, test_set.digest()]
+    return Result(**cached_scores(cache_folder / "scores", inputs, lambda: together(score)))
 
 
 def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
@@ -135,21 +135,18 @@ def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapp
     return scores
 
 
-def with_averages(
-    scores: Mapping[str, float], failed: Collection[str] = (), apart: Collection[str] = ()
-) -> dict[str, float]:
+def with_averages(scores: Mapping[str, float], failed: Collection[str] = ()) -> dict[str, float]:
     """The scores by evaluation, each followed by its averages.
 
     Args:
       failed: names of sets that failed; their evaluations have no averages.
-      apart: scores that no average includes.
     """
     averaged: dict[str, float] = {}
     for evaluation in evaluations():
         of_evaluation = {name: score for name, score in scores.items() if evaluation.owns(name)}
         averaged |= of_evaluation
         if not any(map(evaluation.owns, failed)):
-            averaged |= evaluation.averages({name: score for name, score in of_evaluation.items() if name not in apart})
+            averaged |= evaluation.averages(of_evaluation)
     return averaged | dict(scores)
 
 
@@ -159,15 +156,10 @@ def is_plain(score: str) -> bool:
 
 
 def headings(measured: Sequence[str]) -> dict[str, str]:
-    """Columns of a report's first table: maps scores to headings; scores that choose checkpoints come last."""
-    shown: dict[str, str] = {}
+    """Rows of a report's first table: maps scores to headings."""
+    shown = {}
     for evaluation in evaluations():
-        names = [name for name in measured if evaluation.owns(name) and name not in evaluation.dev_headings]
-        every = {
-            f"{prefix}{name}": f"{prefix}{text}" for prefix in PREFIXES for name, text in evaluation.headings.items()
-        }
-        named = {name: heading for name, heading in every.items() if name in names}
-        shown |= named or {name: name for name in names if evaluation.is_main(name)}
-    for evaluation in evaluations():
-        shown |= {name: heading for name, heading in evaluation.dev_headings.items() if name in measured}
+        named = {name: heading for name, heading in evaluation.headings.items() if name in measured}
+        unnamed = {name: name for name in measured if evaluation.owns(name) and not evaluation.is_plain}
+        shown |= named or unnamed
     return shown

@@ -19,7 +19,7 @@ from jaxdistill.core import InputError, Objective
 from jaxdistill.core.kinds import KINDS
 from jaxdistill.data.sources import split_specs
 from jaxdistill.data.text import Text, columns_of, sources_of
-from jaxdistill.evals.reporting.model_card import public_argument
+from jaxdistill.evals.model_card import public_argument
 from jaxdistill.models.inference import Embedder, load
 from jaxdistill.models.student import Student
 from jaxdistill.models.teacher import Teacher

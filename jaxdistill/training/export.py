@@ -21,7 +21,7 @@ from jaxdistill.core.files import MARK, local, replacing, writing
 from jaxdistill.core.paths import HELDOUT, public_name
 from jaxdistill.core.runtime import versions
 from jaxdistill.data.text import read
-from jaxdistill.evals.reporting.model_card import Facts, model_card, origin_of, read_facts, write_facts
+from jaxdistill.evals.model_card import Facts, model_card, origin_of, read_facts, write_facts
 from jaxdistill.models.checkpoints import onnx
 from jaxdistill.models.checkpoints.folder import check_exportable, save, write_json
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model

@@ -19,11 +19,9 @@ from jaxdistill.core.paths import cache_folder, public_name, without_folders
 from jaxdistill.core.runtime import versions
 from jaxdistill.data.text import split_specs
 from jaxdistill.evals import sts
-from jaxdistill.evals.pairs import ScoredPairs
-from jaxdistill.evals.reporting.model_card import Facts, averaged_steps, origin_of, public_command, write_facts
-from jaxdistill.evals.reporting.page import read_curves, training_plot, write_page
-from jaxdistill.evals.reporting.papers import Cited
-from jaxdistill.evals.reporting.tables import Entry, as_text, hundredfold, score_table
+from jaxdistill.evals.model_card import Facts, averaged_steps, origin_of, public_command, write_facts
+from jaxdistill.evals.papers import Cited
+from jaxdistill.evals.report import Entry, as_text, hundredfold, score_table, training_plot, write_page
 from jaxdistill.evals.suite import cached_scores
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.training.dev import sts_data_folder
@@ -168,7 +166,7 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
         }
         for name, model in models.items()
     }
-    drawn = {name: ScoredPairs(**found["scored_pairs"]) for name, found in on_sts.items() if found}
+    drawn = {name: found["scored_pairs"] for name, found in on_sts.items() if found}
     entries = [
         Entry(name=name, scores=scores[name], costs=costs[name], scored_pairs=drawn.get(name)) for name in models
     ]
@@ -199,7 +197,7 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
         title=title,
         warning=lost,
         teacher="teacher" if "teacher" in models else "",
-        curves=read_curves(workdir / METRICS),
+        plot=plot,
         sections={"How it was made": made | ({"Paper": f"{paper.label}: {paper.tables}"} if paper else {})},
     )
     results = {

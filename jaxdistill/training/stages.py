@@ -19,8 +19,8 @@ from jaxdistill.core.paths import data_folder
 from jaxdistill.core.runtime import source_digest
 from jaxdistill.data.text import content_digest, is_hub, split_specs
 from jaxdistill.evals import sts
-from jaxdistill.evals.reporting.papers import cited
-from jaxdistill.evals.reporting.tables import StageRow, as_text, stage_table
+from jaxdistill.evals.papers import cited
+from jaxdistill.evals.report import StageRow, as_text, stage_table
 from jaxdistill.training.build import build
 from jaxdistill.training.check import check_stages
 from jaxdistill.training.dev import retrieval_files

@@ -78,29 +78,20 @@ def rows() -> Mapping[str, Cited]:
 
 def cited(reference: str, option: str) -> Cited:
     """The row of a reference; raises `InputError`, which names the option that gave it."""
-    known = rows()
-    if reference not in known:
+    if reference not in rows():
         raise InputError(
             f"{option}={reference} is not a row of {', '.join(papers())}; give PAPER:ROW, such as congen:tinybert-l4 "
-            f"(configs/papers/ has all).{did_you_mean(reference, list(known))}"
+            f"(configs/papers/ has all).{did_you_mean(reference, list(rows()))}"
         )
-    return known[reference]
+    return rows()[reference]
 
 
 def references_of(preset: str, stages: int) -> list[str]:
     """The row that each stage of a preset (`FILE.py:PRESET:ARGUMENT`) repeats; empty for a stage that repeats none."""
     for paper, content in papers().items():
         for pattern, repeated in content["presets"].items():
-            argument = _argument(pattern, preset)
-            if argument is not None and repeated:
-                references = [f"{paper}:{row.replace('*', argument)}" for row in repeated]
+            if match := re.fullmatch(re.escape(pattern).replace(r"\*", "([^:]+)"), preset):
+                argument = match[1] if match.groups() else ""
+                references = [f"{paper}:{row.replace('*', argument)}" for row in repeated] or [""]
                 return [row if row in rows() else "" for row in itertools.islice(itertools.cycle(references), stages)]
-            if argument is not None:
-                break
     return [""] * stages
-
-
-def _argument(pattern: str, name: str) -> str | None:
-    """The text that `*` in the pattern matches; empty if the pattern has no `*`; None if the name does not match."""
-    match = re.fullmatch(re.escape(pattern).replace(r"\*", "([^:]+)"), name)
-    return match and (match[1] if match.groups() else "")

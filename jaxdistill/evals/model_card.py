@@ -8,17 +8,20 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from jaxdistill.core.files import write_atomic
 from jaxdistill.core.paths import is_hub_name, public_name
 from jaxdistill.core.runtime import versions
-from jaxdistill.evals.reporting.page import filled
 from jaxdistill.models.checkpoints.model import SentenceModel
 
 FACTS_FILE = "card.json"
+MARKUP = re.compile(r"[\\`*\[\]<>|~&#$]|(?<![^\W_])_|_(?![^\W_])")
+"""Characters that mean something in Markdown; an underscore does at the ends of words."""
 HUB_DATA = re.compile(r"(?:^|, )hf:(\w[\w.-]*(?:/[\w.-]+)?):")
 """A data set of the Hugging Face hub among the sources of a text; a local folder does not match."""
 
@@ -66,13 +69,6 @@ class Facts:
     """Nested widths that were trained, such as `64, 128`."""
 
 
-PATH_OPTIONS = (
-    "data.text", "data.exclude", "data.cache_folder", "teacher.model", "student.model", "evals.pairs", "evals.retrieval",
-    "evals.entities", "evals.agreement", "run.plugins", "student.trim", "teacher.file", "student.kind", "teacher.kind", "objective.kind",
-)  # fmt: skip
-"""Options whose values may be local paths without a leading `/`, `~` or `.`."""
-
-
 def public_command(command: str) -> str:
     """The command with every local path shortened to its last part; a call from Python already has none."""
     if command.startswith("jaxdistill."):
@@ -82,12 +78,12 @@ def public_command(command: str) -> str:
 
 def public_argument(argument: str) -> str:
     """`--OPTION=VALUE` with every local path in its value shortened to its last part."""
-    name, equals, value = argument.partition("=")
+    name, _, value = argument.partition("=")
     if name.lstrip("-") == "config":
         path, colon, preset = value.partition(":")
         folder = "configs/" if Path(path).parent.name == "configs" else ""
         return f"{name}={folder}{Path(path).name}{colon}{re.sub('(?<==)[^:=]*/', '', preset)}"
-    if not equals or not (".".join(name.split(".")[-2:]) in PATH_OPTIONS or value.startswith(("/", "~", "."))):
+    if "/" not in value or value.startswith("("):  # no path, or the rules of run.sharding
         return argument
     return f"{name}={','.join(public_name(spec.strip()) for spec in value.split(','))}"
 
@@ -178,3 +174,35 @@ def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -
     return yaml.safe_dump(
         {name: value for name, value in metadata.items() if value}, sort_keys=False, allow_unicode=True
     )
+
+
+def filled(name: str, **values: Any) -> str:
+    """Fills a template of `assets/` with values; escapes them in .html, and in .md by the filters `plain`, `code` and
+    `literal` (a string of Python and JavaScript).
+    A name without a value is an error."""
+    # Imported here, because most programs need no template.
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("jaxdistill", "core/assets"),
+        autoescape=jinja2.select_autoescape(),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=name.endswith(".md"),  # .html keeps the line break after a tag
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(plain=plain, code=code, literal=partial(json.dumps, ensure_ascii=False))
+    return environment.get_template(name).render(**values)
+
+
+def plain(text: str) -> str:
+    """The text as Markdown that shows it as it is, in one line, also in a table."""
+    return MARKUP.sub(r"\\\g<0>", " ".join(text.split()))
+
+
+def code(text: str) -> str:
+    """The text as code within a line of Markdown, also in a table; line ends become `\\n`."""
+    line = "\\n".join(text.splitlines()) + "\\n" * text.endswith("\n")
+    if not re.search("[`|]|^ .* $", line):
+        return f"`{line}`"
+    # A table would split such code, and a code span end in it or lose its spaces.
+    return f"<code>{MARKUP.sub(lambda match: f'&#{ord(match[0])};', line)}</code>"

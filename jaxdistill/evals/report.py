@@ -1,0 +1,361 @@
+"""Shows scores: tables that programs print, and the report of a training or an evaluation, one HTML page to mail and archive.
+
+The page has tables and figures, and no scripts. The figures, and the plot of a training, are made with matplotlib. `metrics.jsonl`
+has a JSON object in each line, with `step` and named numbers: `loss` at log steps, dev scores such as `agreement/spearman` or
+`pairs/auc` at evaluation steps.
+"""
+
+import base64
+import io
+import itertools
+import json
+import math
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from jaxdistill.core.files import write_atomic, writing
+from jaxdistill.evals import geometry, suite
+from jaxdistill.evals.model_card import filled
+
+PAGE = "index.html"
+LOSS_COLOR, METRIC_COLORS, TEACHER_COLOR = "#3b6ea5", ("#c2573a", "#4f8a4c", "#7b5aa6", "#8a6d3b"), "#4a4a4a"
+DEV_SCORES = ("/spearman", "/auc", "/ndcg@10", "/recall@1", "/recall@10")
+"""Suffixes of the names of dev scores."""
+HEADING_WIDTH = 10
+"""Characters in a line of a column's heading; a longer name is broken after slashes, colons, hyphens and spaces."""
+COSTS = {
+    "parameters": ("parameters", "{:,}".format),
+    "size_bytes": ("weights file (MB)", lambda size: f"{size / 1e6:.1f}"),
+    "vector_bytes": ("bytes per vector", "{:,}".format),
+    "sentences_per_s": ("encoding (sentences/s)", "{:,.0f}".format),
+}
+"""Maps costs of a model to their labels and forms."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A model, or a row of a paper, in a table or report."""
+
+    name: str
+    scores: Mapping[str, float]
+    """Maps names of scores to values, in [-1, 1] or in their own units."""
+    costs: Mapping[str, float | None] = field(default_factory=dict)
+    """Values of `COSTS`; missing or None: not measured."""
+    scored_pairs: Mapping[str, Any] | None = None
+    """Graded pairs with the model's similarities, to plot, as `pairs.scored_pairs` returns them."""
+    is_cited: bool = False
+    """Whether the scores are quoted from a paper, not measured."""
+
+
+class Image(NamedTuple):
+    """A figure of a report."""
+
+    title: str
+    note: str
+    """How to read it."""
+    address: str
+    """The figure itself, as a `data:` address."""
+
+
+class ScoreRow(NamedTuple):
+    """A score of all models."""
+
+    label: str
+    values: list[float | None]
+    cells: list[str]
+    is_plain: bool
+    """Whether its values have their own unit."""
+
+
+def score_rows(entries: Sequence[Entry]) -> tuple[list[ScoreRow], list[ScoreRow], list[ScoreRow]]:
+    """Rows of the main scores, of costs, and of all other scores; only those that some model has."""
+
+    def row(label: str, values: list[float | None], form: Callable[[float], str], *, is_plain: bool) -> ScoreRow:
+        return ScoreRow(label, values, ["–" if value is None else form(value) for value in values], is_plain)
+
+    names = list(dict.fromkeys(name for entry in entries for name in entry.scores))
+    main, scores = suite.headings(names), {}
+    for name in names:
+        is_plain, values = suite.is_plain(name), [entry.scores.get(name) for entry in entries]
+        form = plain_number if is_plain else hundredfold
+        scores[name] = row(main.get(name, name), values, form, is_plain=is_plain)
+    costs = [
+        row(label, [entry.costs.get(name) for entry in entries], form, is_plain=True)
+        for name, (label, form) in COSTS.items()
+    ]
+    others = [scores[name] for name in names if name not in main]
+    return [scores[name] for name in main], [cost for cost in costs if any(cost.values)], others
+
+
+def score_table(entries: Sequence[Entry]) -> Table:
+    """The table that trainings and evaluations print: main scores first, then costs, then all other scores."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("scores × 100", no_wrap=True)
+    for entry in entries:
+        table.add_column(_heading(entry.name), justify="right")
+    for section in score_rows(entries):
+        table.add_section()
+        for row in section:
+            table.add_row(row.label, *row.cells)
+    return table
+
+
+def _heading(name: str) -> str:
+    pieces = rf".{{1,{HEADING_WIDTH}}}(?:(?<=[/: -])|$)|[^/: -]+[/: -]?"
+    return "\n".join(re.findall(pieces, name))
+
+
+def as_text(table: Table, *, width: int = 100) -> str:
+    """The table as plain text, the same on a terminal, in a file and in a log. Cells are not parsed as markup."""
+    text = io.StringIO()
+    Console(file=text, width=width, color_system=None, markup=False, emoji=False).print(table)
+    return text.getvalue().rstrip("\n")
+
+
+def hundredfold(score: float) -> str:
+    """A score in [-1, 1], times 100, as papers print it."""
+    return f"{100 * score:.2f}"
+
+
+def plain_number(value: float) -> str:
+    """A value that has its own unit: four decimals below 10, one below 100, none above."""
+    decimals = 4 if abs(value) < 10 else 1 if abs(value) < 100 else 0
+    return f"{value:,.{decimals}f}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageRow:
+    """Result of one stage; scores are in [-1, 1], None if not measured."""
+
+    number: int
+    form: str
+    """`bi` or `cross`; empty for objectives that train only one form."""
+    student: str
+    """Origin of the student's weights."""
+    metric: str
+    """The dev score that compares its checkpoints."""
+    before: float | None
+    after: float | None
+    no_gain: str
+    """A warning if the export is no better than the untrained student; otherwise empty."""
+    sts: float | None
+    """Average of the seven STS tests."""
+    paper: float | None = None
+    """A paper's `sts`, if the stage repeats a row of the paper."""
+
+
+def stage_table(rows: Sequence[StageRow]) -> Table:
+    """One row per stage, with a column for the paper's STS if any stage repeats a paper."""
+    cites = any(row.paper is not None for row in rows)
+    table = Table(box=SIMPLE_HEAD)
+    for name in ("stage", "form", "student", "metric"):
+        table.add_column(name, overflow="fold")
+    for name in ("before", "after", "gain", "STS", *["paper's STS"] * cites):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        gain = "NO GAIN" if row.no_gain else "-"
+        if not row.no_gain and row.before is not None and row.after is not None:
+            gain = f"{100 * (row.after - row.before):+.2f}"
+        scores = (row.before, row.after, row.sts, row.paper)
+        before, after, sts, paper = ("-" if score is None else hundredfold(score) for score in scores)
+        shown = [str(row.number), row.form or "-", row.student, row.metric, before, after, gain, sts]
+        table.add_row(*shown, *[paper] * cites)
+    return table
+
+
+def write_page(
+    path: Path,
+    entries: Sequence[Entry],
+    *,
+    title: str,
+    sections: Mapping[str, Mapping[str, str]],
+    warning: str = "",
+    teacher: str = "",
+    plot: Path | None = None,
+) -> Path:
+    """Writes the page; returns its path. Names and sentences are escaped.
+
+    Args:
+      sections: maps headings at the end of the page to terms with their lines.
+      warning: a prominent line below the title.
+      teacher: name of the entry with which others are compared; empty: none.
+      plot: the plot of the training that the report is about.
+    """
+    main, costs, others = score_rows(entries)
+    page = filled(
+        "report.html",
+        title=title,
+        warning=warning,
+        models=[entry.name for entry in entries],
+        teacher=teacher,
+        main=[(row, _shares(row, entries, teacher)) for row in main] + [(row, None) for row in costs],
+        others=[(row, None) for row in others],
+        images=images(entries, teacher=teacher, plot=plot),
+        sections=sections,
+    )
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, page)
+    return path
+
+
+def _shares(row: ScoreRow, entries: Sequence[Entry], teacher: str) -> list[str] | None:
+    """Each other model's value as a percentage of the teacher's; None without a positive one."""
+    of_models = list(zip(entries, row.values, strict=True))
+    whole = next((value for entry, value in of_models if entry.name == teacher), None)
+    if not whole or whole < 0 or row.is_plain:
+        return None
+    return [
+        "" if value is None or entry.name == teacher or entry.is_cited else f"{value / whole:.1%}"
+        for entry, value in of_models
+    ]
+
+
+def entries_of(content: Mapping[str, Any], scored_pairs: Mapping[str, Any] | None = None) -> list[Entry]:
+    """The models and rows of papers in the content of an evaluation's results file.
+
+    Args:
+      scored_pairs: maps models to graded pairs with their similarities.
+    """
+    names = short_names([row["model"] for row in content["models"]])
+    models = [
+        Entry(
+            name=names[row["model"]],
+            scores=row["scores"],
+            # 0: none, as of an ensemble's vectors
+            costs={name: row[name] or None for name in ("parameters", "size_bytes", "vector_bytes")}
+            | {"sentences_per_s": row["scores"].get(geometry.RATE)},
+            scored_pairs=(scored_pairs or {}).get(row["model"]),
+        )
+        for row in content["models"]
+    ]
+    return models + [Entry(name=row["label"], scores=row["scores"], is_cited=True) for row in content["papers"]]
+
+
+def write_evaluation(content: Mapping[str, Any], scored_pairs: Mapping[str, Any], path: Path) -> Path:
+    """Writes the report of an evaluation; arguments as of `entries_of`."""
+    rows = {row["model"]: row for row in content["models"]}
+    failed = content["failed"] | {
+        f"{unit} of {model}": why for model, row in rows.items() for unit, why in row["failed"].items()
+    }
+    settings = {
+        "Data": ", ".join(filter(None, [content["data"], *content["sets"].values()])),
+        "Missing sets": " ".join(content["absent"]),
+        "Transform of vectors": content["postprocess"],
+        **{row["label"]: row["tables"] for row in content["papers"]},
+        "Versions": ", ".join(f"{name} {version}" for name, version in content["versions"].items()),
+    }
+    return write_page(
+        path,
+        entries_of(content, scored_pairs),
+        title="Evaluation of sentence encoders",
+        teacher=short_names(list(rows)).get(content["teacher"], ""),
+        sections={"Failed": failed, "What was evaluated": settings, "How it was measured": content["protocol"]},
+    )
+
+
+def short_names(specs: Sequence[str]) -> dict[str, str]:
+    """Maps models to names in tables: the last part of the path, two if the last is `export` or `model`, or all of it if two models
+    have the same last parts. An ensemble is named by its members."""
+    members = list(dict.fromkeys(member for spec in specs for member in spec.split("+")))
+    ends = []
+    for member in members:
+        parts = member.removeprefix("package:").rstrip("/").split("/")
+        ends.append("/".join(parts[-2:] if parts[-1] in ("export", "model") else parts[-1:]))
+    names = {member: end if ends.count(end) == 1 else member for member, end in zip(members, ends, strict=True)}
+    return {spec: "+".join(names[member] for member in spec.split("+")) for spec in specs}
+
+
+def read_curves(metrics_path: str | Path) -> dict[str, list[tuple[int, float]]]:
+    """Maps `loss` and dev scores of a run to `(step, value)`; if a resumed run wrote a step again, the last value counts."""
+    values: dict[str, dict[int, float]] = {"loss": {}}
+    for line in Path(metrics_path).read_text(encoding="utf-8").splitlines():
+        for name, value in (row := json.loads(line)).items():
+            is_number = isinstance(value, int | float) and math.isfinite(value)
+            if is_number and "step" in row and (name == "loss" or name.endswith(DEV_SCORES)):
+                values.setdefault(name, {})[row["step"]] = value
+    return {name: sorted(of_steps.items()) for name, of_steps in values.items()}
+
+
+def training_plot(metrics_path: str | Path, out_png: str | Path, *, title: str = "Training") -> Path:
+    """Draws loss above and dev scores below against step; returns the path of the PNG."""
+    curves = read_curves(metrics_path)
+    figure, (top, bottom) = _canvas(height=6.4, width=8.0, panels=2)
+    steps, losses = [step for step, _ in curves["loss"]], [loss for _, loss in curves["loss"]]
+    window = max(1, len(losses) // 25)
+    raw = {"alpha": 0.35, "linewidth": 1.0} if window > 1 else {"marker": "o", "markersize": 3}
+    top.plot(steps, losses, color=LOSS_COLOR, label="as logged", **raw)
+    if window > 1:
+        last = (losses[max(0, end - window) : end] for end in range(1, len(losses) + 1))
+        smooth = [sum(part) / len(part) for part in last]
+        top.plot(steps, smooth, color=LOSS_COLOR, linewidth=2, label=f"mean of {window} log steps")
+        top.legend(frameon=False)
+    lines, scores = [], {name: series for name, series in curves.items() if name != "loss"}
+    for color, (name, series) in zip(itertools.cycle(METRIC_COLORS), scores.items(), strict=False):
+        steps, values = zip(*((step, 100 * value) for step, value in series), strict=True)
+        best = max(range(len(values)), key=values.__getitem__)
+        label = f"{name}, best {values[best]:.2f} at step {steps[best]:,}"
+        lines += bottom.plot(steps, values, color=color, marker="o", markersize=4, label=label)
+        bottom.plot(steps[best], values[best], color=color, marker="*", markersize=14)
+    if lines:
+        figure.legend(handles=lines, frameon=False, loc="outside lower left")
+    top.set_title("Training loss (lower is better)", loc="left", fontsize=11)
+    bottom.set_title("Dev evaluation (higher is better)", loc="left", fontsize=11)
+    top.set(ylabel="mean over sentences")
+    bottom.set(xlabel="step (updates of the student)", ylabel="dev score × 100")
+    # Matplotlib finds mathematics between dollars.
+    figure.suptitle(title.replace("$", r"\$"), fontweight="bold", fontsize=11, wrap=True)
+    Path(out_png).parent.mkdir(parents=True, exist_ok=True)
+    Path(out_png).write_bytes(_png(figure))
+    return Path(out_png)
+
+
+def images(entries: Sequence[Entry], *, teacher: str = "", plot: Path | None = None) -> list[Image]:
+    """The figures of a report that have data; arguments as of `write_page`."""
+    drawn = []
+    if plot:
+        note = "The star is the best dev score. Losses of different objectives are not comparable."
+        drawn.append(Image("Learning curves", note, _address(plot.read_bytes())))
+    scored = [(entry.name, entry.scored_pairs) for entry in entries if entry.scored_pairs]
+    every = [similarity for _, pairs in scored for similarity in pairs["similarities"]]
+    for name, pairs in scored:
+        figure, (panel,) = _canvas(height=3.4, width=4.6)
+        color = TEACHER_COLOR if name == teacher else LOSS_COLOR
+        panel.scatter(pairs["gold"], pairs["similarities"], s=9, alpha=0.5, linewidths=0, color=color)
+        panel.set(xlabel="gold score", ylabel="cosine similarity", ylim=(min(every) - 0.05, max(every) + 0.05))
+        note = f"{len(pairs['gold']):,} pairs of {pairs['name']}. A good model's points rise from left to right in a narrow band."
+        drawn.append(Image(f"Gold score and similarity: {name}", note, _address(_png(figure))))
+    return drawn
+
+
+def _canvas(*, height: float, width: float, panels: int = 1) -> tuple[Any, Sequence[Any]]:
+    """A figure with its panels one below the other on a shared x axis; sizes in inches."""
+    # Imported here: matplotlib is slow to import. A Figure without pyplot needs no display and leaves no global state.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = list(figure.subplots(panels, sharex=True, squeeze=False)[:, 0])
+    for panel in axes:
+        panel.grid(alpha=0.25)
+        panel.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _png(figure: Any) -> bytes:
+    png = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        figure.savefig(png, dpi=130)
+    return png.getvalue()
+
+
+def _address(png: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"

@@ -1,1 +1,0 @@
-"""Tables, plots, model cards and HTML pages."""
