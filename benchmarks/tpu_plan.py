@@ -19,10 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 import tokenizers
 
-from jaxdistill.config import Config, Data, RunOptions
+from jaxdistill.config.options import Config, RunOptions
 from jaxdistill.core import Batch, Objective, Tokens
 from jaxdistill.core.cli import run
 from jaxdistill.core.cluster import mesh as meshes
+from jaxdistill.data.options import Data
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import bert, mistral, qwen3, roberta
 from jaxdistill.encoders.sentence import param_shapes

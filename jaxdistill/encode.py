@@ -38,10 +38,8 @@ from jaxdistill.core.files import drafted, is_remote, local, refuse_overwriting,
 from jaxdistill.core.paths import delivered
 from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.core.runtime import Advance, source_digest
-from jaxdistill.data.sources import local_files, refuse_unread, split_specs
-from jaxdistill.data.tables import finished, write_note
-from jaxdistill.data.targets import BLOCK_ROWS, VECTORS, checked_block, stored_vectors
-from jaxdistill.data.text import TEXT, Text, Watched, sources_of
+from jaxdistill.data.targets import BLOCK_ROWS, VECTORS, checked_block, finished, stored_vectors, write_note
+from jaxdistill.data.text import TEXT, Text, Watched, local_files, sources_of, split_specs
 from jaxdistill.models.inference import load
 from jaxdistill.models.vectors import unit_rows
 
@@ -96,7 +94,6 @@ def encode(
         raise InputError(f"output={path} must end in .npy or .parquet, and with keep_text in .parquet.")
     use_plugins(",".join(listed(plugins)))
     specs = split_specs(text) if isinstance(text, str) else sources_of(text, {TEXT: column})
-    refuse_unread(column, specs, "column")
     embedder = load(model, pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision)
     prompt, longest = embedder.prefix(prompt_name or None, role), embedder.model.max_length
     if not 0 <= dims <= embedder.width:

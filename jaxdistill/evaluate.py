@@ -53,13 +53,13 @@ from jaxdistill.core import ROLES, Embed, InputError, Precision, RoleEmbed, Scor
 from jaxdistill.core import plugins as plugins
 from jaxdistill.core.cli import BATCH_SIZE, BY_NAMES, Listed, listed, make_callable, parse, run
 from jaxdistill.core.cluster import processes
-from jaxdistill.core.cluster.spread import over_processes
+from jaxdistill.core.cluster.processes import over_processes
 from jaxdistill.core.files import refuse_overwriting, try_writing, write_atomic, writing
 from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.core.paths import cache_folder, delivered
 from jaxdistill.core.runtime import source_digest, versions
-from jaxdistill.data.sources import content_digest, file_of, files_of, local_files
-from jaxdistill.data.tables import refuse_changes
+from jaxdistill.data.targets import refuse_changes
+from jaxdistill.data.text import content_digest, file_of, files_of, local_files
 from jaxdistill.evals import geometry, papers, report, suite, transfer
 from jaxdistill.evals.evaluation import EmbeddingCache, Model, Sources
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model, locate

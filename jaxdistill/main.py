@@ -21,7 +21,6 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from jaxdistill.config import (
-    Config,
     check_option,
     closest_option,
     configs_help,
@@ -33,6 +32,7 @@ from jaxdistill.config import (
     parse_stages,
     set_options,
 )
+from jaxdistill.config.options import Config
 from jaxdistill.core import InputError
 from jaxdistill.core.cli import run
 from jaxdistill.core.runtime import version_text

@@ -35,10 +35,10 @@ from jaxdistill.core.paths import cache_folder
 from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.core.runtime import Advance
 from jaxdistill.data.questions import questions
-from jaxdistill.data.sources import local_files, refuse_unread, split_specs
-from jaxdistill.data.tables import finished, write_table
-from jaxdistill.data.targets import cached_vectors
-from jaxdistill.data.text import TEXT, Text, read, sources_of
+from jaxdistill.data.sources import refuse_unread
+from jaxdistill.data.tables import write_table
+from jaxdistill.data.targets import cached_vectors, finished
+from jaxdistill.data.text import TEXT, Text, local_files, read, sources_of, split_specs
 from jaxdistill.models.inference import Embedder, load
 
 log = logging.getLogger(__name__)

@@ -31,14 +31,13 @@ import tyro
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from jaxdistill.config.files import in_every_stage, load_config
-from jaxdistill.core import InputError, did_you_mean, errors_of
-from jaxdistill.core import plugins as parts
+from jaxdistill.config import in_every_stage, load_config
+from jaxdistill.core import InputError, did_you_mean, errors_of, plugins
 from jaxdistill.core.cli import BY_NAME, Listed, listed, make_callable, parse_known, run
-from jaxdistill.core.files import local, refuse_no_folder, write_atomic
+from jaxdistill.core.files import local, write_atomic
 from jaxdistill.core.paths import configs_folder
-from jaxdistill.core.signals import Interrupted, Interrupts
-from jaxdistill.evals.reporting.tables import as_text, hundredfold
+from jaxdistill.core.runtime import Interrupted, Interrupts
+from jaxdistill.evals.report import as_text, hundredfold
 from jaxdistill.main import parse_flags
 from jaxdistill.training.stages import is_finished
 from jaxdistill.training.workdir import folder as workdirs
@@ -80,7 +79,6 @@ def sweep(
     fixed = {name: value for name, value in (options or {}).items() if name not in lists}
     points = [{**point, **chosen} for point in combinations(grid) for chosen in combinations(lists)]
     rows, folder = plan(listed(config) or [study], fixed, points, listed(seeds)), local(workdir, "workdir")
-    refuse_no_folder(folder)
     if dry_run:
         print("\n".join(f"point {number} of {len(rows)}: {row['point']}" for number, row in enumerate(rows, 1)))
         return []
@@ -131,7 +129,7 @@ def read_study(name: str) -> tuple[str, Any]:
     if name and not path.is_file() and path.stem not in shipped:
         close = did_you_mean(path.stem, list(shipped))
         raise InputError(f"study {name} does not exist; shipped: {', '.join(shipped)}.{close}")
-    module = parts.load_module(str(path if path.is_file() else shipped[path.stem])) if name else None
+    module = plugins.load_module(str(path if path.is_file() else shipped[path.stem])) if name else None
     return getattr(module, "CONFIG", ""), getattr(module, "GRID", None if name else [{}])
 
 

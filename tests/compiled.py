@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdistill.config import Optimizer
+from jaxdistill.config.options import Optimizer
 from jaxdistill.core import Batch, Sizes, Tokens
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling

@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 
 from jaxdistill import main
-from jaxdistill.config import Config, load_config, parse_config, set_options
+from jaxdistill.config import load_config, parse_config, set_options
+from jaxdistill.config.options import Config
 from jaxdistill.core import cli, runtime
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling

@@ -12,7 +12,7 @@ from jaxdistill import encode, evaluate, export, main, mine, sweep
 from jaxdistill.core import cli
 from jaxdistill.core.paths import public_name
 from jaxdistill.core.runtime import AGAIN, INTERRUPTED
-from jaxdistill.evals.reporting.model_card import public_command
+from jaxdistill.evals.model_card import public_command
 
 from program import ROOT, environment, refused, start, tiny_arguments
 

@@ -11,7 +11,7 @@ import pytrec_eval
 from pyarrow import Table, parquet
 
 from jaxdistill import evaluate
-from jaxdistill.config import Config, Evals
+from jaxdistill.config.options import Config, Evals
 from jaxdistill.core import InputError, PairScorer
 from jaxdistill.evals import documents, suite
 from jaxdistill.evals.documents import ordered, query_measures, read_set, set_files

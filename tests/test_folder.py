@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from jaxdistill.config import Data
 from jaxdistill.core import InputError
+from jaxdistill.data.options import Data
 from jaxdistill.encoders.architecture import SentenceNorm
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.models import surgery

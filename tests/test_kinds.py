@@ -5,10 +5,9 @@ import dataclasses
 import pytest
 
 from jaxdistill import main, objectives
-from jaxdistill.config import defaults, parse_config, set_kind, set_options
-from jaxdistill.config.files import load_config
+from jaxdistill.config import defaults, load_config, parse_config, set_kind, set_options
 from jaxdistill.core import InputError
-from jaxdistill.core.kinds import KINDS
+from jaxdistill.core.plugins import KINDS
 from jaxdistill.models.students.fresh import Fresh
 from jaxdistill.models.teachers.live import Live
 

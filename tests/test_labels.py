@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxdistill.config import Config
+from jaxdistill.config.options import Config
 from jaxdistill.core import InputError
 from jaxdistill.data import views
 from jaxdistill.data.tokens import build_store

@@ -13,8 +13,9 @@ import pytest
 import torch
 from sentence_transformers.sentence_transformer import losses as their_losses
 
-from jaxdistill.config import Config, Data
+from jaxdistill.config.options import Config
 from jaxdistill.core import Encoded, InputError
+from jaxdistill.data.options import Data
 from jaxdistill.data.tokens import build_store
 from jaxdistill.models import surgery
 from jaxdistill.models.inference import Embedder

@@ -4,10 +4,8 @@ import re
 
 import pytest
 
-from jaxdistill.config import parse_stages
-from jaxdistill.config.files import load_config
-from jaxdistill.core import InputError
-from jaxdistill.core import plugins as parts
+from jaxdistill.config import load_config, parse_stages
+from jaxdistill.core import InputError, plugins
 from jaxdistill.evals import pairs, papers, sts, transfer
 
 from conftest import ROOT, docs_script
@@ -103,5 +101,5 @@ def test_the_site_prints_every_table():
 def test_the_numbers_that_configs_repeat_are_the_papers(name):
     printed = {str(cell) for _, table in TABLES for row in table["rows"] for cell in row["cells"]}
     for path in sorted((ROOT / "configs").glob(f"{name}.py")):
-        said = parts.load_module(str(path)).__doc__
+        said = plugins.load_module(str(path)).__doc__
         assert set(re.findall(r"\b\d\d\.\d\d\b", said)) <= printed, path.name

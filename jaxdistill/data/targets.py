@@ -17,12 +17,11 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import InputError
-from jaxdistill.core.bars import Advance, progress_bar
 from jaxdistill.core.cluster import processes
-from jaxdistill.core.cluster.spread import folder_owner
+from jaxdistill.core.cluster.processes import folder_owner
 from jaxdistill.core.files import foreign_errors, local, make_folder_atomic, write_atomic, writing
 from jaxdistill.core.paths import other_cache
-from jaxdistill.core.signals import Interrupted, Interrupts
+from jaxdistill.core.runtime import Advance, Interrupted, Interrupts, progress_bar
 
 VECTORS, DONE = "vectors.npy", "done.npy"
 

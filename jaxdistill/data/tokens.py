@@ -24,11 +24,10 @@ from filelock import FileLock
 from jaxtyping import Integer
 from tokenizers import Tokenizer
 
-from jaxdistill.core import MASK_TOKENS, InputError, errors_of
-from jaxdistill.core.bars import Advance, progress_bar
+from jaxdistill.core import MASK_TOKENS, InputError, errors_of, unknown_id
 from jaxdistill.core.files import make_folder_atomic, writing
-from jaxdistill.core.ops.unknown import unknown_id
 from jaxdistill.core.paths import other_cache
+from jaxdistill.core.runtime import Advance, progress_bar
 from jaxdistill.data.chunks import Chunking, bare, tokens_around
 from jaxdistill.data.text import (
     TEXT,

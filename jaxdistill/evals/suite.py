@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from jaxdistill.core import InputError, did_you_mean, plugins
 from jaxdistill.core.cluster import processes
-from jaxdistill.core.cluster.spread import together
+from jaxdistill.core.cluster.processes import run_in_all
 from jaxdistill.core.files import write_atomic
 from jaxdistill.core.runtime import source_digest, versions
 from jaxdistill.evals import agreement, documents, geometry, pairs, retrieval, sts, transfer
@@ -107,10 +107,10 @@ def measured(
         return result._replace(scores=scores, details=dict(result.details))._asdict()
 
     if not test_set.is_repeatable:
-        return Result(**together(score))
+        return Result(**run_in_all(score))
     code = [source for source, outside in plugins.evaluations.items() if evaluation in outside]
     inputs = [*digests, *code, test_set.digest()]
-    return Result(**cached_scores(cache_folder / "scores", inputs, lambda: together(score)))
+    return Result(**cached_scores(cache_folder / "scores", inputs, lambda: run_in_all(score)))
 
 
 def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:

@@ -8,14 +8,12 @@ from typing import TypeVar
 import numpy as np
 from jaxtyping import Integer
 
-from jaxdistill.core import SECOND, InputError, Objective
-from jaxdistill.core.ops.unknown import unknown_id
+from jaxdistill.core import SECOND, InputError, Objective, unknown_id
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.data import text, words
 from jaxdistill.data.chunks import Chunking, tokens_around
 from jaxdistill.data.options import Data
-from jaxdistill.data.sources import split_specs
-from jaxdistill.data.text import TEXT, Portion, Roles, column_map, parse_roles, portions, read
+from jaxdistill.data.text import TEXT, Portion, Roles, column_map, parse_roles, portions, read, split_specs
 from jaxdistill.data.tokens import TokenStore, build_store
 from jaxdistill.data.views import PAIRS, RATES
 from jaxdistill.models.checkpoints.model import SentenceModel

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from jaxdistill.core import Count, CountOrNone, InputError, Objective, Range, Rate, refuse
 from jaxdistill.core.ops.nested import Nested
-from jaxdistill.data.sources import split_specs
+from jaxdistill.data.text import split_specs
 from jaxdistill.models import pruning, surgery
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model
 from jaxdistill.models.teacher import ModelContext, Prompting, Teacher

@@ -22,13 +22,11 @@ import numpy as np
 from jaxtyping import Integer
 from tokenizers import Tokenizer, pre_tokenizers
 
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, unknown_id
 from jaxdistill.core.files import make_folder_atomic
-from jaxdistill.core.ops.unknown import unknown_id
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.data.options import Data
-from jaxdistill.data.sources import content_digest, is_plain
-from jaxdistill.data.text import TEXT, column_map, read, used_roles
+from jaxdistill.data.text import TEXT, column_map, content_digest, is_plain, read, used_roles
 from jaxdistill.encoders.hugging_face import read_settings
 from jaxdistill.models.checkpoints.folder import write_json
 from jaxdistill.models.checkpoints.model import SentenceModel

@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Integer
 
-from jaxdistill.config import Config
+from jaxdistill.config.options import Config
 from jaxdistill.core import MAX_INT32, InputError, Objective, platform, plugins
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes

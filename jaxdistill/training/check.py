@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import jax
 
-from jaxdistill.config import Config, of_stage
+from jaxdistill.config import of_stage
+from jaxdistill.config.options import Config
 from jaxdistill.core import InputError, errors_of, plugins
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.files import buckets, is_remote

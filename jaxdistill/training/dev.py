@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Integer
 
-from jaxdistill.config import Config, Evals
+from jaxdistill.config.options import Config, Evals
 from jaxdistill.core import LABELS, Diverged, Embed, InputError, Objective, Params, Task, did_you_mean, errors_of, paths
 from jaxdistill.data.text import file_of, files_of, read, split_specs
 from jaxdistill.data.tokens import TokenStore

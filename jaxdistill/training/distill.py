@@ -12,13 +12,21 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from jaxdistill.config import EXTENSIONS, Columns, Config, flat_stages, parse_stages, set_options
-from jaxdistill.config.files import default_workdir, in_every_stage, load_config
-from jaxdistill.config.read import stage_names, typed
+from jaxdistill.config import (
+    Columns,
+    default_workdir,
+    flat_stages,
+    in_every_stage,
+    load_config,
+    parse_stages,
+    set_options,
+    stage_names,
+    typed,
+)
+from jaxdistill.config.options import EXTENSIONS, Config
 from jaxdistill.core import InputError, Objective
-from jaxdistill.core.kinds import KINDS
-from jaxdistill.data.sources import split_specs
-from jaxdistill.data.text import Text, columns_of, sources_of
+from jaxdistill.core.plugins import KINDS
+from jaxdistill.data.text import Text, columns_of, sources_of, split_specs
 from jaxdistill.evals.model_card import public_argument
 from jaxdistill.models.inference import Embedder, load
 from jaxdistill.models.student import Student

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Integer
 
-from jaxdistill.config import Config
+from jaxdistill.config.options import Config
 from jaxdistill.core import Objective
 from jaxdistill.core.cluster import processes
 from jaxdistill.data.chunks import bare

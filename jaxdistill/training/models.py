@@ -9,7 +9,7 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
-from jaxdistill.config import Config
+from jaxdistill.config.options import Config
 from jaxdistill.core import Objective, RoleEmbed
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import MARK, replacing

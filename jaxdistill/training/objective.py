@@ -9,12 +9,13 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
-from jaxdistill.config import Config, Data
+from jaxdistill.config.options import Config
 from jaxdistill.core import LABELS, InputError, Objective, Sizes, refuse
 from jaxdistill.core.cluster.mesh import batch_devices
 from jaxdistill.core.ops.nested import Wrapped
 from jaxdistill.core.paths import public_name
 from jaxdistill.data import views
+from jaxdistill.data.options import Data
 from jaxdistill.data.text import TEXT
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.model_text import sentence_roles

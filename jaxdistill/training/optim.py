@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Float, Integer
 
-from jaxdistill.config import Optimizer
+from jaxdistill.config.options import Optimizer
 from jaxdistill.core import Array
 
 

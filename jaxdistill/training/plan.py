@@ -19,7 +19,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
 import jaxdistill
-from jaxdistill.config import Config
+from jaxdistill.config.options import Config
 from jaxdistill.core import Batch, InputError, Tokens, TrainState, plugins
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes

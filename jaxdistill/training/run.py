@@ -12,7 +12,7 @@ import optax
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
-from jaxdistill.config import Config
+from jaxdistill.config.options import Config
 from jaxdistill.core import Embed, Objective, Scorer, Sizes, Task, TrainState
 from jaxdistill.data import batches
 from jaxdistill.data.tokens import TokenStore

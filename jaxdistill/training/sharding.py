@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxdistill.config import RunOptions, Sharding
+from jaxdistill.config.options import RunOptions, Sharding
 from jaxdistill.core import InputError
 from jaxdistill.core.cluster.mesh import Rules, make_mesh, path_name, shardings
 from jaxdistill.encoders.architecture import Architecture

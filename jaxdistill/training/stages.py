@@ -11,7 +11,8 @@ from typing import Any
 
 import jax
 
-from jaxdistill.config import WITHOUT_EFFECT, Config, flat, flat_stages
+from jaxdistill.config import flat, flat_stages
+from jaxdistill.config.options import WITHOUT_EFFECT, Config
 from jaxdistill.core import InputError, plugins
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import MARK, folder_digest, is_remote, refuse_foreign, replacing, write_atomic

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.core import InputError
-from jaxdistill.core.ops.unknown import unknown_id
+from jaxdistill.core import InputError, unknown_id
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, SentenceNorm
 from jaxdistill.encoders.families import family, head_names
 from jaxdistill.encoders.hugging_face import read_settings, tensor_names

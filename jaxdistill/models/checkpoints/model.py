@@ -14,7 +14,7 @@ import numpy as np
 import tokenizers
 from jax.sharding import Mesh
 
-from jaxdistill.core import ROLES, InputError, Params, error_line, errors_of, plugins
+from jaxdistill.core import ROLES, InputError, Params, error_line, errors_of
 from jaxdistill.core.cluster.mesh import FrozenParams
 from jaxdistill.core.files import MARK, buckets, is_remote, while_reading
 from jaxdistill.core.paths import fetched_folder, in_package, public_name
@@ -232,7 +232,7 @@ def load_model(
     max_length: int = 0,
     prompt: str = "",
     frozen: bool = False,
-    own_parts: str = "",
+    plugins: str = "",
     option: str = "pooling",
 ) -> SentenceModel:
     """Loads a sentence encoder, or a cross-encoder, which is a classifier of one label.
@@ -246,13 +246,13 @@ def load_model(
         sentence of a pair.
       frozen: for a model that is not trained: weights stay in their files, in the stored dtype, until they are placed on
         a device.
-      own_parts: modules or files with the user's own encoder families, see `files/parts.py`.
+      plugins: modules or files with the user's own encoder families, see `core/plugins.py`.
       option: where `pooling` comes from, such as `teacher.pooling`, for the log.
 
     Raises:
       InputError: something is missing, damaged or unknown.
     """
-    plugins.use(own_parts)
+    use_plugins(plugins)
     folder = locate(str(spec))
     modules = read_modules(folder)
     root, labels = modules.transformer, modules.labels

@@ -13,8 +13,7 @@ import numpy as np
 import tokenizers
 from jaxtyping import Float
 
-from jaxdistill.core import InputError
-from jaxdistill.core.ops.unknown import unknown_id
+from jaxdistill.core import InputError, unknown_id
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.hugging_face import read_settings
 from jaxdistill.models.checkpoints.tokenizer import read_tokenizer, tokenizer_json

@@ -17,9 +17,8 @@ from typing import Any
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, unknown_id
 from jaxdistill.core.files import while_reading
-from jaxdistill.core.ops.unknown import unknown_id
 from jaxdistill.encoders.hugging_face import read_settings, refuse_others
 
 SENTENCEPIECE = "sentencepiece.bpe.model"

@@ -4,7 +4,7 @@ import dataclasses
 
 from jaxdistill.core import Count, CountOrNone, InputError
 from jaxdistill.core.paths import cache_folder
-from jaxdistill.data.sources import split_specs
+from jaxdistill.data.text import split_specs
 from jaxdistill.data.wordpiece import train_wordpiece
 from jaxdistill.models import surgery
 from jaxdistill.models.checkpoints.model import SentenceModel

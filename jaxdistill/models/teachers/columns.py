@@ -8,8 +8,7 @@ import numpy as np
 
 from jaxdistill.core import InputError
 from jaxdistill.data import targets
-from jaxdistill.data.sources import split_specs
-from jaxdistill.data.text import read
+from jaxdistill.data.text import read, split_specs
 from jaxdistill.models.teacher import OwnScores, TargetInputs
 
 

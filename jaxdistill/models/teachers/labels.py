@@ -20,8 +20,8 @@ from jax.typing import DTypeLike
 from jaxtyping import Float
 
 from jaxdistill.core import SECOND, InputError
-from jaxdistill.core.bars import Advance
 from jaxdistill.core.paths import cache_folder
+from jaxdistill.core.runtime import Advance
 from jaxdistill.data import targets
 from jaxdistill.data.text import TEXT
 from jaxdistill.data.tokens import TokenStore

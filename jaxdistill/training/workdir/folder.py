@@ -26,7 +26,8 @@ from etils import epath
 from filelock import FileLock, Timeout
 from fsspec.config import conf
 
-from jaxdistill.config import Config, flat, nested, parse_config, refuse_other_training
+from jaxdistill.config import flat, nested, parse_config, refuse_other_training
+from jaxdistill.config.options import Config
 from jaxdistill.core import InputError, InUseError
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import (
