@@ -50,7 +50,8 @@ __all__ = [
 
 def __getattr__(name: str):
     if name in _FROM:
-        return getattr(importlib.import_module(_FROM[name]), name)
+        module = importlib.import_module(_FROM[name])
+        return getattr(module, name, module)  # students and teachers are modules
     if name in __all__:
         return importlib.import_module(f"jaxdistill.{name}")
     raise AttributeError(f"module 'jaxdistill' has no attribute {name!r}")

@@ -17,6 +17,7 @@ import io
 import itertools
 import os
 import re
+import shutil
 import signal
 import statistics
 import subprocess
@@ -40,15 +41,7 @@ from jaxdistill.core.signals import Interrupted, Interrupts
 from jaxdistill.evals.reporting.tables import as_text, hundredfold
 from jaxdistill.main import parse_flags
 from jaxdistill.training.stages import is_finished
-from jaxdistill.training.workdir.folder import (
-    INPUTS,
-    RESULTS,
-    TEXT_FILES,
-    drop_checkpoints,
-    locked,
-    read_note,
-    stage_folder,
-)
+from jaxdistill.training.workdir import folder as workdirs
 
 Row = dict[str, Any]
 """A point: its folder `point`, swept `options`, `seed`, `stages`, `arguments` of `jaxdistill.main`, exit `status`, a line on its
@@ -91,7 +84,7 @@ def sweep(
     if dry_run:
         print("\n".join(f"point {number} of {len(rows)}: {row['point']}" for number, row in enumerate(rows, 1)))
         return []
-    with locked(folder):
+    with workdirs.locked(folder):
         for number, row in enumerate(rows, 1):
             done, log = finished(row, folder), folder / f"{row['point']}.log"
             print(f"point {number} of {len(rows)}: {row['point']}, log {log}", end=" ... ", flush=True)
@@ -100,7 +93,8 @@ def sweep(
             if row["status"]:
                 line = re.split(r"[\r\n]+", log.read_text(encoding="utf-8", errors="replace").strip())[-1]
                 row["failure"] = f"failed with status {row['status']}: {line}"
-            print(row["failure"] or hundred(row["score"]) + " (done before)" * bool(done))
+            score = "-" if row["score"] is None else hundredfold(row["score"])
+            print(row["failure"] or score + " (done before)" * bool(done))
             write_csv(rows, folder / "sweep.csv")
     texts = {(row["stages"][-1].data.text, row["text"]) for row in rows if row["text"]}
     if len(texts) > len(dict(texts)):
@@ -153,11 +147,8 @@ def combinations(grid: Any) -> list[Mapping[str, Any]]:
 def plan(
     specs: Sequence[str], options: Mapping[str, Any], grid: Sequence[Mapping[str, Any]], seeds: Sequence[Any]
 ) -> list[Row]:
-    """The points of a sweep; parses the options of all before the first one runs."""
+    """The points of a sweep; parses the options of all before the first one runs. A grid's values override `options`, seeds both."""
     columns = dict.fromkeys(name for chosen in grid for name in chosen)
-    for name in columns | dict(options):
-        if (name in columns and name in options) or (seeds and name.endswith("run.seed")):
-            raise InputError(f"{name} has two values, of all points and of each; give it once.")
     points: dict[str, Row] = {}
     for spec, chosen, seed in itertools.product(specs, grid, seeds or [None]):
         values = {**options, **chosen}
@@ -199,14 +190,14 @@ def train(row: Row, folder: Path, log: Path) -> int:
 def finished(row: Row, folder: Path) -> Row | None:
     """The scores of a finished point, whose checkpoints are removed; None for an unfinished one."""
     workdir, count = folder / row["point"], len(row["stages"])
-    workdirs = [workdir] if count == 1 else [stage_folder(workdir, number) for number in range(1, count + 1)]
-    if not all(map(is_finished, workdirs, row["stages"])):
+    folders = [workdir] if count == 1 else [workdirs.stage_folder(workdir, number) for number in range(1, count + 1)]
+    if not all(map(is_finished, folders, row["stages"])):
         return None
-    for each in workdirs:
-        drop_checkpoints(each)
-    results = read_note(workdirs[-1] / RESULTS)
+    for each in folders:
+        shutil.rmtree(each / workdirs.CHECKPOINTS, ignore_errors=True)
+    results = workdirs.read_note(folders[-1] / workdirs.RESULTS)
     metric, scores = results["best_metric"], results["scores"]["student after"]
-    text = read_note(workdirs[-1] / INPUTS).get(TEXT_FILES)
+    text = workdirs.read_note(folders[-1] / workdirs.INPUTS).get(workdirs.TEXT_FILES)
     return {"metric": metric, "score": scores.get(metric), "sts_average": scores.get("average"), "text": text}
 
 
@@ -224,18 +215,14 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
     write_atomic(path, text.getvalue())
 
 
-def hundred(score: float | None) -> str:
-    return "-" if score is None else hundredfold(score)
-
-
 def table(rows: Sequence[Row]) -> Table:
     """One line for each choice of options: means and standard deviations over seeds, times 100."""
     names = [name for name in SCORES if any(row[name] is not None for row in rows)]
     shown = Table(*rows[0]["options"], "seeds", "metric", *(f"{name} ± s.d." for name in names), box=SIMPLE_HEAD)
     for choice, seeds in collections.Counter(str(row["options"]) for row in rows).items():
         row = next(row for row in rows if str(row["options"]) == choice)
-        spread = [f" ± {hundred(sd)}" if (sd := row[f"{name}_sd"]) is not None else "" for name in names]
-        scores = [hundred(row[f"{name}_mean"]) + sd for name, sd in zip(names, spread, strict=True)]
+        numbers = [[row[f"{name}_{end}"] for end in ("mean", "sd")] for name in names]
+        scores = [" ± ".join(hundredfold(number) for number in pair if number is not None) or "-" for pair in numbers]
         shown.add_row(*map(str, row["options"].values()), str(seeds), row["metric"] or "-", *scores)
     return shown
 

@@ -1,13 +1,8 @@
 """What the training loop writes down, remembers and warns of, and where its time goes."""
 
-import contextlib
 import json
 import logging
-import os
-import pathlib
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -18,21 +13,6 @@ from jaxdistill.training import dev, loop, metrics
 from jaxdistill.training.dev import RANK, SPREAD
 
 from program import tiny_arguments, write_text
-
-KEYS = """
-import hashlib, sys
-import jax.numpy as jnp
-from compiled import congen, train_step
-from jaxdistill.core.cluster.mesh import make_mesh
-from test_compiled_step import tpu_mesh
-
-for mesh in (make_mesh(), tpu_mesh("v5e:2x4")):
-    step, arguments = train_step(mesh, congen(64), batch_size=16, groups=8, compute_dtype=jnp.bfloat16)
-    lowered = step.lower(*arguments)
-    print(hashlib.sha256(lowered.as_text().encode()).hexdigest())
-    if mesh.devices.flat[0].platform == "cpu":
-        lowered.compile()
-"""
 
 
 def noted(scores, *, is_last):
@@ -119,17 +99,6 @@ def test_a_run_says_where_its_time_goes_saves_steps_and_traces_those_asked_for(t
     assert b"step_num" in trace.read_bytes()
 
 
-def test_without_tensorboard_a_line_says_what_to_install(tmp_path, monkeypatch, caplog):
-    monkeypatch.setitem(sys.modules, "tensorboard.summary.writer.record_writer", None)
-    with (
-        caplog.at_level(logging.INFO, "jaxdistill"),
-        contextlib.closing(metrics.MetricWriter(tmp_path, last_step=0)) as writer,
-    ):
-        writer.write(1, {"loss": 1.0})
-    assert "pip install 'jaxdistill[tensorboard]'" in caplog.text and not (tmp_path / "tensorboard").exists()
-    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"step": 1, "loss": 1.0}
-
-
 def test_accelerators_run_the_programs_that_threads_compiled_and_learn_the_same(tmp_path, monkeypatch, capsys):
     write_text(tmp_path)
     losses, compiled = [], loop.StepPrograms._compiled
@@ -146,23 +115,3 @@ def test_accelerators_run_the_programs_that_threads_compiled_and_learn_the_same(
         assert len(made) in ((0,) if platform == "cpu" else (1, 2))
         assert ("compiled the step for a batch of 8 x " in capsys.readouterr().out) == (platform == "tpu")
     assert losses[0] == losses[1]
-
-
-def test_the_key_of_a_kept_program_is_the_same_in_every_process(tmp_path):
-    """On CPUs the name of its file, on TPUs, which are absent here, the program before it is compiled."""
-    pytest.importorskip("libtpu", reason="the TPU compiler is missing: pip install libtpu")
-    shown = []
-    for seed in "12":
-        environment = os.environ | {"PYTHONHASHSEED": seed, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
-        environment |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-        done = subprocess.run(
-            [sys.executable, "-c", KEYS],
-            env=environment,
-            cwd=pathlib.Path(__file__).parent,
-            capture_output=True,
-            text=True,
-        )
-        assert not done.returncode, done.stderr
-        shown.append(done.stdout)
-    assert shown[0] == shown[1] and shown[0].count("\n") == 2
-    assert len(list((tmp_path / "cache").glob("jit_train_step-*-cache"))) == 1

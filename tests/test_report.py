@@ -12,8 +12,8 @@ from matplotlib.image import imread
 from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.evals.reporting.page import images, read_curves, short_names, training_plot, write_page
 from jaxdistill.evals.reporting.tables import Entry, StageRow, as_text, score_rows, score_table, stage_table
+from jaxdistill.training.dev import Dev
 from jaxdistill.training.finish import _ending, _lost
-from jaxdistill.training.run import Dev
 
 HOSTILE = "<script>document.title = 'taken'</script><img src=x onerror=alert(1)> & \"quotes\" $x$ [b]:smile:"
 CURVES = {"loss": [(step, 1 / step) for step in range(1, 8)], "pairs/spearman": [(0, 0.5), (7, 0.6)]}

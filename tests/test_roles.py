@@ -112,7 +112,7 @@ def test_stored_targets_are_the_teachers_for_each_role_under_a_digest_of_roles_a
     for change, prompts in zip(changes, expected, strict=True):
         run = built(folder, **cache, **change)
         both = [prompts[0] + QUERIES[3], prompts[1] + DOCUMENTS[3]]
-        np.testing.assert_allclose(run.text.batches._targets[0][np.array([3, 45])], plain.encode(both), atol=1e-6)
+        np.testing.assert_allclose(run.batches._targets[0][np.array([3, 45])], plain.encode(both), atol=1e-6)
     assert len(list((tmp_path / "targets").iterdir())) == len(changes)
     built(folder, **cache)
     assert len(list((tmp_path / "targets").iterdir())) == len(changes)
@@ -120,14 +120,14 @@ def test_stored_targets_are_the_teachers_for_each_role_under_a_digest_of_roles_a
 
 def test_student_and_live_teacher_each_have_their_own_prompts_in_one_batch(folder):
     run = built(folder, student__query_prompt="none", student__document_prompt="sleeps ")
-    assert run.text.store.prompts == {"document": "sleeps ", "query": ""}
-    assert run.text.batches._teacher.store.prompts == {"document": "rain. ", "query": "the cat "}
-    batch = run.text.batches.batch_at(0)
+    assert run.store.prompts == {"document": "sleeps ", "query": ""}
+    assert run.batches._teacher.store.prompts == {"document": "rain. ", "query": "the cat "}
+    batch = run.batches.batch_at(0)
     begins = [tokens.ids.reshape(-1, tokens.ids.shape[-1]) for tokens in (batch.student, batch.teacher)]
-    the, sleeps, rain = (run.models.student.tokenizer.token_to_id(word) for word in ("the", "sleeps", "rain"))
+    the, sleeps, rain = (run.student.tokenizer.token_to_id(word) for word in ("the", "sleeps", "rain"))
     assert all((ids == 2).sum() for ids in begins) and (begins[0] == sleeps).any() and (begins[1] == rain).any()
-    rows = run.text.batches.rows_at(0)
-    of_role = {role: run.text.store.roles("text", rows).count(role) for role in ("query", "document")}
+    rows = run.batches.rows_at(0)
+    of_role = {role: run.store.roles("text", rows).count(role) for role in ("query", "document")}
     assert min(of_role.values()) > 0
     assert (begins[1] == the).sum() >= of_role["query"]
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import itertools
 import json
 import logging
 import pathlib
@@ -26,7 +25,7 @@ from jaxdistill.models.student import Student
 from jaxdistill.models.teacher import Teacher
 from jaxdistill.training.metrics import Callback
 from jaxdistill.training.stages import run_stages
-from jaxdistill.training.workdir.folder import EXPORT, RESULTS, local_folder, stage_folder
+from jaxdistill.training.workdir.folder import EXPORT, RESULTS, local_folder, read_note, stage_folder
 
 ARGUMENTS = {
     "teacher": "teacher.model",
@@ -107,29 +106,29 @@ def distill(
       objective: an objective with its options, such as `jaxdistill.objectives.ConGen(alpha=1.0)`; None: the config's.
       steps, epochs: number of updates, or of passes over the text (`run.steps`, `run.epochs`).
       batch_size, learning_rate, seed: `data.batch_size`, in sentences; `optimizer.learning_rate`; `run.seed`.
-      options: further options by name, such as `{"evals.every": 100}`; for stages `{"best": "last", "stage2.run.steps": 9}`.
+      options: further options by name, such as `{"evals.every": 100}`; for stages `{"best": "last", "stage2.run.steps": 9}`. They
+        override other arguments.
       callbacks: called in the first process as `callback(step, metrics)` when a line of `metrics.jsonl` is written: losses every
         `run.log_every` steps, scores at evaluations; each stage counts its own steps. Its exceptions end the training.
       dry_run: build everything, print sizes and estimated time, and return None before step 1.
 
     Raises:
-      InputError: an option, a text or a file cannot be used, or is given twice; the message is one line.
+      InputError: an option, a text or a file cannot be used; the message is one line.
       KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP, after the state is saved.
     """
     is_name = isinstance(teacher, str | pathlib.Path)
     objects = {"teacher": None if is_name else teacher, "student": student, "objective": objective}
-    arguments = dict(teacher=str(teacher) if is_name else "", columns=tuple(columns_of(columns).items()), steps=steps)
     if layers is not None and not isinstance(layers, str):
         layers = f"even:{layers}" if isinstance(layers, int) else ",".join(map(str, layers))
-    arguments |= dict(layers=layers, epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, seed=seed)
+    arguments = dict(
+        teacher=str(teacher) if is_name else "", columns=tuple(columns_of(columns).items()), layers=layers, steps=steps,
+        epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, seed=seed,
+    )  # fmt: skip
     config = str(config)
     stages = configured(config, text, arguments, objects, options or {})
+    chosen = flat_stages(stages)
     if workdir is None:  # the same for calls that resume each other, another for any other training
-        fixed = {
-            name: value
-            for name, value in flat_stages(stages).items()
-            if re.sub(r"^stage\d+\.", "", name) not in EXTENSIONS
-        }
+        fixed = {name: value for name, value in chosen.items() if re.sub(r"^stage\d+\.", "", name) not in EXTENSIONS}
         digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:8]
         workdir = pathlib.Path(f"{default_workdir(config)}-{digest}").absolute()
     logger = logging.getLogger("jaxdistill")
@@ -142,7 +141,7 @@ def distill(
     before = flat_stages(parse_stages(load_config(config)))
     changed = {
         name: public_argument(f"{name}={value}").partition("=")[2] if isinstance(value, str) else value
-        for name, value in flat_stages(stages).items()
+        for name, value in chosen.items()
         if before.get(name) != value
     }
     public = public_argument(f"--config={config}").partition("=")[2]
@@ -152,7 +151,7 @@ def distill(
         return None
     folder = local_folder(workdir)
     folder = stage_folder(folder, len(stages)) if len(stages) > 1 else folder
-    results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
+    results = read_note(folder / RESULTS)
     return Result(
         workdir=folder,
         export_folder=folder / EXPORT,
@@ -172,24 +171,13 @@ def configured(
       objects: a student, teacher and objective with their options; None: the config's.
 
     Raises:
-      InputError: something is unknown or set twice.
+      InputError: something is unknown.
     """
     arguments = {name: value for name, value in arguments.items() if value not in (None, "", ())}
     objects = {section: value for section, value in objects.items() if value is not None}
     has_text = not isinstance(text, str | pathlib.Path) or bool(str(text))
     if {"steps", "epochs"} <= {*arguments}:
         raise InputError("steps and epochs exclude each other; give only one.")
-    by_argument = {ARGUMENTS[name]: f"the argument {name}" for name in [*arguments, *["text"] * has_text]}
-    by_object = {
-        f"{section}.{field.name}": f"the argument {section}"
-        for section, value in objects.items()
-        if dataclasses.is_dataclass(value)
-        for field in dataclasses.fields(value)
-    }
-    by_option = {name: f"options[{name!r}]" for name in options}
-    for one, other in itertools.combinations((by_argument, by_object, by_option), 2):
-        for name in one.keys() & other.keys():
-            raise InputError(f"{one[name]} and {other[name]} set the same; give one of them.")
     config: Any = load_config(spec)
     first = config[stage_names(config)[0]] if stage_names(config) else config
     for section, value in objects.items():
