@@ -51,7 +51,7 @@ def test_few_files_lie_on_the_way(tmp_path):
     with pytest.MonkeyPatch.context() as patched:
         option = watched(patched, (ConGen, "__init__"), (ConGen, "__call__"))
         line = watched(
-            patched, (text.Table, "cells"), (tokens, "tokenised_words"), (packing, "filled"), (mesh, "place")
+            patched, (text.Table, "cells"), (tokens, "tokenised_words"), (packing, "filled"), (mesh, "place_batch")
         )
         options = {"objective.alpha": 1, "run.steps": 1, "evals.best": "last"}
         main.main([*tiny_arguments(tmp_path, **options), f"--workdir={tmp_path / 'w'}"])

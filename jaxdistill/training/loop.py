@@ -13,12 +13,11 @@ from typing import Any
 
 import jax
 
-from jaxdistill.core import Array, Batch, Diverged, InputError, Tokens, TrainState, platform
+from jaxdistill.core import Array, Batch, Diverged, InputError, TrainState
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.signals import Interrupted, Interrupts
 from jaxdistill.data.batches import Batches
-from jaxdistill.data.packing import Shape, Shapes
 from jaxdistill.models.inference import Embedder
 from jaxdistill.training.build import Run
 from jaxdistill.training.check import profiled_steps
@@ -56,10 +55,7 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
     checkpoints = Checkpoints(workdir, keep=run.config.run.keep, keep_steps=evals.average)
     try:
         with Interrupts(STOPPING) as interrupts, contextlib.ExitStack() as stack:
-            # A finished run needs no step, and CPUs compile fast.
-            train_step = StepPrograms(
-                run, goodput, ahead=steps not in checkpoints.steps and platform(run.mesh) != "cpu"
-            )
+            train_step = CountedStep(run, goodput)
             with goodput.spent("checkpoints"):
                 state, record = first_or_restored(run, checkpoints)
             start, is_new = int(state.step), record["before"] is None
@@ -163,31 +159,16 @@ def first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, d
     return restored.state, restored.progress
 
 
-class StepPrograms:
-    """A run's step, with a compiled program for each shape of its batches.
+class CountedStep:
+    """A run's step, with few in flight; notes its operations, and its time as `steps`, or `compile` for a new shape of a batch."""
 
-    Args:
-      ahead: start compiling in threads, one for each shape but the last, which hardly any batch needs. Otherwise, and for the
-        last shape, a program is compiled when a batch needs it. A process that fails waits for its threads.
-    """
-
-    def __init__(self, run: Run, goodput: Goodput, *, ahead: bool):
+    def __init__(self, run: Run, goodput: Goodput):
         self._step, self._teacher_params, self._goodput = run.program.train_step, run.teacher_params, goodput
-        self._compiling, self._programs, self._flops = dict[Any, Any](), dict[Any, Any](), dict[Any, float]()
-        self._in_flight = deque[Array](maxlen=STEPS_IN_FLIGHT)
-        if ahead:
-            batches = run.batches
-            shapes, first = batches.usual_shapes, batches.batch_at(0)
-            threads = ThreadPoolExecutor(len(shapes), "compile")
-            for shape in shapes:
-                batch = shaped(first, shape, batches.groups, batches.batch_size)
-                compiling = threads.submit(self._compiled, run.program.like, run.teacher_params, batch)
-                self._compiling[_shapes(batch)] = compiling
-            threads.shutdown(wait=False)
+        self._flops, self._in_flight = dict[Any, float](), deque[Array](maxlen=STEPS_IN_FLIGHT)
 
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Array]]:
-        """One step, dispatched but not finished; its time counts as `steps`, that of a new shape's compilation as `compile`."""
-        shapes, arguments = _shapes(batch), (state, self._teacher_params, batch)
+        """Dispatches one step."""
+        shapes, arguments = tuple(leaf.shape for leaf in jax.tree.leaves(batch)), (state, self._teacher_params, batch)
         is_new = shapes not in self._flops
         if is_new:  # steps that run while the host compiles would take no time
             with self._goodput.spent("steps"):
@@ -195,42 +176,14 @@ class StepPrograms:
         with self._goodput.spent("compile" if is_new else "steps"):
             if is_new:
                 self._flops[shapes] = product_flops(self._step.trace(*arguments).jaxpr.jaxpr)  # jit keeps the trace
-            if shapes in self._compiling:
-                begun = time.monotonic()
-                self._programs[shapes], seconds = self._compiling.pop(shapes).result()
-                slots, waited = " x ".join(map(str, batch.student.ids.shape)), time.monotonic() - begun
-                say(
-                    f"compiled the step for a batch of {slots} token slots in {seconds:.0f} s; training waited for {waited:.0f} s"
-                )
             with jax.transfer_guard("disallow"):  # an implicit transfer would stall every step
-                state, scalars = self._programs.get(shapes, self._step)(*arguments)
+                state, scalars = self._step(*arguments)
             # The loss, not the state: the next step donates the state's buffers.
             if len(self._in_flight) == STEPS_IN_FLIGHT:
                 jax.block_until_ready(self._in_flight[0])
             self._in_flight.append(scalars["loss"])
         self._goodput.flops += self._flops[shapes]
         return state, scalars
-
-    def _compiled(self, *arguments: Any) -> tuple[Any, float]:
-        begun = time.monotonic()
-        return self._step.lower(*arguments).compile(), time.monotonic() - begun
-
-
-def shaped(batch: Batch, shapes: Shapes, groups: int, batch_size: int) -> Batch:
-    """The shapes of a batch like `batch`, with all groups, in other packed shapes: the student's and a live teacher's."""
-
-    def tokens(like: Tokens | None, shape: Shape) -> Any:
-        slots = (groups, shape.rows, shape.length)
-        return jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(slots if x.ndim == 3 else (groups, x.shape[1]), x.dtype), like
-        )
-
-    targets: Any = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch_size, *x.shape[1:]), x.dtype), batch.targets)
-    return Batch(tokens(batch.student, shapes[0]), tokens(batch.teacher, shapes[-1]), targets)
-
-
-def _shapes(batch: Batch) -> Any:
-    return tuple(leaf.shape for leaf in jax.tree.leaves(batch))
 
 
 def prefetch(batches: Batches, start: int, stop: int) -> Generator[Batch]:

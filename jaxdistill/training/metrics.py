@@ -3,7 +3,6 @@
 import contextlib
 import json
 import logging
-import logging.handlers
 import math
 import os
 import pathlib
@@ -53,36 +52,27 @@ def note(lines: str) -> None:
 
 
 @contextlib.contextmanager
-def logged(command: str) -> Iterator[Callable[[pathlib.Path], None]]:
-    """Collects everything printed and logged inside the `with` block, from the command to the error that ends it.
-
-    Yields a function of the workdir, which appends the lines so far to its `train.log`, and from then on each new line.
-    """
-    lines = logging.handlers.MemoryHandler(sys.maxsize, sys.maxsize)
-    loggers, file = (_printed, logging.getLogger("jaxdistill")), contextlib.ExitStack()
-
-    def write_into(workdir: pathlib.Path) -> None:
-        handler = logging.FileHandler(workdir / LOG, encoding="utf-8")
-        file.callback(handler.close)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
-        lines.setTarget(handler)
-        lines.flush()
-        lines.capacity = 1
-
+def logged(workdir: pathlib.Path, command: str) -> Iterator[None]:
+    """Appends what is printed and logged inside the `with` block to the workdir's `train.log`, from the command to the error that
+    ends it; in the first process of a run only."""
+    if not processes.is_first():
+        yield
+        return
+    handler, loggers = logging.FileHandler(workdir / LOG, encoding="utf-8"), (_printed, logging.getLogger("jaxdistill"))
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     for logger in loggers:
-        logger.addHandler(lines)
-    with file:
-        try:
-            note(f"$ {command}")
-            yield write_into
-        except BaseException as error:
-            line = "interrupted" if isinstance(error, KeyboardInterrupt) else error_of_input(error)
-            _printed.error("%s", line or "failed:", exc_info=None if line else error)
-            raise
-        finally:
-            for logger in loggers:
-                logger.removeHandler(lines)
-            lines.close()
+        logger.addHandler(handler)
+    try:
+        note(f"$ {command}")
+        yield
+    except BaseException as error:
+        line = "interrupted" if isinstance(error, KeyboardInterrupt) else error_of_input(error)
+        _printed.error("%s", line or "failed:", exc_info=None if line else error)
+        raise
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+        handler.close()
 
 
 class Goodput:

@@ -114,39 +114,40 @@ def run_training(
     Every process of a multi-host run calls it, and only the first prints and writes.
     """
     is_first, workdir = processes.is_first(), files.folder
-    with logged(command) as log_into:
-        with processes.agreed() as facts:
-            parts.use(config.run.parts)
-            before = workdirs.claim_workdir(workdir, config, write=False)
-            refuse_foreign(workdir / workdirs.EXPORT, advice="Move it, or give another --workdir.")
-            paper = cited(config.run.paper, "run.paper") if config.run.paper else None
-            run = build(config, workdir, progress=is_first)
-            contents = digests(run)
-            # The student is left out: a resumed run reads it from the workdir.
-            inputs = {name: digest for name, digest in contents.items() if name != "content of student.model"}
-            if not any(map(is_hub, split_specs(config.data.text))) and run.store.source_digest:
-                inputs[workdirs.TEXT_FILES] = run.store.source_digest
-            inputs |= {workdirs.LENGTH: str(run.store.max_length), workdirs.DEV_SCORE: run.dev.best or "none"}
-            workdirs.refuse_other_inputs(workdir, inputs)
-            # Compared between the processes as this block ends, before the first step.
-            facts.update(contents)
-        run, teacher_scores = overview(run)
-        if config.run.minutes:
-            inputs |= {workdirs.STEPS: str(run.program.steps)}
-        if dry_run:
-            say("dry run: stopped before step 1")
-            return
-        # Not before: a dry run writes nothing, and everything that can be refused has been.
-        with files.held():
-            # The same command again, as a launcher gives it after a kill, goes back only once.
-            if config.run.restore_step not in (-1, before and before.run.restore_step):
-                Checkpoints(files).go_back(config.run.restore_step, run.program.like, run.program.shardings)
+    with processes.agreed() as facts:
+        parts.use(config.run.parts)
+        before = workdirs.claim_workdir(workdir, config, write=False)
+        refuse_foreign(workdir / workdirs.EXPORT, advice="Move it, or give another --workdir.")
+        paper = cited(config.run.paper, "run.paper") if config.run.paper else None
+        run = build(config, workdir, progress=is_first)
+        contents = digests(run)
+        # The student is left out: a resumed run reads it from the workdir.
+        inputs = {name: digest for name, digest in contents.items() if name != "content of student.model"}
+        if not any(map(is_hub, split_specs(config.data.text))) and run.store.source_digest:
+            inputs[workdirs.TEXT_FILES] = run.store.source_digest
+        inputs |= {workdirs.LENGTH: str(run.store.max_length), workdirs.DEV_SCORE: run.dev.best or "none"}
+        workdirs.refuse_other_inputs(workdir, inputs)
+        # Compared between the processes as this block ends, before the first step.
+        facts.update(contents)
+    if dry_run:
+        overview(run)
+        say("dry run: stopped before step 1")
+        return
+    # Not before: a dry run writes nothing, and what is wrong with the input is known by now.
+    with files.held():
+        # The same command again, as a launcher gives it after a kill, goes back only once.
+        if config.run.restore_step not in (-1, before and before.run.restore_step):
+            Checkpoints(files).go_back(config.run.restore_step, run.program.like, run.program.shardings)
+        if is_first:
+            workdirs.claim_workdir(workdir, config, write=True)
+        with logged(workdir, command):
+            run, teacher_scores = overview(run)
+            if config.run.minutes:
+                inputs |= {workdirs.STEPS: str(run.program.steps)}
             if is_first:
-                workdirs.claim_workdir(workdir, config, write=True)
                 if not (workdir / workdirs.INPUTS).is_file():
                     write_atomic(workdir / workdirs.INPUTS, json.dumps(inputs, indent=1) + "\n")
                 write_student(run.student, workdir)
-                log_into(workdir)
             processes.wait("the workdir is claimed")
             outcome = train(run, files, progress=is_first, callbacks=callbacks)
             finish(run, outcome, teacher_scores, paper=paper, command=command)
