@@ -3,7 +3,7 @@
 A file counts if one of its functions is on the call stack: for an option, when the objective is made of it and when the loss reads
 it; for a text, when its lines are read, tokenised, packed and placed on the devices; for a checkpoint, when it is read and when the
 weights are written. Left out are files that only start the work: for a text `main`, `stages`, `build` and `plan`, which pass on the
-names of its files.
+names of its files. A text is counted with the teacher's tokens and the sentences of the evaluation, which go through `inference`.
 """
 
 import pathlib
@@ -29,9 +29,7 @@ def watched(patched: pytest.MonkeyPatch, *functions) -> set[str]:
     """Collects the files on the stack whenever one of the functions, (owner, name), is called, its own included."""
     files: set[str] = set()
 
-    def watch(owner, name):
-        function = getattr(owner, name)
-
+    def watching(function):
         def call(*arguments, **options):
             frame, paths = sys._getframe(1), [pathlib.Path(getattr(function, "__code__", call.__code__).co_filename)]
             while frame:
@@ -40,24 +38,23 @@ def watched(patched: pytest.MonkeyPatch, *functions) -> set[str]:
             files.update(path.relative_to(PACKAGE).as_posix() for path in paths if path.is_relative_to(PACKAGE))
             return function(*arguments, **options)
 
-        patched.setattr(owner, name, call)
+        return call
 
     for owner, name in functions:
-        watch(owner, name)
+        patched.setattr(owner, name, watching(getattr(owner, name)))
     return files
 
 
 def test_few_files_lie_on_the_way(tmp_path):
     with pytest.MonkeyPatch.context() as patched:
         option = watched(patched, (ConGen, "__init__"), (ConGen, "__call__"))
-        line = watched(
-            patched, (text.Table, "cells"), (tokens, "tokenised_words"), (packing, "filled"), (mesh, "place_batch")
-        )
+        steps = (text.Table, "cells"), (tokens, "tokenised_words"), (packing, "filled"), (mesh, "place_batch")
+        line = watched(patched, *steps)
         options = {"objective.alpha": 1, "run.steps": 1, "evals.best": "last"}
         main.main([*tiny_arguments(tmp_path, **options), f"--workdir={tmp_path / 'w'}"])
-    assert len(option) <= 6, option
-    assert len(line - STARTS) <= 9, line
+    assert len(option) <= 6, sorted(option)
+    assert len(line - STARTS) <= 15, ", ".join(sorted(line))
     with pytest.MonkeyPatch.context() as patched:
         weights = watched(patched, (ocp.CheckpointManager, "restore"), (safetensors.numpy, "save_file"))
         export.main([f"--workdir={tmp_path / 'w'}", "--step=1", f"--out={tmp_path / 'out'}"])
-    assert len(weights) <= 5, weights
+    assert len(weights) <= 5, sorted(weights)

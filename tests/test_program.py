@@ -150,14 +150,6 @@ def test_eight_devices_then_two_train_as_one_does(folder, monkeypatch, capsys, c
     np.testing.assert_allclose(list(eight.values()), list(whole.values()), atol=1e-5)
 
 
-def test_stored_targets_train_as_a_live_teacher_does(folder, finished):
-    workdir = folder / "stored"
-    main.main([*tiny_arguments(folder, student__dropout=0.1, teacher__kind="stored"), f"--workdir={workdir}"])
-    np.testing.assert_allclose(
-        list(series(workdir, "loss").values()), list(series(finished[0], "loss").values()), atol=1e-5
-    )
-
-
 def test_the_users_own_vectors_are_targets(folder, finished):
     out = folder / "vectors.npy"
     encode.main([f"--model={folder / 'model'}", f"--text={folder / 'text.txt'}", f"--output={out}"])
