@@ -37,8 +37,8 @@ from jaxdistill.models import inference
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.training import step
 from jaxdistill.training.build import make_step
+from jaxdistill.training.check import make_objective
 from jaxdistill.training.metrics import product_flops
-from jaxdistill.training.objective import make_objective
 from jaxdistill.training.sharding import frozen_shardings
 
 HERE = pathlib.Path(__file__).parent
@@ -126,7 +126,7 @@ def congen_step(size: Size, mesh: Mesh, *, stored: bool = False) -> Program:
     teacher = random_model(size.teacher, layers=size.layers)
     width = teacher.definition.embedding_width
     student = random_model(size.student, layers=size.layers, width=width)
-    layout, train_step = make_step(config, objective, student, teacher, mesh, live=not stored, steps=1000)
+    program = make_step(config, objective, student, teacher, mesh, live=not stored, steps=1000)
     views = len(objective.student_views), len(objective.teacher_views)
     batch = Batch(
         packed(draw, size, size.batch * views[0]),
@@ -135,11 +135,11 @@ def congen_step(size: Size, mesh: Mesh, *, stored: bool = False) -> Program:
     )
     frozen = {} if stored else teacher.frozen_params(mesh)
     shardings = {} if stored else frozen_shardings(teacher, mesh, config.run.sharding)
-    make_state = partial(step.make_state, objective=objective, optimizer=layout.optimizer, sizes=layout.sizes)
+    make_state = partial(step.make_state, objective=objective, optimizer=program.optimizer, sizes=program.sizes)
     seeds = random_unit((objective.reserve_rows, width), seed=1)
-    state = jax.jit(make_state, out_shardings=layout.shardings)(student.params, seeds, jax.random.key(0))
+    state = jax.jit(make_state, out_shardings=program.shardings)(student.params, seeds, jax.random.key(0))
     placed = meshes.place_frozen(frozen, shardings, dtype), meshes.place_batch(batch, mesh, 1)
-    return Program(train_step, (state, *placed), sentences=size.batch, carries=True)
+    return Program(program.train_step, (state, *placed), sentences=size.batch, carries=True)
 
 
 def random_model(name: str, *, layers: int, width: int = 0) -> SentenceModel:

@@ -33,9 +33,9 @@ from jaxdistill.models.teachers.stored import Stored
 from jaxdistill.objectives.congen import ConGen
 from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.training.build import make_step
-from jaxdistill.training.objective import make_objective
-from jaxdistill.training.plan import GIB, compiled_plan, report, slice_named
-from jaxdistill.training.sharding import frozen_shardings, held_share
+from jaxdistill.training.check import make_objective
+from jaxdistill.training.plan import GIB, compiled_plan, slice_named
+from jaxdistill.training.sharding import frozen_shardings
 
 QWEN3 = {"head_dim": 128, "num_key_value_heads": 8, "rope_theta": 1e6, "rms_norm_eps": 1e-6}
 BERT = {"vocab_size": 30522, "max_position_embeddings": 512, "type_vocab_size": 2}
@@ -72,16 +72,15 @@ def main(arguments: Sequence[str]) -> None:
     teacher = model(args.teacher, layers=layers[0])
     width = teacher.definition.embedding_width
     student = model(args.student, layers=layers[1], width=width)
-    layout, train_step = make_step(config, objective, student, teacher, mesh, live=not args.stored, steps=1000)
+    program = make_step(config, objective, student, teacher, mesh, live=not args.stored, steps=1000)
     frozen = {} if args.stored else meshes.frozen_shapes(teacher.frozen_params(mesh), jnp.bfloat16)
     batch = batch_of(args, objective, meshes.batch_devices(mesh), width)
     begun = time.process_time()
-    plan = compiled_plan(target, train_step, layout.like, frozen, batch)
+    lines, _ = compiled_plan(target, program.train_step, program.like, frozen, batch, batch_size=config.data.batch_size)
     print(f"{' '.join(arguments)}: {time.process_time() - begun:.0f} s of processor time")
-    for line in report(plan, batch_size=config.data.batch_size):
-        print(line)
+    print("\n".join(lines))
     share = held_share(frozen, {} if args.stored else frozen_shardings(teacher, mesh, config.run.sharding))
-    state = zip(jax.tree.leaves(layout.like.objective), jax.tree.leaves(layout.shardings.objective), strict=True)
+    state = zip(jax.tree.leaves(program.like.objective), jax.tree.leaves(program.shardings.objective), strict=True)
     queue = sum(math.prod(sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf, sharding in state)
     print(f"a chip holds {share:.1%} of the live teacher's parameters and {queue / GIB:.2f} GiB of queue")
 
@@ -131,6 +130,13 @@ def model(name: str, *, layers: int, width: int = 0) -> SentenceModel:
         default_prompt=None,
         provenance=Provenance(source=name, tokenizer_folder=pathlib.Path()),
     )
+
+
+def held_share(tree: Any, shardings: Any) -> float:
+    """The fraction of a tree's numbers that one device holds; 0 for an empty tree."""
+    leaves = list(zip(jax.tree.leaves(tree), jax.tree.leaves(shardings), strict=True))
+    held = sum(math.prod(sharding.shard_shape(np.shape(leaf))) for leaf, sharding in leaves)
+    return held / max(sum(math.prod(np.shape(leaf)) for leaf, _ in leaves), 1)
 
 
 def batch_of(args: Any, objective: Objective, parts: int, width: int) -> Batch:

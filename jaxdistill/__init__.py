@@ -50,8 +50,6 @@ __all__ = [
 def __getattr__(name: str):
     if name in _FROM:
         return getattr(importlib.import_module(_FROM[name]), name)
-    if name in ("students", "teachers"):
-        return importlib.import_module(f"jaxdistill.models.{name}")
     if name in __all__:
         return importlib.import_module(_MODULES.get(name, f"jaxdistill.{name}"))
     raise AttributeError(f"module 'jaxdistill' has no attribute {name!r}")

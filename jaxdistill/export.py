@@ -10,10 +10,9 @@ differences (docs/deployment.md).
 """
 
 import dataclasses
-import operator
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated
 
 import numpy as np
 
@@ -63,48 +62,31 @@ def export(
     if workdir is None:
         model = model.model if isinstance(model, Embedder) else model
         return write_export(model if isinstance(model, SentenceModel) else load_model(str(model)), out, to=to)
-    place, steps = fetched(workdir), _whole_numbers(step)
-    facts = checkpoint_facts(place.folder, steps, out.name)
-    return write_export(restored_student(place, steps), out, facts=facts, to=to)
+    try:
+        numbers = step.split(",") if isinstance(step, str) else np.atleast_1d(np.asarray(step))
+        steps = sorted({int(number) for number in numbers})
+    except (TypeError, ValueError):
+        raise InputError(f"step={step!r} must be a whole number or several, such as 500 or [500, 600].") from None
+    run = fetched(workdir)
+    student, facts = restored_student(run, steps), read_facts(run.folder) or Facts(name="")
+    if (facts.steps, facts.averaged) != (max(steps), averaged_steps(steps)):  # scores are of another step
+        facts = dataclasses.replace(facts, steps=max(steps), averaged=averaged_steps(steps), chosen_by="", scores={})
+    return write_export(student, out, facts=dataclasses.replace(facts, name=out.name), to=to)
 
 
-def checkpoint_facts(workdir: str | Path, steps: Sequence[int], name: str) -> Facts:
-    """The facts of the run's `card.json` for the checkpoint of a step, or the mean of several; scores and the choosing metric
-    are left out if they belong to another step."""
-    facts = read_facts(workdir) or Facts(name=name)
-    averaged = averaged_steps(steps)
-    if (facts.steps, facts.averaged) != (max(steps), averaged):
-        facts = dataclasses.replace(facts, steps=max(steps), averaged=averaged, chosen_by="", scores={})
-    return dataclasses.replace(facts, name=name)
-
-
-def restored_student(place: Workdir, steps: Sequence[int]) -> SentenceModel:
+def restored_student(run: Workdir, steps: Sequence[int]) -> SentenceModel:
     """The student of a run's kept checkpoint, or the mean of several; needs neither teacher nor text. Raises `InputError`, with
     the kept steps, if one is missing."""
-    workdir = place.folder
-    config = read_config(workdir)
-    student = config and read_student(config, workdir)
-    if config is None or student is None or not place.checkpoints.is_dir():
+    config = read_config(run.folder)
+    student = config and read_student(config, run.folder)
+    if config is None or student is None or not run.checkpoints.is_dir():
         raise InputError(
-            f"{workdir} is not the workdir of a training with its checkpoints, which a sweep removes; it needs {CONFIG}, {STUDENT} and "
-            f"{CHECKPOINTS}."
+            f"{run.folder} is not the workdir of a training with its checkpoints, which a sweep removes; it needs {CONFIG}, {STUDENT} "
+            f"and {CHECKPOINTS}."
         )
-    checkpoints = Checkpoints(place, read_only=True)
+    checkpoints = Checkpoints(run, read_only=True)
     params = mean_params(checkpoints.restore_alone(step).params["student"] for step in steps)
     return config.student.exported(config.student.evaluated(student.with_params(params)))
-
-
-def _whole_numbers(step: Steps) -> list[int]:
-    """The distinct steps, ascending; NumPy's integers are allowed."""
-    try:
-        steps = (
-            map(int, step.split(",")) if isinstance(step, str) else map(operator.index, np.atleast_1d(cast(Any, step)))
-        )
-        if chosen := sorted({*steps}):
-            return chosen
-    except (TypeError, ValueError):
-        pass
-    raise InputError(f"step={step!r} must be a whole number or several, such as 500 or [500, 600].")
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -20,38 +20,21 @@ from typing import NamedTuple
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from jaxdistill.config import (
-    check_option,
-    closest_option,
-    configs_help,
-    default_workdir,
-    in_every_stage,
-    load_config,
-    one_config_help,
-    option_names,
-    parse_stages,
-    set_options,
-)
-from jaxdistill.config.options import Config
+from jaxdistill.config import Config, files, parse_stages, set_options
 from jaxdistill.core import InputError
 from jaxdistill.core.cli import run
 from jaxdistill.core.runtime import version_text
 
 
 class Flags(NamedTuple):
-    """A command line."""
+    """A command line: the options of every stage, flags, and the command that repeats the run, for its model card."""
 
     stages: list[Config]
-    """The options of every stage, often of one."""
     workdir: str
-    """A folder, or an address in a bucket."""
     dry_run: bool
     compile_for: str
-    """A TPU slice; empty: this machine's devices."""
     check: str
-    """Where the training is to run; empty: run it."""
     command: str
-    """The command that repeats the run, for its model card."""
 
     @property
     def config(self) -> Config:
@@ -66,7 +49,7 @@ def main(arguments: Sequence[str]) -> None:
     elif not arguments or {"--help", "-h", "--helpfull"} & {*arguments}:
         specs, _ = _split(arguments)
         options = _defined(ConfigDict(), []).get_help(include_special_flags=False).partition(":\n")[2]
-        print(one_config_help(specs[-1]) if specs else f"{__doc__}\n{options}\n\n{configs_help()}")
+        print(files.one_config_help(specs[-1]) if specs else f"{__doc__}\n{options}\n\n{files.configs_help()}")
     else:
         train(parse_flags(arguments))
 
@@ -75,16 +58,16 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
     """Parses a command line by absl and `config_flags`; raises `InputError`, one line, if it is invalid."""
     flags.FLAGS(["jaxdistill.main", "--verbosity=-1"])  # absl's own flags: other libraries log warnings only
     specs, others = _split(arguments)
-    config = load_config(specs[-1]) if specs else ConfigDict()
-    names = option_names(config)
+    config = files.load_config(specs[-1]) if specs else ConfigDict()
+    names = files.option_names(config)
     for named in filter(None, (re.match(r"--?(?:no)?config\.([^=]+)", argument) for argument in others if specs)):
-        check_option(names, named[1], flag="--config.")  # of an absent option, config_flags shows a traceback
+        files.check_option(names, named[1], flag="--config.")  # of an absent option, config_flags shows a traceback
     argv = ["jaxdistill.main", *others]
     try:
         values = _defined(config, argv if specs else argv[:1])
         rest = values(argv)[1:]
     except flags.UnrecognizedFlagError as error:
-        close = closest_option(error.flagname, [*values, *(f"config.{name}" for name in names)], flag="--")
+        close = files.closest_option(error.flagname, [*values, *(f"config.{name}" for name in names)], flag="--")
         raise InputError(f"unknown option --{error.flagname}.{close} --help lists the options.") from None
     except flags.Error as error:
         raise InputError(f"{str(error).removeprefix('flag ').rstrip('.')}.") from None
@@ -97,11 +80,11 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
     if values.compile_for and not values.dry_run:
         raise InputError(f"--compile_for={values.compile_for} plans a run and trains nothing; add --dry_run.")
     if values.profile:
-        set_options(config, dict.fromkeys(in_every_stage(config, "run.profile"), values.profile))
+        set_options(config, dict.fromkeys(files.in_every_stage(config, "run.profile"), values.profile))
     shown = [f"--config={specs[-1]}", *(one for one in others if not re.match("--?workdir=", one)), "--workdir=DIR"]
     return Flags(
         stages=parse_stages(config),
-        workdir=os.path.expanduser(values.workdir or default_workdir(specs[-1])),
+        workdir=os.path.expanduser(values.workdir or files.default_workdir(specs[-1])),
         dry_run=values.dry_run,
         compile_for=values.compile_for,
         check=values.check or "",
@@ -130,7 +113,7 @@ def _defined(config: ConfigDict, argv: Sequence[str]) -> flags.FlagValues:
     flags.DEFINE_string("workdir", None, text, values)
     text = "build everything, including stored targets and labels; print sizes, memory, steps and estimated time; stop before step 1"
     flags.DEFINE_bool("dry_run", False, text, values)
-    text = "with --dry_run: compile the step for absent TPUs (v5e-16 or v5litepod-16, v5p-64, v6e-8), and print memory, FLOPs, traffic"
+    text = "with --dry_run: compile the step for absent TPUs (v5e-16 or v5litepod-16, v5p-64, v6e-8), and print memory, FLOPs, collectives"
     text += " and the run's least minutes and chip-hours; needs the TPU compiler (pip install libtpu) but no TPU"
     flags.DEFINE_string("compile_for", "", text, values)
     text = "check the options, and that text and models exist, and stop; elsewhere: for machines that see only buckets and hubs"

@@ -118,8 +118,8 @@ def test_what_a_callback_raises_ends_the_training_and_the_call_resumes(result, t
     ("given", "words"),
     [
         ({"options": {"run.step": 5}}, "Did you mean run.steps"),
-        ({"text": ["a", 3.5]}, "text: cannot read the text .Expected bytes"),
-        ({"text": None}, "text: cannot read the text .'NoneType' object is not iterable"),
+        ({"text": ["a", 3.5]}, "text: cannot read the text: Expected bytes"),
+        ({"text": None}, "text: cannot read the text: 'NoneType' object is not iterable"),
         ({"steps": 5, "options": {"run.steps": 6}}, r"argument steps and options\['run.steps'\] set the same"),
         ({"steps": 5, "epochs": 1.0}, "steps and epochs exclude each other"),
         ({"objective": jaxdistill.objectives.ConGen}, r"give one such as jaxdistill.objectives.ConGen\(alpha=1.0\)"),

@@ -73,7 +73,7 @@ def test_a_state_of_other_shapes_and_a_damaged_file_are_one_line_with_the_kept_s
         checkpoints.save(state_at(step), {})
     checkpoints.wait()
     wider = state_at(0)._replace(params={"student": {"a/kernel": jnp.zeros((8, 6))}, "objective": {}})
-    error = r"checkpoints/2 cannot be read \(.*\); kept: 1, 2\. Remove its folder to go back to the step before"
+    error = r"checkpoints/2 cannot be read \(.*\); kept: 1, 2\. Go back to .* --config.run.restore_step=1"
     with pytest.raises(InputError, match=error):
         checkpoints.restore(wider, placed(1))
     for file in (tmp_path / "checkpoints" / "2" / "state").rglob("d/*"):
@@ -109,8 +109,7 @@ def test_a_run_forgets_a_best_step_that_was_removed_and_is_refused_beyond_its_st
     checkpoints = Checkpoints(Workdir(tmp_path))
     run = SimpleNamespace(
         config=SimpleNamespace(evals=SimpleNamespace(average=())),
-        layout=SimpleNamespace(like=state_at(0), shardings=placed(1)),
-        program=SimpleNamespace(steps=9),
+        program=SimpleNamespace(like=state_at(0), shardings=placed(1), steps=9),
         workdir="w",
     )
     state, record = first_or_restored(run, checkpoints)

@@ -290,11 +290,11 @@ def test_every_named_preset_builds_and_takes_a_step(path, preset, checkpoints, s
         return
     stepped |= choices_of(raw)
     run = build(configs.parse_config(raw), checkpoints / "w", progress=False)
-    state = run.first_state(run.text.seeds())
+    state = run.first_state(run.seeds())
     before = {name: np.asarray(array) for name, array in state.params["student"].items()}
-    batch = place(run.text.batches.batch_at(0), batch_sharding(run.program.mesh))
+    batch = place(run.batches.batch_at(0), batch_sharding(run.mesh))
     for _ in range(2):  # the first update of a warm-up has the rate 0
-        state, metrics = run.program.train_step(state, run.program.teacher_params, batch)
+        state, metrics = run.program.train_step(state, run.teacher_params, batch)
     assert np.isfinite(jax.device_get(metrics["loss"]))
     assert any(np.any(before[name] != np.asarray(array)) for name, array in state.params["student"].items())
 

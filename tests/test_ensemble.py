@@ -1,16 +1,15 @@
 """Ensembles: the mean of the members' scores of pairs, and nothing else."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from jaxdistill import evaluate
-from jaxdistill.core import InputError, Scorer
+from jaxdistill.core import InputError
 from jaxdistill.models.checkpoints.folder import save
-from jaxdistill.models.checkpoints.model import SentenceModel, load_model
+from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import Embedder, Ensemble
 
 import encoder_cases as cases
@@ -31,37 +30,11 @@ def two(tmp_path):
     return str(tmp_path / "a"), str(tmp_path / "b")
 
 
-class Member(Embedder):
-    """A model that gives these scores to any pairs."""
-
-    def __init__(self, scores, *, reads_pairs=False):
-        self.scores, self.model = scores, object.__new__(SentenceModel)
-        vars(self.model).update(
-            definition=SimpleNamespace(reads_pairs=reads_pairs), provenance=SimpleNamespace(source="m")
-        )
-
-    def score(self, first, second, *, show_progress_bar=False, params=None):
-        return np.array(self.scores, np.float32)
-
-
 def cosine(model, pairs):
     first, second = (
         Embedder(load_model(model)).encode([pair[side] for pair in pairs]).astype(np.float64) for side in (0, 1)
     )
     return np.sum(first * second, axis=1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
-
-
-def test_the_score_is_the_mean_by_hand():
-    ensemble = Ensemble([Member([1.0, 0.0]), Member([0.5, 0.5]), Member([0.0, -0.5])])
-    assert isinstance(ensemble, Scorer)
-    np.testing.assert_allclose(ensemble.score(["a", "b"], ["c", "d"]), [0.5, 0.0])
-
-
-def test_vectors_and_mixed_forms_are_refused():
-    with pytest.raises(InputError, match=r"m\+m is an ensemble: it has no vectors"):
-        Ensemble([Member([1.0]), Member([0.0])])(["a"])
-    with pytest.raises(InputError, match="name models of one kind"):
-        Ensemble([Member([1.0]), Member([0.0], reads_pairs=True)])
 
 
 def test_the_program_scores_pairs_by_the_mean_cosine_and_refuses_tasks_of_vectors(two, tmp_path, capsys):
@@ -90,27 +63,9 @@ def test_cross_encoders_are_averaged_too(tmp_path):
     np.testing.assert_allclose(Ensemble(members).score(first, second), wanted, atol=1e-6)
 
 
-def test_an_ensemble_of_both_forms_costs_itself_only(two, tmp_path, capsys):
-    write(tmp_path / "data" / "sts" / "stsb.dev.tsv.gz", GRADED)
-    cases.write_cross_encoder(tmp_path / "cross", "bert")
-    options = ["--tasks=sts-b-dev", f"--data={tmp_path / 'data'}", f"--out={tmp_path / 'results.json'}"]
-    _, errors = run([f"--model={two[0]}+{tmp_path / 'cross'}", f"--model={two[0]}", *options], capsys, status=2)
-    (failed,) = [line for line in errors if line.startswith("failed: ")]
-    assert "failed: model" in failed and "name models of one kind" in failed
-    assert len(json.loads((tmp_path / "results.json").read_text())["models"]) == 1
-
-
 @pytest.mark.parametrize(("spec", "message"), [("a+", "has an empty name next to a"), ("absent+b", "absent")])
 def test_a_member_that_is_not_there_is_named(spec, message, tmp_path, monkeypatch, two):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "data" / "sts" / "stsb.dev.tsv.gz", GRADED)
     with pytest.raises(InputError, match=message):
         evaluate.main([f"--model={spec}", "--tasks=sts-b-dev", "--data=data", "--out="])
-
-
-def test_a_folder_may_have_a_plus_in_its_name(tmp_path):
-    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "a+b")
-    write(tmp_path / "data" / "sts" / "stsb.dev.tsv.gz", GRADED)
-    out = tmp_path / "results.json"
-    evaluate.main([f"--model={tmp_path / 'a+b'}", "--tasks=sts-b-dev", f"--data={tmp_path / 'data'}", f"--out={out}"])
-    assert "members" not in json.loads(out.read_text())["models"][0]

@@ -6,19 +6,16 @@ import json
 import numpy as np
 import pytest
 
-from jaxdistill import export as export_command
 from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.core.files import MARK
-from jaxdistill.evals.model_card import Facts, write_facts
+from jaxdistill.evals.reporting.model_card import Facts
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.training import export as export_module
 from jaxdistill.training.export import export, weights_bytes
-from jaxdistill.training.lengths import training_length
-from jaxdistill.training.models import load_teachers, make_student
-from jaxdistill.training.workdir.folder import Workdir
+from jaxdistill.training.models import context_of, make_student, training_length
 
 from tiny_models import tiny_model
 
@@ -68,7 +65,7 @@ def stage_student(folder, source, *, trained_on, teacher_reads=0, asked=0):
             objective=dict(kind="embedding"),
         )
     )
-    teachers = load_teachers(config, folder)
+    teachers = config.teacher.load(context_of(config, folder))
     student = make_student(config, teachers, folder)
     return teachers[0], config.student.with_length(student, training_length(config, student, teachers, folder))
 
@@ -141,21 +138,3 @@ def test_a_pooling_that_sentence_transformers_lacks_is_exported_for_this_project
     assert "no module for pooling mean:last2:max" in caplog.text
     card = (folder / "README.md").read_text()
     assert "from sentence_transformers" not in card and "library_name" not in card and "jaxdistill.load" in card
-
-
-@pytest.mark.parametrize("steps", ["five"])
-def test_steps_that_are_none_are_refused_with_examples(tmp_path, steps):
-    with pytest.raises(InputError, match=f"step='{steps}' must be a whole number or several, such as 500"):
-        export_command.main([f"--workdir={tmp_path}", f"--step={steps}", f"--out={tmp_path / 'out'}"])
-
-
-def test_the_command_exports_a_kept_checkpoint(model, tmp_path, monkeypatch, capsys, unchecked):
-    asked = []
-    monkeypatch.setattr(
-        export_command, "restored_student", lambda workdir, steps: asked.append((workdir, steps)) or model
-    )
-    write_facts(tmp_path, Facts(name="run", teacher="the teacher"))
-    export_command.main([f"--workdir={tmp_path}", "--step=5", f"--out={tmp_path / 'out'}"])
-    assert asked == [(Workdir(tmp_path), [5])]
-    assert "reloaded and compared" in capsys.readouterr().out
-    assert "the teacher" in (tmp_path / "out" / "README.md").read_text()

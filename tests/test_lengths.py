@@ -11,7 +11,7 @@ from jaxdistill import config as configs
 from jaxdistill import objectives
 from jaxdistill.models import surgery
 from jaxdistill.models.teachers.labels import Labels
-from jaxdistill.training import lengths
+from jaxdistill.training import models as lengths
 
 from tiny_models import tiny_model
 from tiny_text import store_of

@@ -24,8 +24,8 @@ from jaxdistill.models.teachers import labels
 from jaxdistill.models.teachers.columns import Columns
 from jaxdistill.models.teachers.labels import Labels
 from jaxdistill.objectives.listwise import Listwise
+from jaxdistill.training.check import make_objective
 from jaxdistill.training.models import Targets
-from jaxdistill.training.objective import make_objective
 
 from objective_cases import value_and_gradient
 from tiny_models import tiny_model

@@ -6,7 +6,7 @@ import pytest
 
 from jaxdistill.core import InputError
 from jaxdistill.models.students.cut import Cut
-from jaxdistill.training.objective import check_models, make_objective
+from jaxdistill.training.check import check_models, make_objective
 
 from program import config_of
 from tiny_models import tiny_model

@@ -149,12 +149,12 @@ def test_kinds_of_student_and_teacher_of_ones_own(folder):
     plugins.use(parsed.run.plugins)
     run = build(parsed, folder / "w", progress=False)
     whole = load_model(str(folder / "model"))
-    for path, array in run.models.student.params.items():
+    for path, array in run.student.params.items():
         factor = 0.25 if path.endswith("kernel") else 1.0
         np.testing.assert_allclose(array, factor * whole.params[path], rtol=1e-6)
-    rows = run.text.batches.rows_at(0)[:4]
-    texts = [run.text.store.text("text", row) for row in rows]
-    np.testing.assert_allclose(run.text.batches._targets[0][rows], -Embedder(whole).encode(texts), atol=1e-5)
+    rows = run.batches.rows_at(0)[:4]
+    texts = [run.store.text("text", row) for row in rows]
+    np.testing.assert_allclose(run.batches._targets[0][rows], -Embedder(whole).encode(texts), atol=1e-5)
 
 
 def test_tokens_of_a_changed_reader_are_made_anew(folder):

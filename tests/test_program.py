@@ -11,8 +11,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from jaxdistill import encode, main
-from jaxdistill.core import runtime
-from jaxdistill.core.runtime import BAD_INPUT
+from jaxdistill.core import signals
 from jaxdistill.evals import sts
 from jaxdistill.training import plan as overview
 from jaxdistill.training.workdir.checkpoint import Checkpoints
@@ -85,21 +84,15 @@ def test_a_run_ends_with_an_export_a_table_and_a_plot(finished):
     assert "estimated time" in out and "teacher's own dev scores" in out
     assert "sentences/s" in err  # the progress bar
     assert list((workdir / "tensorboard").iterdir()) and "paper, congen:bert-mini: " in out
+    assert drawn_in(workdir / "report.html") == ["Learning curves"] and "paper, congen:bert-mini" in page
+    assert f"report: {workdir / 'report.html'}" in out and "chosen by agreement/spearman</dd>" in page
+    title = re.search(r"<title>(.*)</title>", page)[1]
+    assert re.fullmatch(r"congen, control term alone: student .*model, layers 1 \(finished\)", title) and title in out
 
 
 def drawn_in(page):
     """Titles of the figures of a report."""
     return re.findall(r"<h2>(.*?)</h2>", page.read_text())
-
-
-def test_a_run_ends_with_a_report_of_what_it_has_evaluated(finished):
-    workdir, out, _ = finished
-    page = (workdir / "report.html").read_text()
-    assert drawn_in(workdir / "report.html") == ["Learning curves"]
-    assert f"report: {workdir / 'report.html'}" in out and "chosen by agreement/spearman</dd>" in page
-    assert "paper, congen:bert-mini" in page
-    title = re.search(r"<title>(.*)</title>", page)[1]
-    assert re.fullmatch(r"congen, control term alone: student .*model, layers 1 \(finished\)", title) and title in out
 
 
 def test_secrets_of_the_environment_are_neither_printed_nor_written(folder, finished):
@@ -119,7 +112,7 @@ def test_a_run_that_is_hung_up_killed_and_not_listened_to_ends_with_the_same_bit
     wait_for(lambda: logged(workdir, 7), process)
     process.send_signal(signal.SIGHUP)
     out, err = process.communicate(timeout=200)
-    assert process.returncode == runtime.AGAIN and "is saved" in out + err
+    assert process.returncode == signals.AGAIN and "is saved" in out + err
     process = start("main", arguments)
     saving = lambda: any((workdir / "checkpoints").glob("1[05]*tmp*"))  # noqa: E731 - while a later step is being saved
     wait_for(lambda: saving() or logged(workdir, 16), process)
@@ -157,14 +150,6 @@ def test_eight_devices_then_two_train_as_one_does(folder, monkeypatch, capsys, c
     np.testing.assert_allclose(list(eight.values()), list(whole.values()), atol=1e-5)
 
 
-def test_stored_targets_train_as_a_live_teacher_does(folder, finished):
-    workdir = folder / "stored"
-    main.main([*tiny_arguments(folder, student__dropout=0.1, teacher__kind="stored"), f"--workdir={workdir}"])
-    np.testing.assert_allclose(
-        list(series(workdir, "loss").values()), list(series(finished[0], "loss").values()), atol=1e-5
-    )
-
-
 def test_the_users_own_vectors_are_targets(folder, finished):
     out = folder / "vectors.npy"
     encode.main([f"--model={folder / 'model'}", f"--text={folder / 'text.txt'}", f"--output={out}"])
@@ -200,23 +185,20 @@ def test_with_a_data_folder_sts_is_scored_and_drawn(folder, tmp_path, monkeypatc
     assert len(drawn_in(tmp_path / "w" / "report.html")) == 1 + 3
 
 
-def test_dry_run_prints_the_same_lines_and_writes_nothing(folder, finished, capsys):
-    main.main([*tiny_arguments(folder), f"--workdir={folder / 'dry'}", "--dry_run"])
-    out = capsys.readouterr().out
-    for words in ("columns read: text\n", "memory:", "steps: 20", "estimated time:", "dry run: stopped before step 1"):
-        assert words in out
-    assert not (folder / "dry").exists()
-
-
 def test_minutes_choose_the_steps_that_a_resumed_run_keeps(folder, monkeypatch, capsys):
     workdir = folder / "timed"
-    given = [*tiny_arguments(folder, run__steps=None, run__minutes=0.1, run__save_every=2), f"--workdir={workdir}"]
+    arguments = [*tiny_arguments(folder, run__steps=None, run__minutes=0.1, run__save_every=2), f"--workdir={workdir}"]
 
     def trained_at(seconds):
         monkeypatch.setattr(overview, "probe", lambda run, batch: (0, seconds))
-        main.main(given)
+        main.main(arguments)
         return state_of(workdir, 6)
 
+    main.main([*arguments, "--dry_run"])
+    out = capsys.readouterr().out
+    for words in ("columns read: text\n", "memory:", "estimated time:", "dry run: stopped before step 1"):
+        assert words in out
+    assert not workdir.exists()
     whole = trained_at(1.0)
     assert "run.minutes=0.1: 6 steps; a resumed run has as many" in capsys.readouterr().out
     for lost in ("checkpoints/6", "export"):
@@ -225,18 +207,24 @@ def test_minutes_choose_the_steps_that_a_resumed_run_keeps(folder, monkeypatch, 
     assert steps_of(workdir)[-1] == 6
 
 
-def test_a_damaged_checkpoint_is_reported_and_without_it_the_run_goes_back(folder, finished):
+def test_a_damaged_newest_checkpoint_is_reported_and_an_option_goes_back_to_the_one_before(folder, finished, capsys):
     workdir = folder / "damaged"
     shutil.copytree(finished[0], workdir)
     for file in (workdir / "checkpoints" / "20" / "state").rglob("d/*"):
         file.write_bytes(bytes(byte ^ 0xFF for byte in file.read_bytes()))
     arguments = [*tiny_arguments(folder, student__dropout=0.1), f"--workdir={workdir}"]
-    _, err = run("main", arguments, status=BAD_INPUT)
-    assert "checkpoints/20 cannot be read" in err and "Traceback" not in err and "Remove its folder" in err
-    shutil.rmtree(workdir / "checkpoints" / "20")
-    run("main", arguments)
+    line = refused(main, arguments, capsys)
+    assert "checkpoints/20 cannot be read" in line and "kept: 15, 20. Go back to the step before by" in line
+    back = "--config.run.restore_step="
+    assert "no checkpoint of step 7; kept: 15, 20" in refused(main, [*arguments, f"{back}7"], capsys)
+    arguments.append(re.search(f"{back}15", line)[0])
+    assert "continuing from the checkpoint of step 15" in run("main", arguments)[0]
     assert_identical(state_of(workdir, 20), state_of(finished[0], 20))
-    assert steps_of(workdir) == steps_of(finished[0])
+    assert series(workdir, "loss") == series(finished[0], "loss") and steps_of(workdir) == steps_of(finished[0])
+    weights = [(one / "export" / "model.safetensors").read_bytes() for one in (workdir, finished[0])]
+    assert weights[0] == weights[1]
+    # A launcher gives the same command after a kill.
+    assert "continuing from the checkpoint of step 20" in run("main", arguments)[0]
 
 
 def test_another_text_option_or_folder_is_refused_on_resume(folder, finished, capsys, tmp_path):

@@ -142,10 +142,6 @@ def test_the_export_has_the_students_prompts_and_sentence_transformers_reads_ali
         ({"data.roles": "query,document,query"}, "3 roles for 2 sources.*--config.data.roles"),
         ({"data.roles": "text=query,title=document"}, "and the text has text; .*--config.data.roles"),
         ({"data.roles": "document", "teacher.query_prompt": "q: "}, "teacher.query_prompt='q: '.*--config.data.roles=query"),
-        (
-            {f"{part}.{role}_prompt": "none" for part in ("teacher", "student") for role in ("query", "document")},
-            "data.roles=query,document has no effect: no model has its own prompt",
-        ),
         ({"data.roles": "none", "student.document_prompt": "d: "}, "reads none; leave it empty, or set --config.data.roles=document"),
     ],
 )  # fmt: skip

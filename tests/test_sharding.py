@@ -1,5 +1,6 @@
 """`run.sharding=zero`, `fsdp` and `tensor`: a step equals an unsharded one, and each device holds its part."""
 
+import math
 import re
 
 import jax
@@ -44,9 +45,16 @@ def built(folder, *, teacher="teacher", **run):
 
 
 def stepped(run):
-    batch = meshes.place(run.text.batches.batch_at(0), meshes.batch_sharding(run.program.mesh))
-    state, metrics = run.program.train_step(run.first_state(run.text.seeds()), run.program.teacher_params, batch)
+    batch = meshes.place(run.batches.batch_at(0), meshes.batch_sharding(run.mesh))
+    state, metrics = run.program.train_step(run.first_state(run.seeds()), run.teacher_params, batch)
     return state, float(metrics["loss"])
+
+
+def held_share(tree, shardings):
+    """The fraction of a tree's numbers that one device holds; 0 for an empty tree."""
+    leaves = list(zip(jax.tree.leaves(tree), jax.tree.leaves(shardings), strict=True))
+    held = sum(math.prod(sharding.shard_shape(np.shape(leaf))) for leaf, sharding in leaves)
+    return held / max(sum(math.prod(np.shape(leaf)) for leaf, _ in leaves), 1)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -65,19 +73,19 @@ def test_a_sharded_step_is_the_unsharded_one_and_each_device_holds_its_part(fold
         lambda x, y: np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=0, atol=1e-5),
         expected.params, found.params,
     )  # fmt: skip
-    places = {path: array.sharding for path, array in split.program.teacher_params.items()}
-    assert is_split(sharding.held_share(split.program.teacher_params, places))
+    places = {path: array.sharding for path, array in split.teacher_params.items()}
+    assert is_split(held_share(split.teacher_params, places))
     table = overview.parameter_table(split)
     assert re.search(
         r"layers/0/intermediate/kernel .*'(model|data)'", table
     ) and "'data'" not in overview.parameter_table(whole)
     for tree in (found.params, found.optimizer):
-        assert sharding.held_share(tree, jax.tree.map(lambda array: array.sharding, tree)) < most
-    embedder = sharding.sharded_embedder(split.models.teacher, split.config.run)
-    assert is_split(sharding.held_share(embedder.params, {path: x.sharding for path, x in embedder.params.items()}))
+        assert held_share(tree, jax.tree.map(lambda array: array.sharding, tree)) < most
+    embedder = sharding.sharded_embedder(split.teacher, split.config.run)
+    assert is_split(held_share(embedder.params, {path: x.sharding for path, x in embedder.params.items()}))
     np.testing.assert_allclose(
         embedder.encode(["w1 w2"]),
-        sharding.sharded_embedder(whole.models.teacher, whole.config.run).encode(["w1 w2"]),
+        sharding.sharded_embedder(whole.teacher, whole.config.run).encode(["w1 w2"]),
         atol=1e-5,
     )
 
@@ -94,12 +102,12 @@ def test_a_stacked_teacher_is_split_and_gathered_layer_by_layer(folder, monkeypa
     split = built(folder, teacher="llama", **options)
     state, split_loss = stepped(split)
     assert split_loss == pytest.approx(loss, abs=1e-6)
-    params = split.program.teacher_params
+    params = split.teacher_params
     assert params[f"{STACKED}0/output/kernel"].shape == (3, 48, 32)
-    held = sharding.held_share(params, {path: array.sharding for path, array in params.items()})
+    held = held_share(params, {path: array.sharding for path, array in params.items()})
     assert held == 1 if case == "zero" else held < most
     if case == "fsdp":
-        program = split.program.train_step.lower(state, params, split.text.batches.batch_at(0)).compile().as_text()
+        program = split.program.train_step.lower(state, params, split.batches.batch_at(0)).compile().as_text()
         gathered = re.findall(r"= (f32\[[\d,]+\])\S* all-gather\(", program)
         assert "f32[48,32]" in gathered and not [shape for shape in gathered if shape.startswith("f32[3,")]
 
@@ -110,12 +118,12 @@ def test_kernels_are_gathered_in_bfloat16_where_products_round_them_and_gradient
     (_, loss), (_, split_loss) = stepped(whole), stepped(split)
     assert split_loss == pytest.approx(loss, abs=1e-6)
     program = split.program.train_step.lower(
-        split.layout.like, split.program.teacher_params, split.text.batches.batch_at(0)
+        split.program.like, split.teacher_params, split.batches.batch_at(0)
     ).as_text()
     moved = re.findall(r"sharding_constraint .*: tensor<(\d+)x(\d+)x(f32|bf16)>", program)
     kernels = [
         path
-        for path, place in split.layout.shardings.params["student"].items()
+        for path, place in split.program.shardings.params["student"].items()
         if path.endswith("/kernel") and place.spec
     ]
     assert kernels and len([kind for *_, kind in moved if kind == "bf16"]) == len(kernels)

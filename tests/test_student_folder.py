@@ -9,7 +9,7 @@ import pytest
 
 from jaxdistill import export, main
 from jaxdistill.core.files import UNFINISHED_SUFFIX
-from jaxdistill.training.models import load_teachers, make_student, read_student, write_student
+from jaxdistill.training.models import context_of, make_student, read_student, write_student
 from jaxdistill.training.workdir.folder import STUDENT
 
 from program import environment, run, tiny_arguments
@@ -46,7 +46,7 @@ cli.run(main.main, sys.argv[2:])
 def test_a_student_is_read_as_it_was_made(options, tmp_path):
     workdir = tmp_path / "w"
     config = main.parse_flags([*tiny_arguments(tmp_path, **options), f"--workdir={workdir}"]).config
-    teachers = load_teachers(config, workdir)
+    teachers = config.teacher.load(context_of(config, workdir))
     made = config.student.with_length(make_student(config, teachers, workdir), 24)
     assert read_student(config, workdir) is None
     write_student(made, workdir)

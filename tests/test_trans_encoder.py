@@ -10,7 +10,7 @@ import pytest
 from jaxdistill import main
 from jaxdistill.core import InputError
 from jaxdistill.models.checkpoints.model import load_model
-from jaxdistill.training.models import load_labellers, make_student
+from jaxdistill.training.models import context_of, make_student
 
 import encoder_cases as cases
 import program
@@ -160,9 +160,9 @@ def test_a_cross_encoder_labels_as_one_or_not_at_all(labels_there, pooling, word
     config = dataclasses.replace(first, teacher=teacher)
     if words:
         with pytest.raises(InputError, match=words):
-            load_labellers(config, tmp_path / "w")
+            config.teacher.labellers(context_of(config, tmp_path / "w"))
     else:
-        assert load_labellers(config, tmp_path / "w")[0].definition.reads_pairs
+        assert config.teacher.labellers(context_of(config, tmp_path / "w"))[0].definition.reads_pairs
 
 
 @pytest.mark.parametrize("labels_there", [1, 3])

@@ -60,8 +60,6 @@ def test_an_argument_or_an_option_reaches_one_stage_or_all():
     [
         (dict(student="static"), r"student='static' is no student with its options; give one such as jaxdistill.students.Cut"),
         (dict(teacher=jaxdistill.students.Cut("M")), r"teacher=Cut\(.* is no teacher with its options; .*jaxdistill.teachers.Stored"),
-        (dict(student=Cut("M"), layers=3), "the argument layers and the argument student set the same"),
-        (dict(student=Cut("M"), options={"student.head": "linear"}), r"argument student and options\['student.head'\] set the same"),
         (dict(student=Cut(layers="even:3")), r"student.model is empty; a student of kind cut starts from a model"),
     ],
 )  # fmt: skip

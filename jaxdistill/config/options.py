@@ -28,7 +28,7 @@ ShardingRules = tuple[tuple[str, tuple[str, ...]], ...]
 Sharding = ShardingWord | ShardingRules
 WITHOUT_EFFECT = (
     "run.log_every", "run.save_every", "run.keep", "run.remat", "run.model_axis", "run.sharding", "run.slices", "run.profile",
-    "run.export_to", "run.paper", "data.cache_folder", "data.max_unknown",
+    "run.restore_step", "run.export_to", "run.paper", "data.cache_folder", "data.max_unknown",
 )  # fmt: skip
 """Options that do not change the student, except for rounding."""
 EXTENSIONS = (
@@ -164,6 +164,9 @@ class RunOptions:
     Presets that repeat a row set it."""
     keep: Annotated[int, Range(least=2)] = 2
     """Number of latest checkpoints to keep besides the best one; at least 2, so that a damaged one has a predecessor."""
+    restore_step: Annotated[int, Range(least=-1)] = -1
+    """Step of a kept checkpoint from which a resumed run goes on; its later checkpoints and metrics are dropped. The same command
+    again continues from the latest one. -1: the latest."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,30 +1,27 @@
-"""Looks for the text and the models of a training before it starts: a launcher's machines cost money, a chain's stages hours."""
+"""Checks a training before it starts: its options, its text and its models. A launcher's machines cost money, a chain's stages hours."""
 
 import logging
 import pathlib
+import re
 from collections.abc import Sequence
 
 import jax
+from jax.sharding import Mesh
 
-from jaxdistill.config import of_stage
-from jaxdistill.config.options import Config
-from jaxdistill.core import InputError, errors_of, plugins
+from jaxdistill.config import Config, of_stage
+from jaxdistill.core import LABELS, MAX_INT32, InputError, Objective, errors_of, refuse
+from jaxdistill.core import plugins as parts
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.files import buckets, is_remote
-from jaxdistill.data.text import content_digest, is_hub, source_files, split_specs, tables
-from jaxdistill.models.checkpoints.model import locate
-from jaxdistill.models.model_text import text_portions
-from jaxdistill.training.build import checked_setup
-from jaxdistill.training.dev import read_dev_sets
-from jaxdistill.training.workdir.folder import (
-    INPUTS,
-    STAGE_NAME,
-    STUDENTS,
-    TEXT_FILES,
-    address_of,
-    read_note,
-    stage_folder,
-)
+from jaxdistill.data import sources, views
+from jaxdistill.data.sources import check_weights, split_specs
+from jaxdistill.data.text import TEXT
+from jaxdistill.encoders.architecture import Pooling
+from jaxdistill.models.checkpoints.model import SentenceModel, locate
+from jaxdistill.models.model_text import sentence_roles
+from jaxdistill.models.teacher import StoredVectors
+from jaxdistill.training.dev import LAST
+from jaxdistill.training.workdir.folder import STAGE_NAME, address_of
 
 log = logging.getLogger(__name__)
 
@@ -38,43 +35,12 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
     if is_remote(workdir):
         address_of(workdir)
     elif where == "elsewhere":
-        raise _local("--workdir", workdir)
+        raise _only_here("--workdir", workdir)
     mesh = meshes.make_mesh(devices=jax.devices()[:1])  # the training's own devices are not known here
     for number, stage in enumerate(stages, start=1):
         with of_stage(number, stages):
             checked_setup(stage, mesh)
             check_inputs(stage, where)
-
-
-def check_stages(stages: Sequence[Config], finished: Sequence[bool], workdir: pathlib.Path) -> None:
-    """Raises `InputError` for options, text, models and dev sets of unfinished stages that cannot be used.
-
-    The text of a finished stage must be unchanged, and no later stage may depend on the student of an unfinished one.
-    """
-    for number, (stage, done) in enumerate(zip(stages, finished, strict=True), start=1):
-        with of_stage(number, stages):
-            folder, specs = stage_folder(workdir, number), split_specs(stage.data.text)
-            if done:
-                plugins.use(stage.run.plugins)  # the user's own readers are part of the digest
-                before = read_note(folder / INPUTS).get(TEXT_FILES)
-                if before and before != content_digest(specs):
-                    raise InputError(
-                        f"data.text={stage.data.text} has changed since {folder} was trained; remove the folders of this and later stages "
-                        "to train them again, restore the text, or give another --workdir."
-                    )
-                continue
-            checked_setup(stage)
-            check_inputs(stage)
-            # A column or a dev set that is missing would end a later stage hours after the start.
-            for portion in text_portions(stage.data):
-                next(tables(specs[portion.source], portion.columns, cache=stage.data.cache_folder), None)
-            read_dev_sets(stage)
-            students = read_note(workdir / STUDENTS)
-            if made := [name for name in students if folder.name in students[name] and (workdir / name).exists()]:
-                raise InputError(
-                    f"it would be trained again with other options, but {workdir / made[0]} depends on the student that this would replace; "
-                    f"remove {' and '.join(made)} to train all again, give the same options as before, or another --workdir."
-                )
 
 
 def check_inputs(stage: Config, where: str = "here") -> None:
@@ -83,10 +49,10 @@ def check_inputs(stage: Config, where: str = "here") -> None:
     named = [(option, spec) for option, specs in texts.items() for spec in split_specs(specs)]
     named += [*(("teacher.model", name) for name in stage.teacher.models), ("student.model", stage.student.model)]
     for option, spec in named:
-        is_model = option.endswith(".model")
+        is_model, is_packaged = option.endswith(".model"), spec.startswith("package:")
+        is_local = spec.startswith((".", "/", "~")) or pathlib.Path(spec).exists()
         if is_model and (spec in ("", "teacher") or STAGE_NAME.fullmatch(spec)):
             continue
-        is_local = spec.startswith((".", "/", "~")) or pathlib.Path(spec).exists()
         if is_remote(spec):
             try:
                 found = buckets.objects(spec)
@@ -95,19 +61,172 @@ def check_inputs(stage: Config, where: str = "here") -> None:
                 continue
             if not found:
                 raise InputError(f"{option}: no object matches {spec}; check the address, and quote the glob.")
-        elif is_hub(spec) or (is_model and not is_local and not spec.startswith("package:")):
+        elif sources.is_hub(spec) or (is_model and not is_local and not is_packaged):
             continue
-        elif where == "elsewhere" and not spec.startswith("package:"):
-            raise _local(f"--config.{option}", spec)
+        elif where == "elsewhere" and not is_packaged:
+            raise _only_here(f"--config.{option}", spec)
         elif is_model:
             locate(spec)
         else:
             with errors_of(option):
-                source_files(spec)
+                sources.source_files(spec)
 
 
-def _local(option: str, path: str) -> InputError:
+def _only_here(option: str, path: str) -> InputError:
     return InputError(
         f"{option}={path} is on this machine, but the training runs on others; give the address of a bucket, such as "
         f"{option}=gs://BUCKET/{pathlib.Path(path).name}."
     )
+
+
+def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int, Objective]:
+    """Devices, groups of a batch and objective; raises `InputError` for options that are wrong for any models and text.
+
+    Args:
+      absent: mesh of other devices than this process has.
+    """
+    parts.use(config.run.parts)
+    profiled_steps(config.run.profile)
+    if config.student.pooling:
+        Pooling.parse(config.student.pooling)
+    specs = split_specs(config.data.text)
+    if not specs:
+        raise InputError("no text is given; set --config.data.text to at least one file, glob or data set.")
+    check_weights(config.data.weights, sources=len(specs))
+    mesh = absent or meshes.make_mesh(model_axis=config.run.model_axis, slices=config.run.slices)
+    groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
+    objective = make_objective(config)
+    accumulate, per_device = config.run.accumulate, groups // meshes.batch_devices(mesh)
+    refuse([
+        (accumulate > 1 and objective.couples_examples and objective.reads,
+         f"run.accumulate={accumulate}: {config.kinds['objective']} compares the examples of a batch by more than their vectors, so its "
+         "gradient cannot be cached; use --config.run.remat=True for less memory."),
+        (per_device % accumulate,
+         f"run.accumulate={accumulate} does not divide the {per_device} groups of a device; raise data.pack_groups."),
+    ])  # fmt: skip
+    if config.run.steps or not (config.run.epochs or config.run.minutes):  # otherwise text or speed determine the steps
+        step_count(config, steps_per_epoch=0)
+    evals = config.evals
+    if sum(map(bool, (evals.best == LAST, evals.average, evals.patience or evals.patience_epochs))) > 1:
+        raise InputError(
+            f"evals.best={evals.best}, evals.average={evals.average} and evals.patience choose the checkpoint in different ways; give only "
+            "one of best=last, average and patience (or patience_epochs), and lower run.steps to end earlier."
+        )
+    return mesh, groups, objective
+
+
+def profiled_steps(option: str) -> tuple[int, int]:
+    """First and last step of `run.profile`, (0, 0) for none; raises `InputError` for anything but `FIRST:LAST`."""
+    match = re.fullmatch(r"([1-9]\d*):(\d+)", option or "1:0")
+    if not match:
+        raise InputError(
+            f"run.profile={option!r} is not a range of steps; give the first and the last one, such as 10:20."
+        )
+    return int(match[1]), int(match[2])
+
+
+def step_count(config: Config, steps_per_epoch: int, timed: int = 0) -> int:
+    """Updates of the run; raises `InputError` if there are none, or if evals.average names a step beyond them.
+
+    Args:
+      timed: the number that takes `run.minutes`, or one that is still to be measured.
+    """
+    run = config.run
+    steps = run.steps or timed or int(round(run.epochs * steps_per_epoch))
+    if not 1 <= steps <= MAX_INT32:
+        raise InputError(
+            f"run.steps={run.steps} and run.epochs={run.epochs} give {steps:.0f} steps; set one of them to give 1 to "
+            f"{MAX_INT32:,} steps."
+        )
+    if (last := max(config.evals.average, default=0)) > steps:
+        raise InputError(f"evals.average={config.evals.average}: step {last} is beyond the run's {steps} steps.")
+    return steps
+
+
+def make_objective(config: Config) -> Objective:
+    """The objective, wrapped for nested widths; raises `InputError` if it does not fit the other options."""
+    objective, teacher, name = config.objective, config.teacher, config.kinds["objective"]
+    columns = dict(config.data.columns) or {TEXT: TEXT}
+    named = [view for view in (*objective.student_views, *objective.teacher_views) if view != LABELS]
+    read = {column for view in named for column in views.parse_view(view, list(columns)).columns}
+    read |= {*objective.scored} if LABELS in objective.teacher_views else set()
+    lacking, unread = sorted(read - {*columns}), [column for column in columns if column not in (TEXT, *read)]
+    # Every column of a text in chunks is read, and a trimmed vocabulary may be for more languages than the views.
+    unread = [] if config.data.chunk_tokens or getattr(config.student, "trim", "") else unread
+    taught = [view for view in dict.fromkeys(objective.teacher_views) if view in columns]
+    changing = [view for view in objective.teacher_views if view not in columns and isinstance(teacher, StoredVectors)]
+    refuse([
+        (teacher.scores_pairs != (tuple(objective.teacher_views) == (LABELS,)),
+         f"the teacher {teacher.kind} does not go with objective {name}: scores of pairs (labels, scores, columns) are the targets of "
+         "trans_encoder, cosent and listwise, and of no other: "
+         f"choose --config=FILE.py:PRESET:teacher={'stored' if teacher.scores_pairs else 'labels'}."),
+        (objective.teacher_views and not teacher.is_given,
+         f"objective {name} needs a teacher; set --config.teacher.{teacher.given_by}."),
+        (objective.reads and not teacher.is_live,
+         f"objective {name} needs targets that include single tokens or layers; choose --config=FILE.py:PRESET:teacher=live and "
+         "name one teacher model."),
+        (teacher.transforms and len(taught) > 1,
+         f"teacher.whiten and teacher.components transform each column by itself, but objective {name} compares the teacher's vectors "
+         f"of {', '.join(taught)} with each other; set both to 0."),
+        (teacher.of_rows and not teacher.scores_pairs and len(taught) > 1,
+         f"the teacher {teacher.kind} has one vector for each row, but the teacher of objective {name} reads {', '.join(taught)}; "
+         "name a teacher model."),
+        (lacking, f"the text has no column {lacking and lacking[0]!r}; it has {', '.join(columns)}. Set --config.data.columns."),
+        (unread,
+         f"data.columns names {' and '.join(unread)}, but objective {name} reads only {', '.join(sorted(read))}; leave out the rest, or "
+         f"join it to the text: --config.data.columns={'+'.join(columns.get(column, column) for column in (TEXT, *unread))}"),
+        (changing,
+         f"the teacher {teacher.kind} needs a teacher view that is a column of the text ({', '.join(columns)}); "
+         f"{changing and changing[0]!r} differs at every step: choose --config=FILE.py:PRESET:teacher=live."),
+    ])  # fmt: skip
+    if objective.teacher_views:
+        teacher.check()
+    config.student.check(teacher)
+    return config.student.wrapped(objective)
+
+
+def check_models(
+    config: Config, objective: Objective, student: SentenceModel, teachers: Sequence[SentenceModel]
+) -> None:
+    """Raises `InputError` if the objective cannot compare this student with these teachers."""
+    student_views, teacher_views = objective.student_views, objective.teacher_views
+    if any(view in views.PAIRS for view in student_views) != student.definition.reads_pairs:
+        form = "a cross-encoder, which reads pairs" if student.definition.reads_pairs else "a sentence encoder"
+        raise InputError(
+            f"the student is {form}, but the objective's views are {', '.join(student_views)}; set "
+            "--config=FILE.py:PRESET:student=cross_encoder for views of pairs, or student.pooling to make a sentence encoder of a cross-encoder."
+        )
+    # A column that is read twice gives two views only by dropout; all other views change the sentences.
+    plain = [view for view in student_views if view in (dict(config.data.columns) or (TEXT,))]
+    a = config.student.in_training(student).definition.architecture
+    drops = not a.is_static and (a.hidden_dropout or a.attention_dropout or a.drophead)
+    if not teacher_views and len(set(plain)) < len(plain) and not drops:
+        raise InputError(
+            f"objective.views={tuple(student_views)} reads a sentence twice, and without dropout both vectors are "
+            "equal, so the loss has no positives; set --config.student.dropout=0.1, or make one view delete_words."
+        )
+    widths, width = [one.definition.embedding_width for one in teachers], student.definition.embedding_width
+    target_width = config.teacher.width(widths) if teacher_views else 0
+    if target_width not in (0, width) and not objective.any_width:  # 0: targets are no vectors
+        raise InputError(
+            f"the student's vectors have {width} numbers, the teacher's {target_width}; "
+            f"set student.head to tanh or linear, which maps to the teacher's width."
+        )
+    if not objective.reads or len(teachers) != 1:
+        return
+    data, (teacher,) = config.data, teachers
+    if tuple(student_views) != tuple(teacher_views):
+        raise InputError(
+            f"to compare token by token, both must read the same views, not {student_views} and {teacher_views}."
+        )
+    roles = {role for source in sentence_roles(data) for role in source.values()}
+    prompts_differ = any(student.role_prompts[role] != teacher.role_prompts[role] for role in roles)
+    if student.tokenizer.get_vocab() != teacher.tokenizer.get_vocab() or prompts_differ:
+        raise InputError(
+            "to compare token by token, student and teacher must share tokenizer and prompts; cut the student from the "
+            "teacher, or choose an objective of whole sentences."
+        )
+    longest = teacher.definition.architecture.longest
+    length = min(data.max_length or data.chunk_tokens, student.definition.architecture.longest)
+    if length > longest:
+        raise InputError(f"data.max_length={length} is more than the teacher reads; at most {longest}.")

@@ -1,9 +1,6 @@
 """The evaluations during training: the student's dev scores, the best checkpoint, patience, and the watch for collapse.
 
-The metric that `evals.best` names chooses the best checkpoint, such as STS-B dev, as the papers' presets do, or the dev pairs of
-QNLI or MRPC. By default it is the first available of: the user's graded pairs, retrieval sets or entities; STS-B dev, if there is
-a data folder; agreement with the teacher. The choice is made, and its data read, before training. With `evals.best=last`, the
-evaluation, if there is one, is measured but the last checkpoint counts.
+The choice of the metric is made, and its data read, before training.
 
 A student may keep its score for a while although its vectors gather in a few directions. Three numbers of its unit vectors
 for a fixed sample of the training text show this:
@@ -15,6 +12,7 @@ for a fixed sample of the training text show this:
   (Roy and Vetterli, EUSIPCO 2007; RankMe, https://arxiv.org/abs/2210.02885).
 """
 
+import dataclasses
 import logging
 import math
 import os
@@ -26,9 +24,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Integer
 
-from jaxdistill.config.options import Config, Evals
-from jaxdistill.core import LABELS, Diverged, Embed, InputError, Objective, Params, Task, did_you_mean, errors_of, paths
-from jaxdistill.data.text import file_of, files_of, read, split_specs
+from jaxdistill.config import Config, Evals
+from jaxdistill.core import (
+    LABELS,
+    Diverged,
+    Embed,
+    InputError,
+    Objective,
+    Params,
+    Scorer,
+    Task,
+    did_you_mean,
+    errors_of,
+)
+from jaxdistill.core.paths import data_folder
+from jaxdistill.data.sources import file_of, files_of, split_specs
+from jaxdistill.data.text import read
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.evals import agreement, documents, pairs, retrieval, sts
 from jaxdistill.evals.documents import RetrievalSet, SetFiles
@@ -40,8 +51,9 @@ from jaxdistill.models.inference import Embedder
 from jaxdistill.models.vectors import unit_or_zero_vectors
 from jaxdistill.training.metrics import say
 from jaxdistill.training.models import Targets
-from jaxdistill.training.run import LAST, Dev, Run
 
+LAST = "last"
+"""Value of `evals.best` for the last checkpoint."""
 HELD_OUT = 2000
 """Sentences held out of training to measure agreement with the teacher, unless a file of sentences is given."""
 MIN_HELD_OUT = 4
@@ -60,6 +72,24 @@ SHARE = 0.25
 """Vectors count as collapsed if spread or rank falls below this fraction of the run's highest."""
 
 log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Dev:
+    """The evaluations during training."""
+
+    tasks: Mapping[str, Task]
+    """Maps each dev metric to its evaluation."""
+    best: str
+    """The metric that chooses the best checkpoint."""
+
+    def scores(self, embed: Embed | Scorer) -> dict[str, float]:
+        """The dev metrics."""
+        return {name: score for task in self.tasks.values() for name, score in task(embed).items()}
+
+
+NO_DEV = Dev(tasks={}, best="")
+"""A run on absent devices has no evaluations."""
 
 
 class DevSets(NamedTuple):
@@ -222,7 +252,7 @@ def held_out_rows(evals: Evals, rows: int) -> int:
 
 def sts_data_folder() -> pathlib.Path | None:
     """The data folder, checked for STS sets; None without one."""
-    folder = paths.data_folder()
+    folder = data_folder()
     if folder is not None:
         sts.sts_folder(folder)
     return folder
@@ -232,18 +262,26 @@ class Evaluator:
     """Runs all dev evaluations, and notes the best score.
 
     Args:
+      embedder: of the student as it is evaluated, without parameters.
       record: best score, its step, evaluations without a better one and so on; checkpoints keep it.
+      sample: sentences whose vectors are watched; empty for a cross-encoder.
     """
 
-    def __init__(self, run: Run, record: dict[str, Any]):
-        self.run, self.record, evals = run, record, run.config.evals
-        by_epochs = math.ceil(round(evals.patience_epochs * run.text.batches.steps_per_epoch / evals.every, 6))
+    def __init__(
+        self,
+        dev: Dev,
+        evals: Evals,
+        embedder: Embedder,
+        record: dict[str, Any],
+        *,
+        sample: Sequence[str],
+        steps_per_epoch: int,
+    ):
+        self.dev, self.evals, self.embedder, self.record = dev, evals, embedder, record
+        self.sample = sample if evals.collapse != "off" else ()
+        by_epochs = math.ceil(round(evals.patience_epochs * steps_per_epoch / evals.every, 6))
         self.patience = min((count for count in (evals.patience, by_epochs) if count), default=0)
         """Number of evaluations without a better score after which the run stops; 0: it never does."""
-        evaluated = run.config.student.evaluated(run.models.student)
-        self.embedder = Embedder(evaluated, mesh=run.program.mesh, compute_dtype=run.program.compute_dtype, params={})
-        is_watched = evals.collapse != "off" and not evaluated.definition.reads_pairs
-        self.sample = sample_of(run.text.store) if is_watched else []
 
     def evaluate(self, step: int, params: Params) -> dict[str, float]:
         """The scores of a student with these parameters and the spread of its vectors; prints the scores.
@@ -251,9 +289,9 @@ class Evaluator:
         Raises:
           Diverged: a score cannot be computed or is not finite, or the vectors collapse and `evals.collapse` is `stop`.
         """
-        record, evals, spread = self.record, self.run.config.evals, dict[str, float]()
+        record, spread, is_last = self.record, dict[str, float](), self.evals.best == LAST
         try:
-            scores = self.run.dev.scores(self.embedder.as_embed(params))
+            scores = self.dev.scores(self.embedder.as_embed(params))
             for name, score in scores.items():
                 if not math.isfinite(score):  # no later score could beat it
                     raise InputError(f"{name} is {score}")
@@ -265,18 +303,17 @@ class Evaluator:
             spread = measured_spread(partial(self.embedder.encode, params=params, prompt=""), self.sample)
             highest = record.get("widest", {})
             if collapse := collapse_of(spread, highest):
-                if evals.collapse == "stop":
-                    raise Diverged(f"at step {step}: the student's vectors collapse: {collapse}")
-                log.warning(
-                    "step %d: the student's vectors collapse: %s; evals.collapse=stop ends such a run", step, collapse
-                )
+                collapse = f"the student's vectors collapse: {collapse}"
+                if self.evals.collapse == "stop":
+                    raise Diverged(f"at step {step}: {collapse}")
+                log.warning("step %d: %s; evals.collapse=stop ends such a run", step, collapse)
             record["widest"] = {name: max(spread[name], highest.get(name, 0.0)) for name in (SPREAD, RANK)}
         record["evaluated"] = step
         if step == 0:
             record["before"] = scores
-        if step or evals.untrained:
-            note_score(record, step, scores, best=self.run.dev.best, is_last=self.run.exports_last)
-        is_best = not self.run.exports_last and record["best"] is not None and record["best_step"] == step
+        if step or self.evals.untrained:
+            note_score(record, step, scores, best=self.dev.best, is_last=is_last)
+        is_best = not is_last and record["best"] is not None and record["best_step"] == step
         shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items())
         say(f"step {step:,}: {shown or 'no dev set'}{' (best)' if is_best else ''}")
         return scores | spread
@@ -285,7 +322,7 @@ class Evaluator:
         """Why the training should stop early; empty: it should not."""
         if not self.patience or self.record["since_best"] < self.patience:
             return ""
-        return f"{self.record['since_best']} evaluations without a better {self.run.dev.best}"
+        return f"{self.record['since_best']} evaluations without a better {self.dev.best}"
 
 
 def note_score(record: dict[str, Any], step: int, scores: dict[str, float], *, best: str, is_last: bool) -> None:

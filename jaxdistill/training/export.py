@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float
 
 from jaxdistill.core import InputError
 from jaxdistill.core.files import MARK, local, replacing, writing
@@ -108,14 +107,22 @@ def export(
 
 def _write_onnx(model: SentenceModel, folder: Path) -> list[dict[str, str]]:
     """Adds the ONNX files, and leaves out 8-bit weights that change the model too much; returns a table of both."""
-    texts, rows, is_cross = [*CHECK_SENTENCES, *held_out_sentences()], [], model.definition.reads_pairs
+    held_out = [line for (line,) in islice(read([HELDOUT]), ONNX_SENTENCES)]
+    texts, rows, is_cross = [*CHECK_SENTENCES, *held_out], [], model.definition.reads_pairs
     pairs = list(zip(texts, [*texts[1:], *texts[:1]], strict=True))
     embedder = Embedder(model)
-    expected = embedder.score(*zip(*pairs, strict=True), logits=True)[:, None] if is_cross else embedder.encode(texts)
+    if is_cross:
+        expected = embedder.score(*zip(*pairs, strict=True), logits=True)[:, None]
+    else:
+        expected = unit_rows(embedder.encode(texts))
     for file in onnx.write(model, folder):
         actual = onnx.encoder(model, file)(pairs if is_cross else texts)
-        difference = np.abs(actual - expected).max() if is_cross else _vector_difference(actual, expected)
-        likeness = np.corrcoef(actual[:, 0], expected[:, 0])[0, 1] if is_cross else _cosines(actual, expected).mean()
+        actual = actual if is_cross else unit_rows(actual)
+        difference = np.abs(actual - expected).max()
+        if is_cross:
+            likeness = np.corrcoef(actual[:, 0], expected[:, 0])[0, 1]
+        else:  # the cosine of unit vectors, which is 1 for two zero vectors
+            likeness = 1 - np.square(actual - expected).sum(axis=1).mean() / 2
         name = f"{onnx.FOLDER}/{file.name}"
         if file.name == onnx.FLOAT and not difference <= ONNX_TOLERANCE:
             raise _faulty(name, difference, ONNX_TOLERANCE)
@@ -129,32 +136,17 @@ def _write_onnx(model: SentenceModel, folder: Path) -> list[dict[str, str]]:
     return rows
 
 
-def held_out_sentences() -> list[str]:
-    """The first sentences of the quickstart's held-out text."""
-    return [line for (line,) in islice(read([HELDOUT]), ONNX_SENTENCES)]
-
-
 def largest_difference(before: SentenceModel, after: SentenceModel, sentences: Sequence[str]) -> float:
-    """Largest absolute difference between numbers of unit vectors of the same sentence, or between scores of pairs."""
-    if before.definition.reads_pairs:
-        if not after.definition.reads_pairs:
-            return float("inf")
-        scores = [Embedder(model).score(sentences, [*sentences[1:], *sentences[:1]]) for model in (before, after)]
-        return float(np.abs(scores[0] - scores[1]).max())
-    return _vector_difference(*(Embedder(model).encode(list(sentences)) for model in (before, after)))
-
-
-def _vector_difference(before: Float[np.ndarray, "n e"], after: Float[np.ndarray, "n _"]) -> float:
-    """Largest absolute difference between numbers of unit vectors; infinity if their widths differ."""
-    if before.shape != after.shape:
-        return float("inf")
-    return float(np.abs(unit_rows(before) - unit_rows(after)).max())
-
-
-def _cosines(one: Float[np.ndarray, "n e"], other: Float[np.ndarray, "n e"]) -> Float[np.ndarray, " n"]:
-    """Cosines of corresponding rows; two zero rows count as equal."""
-    both_zero = ~one.any(axis=1) & ~other.any(axis=1)
-    return np.where(both_zero, 1.0, np.sum(unit_rows(one) * unit_rows(other), axis=1))
+    """Largest absolute difference between numbers of unit vectors of the same sentence, or between scores of pairs; infinity if
+    the models give different things."""
+    outputs = []
+    for model in (before, after):
+        embedder = Embedder(model)
+        if model.definition.reads_pairs:
+            outputs.append(embedder.score(sentences, [*sentences[1:], *sentences[:1]]))
+        else:
+            outputs.append(unit_rows(embedder.encode(list(sentences))))
+    return float(np.abs(outputs[0] - outputs[1]).max()) if outputs[0].shape == outputs[1].shape else float("inf")
 
 
 def weights_bytes(folder: str | Path) -> int:

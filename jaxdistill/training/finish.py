@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,18 +17,19 @@ from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import write_atomic
 from jaxdistill.core.paths import cache_folder, public_name, without_folders
 from jaxdistill.core.runtime import versions
-from jaxdistill.data.text import split_specs
+from jaxdistill.data.sources import split_specs
 from jaxdistill.evals import sts
-from jaxdistill.evals.model_card import Facts, averaged_steps, origin_of, public_command, write_facts
-from jaxdistill.evals.papers import Cited
-from jaxdistill.evals.report import Entry, as_text, hundredfold, score_table, training_plot, write_page
+from jaxdistill.evals.pairs import ScoredPairs
+from jaxdistill.evals.reporting.model_card import Facts, averaged_steps, origin_of, public_command, write_facts
+from jaxdistill.evals.reporting.page import read_curves, training_plot, write_page
+from jaxdistill.evals.reporting.papers import Cited
+from jaxdistill.evals.reporting.tables import Entry, as_text, hundredfold, score_table
 from jaxdistill.evals.suite import cached_scores
 from jaxdistill.models.checkpoints.model import SentenceModel
+from jaxdistill.training.build import Run, objective_title
 from jaxdistill.training.dev import sts_data_folder
 from jaxdistill.training.export import export, weights_bytes
 from jaxdistill.training.metrics import say
-from jaxdistill.training.objective import objective_title
-from jaxdistill.training.run import Run, teachers_by_name
 from jaxdistill.training.sharding import sharded_embedder
 from jaxdistill.training.workdir.checkpoint import Checkpoints, mean_params
 from jaxdistill.training.workdir.folder import EXPORT, METRICS, RESULTS, Workdir, stage_export
@@ -39,21 +40,18 @@ READ_SENTENCES = 256
 """Sentences of the training text on which encoding speed is measured."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """Result of a training."""
+class Outcome(NamedTuple):
+    """Result of a training. Scores are in [-1, 1], by metric."""
 
     student: SentenceModel
-    """The best checkpoint's student, or the mean over `evals.average`, with the parameters used for evaluation."""
+    """As it is evaluated: the best checkpoint's, or the mean over `evals.average`."""
     best_step: int
-    """Step of the best checkpoint."""
     averaged: Sequence[int]
     """Steps of the checkpoints that were averaged, ascending; empty if the student is the best checkpoint's."""
     last_step: int
     scores: dict[str, float]
-    """The student's value of each metric, in [-1, 1]."""
     before: dict[str, float]
-    """Scores of the untrained student."""
+    """Of the untrained student."""
     seconds: float
     """Duration of the training loop in this process, with its evaluations."""
     spent: Mapping[str, float]
@@ -73,28 +71,21 @@ def outcome_of(
     checkpoints = Checkpoints(workdir, read_only=True)
 
     def student_at(step: int) -> dict[str, np.ndarray]:
-        restored = checkpoints.restore(run.layout.like, run.layout.shardings, step=step)
+        restored = checkpoints.restore(run.program.like, run.program.shardings, step=step)
         assert restored is not None  # a missing step is an error
         return {path: meshes.on_host(array) for path, array in restored.state.params["student"].items()}
 
     params = mean_params(map(student_at, averaged or [best_step]))
-    student, scores = run.config.student.evaluated(run.models.student.with_params(params)), record["scores"]
+    student, scores = run.config.student.evaluated(run.student.with_params(params)), record["scores"]
     last_step = checkpoints.steps[-1]
     checkpoints.close()
     if averaged:
-        program = run.program
-        embedder = sharded_embedder(student, run.config.run, mesh=program.mesh, compute_dtype=program.compute_dtype)
+        embedder = sharded_embedder(student, run.config.run, mesh=run.mesh, compute_dtype=run.compute_dtype)
         scores = run.dev.scores(embedder.as_embed())
     return Outcome(
-        student=student,
-        best_step=best_step,
-        averaged=averaged,
-        last_step=last_step,
-        scores=scores,
-        before=record["before"],
-        seconds=seconds,
-        spent=spent,
-    )
+        student=student, best_step=best_step, averaged=averaged, last_step=last_step, scores=scores, before=record["before"],
+        seconds=seconds, spent=spent,
+    )  # fmt: skip
 
 
 def speed_of(run: Run, name: str, model: SentenceModel) -> float:
@@ -102,14 +93,13 @@ def speed_of(run: Run, name: str, model: SentenceModel) -> float:
     together. Sentences are truncated to what both teacher and student read."""
     say(f"{name}: measuring the speed")
     bar = processes.is_first() and f"{name}, speed"
-    length = min(one.max_length for one in (*run.models.teachers, run.models.student))
-    embedder = sharded_embedder(model.with_length(length), run.config.run, mesh=run.program.mesh)
-    sentences = run.text.store.texts("text")[:READ_SENTENCES]
+    length = min(one.max_length for one in (*run.teachers, run.student))
+    embedder = sharded_embedder(model.with_length(length), run.config.run, mesh=run.mesh)
+    sentences = run.store.texts("text")[:READ_SENTENCES]
     if model.definition.reads_pairs:
-        others = run.text.store.texts(SECOND)[:READ_SENTENCES]
-        encode = partial(embedder.score, second=others, show_progress_bar=bar)
+        encode = partial(embedder.score, second=run.store.texts(SECOND)[:READ_SENTENCES], show_progress_bar=bar)
     else:
-        roles = run.text.store.roles("text", range(len(sentences)))
+        roles = run.store.roles("text", range(len(sentences)))
         encode = partial(embedder.encode, role=roles, show_progress_bar=bar)
     encode(sentences)  # compiles
     begun = time.monotonic()
@@ -125,7 +115,7 @@ def sts_of(run: Run, name: str, model: SentenceModel) -> dict[str, Any]:
 
     def score() -> dict[str, Any]:
         say(f"{name}: {len(sts.TESTS)} STS tests")
-        embedder = sharded_embedder(model, run.config.run, mesh=run.program.mesh)
+        embedder = sharded_embedder(model, run.config.run, mesh=run.mesh)
         embed = embedder.as_embed(progress=processes.is_first() and f"{name}, STS")
         return sts.sts_values(embed, {test: sts.read_set(test, folder) for test in sts.TESTS}, subsets=False)
 
@@ -144,8 +134,8 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
     Every process calls it, because they measure together; the first writes.
     """
     workdir, config = run.workdir, run.config
-    models = {"teacher": run.models.teacher} if run.models.teacher else {}
-    models |= {"student before": config.student.evaluated(run.models.student), "student after": outcome.student}
+    models = {"teacher": run.teacher} if run.teacher else {}
+    models |= {"student before": config.student.evaluated(run.student), "student after": outcome.student}
     speeds = {name: speed_of(run, name, model) for name, model in models.items()}
     on_sts = {name: sts_of(run, name, model) for name, model in models.items()}
     if not processes.is_first():
@@ -158,28 +148,21 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
     folder = export(config.student.exported(outcome.student), workdir / EXPORT, facts=facts, to=config.run.export_to)
     title = f"{objective_title(config)}: student {facts.student.removeprefix('package:')} ({facts.name})"
     plot = training_plot(workdir / METRICS, workdir / "training.png", title=title)
-    costs = {
-        name: {
-            "parameters": model.parameter_count,
-            "size_bytes": 4 * model.parameter_count if name == "teacher" else weights_bytes(folder),
-            "sentences_per_s": speeds[name],
-        }
-        for name, model in models.items()
-    }
-    drawn = {name: found["scored_pairs"] for name, found in on_sts.items() if found}
-    entries = [
-        Entry(name=name, scores=scores[name], costs=costs[name], scored_pairs=drawn.get(name)) for name in models
-    ]
+    entries = []
+    for name, model in models.items():
+        size = 4 * model.parameter_count if name == "teacher" else weights_bytes(folder)
+        costs = {"parameters": model.parameter_count, "size_bytes": size, "sentences_per_s": speeds[name]}
+        pairs = ScoredPairs(**on_sts[name]["scored_pairs"]) if on_sts[name] else None
+        entries.append(Entry(name=name, scores=scores[name], costs=costs, scored_pairs=pairs))
+    cited = {}
     if paper:  # its scores that the run has measured; if it has measured none, those on STS
         measured = {*paper.scores} & {*facts.scores}
         paper = paper.only([name for name in paper.scores if name in (measured or (*sts.TESTS, "average"))])
         entries.append(Entry(name=paper.label, scores=paper.scores, is_cited=True))
+        cited = {"Paper": f"{paper.label}: {paper.tables}"}
     lost = _lost(run, outcome)
-    say(title)
-    say(as_text(score_table(entries), width=200))
-    if paper:
-        say(f"{paper.label}: {paper.tables}")
-    say(_ending(run, outcome, lost))
+    for line in (title, as_text(score_table(entries), width=200), *cited.values(), _ending(run, outcome, lost)):
+        say(line)
     say(f"export (reloaded and compared): {folder}")
     say(f"plot: {plot}")
     chosen = f"step {facts.steps:,}" + (f", chosen by {facts.chosen_by}" if facts.chosen_by else "")
@@ -197,13 +180,13 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
         title=title,
         warning=lost,
         teacher="teacher" if "teacher" in models else "",
-        plot=plot,
-        sections={"How it was made": made | ({"Paper": f"{paper.label}: {paper.tables}"} if paper else {})},
+        curves=read_curves(workdir / METRICS),
+        sections={"How it was made": made | cited},
     )
     results = {
         "command": command,
         "config": flat(config),
-        "max_length": run.text.store.max_length,
+        "max_length": run.store.max_length,
         "seconds_in_this_process": outcome.seconds,
         "seconds_of_activities": outcome.spent,
         "best_metric": run.dev.best,
@@ -212,7 +195,7 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
         "last_step": outcome.last_step,
         "no_gain": lost,
         "scores": scores,
-        "costs": costs,
+        "costs": {entry.name: entry.costs for entry in entries if not entry.is_cited},
         "paper": dataclasses.asdict(paper) if paper else None,
         "versions": versions(),
     }
@@ -223,42 +206,39 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
 
 def facts_of(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], command: str) -> Facts:
     """What the model card says of the training."""
-    objective = nested(run.config)["objective"]
-    del objective["kind"]
-    if "queue_size" in objective:
-        objective["queue_size"] = run.objective.queue_size  # a small text has a smaller one
-    teachers = [model.source for model in run.models.teachers] or run.config.teacher.shown
-    origins = [*teachers, stage_export(run.config.student.model, run.workdir)]
-    made_from = (
-        run.models.teachers if run.config.student.model == "teacher" else [*run.models.teachers, run.models.student]
-    )
-    readers = {"student": run.models.student} | teachers_by_name(run.models.teachers)
+    config, student = run.config, run.student
+    options = nested(config)["objective"]
+    del options["kind"]
+    if "queue_size" in options:
+        options["queue_size"] = run.objective.queue_size  # a small text has a smaller one
+    teachers = [model.source for model in run.teachers] or config.teacher.shown
+    base_models = run.teachers if config.student.model == "teacher" else [*run.teachers, student]
+    readers = {"student": student} | run.named_teachers
     role_prompts = {
         role: {reader: model.role_prompts[role] for reader, model in readers.items()}
-        for role in run.text.store.prompts
-        if role
+        for role in filter(None, run.store.prompts)
     }
     return Facts(
         name=run.workdir.resolve().name,
         teacher=", ".join(map(public_name, teachers)),
-        student=without_folders(run.models.student.source, origins),
-        **origin_of(*made_from),
-        objective=f"{objective_title(run.config)} ({', '.join(f'{key} {value}' for key, value in objective.items())})",
-        data=", ".join(map(public_name, split_specs(run.config.data.text))),
-        data_digest=run.text.store.content_digest,
-        sentences=run.text.batches.training_rows,
-        batch_size=run.text.batches.batch_size,
-        seed=run.config.run.seed,
+        student=without_folders(student.source, [*teachers, stage_export(config.student.model, run.workdir)]),
+        **origin_of(*base_models),
+        objective=f"{objective_title(config)} ({', '.join(f'{key} {value}' for key, value in options.items())})",
+        data=", ".join(map(public_name, split_specs(config.data.text))),
+        data_digest=run.store.content_digest,
+        sentences=run.batches.training_rows,
+        batch_size=run.batches.batch_size,
+        seed=config.run.seed,
         command=public_command(command),
         steps=max(outcome.averaged, default=outcome.best_step),
         chosen_by="" if outcome.averaged or run.exports_last else run.dev.best,
         averaged=averaged_steps(outcome.averaged),
         scores=scores["student after"],
         teacher_scores=scores.get("teacher", {}),
-        prompt=run.models.student.prompt,
-        roles=run.config.data.roles if role_prompts else "",
+        prompt=student.prompt,
+        roles=config.data.roles if role_prompts else "",
         role_prompts=role_prompts,
-        dims=", ".join(map(str, run.config.student.dims)),
+        dims=", ".join(map(str, config.student.dims)),
     )
 
 
@@ -268,11 +248,11 @@ def _lost(run: Run, outcome: Outcome) -> str:
     if not metric or outcome.scores[metric] > outcome.before[metric]:
         return ""
     before, after = hundredfold(outcome.before[metric]), hundredfold(outcome.scores[metric])
-    best = "" if outcome.averaged or run.exports_last else "at its best "
     exported = "the best trained checkpoint" if outcome.best_step else "the untrained student"
     exported = "the last checkpoint" if run.exports_last else exported
     if outcome.averaged:
         exported = f"the mean of the checkpoints of steps {', '.join(map(str, outcome.averaged))}"
+    best = "" if outcome.averaged or run.exports_last else "at its best "
     return f"NO GAIN: {metric} was {before} before training and is {after} {best}after it; the export is {exported}"
 
 
@@ -283,9 +263,9 @@ def _ending(run: Run, outcome: Outcome, lost: str) -> str:
         chosen = f"last checkpoint: step {outcome.best_step:,}"
     if outcome.averaged:
         chosen = f"the student is the mean of the checkpoints of steps {', '.join(map(str, outcome.averaged))}"
+    elif lost and outcome.last_step < FEW_STEPS:
+        lost += f"; {outcome.last_step} steps are too few to tell: train for more (--config.run.steps)"
     elif lost:
-        too_short = f"{outcome.last_step} steps are too few to tell: train for more (--config.run.steps)"
-        other_rate = f"try another optimizer.learning_rate than {run.config.optimizer.learning_rate:g}"
-        lost += f"; {too_short if outcome.last_step < FEW_STEPS else other_rate}"
+        lost += f"; try another optimizer.learning_rate than {run.config.optimizer.learning_rate:g}"
     minutes = f"trained for {outcome.seconds / 60:.1f} minutes in this process"
     return "\n".join(filter(None, [lost, f"{chosen}; {minutes}"]))

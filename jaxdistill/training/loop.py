@@ -8,22 +8,22 @@ import logging
 import time
 from collections import deque
 from collections.abc import Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
 
-from jaxdistill.core import Array, Batch, Diverged, InputError, Params, Tokens, TrainState, platform
+from jaxdistill.core import Array, Batch, Diverged, InputError, TrainState
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.runtime import Interrupted, Interrupts
 from jaxdistill.data.batches import Batches
-from jaxdistill.data.packing import Shape, Shapes
-from jaxdistill.training.build import profiled_steps
-from jaxdistill.training.dev import Evaluator
+from jaxdistill.models.inference import Embedder
+from jaxdistill.training.build import Run
+from jaxdistill.training.check import profiled_steps
+from jaxdistill.training.dev import Evaluator, sample_of
 from jaxdistill.training.finish import Outcome, outcome_of
 from jaxdistill.training.metrics import Callback, Goodput, Metrics, product_flops, say
-from jaxdistill.training.run import Run
 from jaxdistill.training.workdir.checkpoint import Checkpoints
 from jaxdistill.training.workdir.folder import Workdir
 
@@ -33,7 +33,6 @@ STEPS_IN_FLIGHT = 8
 """Most steps dispatched but not finished. NOTE: without a bound, several CPU devices deadlock in a collective."""
 BATCHES_AHEAD = 2
 """Number of batches that a thread prepares while the devices compute."""
-
 MIN_POINTS = 3
 """Fewest times that a short run logs its metrics; its curves could otherwise be a single point."""
 
@@ -51,21 +50,26 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
       Interrupted: after a signal, when the state is saved.
       Diverged: names the last good checkpoint, and what to change.
     """
-    config, program, batches, goodput = run.config, run.program, run.text.batches, Goodput()
-    begun = time.monotonic()
-    save_every, log_every = config.run.save_every, min(config.run.log_every, max(program.steps // MIN_POINTS, 1))
-    checkpoints = Checkpoints(workdir, keep=config.run.keep, keep_steps=config.evals.average)
+    begun, goodput, evals, steps = time.monotonic(), Goodput(), run.config.evals, run.program.steps
+    log_every, save_every = min(run.config.run.log_every, max(steps // MIN_POINTS, 1)), run.config.run.save_every
+    checkpoints = Checkpoints(workdir, keep=run.config.run.keep, keep_steps=evals.average)
     try:
         with Interrupts(STOPPING) as interrupts, contextlib.ExitStack() as stack:
-            # A finished run needs no step, and CPUs compile fast.
-            ahead = program.steps not in checkpoints.steps and platform(program.mesh) != "cpu"
-            train_step = StepPrograms(run, ahead=ahead)
+            train_step = CountedStep(run, goodput)
             with goodput.spent("checkpoints"):
                 state, record = first_or_restored(run, checkpoints)
             start, is_new = int(state.step), record["before"] is None
-            metrics = Metrics(run, goodput, start=start, is_new=is_new, progress=progress, callbacks=callbacks)
+            metrics = Metrics(
+                run.workdir, goodput, start=start, steps=steps, is_new=is_new, batch_size=run.batches.batch_size,
+                learning_rate=run.program.schedule, progress=progress, callbacks=callbacks,
+            )  # fmt: skip
             stack.enter_context(contextlib.closing(metrics))
-            evaluator = Evaluator(run, record)
+            student = run.config.student.evaluated(run.student)
+            embedder = Embedder(student, mesh=run.mesh, compute_dtype=run.compute_dtype, params={})
+            sample = () if student.definition.reads_pairs else sample_of(run.store)
+            evaluator = Evaluator(
+                run.dev, evals, embedder, record, sample=sample, steps_per_epoch=run.batches.steps_per_epoch
+            )
 
             def evaluate(step: int, state: TrainState) -> None:
                 metrics.report(step)
@@ -81,52 +85,34 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
                 metrics.restart_clock(step)
 
             # The last checkpoint of a run that was killed and is now asked for fewer steps was not evaluated.
-            if is_new or (start == program.steps and record.get("evaluated", start) != start):
+            if is_new or (start == steps and record.get("evaluated", start) != start):
                 evaluate(start, state)
             if is_new:
                 save(start, state)
-            stop = start if evaluator.reason_to_stop() else program.steps
-            first, last = profiled_steps(config.run.profile) if processes.is_first() else (0, 0)
+            stop = start if evaluator.reason_to_stop() else steps
+            first, last = profiled_steps(run.config.run.profile) if processes.is_first() else (0, 0)
             trace = stack.enter_context(contextlib.ExitStack())
-            in_flight, flops = deque[Array](maxlen=STEPS_IN_FLIGHT), dict[Any, float]()
-            stop_vote = processes.StopVote(program.mesh, delay=STEPS_IN_FLIGHT)
-            coming = stack.enter_context(contextlib.closing(prefetch(batches, start, stop)))
+            stop_vote = processes.StopVote(run.mesh, delay=STEPS_IN_FLIGHT)
+            coming = stack.enter_context(contextlib.closing(prefetch(run.batches, start, stop)))
             for step in range(start + 1, stop + 1):
                 with goodput.spent("data"):
-                    batch = meshes.place_batch(next(coming), program.mesh, batches.groups)
+                    batch = meshes.place_batch(next(coming), run.mesh, run.batches.groups)
                 if step == max(first, start + 1) <= last:  # a resumed run traces the steps that are left
                     jax.block_until_ready(state)
                     trace.enter_context(jax.profiler.trace(str(run.workdir / "profile")))
-                shapes, arguments = _shapes(batch), (state, program.teacher_params, batch)
-                compiles = shapes not in flops
-                if compiles:  # steps that run while the host compiles would take no time
-                    with goodput.spent("steps"):
-                        jax.block_until_ready(arguments)
-                with (
-                    goodput.spent("compile" if compiles else "steps"),
-                    jax.profiler.StepTraceAnnotation("train", step_num=step),
-                ):
-                    if compiles:
-                        traced = program.train_step.trace(*arguments)  # jit keeps it
-                        flops[shapes] = product_flops(traced.jaxpr.jaxpr)
-                    with jax.transfer_guard("disallow"):  # an implicit transfer would stall every step
-                        state, scalars = train_step(*arguments)
-                    # The loss, not the state: the next step donates the state's buffers.
-                    if len(in_flight) == STEPS_IN_FLIGHT:
-                        jax.block_until_ready(in_flight[0])
-                    in_flight.append(scalars["loss"])
-                goodput.flops += flops[shapes]
+                with jax.profiler.StepTraceAnnotation("train", step_num=step):
+                    state, scalars = train_step(state, batch)
                 if step == last:
                     jax.block_until_ready(scalars)
                     trace.close()
                 metrics.add(step, scalars)
-                is_last = step == program.steps
-                is_evaluated = is_last or step % config.evals.every == 0
+                is_last = step == steps
+                is_evaluated = is_last or step % evals.every == 0
                 if is_last or step % log_every == 0:
                     metrics.report(step)
                 if is_evaluated:
                     evaluate(step, state)
-                if is_evaluated or step in config.evals.average or (save_every and step % save_every == 0):
+                if is_evaluated or step in evals.average or (save_every and step % save_every == 0):
                     save(step, state)
                 if not is_last and (reason := evaluator.reason_to_stop()):
                     say(f"stopped at step {step:,}: {reason}")
@@ -136,20 +122,17 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
                     checkpoints.wait()
                     say(f"interrupted: step {step:,} is saved; the same command continues from there")
                     raise Interrupted(status)
-    except Diverged as error:
-        checkpoints.close()
-        good = (
-            f"the checkpoint of step {checkpoints.steps[-1]} is good" if checkpoints.steps else "there is no checkpoint"
-        )
-        raise Diverged(
-            f"training diverged, {error}; {good}. Use another --workdir with a lower optimizer.learning_rate (it is "
-            f"{config.optimizer.learning_rate:g}), optimizer.clip_norm above 0 (it is {config.optimizer.clip_norm:g}) or "
-            f"run.precision=float32."
-        ) from error
-    except Exception:
+    except Exception as error:
         with contextlib.suppress(InputError):  # the error on its way says more
             checkpoints.close()
-        raise
+        if not isinstance(error, Diverged):
+            raise
+        good, optimizer = checkpoints.steps[-1:], run.config.optimizer
+        raise Diverged(
+            f"training diverged, {error}; {f'the checkpoint of step {good[0]} is good' if good else 'there is no checkpoint'}. Use "
+            f"another --workdir with a lower optimizer.learning_rate (it is {optimizer.learning_rate:g}), optimizer.clip_norm above "
+            f"0 (it is {optimizer.clip_norm:g}) or run.precision=float32."
+        ) from error
     with goodput.spent("checkpoints"):
         checkpoints.close()
     return outcome_of(run, workdir, record, seconds=time.monotonic() - begun, spent=goodput.total)
@@ -157,79 +140,50 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
 
 def first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
     """State and record of evaluations: from the latest checkpoint, or before step 1."""
-    restored, average = checkpoints.restore(run.layout.like, run.layout.shardings), run.config.evals.average
+    restored, average = checkpoints.restore(run.program.like, run.program.shardings), run.config.evals.average
     if restored is None:
-        return run.first_state(run.text.seeds()), {"best": None, "best_step": 0, "since_best": 0, "before": None}
+        return run.first_state(run.seeds()), {"best": None, "best_step": 0, "since_best": 0, "before": None}
     log.info("continuing from the checkpoint of step %d in %s", restored.step, checkpoints.folder)
     if restored.step > run.program.steps:
         raise InputError(
             f"{run.workdir} is at step {restored.step}, beyond the {run.program.steps} steps asked for; raise --config.run.steps."
         )
-    kept = checkpoints.steps
-    if lost := [step for step in average if step <= restored.step and step not in kept]:
+    steps = checkpoints.steps
+    if lost := [step for step in average if step <= restored.step and step not in steps]:
         raise InputError(
             f"evals.average={average}: the checkpoint of step {lost[0]} was not kept; {checkpoints.folder} "
-            f"has {', '.join(map(str, kept))}. Give such steps or later ones, or --config.evals.average='()'."
+            f"has {', '.join(map(str, steps))}. Give such steps or later ones, or --config.evals.average='()'."
         )
-    if restored.progress["best_step"] not in kept:  # a later one was better, and the user has removed it
+    if restored.progress["best_step"] not in steps:  # a later one was better, and was removed since
         restored.progress.update(best=None, best_step=restored.step)
     return restored.state, restored.progress
 
 
-class StepPrograms:
-    """A run's step, with a compiled program for each shape of its batches.
+class CountedStep:
+    """A run's step, with few in flight; notes its operations, and its time as `steps`, or `compile` for a new shape of a batch."""
 
-    Args:
-      ahead: start compiling in threads, one for each shape but the last, which hardly any batch needs. Otherwise, and for the
-        last shape, a program is compiled when a batch needs it. A process that fails waits for its threads.
-    """
+    def __init__(self, run: Run, goodput: Goodput):
+        self._step, self._teacher_params, self._goodput = run.program.train_step, run.teacher_params, goodput
+        self._flops, self._in_flight = dict[Any, float](), deque[Array](maxlen=STEPS_IN_FLIGHT)
 
-    def __init__(self, run: Run, *, ahead: bool):
-        self._step = run.program.train_step
-        self._programs: dict[Any, Future] = {}
-        self._used: dict[Any, Any] = {}
-        if ahead:
-            batches = run.text.batches
-            shapes, first = batches.usual_shapes, batches.batch_at(0)
-            threads = ThreadPoolExecutor(len(shapes), "compile")
-            for shape in shapes:
-                batch = shaped(first, shape, batches.groups, batches.batch_size)
-                compiling = threads.submit(self._compiled, run.layout.like, run.program.teacher_params, batch)
-                self._programs[_shapes(batch)] = compiling
-            threads.shutdown(wait=False)
-
-    def __call__(self, state: TrainState, teacher_params: Params, batch: Batch) -> tuple[TrainState, dict[str, Array]]:
-        """One step."""
-        shapes = _shapes(batch)
-        if shapes in self._programs:
-            begun = time.monotonic()
-            self._used[shapes], seconds = self._programs.pop(shapes).result()
-            slots, waited = " x ".join(map(str, batch.student.ids.shape)), time.monotonic() - begun
-            say(
-                f"compiled the step for a batch of {slots} token slots in {seconds:.0f} s; training waited for {waited:.0f} s"
-            )
-        return self._used.get(shapes, self._step)(state, teacher_params, batch)
-
-    def _compiled(self, *arguments: Any) -> tuple[Any, float]:
-        begun = time.monotonic()
-        return self._step.lower(*arguments).compile(), time.monotonic() - begun
-
-
-def shaped(batch: Batch, shapes: Shapes, groups: int, batch_size: int) -> Batch:
-    """The shapes of a batch like `batch`, with all groups, in other packed shapes: the student's and a live teacher's."""
-
-    def tokens(like: Tokens | None, shape: Shape) -> Any:
-        slots = (groups, shape.rows, shape.length)
-        return jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(slots if x.ndim == 3 else (groups, x.shape[1]), x.dtype), like
-        )
-
-    targets: Any = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch_size, *x.shape[1:]), x.dtype), batch.targets)
-    return Batch(tokens(batch.student, shapes[0]), tokens(batch.teacher, shapes[-1]), targets)
-
-
-def _shapes(batch: Batch) -> Any:
-    return tuple(leaf.shape for leaf in jax.tree.leaves(batch))
+    def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Array]]:
+        """Dispatches one step."""
+        shapes, arguments = tuple(leaf.shape for leaf in jax.tree.leaves(batch)), (state, self._teacher_params, batch)
+        is_new = shapes not in self._flops
+        if is_new:  # steps that run while the host compiles would take no time
+            with self._goodput.spent("steps"):
+                jax.block_until_ready(arguments)
+        with self._goodput.spent("compile" if is_new else "steps"):
+            if is_new:
+                self._flops[shapes] = product_flops(self._step.trace(*arguments).jaxpr.jaxpr)  # jit keeps the trace
+            with jax.transfer_guard("disallow"):  # an implicit transfer would stall every step
+                state, scalars = self._step(*arguments)
+            # The loss, not the state: the next step donates the state's buffers.
+            if len(self._in_flight) == STEPS_IN_FLIGHT:
+                jax.block_until_ready(self._in_flight[0])
+            self._in_flight.append(scalars["loss"])
+        self._goodput.flops += self._flops[shapes]
+        return state, scalars
 
 
 def prefetch(batches: Batches, start: int, stop: int) -> Generator[Batch]:

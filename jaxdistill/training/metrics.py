@@ -3,7 +3,6 @@
 import contextlib
 import json
 import logging
-import logging.handlers
 import math
 import os
 import pathlib
@@ -19,11 +18,11 @@ from jax.extend.core import Jaxpr
 from tqdm.auto import tqdm
 
 from jaxdistill.core import Array, Diverged
+from jaxdistill.core.bars import Bar, duration, seconds_between
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.mesh import peak_flops_per_s
 from jaxdistill.core.files import write_atomic
-from jaxdistill.core.runtime import Bar, duration, error_of_input, seconds_between
-from jaxdistill.training.run import Run
+from jaxdistill.core.signals import error_of_input
 from jaxdistill.training.workdir.folder import LOG, METRICS
 
 ACTIVITIES = ("compile", "data", "steps", "evaluation", "checkpoints")
@@ -53,39 +52,27 @@ def note(lines: str) -> None:
 
 
 @contextlib.contextmanager
-def logged(command: str) -> Iterator[Callable[[pathlib.Path], None]]:
-    """Collects everything printed and logged inside the `with` block, from the command to the error that ends it.
-
-    Yields a function of the workdir, which appends the lines so far to its `train.log`, and from then on each new line.
-    """
-    lines, loggers = (
-        logging.handlers.MemoryHandler(sys.maxsize, sys.maxsize),
-        (_printed, logging.getLogger("jaxdistill")),
-    )
+def logged(workdir: pathlib.Path, command: str) -> Iterator[None]:
+    """Appends what is printed and logged inside the `with` block to the workdir's `train.log`, from the command to the error that
+    ends it; in the first process of a run only."""
+    if not processes.is_first():
+        yield
+        return
+    handler, loggers = logging.FileHandler(workdir / LOG, encoding="utf-8"), (_printed, logging.getLogger("jaxdistill"))
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     for logger in loggers:
-        logger.addHandler(lines)
-    note(f"$ {command}")
-
-    def write_into(workdir: pathlib.Path) -> None:
-        file = logging.FileHandler(workdir / LOG, encoding="utf-8")
-        file.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
-        lines.setTarget(file)
-        lines.flush()
-        lines.capacity = 1
-
+        logger.addHandler(handler)
     try:
-        yield write_into
+        note(f"$ {command}")
+        yield
     except BaseException as error:
         line = "interrupted" if isinstance(error, KeyboardInterrupt) else error_of_input(error)
         _printed.error("%s", line or "failed:", exc_info=None if line else error)
         raise
     finally:
         for logger in loggers:
-            logger.removeHandler(lines)
-        file = lines.target
-        lines.close()
-        if file:
-            file.close()
+            logger.removeHandler(handler)
+        handler.close()
 
 
 class Goodput:
@@ -153,31 +140,34 @@ class Metrics:
     """Means of the steps' metrics, fetched from the devices only when they are due.
 
     Args:
-      start: the step from which this process continues.
+      start, steps: the step from which this process continues, and the run's last one.
       is_new: no checkpoint was restored.
+      learning_rate: the schedule.
       progress: whether to show a bar.
       callbacks: called in the first process with each step and its scalars, after they are written.
     """
 
     def __init__(
         self,
-        run: Run,
+        workdir: pathlib.Path,
         goodput: Goodput,
         *,
         start: int,
+        steps: int,
         is_new: bool,
+        batch_size: int,
+        learning_rate: Callable[[int], Any],
         progress: bool,
         callbacks: Sequence[Callback] = (),
     ):
-        self.goodput, self.start, self.steps = goodput, start, run.program.steps
-        self.learning_rate, self.batch_size = run.program.schedule, run.text.batches.batch_size
+        self.goodput, self.start, self.steps = goodput, start, steps
+        self.learning_rate, self.batch_size = learning_rate, batch_size
         # A killed run may have written step 0 without saving it.
-        last_step = -1 if is_new else start
-        self.writer = MetricWriter(run.workdir, last_step=last_step) if processes.is_first() else None
+        self.writer = MetricWriter(workdir, last_step=-1 if is_new else start) if processes.is_first() else None
         self.callbacks = callbacks if processes.is_first() else ()
         self.bar = Bar(
             initial=start,
-            total=self.steps,
+            total=steps,
             disable=not progress,
             dynamic_ncols=True,
             mininterval=seconds_between(),
@@ -250,15 +240,17 @@ class MetricWriter:
         write_atomic(path, "".join(f"{line}\n" for line in lines if _step_of(line) <= last_step))
         self._files = contextlib.ExitStack()
         self._jsonl = self._files.enter_context(path.open("a", encoding="utf-8"))
-        self._tensorboard = None
+        self._event = self._records = None
         try:  # imported here: it takes half a second, which other commands need not wait for
+            from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue] - protobuf makes it on import
             from tensorboard.summary.writer.record_writer import RecordWriter
         except ImportError:
             log.info("no files for TensorBoard; to get them: pip install 'jaxdistill[tensorboard]'")
             return
         (workdir / "tensorboard").mkdir(exist_ok=True)
         name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
-        self._tensorboard = RecordWriter(self._files.enter_context((workdir / "tensorboard" / name).open("ab")))
+        file = self._files.enter_context((workdir / "tensorboard" / name).open("ab"))
+        self._event, self._records = Event, RecordWriter(file)
         self._record(0, file_version="brain.Event:2")
         # This record makes TensorBoard ignore what earlier files hold of this step and later ones.
         self._record(last_step + 1, session_log={"status": "START"})
@@ -271,13 +263,9 @@ class MetricWriter:
         self._record(step, summary={"value": [{"tag": name, "simple_value": value} for name, value in scalars.items()]})
 
     def _record(self, step: int, **content: Any) -> None:
-        """Writes a record of TensorBoard, if it is installed."""
-        if self._tensorboard is None:
-            return
-        from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue] - protobuf makes it on import
-
-        self._tensorboard.write(Event(wall_time=time.time(), step=step, **content).SerializeToString())
-        self._tensorboard.flush()
+        if self._event and self._records:
+            self._records.write(self._event(wall_time=time.time(), step=step, **content).SerializeToString())
+            self._records.flush()
 
     def close(self) -> None:
         self._files.close()

@@ -1,4 +1,4 @@
-"""Builds the models of a run, teachers, labellers and the untrained student, and the targets that the student learns."""
+"""What a student is trained with: itself, untrained, the length that it reads, and the targets that it learns."""
 
 import dataclasses
 import logging
@@ -15,17 +15,25 @@ from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import MARK, replacing
 from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.data import targets
+from jaxdistill.data.chunks import bare
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.models.checkpoints.folder import check_exportable, save
 from jaxdistill.models.checkpoints.model import CardFacts, SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
-from jaxdistill.models.model_text import tokenised_text
+from jaxdistill.models.model_text import SAMPLE, columns_of_views, evenly_sampled, prompted_rows, tokenised_text
 from jaxdistill.models.student import StudentInputs
 from jaxdistill.models.teacher import ModelContext, TargetInputs, Teacher, check_roles
 from jaxdistill.training.sharding import sharded_embedder
-from jaxdistill.training.workdir.folder import STUDENT, read_note, stage_export
+from jaxdistill.training.workdir.folder import INPUTS, LENGTH, STUDENT, read_note, stage_export
 
 log = logging.getLogger(__name__)
+
+WHOLE = 0.99
+"""Fraction of rows that a chosen length must not truncate."""
+STEP, MAX_LENGTH = 16, 512
+"""A chosen length is a multiple of `STEP`, and at most `MAX_LENGTH`, because attention's work grows with its square."""
+MAX_TRUNCATED = 0.05
+"""Fraction of truncated sentences in a column above which a run warns."""
 
 FITTING_SAMPLE = 4096
 """Sentences to which a student is fitted: ten times the numbers of a usual vector."""
@@ -41,16 +49,6 @@ def context_of(config: Config, workdir: pathlib.Path, *, draft: bool = False) ->
         located=lambda name: stage_export(name, workdir),
         draft=draft,
     )
-
-
-def load_teachers(config: Config, workdir: pathlib.Path) -> tuple[SentenceModel, ...]:
-    """The models whose vectors are the targets; none for your own vectors, for labels, and without a teacher."""
-    return config.teacher.load(context_of(config, workdir))
-
-
-def load_labellers(config: Config, workdir: pathlib.Path) -> list[SentenceModel]:
-    """The models that score the text's pairs; none if targets are vectors or your own."""
-    return config.teacher.labellers(context_of(config, workdir))
 
 
 def make_student(
@@ -111,6 +109,55 @@ def read_student(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
     return dataclasses.replace(student, provenance=provenance)
 
 
+def training_length(
+    config: Config, student: SentenceModel, teachers: Sequence[SentenceModel], workdir: pathlib.Path
+) -> int:
+    """Maximum tokens per sentence: `data.max_length` or `data.chunk_tokens` if set; otherwise the length that the run in the
+    workdir began with, or a new one that suits the text.
+
+    Args:
+      teachers: models whose vectors are the targets.
+    """
+    longest = student.definition.architecture.longest
+    length = config.data.max_length or config.data.chunk_tokens
+    length = length or int(processes.gathered(read_note(workdir / INPUTS).get(LENGTH, 0))[0])
+    if not length:
+        most = min(MAX_LENGTH, longest, max((teacher.max_length for teacher in teachers), default=MAX_LENGTH))
+        rows = evenly_sampled(prompted_rows(config.data, config.objective.student_views, student), SAMPLE)
+        whole = dataclasses.replace(student, tokenizer=bare(student.tokenizer))  # which does not truncate
+        if student.definition.reads_pairs:
+            counts = [len(one) for one in whole.encodings([(row[0], row[1]) for row in rows if len(row) == 2])]
+        else:
+            encodings = iter(whole.encodings([text for row in rows for text in row]))
+            counts = [max(len(next(encodings)) for _ in row) for row in rows if row]
+        quantile = int(np.quantile(counts, WHOLE, method="higher")) if counts else 1
+        fitting = -(-quantile // STEP) * STEP
+        length = processes.gathered(min(fitting, most))[0]
+        limit = f"; a choice is at most {most} here" if fitting > most else ""
+        log.info(
+            "data.max_length: %d, because %.0f %% of the rows have at most %d tokens%s",
+            length,
+            100 * WHOLE,
+            fitting,
+            limit,
+        )
+    return min(length, longest)
+
+
+def truncation_warnings(objective: Objective, student: SentenceModel, store: TokenStore) -> list[str]:
+    """A line for each column of the student's text with many truncated sentences."""
+    longest, lines = student.definition.architecture.longest, []
+    for column in columns_of_views(store, objective.student_views):
+        if (share := store.truncated(column)) > MAX_TRUNCATED:
+            remedy = f"set --config.data.max_length (at most {longest}) to read more of them"
+            if longest <= store.max_length:
+                remedy = f"the student reads no more; --config.data.chunk_tokens={longest} splits long texts instead"
+            lines.append(
+                f"warning: data.max_length={store.max_length} truncates {share:.0%} of the sentences of column {column}; {remedy}"
+            )
+    return lines
+
+
 class Targets:
     """The targets: live, stored, or the user's own."""
 
@@ -143,10 +190,9 @@ class Targets:
         """Width of the targets; 0 without a teacher or with labels."""
         if not self.views:
             return
-        if objective.reads:
-            self.width = sum(embedder.width for embedder in embedders)
-            return
         self.width = teacher.width([embedder.width for embedder in embedders])
+        if objective.reads:  # the teacher reads the student's tokens
+            return
         if teacher.is_live:
             length, model = teachers[0].max_length, teachers[0]
             self.store = tokenised_text(

@@ -19,23 +19,23 @@ from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
 import jaxdistill
-from jaxdistill.config.options import Config
-from jaxdistill.core import Batch, InputError, Tokens, TrainState, plugins
+from jaxdistill.config import Config, config_digest
+from jaxdistill.core import Batch, InputError, Tokens, TrainState
+from jaxdistill.core import plugins as parts
+from jaxdistill.core.bars import duration
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.mesh import PEAK_FLOPS_PER_S
-from jaxdistill.core.runtime import duration, prepare_libtpu
+from jaxdistill.core.runtime import prepare_libtpu
 from jaxdistill.data.batches import padding_share
 from jaxdistill.data.text import TEXT
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.evals import agreement, sts
 from jaxdistill.models.checkpoints.model import SentenceModel
-from jaxdistill.training.build import UNTIMED, build, with_steps
+from jaxdistill.training.build import UNTIMED, Run, build, with_steps
 from jaxdistill.training.finish import sts_folder
-from jaxdistill.training.lengths import truncation_warnings
 from jaxdistill.training.metrics import note, product_flops, say
-from jaxdistill.training.models import joint_embed
-from jaxdistill.training.run import Run
+from jaxdistill.training.models import joint_embed, truncation_warnings
 from jaxdistill.training.sharding import sharded_embedder
 
 PADDING_STEPS = 8
@@ -48,54 +48,21 @@ BITS = {"pred": 8, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "bf16": 16, "f16": 16, "f
 """Bits per element, by type in a compiled program's text; 32 for types that are not listed."""
 
 
-class Chip(NamedTuple):
-    """Rates and memory of a TPU chip. Source: cloud.google.com/tpu/docs/v5e, /v5p and /v6e, read on 22 November 2026."""
-
-    flops_per_s: float
-    """Peak rate of bfloat16 products."""
-    memory_bytes_per_s: float
-    link_bytes_per_s: float
-    """Rate of sending to other chips over all links: half of the documented bidirectional bandwidth."""
-    memory_gib: float
-    """Memory available to a program, by the TPU compiler; documented are 16, 95 and 32."""
-    cores: int
-    """Cores per chip that names of slices count: `v5p-8` has 4 chips; names of other kinds count chips (1)."""
-    topologies: Mapping[int, str]
-    """Maps a slice's number of chips to its shape."""
-
-
-FLAT = {4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
-SOLID = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4", 128: "4x4x8", 256: "4x8x8", 512: "8x8x8"}
-CHIPS = {
-    "v5e": Chip(
-        flops_per_s=PEAK_FLOPS_PER_S["TPU v5 lite"], memory_bytes_per_s=819e9, link_bytes_per_s=200e9,
-        memory_gib=15.75, cores=1, topologies=FLAT,
-    ),
-    "v5p": Chip(
-        flops_per_s=PEAK_FLOPS_PER_S["TPU v5"], memory_bytes_per_s=2765e9, link_bytes_per_s=600e9,
-        memory_gib=95.74, cores=2, topologies=SOLID,
-    ),
-    "v6e": Chip(
-        flops_per_s=PEAK_FLOPS_PER_S["TPU v6 lite"], memory_bytes_per_s=1640e9, link_bytes_per_s=400e9,
-        memory_gib=31.25, cores=1, topologies=FLAT,
-    ),
-}  # fmt: skip
-
-
-def print_overview(run: Run) -> dict[str, float]:
-    """Prints devices, models, text, memory and time; returns the teacher's dev scores."""
-    config, program, data, store = run.config, run.program, run.text.batches, run.text.store
-    axes = ", ".join(f"{axis} {size}" for axis, size in program.mesh.shape.items() if axis != "slice" or size > 1)
-    say(f"jaxdistill {jaxdistill.__version__}, JAX {jax.__version__}")
+def overview(run: Run) -> tuple[Run, dict[str, float]]:
+    """Prints devices, models, text, memory and time; returns the run, with as many steps as take `run.minutes` at the speed
+    measured here unless it has a number already, and the teacher's dev scores."""
+    config, program, data = run.config, run.program, run.batches
+    axes = ", ".join(f"{axis} {size}" for axis, size in run.mesh.shape.items() if axis != "slice" or size > 1)
+    say(f"jaxdistill {jaxdistill.__version__}, JAX {jax.__version__}, config {config_digest(config)}")
     say(
-        f"devices: {program.mesh.size} x {jax.devices()[0].device_kind} ({axes}), "
-        f"matrix products in {np.dtype(program.compute_dtype).name}"
+        f"devices: {run.mesh.size} x {jax.devices()[0].device_kind} ({axes}), "
+        f"matrix products in {np.dtype(run.compute_dtype).name}"
     )
-    for teacher in run.models.teachers:
+    for teacher in run.teachers:
         say(f"teacher: {model_line(teacher)}")
-    say(f"student: {model_line(run.models.student)}")
+    say(f"student: {model_line(run.student)}")
     note(parameter_table(run))
-    for line in store.report():
+    for line in run.store.report():
         say(line)
     columns = [f"{name} ({source})" for name, source in config.data.columns]
     say(f"columns read: {', '.join(columns) or TEXT}")
@@ -110,26 +77,30 @@ def print_overview(run: Run) -> dict[str, float]:
         say("teacher's own dev scores: " + ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items()))
     memory, seconds = probe(run, batches[0])
     say(f"memory: {memory / 2**20:,.0f} MiB per device (arguments and temporaries of a step)")
-    steps, minutes, rate = program.steps, config.run.minutes, data.batch_size / seconds
-    say(f"steps: {steps:,} of {data.batch_size} sentences; a step takes {seconds:.3f} s, {rate:,.0f} sentences/s")
-    if minutes:
+    if program.steps == UNTIMED:
+        run = with_steps(run, processes.gathered(max(1, int(60 * config.run.minutes / seconds)))[0])
+    steps = run.program.steps
+    say(
+        f"steps: {steps:,} of {data.batch_size} sentences; a step takes {seconds:.3f} s, {data.batch_size / seconds:,.0f} sentences/s"
+    )
+    if config.run.minutes:
         again = f"a resumed run has as many, and elsewhere --config.run.steps={steps} gives as many"
-        say(f"run.minutes={minutes:g}: {steps:,} steps; {again}")
+        say(f"run.minutes={config.run.minutes:g}: {steps:,} steps; {again}")
     evaluations = -(-steps // config.evals.every) + 1
     say(f"estimated time: {duration(seconds * steps)} for all steps; {evaluations} evaluations are not counted")
-    for line in truncation_warnings(run.objective, run.models.student, store):
+    for line in truncation_warnings(run.objective, run.student, run.store):
         say(line)
     tests = f"{len(sts.TESTS)} STS tests, " if sts_folder(run) else ""
     say(f"after the last step: {tests}speed, export, plot and report")
-    return scores
+    return run, scores
 
 
 def parameter_table(run: Run) -> str:
     """Table of the trained arrays: name, shape, dtype, size and sharding."""
     placed = jax.tree.map(
         lambda array, sharding: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding),
-        run.layout.like.params,
-        run.layout.shardings.params,
+        run.program.like.params,
+        run.program.shardings.params,
     )
     return parameter_overview.get_parameter_overview(placed, include_stats="sharding")
 
@@ -146,9 +117,9 @@ def model_line(model: SentenceModel) -> str:
 
 def teacher_scores(run: Run) -> dict[str, float]:
     """The teacher's (or the joined teachers') value of each dev metric; empty if the teacher is only stored vectors."""
-    options = {"mesh": run.program.mesh, "compute_dtype": run.program.compute_dtype}
-    embedders = [sharded_embedder(teacher, run.config.run, **options) for teacher in run.models.teachers]
-    embed = embedders[0].as_embed() if run.models.teacher else joint_embed(embedders, run.config.teacher)
+    options = {"mesh": run.mesh, "compute_dtype": run.compute_dtype}
+    embedders = [sharded_embedder(teacher, run.config.run, **options) for teacher in run.teachers]
+    embed = joint_embed(embedders, run.config.teacher)
     if embed is None:
         return {}
     scores: dict[str, float] = {}
@@ -159,28 +130,42 @@ def teacher_scores(run: Run) -> dict[str, float]:
     return scores
 
 
-def timed(run: Run) -> Run:
-    """The run with as many steps as take `run.minutes` at the speed measured now, unless the workdir has a number already."""
-    if run.program.steps != UNTIMED:
-        return run
-    _, seconds = probe(run, run.text.batches.batch_at(0))
-    return with_steps(run, processes.gathered(max(1, int(60 * run.config.run.minutes / seconds)))[0])
-
-
-def probe(run: Run, batch: Batch) -> tuple[float, float]:
+def probe(run: Run, batch: Batch) -> tuple[int, float]:
     """(bytes per device, seconds per step), measured on steps whose results are discarded."""
-    rows, train_step, teacher_params = run.objective.reserve_rows, run.program.train_step, run.program.teacher_params
-    state = run.first_state(np.ones((rows, run.layout.sizes.width), np.float32) if rows else None)
-    batch = meshes.place_batch(batch, run.program.mesh, run.text.batches.groups)
-    memory = train_step.lower(state, teacher_params, batch).compile().memory_analysis()
-    used = memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes
-    seconds = []
+    rows, train_step, teacher_params = run.objective.reserve_rows, run.program.train_step, run.teacher_params
+    state = run.first_state(np.ones((rows, run.program.sizes.width), np.float32) if rows else None)
+    batch = meshes.place_batch(batch, run.mesh, run.batches.groups)
+    memory, seconds = step_memory(train_step.lower(state, teacher_params, batch).compile()), []
     for _ in range(2):
         begun = time.monotonic()
         state, metrics = train_step(state, teacher_params, batch)
         jax.block_until_ready((state, metrics))
         seconds.append(time.monotonic() - begun)
-    return used - memory.alias_size_in_bytes, min(seconds)
+    return sum(memory.values()), min(seconds)
+
+
+class Chip(NamedTuple):
+    """Peak rates and memory of a TPU chip. Source: cloud.google.com/tpu/docs/v5e, /v5p and /v6e, read on 22 November 2026."""
+
+    flops_per_s: float
+    """Of bfloat16 products."""
+    link_bytes_per_s: float
+    """To other chips over all links: half of the documented bidirectional bandwidth."""
+    memory_gib: float
+    """Available to a program, by the TPU compiler; documented are 16, 95 and 32."""
+    cores: int
+    """Cores per chip that names of slices count: `v5p-8` has 4 chips; names of other kinds count chips (1)."""
+    topologies: Mapping[int, str]
+    """Maps a slice's number of chips to its shape."""
+
+
+FLAT = {4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
+SOLID = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4", 128: "4x4x8", 256: "4x8x8", 512: "8x8x8"}
+CHIPS = {
+    "v5e": Chip(PEAK_FLOPS_PER_S["TPU v5 lite"], 200e9, memory_gib=15.75, cores=1, topologies=FLAT),
+    "v5p": Chip(PEAK_FLOPS_PER_S["TPU v5"], 600e9, memory_gib=95.74, cores=2, topologies=SOLID),
+    "v6e": Chip(PEAK_FLOPS_PER_S["TPU v6 lite"], 400e9, memory_gib=31.25, cores=1, topologies=FLAT),
+}
 
 
 class Slice(NamedTuple):
@@ -217,58 +202,31 @@ def slice_named(name: str) -> Slice:
     return Slice(f"{kind}-{number}", chip, chips, f"{kind}:{shapes[chips]}")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan:
-    """The cost of one compiled step on one chip."""
-
-    chip: Chip
-    flops: float
-    """Operations of its matrix products."""
-    memory: Mapping[str, int]
-    """Bytes of arguments, of results that do not reuse an argument's memory, and of temporaries, by the compiler."""
-    accessed_bytes: float
-    """XLA's count of bytes read and written; it counts each loop once."""
-    collectives: Mapping[str, int]
-    """Bytes of the results of each kind of collective; one in a loop counts once."""
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        """Time of a step at the chip's peak rates for each resource, as if only that resource took time."""
-        links = sum(self.collectives.values()) / self.chip.link_bytes_per_s
-        return {"arithmetic": self.flops / self.chip.flops_per_s, "links": links}
-
-    @property
-    def least_seconds(self) -> float:
-        """Lower bound of a step's time: the slowest resource, if all overlap fully."""
-        return max(self.seconds.values())
-
-
 def print_plan(config: Config, workdir: pathlib.Path, name: str, say: Callable[[str], None]) -> None:
     """Compiles the step of a run for the slice `name` and says what it needs; raises `InputError` if it does not fit."""
-    plugins.use(config.run.plugins)
+    parts.use(config.run.parts)
     target = slice_named(name)
     mesh = target.mesh(model_axis=config.run.model_axis, slices=config.run.slices)
     if config.run.precision == "auto":  # as on that slice, not on this machine
         config = dataclasses.replace(config, run=dataclasses.replace(config.run, precision="bfloat16"))
     run = build(config, workdir, progress=True, absent=mesh)
-    batches, batch = run.text.batches, run.text.batches.batch_at(0)
+    batches, batch = run.batches, run.batches.batch_at(0)
     axes = ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
-    say(f"{target.name}: {target.chips} chips, {axes}, {run.config.run.precision}")
+    say(f"{target.name}: {target.chips} chips, {axes}, {config.run.precision}")
     tokens = {"student": batch.student, "teacher": batch.teacher}
     slots = ", ".join(f"{part} {' x '.join(map(str, one.ids.shape))}" for part, one in tokens.items() if one)
     say(f"first batch: {batches.batch_size:,} sentences in groups x rows x token slots: {slots}")
-    begun = time.monotonic()
-    plan = compiled_plan(
-        target, run.program.train_step, run.layout.like, run.program.teacher_params, batch=shapes_of(batch)
+    begun, program = time.monotonic(), run.program
+    lines, least = compiled_plan(
+        target, program.train_step, program.like, run.teacher_params, shapes_of(batch), batch_size=batches.batch_size
     )
     compile_s, shapes = time.monotonic() - begun, len(batches.usual_shapes)
-    say(f"compiled its step in {compile_s:.0f} s")
-    for line in report(plan, batch_size=batches.batch_size):
+    for line in [f"compiled its step in {compile_s:.0f} s", *lines]:
         say(line)
-    steps = int(60 * config.run.minutes / plan.least_seconds) or run.program.steps
+    steps = int(60 * config.run.minutes / least) or program.steps
     flops = target_flops(run) if batch.targets is not None else 0.0
     seconds = {
-        f"{steps:,} steps at least": steps * plan.least_seconds,
+        f"{steps:,} steps at least": steps * least,
         "stored targets at least": flops / (target.chips * target.chip.flops_per_s),
         f"compiling {shapes} shapes of a batch, as fast as here,": shapes * compile_s,
     }
@@ -280,37 +238,64 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str, say: Callable[[
 
 def target_flops(run: Run) -> float:
     """Least operations of computing the stored targets: all sentences have the mean length, by the student's tokenizer."""
-    store, dtype, flops = run.text.store, run.program.compute_dtype, 0.0
-    for teacher, view in itertools.product(run.models.teachers, run.objective.teacher_views):
-        length = max(int(np.minimum(store.lengths(view), teacher.max_length).mean()), 1)
+    flops = 0.0
+    for teacher, view in itertools.product(run.teachers, run.objective.teacher_views):
+        length = max(int(np.minimum(run.store.lengths(view), teacher.max_length).mean()), 1)
         slots = np.zeros((1, 1, length), np.int32)
-        encode = partial(embed, teacher.definition, compute_dtype=dtype)
+        encode = partial(embed, teacher.definition, compute_dtype=run.compute_dtype)
         traced = jax.make_jaxpr(encode)(shapes_of(teacher.params), Tokens(slots, slots, slots, slots[..., 0]))
-        flops += store.rows * product_flops(traced.jaxpr)
+        flops += run.store.rows * product_flops(traced.jaxpr)
     return flops
 
 
-def compiled_plan(target: Slice, train_step: Any, state: TrainState, teacher_params: Any, batch: Batch) -> Plan:
-    """Compiles a step whose arguments are shapes; raises `InputError` if a chip's memory is too small."""
-    traced = train_step.trace(state, teacher_params, batch)
-    with _uncached(), refusing(target):
-        compiled = traced.lower().compile()
+def step_memory(compiled: Any) -> dict[str, int]:
+    """Bytes of a compiled step's arguments, of results that do not reuse an argument's memory, and of temporaries."""
     analysis = compiled.memory_analysis()
-    memory = {
-        "arguments": analysis.argument_size_in_bytes,
-        "new results": analysis.output_size_in_bytes - analysis.alias_size_in_bytes,
-        "temporaries": analysis.temp_size_in_bytes,
-    }
-    with refusing(target):
-        if (needed := sum(memory.values())) > target.chip.memory_gib * GIB:
-            raise jax.errors.JaxRuntimeError(f"it needs {needed / GIB:.1f} of {target.chip.memory_gib:g} GiB of HBM")
-    return Plan(
-        chip=target.chip,
-        flops=product_flops(traced.jaxpr.jaxpr) / target.chips,
-        memory=memory,
-        accessed_bytes=(compiled.cost_analysis() or {}).get("bytes accessed", 0.0),
-        collectives=collective_bytes(compiled.as_text()),
-    )
+    results = analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+    return {
+        "arguments": analysis.argument_size_in_bytes, "new results": results, "temporaries": analysis.temp_size_in_bytes,
+    }  # fmt: skip
+
+
+def compiled_plan(
+    target: Slice, train_step: Any, state: TrainState, teacher_params: Any, batch: Batch, *, batch_size: int
+) -> tuple[list[str], float]:
+    """Compiles a step whose arguments are shapes.
+
+    Returns:
+      Lines on what a chip needs for it; and its least seconds, if products and collectives overlap fully at the chip's peak rates.
+
+    Raises:
+      InputError: a chip's memory is too small.
+    """
+    traced, chip = train_step.trace(state, teacher_params, batch), target.chip
+    try:
+        with _uncached():
+            compiled = traced.lower().compile()
+        memory = step_memory(compiled)
+        if (needed := sum(memory.values()) / GIB) > chip.memory_gib:
+            raise jax.errors.JaxRuntimeError(f"it needs {needed:.1f} of {chip.memory_gib:g} GiB of HBM")
+    except jax.errors.JaxRuntimeError as error:
+        reason = str(error).splitlines()[0]
+        if not re.search(r"\bhbm\b", reason, re.IGNORECASE):
+            raise
+        raise InputError(
+            f"the step does not fit into a chip of {target.name} ({reason}); use --config.run.remat=True (activations), "
+            "--config.run.sharding=fsdp (parameters), a larger slice or a smaller --config.data.batch_size."
+        ) from error
+    flops, collectives = product_flops(traced.jaxpr.jaxpr) / target.chips, collective_bytes(compiled.as_text())
+    seconds = {"arithmetic": flops / chip.flops_per_s, "links": sum(collectives.values()) / chip.link_bytes_per_s}
+    least, bound = max(seconds.values()), max(seconds, key=lambda name: seconds[name])
+    held = ", ".join(f"{what} {size / GIB:.2f}" for what, size in memory.items())
+    moved = ", ".join(f"{kind} {size / 1e6:,.1f} MB" for kind, size in collectives.items())
+    return [
+        f"memory of a chip: {needed:.2f} of {chip.memory_gib:g} GiB ({held})",
+        f"products of a chip and step: {flops / 1e12:,.3f} TFLOP",
+        f"collectives: {moved or 'none'}",
+        "a step at peak rates: " + ", ".join(f"{name} {1000 * value:,.2f} ms" for name, value in seconds.items()),
+        f"a step takes at least {1000 * least:,.2f} ms, bound by {bound}: at most {batch_size / least:,.0f} sentences/s and "
+        f"{flops / chip.flops_per_s / least:.0%} of the chips' arithmetic",
+    ], least
 
 
 @contextlib.contextmanager
@@ -326,21 +311,6 @@ def _uncached() -> Iterator[None]:
         compilation_cache.reset_cache()
 
 
-@contextlib.contextmanager
-def refusing(target: Slice) -> Iterator[None]:
-    """Turns an error about a chip's memory into an `InputError`."""
-    try:
-        yield
-    except jax.errors.JaxRuntimeError as error:
-        reason = str(error).splitlines()[0]
-        if not re.search(r"\bhbm\b", reason, re.IGNORECASE):
-            raise
-        raise InputError(
-            f"the step does not fit into a chip of {target.name} ({reason}); use --config.run.remat=True (activations), "
-            "--config.run.sharding=fsdp (parameters), a larger slice or a smaller --config.data.batch_size."
-        ) from error
-
-
 def collective_bytes(text: str) -> dict[str, int]:
     """Bytes of the results of each kind of collective in a compiled program's text."""
     channels: dict[str, tuple[str, str]] = {}
@@ -350,29 +320,10 @@ def collective_bytes(text: str) -> dict[str, int]:
             channels[channel[0] if channel else line] = match[1], match[2]
     total: dict[str, int] = {}
     for shapes, kind in channels.values():
-        arrays = re.findall(r"(\w+)\[([\d,]*)\]", shapes)
-        sizes = (
-            math.prod(map(int, filter(None, dims.split(",")))) * BITS.get(dtype, 32) // 8 for dtype, dims in arrays
-        )
-        total[kind] = total.get(kind, 0) + sum(sizes)
+        for dtype, dims in re.findall(r"(\w+)\[([\d,]*)\]", shapes):
+            bits = math.prod(map(int, filter(None, dims.split(",")))) * BITS.get(dtype, 32)
+            total[kind] = total.get(kind, 0) + bits // 8
     return total
-
-
-def report(plan: Plan, *, batch_size: int) -> list[str]:
-    """The lines that describe a plan."""
-    seconds, least = plan.seconds, plan.least_seconds
-    held = ", ".join(f"{what} {size / GIB:.2f}" for what, size in plan.memory.items())
-    moved = ", ".join(f"{kind} {size / 1e6:,.1f} MB" for kind, size in plan.collectives.items())
-    accessed_ms = 1000 * plan.accessed_bytes / plan.chip.memory_bytes_per_s
-    return [
-        f"memory of a chip: {sum(plan.memory.values()) / GIB:.2f} of {plan.chip.memory_gib:g} GiB ({held})",
-        f"products of a chip and step: {plan.flops / 1e12:,.3f} TFLOP",
-        f"memory traffic by XLA's count, with the memory on the chip: {plan.accessed_bytes / 1e9:,.2f} GB, {accessed_ms:,.2f} ms",
-        f"collectives: {moved or 'none'}",
-        "a step at peak rates: " + ", ".join(f"{name} {1000 * value:,.2f} ms" for name, value in seconds.items()),
-        f"a step takes at least {1000 * least:,.2f} ms, bound by {max(seconds, key=lambda name: seconds[name])}: at most "
-        f"{batch_size / least:,.0f} sentences/s and {plan.flops / plan.chip.flops_per_s / least:.0%} of the chips' arithmetic",
-    ]
 
 
 def shapes_of(tree: Any) -> Any:

@@ -51,13 +51,6 @@ def sharded_embedder(model: SentenceModel, run: RunOptions, *, mesh: Mesh | None
     return Embedder(model, mesh=mesh, shardings=frozen_shardings(model, mesh, sharding), **options)
 
 
-def held_share(tree: Any, shardings: Any) -> float:
-    """The fraction of a tree's numbers that one device holds; 0 for an empty tree."""
-    leaves = list(zip(jax.tree.leaves(tree), jax.tree.leaves(shardings), strict=True))
-    held = sum(math.prod(sharding.shard_shape(np.shape(leaf))) for leaf, sharding in leaves)
-    return held / max(sum(math.prod(np.shape(leaf)) for leaf, _ in leaves), 1)
-
-
 def fsdp_rules(params: Any, mesh: Mesh) -> Rules:
     """Splits every large matrix over the data axis, along its longest axis that the devices divide.
 

@@ -11,45 +11,27 @@ from typing import Any
 
 import jax
 
-from jaxdistill.config import flat, flat_stages
-from jaxdistill.config.options import WITHOUT_EFFECT, Config
-from jaxdistill.core import InputError, plugins
+from jaxdistill.config import WITHOUT_EFFECT, Config, flat, flat_stages, of_stage
+from jaxdistill.core import InputError
+from jaxdistill.core import plugins as parts
 from jaxdistill.core.cluster import processes
-from jaxdistill.core.files import MARK, folder_digest, is_remote, refuse_foreign, replacing, write_atomic
+from jaxdistill.core.files import MARK, is_remote, refuse_foreign, replacing, write_atomic
 from jaxdistill.core.paths import data_folder
 from jaxdistill.core.runtime import source_digest
-from jaxdistill.data.text import content_digest, is_hub, split_specs
+from jaxdistill.data.sources import content_digest, is_hub, split_specs
 from jaxdistill.evals import sts
-from jaxdistill.evals.papers import cited
-from jaxdistill.evals.report import StageRow, as_text, stage_table
-from jaxdistill.training.build import build
-from jaxdistill.training.check import check_stages
+from jaxdistill.evals.reporting.papers import cited
+from jaxdistill.evals.reporting.tables import StageRow, as_text, stage_table
+from jaxdistill.training.build import Run, build, objective_title
 from jaxdistill.training.dev import retrieval_files
 from jaxdistill.training.finish import finish
 from jaxdistill.training.loop import train
 from jaxdistill.training.metrics import Callback, logged, say
 from jaxdistill.training.models import write_student
-from jaxdistill.training.objective import objective_title
-from jaxdistill.training.plan import print_overview, timed
-from jaxdistill.training.run import Run, teachers_by_name
-from jaxdistill.training.workdir.folder import (
-    DEV_SCORE,
-    EXPORT,
-    LENGTH,
-    RESULTS,
-    STEPS,
-    STUDENTS,
-    TEXT_FILES,
-    Workdir,
-    claim_workdir,
-    note_inputs,
-    opened,
-    read_config,
-    read_note,
-    refuse_other_inputs,
-    stage_folder,
-    stage_named,
-)
+from jaxdistill.training.plan import overview
+from jaxdistill.training.workdir import folder as workdirs
+from jaxdistill.training.workdir.checkpoint import Checkpoints
+from jaxdistill.training.workdir.folder import Workdir
 
 
 def run_stages(
@@ -62,8 +44,8 @@ def run_stages(
 ) -> None:
     """Runs a training in a workdir, local or in a bucket, or each of several stages in `workdir/stage1` and so on.
 
-    A stage whose `student.model` is `previous` starts from the previous stage's export. A finished stage is not run again. A
-    stage that was made from an earlier one is refused if that one has been trained again since.
+    A stage whose `student.model` is `previous` starts from the previous stage's export. A finished stage is not run again, and
+    one that later stages have begun from is not trained anew.
     """
 
     def facts() -> dict[str, Any]:
@@ -78,54 +60,50 @@ def run_stages(
     with processes.connected(facts):
         if not processes.is_first():
             logging.getLogger("jaxdistill").setLevel(logging.WARNING)
-        with opened(workdir, dry_run=dry_run) as files:
-            run = partial(run_training, dry_run=dry_run, command=command, callbacks=callbacks)
-            folder = files.folder
-            if len(stages) > 1:
-                _run_chain(stages, files, run, dry_run=dry_run)
-            elif not files.checkpoints.is_dir() and is_finished(folder, stages[0]):
-                say(f"{folder} is finished: {folder / EXPORT}; a sweep removed its checkpoints")
-            else:
-                run(stages[0], files)
+        with workdirs.opened(workdir, dry_run=dry_run) as files:
+            run, folder = partial(run_training, dry_run=dry_run, command=command, callbacks=callbacks), files.folder
+            if len(stages) == 1:
+                if files.checkpoints.is_dir() or not is_finished(folder, stages[0]):
+                    run(stages[0], files)
+                else:
+                    say(f"{folder} is finished: {folder / workdirs.EXPORT}; a sweep removed its checkpoints")
+                return
+            with processes.agreed() as agreed:
+                folders = [workdirs.stage_folder(folder, number) for number in range(1, len(stages) + 1)]
+                agreed["finished stages"] = finished = [*map(is_finished, folders, stages)]
+                check_stages(stages, folders, finished)
+                for name in rivals(stages):
+                    refuse_foreign(folder / f"best-{name}", advice="Move it, or give another --workdir.")
+            with contextlib.nullcontext() if dry_run else files.held():
+                for number, (stage, done) in enumerate(zip(stages, finished, strict=True), start=1):
+                    if done:
+                        say(f"stage {number} of {len(stages)} is finished: {folders[number - 1] / workdirs.EXPORT}")
+                        continue
+                    say(f"stage {number} of {len(stages)}: {objective_title(stage)} in {folders[number - 1]}")
+                    run(stage, files.stage(number))
+                    if dry_run:
+                        return  # the next stage's student does not exist yet
+                    files.share()
+                if processes.is_first():
+                    summarise(stages, folder)
 
 
-def _run_chain(stages: Sequence[Config], files: Workdir, run: Any, *, dry_run: bool) -> None:
-    """Runs the unfinished stages one after the other."""
-    workdir = files.folder
-    with processes.agreed() as facts:
-        finished = [is_finished(stage_folder(workdir, number), stage) for number, stage in enumerate(stages, start=1)]
-        facts["finished stages"] = finished
-        check_stages(stages, finished, workdir)
-        for name in rivals(stages):
-            refuse_foreign(workdir / f"best-{name}", advice="Move it, or give another --workdir.")
-    with contextlib.nullcontext() if dry_run else files.held():
-        students: dict[str, str] = {}
-        for number, stage in enumerate(stages, start=1):
-            folder, before = stage_folder(workdir, number), stage_folder(workdir, number - 1)
-            with processes.agreed() as facts:
-                if number > 1:
-                    students[before.name] = folder_digest(before / EXPORT, "*.safetensors")
-                noted = read_note(workdir / STUDENTS)
-                begun = noted.get(folder.name, students) if folder.exists() else students
-                if other := [name for name in students if students[name] != begun.get(name)]:
-                    raise InputError(
-                        f"{folder} was made from another student of {other[0]}, which was trained again since; remove that folder "
-                        "to train it again, or give another --workdir."
-                    )
-                if not dry_run and processes.is_first():
-                    workdir.mkdir(parents=True, exist_ok=True)
-                    write_atomic(workdir / STUDENTS, json.dumps(noted | {folder.name: students}, indent=1) + "\n")
-                facts |= students
-            if finished[number - 1]:
-                say(f"stage {number} of {len(stages)} is finished: {folder / EXPORT}")
-                continue
-            say(f"stage {number} of {len(stages)}: {objective_title(stage)} in {folder}")
-            run(stage, files.stage(number))
-            if dry_run:
-                return  # the next stage's student does not exist yet
-            files.share()
-        if processes.is_first():
-            summarise(stages, workdir)
+def check_stages(stages: Sequence[Config], folders: Sequence[pathlib.Path], finished: Sequence[bool]) -> None:
+    """Raises `InputError` if a finished stage was trained on another text, or later ones began from a student to be replaced."""
+    for number, (stage, folder, done) in enumerate(zip(stages, folders, finished, strict=True), start=1):
+        with of_stage(number, stages):
+            if not done and (later := [other.name for other in folders[number:] if other.exists()]):
+                raise InputError(
+                    f"it is to be trained, but {', '.join(later)} in {folder.parent} began from the student that this would replace; remove "
+                    f"{' and '.join(later)} to train all again, give the same options as before, or another --workdir."
+                )
+            parts.use(stage.run.parts)  # the user's own readers are part of the digest
+            before = workdirs.read_note(folder / workdirs.INPUTS).get(workdirs.TEXT_FILES) if done else None
+            if before and before != content_digest(split_specs(stage.data.text)):
+                raise InputError(
+                    f"data.text={stage.data.text} has changed since {folder} was trained; remove the folders of this and later stages "
+                    "to train them again, restore the text, or give another --workdir."
+                )
 
 
 def run_training(
@@ -136,36 +114,40 @@ def run_training(
     Every process of a multi-host run calls it, and only the first prints and writes.
     """
     is_first, workdir = processes.is_first(), files.folder
-    with logged(command) as log_into:
-        with processes.agreed() as facts:
-            plugins.use(config.run.plugins)
-            claim_workdir(workdir, config, write=False)
-            refuse_foreign(workdir / EXPORT, advice="Move it, or give another --workdir.")
-            paper = cited(config.run.paper, "run.paper") if config.run.paper else None
-            run = build(config, workdir, progress=is_first)
-            contents = digests(run)
-            # The student is left out: a resumed run reads it from the workdir.
-            inputs = {name: digest for name, digest in contents.items() if name != "content of student.model"}
-            if not any(map(is_hub, split_specs(config.data.text))) and run.text.store.source_digest:
-                inputs[TEXT_FILES] = run.text.store.source_digest
-            inputs |= {LENGTH: str(run.text.store.max_length), DEV_SCORE: run.dev.best or "none"}
-            refuse_other_inputs(workdir, inputs)
-            # Compared between the processes as this block ends, before the first step.
-            facts.update(contents)
-        run = timed(run)
-        if config.run.minutes:
-            inputs |= {STEPS: str(run.program.steps)}
-        teacher_scores = print_overview(run)
-        if dry_run:
-            say("dry run: stopped before step 1")
-            return
-        # Not before: a dry run writes nothing, and everything that can be refused has been.
-        with files.held():
+    with processes.agreed() as facts:
+        parts.use(config.run.parts)
+        before = workdirs.claim_workdir(workdir, config, write=False)
+        refuse_foreign(workdir / workdirs.EXPORT, advice="Move it, or give another --workdir.")
+        paper = cited(config.run.paper, "run.paper") if config.run.paper else None
+        run = build(config, workdir, progress=is_first)
+        contents = digests(run)
+        # The student is left out: a resumed run reads it from the workdir.
+        inputs = {name: digest for name, digest in contents.items() if name != "content of student.model"}
+        if not any(map(is_hub, split_specs(config.data.text))) and run.store.source_digest:
+            inputs[workdirs.TEXT_FILES] = run.store.source_digest
+        inputs |= {workdirs.LENGTH: str(run.store.max_length), workdirs.DEV_SCORE: run.dev.best or "none"}
+        workdirs.refuse_other_inputs(workdir, inputs)
+        # Compared between the processes as this block ends, before the first step.
+        facts.update(contents)
+    if dry_run:
+        overview(run)
+        say("dry run: stopped before step 1")
+        return
+    # Not before: a dry run writes nothing, and what is wrong with the input is known by now.
+    with files.held():
+        # The same command again, as a launcher gives it after a kill, goes back only once.
+        if config.run.restore_step not in (-1, before and before.run.restore_step):
+            Checkpoints(files).go_back(config.run.restore_step, run.program.like, run.program.shardings)
+        if is_first:
+            workdirs.claim_workdir(workdir, config, write=True)
+        with logged(workdir, command):
+            run, teacher_scores = overview(run)
+            if config.run.minutes:
+                inputs |= {workdirs.STEPS: str(run.program.steps)}
             if is_first:
-                claim_workdir(workdir, config, write=True)
-                note_inputs(workdir, inputs)
-                write_student(run.models.student, workdir)
-                log_into(workdir)
+                if not (workdir / workdirs.INPUTS).is_file():
+                    write_atomic(workdir / workdirs.INPUTS, json.dumps(inputs, indent=1) + "\n")
+                write_student(run.student, workdir)
             processes.wait("the workdir is claimed")
             outcome = train(run, files, progress=is_first, callbacks=callbacks)
             finish(run, outcome, teacher_scores, paper=paper, command=command)
@@ -183,12 +165,11 @@ def digests(run: Run) -> dict[str, str]:
     }
     files |= config.teacher.files
     contents = {name: content_digest(specs) for name, specs in files.items() if specs}
-    contents |= {f"{name}.model": model.digest() for name, model in teachers_by_name(run.models.teachers).items()}
-    contents |= {f"labeller {number}": digest for number, digest in enumerate(run.models.labeller_digests, start=1)}
-    contents["student.model"] = run.models.student.digest()
-    contents["data.text"] = run.text.store.content_digest
-    outside = [name.rpartition(":")[0] for name in config.kinds.values() if plugins.is_outside(name)]
-    contents |= plugins.source_digests([*outside, *split_specs(config.run.plugins)])
+    contents |= {f"{name}.model": model.digest() for name, model in run.named_teachers.items()}
+    contents |= {f"labeller {number}": digest for number, digest in enumerate(run.labeller_digests, start=1)}
+    contents |= {"student.model": run.student.digest(), "data.text": run.store.content_digest}
+    outside = [name.rpartition(":")[0] for name in config.kinds.values() if parts.is_outside(name)]
+    contents |= parts.source_digests([*outside, *split_specs(config.run.parts)])
     return {f"content of {name}": digest[:12] for name, digest in contents.items()}
 
 
@@ -196,29 +177,28 @@ def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
     """Prints a table of all stages, and copies the best encoder of each form and language model."""
     rows = []
     for number, stage in enumerate(stages, start=1):
-        results = read_note(stage_folder(workdir, number) / RESULTS)
+        results = workdirs.read_note(workdirs.stage_folder(workdir, number) / workdirs.RESULTS)
         metric, scores = results["best_metric"], results["scores"]
-        rows.append(
-            StageRow(
-                number=number,
-                form=getattr(stage.objective, "form", ""),
-                student=stage.student.model,
-                metric=metric,
-                before=scores["student before"].get(metric),
-                after=scores["student after"].get(metric),
-                no_gain=results["no_gain"],
-                sts=scores["student after"].get("average"),
-                paper=(results["paper"] or {}).get("scores", {}).get("average"),
-            )
+        row = StageRow(
+            number=number,
+            form=getattr(stage.objective, "form", ""),
+            student=stage.student.model,
+            metric=metric,
+            before=scores["student before"].get(metric),
+            after=scores["student after"].get(metric),
+            no_gain=results["no_gain"],
+            sts=scores["student after"].get("average"),
+            paper=(results["paper"] or {}).get("scores", {}).get("average"),
         )
+        rows.append(row)
     say(as_text(stage_table(rows)))
     for row in rows:
         if row.no_gain:
             say(f"stage {row.number}: {row.no_gain}")
     for name, numbers in rivals(stages).items():
         best = max((row for row in rows if row.number in numbers), key=lambda row: row.after)
-        export, folder = stage_folder(workdir, best.number) / EXPORT, workdir / f"best-{name}"
-        with replacing(folder, read_note(export / MARK)) as new:
+        export, folder = workdirs.stage_folder(workdir, best.number) / workdirs.EXPORT, workdir / f"best-{name}"
+        with replacing(folder, workdirs.read_note(export / MARK)) as new:
             shutil.copytree(export, new)
         say(f"best {best.form}-encoder: stage {best.number}, {100 * best.after:.2f} {best.metric}: {folder}")
 
@@ -233,7 +213,7 @@ def rivals(stages: Sequence[Config]) -> dict[str, list[int]]:
     def origin(number: int) -> str:
         """The checkpoint that a stage's student ultimately starts from, traced back through earlier stages."""
         model = stages[number - 1].student.model
-        before = stage_named(model, number)
+        before = workdirs.stage_named(model, number)
         return origin(before) if 0 < before < number else model
 
     numbers: dict[str, dict[str, list[int]]] = {}
@@ -249,11 +229,11 @@ def rivals(stages: Sequence[Config]) -> dict[str, list[int]]:
 
 def is_finished(folder: pathlib.Path, config: Config) -> bool:
     """Whether the stage is finished and was run with these options; options that do not affect its results may differ."""
-    before = read_config(folder)
-    if before is None or not (folder / EXPORT).is_dir():
+    before = workdirs.read_config(folder)
+    if before is None or not (folder / workdirs.EXPORT).is_dir():
         return False
     begun, ended, requested = (
         {option: value for option, value in options.items() if option not in WITHOUT_EFFECT}
-        for options in (flat(before), read_note(folder / RESULTS).get("config", {}), flat(config))
+        for options in (flat(before), workdirs.read_note(folder / workdirs.RESULTS).get("config", {}), flat(config))
     )
     return begun == ended == requested

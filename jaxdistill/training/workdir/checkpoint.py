@@ -90,8 +90,11 @@ class Checkpoints:
         """
         if step is None and not self.steps:
             return None
-        place = lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)  # noqa: E731
-        abstract = jax.tree.map(place, jax.eval_shape(_savable, like), shardings._asdict())
+        abstract = jax.tree.map(
+            lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+            jax.eval_shape(_savable, like),
+            shardings._asdict(),
+        )
         restored, problem = None, ""
         try:
             restored = self._read(self.steps[-1] if step is None else step, abstract)
@@ -105,15 +108,21 @@ class Checkpoints:
         """The state of a kept step on one device; takes shapes from the checkpoint itself."""
         return self._read(step, None).state
 
+    def go_back(self, step: int, like: TrainState, shardings: TrainState) -> None:
+        """Removes the checkpoints after `step`, which is read first; raises `InputError` like `restore`."""
+        self.restore(like, shardings, step=step)
+        for later in [other for other in self.steps if other > step]:
+            self._manager.delete(later)
+        self.close()
+
     def close(self) -> None:
         self.wait()
         self._manager.close()
 
     def _read(self, step: int, abstract: dict[str, Any] | None) -> Restored:
         """A checkpoint as the shapes and shardings `abstract` say, or as it is, on one device."""
-        kept = ", ".join(map(str, self.steps)) or "none"
         if step not in self.steps:
-            raise InputError(f"{self.folder} has no checkpoint of step {step}; kept: {kept}.")
+            raise InputError(f"{self.folder} has no checkpoint of step {step}; kept: {self._shown()}.")
         try:
             if abstract is None:
                 one = jax.sharding.SingleDeviceSharding(jax.devices()[0])
@@ -122,18 +131,26 @@ class Checkpoints:
             items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract), progress=ocp.args.JsonRestore())
             read: Any = self._manager.restore(step, args=items)
         except Exception as error:  # tensorstore, Orbax and JSON each raise their own for damaged files
+            earlier = [other for other in self.steps if other < step][-1:]
+            back = (
+                f"Go back to the step before by --config.run.restore_step={earlier[0]}"
+                if earlier
+                else "No other is earlier"
+            )
             raise InputError(
-                f"checkpoint {self.folder / str(step)} cannot be read ({error_line(error):.200}); kept: {kept}. Remove its folder to go "
-                "back to the step before, or give another --workdir."
+                f"checkpoint {self.folder / str(step)} cannot be read ({error_line(error):.200}); kept: {self._shown()}. {back}, or "
+                "give another --workdir."
             ) from error
         fields = {**read.state, "key": jax.random.wrap_key_data(read.state["key"])}
         return Restored(step, TrainState(**fields), read.progress)
 
+    def _shown(self) -> str:
+        return ", ".join(map(str, self.steps)) or "none"
+
     def _failed(self, error: Exception) -> InputError:
         kind = InputError if self.workdir.bucket is None else TemporaryError
-        kept = ", ".join(map(str, self.steps)) or "none"
         return kind(
-            f"could not save into {self.folder} ({error_line(error):.200}); kept checkpoints: {kept}. Free some space, and run "
+            f"could not save into {self.folder} ({error_line(error):.200}); kept checkpoints: {self._shown()}. Free some space, and run "
             "the same command again."
         )
 

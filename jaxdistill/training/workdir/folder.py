@@ -51,9 +51,8 @@ CONFIG, RESULTS, METRICS, LOG = "config.json", "results.json", "metrics.jsonl", 
 """Options of the run, its final scores, its curves, and its output with times."""
 LOCK, RUNNING = ".lock", "running.json"
 """File that a run keeps locked, with a note on the run; and that note in a bucket. The system unlocks when the process ends."""
-INPUTS, STUDENTS = "inputs.json", "students.json"
-"""Digests of the run's inputs, with the metric that chooses its best checkpoint; and in a workdir of several stages, for each that
-has begun, the digests of the earlier exports that it uses."""
+INPUTS = "inputs.json"
+"""Digests of the run's inputs, with the metric that chooses its best checkpoint."""
 TEXT_FILES, DEV_SCORE, LENGTH, STEPS = "content of the files of data.text", "dev score", "data.max_length", "run.steps"
 """Names of some inputs: the maximum number of tokens is given or chosen from the text, the steps by `run.minutes`."""
 RENEW_SECONDS, DEAD_SECONDS = 15.0, 60.0
@@ -106,13 +105,12 @@ def read_note(path: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
 
 
-def drop_checkpoints(workdir: Path) -> None:
-    """Removes the checkpoints; export, results and curves stay."""
-    shutil.rmtree(workdir / CHECKPOINTS, ignore_errors=True)
+def claim_workdir(workdir: Path, config: Config, *, write: bool) -> Config | None:
+    """The config of the last start in the workdir; raises `InputError` if the workdir belongs to another training.
 
-
-def claim_workdir(workdir: Path, config: Config, *, write: bool) -> None:
-    """Raises `InputError` if the workdir belongs to another training. With `write`, creates it and notes the options."""
+    Args:
+      write: create the workdir, and note the options.
+    """
     if any(character in str(workdir.absolute()) for character in "[\\"):
         raise InputError(
             f"--workdir={workdir}: Orbax takes [ and \\ in a path for a pattern and finds no checkpoints; name another folder."
@@ -125,6 +123,7 @@ def claim_workdir(workdir: Path, config: Config, *, write: bool) -> None:
     if write:
         workdir.mkdir(parents=True, exist_ok=True)
         write_atomic(workdir / CONFIG, json.dumps(nested(config), indent=2))
+    return before
 
 
 def refuse_other_inputs(workdir: Path, inputs: Mapping[str, str]) -> None:
@@ -140,12 +139,6 @@ def refuse_other_inputs(workdir: Path, inputs: Mapping[str, str]) -> None:
         raise InputError(
             f"the {changed[0]} has changed since {workdir} was started; restore it, or give another --workdir."
         )
-
-
-def note_inputs(workdir: Path, inputs: Mapping[str, str]) -> None:
-    """Notes the inputs for `refuse_other_inputs`; keeps an existing note."""
-    if not (workdir / INPUTS).is_file():
-        write_atomic(workdir / INPUTS, json.dumps(dict(inputs), indent=1) + "\n")
 
 
 @contextlib.contextmanager
@@ -168,13 +161,13 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def this_run() -> dict[str, Any]:
-    """The note in a lock on the process that holds it."""
+    """The note in a lock, or in a bucket, on the process that writes it."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return {"host": socket.gethostname(), "pid": os.getpid(), "started": now}
 
 
 def described(note: Mapping[str, Any]) -> str:
-    """Describes, from a lock's note, who holds it."""
+    """Describes, from a note, which run wrote it."""
     return "another run (pid {pid} on {host}, started {started})".format_map(note) if note else "another run"
 
 
@@ -313,7 +306,7 @@ def _reserved(bucket: epath.Path) -> Iterator[None]:
 
     with store_errors(str(bucket)):
         names = {path.name for path in bucket.iterdir()} - {RUNNING} if bucket.exists() else set[str]()
-        if names and not names & {CONFIG, STUDENTS, stage_folder(Path(), 1).name}:
+        if names and not names & {CONFIG, stage_folder(Path(), 1).name}:
             raise InputError(
                 f"{bucket} holds {min(names)} and is not a workdir of this program; use another --workdir."
             )
