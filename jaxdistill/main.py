@@ -20,8 +20,9 @@ from typing import NamedTuple
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from jaxdistill.config import Config, files, parse_stages, set_options
-from jaxdistill.core import InputError
+from jaxdistill.config import parse_stages, set_options
+from jaxdistill.config.options import Config
+from jaxdistill.core import InputError, files
 from jaxdistill.core.cli import run
 from jaxdistill.core.runtime import version_text
 

@@ -9,7 +9,7 @@ import pytest
 from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.core.files import MARK
-from jaxdistill.evals.reporting.model_card import Facts
+from jaxdistill.evals.model_card import Facts
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import Embedder

@@ -22,8 +22,8 @@ from jaxdistill.evals.report import (
     training_plot,
     write_page,
 )
+from jaxdistill.training.dev import Dev
 from jaxdistill.training.finish import _ending, _lost
-from jaxdistill.training.run import Dev
 
 HOSTILE = "<script>document.title = 'taken'</script><img src=x onerror=alert(1)> & \"quotes\" $x$ [b]:smile:"
 

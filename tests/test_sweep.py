@@ -12,7 +12,7 @@ import pytest
 
 from jaxdistill import main, sweep
 from jaxdistill.core import InputError
-from jaxdistill.evals.reporting.tables import as_text
+from jaxdistill.evals.report import as_text
 from jaxdistill.training.workdir import folder as workdirs
 
 from program import environment, refused, start, tiny_arguments, wait_for
@@ -61,7 +61,7 @@ def test_the_points_of_a_study_are_options_of_its_config_and_its_docstring_has_t
     config, grid = sweep.read_study(name)
     grid = sweep.combinations(grid)
     assert len(planned(specs=[config], grid=grid)) == len(grid) > 1
-    assert f"--grid={name} " in sweep.parts.load_module(str(sweep.shipped_studies()[name])).__doc__
+    assert f"--grid={name} " in sweep.plugins.load_module(str(sweep.shipped_studies()[name])).__doc__
 
 
 def test_table_and_csv_have_means_and_deviations_over_the_seeds(tmp_path):

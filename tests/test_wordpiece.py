@@ -12,9 +12,8 @@ import transformers
 from sentence_transformers import SentenceTransformer
 
 from jaxdistill import config as configs
-from jaxdistill.config.files import load_config
-from jaxdistill.core import InputError
-from jaxdistill.core.ops.unknown import unknown_id
+from jaxdistill.config import load_config
+from jaxdistill.core import InputError, unknown_id
 from jaxdistill.data import wordpiece, words
 from jaxdistill.export import restored_student
 from jaxdistill.models.checkpoints.folder import save

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Integer
 
-from jaxdistill.config import Config
+from jaxdistill.config.options import Config
 from jaxdistill.core import MAX_INT32, Objective, Sizes, TrainState, platform
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
@@ -142,7 +142,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         batch_size=config.data.batch_size,
         seed=config.run.seed,
         weights=config.data.weights,
-        groups=Groups(groups, meshes.own_groups(mesh, groups) if computed else np.arange(groups)),
+        groups=Groups(groups, meshes.local_groups(mesh, groups) if computed else np.arange(groups)),
         reserve_rows=reserved_rows(store.rows, objective.reserve_rows, held_out),
         shaping=Shaping(most=config.data.pack_shapes or (4 if on_cpus else 3), divided=on_cpus),
     )

@@ -8,14 +8,13 @@ from collections.abc import Sequence
 import jax
 from jax.sharding import Mesh
 
-from jaxdistill.config import Config, of_stage
-from jaxdistill.core import LABELS, MAX_INT32, InputError, Objective, errors_of, refuse
-from jaxdistill.core import plugins as parts
+from jaxdistill.config import of_stage
+from jaxdistill.config.options import Config
+from jaxdistill.core import LABELS, MAX_INT32, InputError, Objective, errors_of, plugins, refuse
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.files import buckets, is_remote
-from jaxdistill.data import sources, views
-from jaxdistill.data.sources import check_weights, split_specs
-from jaxdistill.data.text import TEXT
+from jaxdistill.data import views
+from jaxdistill.data.text import TEXT, check_weights, split_specs
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.models.checkpoints.model import SentenceModel, locate
 from jaxdistill.models.model_text import sentence_roles
@@ -61,7 +60,7 @@ def check_inputs(stage: Config, where: str = "here") -> None:
                 continue
             if not found:
                 raise InputError(f"{option}: no object matches {spec}; check the address, and quote the glob.")
-        elif sources.is_hub(spec) or (is_model and not is_local and not is_packaged):
+        elif is_hub(spec) or (is_model and not is_local and not is_packaged):
             continue
         elif where == "elsewhere" and not is_packaged:
             raise _only_here(f"--config.{option}", spec)
@@ -69,7 +68,7 @@ def check_inputs(stage: Config, where: str = "here") -> None:
             locate(spec)
         else:
             with errors_of(option):
-                sources.source_files(spec)
+                source_files(spec)
 
 
 def _only_here(option: str, path: str) -> InputError:
@@ -85,7 +84,7 @@ def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int
     Args:
       absent: mesh of other devices than this process has.
     """
-    parts.use(config.run.parts)
+    plugins.use(config.run.plugins)
     profiled_steps(config.run.profile)
     if config.student.pooling:
         Pooling.parse(config.student.pooling)

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Integer
 
-from jaxdistill.config import Config, Evals
+from jaxdistill.config.options import Config, Evals
 from jaxdistill.core import (
     LABELS,
     Diverged,
@@ -38,8 +38,7 @@ from jaxdistill.core import (
     errors_of,
 )
 from jaxdistill.core.paths import data_folder
-from jaxdistill.data.sources import file_of, files_of, split_specs
-from jaxdistill.data.text import read
+from jaxdistill.data.text import file_of, files_of, read, split_specs
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.evals import agreement, documents, pairs, retrieval, sts
 from jaxdistill.evals.documents import RetrievalSet, SetFiles

@@ -17,13 +17,12 @@ from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import write_atomic
 from jaxdistill.core.paths import cache_folder, public_name, without_folders
 from jaxdistill.core.runtime import versions
-from jaxdistill.data.sources import split_specs
+from jaxdistill.data.text import split_specs
 from jaxdistill.evals import sts
+from jaxdistill.evals.model_card import Facts, averaged_steps, origin_of, public_command, write_facts
 from jaxdistill.evals.pairs import ScoredPairs
-from jaxdistill.evals.reporting.model_card import Facts, averaged_steps, origin_of, public_command, write_facts
-from jaxdistill.evals.reporting.page import read_curves, training_plot, write_page
-from jaxdistill.evals.reporting.papers import Cited
-from jaxdistill.evals.reporting.tables import Entry, as_text, hundredfold, score_table
+from jaxdistill.evals.papers import Cited
+from jaxdistill.evals.report import Entry, as_text, hundredfold, read_curves, score_table, training_plot, write_page
 from jaxdistill.evals.suite import cached_scores
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.training.build import Run, objective_title

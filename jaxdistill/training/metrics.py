@@ -18,11 +18,10 @@ from jax.extend.core import Jaxpr
 from tqdm.auto import tqdm
 
 from jaxdistill.core import Array, Diverged
-from jaxdistill.core.bars import Bar, duration, seconds_between
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.mesh import peak_flops_per_s
 from jaxdistill.core.files import write_atomic
-from jaxdistill.core.signals import error_of_input
+from jaxdistill.core.runtime import Bar, duration, error_of_input, seconds_between
 from jaxdistill.training.workdir.folder import LOG, METRICS
 
 ACTIVITIES = ("compile", "data", "steps", "evaluation", "checkpoints")

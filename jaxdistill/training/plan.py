@@ -19,14 +19,12 @@ from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
 import jaxdistill
-from jaxdistill.config import Config, config_digest
-from jaxdistill.core import Batch, InputError, Tokens, TrainState
-from jaxdistill.core import plugins as parts
-from jaxdistill.core.bars import duration
+from jaxdistill.config.options import Config
+from jaxdistill.core import Batch, InputError, Tokens, TrainState, plugins
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.mesh import PEAK_FLOPS_PER_S
-from jaxdistill.core.runtime import prepare_libtpu
+from jaxdistill.core.runtime import duration, prepare_libtpu
 from jaxdistill.data.batches import padding_share
 from jaxdistill.data.text import TEXT
 from jaxdistill.encoders.sentence import embed
@@ -53,7 +51,7 @@ def overview(run: Run) -> tuple[Run, dict[str, float]]:
     measured here unless it has a number already, and the teacher's dev scores."""
     config, program, data = run.config, run.program, run.batches
     axes = ", ".join(f"{axis} {size}" for axis, size in run.mesh.shape.items() if axis != "slice" or size > 1)
-    say(f"jaxdistill {jaxdistill.__version__}, JAX {jax.__version__}, config {config_digest(config)}")
+    say(f"jaxdistill {jaxdistill.__version__}, JAX {jax.__version__}")
     say(
         f"devices: {run.mesh.size} x {jax.devices()[0].device_kind} ({axes}), "
         f"matrix products in {np.dtype(run.compute_dtype).name}"
@@ -204,7 +202,7 @@ def slice_named(name: str) -> Slice:
 
 def print_plan(config: Config, workdir: pathlib.Path, name: str, say: Callable[[str], None]) -> None:
     """Compiles the step of a run for the slice `name` and says what it needs; raises `InputError` if it does not fit."""
-    parts.use(config.run.parts)
+    plugins.use(config.run.plugins)
     target = slice_named(name)
     mesh = target.mesh(model_axis=config.run.model_axis, slices=config.run.slices)
     if config.run.precision == "auto":  # as on that slice, not on this machine

@@ -11,17 +11,17 @@ from typing import Any
 
 import jax
 
-from jaxdistill.config import WITHOUT_EFFECT, Config, flat, flat_stages, of_stage
-from jaxdistill.core import InputError
-from jaxdistill.core import plugins as parts
+from jaxdistill.config import flat, flat_stages, of_stage
+from jaxdistill.config.options import WITHOUT_EFFECT, Config
+from jaxdistill.core import InputError, plugins
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import MARK, is_remote, refuse_foreign, replacing, write_atomic
 from jaxdistill.core.paths import data_folder
 from jaxdistill.core.runtime import source_digest
-from jaxdistill.data.sources import content_digest, is_hub, split_specs
+from jaxdistill.data.text import content_digest, is_hub, split_specs
 from jaxdistill.evals import sts
-from jaxdistill.evals.reporting.papers import cited
-from jaxdistill.evals.reporting.tables import StageRow, as_text, stage_table
+from jaxdistill.evals.papers import cited
+from jaxdistill.evals.report import StageRow, as_text, stage_table
 from jaxdistill.training.build import Run, build, objective_title
 from jaxdistill.training.dev import retrieval_files
 from jaxdistill.training.finish import finish
@@ -97,7 +97,7 @@ def check_stages(stages: Sequence[Config], folders: Sequence[pathlib.Path], fini
                     f"it is to be trained, but {', '.join(later)} in {folder.parent} began from the student that this would replace; remove "
                     f"{' and '.join(later)} to train all again, give the same options as before, or another --workdir."
                 )
-            parts.use(stage.run.parts)  # the user's own readers are part of the digest
+            plugins.use(stage.run.plugins)  # the user's own readers are part of the digest
             before = workdirs.read_note(folder / workdirs.INPUTS).get(workdirs.TEXT_FILES) if done else None
             if before and before != content_digest(split_specs(stage.data.text)):
                 raise InputError(
@@ -115,7 +115,7 @@ def run_training(
     """
     is_first, workdir = processes.is_first(), files.folder
     with processes.agreed() as facts:
-        parts.use(config.run.parts)
+        plugins.use(config.run.plugins)
         before = workdirs.claim_workdir(workdir, config, write=False)
         refuse_foreign(workdir / workdirs.EXPORT, advice="Move it, or give another --workdir.")
         paper = cited(config.run.paper, "run.paper") if config.run.paper else None
@@ -168,8 +168,8 @@ def digests(run: Run) -> dict[str, str]:
     contents |= {f"{name}.model": model.digest() for name, model in run.named_teachers.items()}
     contents |= {f"labeller {number}": digest for number, digest in enumerate(run.labeller_digests, start=1)}
     contents |= {"student.model": run.student.digest(), "data.text": run.store.content_digest}
-    outside = [name.rpartition(":")[0] for name in config.kinds.values() if parts.is_outside(name)]
-    contents |= parts.source_digests([*outside, *split_specs(config.run.parts)])
+    outside = [name.rpartition(":")[0] for name in config.kinds.values() if plugins.is_outside(name)]
+    contents |= plugins.source_digests([*outside, *split_specs(config.run.plugins)])
     return {f"content of {name}": digest[:12] for name, digest in contents.items()}
 
 
