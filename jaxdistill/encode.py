@@ -123,13 +123,13 @@ def encode(
             vectors = embedder.encode_ids(ids, advance=advance)
             if width < embedder.width:
                 vectors = unit_rows(vectors[:, :width])
-            return checked_block(vectors, rows.start, width), sum(bool(one.overflowing) for one in encodings)
+            return checked_block(vectors, rows.start), sum(bool(one.overflowing) for one in encodings)
 
         digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:12]
         folder, rows = path.with_name(f".{path.name[:200]}.{digest}.part"), sum(1 for _ in watched.rows())
-        done = stored_vectors(folder, rows, width, encode_block, unit="sentences", shown=show_progress_bar)
+        _, truncated = stored_vectors(folder, rows, width, encode_block, unit="sentences", shown=show_progress_bar)
         watched.check()
-        counts = {"rows": rows, "truncated": done.count}
+        counts = {"rows": rows, "truncated": truncated}
         processes.wait("all have read the folder")  # which the first one then removes
         if processes.is_first():
             with writing(path), drafted(path) as draft:

@@ -20,9 +20,20 @@ from typing import NamedTuple
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from jaxdistill.config import parse_stages, set_options
+from jaxdistill.config import (
+    check_option,
+    closest_option,
+    configs_help,
+    default_workdir,
+    in_every_stage,
+    load_config,
+    one_config_help,
+    option_names,
+    parse_stages,
+    set_options,
+)
 from jaxdistill.config.options import Config
-from jaxdistill.core import InputError, files
+from jaxdistill.core import InputError
 from jaxdistill.core.cli import run
 from jaxdistill.core.runtime import version_text
 
@@ -50,7 +61,7 @@ def main(arguments: Sequence[str]) -> None:
     elif not arguments or {"--help", "-h", "--helpfull"} & {*arguments}:
         specs, _ = _split(arguments)
         options = _defined(ConfigDict(), []).get_help(include_special_flags=False).partition(":\n")[2]
-        print(files.one_config_help(specs[-1]) if specs else f"{__doc__}\n{options}\n\n{files.configs_help()}")
+        print(one_config_help(specs[-1]) if specs else f"{__doc__}\n{options}\n\n{configs_help()}")
     else:
         train(parse_flags(arguments))
 
@@ -59,16 +70,16 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
     """Parses a command line by absl and `config_flags`; raises `InputError`, one line, if it is invalid."""
     flags.FLAGS(["jaxdistill.main", "--verbosity=-1"])  # absl's own flags: other libraries log warnings only
     specs, others = _split(arguments)
-    config = files.load_config(specs[-1]) if specs else ConfigDict()
-    names = files.option_names(config)
+    config = load_config(specs[-1]) if specs else ConfigDict()
+    names = option_names(config)
     for named in filter(None, (re.match(r"--?(?:no)?config\.([^=]+)", argument) for argument in others if specs)):
-        files.check_option(names, named[1], flag="--config.")  # of an absent option, config_flags shows a traceback
+        check_option(names, named[1], flag="--config.")  # of an absent option, config_flags shows a traceback
     argv = ["jaxdistill.main", *others]
     try:
         values = _defined(config, argv if specs else argv[:1])
         rest = values(argv)[1:]
     except flags.UnrecognizedFlagError as error:
-        close = files.closest_option(error.flagname, [*values, *(f"config.{name}" for name in names)], flag="--")
+        close = closest_option(error.flagname, [*values, *(f"config.{name}" for name in names)], flag="--")
         raise InputError(f"unknown option --{error.flagname}.{close} --help lists the options.") from None
     except flags.Error as error:
         raise InputError(f"{str(error).removeprefix('flag ').rstrip('.')}.") from None
@@ -81,11 +92,11 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
     if values.compile_for and not values.dry_run:
         raise InputError(f"--compile_for={values.compile_for} plans a run and trains nothing; add --dry_run.")
     if values.profile:
-        set_options(config, dict.fromkeys(files.in_every_stage(config, "run.profile"), values.profile))
+        set_options(config, dict.fromkeys(in_every_stage(config, "run.profile"), values.profile))
     shown = [f"--config={specs[-1]}", *(one for one in others if not re.match("--?workdir=", one)), "--workdir=DIR"]
     return Flags(
         stages=parse_stages(config),
-        workdir=os.path.expanduser(values.workdir or files.default_workdir(specs[-1])),
+        workdir=os.path.expanduser(values.workdir or default_workdir(specs[-1])),
         dry_run=values.dry_run,
         compile_for=values.compile_for,
         check=values.check or "",

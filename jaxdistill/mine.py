@@ -20,24 +20,22 @@ tie and both see the same candidates. `relative_margin=0.05` is NV-Retriever's T
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import InputError, Precision
 from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
-from jaxdistill.core.files import local, refuse_overwriting, try_writing
+from jaxdistill.core.files import drafted, local, refuse_overwriting, try_writing, writing
 from jaxdistill.core.ops.nearest import nearest, scores_of_pairs
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.core.runtime import Advance
-from jaxdistill.data.questions import questions
-from jaxdistill.data.sources import refuse_unread
-from jaxdistill.data.tables import write_table
-from jaxdistill.data.targets import cached_vectors, finished
+from jaxdistill.data.targets import cached_vectors, finished, write_note
 from jaxdistill.data.text import TEXT, Text, local_files, read, sources_of, split_specs
 from jaxdistill.models.inference import Embedder, load
 
@@ -47,6 +45,45 @@ SPARE = 10
 """Candidates to consider per negative if limits may leave some out."""
 BLOCK_ROWS = 8192
 """Number of documents compared at a time."""
+
+
+class Questions(NamedTuple):
+    """Distinct queries and documents, and the documents that answer each query."""
+
+    queries: list[str]
+    documents: list[str]
+    positives: list[list[int]]
+    """For each query, the indices of its documents."""
+    excluded: list[list[int]]
+    """For each query, the documents that cannot be its negatives: its positives, and those whose text equals the query or a
+    positive, ignoring case and white space."""
+
+
+def questions(pairs: Iterable[tuple[str, str]], corpus: Iterable[str] = ()) -> Questions:
+    """Collects distinct, non-empty queries and documents; raises `InputError` if no pair remains."""
+    queries: dict[str, dict[int, None]] = {}
+    documents: dict[str, int] = {}
+    for text in filter(None, map(str.strip, corpus)):
+        documents.setdefault(text, len(documents))
+    for text, answer in ((text.strip(), answer.strip()) for text, answer in pairs):
+        if text and answer:
+            queries.setdefault(text, {})[documents.setdefault(answer, len(documents))] = None
+    if not queries:
+        raise InputError("no pair has both a query and a positive; check pairs, column and positive_column.")
+
+    def key(text: str) -> bytes:  # of 8 bytes, because a corpus has millions of texts
+        return hashlib.blake2b(" ".join(text.casefold().split()).encode(), digest_size=8).digest()
+
+    texts, positives = list(documents), [list(rows) for rows in queries.values()]
+    equal: dict[bytes, set[bytes]] = {}
+    for query, rows in zip(queries, positives, strict=True):
+        equal.setdefault(key(query), set()).update(map(key, (query, *(texts[row] for row in rows))))
+    rows_of: dict[bytes, list[int]] = {one: [] for keys in equal.values() for one in keys}
+    for row, text in enumerate(texts):
+        if (one := key(text)) in rows_of:
+            rows_of[one].append(row)
+    excluded = [sorted({row for one in equal[key(query)] for row in rows_of[one]}) for query in queries]
+    return Questions(list(queries), texts, positives, excluded)
 
 
 def hard_negatives(
@@ -167,8 +204,6 @@ def mine(
     corpus_specs = (
         split_specs(corpus) if isinstance(corpus, str) else sources_of(corpus, corpus_columns, argument="corpus")
     )
-    if corpus_specs:
-        refuse_unread(corpus_column, corpus_specs, "corpus_column")
     if path:
         refuse_overwriting(path, local_files([*pair_specs, *corpus_specs]))
     answered = ((query, positive) for query, positive in read(pair_specs, columns))
@@ -259,7 +294,13 @@ def mine(
     if path is None:
         return [dict(zip(names, row, strict=True)) for row in table]
     cells = [[f"{cell:.7g}" if isinstance(cell, float) else cell for cell in row] for row in table]
-    write_table(path, names, cells, origin, counts={"rows": len(table)})
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with drafted(path) as draft:
+            with open(draft, "w", encoding="utf-8", newline="\n") as file:
+                for row in (names, *cells):
+                    file.write("\t".join(re.sub(r"[\t\r\n]+", " ", cell) for cell in row) + "\n")
+            write_note(path, origin, {"rows": len(table)})
     log.info(f"mean score of positives {positives.mean():.4f}, of negatives {scores[np.isfinite(scores)].mean():.4f}")
     if lacking := (have < num_negatives).sum():
         log.info(

@@ -14,7 +14,7 @@ from jaxdistill.core import LABELS, MAX_INT32, InputError, Objective, errors_of,
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.files import buckets, is_remote
 from jaxdistill.data import views
-from jaxdistill.data.text import TEXT, check_weights, split_specs
+from jaxdistill.data.text import TEXT, check_weights, is_hub, source_files, split_specs
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.models.checkpoints.model import SentenceModel, locate
 from jaxdistill.models.model_text import sentence_roles

@@ -20,9 +20,8 @@ from jaxdistill.core.runtime import versions
 from jaxdistill.data.text import split_specs
 from jaxdistill.evals import sts
 from jaxdistill.evals.model_card import Facts, averaged_steps, origin_of, public_command, write_facts
-from jaxdistill.evals.pairs import ScoredPairs
 from jaxdistill.evals.papers import Cited
-from jaxdistill.evals.report import Entry, as_text, hundredfold, read_curves, score_table, training_plot, write_page
+from jaxdistill.evals.report import Entry, as_text, hundredfold, score_table, training_plot, write_page
 from jaxdistill.evals.suite import cached_scores
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.training.build import Run, objective_title
@@ -151,7 +150,7 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
     for name, model in models.items():
         size = 4 * model.parameter_count if name == "teacher" else weights_bytes(folder)
         costs = {"parameters": model.parameter_count, "size_bytes": size, "sentences_per_s": speeds[name]}
-        pairs = ScoredPairs(**on_sts[name]["scored_pairs"]) if on_sts[name] else None
+        pairs = on_sts[name]["scored_pairs"] if on_sts[name] else None
         entries.append(Entry(name=name, scores=scores[name], costs=costs, scored_pairs=pairs))
     cited = {}
     if paper:  # its scores that the run has measured; if it has measured none, those on STS
@@ -179,7 +178,7 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
         title=title,
         warning=lost,
         teacher="teacher" if "teacher" in models else "",
-        curves=read_curves(workdir / METRICS),
+        plot=plot,
         sections={"How it was made": made | cited},
     )
     results = {

@@ -18,6 +18,7 @@ from jaxdistill.core import ROLES, InputError, Params, error_line, errors_of
 from jaxdistill.core.cluster.mesh import FrozenParams
 from jaxdistill.core.files import MARK, buckets, is_remote, while_reading
 from jaxdistill.core.paths import fetched_folder, in_package, public_name
+from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling, identity
 from jaxdistill.encoders.families import cross_definition, family, head_names
 from jaxdistill.encoders.hugging_face import QUANTISED, read_settings, refuse_others, tensor_names
