@@ -1,7 +1,6 @@
 """Every objective with options, and random inputs for its losses."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdistill.core import Encoded, Sizes
@@ -76,17 +75,3 @@ def start(objective, *, width: int = 8, seeds=None):
     if objective.reserve_rows and seeds is None:
         seeds = np.random.default_rng(5).standard_normal((objective.reserve_rows, width)).astype(np.float32)
     return objective.init(jax.random.key(0), sizes, seeds)
-
-
-def value_and_gradient(objective, student, teacher, params=None, state=None):
-    """(per-example losses, gradient of their mean with respect to the student's sentences and the objective's parameters)."""
-    if params is None:
-        params, state = start(objective)
-
-    def total(sentences, params):
-        losses, _, _ = objective(params, state, student._replace(sentences=sentences), teacher)
-        return jnp.mean(losses), losses
-
-    gradient = jax.jit(jax.value_and_grad(total, argnums=(0, 1), has_aux=True))
-    (_, losses), gradients = gradient(student.sentences, params)
-    return losses, gradients

@@ -1,20 +1,17 @@
-"""Margin and listwise distillation, and where the scores of a row's candidates come from."""
+"""Where the scores of a row's candidates come from: columns of the text, bi- and cross-encoders."""
 
 import dataclasses
 import gzip
 import json
-import math
 from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
-from sentence_transformers.sentence_transformer import losses as their_losses
 
 from jaxdistill.config import Config, Data
-from jaxdistill.core import Encoded, InputError
+from jaxdistill.core import InputError
 from jaxdistill.data.tokens import build_store
 from jaxdistill.models import labelling as labels
 from jaxdistill.models.inference import Embedder
@@ -26,10 +23,8 @@ from jaxdistill.objectives.listwise import Listwise
 from jaxdistill.training.models import Targets
 from jaxdistill.training.objective import make_objective
 
-from objective_cases import value_and_gradient
 from tiny_models import tiny_model
 
-FOUR = ("text", "positive", "negative", "other")
 COLUMNS = ("text", "positive", "negative")
 ROWS = [
     ("the cat sleeps", "the cat", "rain", "0.9", "0.25"),
@@ -38,55 +33,6 @@ ROWS = [
     ("the cat sleeps", "the cat", "dog", "0.75", "-0.5"),
 ]
 """A row without a score, one without a positive, and a query in two rows."""
-
-
-def inputs(views=FOUR):
-    random = np.random.default_rng(4)
-    student = Encoded(random.standard_normal((8, len(views), 6)).astype(np.float32))
-    return student, Encoded(random.standard_normal((8, 1, len(views) - 1)).astype(np.float32))
-
-
-def theirs(loss, student, scores):
-    """(value, gradient) of a loss of sentence-transformers on these vectors."""
-    vectors = torch.tensor(student.sentences).requires_grad_()
-    columns = list(vectors.unbind(1))
-    value = loss.compute_loss_from_embeddings(columns, torch.tensor(scores))
-    value.backward()
-    return value.item(), vectors.grad.numpy()
-
-
-@pytest.mark.parametrize("views", [COLUMNS, FOUR], ids=len)
-def test_margin_equals_sentence_transformers(views):
-    student, teacher = inputs(views)
-    objective = Listwise(loss="margin", similarity="dot", views=views)
-    losses, (gradient, _) = value_and_gradient(objective, student, teacher, {}, ())
-    margins = teacher.sentences[:, 0, :1] - teacher.sentences[:, 0, 1:]
-    value, slope = theirs(their_losses.MarginMSELoss(None), student, margins)
-    np.testing.assert_allclose(np.mean(losses), value, rtol=1e-5)
-    np.testing.assert_allclose(gradient, slope, atol=1e-5)
-
-
-def test_divergence_equals_sentence_transformers():
-    student, teacher = inputs()
-    objective = Listwise(similarity="dot", student_temperature=2.0, teacher_temperature=0.5, views=FOUR)
-    losses, (gradient, _) = value_and_gradient(objective, student, teacher, {}, ())
-    loss = their_losses.DistillKLDivLoss(None, student_temperature=2.0, teacher_temperature=0.5)
-    value, slope = theirs(loss, student, teacher.sentences[:, 0])
-    np.testing.assert_allclose(np.mean(losses), value, rtol=1e-5)
-    np.testing.assert_allclose(gradient, slope, atol=1e-5)
-
-
-def test_two_candidates_by_hand():
-    """Cosines of 1 and 0; the teacher has 0.5 for both."""
-    student = Encoded(np.float32([[[2, 0], [3, 0], [0, 5]]]))
-    teacher = Encoded(np.float32([[[0.5, 0.5]]]))
-    for loss, expected in (("margin", 1.0), ("kl", -0.5 * math.log(4 * math.e / (math.e + 1) ** 2))):
-        objective = Listwise(loss=loss, student_temperature=1.0)
-        losses, _, metrics = objective({}, (), student, teacher)
-        np.testing.assert_allclose(losses, [expected], rtol=1e-5)
-        assert {name: float(value) for name, value in metrics.items()} == {
-            "margin/student": 1.0, "margin/teacher": 0.0, "order": 0.0,
-        }  # fmt: skip
 
 
 @pytest.fixture

@@ -70,11 +70,3 @@ def test_a_sentence_is_not_its_own_positive_without_dropout(tmp_path):
     check("configs/simcse.py:minilm-l3", Cut(dropout=0.0, drophead=0.2))
     check("configs/simcse.py:minilm-l3", Cut(dropout=0.0), **{"objective.views": ("text", "delete_words")})
     check("configs/dual_l2.py:minilm-l3", Cut(dropout=0.0))
-
-
-def static_like(student):
-    """A model without layers, whose dropout rates have no effect."""
-    architecture = dataclasses.replace(
-        Cut(dropout=0.5).in_training(student).definition.architecture, family="static", layers=0
-    )
-    return dataclasses.replace(student, definition=dataclasses.replace(student.definition, architecture=architecture))
