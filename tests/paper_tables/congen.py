@@ -2,7 +2,7 @@
 
 import math
 
-from paper_tables import Fact, Stage, cited
+from paper_tables import Fact, Stage, cited, facts
 
 NLI_ROWS = 2 * (550_152 + 392_702)
 """Premises and hypotheses of SNLI and MultiNLI; the rows of the code's back-translated file are not published."""
@@ -31,76 +31,53 @@ TABLE_7 = {
 MULTILINGUAL = ("mdistilbert", "mminilm-l12")
 TABLE_1 = tuple(student for student in TABLE_7 if student not in MULTILINGUAL)
 
-COMMON = {
-    **cited("ConGen 4.1", data__batch_size=128, run__epochs=20.0, run__steps=0),
-    **cited("ConGen 4.1: SNLI and MultiNLI", data__text=NLI_TEXT),
-    **cited("ConGen: train_congen.sh", data__max_length=128),
-    **cited("ConGen: main.py deduplicates nowhere", data__dedupe=False),
-    **cited("ConGen 4.1", teacher__model="princeton-nlp/unsup-simcse-roberta-large"),
-    "teacher.pooling": Fact(
-        "mean",
-        "ConGen: SentenceTransformer of a plain checkpoint appends mean pooling",
-        "SimCSE, which the paper cites, reads the first token: 78.90 is the score of `cls`",
-    ),
-    **cited("ConGen: main.py, the checkpoint's own 512 tokens", teacher__max_length=0),
-    **cited(
-        "ConGen: main.py encodes the teacher's sentences once, before training",
-        teacher__kind="stored",
-        teacher__dropout=False,
-    ),
-    **cited("ConGen 4.1: the checkpoint as it is", student__layers="", student__kind="cut", student__width=0, student__embedding=0),
-    **cited("ours: not read without a compact embedding", student__embedding_init="svd"),
-    **cited("ConGen 4.1: mean pooling, a linear layer with tanh", student__pooling="mean", student__head="tanh"),
-    **cited("ConGen: torch.nn.Linear's default", student__head_init="uniform"),
-    **cited("ConGen: the Dense layer is a module of the saved model", student__keep_head=True),
-    **cited("ConGen: the checkpoint's own 0.1", student__dropout=-1.0, student__drophead=0.0),
-    **cited(
-        "sentence-transformers 2.0.0: fit, AdamW with lr 2e-5, eps 1e-6, correct_bias False by default",
-        optimizer__weight_decay=0.01, optimizer__decay="matrices", optimizer__b1=0.9, optimizer__b2=0.999,
-        optimizer__eps=1e-6, optimizer__bias_correction=False, optimizer__clip_norm=1.0,
-    ),
-    **cited("no bias correction, no place of eps beside it", optimizer__eps_before_correction=False),
-    **cited("ConGen 4.1: 10 % of the training; the code: WarmupLinear", optimizer__schedule="linear"),
-    "evals.every": Fact(512, "ConGen A.1", "the code evaluates at each epoch's end too"),
-    **cited("ConGen: main.py, STS-B dev", evals__best="sts-b-dev/spearman"),
-    **cited("ConGen: main.py, patience 7 epochs", evals__patience=0),
-    **cited("ConGen: main.py, nothing is evaluated before training", evals__untrained=False),
-    "evals.patience_epochs": Fact(
-        7.0, "ConGen: main.py", "the code counts epochs that end strictly below the best, a tie neither way"
-    ),
-    **cited("ConGen: train_congen.sh; the paper has means of three seeds", run__seed=1000),
-}  # fmt: skip
+COMMON = facts(f"""
+ConGen 4.1 | data.batch_size=128, run.epochs=20.0, teacher.model=princeton-nlp/unsup-simcse-roberta-large
+ConGen 4.1: SNLI and MultiNLI | data.text={NLI_TEXT}
+ConGen: train_congen.sh | data.max_length=128
+ConGen: SentenceTransformer of a plain checkpoint appends mean pooling | teacher.pooling=mean | SimCSE, which the paper cites,
+  reads the first token: 78.90 is the score of `cls`
+ConGen: main.py encodes the teacher's sentences once, before training | teacher.kind=stored
+ConGen 4.1: mean pooling, a linear layer with tanh | student.pooling=mean, student.head=tanh
+ConGen: torch.nn.Linear's default; the Dense layer is a module of the saved model | student.head_init=uniform,
+  student.keep_head=True
+sentence-transformers 2.0.0: fit, AdamW with lr 2e-5, eps 1e-6, correct_bias False by default | optimizer.weight_decay=0.01,
+  optimizer.b1=0.9, optimizer.b2=0.999, optimizer.eps=1e-6, optimizer.bias_correction=False, optimizer.clip_norm=1.0
+ConGen 4.1: 10 % of the training; the code: WarmupLinear | optimizer.schedule=linear
+ConGen A.1 | evals.every=512 | the code evaluates at each epoch's end too
+ConGen: main.py, STS-B dev; nothing is evaluated before training | evals.best=sts-b-dev/spearman, evals.untrained=False
+ConGen: main.py | evals.patience_epochs=7.0 | the code counts epochs that end strictly below the best, a tie neither way
+ConGen: train_congen.sh; the paper has means of three seeds | run.seed=1000
+""")
 UNPUBLISHED = "the paper's back-translated file is not public; its Table 6 puts word deletion within 0.7 points"
 TRANSLATIONS = "ours: parallel files of a data folder; the paper has NLI in Google's translation"
-CONGEN = {
-    **cited("ConGen 3.3 and the code: half each", objective__alpha=0.5),
-    "objective.key_set": Fact(
-        "queue+batch", "ConGen: the loss comes before the batch replaces rows", "section 3.2 replaces first: `queue`"
-    ),
-    **cited("ConGen 4.1", objective__queue_init="sentences"),
-    **cited("ConGen 3.1: teacher and control read x1", objective__control_view="text"),
-}
+CONGEN = facts("""
+ConGen 3.3 and the code: half each | objective.alpha=0.5
+ConGen: the loss comes before the batch replaces rows | objective.key_set=queue+batch | section 3.2 replaces first: `queue`
+ConGen 4.1 | objective.queue_init=sentences
+ConGen 3.1: teacher and control read x1 | objective.control_view=text
+""")
 SILENT = "ours, as in ConGen's own row of Table 7; the paper gives no settings of its baselines"
 
 
 def of_student(student: str, source: str = "ConGen Table 7") -> dict[str, Fact]:
     """Checkpoint, learning rate and text of a row."""
     model, *_, learning_rate = TABLE_7[student]
-    facts = COMMON | cited("ConGen 4.1", student__model=model) | cited(source, optimizer__learning_rate=learning_rate)
+    found = COMMON | cited("ConGen 4.1", student__model=model) | cited(source, optimizer__learning_rate=learning_rate)
     if student in MULTILINGUAL:
         columns = [["text", "en"], ["translation", "ar|de|es|fr|tr"]]
-        facts |= cited(TRANSLATIONS, data__text="data:parallel/en-*.tsv.gz", data__columns=columns)
-    return facts
+        found |= cited(TRANSLATIONS, data__text="data:parallel/en-*.tsv.gz", data__columns=columns)
+    return found
 
 
 def steps(rows: int, sequences: int) -> dict[str, Fact]:
     """20 epochs of 128 rows; `sequences` of each row."""
     count = 20 * (rows // 128)
-    return {
-        **cited("ConGen 4.1: batch 128", derived__sequences_per_step=128 * sequences),
-        "derived.steps": Fact(count, "ConGen 4.1: 20 epochs", "the code reads the last, partial batch of an epoch too"),
-        **cited("ConGen 4.1: 10 %", derived__warmup_steps=math.ceil(round(0.1 * count, 6))),
-    }
+    return facts(f"""
+ConGen 4.1: batch 128 | derived.sequences_per_step={128 * sequences}
+ConGen 4.1: 20 epochs | derived.steps={count} | the code reads the last, partial batch of an epoch too
+ConGen 4.1: 10 % | derived.warmup_steps={math.ceil(round(0.1 * count, 6))}
+""")
 
 
 def rows_of(student: str) -> int:
@@ -117,14 +94,11 @@ def row(student: str) -> list[Stage]:
     """A row of Table 7. Drawn sentences of the queue are no training rows."""
     _, teacher_temperature, student_temperature, queue_size, _ = TABLE_7[student]
     rows = rows_of(student) - queue_size
-    facts = of_student(student) | CONGEN | steps(rows, 2)
-    facts |= cited(
-        "ConGen Table 7",
-        objective__teacher_temperature=teacher_temperature,
-        objective__student_temperature=student_temperature,
-        objective__queue_size=queue_size,
+    found = of_student(student) | CONGEN | steps(rows, 2) | {"objective.generalize_view": second_view(student)}
+    temperatures = (
+        f"objective.teacher_temperature={teacher_temperature}, objective.student_temperature={student_temperature}"
     )
-    return [Stage(rows, facts | {"objective.generalize_view": second_view(student)})]
+    return [Stage(rows, found | facts(f"ConGen Table 7 | {temperatures}, objective.queue_size={queue_size}"))]
 
 
 TABLE = {"paper": row("bert-base")} | {f"paper:{student}": row(student) for student in TABLE_7}
