@@ -58,7 +58,10 @@ def test_a_preset_has_the_settings_of_its_source(name, preset):
         assert not {name: (found[name], *fact) for name, fact in facts.items() if not _equal(found[name], fact.value)}
 
 
-@pytest.mark.parametrize("name", ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("[!r]*.md"))), "docs/results.md"])
+@pytest.mark.parametrize(
+    "name",
+    ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("[!r]*.md"))), "docs/results.md"],
+)
 def test_presets_and_studies_that_the_docs_name_exist(name):
     text = (ROOT / name).read_text(encoding="utf-8")
     for begin, file, preset in re.findall(r"(configs/|config=)(\w+)\.py:([a-z][\w.:+-]*)", text):
