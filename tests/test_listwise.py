@@ -1,7 +1,6 @@
 """Where the scores of a row's candidates come from: columns of the text, bi- and cross-encoders."""
 
 import dataclasses
-import gzip
 import json
 from types import SimpleNamespace
 
@@ -40,28 +39,23 @@ def model(tmp_path):
     return tiny_model(tmp_path / "model")
 
 
-def table(folder, kind):
-    """The rows with columns of scores, as a file of a kind."""
+@pytest.fixture
+def path(tmp_path):
+    """The rows with columns of scores; a cell that is missing is null."""
     names = (*COLUMNS, "score_positive", "score_negative")
-    if kind == "jsonl":
-        cells = [(*row[:3], *(float(score) if score else None for score in row[3:])) for row in ROWS]
-        lines = [json.dumps(dict(zip(names, row, strict=True))) for row in cells]
-        (folder / "rows.jsonl").write_text("\n".join(lines) + "\n")
-        return folder / "rows.jsonl"
-    with gzip.open(folder / "rows.tsv.gz", "wt") as file:
-        file.write("\n".join("\t".join(row) for row in (names, *ROWS)) + "\n")
-    return folder / "rows.tsv.gz"
+    cells = [(*row[:3], *(float(score) if score else None for score in row[3:])) for row in ROWS]
+    lines = [json.dumps(dict(zip(names, row, strict=True))) for row in cells]
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines) + "\n")
+    return tmp_path / "rows.jsonl"
 
 
 def store_of(path, model, **options):
     folder = path.parent / "cache"
-    options = (
-        dict(tokenizer=model.tokenizer, max_length=16, cache_folder=folder, columns=COLUMNS, dedupe=False) | options
-    )
-    return build_store([str(path)], **options)
+    standard = dict(tokenizer=model.tokenizer, max_length=16, cache_folder=folder, columns=COLUMNS, dedupe=False)
+    return build_store([str(path)], **standard | options)
 
 
-def own_scores(names, data, store, *, count, largest=np.inf):
+def column_scores(names, data, store, *, count, largest=np.inf):
     """The targets of scores in columns, for an objective that reads `count` scores of this magnitude."""
     objective = SimpleNamespace(scored=("text",) * (count + 1), largest_label=largest)
     teacher = Columns(names=",".join(names))
@@ -70,31 +64,23 @@ def own_scores(names, data, store, *, count, largest=np.inf):
     return teacher.stored(inputs)[0]
 
 
-@pytest.mark.parametrize("kind", ["tsv.gz", "jsonl"])
-def test_scores_are_read_from_columns_of_the_text(kind, model, tmp_path):
-    path = table(tmp_path, kind)
+def test_scores_are_read_from_columns_of_the_text(path, model, tmp_path):
     data = Data(text=str(path))
-    store = store_of(path, model, exclude=[str(excluded(tmp_path))])
-    found = own_scores(("score_positive", "score_negative"), data, store, count=2)
+    (tmp_path / "exclude.txt").write_text("the dog\n")  # the query of the row that lacks a score
+    store = store_of(path, model, exclude=[str(tmp_path / "exclude.txt")])
+    found = column_scores(("score_positive", "score_negative"), data, store, count=2)
     np.testing.assert_allclose(found[np.arange(2)], [[0.9, 0.25], [0.75, -0.5]])
     with pytest.raises(InputError, match=r"row 2 has '' in the column 'score_positive', not a finite number"):
-        own_scores(("score_positive", "score_negative"), data, store_of(path, model), count=2)
+        column_scores(("score_positive", "score_negative"), data, store_of(path, model), count=2)
     with pytest.raises(InputError, match="has 1 numbers per row; .* reads 2, one score per pair"):
-        own_scores(("score_negative",), data, store, count=2)
+        column_scores(("score_negative",), data, store, count=2)
     with pytest.raises(InputError, match="row 1 of data.text has the score 0.9, .* similarities from -0.8 to 0.8"):
-        own_scores(("score_positive", "score_negative"), data, store, count=2, largest=0.8)
+        column_scores(("score_positive", "score_negative"), data, store, count=2, largest=0.8)
     with pytest.raises(InputError, match="no column 'margin'"):
-        own_scores(("score_negative", "margin"), data, store, count=2)
+        column_scores(("score_negative", "margin"), data, store, count=2)
 
 
-def excluded(folder):
-    """A file with the query of the row that lacks a score."""
-    (folder / "exclude.txt").write_text("the dog\n")
-    return folder / "exclude.txt"
-
-
-def test_a_bi_or_a_cross_encoder_scores_every_candidate_once(model, tmp_path):
-    path = table(tmp_path, "tsv.gz")
+def test_a_bi_or_a_cross_encoder_scores_every_candidate_once(path, model, tmp_path):
     store = store_of(path, model)
     columns = [list(store.texts(column)) for column in COLUMNS]
     for labeller in (model, resizing.cross_encoder(model, key=jax.random.key(0))):
@@ -106,8 +92,8 @@ def test_a_bi_or_a_cross_encoder_scores_every_candidate_once(model, tmp_path):
 
 
 @pytest.mark.parametrize(("loss", "similarity"), [("margin", "dot"), ("margin", "cosine"), ("kl", "dot")])
-def test_a_margin_of_dot_products_is_a_cross_encoders_margin_of_logits(model, tmp_path, loss, similarity):
-    path, cross = table(tmp_path, "tsv.gz"), resizing.cross_encoder(model, key=jax.random.key(0))
+def test_a_margin_of_dot_products_is_a_cross_encoders_margin_of_logits(path, model, tmp_path, loss, similarity):
+    cross = resizing.cross_encoder(model, key=jax.random.key(0))
     head = {"dense/0/kernel": 1000 * cross.params["dense/0/kernel"], "dense/0/bias": np.full(1, 25, np.float32)}
     cross, store = dataclasses.replace(cross, params=cross.params | head), store_of(path, model)
     config = Config(

@@ -33,18 +33,8 @@ def objective_of(preset, **changed):
             {"teacher__kind": "stored", "teacher__whiten": 1.0},
             "objective simtde needs targets that include single tokens or layers; choose .*:teacher=live",
         ),
-        (
-            "configs/cosent.py:minilm-l3",
-            {"teacher__components": 8},
-            "an option of the teacher several, stored, vectors; choose",
-        ),
         ("configs/cosent.py:minilm-l3", {"teacher__kind": "stored"}, "does not go with objective cosent"),
         ("configs/l2.py:cosine", {"data__columns": BOTH}, "reads only text; .*--config.data.columns=text.positive$"),
-        (
-            "configs/trans_encoder.py:reranker",
-            {"data__columns": BOTH[:1]},
-            "the text has no column 'second'; it has text",
-        ),
         (
             "configs/ckd.py:minilm-l3",
             {"objective__view": "crop", "teacher__kind": "stored"},

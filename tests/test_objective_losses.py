@@ -16,17 +16,13 @@ from jaxdistill.core import Encoded
 from jaxdistill.core.ops.nested import Nested
 from jaxdistill.core.ops.similarity import spread_out
 from jaxdistill.objectives import gram
-from jaxdistill.objectives.ckd import CKD
 from jaxdistill.objectives.cosent import CoSENT
-from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.objectives.gist import GIST
-from jaxdistill.objectives.gram import Gram
 from jaxdistill.objectives.listwise import Listwise
 from jaxdistill.objectives.simcse import SimCSE
-from jaxdistill.objectives.simtde import SimTDE
 from jaxdistill.objectives.trans_encoder import TransEncoder
 
-from objective_cases import EMBEDDING, GIST_OPTIONS, GRAM, SIMCSE, SIMTDE, encoded, start
+from objective_cases import case, encoded, start
 
 unit = partial(F.normalize, dim=-1)
 each_mse = partial(F.mse_loss, reduction="none")
@@ -74,7 +70,7 @@ def compare(objective, reference, student, teacher, params=None, state=None):
     ids=["SKD", "SKD of CL-ReLKT", "Dual-L2", "L2", "KD", "cosine"],
 )
 def test_embedding_losses(changed):
-    objective = Embedding(**EMBEDDING | changed)
+    objective = case("embedding", **changed)
 
     def reference(s, t, _):
         if objective.distance == "cosine":
@@ -92,7 +88,7 @@ def test_embedding_losses(changed):
 
 @pytest.mark.parametrize("queue_size, pushes", [(0, 1), (20, 1), (20, 5)], ids=["batch", "filling", "full"])
 def test_ckd(queue_size, pushes, mesh):
-    objective = CKD(temperature=0.1, learned_scale="log", queue_size=queue_size)
+    objective = case("ckd", queue_size=queue_size)
     random = np.random.default_rng(3)
     params, state = start(objective)
     keys = np.zeros((0, 8), np.float32)
@@ -122,7 +118,7 @@ def test_ckd(queue_size, pushes, mesh):
     ids=["unsupervised", "hard negatives", "Mirror-BERT", "DistilCSE's second stage"],
 )
 def test_contrastive_losses(changed):
-    objective = SimCSE(**SIMCSE | changed)
+    objective = case("simcse", **changed)
 
     def reference(s, _, p):
         (parameter,) = p.values()
@@ -145,7 +141,7 @@ def test_contrastive_losses(changed):
 @pytest.mark.parametrize("sentence_loss", ["mse", "kl", "cosine_mse", "cosine_mae"])
 @pytest.mark.parametrize("token_loss", ["batch", "vocabulary"])
 def test_simtde(sentence_loss, token_loss):
-    objective = SimTDE(**SIMTDE | dict(sentence_loss=sentence_loss, token_loss=token_loss))
+    objective = case("simtde", sentence_loss=sentence_loss, token_loss=token_loss)
     student, teacher = encoded(np.random.default_rng(7), objective)
     real = torch.tensor(student.owner >= 0)
 
@@ -170,7 +166,7 @@ def test_simtde(sentence_loss, token_loss):
 @pytest.mark.parametrize("hidden_map, compared", [("last", (3, 4, 5)), ("even", (1, 3, 5))])
 def test_simtde_pairs_each_of_three_layers_with_its_own_of_six(hidden_map, compared):
     """A student with the teacher's layers has no loss under its own map, and one under any other."""
-    objective = SimTDE(**SIMTDE | dict(alpha=0.0, hidden_weight=1.0, hidden_map=hidden_map))
+    objective = case("simtde", alpha=0.0, hidden_weight=1.0, hidden_map=hidden_map)
     random = np.random.default_rng(12)
     hidden = random.standard_normal((6, 2, 3, 5, 8)).astype(np.float32)
     owner = np.where(random.random((2, 3, 5)) < 0.8, 0, -1).astype(np.int32)
@@ -221,7 +217,7 @@ def test_cosent():
     ids=["hard negatives", "paper", "positives alone"],
 )
 def test_gist(changed):
-    objective = GIST(**GIST_OPTIONS | changed)
+    objective = case("gist", **changed)
     sources = [(0, 1)] + ([(0, 0), (1, 1)] if objective.candidates == "all" else [])
     sources += [(0, 2)] if len(objective.views) == 3 else []
 
@@ -274,7 +270,7 @@ def spread(vectors: torch.Tensor) -> torch.Tensor:
 )
 def test_gram(changed, block, mesh, monkeypatch):
     monkeypatch.setattr(gram, "BLOCK_PAIRS", block)
-    objective = Gram(**GRAM | changed)
+    objective = case("gram", **changed)
     views = len(objective.views)
 
     def reference(s, t, _):
@@ -343,7 +339,7 @@ PLAIN_GIST = GIST(temperature=1.0, candidates="positives")
         (PLAIN_GIST, [OPPOSITE[0]] * 2, [[[1, 0], [0.8, 0.6]], [[-1, -1], [1, 0]]], [0.0], {"hidden": 0.5}),
         # Cosines of 0.6, 0.8 and 0, the teacher's of 0.8, 0.6 and 0: one of three pairs of pairs is in the wrong order.
         (
-            Gram(**GRAM | NONE | dict(pair_weight=1.0, triplet_weight=1.0)), [[[1, 0]], [[0.6, 0.8]], [[0, 1]]],
+            case("gram", **NONE | dict(pair_weight=1.0, triplet_weight=1.0)), [[[1, 0]], [[0.6, 0.8]], [[0, 1]]],
             [[[1, 0]], [[0.8, 0.6]], [[0, 1]]], [0.04 / 3 + 0.1, 0.08 / 3 + 0.1, 0.04 / 3 + 0.1], {"loss/pair": 4 * 0.2**2 / 9, "loss/triplet": 0.1},
         ),
     ],
@@ -365,7 +361,7 @@ def test_spread_out_by_hand_on_a_cross_and_on_one_point():
     assert np.isfinite(jax.grad(spread_out)(cross[:1])).all()
 
 
-L2 = Embedding(**EMBEDDING | dict(third="none", second_view=""))
+L2 = case("embedding", third="none", second_view="")
 
 
 @pytest.mark.parametrize("targets", ["truncated", "projected"])

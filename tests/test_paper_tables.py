@@ -3,6 +3,7 @@
 import importlib
 import json
 import re
+from collections import ChainMap
 
 import pytest
 
@@ -14,10 +15,8 @@ from jaxdistill.core import plugins as parts
 from conftest import ROOT
 from paper_tables import BASE, REQUIRED, lacking, observed
 
-TABLES = {
-    path.stem: importlib.import_module(f"paper_tables.{path.stem}").TABLE
-    for path in sorted((ROOT / "tests" / "paper_tables").glob("[!_]*.py"))
-}
+PAPERS = sorted((ROOT / "tests" / "paper_tables").glob("[!_]*.py"))
+TABLES = dict(ChainMap(*(importlib.import_module(f"paper_tables.{path.stem}").TABLES for path in PAPERS)))
 DEFAULTS = lacking() | configs.flat(configs.Config(objective=objectives.Embedding()))
 SAID_OTHERWISE = {"objective.kind", "optimizer.warmup_fraction", "run.paper"}
 """By the objective's options, by `derived.warmup_steps`, and by `configs/papers`."""

@@ -1,6 +1,6 @@
-"""What the papers and their released code say of every hyperparameter, one module for each config file.
+"""What the papers and their released code say of every hyperparameter, one module for each paper.
 
-A module has `TABLE`: preset to one `Stage` for each stage of its training. `tests/test_paper_tables.py` compares every
+A module has `TABLES`: config file to its presets, and preset to one `Stage` for each stage of its training. `tests/test_paper_tables.py` compares every
 fact with the preset, and asks for a fact about every option of `REQUIRED`, so that no setting is inherited unnoticed.
 """
 
@@ -8,7 +8,7 @@ import ast
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from jaxdistill import config as configs
@@ -80,6 +80,13 @@ ours: one learning rate, AdamW with PyTorch's defaults | optimizer.b1=0.9, optim
 """)
 """Of a preset whose table says nothing else."""
 WHOLE = facts("ours: no sentence of an evaluation is longer | student.max_length=512")
+
+
+def presets(
+    name: str, row: Callable[[str], list[Stage]], arguments: Iterable[str], default: str
+) -> dict[str, list[Stage]]:
+    """The stages of `name` and of `name:ARGUMENT` for each argument."""
+    return {name: row(default)} | {f"{name}:{argument}": row(argument) for argument in arguments}
 
 
 def observed(raw: Mapping[str, Any], rows: int) -> dict[str, Any]:

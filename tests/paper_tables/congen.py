@@ -1,8 +1,10 @@
-"""ConGen, Limkonchotiwat et al., Findings of EMNLP 2022; code: github.com/KornWtp/ConGen, commit 82ffe36."""
+"""ConGen, Limkonchotiwat et al., Findings of EMNLP 2022; code: github.com/KornWtp/ConGen, commit 82ffe36. Its baselines L2, Dual-L2
+and SKD, whose code is not public (SKD also as in github.com/mrpeerat/CL-ReLKT), and SEED (Fang et al., ICLR 2021; code:
+github.com/jacobswan1/SEED), as which its Table 5 names the control term alone."""
 
 import math
 
-from paper_tables import Fact, Stage, cited, facts
+from paper_tables import Fact, Stage, cited, facts, presets
 
 NLI_ROWS = 2 * (550_152 + 392_702)
 """Premises and hypotheses of SNLI and MultiNLI; the rows of the code's back-translated file are not published."""
@@ -101,4 +103,62 @@ def row(student: str) -> list[Stage]:
     return [Stage(rows, found | facts(f"ConGen Table 7 | {temperatures}, objective.queue_size={queue_size}"))]
 
 
-TABLE = {"paper": row("bert-base")} | {f"paper:{student}": row(student) for student in TABLE_7}
+L2 = facts("""
+no regulariser in either paper | objective.spread_weight=0.0
+ConGen 4.2: L2 | objective.distance=squared, objective.second_view=, objective.third=none
+ConGen 3.1: vectors of unit length | objective.normalize=True
+ConGen 4.2: teacher and student read x1 | objective.view=text
+ours | optimizer.eps=1e-8 | ConGen's own 1e-6 is above the gradients of a mean square of unit vectors: the student hardly moves
+""")
+
+
+def baseline(student: str, changed: dict[str, Fact], *, sequences: int) -> list[Stage]:
+    """A row of Tables 1 and 3."""
+    found = of_student(student, SILENT) | L2 | steps(rows_of(student), sequences)
+    return [Stage(rows_of(student), found | changed)]
+
+
+def english_alone(student: str) -> list[Stage]:
+    """L2 reads no second view, and so no translations."""
+    columns = cited(TRANSLATIONS, data__columns=[["text", "en"]]) if student in MULTILINGUAL else {}
+    return baseline(student, columns, sequences=1)
+
+
+def two_views(student: str, **changed: Fact) -> list[Stage]:
+    """ConGen 4.2: a second term for the second view."""
+    return baseline(student, {"objective.second_view": second_view(student)} | changed, sequences=2)
+
+
+SKD = facts("ConGen 4.2: a third term between the student's views | objective.third=views")
+SKD_CODE = facts("""
+CL-ReLKT: the teacher's document, the student's query | objective.third=teacher
+ours: the teacher reads augmented views, which change each epoch | teacher.kind=live
+""")
+UNREAD = "ours: not read with alpha 1"
+SEED = of_student("bert-base", "ConGen Table 7, SEED is for images") | steps(NLI_ROWS, 1)
+SEED |= facts(f"""
+SEED: one view | objective.alpha=1.0, objective.control_view=text
+{UNREAD} | objective.generalize_view=delete_words
+SEED: defaults of its code | objective.student_temperature=0.2, objective.teacher_temperature=1e-4
+SEED: its paper's queue | objective.queue_size=65536
+SEED: builder.py, the own positive and the queue | objective.key_set=queue+own
+SEED: builder.py, torch.randn | objective.queue_init=random
+""")
+
+
+def control_alone(student: str) -> list[Stage]:
+    """ConGen's row with its first term alone (Table 5, 100 %)."""
+    (stage,) = row(student)
+    changed = cited("ConGen Table 5, control only", objective__alpha=1.0) | steps(stage.rows, 1)
+    return [Stage(stage.rows, stage.facts | changed | {"objective.generalize_view": Fact("delete_words", UNREAD)})]
+
+
+FIRST = "bert-base"
+TABLES = {
+    "congen": presets("paper", row, TABLE_7, FIRST),
+    "l2": presets("paper", english_alone, TABLE_7, FIRST),
+    "dual_l2": presets("paper", two_views, TABLE_7, FIRST),
+    "skd": presets("paper", lambda student: two_views(student, **SKD), TABLE_1, FIRST)
+    | presets("code", lambda student: two_views(student, **SKD_CODE), TABLE_1, FIRST),
+    "seed": {"code": [Stage(NLI_ROWS, SEED)]} | presets("congen", control_alone, TABLE_1, FIRST),
+}

@@ -1,6 +1,6 @@
 """SimCSE, Mirror-BERT, DistilFACE, and the supervised models that DistilCSE and SimTDE train by SimCSE's code."""
 
-from paper_tables import WHOLE, Stage, cited, facts
+from paper_tables import WHOLE, Stage, cited, facts, presets
 from paper_tables.congen import NLI_ROWS, NLI_TEXT, TABLE_1, TABLE_7
 
 TRIPLETS = [["text", "sent0"], ["positive", "sent1"], ["negative", "hard_neg"]]
@@ -116,11 +116,6 @@ def on_nli(student: str) -> list[Stage]:
 
 
 OF_CONGEN = "ConGen 4.2; settings of SimCSE's README for BERT-base, as the paper gives none"
-TABLE |= {
-    f"{preset}{argument}": make(TABLE_7[student][0])
-    for preset, make in (
-        ("congen-unsup", on_nli),
-        ("congen-sup", lambda model: supervised(model, OF_CONGEN)),
-    )
-    for argument, student in (("", "bert-base"), *((f":{student}", student) for student in TABLE_1))
-}
+TABLE |= presets("congen-unsup", lambda student: on_nli(TABLE_7[student][0]), TABLE_1, "bert-base")
+TABLE |= presets("congen-sup", lambda student: supervised(TABLE_7[student][0], OF_CONGEN), TABLE_1, "bert-base")
+TABLES = {"simcse": TABLE}

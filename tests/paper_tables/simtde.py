@@ -1,4 +1,5 @@
-"""SimTDE, Xie et al., SIGIR 2023. Its code is not public, and its text gives few settings: the others are ours."""
+"""SimTDE, Xie et al., SIGIR 2023. Its code is not public, and its text gives few settings: the others are ours. LRN-KD and LMX-KD, as its section 4.3 and
+Table 2 have them."""
 
 from paper_tables import Fact, Stage, cited, facts
 from paper_tables.congen import NLI_ROWS, NLI_TEXT
@@ -72,7 +73,21 @@ def entity_resolution(embedding: int) -> list[Stage]:
 MINILM = facts("""
 SimTDE Table 2, TCHR:MINILM-384-L6(384) | teacher.model=sentence-transformers/all-MiniLM-L6-v2, teacher.pooling=
 """)
-TABLE = {
+LMX_KD = facts("""
+SimTDE Table 2, LMX-KD-384-L12(384): a small BERT | student.layers=, student.kind=fresh, student.width=384, student.depth=12,
+  student.embedding=0
+ours; BERT-base's, as Table 4 calls the form BERT-BASE-384-L12(384) | student.heads=12
+SimTDE section 4.3: distilled each layer from the teacher | objective.hidden_map=last
+ours; the paper does not weight the layers | objective.hidden_weight=1.0
+ours; sentence vectors of different widths meet through a linear layer, dropped at the end | student.head=linear,
+  student.keep_head=False
+""")
+LRN_KD = facts("""
+SimTDE Table 2, LRN-KD-768-L2(768): the last 2 layers at full width | student.layers=last:2, student.embedding=0
+SimTDE section 4.3: after BERT-PKD, which has no token loss | objective.alpha=0.0
+ours; the paper does not weight the layers | objective.hidden_weight=1.0
+""")
+SIMTDE = {
     "paper-384-l3": row(),
     "paper-384-l12": row(**form(384, 12)),
     "paper-128-l3": row(**MINILM | form(128, 3)),
@@ -91,3 +106,4 @@ SimTDE Table 2, + hidden states distillation; section 4.3: it replaces the initi
     "paper-64-l2": entity_resolution(64),
     "paper-32-l2": entity_resolution(32),
 }
+TABLES = {"simtde": SIMTDE, "lmx_kd": {"paper": row(**LMX_KD)}, "lrn_kd": {"paper": row(**LRN_KD)}}

@@ -1,8 +1,9 @@
 """Trans-Encoder, Liu et al., ICLR 2022, and its released code (amzn/trans-encoder at 368f722)."""
 
 from collections.abc import Sequence
+from functools import partial
 
-from paper_tables import WHOLE, Fact, Stage, cited, facts, simcse
+from paper_tables import WHOLE, Fact, Stage, cited, facts, presets, simcse
 
 TABLE_15, TABLE_16, TABLE_17 = (f"Trans-Encoder Table {number}" for number in (15, 16, 17))
 CODE = "trans-encoder, src/self_distill.py"
@@ -170,32 +171,25 @@ def named(preset: str, task: str) -> str:
     return preset if task == "sts" else f"{preset}-{task}"
 
 
+def alone(model: str, task: str = "sts", **changed) -> list[Stage]:
+    return refreshing([model], task, **changed)
+
+
+def mutual(size: str, task: str) -> list[Stage]:
+    return refreshing(SIMCSE[:2] if size == "base" else SIMCSE[2:], task)
+
+
 TASKS, FIRST = ("sts", *BINARY), "bert-base"
-ROWS_OF_PRESETS = [
-    ("paper", FIRST, {model: refreshing([model]) for model in MODELS}),
-    ("paper-sick", FIRST, {model: refreshing([model], "sick") for model in SIMCSE}),
-    *((f"paper-{task}", FIRST, {model: refreshing([model], task) for model in MODELS}) for task in BINARY),
-    ("code", FIRST, {model: refreshing([model], negatives=RAW) for model in SIMCSE[:2]}),
-    ("sequential", FIRST, {model: sequential(model) for model in SIMCSE[:2]}),
-    *(
-        (named("mutual", task), "base", {"base": refreshing(SIMCSE[:2], task), "large": refreshing(SIMCSE[2:], task)})
-        for task in TASKS
-    ),
-    *(
-        (
-            named("contrastive", task),
-            "roberta-base",
-            {model: contrastive(model, task) for model in ("roberta-base", "mirror-roberta-base-drophead")},
-        )
-        for task in TASKS
-    ),
-    ("losses", "bce-bce", {name: losses(name) for name in ("bce-bce", "mse-mse", "mse-bce", "bce-log_cosh")}),
-    *(
-        (named("bi-to-bi", task), FIRST, {model: standard_self_distillation(model, task) for model in SIMCSE[:2]})
-        for task in ("sts", "qnli")
-    ),
-]
-"""Presets with the argument that they take by themselves, and the stages of each argument."""
+OTHERS = ("roberta-base", "mirror-roberta-base-drophead")
 TABLE = {"alternating": alternating()}
-for preset, default, rows in ROWS_OF_PRESETS:
-    TABLE |= {preset: rows[default]} | {f"{preset}:{name}": stages for name, stages in rows.items()}
+TABLE |= presets("paper-sick", partial(alone, task="sick"), SIMCSE, FIRST)
+TABLE |= presets("code", partial(alone, negatives=RAW), SIMCSE[:2], FIRST)
+TABLE |= presets("sequential", sequential, SIMCSE[:2], FIRST)
+TABLE |= presets("losses", losses, ("bce-bce", "mse-mse", "mse-bce", "bce-log_cosh"), "bce-bce")
+for task in TASKS:
+    TABLE |= presets(named("paper", task), partial(alone, task=task), MODELS, FIRST)
+    TABLE |= presets(named("mutual", task), partial(mutual, task=task), ("base", "large"), "base")
+    TABLE |= presets(named("contrastive", task), partial(contrastive, task=task), OTHERS, OTHERS[0])
+for task in ("sts", "qnli"):
+    TABLE |= presets(named("bi-to-bi", task), partial(standard_self_distillation, task=task), SIMCSE[:2], FIRST)
+TABLES = {"trans_encoder": TABLE}
