@@ -115,10 +115,8 @@ def test_a_training_is_checked_and_submitted_to_skypilot(machine, gpus, extra, o
     [
         ("sky.sh", ["--", *IN_BUCKET], "--gpus is missing"),
         ("sky.sh", ["--gpus", "A100:8", "--", *IN_BUCKET], "A100:8 is no option; give values as --OPTION=VALUE"),
-        ("sky.sh", ["--gpus=A100:8"], "the training has no arguments"),
         ("sky.sh", ["--gpus=tpu-v6e-8", "--num-nodes=2", "--", *IN_BUCKET], "a TPU slice is one node"),
         ("sky.sh", ["--gpus=v5e-16", "--", *IN_BUCKET], "give --gpus=tpu-v5litepod-16."),
-        ("slurm.sh", ["--gpus=v5e-16", "--", *TRAINING], "use launch/sky.sh --gpus=tpu-v5litepod-16."),
         ("slurm.sh", ["--nodes=0", "--", *TRAINING], "--nodes=0 must be a number of at least 1"),
         ("local_processes.sh", ["2"], "the command is missing"),
     ],
@@ -204,15 +202,13 @@ def loaded(name):
 
 def test_the_jobset_has_a_pod_for_each_host_of_the_slice_and_restarts_what_can_go_on():
     jobs = loaded("gke_jobset.yaml")
-    assert (jobs["apiVersion"], jobs["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
-    ((job,), failures) = jobs["spec"]["replicatedJobs"], jobs["spec"]["failurePolicy"]
-    spec = job["template"]["spec"]
-    pod = spec["template"]["spec"]
+    (job,) = jobs["spec"]["replicatedJobs"]
+    spec, pod = job["template"]["spec"], job["template"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     chips = math.prod(map(int, pod["nodeSelector"]["cloud.google.com/gke-tpu-topology"].split("x")))
     assert spec["parallelism"] == spec["completions"] == chips // container["resources"]["limits"]["google.com/tpu"]
     assert spec["completionMode"] == "Indexed" and spec["backoffLimit"] == 0 and pod["restartPolicy"] == "Never"
-    assert failures["maxRestarts"] > 0
+    assert jobs["spec"]["failurePolicy"]["maxRestarts"] > 0
     (refusal,) = (rule["onExitCodes"] for rule in spec["podFailurePolicy"]["rules"])
     assert refusal["containerName"] == container["name"] and refusal["values"] == [signals.BAD_INPUT]
     assert int(coordinator_port) in [port["containerPort"] for port in container["ports"]]
@@ -312,7 +308,6 @@ def test_a_printed_command_passes_the_check_before_anything_is_created(texts, ma
     [
         ("here", {"data.text": "s3://nowhere/a.gz"}, "data.text: no object matches s3://nowhere/a.gz"),
         ("here", {"student.model": f"s3://{bucket.NAME}/none"}, "student.model: no object matches"),
-        ("here", {"teacher.model": "./none"}, "model folder './none' does not exist"),
         ("elsewhere", {"data.text": "texts/a.txt.gz"}, "--config.data.text=texts/a.txt.gz is on this machine"),
         ("elsewhere", {"teacher.model": "texts"}, "--config.teacher.model=texts is on this machine"),
         ("elsewhere", {"workdir": "runs/l3"}, "--workdir=runs/l3 is on this machine, but the training runs"),

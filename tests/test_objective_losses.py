@@ -14,7 +14,6 @@ from sentence_transformers.sentence_transformer import losses as published
 
 from jaxdistill.core import Encoded
 from jaxdistill.core.ops.nested import Nested
-from jaxdistill.core.ops.similarity import spread_out
 from jaxdistill.objectives import gram
 from jaxdistill.objectives.cosent import CoSENT
 from jaxdistill.objectives.gist import GIST
@@ -350,15 +349,6 @@ def test_by_hand(objective, student, teacher, losses, metrics, mesh):
     np.testing.assert_allclose(found[: len(losses)], losses, rtol=1e-5, atol=1e-6)
     for name, value in metrics.items():
         np.testing.assert_allclose(measured[name], value, rtol=1e-5, err_msg=name)
-
-
-def test_spread_out_by_hand_on_a_cross_and_on_one_point():
-    cross = jnp.float32([[[1, 0]], [[-1, 0]], [[0, 1]], [[0, -1]]])
-    # Mean cosine -1/3; mean square 1/3, below 1/2.
-    np.testing.assert_allclose(spread_out(cross), 1 / 9, rtol=1e-6)
-    point = jnp.tile(jnp.float32([[[0, 1]]]), (4, 1, 1))
-    np.testing.assert_allclose(spread_out(point), 1 + 1 / 2, rtol=1e-6)
-    assert np.isfinite(jax.grad(spread_out)(cross[:1])).all()
 
 
 L2 = case("embedding", third="none", second_view="")

@@ -16,12 +16,8 @@ def clone(tmp_path):
     (tmp_path / "jaxdistill").mkdir()
     (tmp_path / "jaxdistill" / "__init__.py").write_text('__version__ = "0.1.0"\n')
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 0.2.0 (unreleased)\n")
-    for command in (
-        ["init", "-q"],
-        ["add", "-A"],
-        ["-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qm", "All"],
-    ):
-        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    for command in ("init -q", "add -A", "-c user.name=A -c user.email=a@b commit -qm All"):
+        subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)
     return tmp_path
 
 
