@@ -55,10 +55,10 @@ SLOW = {
     for name in (
         "accelerator", "api", "augment", "bucket_run", "compiled_step", "config", "cross_encoder", "docs", "encode",
         "encoder_numerics", "encoders", "evaluate", "export_lines", "family_training", "folder", "golden",
-        "how_it_works", "labels", "launch", "layer_choice", "listwise", "loop", "mine", "mteb", "objective_losses",
-        "objectives", "onnx", "parts", "plan", "processes", "processes_agree", "program", "program_input",
+        "labels", "launch", "layer_choice", "listwise", "loop", "mine", "mteb", "objective_losses",
+        "objectives", "onnx", "pages", "parts", "plan", "processes", "processes_agree", "program", "program_input",
         "program_stops", "pruning", "recipes", "report", "roles", "runtimes", "several_teachers", "sharding", "stages",
-        "sweep", "trans_encoder", "tutorial", "wheel", "wordpiece", "wrong_inputs",
+        "sweep", "trans_encoder", "wheel", "wordpiece", "wrong_inputs",
     )
 }  # fmt: skip
 """Files whose tests take seconds each; the others are the fast subset: `-m 'not slow'`."""

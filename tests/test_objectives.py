@@ -1,4 +1,4 @@
-"""What every objective must do: options, devices, resuming, gradients of the teacher, refusals."""
+"""What every objective must do: options, devices, parts of a batch, gradients of the teacher, refusals."""
 
 import dataclasses
 from functools import lru_cache, partial
@@ -13,17 +13,14 @@ from jaxdistill.config import options_from
 from jaxdistill.core import Batch, InputError, Sizes, Tokens
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.encoders.sentence import init_params
+from jaxdistill.models.students.cut import Cut
 from jaxdistill.training import optim, step
+from jaxdistill.training.objective import check_models, make_objective
 
 from compiled import ADAMW, definition
-from objective_cases import (
-    CASES,
-    EVERY,
-    TEACHER_LAYERS,
-    case,
-    encoded,
-    start,
-)
+from objective_cases import CASES, EVERY, TEACHER_LAYERS, case, encoded, start
+from program import config_of
+from tiny_models import tiny_model
 
 every = pytest.mark.parametrize("name", EVERY)
 BATCH, GROUPS, LENGTH = 16, 4, 12
@@ -32,12 +29,12 @@ BATCH, GROUPS, LENGTH = 16, 4, 12
 def make_tokens(random, sentences: int) -> Tokens:
     """One sentence a row, of 3 to 12 tokens."""
     lengths = random.integers(3, LENGTH + 1, (GROUPS, sentences))
-    place = np.broadcast_to(np.arange(LENGTH, dtype=np.int32), (GROUPS, sentences, LENGTH))
-    real = place < lengths[..., None]
+    position = np.broadcast_to(np.arange(LENGTH, dtype=np.int32), (GROUPS, sentences, LENGTH))
+    real = position < lengths[..., None]
     owner = np.where(real, np.arange(sentences, dtype=np.int32)[None, :, None], -1).astype(np.int32)
-    ids = np.where(real, random.integers(1, 128, place.shape), 0).astype(np.int32)
+    ids = np.where(real, random.integers(1, 128, position.shape), 0).astype(np.int32)
     first = np.broadcast_to(LENGTH * np.arange(sentences, dtype=np.int32), (GROUPS, sentences))
-    return Tokens(ids, owner, np.where(real, place, 0).astype(np.int32), np.ascontiguousarray(first))
+    return Tokens(ids, owner, np.where(real, position, 0).astype(np.int32), np.ascontiguousarray(first))
 
 
 class World:
@@ -172,3 +169,37 @@ def test_conflicting_options_are_refused(name, changed, words):
     options = dataclasses.asdict(CASES[name]) | changed
     with pytest.raises(InputError, match=words):
         options_from(type(CASES[name]), options, prefix="objective")
+
+
+COLUMNS = (("text", "text"), ("positive", "positive"))
+
+
+@pytest.mark.parametrize(
+    ("preset", "changed", "words"),
+    [
+        ("gist.py:minilm-l3", {"teacher.whiten": 1.0, "teacher.kind": "stored"}, "each column by itself"),
+        ("gist.py:minilm-l3", {"teacher.kind": "vectors", "teacher.file": "v.npy"}, "reads text, positive; name a teacher"),
+        ("simtde.py:minilm-128-l3", {"teacher.kind": "stored"}, "single tokens or layers; choose .*:teacher=live"),
+        ("cosent.py:minilm-l3", {"teacher.kind": "stored"}, "does not go with objective cosent"),
+        ("l2.py:cosine", {"data.columns": COLUMNS}, "reads only text; .*--config.data.columns=text.positive$"),
+        ("ckd.py:minilm-l3", {"objective.view": "crop", "teacher.kind": "stored"}, "'crop' differs at every step"),
+    ],
+)  # fmt: skip
+def test_targets_and_views_that_an_objective_would_misread_are_refused(preset, changed, words):
+    with pytest.raises(InputError, match=words):
+        make_objective(config_of(f"configs/{preset}", changed))
+
+
+def test_a_sentence_is_not_its_own_positive_without_dropout(tmp_path):
+    student = tiny_model(tmp_path)
+
+    def check(preset, kind, **options):
+        config = dataclasses.replace(config_of(f"configs/{preset}", options), student=kind)
+        check_models(config, make_objective(config), student, [student])
+
+    with pytest.raises(InputError, match="reads a sentence twice.*student.dropout=0.1"):
+        check("simcse.py:minilm-l3", Cut(dropout=0.0))
+    check("simcse.py:minilm-l3", Cut(dropout=0.1))
+    check("simcse.py:minilm-l3", Cut(dropout=0.0, drophead=0.2))
+    check("simcse.py:minilm-l3", Cut(dropout=0.0), **{"objective.views": ("text", "delete_words")})
+    check("dual_l2.py:minilm-l3", Cut(dropout=0.0))

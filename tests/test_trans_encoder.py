@@ -95,7 +95,6 @@ def test_every_cycle_of_simcse_first_starts_from_the_same_bi_encoder():
     "changed, words",
     [
         ({"objective.form": "bi"}, "the student is a cross-encoder, which reads pairs"),
-        ({"student.dims": "(8,)"}, "stage1.student.dims is an option of the student cut, fresh, static; choose"),
         ({"data.columns": "(('text', 'sentence1'),)"}, "the text has no column 'second'"),
         ({"teacher.model": "stage3"}, "model 'stage3' refers to the export of a stage before"),
     ],
