@@ -117,7 +117,6 @@ def test_a_training_is_checked_and_submitted_to_skypilot(machine, gpus, extra, o
         ("sky.sh", ["--gpus", "A100:8", "--", *IN_BUCKET], "A100:8 is no option; give values as --OPTION=VALUE"),
         ("sky.sh", ["--gpus=tpu-v6e-8", "--num-nodes=2", "--", *IN_BUCKET], "a TPU slice is one node"),
         ("sky.sh", ["--gpus=v5e-16", "--", *IN_BUCKET], "give --gpus=tpu-v5litepod-16."),
-        ("slurm.sh", ["--nodes=0", "--", *TRAINING], "--nodes=0 must be a number of at least 1"),
         ("local_processes.sh", ["2"], "the command is missing"),
     ],
 )  # fmt: skip
@@ -306,7 +305,6 @@ def test_a_printed_command_passes_the_check_before_anything_is_created(texts, ma
 @pytest.mark.parametrize(
     "where, changed, words",
     [
-        ("here", {"data.text": "s3://nowhere/a.gz"}, "data.text: no object matches s3://nowhere/a.gz"),
         ("here", {"student.model": f"s3://{bucket.NAME}/none"}, "student.model: no object matches"),
         ("elsewhere", {"data.text": "texts/a.txt.gz"}, "--config.data.text=texts/a.txt.gz is on this machine"),
         ("elsewhere", {"teacher.model": "texts"}, "--config.teacher.model=texts is on this machine"),
