@@ -74,7 +74,7 @@ def test_the_excerpts_of_how_it_works_run(tmp_path, monkeypatch):
     test = doctest.DocTestParser().get_doctest(page, names, path.name, str(path), 0)
     assert len({example.lineno for example in test.examples}) >= 20
     failed = []
-    doctest.DocTestRunner(Shown(), optionflags=doctest.FAIL_FAST).run(test, out=failed.append)
+    doctest.DocTestRunner(Shown(), verbose=False, optionflags=doctest.FAIL_FAST).run(test, out=failed.append)
     assert not failed, "".join(failed)
 
 
