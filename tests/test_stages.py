@@ -1,4 +1,4 @@
-"""Two stages in one command: the second begins with the best student of the first (killed: see test_trans_encoder)."""
+"""Two stages in one command: the second begins with the best student of the first (broken off: see test_trans_encoder)."""
 
 import json
 import shutil

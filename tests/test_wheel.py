@@ -22,41 +22,28 @@ def wheel(tmp_path_factory):
     return made
 
 
-@pytest.fixture(scope="module")
-def python(wheel, tmp_path_factory):
-    """Runs the Python of a new environment with the wheel, in an empty folder."""
-    folder = tmp_path_factory.mktemp("wheel")
-    start = folder / "empty"
-    start.mkdir()
-    venv.create(folder / "venv", symlinks=True)
-    (site,) = (folder / "venv").glob("lib/*/site-packages")
+def test_the_installed_package_distils_and_finds_configs_studies_and_text(wheel, tmp_path):
+    """In a new environment, from an empty folder."""
+    (tmp_path / "empty").mkdir()
+    venv.create(tmp_path / "venv", symlinks=True)
+    (site,) = (tmp_path / "venv").glob("lib/*/site-packages")
     (site / "shared.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
-
-    def run(*arguments):
-        command = [str(folder / "venv" / "bin" / "python"), *arguments]
-        done = subprocess.run(command, cwd=start, env=environment(), capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr[-2000:]
-        return done.stdout
-
-    run(*PIP, "install", "--no-deps", "--ignore-installed", str(wheel))
-    return run
-
-
-def test_the_installed_package_distils_and_finds_configs_studies_and_text(python, tmp_path):
+    text, pairs = "package:jaxdistill/core/assets/train.txt.bz2", "package:jaxdistill/core/assets/graded_pairs.tsv"
+    changed = dict(data__text=text, evals__pairs=pairs, objective__queue_size=32, run__steps=1)
+    arguments = ["--config=congen.py:tiny", *tiny_arguments(tmp_path, **changed)[1:], f"--workdir={tmp_path / 'run'}"]
     code = f"""
-import jaxdistill
+import jaxdistill, sys
+from jaxdistill import main
 from jaxdistill.config.shipped.studies import congen_alpha
 assert not jaxdistill.__file__.startswith({str(ROOT)!r}) and not congen_alpha.__file__.startswith({str(ROOT)!r})
+main.main({arguments!r})
 """
-    python("-c", code)
-    text, pairs = "package:jaxdistill/core/assets/train.txt.bz2", "package:jaxdistill/core/assets/graded_pairs.tsv"
-    _, *arguments = tiny_arguments(
-        tmp_path, data__text=text, evals__pairs=pairs, objective__queue_size=32, run__steps=1
-    )
-    out = python("-m", "jaxdistill.main", "--config=congen.py:tiny", *arguments, f"--workdir={tmp_path / 'run'}")
-    assert "26,000 rows" in out and "pairs/spearman" in out
+    for command in ([*PIP, "install", "--no-deps", "--ignore-installed", str(wheel)], ["-c", code]):
+        command = [str(tmp_path / "venv" / "bin" / "python"), *command]
+        done = subprocess.run(command, cwd=tmp_path / "empty", env=environment(), capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-2000:]
+    assert "26,000 rows" in done.stdout and "pairs/spearman" in done.stdout
     assert (tmp_path / "run" / "export" / "modules.json").is_file()
-    assert "congen_alpha" in python("-m", "jaxdistill.sweep", "--help")
 
 
 def test_the_wheel_has_every_file(wheel):

@@ -35,16 +35,6 @@ def word_piece(max_length: int = 64, *, more_words: int = 0) -> Tokenizer:
     return tokenizer
 
 
-def byte_level() -> Tokenizer:
-    """As RoBERTa's: bytes, a space belongs to the token behind it."""
-    return Tokenizer.from_str(_byte_level())
-
-
-def sentence_piece() -> Tokenizer:
-    """As XLM-R's: unigrams, a mark for the space before each word."""
-    return Tokenizer.from_str(_sentence_piece())
-
-
 def untrimmed() -> Tokenizer:
     """The space before a word counts as a token's character, and a mark for it may be a token of its own."""
     vocab = {"<s>": 0, "</s>": 1, "\u2581": 2, "<unk>": 3, "a": 4, "\u2581a": 5}
@@ -56,20 +46,24 @@ def untrimmed() -> Tokenizer:
     return tokenizer
 
 
-@cache
-def _byte_level() -> str:
+def byte_level() -> Tokenizer:
+    """As RoBERTa's: bytes, a space belongs to the token behind it."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    special = ["<s>", "<pad>", "</s>"]
     trainer = trainers.BpeTrainer(
-        vocab_size=330,
-        special_tokens=["<s>", "<pad>", "</s>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+        vocab_size=330, special_tokens=special, initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(SENTENCES * 3, trainer)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
-    return tokenizer.to_str()
+    return tokenizer
+
+
+def sentence_piece() -> Tokenizer:
+    """As XLM-R's: unigrams, a mark for the space before each word."""
+    return Tokenizer.from_str(_sentence_piece())
 
 
 @cache
@@ -77,9 +71,8 @@ def _sentence_piece() -> str:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.NFKC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
-    trainer = trainers.UnigramTrainer(
-        vocab_size=90, special_tokens=["<s>", "<pad>", "</s>", "<unk>"], unk_token="<unk>", show_progress=False
-    )
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    trainer = trainers.UnigramTrainer(vocab_size=90, special_tokens=special, unk_token="<unk>", show_progress=False)
     tokenizer.train_from_iterator(SENTENCES * 3, trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]

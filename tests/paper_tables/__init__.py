@@ -1,12 +1,14 @@
-"""What the papers and their released code say of every hyperparameter, one module for each config file.
+"""What the papers and their released code say of every hyperparameter, one module for each paper.
 
-A module has `TABLE`: preset to one `Stage` for each stage of its training. `tests/test_paper_tables.py` compares every
+A module has `TABLES`: config file to its presets, and preset to one `Stage` for each stage of its training. `tests/test_paper_tables.py` compares every
 fact with the preset, and asks for a fact about every option of `REQUIRED`, so that no setting is inherited unnoticed.
 """
 
+import ast
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from jaxdistill import config as configs
@@ -47,6 +49,44 @@ class Stage(NamedTuple):
 def cited(source: str, **values: Any) -> dict[str, Fact]:
     """Facts of one source; `__` in a name stands for the dot: `optimizer__eps=1e-6`."""
     return {name.replace("__", "."): Fact(value, source) for name, value in values.items()}
+
+
+def facts(table: str) -> dict[str, Fact]:
+    """Facts of a table with rows `source | option=value, option=value | difference`; an indented line continues its row."""
+    found = {}
+    for row in re.sub(r"\n +", " ", table.strip()).split("\n"):
+        source, options, *differs = re.split(r" \|(?: |$)", row)
+        for option in re.split(r", (?=[a-z]+\.)", options):
+            name, _, value = option.partition("=")
+            try:
+                plain = ast.literal_eval(value)
+            except (SyntaxError, ValueError):  # a text without quotes
+                plain = value
+            found[name] = Fact(plain, source, *differs)
+    return found
+
+
+BASE = facts("""
+ours: the checkpoint as it is | student.kind=cut, student.layers=, student.width=0, student.embedding=0, student.dropout=-1.0,
+  student.drophead=0.0
+ours: not read without a compact embedding | student.embedding_init=svd
+ours: not read without a head | student.head=none, student.head_init=uniform, student.keep_head=True
+ours: the teacher's own, in every step | teacher.pooling=, teacher.max_length=0, teacher.kind=live, teacher.dropout=False
+ours: no code stops early, evaluates before it trains, or leaves repeated sentences out | evals.patience=0,
+  evals.patience_epochs=0.0, evals.untrained=False, data.dedupe=False
+ours: epochs are given | run.steps=0
+ours: one learning rate, AdamW with PyTorch's defaults | optimizer.b1=0.9, optimizer.b2=0.999, optimizer.bias_correction=True,
+  optimizer.eps_before_correction=False, optimizer.decay=matrices
+""")
+"""Of a preset whose table says nothing else."""
+WHOLE = facts("ours: no sentence of an evaluation is longer | student.max_length=512")
+
+
+def presets(
+    name: str, row: Callable[[str], list[Stage]], arguments: Iterable[str], default: str
+) -> dict[str, list[Stage]]:
+    """The stages of `name` and of `name:ARGUMENT` for each argument."""
+    return {name: row(default)} | {f"{name}:{argument}": row(argument) for argument in arguments}
 
 
 def observed(raw: Mapping[str, Any], rows: int) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """Trans-Encoder, Liu et al., ICLR 2022, and its released code (amzn/trans-encoder at 368f722)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 
-from paper_tables import Fact, Stage, cited, simcse
+from paper_tables import WHOLE, Fact, Stage, cited, facts, presets, simcse
 
 TABLE_15, TABLE_16, TABLE_17 = (f"Trans-Encoder Table {number}" for number in (15, 16, 17))
 CODE = "trans-encoder, src/self_distill.py"
 DATA = "trans-encoder, src/data.py"
-LIBRARIES = "sentence-transformers 2.0.0 fit and transformers 4.9.0 AdamW, with which the code trains"
 
 ROWS = dict(sts=37_081, sick=9_927, qqp=21_000, qnli=15_463, mrpc=5_801)
 """Table 15 (STS train, QQP, QNLI, MRPC); SICK's three parts."""
@@ -39,129 +39,64 @@ MODELS = {
 """Table 17, and the model that each of them was made of, from which its cross-encoders start (section 2.2)."""
 SIMCSE = ("bert-base", "roberta-base", "bert-large", "roberta-large")
 
-COMMON = (
-    cited("ours: no sentence of an evaluation is longer", student__max_length=512)
-    | cited(
-        CODE,
-        teacher__kind="labels",
-        teacher__dropout=False,
-        evals__untrained=False,
-        run__seed=2021,
-        objective__kind="trans_encoder",
-    )
-    | cited(
-        LIBRARIES,
-        optimizer__schedule="linear",
-        optimizer__weight_decay=0.01,
-        optimizer__decay="matrices",
-        optimizer__b1=0.9,
-        optimizer__b2=0.999,
-        optimizer__eps=1e-6,
-        optimizer__eps_before_correction=True,
-        optimizer__bias_correction=True,
-        optimizer__clip_norm=1.0,
-    )
-    | cited(
-        "whole checkpoints as they are",
-        student__layers="",
-        student__kind="cut",
-        student__width=0,
-        student__embedding=0,
-        student__embedding_init="svd",
-        student__head_init="uniform",
-        student__keep_head=True,
-        student__dropout=-1.0,
-        student__drophead=0.0,
-    )
-    | cited(f"{CODE}: no early stopping", evals__patience=0, evals__patience_epochs=0.0)
-    | {
-        "evals.every": Fact(
-            200,
-            f"section 4 and {CODE}",
-            differs="the code evaluates at the end of each epoch too, here at the last alone",
-        ),
-    }
-)
-RAW = cited(f"{CODE}: cosines as they are", objective__negatives="raw")
-CLIPPED = {
-    "objective.negatives": Fact(
-        "clip",
-        "equation 2",
-        differs="the code has raw cosines, for which the loss has no minimum below 0: preset `code`",
-    )
-}
-DEDUPED = {
-    "data.dedupe": Fact(
-        True,
-        DATA,
-        differs="the code compares pairs as they are, and SICK's with SICK's alone; here case and order are ignored, over all",
-    )
-}
-REPEATED = cited(f"{DATA}: QQP, QNLI and MRPC as they are", data__dedupe=False)
+COMMON = WHOLE | facts(f"""
+{CODE} | teacher.kind=labels, run.seed=2021, objective.kind=trans_encoder
+sentence-transformers 2.0.0 fit and transformers 4.9.0 AdamW, with which the code trains | optimizer.schedule=linear,
+  optimizer.weight_decay=0.01, optimizer.eps=1e-6, optimizer.eps_before_correction=True, optimizer.clip_norm=1.0
+section 4 and {CODE} | evals.every=200 | the code evaluates at the end of each epoch too, here at the last alone
+""")
+RAW = facts(f"{CODE}: cosines as they are | objective.negatives=raw")
+CLIPPED = facts("""
+equation 2 | objective.negatives=clip | the code has raw cosines, for which the loss has no minimum below 0: preset `code`
+""")
+DEDUPED = facts(f"""
+{DATA} | data.dedupe=True | the code compares pairs as they are, and SICK's with SICK's alone; here case and order are ignored,
+  over all
+""")
+REPEATED = facts(f"{DATA}: QQP, QNLI and MRPC as they are | data.dedupe=False")
 
 
 def steps(rows: int, batch_size: int, epochs: float, warmup: float) -> dict[str, Fact]:
     """What follows for text of this size; the code takes the last, incomplete batch of an epoch too."""
     total = round(epochs * (rows // batch_size))
-    differs = "the code makes one more, incomplete step an epoch" if rows % batch_size else ""
-    return {
-        "derived.steps": Fact(total, f"{TABLE_15} and {TABLE_16}", differs=differs),
-        "derived.warmup_steps": Fact(-(-total // 10) if warmup else 0, CODE),
-    }
+    return facts(f"""
+{TABLE_15} and {TABLE_16} | derived.steps={total} | {"the code makes one more, incomplete step an epoch" if rows % batch_size else ""}
+{CODE} | derived.warmup_steps={-(-total // 10) if warmup else 0}
+""")
 
 
 def counted(task: str, batch_size: int, epochs: float, warmup: float) -> dict[str, Fact]:
     """Epochs, and the steps that follow from them."""
-    return cited(TABLE_16, run__epochs=epochs, run__steps=0) | steps(ROWS[task], batch_size, epochs, warmup)
+    return cited(TABLE_16, run__epochs=epochs) | steps(ROWS[task], batch_size, epochs, warmup)
 
 
 def cross(model: str, task: str, labellers: str, *, first: bool, begun: str = "", negatives=CLIPPED) -> Stage:
     """A cross-encoder on bi-encoders' labels."""
     plain = MODELS[model][1]
     both, batch_size = task != "qnli", 32 if task == "qnli" else 16
-    facts = cited(
-        CODE,
-        data__max_length=64,
-        teacher__model=labellers,
-        teacher__pooling="cls" if first else "",
-        teacher__max_length=32,
-        student__model=begun or plain,
-        student__kind="cross_encoder",
-        student__head="none",
-        objective__form="cross",
-        objective__loss="bce",
-        objective__both_orders=both,
-        derived__sequences_per_step=32,
-    ) | cited(
-        "AutoModelForSequenceClassification: BERT's pooler, RoBERTa's own dense layer",
-        student__pooling="cls" if "roberta" in plain else "pooler",
-    )
-    facts |= cited(f"{TABLE_16}: 32 sequences, of which both orders of a pair are two", data__batch_size=batch_size)
-    facts |= cited(TABLE_16, optimizer__learning_rate=2e-5)
-    facts |= counted(task, batch_size, 3.0 if task in BINARY else 1.0, 0.1)
-    return Stage(ROWS[task], COMMON | negatives | (REPEATED if task in BINARY else DEDUPED) | facts)
+    found = facts(f"""
+{CODE} | data.max_length=64, teacher.model={labellers}, teacher.pooling={"cls" if first else ""}, teacher.max_length=32,
+  student.model={begun or plain}, student.kind=cross_encoder, objective.form=cross, objective.loss=bce,
+  objective.both_orders={both}, derived.sequences_per_step=32
+AutoModelForSequenceClassification: BERT's pooler, RoBERTa's own dense layer | student.pooling={"cls" if "roberta" in plain else "pooler"}
+{TABLE_16}: 32 sequences, of which both orders of a pair are two | data.batch_size={batch_size}
+{TABLE_16} | optimizer.learning_rate=2e-5
+""")
+    found |= counted(task, batch_size, 3.0 if task in BINARY else 1.0, 0.1)
+    return Stage(ROWS[task], COMMON | negatives | (REPEATED if task in BINARY else DEDUPED) | found)
 
 
 def bi(model: str, task: str, labellers: str, *, begun: str = "", negatives=CLIPPED, by: str = "cross") -> Stage:
     """A bi-encoder on cross-encoders' labels."""
     batch_size = 64 if "large" in model else 128
-    facts = cited(
-        CODE,
-        data__max_length=32,
-        teacher__model=labellers,
-        teacher__pooling="cls" if labellers == MODELS[model][0] else "",
-        teacher__max_length=64 if by == "cross" else 32,
-        student__model=begun or MODELS[model][0],
-        student__pooling="cls",
-        student__head="none",
-        objective__form="bi",
-        objective__loss="mse",
-        objective__both_orders=False,
-        derived__sequences_per_step=2 * batch_size,
-    )
-    facts |= cited(TABLE_16, data__batch_size=batch_size, optimizer__learning_rate=5e-5)
-    facts |= counted(task, batch_size, 15.0 if task in BINARY else 10.0, 0.0)
-    return Stage(ROWS[task], COMMON | negatives | (REPEATED if task in BINARY else DEDUPED) | facts)
+    found = facts(f"""
+{CODE} | data.max_length=32, teacher.model={labellers}, teacher.pooling={"cls" if labellers == MODELS[model][0] else ""},
+  teacher.max_length={64 if by == "cross" else 32}, student.model={begun or MODELS[model][0]}, student.pooling=cls,
+  objective.form=bi, objective.loss=mse, objective.both_orders=False, derived.sequences_per_step={2 * batch_size}
+{TABLE_16} | data.batch_size={batch_size}, optimizer.learning_rate=5e-5
+""")
+    found |= counted(task, batch_size, 15.0 if task in BINARY else 10.0, 0.0)
+    return Stage(ROWS[task], COMMON | negatives | (REPEATED if task in BINARY else DEDUPED) | found)
 
 
 def refreshing(models: Sequence[str], task: str = "sts", **changed) -> list[Stage]:
@@ -202,13 +137,8 @@ def sequential(model: str) -> list[Stage]:
 
 def alternating() -> list[Stage]:
     """Footnote 5: a cycle of BERT, then one of RoBERTa."""
-    stages = [
-        cross("bert-base", "sts", MODELS["bert-base"][0], first=True),
-        bi("bert-base", "sts", "stage1"),
-        cross("roberta-base", "sts", "stage2", first=False),
-        bi("roberta-base", "sts", "stage3"),
-    ]
-    return on_pairs(stages)
+    bert = [cross("bert-base", "sts", MODELS["bert-base"][0], first=True), bi("bert-base", "sts", "stage1")]
+    return on_pairs([*bert, cross("roberta-base", "sts", "stage2", first=False), bi("roberta-base", "sts", "stage3")])
 
 
 def standard_self_distillation(model: str, task: str = "sts") -> list[Stage]:
@@ -229,63 +159,37 @@ def losses(combination: str) -> list[Stage]:
 
 def contrastive(model: str, task: str = "sts") -> list[Stage]:
     """Table 9: SimCSE's training, whose settings the paper does not give, on pairs."""
-    facts = cited("Trans-Encoder Table 9: pairs as positive ones", objective__views=("text", "second"))
-    facts |= cited(
-        "ours: SimCSE's README for BERT-base",
-        data__batch_size=64, optimizer__learning_rate=3e-5, run__epochs=1.0, run__steps=0,
-        derived__sequences_per_step=128, derived__steps=ROWS[task] // 64, student__keep_head=False,
-    )  # fmt: skip
-    facts |= cited("Trans-Encoder Table 9", student__model=MODELS[model][0], student__head="none")
-    return on_pairs([Stage(ROWS[task], simcse.SIMCSE | (REPEATED if task in BINARY else DEDUPED) | facts)], task)
+    found = facts(f"""
+Trans-Encoder Table 9: pairs as positive ones | objective.views=("text", "second"), student.model={MODELS[model][0]}, student.head=none
+ours: SimCSE's README for BERT-base | data.batch_size=64, optimizer.learning_rate=3e-5, run.epochs=1.0,
+  derived.sequences_per_step=128, derived.steps={ROWS[task] // 64}, student.keep_head=False
+""")
+    return on_pairs([Stage(ROWS[task], simcse.SIMCSE | (REPEATED if task in BINARY else DEDUPED) | found)], task)
 
 
 def named(preset: str, task: str) -> str:
     return preset if task == "sts" else f"{preset}-{task}"
 
 
-def with_default(preset: str, rows: Mapping[str, list[Stage]], default: str) -> dict[str, list[Stage]]:
-    return {preset: rows[default]} | {f"{preset}:{name}": stages for name, stages in rows.items()}
+def alone(model: str, task: str = "sts", **changed) -> list[Stage]:
+    return refreshing([model], task, **changed)
 
 
-TABLE = {
-    **with_default("paper", {model: refreshing([model]) for model in MODELS}, "bert-base"),
-    **with_default("paper-sick", {model: refreshing([model], "sick") for model in SIMCSE}, "bert-base"),
-    **{
-        name: stages
-        for task in BINARY
-        for name, stages in with_default(
-            f"paper-{task}", {model: refreshing([model], task) for model in MODELS}, "bert-base"
-        ).items()
-    },
-    **with_default("code", {model: refreshing([model], negatives=RAW) for model in SIMCSE[:2]}, "bert-base"),
-    **with_default("sequential", {model: sequential(model) for model in SIMCSE[:2]}, "bert-base"),
-    **{
-        name: stages
-        for preset, task in (("mutual", "sts"), *((f"mutual-{task}", task) for task in BINARY))
-        for name, stages in with_default(
-            preset, {"base": refreshing(SIMCSE[:2], task), "large": refreshing(SIMCSE[2:], task)}, "base"
-        ).items()
-    },
-    "alternating": alternating(),
-    **{
-        name: stages
-        for task in ("sts", *BINARY)
-        for name, stages in with_default(
-            named("contrastive", task),
-            {model: contrastive(model, task) for model in ("roberta-base", "mirror-roberta-base-drophead")},
-            "roberta-base",
-        ).items()
-    },
-    **with_default(
-        "losses", {name: losses(name) for name in ("bce-bce", "mse-mse", "mse-bce", "bce-log_cosh")}, "bce-bce"
-    ),
-    **{
-        name: stages
-        for task in ("sts", "qnli")
-        for name, stages in with_default(
-            named("bi-to-bi", task),
-            {model: standard_self_distillation(model, task) for model in SIMCSE[:2]},
-            "bert-base",
-        ).items()
-    },
-}
+def mutual(size: str, task: str) -> list[Stage]:
+    return refreshing(SIMCSE[:2] if size == "base" else SIMCSE[2:], task)
+
+
+TASKS, FIRST = ("sts", *BINARY), "bert-base"
+OTHERS = ("roberta-base", "mirror-roberta-base-drophead")
+TABLE = {"alternating": alternating()}
+TABLE |= presets("paper-sick", partial(alone, task="sick"), SIMCSE, FIRST)
+TABLE |= presets("code", partial(alone, negatives=RAW), SIMCSE[:2], FIRST)
+TABLE |= presets("sequential", sequential, SIMCSE[:2], FIRST)
+TABLE |= presets("losses", losses, ("bce-bce", "mse-mse", "mse-bce", "bce-log_cosh"), "bce-bce")
+for task in TASKS:
+    TABLE |= presets(named("paper", task), partial(alone, task=task), MODELS, FIRST)
+    TABLE |= presets(named("mutual", task), partial(mutual, task=task), ("base", "large"), "base")
+    TABLE |= presets(named("contrastive", task), partial(contrastive, task=task), OTHERS, OTHERS[0])
+for task in ("sts", "qnli"):
+    TABLE |= presets(named("bi-to-bi", task), partial(standard_self_distillation, task=task), SIMCSE[:2], FIRST)
+TABLES = {"trans_encoder": TABLE}

@@ -39,6 +39,7 @@ from jaxdistill.core.files import (
     local,
     marked_files,
     read_json,
+    refuse_no_folder,
     write_atomic,
 )
 from jaxdistill.core.files.buckets import address_digest, checked_address, store_errors
@@ -243,6 +244,8 @@ def opened(workdir: str | Path, *, dry_run: bool) -> Iterator[Workdir]:
       InputError: the address cannot be used, or holds objects of other programs.
       TemporaryError: the store does not answer; the same command continues.
     """
+    if not is_remote(workdir):
+        refuse_no_folder(Path(workdir))
     if dry_run or not is_remote(workdir):
         yield fetched(workdir)
         return
