@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdistill.config import Config, Data
+from jaxdistill.config.options import Config
 from jaxdistill.core import InputError
+from jaxdistill.data.options import Data
 from jaxdistill.data.tokens import build_store
 from jaxdistill.models import labelling as labels
 from jaxdistill.models.inference import Embedder
@@ -19,8 +20,8 @@ from jaxdistill.models.teacher import TargetInputs
 from jaxdistill.models.teachers.columns import Columns
 from jaxdistill.models.teachers.labels import Labels
 from jaxdistill.objectives.listwise import Listwise
+from jaxdistill.training.check import make_objective
 from jaxdistill.training.models import Targets
-from jaxdistill.training.objective import make_objective
 
 from tiny_models import tiny_model
 

@@ -39,7 +39,6 @@ from jaxdistill.core.files import (
     local,
     marked_files,
     read_json,
-    refuse_no_folder,
     write_atomic,
 )
 from jaxdistill.core.files.buckets import address_digest, checked_address, store_errors
@@ -244,8 +243,6 @@ def opened(workdir: str | Path, *, dry_run: bool) -> Iterator[Workdir]:
       InputError: the address cannot be used, or holds objects of other programs.
       TemporaryError: the store does not answer; the same command continues.
     """
-    if not is_remote(workdir):
-        refuse_no_folder(Path(workdir))
     if dry_run or not is_remote(workdir):
         yield fetched(workdir)
         return
