@@ -113,10 +113,10 @@ def test_a_run_trains_on_chunks_and_refuses_what_needs_rows(passages, tmp_path):
     (tmp_path / "dev.txt").write_text("\n".join(made_up(8)) + "\n")
     np.save(tmp_path / "v.npy", np.zeros((1, 16), np.float32))
     run = built(passages, tmp_path)
-    lengths = run.text.store.lengths("text")
-    assert lengths.max() <= 32 and run.text.store.rows > 30
-    assert run.text.batches._teacher.store.content_digest == run.text.store.content_digest
-    batch = run.text.batches.batch_at(0)
+    lengths = run.store.lengths("text")
+    assert lengths.max() <= 32 and run.store.rows > 30
+    assert run.batches._teacher.store.content_digest == run.store.content_digest
+    batch = run.batches.batch_at(0)
     assert batch.student.ids.shape == batch.teacher.ids.shape
     refused = {
         "that the student reads": {"data__chunk_tokens": 64},

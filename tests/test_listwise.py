@@ -13,10 +13,10 @@ from jaxdistill.config.options import Config
 from jaxdistill.core import InputError
 from jaxdistill.data.options import Data
 from jaxdistill.data.tokens import build_store
-from jaxdistill.models import labelling as labels
+from jaxdistill.models import surgery
 from jaxdistill.models.inference import Embedder
-from jaxdistill.models.surgery import resizing
 from jaxdistill.models.teacher import TargetInputs
+from jaxdistill.models.teachers import labels
 from jaxdistill.models.teachers.columns import Columns
 from jaxdistill.models.teachers.labels import Labels
 from jaxdistill.objectives.listwise import Listwise
@@ -84,7 +84,7 @@ def test_scores_are_read_from_columns_of_the_text(path, model, tmp_path):
 def test_a_bi_or_a_cross_encoder_scores_every_candidate_once(path, model, tmp_path):
     store = store_of(path, model)
     columns = [list(store.texts(column)) for column in COLUMNS]
-    for labeller in (model, resizing.cross_encoder(model, key=jax.random.key(0))):
+    for labeller in (model, surgery.cross_encoder(model, key=jax.random.key(0))):
         made = labels.labels(
             [labeller], store, tmp_path / "labels", columns=COLUMNS, compute_dtype=jnp.float32, progress=False
         )
@@ -94,7 +94,7 @@ def test_a_bi_or_a_cross_encoder_scores_every_candidate_once(path, model, tmp_pa
 
 @pytest.mark.parametrize(("loss", "similarity"), [("margin", "dot"), ("margin", "cosine"), ("kl", "dot")])
 def test_a_margin_of_dot_products_is_a_cross_encoders_margin_of_logits(path, model, tmp_path, loss, similarity):
-    cross = resizing.cross_encoder(model, key=jax.random.key(0))
+    cross = surgery.cross_encoder(model, key=jax.random.key(0))
     head = {"dense/0/kernel": 1000 * cross.params["dense/0/kernel"], "dense/0/bias": np.full(1, 25, np.float32)}
     cross, store = dataclasses.replace(cross, params=cross.params | head), store_of(path, model)
     config = Config(

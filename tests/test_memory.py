@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from jaxdistill.core import memory
+from jaxdistill.core import runtime
 
 from program import environment
 
@@ -14,9 +14,9 @@ pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallo
 
 REUSES = """
 import resource
-from jaxdistill.core import memory
-memory.is_scarce = lambda: False
-memory.keep_freed()
+from jaxdistill.core import runtime
+runtime.is_scarce = lambda: False
+runtime.keep_freed()
 pages = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 bytes(b"x") * (64 << 20)
 before = pages()
@@ -40,7 +40,7 @@ def test_freed_blocks_of_any_size_are_used_again_unless_the_environment_says_how
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     """Writes what Linux says of a machine of 16 GiB and returns what `is_scarce` makes of it; numbers are GiB."""
-    page, gib = memory.os.sysconf("SC_PAGE_SIZE"), 1 << 30
+    page, gib = runtime.os.sysconf("SC_PAGE_SIZE"), 1 << 30
 
     def is_scarce(*, held: float = 4, files: float = 1, available: float = 12, group="", limit="max") -> bool:
         (tmp_path / "statm").write_text(f"0 {int((held + files) * gib) // page} {int(files * gib) // page} 0 0 0 0\n")
@@ -51,8 +51,8 @@ def machine(tmp_path, monkeypatch):
             (tmp_path / "control" / group).parent.mkdir(parents=True)
             (tmp_path / "control" / group).write_text(f"{limit}\n")
         for name, file in (("PROCESS", "statm"), ("MACHINE", "meminfo"), ("GROUPS", "cgroup"), ("CONTROL", "control")):
-            monkeypatch.setattr(memory, name, tmp_path / file)
-        return memory.is_scarce()
+            monkeypatch.setattr(runtime, name, tmp_path / file)
+        return runtime.is_scarce()
 
     (tmp_path / "cgroup").write_text("9:cpu:/elsewhere\n4:memory:/jobs/7\n0::/jobs/7/step\n")
     return is_scarce

@@ -15,9 +15,9 @@ from jaxdistill import mine
 from jaxdistill.core.cli import run
 from jaxdistill.data.text import read
 from jaxdistill.mine import hard_negatives
+from jaxdistill.models import surgery
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.inference import Embedder, load
-from jaxdistill.models.surgery import resizing
 
 from program import refused
 from tiny_models import tiny_model
@@ -128,7 +128,7 @@ def test_vectors_are_stored_once_for_each_prompt_and_a_finished_table_is_kept(fo
 
 def confident(folder):
     """A cross-encoder that is sure of every pair."""
-    model = resizing.cross_encoder(tiny_model(folder / "tokenizer", scale=3.0), key=jax.random.key(0))
+    model = surgery.cross_encoder(tiny_model(folder / "tokenizer", scale=3.0), key=jax.random.key(0))
     head = {"dense/0/kernel": 1000 * model.params["dense/0/kernel"], "dense/0/bias": np.full(1, 25, np.float32)}
     return dataclasses.replace(model, params=model.params | head)
 

@@ -11,7 +11,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from jaxdistill import encode, main
-from jaxdistill.core import signals
+from jaxdistill.core import runtime
 from jaxdistill.evals import sts
 from jaxdistill.training import plan as overview
 from jaxdistill.training.workdir.checkpoint import Checkpoints
@@ -112,7 +112,7 @@ def test_a_run_that_is_hung_up_killed_and_not_listened_to_ends_with_the_same_bit
     wait_for(lambda: logged(workdir, 7), process)
     process.send_signal(signal.SIGHUP)
     out, err = process.communicate(timeout=200)
-    assert process.returncode == signals.AGAIN and "is saved" in out + err
+    assert process.returncode == runtime.AGAIN and "is saved" in out + err
     process = start("main", arguments)
     saving = lambda: any((workdir / "checkpoints").glob("1[05]*tmp*"))  # noqa: E731 - while a later step is being saved
     wait_for(lambda: saving() or logged(workdir, 16), process)

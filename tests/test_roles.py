@@ -103,7 +103,7 @@ def test_stored_targets_are_the_teachers_for_each_role_under_a_digest_of_roles_a
     for change, prompts in zip(changes, expected, strict=True):
         run = built(folder, **cache, **change)
         both = [prompts[0] + QUERIES[3], prompts[1] + DOCUMENTS[3]]
-        np.testing.assert_allclose(run.text.batches._targets[0][np.array([3, 45])], plain.encode(both), atol=1e-6)
+        np.testing.assert_allclose(run.batches._targets[0][np.array([3, 45])], plain.encode(both), atol=1e-6)
     assert len(list((tmp_path / "targets").iterdir())) == len(changes)
     built(folder, **cache)
     assert len(list((tmp_path / "targets").iterdir())) == len(changes)

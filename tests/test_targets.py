@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from jaxdistill.core import InputError
-from jaxdistill.core.cluster import spread
 from jaxdistill.data import targets
 
 from process_threads import Processes
@@ -72,8 +71,7 @@ def test_processes_make_blocks_each_and_go_on_after_a_kill(tmp_path, monkeypatch
     stopped = []
     for stops_at in (TEXTS[13], ""):  # in the fifth block
         some = Processes(count)
-        for module in (spread, targets):
-            monkeypatch.setattr(module, "processes", some)
+        some.replace(monkeypatch)
         stopped.append(some.run(lambda stops_at=stops_at: start(stops_at=stops_at)))
     assert all(isinstance(error, InputError | threading.BrokenBarrierError) for error in stopped[0])
     for found in stopped[1]:

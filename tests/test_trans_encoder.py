@@ -10,7 +10,7 @@ import jaxdistill
 from jaxdistill import main
 from jaxdistill.core import InputError
 from jaxdistill.models.checkpoints.model import load_model
-from jaxdistill.training.models import load_labellers, make_student
+from jaxdistill.training.models import context_of, make_student
 
 import encoder_cases as cases
 import program
@@ -112,7 +112,7 @@ def test_a_cross_encoder_of_one_label_labels_and_gives_a_student_its_head(count,
     teacher = dataclasses.replace(first.teacher, model=str(tmp_path), pooling="")
     config = dataclasses.replace(first, teacher=teacher)
     if count == 1:
-        assert load_labellers(config, tmp_path / "w")[0].definition.reads_pairs
+        assert config.teacher.labellers(context_of(config, tmp_path / "w"))[0].definition.reads_pairs
         teacher = dataclasses.replace(teacher, pooling="mean")
         config = dataclasses.replace(first, teacher=teacher)
     words = (
@@ -121,7 +121,7 @@ def test_a_cross_encoder_of_one_label_labels_and_gives_a_student_its_head(count,
         else "with 3 labels; a cross-encoder has one"
     )
     with pytest.raises(InputError, match=words):
-        load_labellers(config, tmp_path / "w")
+        config.teacher.labellers(context_of(config, tmp_path / "w"))
     student = dataclasses.replace(first.student, model=str(tmp_path), layers="")
     made = make_student(dataclasses.replace(first, student=student), (), tmp_path / "w")
     same = np.array_equal(made.params["dense/0/kernel"].T, theirs.classifier.weight.detach().numpy())

@@ -95,14 +95,14 @@ def trained(tmp_path_factory):
     config = bilingual(folder)
     claim_workdir(folder / "w", config, write=True)
     run = build(config, folder / "w", progress=False)
-    write_student(run.models.student, run.workdir)
+    write_student(run.student, run.workdir)
     return config, run, loop.train(run, Workdir(run.workdir), progress=False)
 
 
 def test_the_export_is_a_plain_bert_with_the_same_ids_everywhere(trained, tmp_path):
     _, run, outcome = trained
     save(outcome.student, tmp_path)
-    ours = [encoding.ids for encoding in run.models.student.tokenizer.encode_batch(HARD)]
+    ours = [encoding.ids for encoding in run.student.tokenizer.encode_batch(HARD)]
     again = load_model(str(tmp_path))
     assert [encoding.ids for encoding in again.tokenizer.encode_batch(HARD)] == ours
     theirs = SentenceTransformer(str(tmp_path), device="cpu")
@@ -119,7 +119,7 @@ def test_a_run_goes_on_and_is_exported_without_cache_and_text(trained):
     config, run, outcome = trained
     shutil.rmtree(config.data.cache_folder)
     os.remove(config.data.text)
-    assert read_student(config, run.workdir).digest() == run.models.student.digest()
+    assert read_student(config, run.workdir).digest() == run.student.digest()
     restored = restored_student(Workdir(run.workdir), [outcome.best_step])
     np.testing.assert_array_equal(Embedder(restored).encode(ENGLISH), Embedder(outcome.student).encode(ENGLISH))
 
