@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from jaxdistill.config import chain, defaults, set_kind
 from jaxdistill.core import InputError, did_you_mean
 from jaxdistill.core.plugins import KINDS
-from jaxdistill.evals.papers import papers
+from jaxdistill.evals import papers
 
 STS_B_DEV = "sts-b-dev/spearman"
 """The dev set that chooses the papers' checkpoints, from the data folder or the hub."""
