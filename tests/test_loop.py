@@ -9,7 +9,7 @@ import pytest
 
 from jaxdistill import main
 from jaxdistill.core import InputError
-from jaxdistill.training import dev, metrics
+from jaxdistill.training import dev, loop, metrics
 from jaxdistill.training.dev import RANK, SPREAD
 
 from program import tiny_arguments, write_text
@@ -93,3 +93,21 @@ def test_a_run_says_where_its_time_goes_saves_steps_and_traces_those_asked_for(t
     assert {path.name for path in (workdir / "checkpoints").iterdir()} >= {"3", "4", "6"}
     (trace,) = (workdir / "profile").rglob("*.xplane.pb")
     assert b"step_num" in trace.read_bytes()
+
+
+def test_accelerators_run_the_programs_that_threads_compiled_and_learn_the_same(tmp_path, monkeypatch, capsys):
+    write_text(tmp_path)
+    losses, compiled = [], loop.CountedStep._compile
+    for platform in ("cpu", "tpu"):
+        made = []
+        monkeypatch.setattr(loop, "platform", lambda mesh, platform=platform: platform)
+        monkeypatch.setattr(
+            loop.CountedStep, "_compile", lambda *given, made=made: made.append(given) or compiled(*given)
+        )
+        arguments = tiny_arguments(tmp_path, run__steps=2, evals__every=2, data__pack_shapes=3)
+        main.main([*arguments, f"--workdir={tmp_path / platform}"])
+        lines = (tmp_path / platform / "metrics.jsonl").read_text().splitlines()
+        losses.append([line["loss"] for line in map(json.loads, lines) if "loss" in line])
+        assert len(made) in ((0,) if platform == "cpu" else (1, 2))
+        assert ("compiled the step for a batch of 8 x " in capsys.readouterr().out) == (platform == "tpu")
+    assert losses[0] == losses[1]

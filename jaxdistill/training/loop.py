@@ -8,16 +8,17 @@ import logging
 import time
 from collections import deque
 from collections.abc import Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
 
-from jaxdistill.core import Array, Batch, Diverged, InputError, TrainState
+from jaxdistill.core import Array, Batch, Diverged, InputError, Tokens, TrainState, platform
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.runtime import Interrupted, Interrupts
 from jaxdistill.data.batches import Batches
+from jaxdistill.data.packing import Shape, Shapes
 from jaxdistill.models.inference import Embedder
 from jaxdistill.training.build import Run
 from jaxdistill.training.check import profiled_steps
@@ -55,7 +56,9 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
     checkpoints = Checkpoints(workdir, keep=run.config.run.keep, keep_steps=evals.average)
     try:
         with Interrupts(STOPPING) as interrupts, contextlib.ExitStack() as stack:
-            train_step = CountedStep(run, goodput)
+            # A finished run needs no step, and CPUs compile fast.
+            ahead = steps not in checkpoints.steps and platform(run.mesh) != "cpu"
+            train_step = CountedStep(run, goodput, ahead=ahead)
             with goodput.spent("checkpoints"):
                 state, record = first_or_restored(run, checkpoints)
             start, is_new = int(state.step), record["before"] is None
@@ -160,15 +163,29 @@ def first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, d
 
 
 class CountedStep:
-    """A run's step, with few in flight; notes its operations, and its time as `steps`, or `compile` for a new shape of a batch."""
+    """A run's step, with few in flight; notes its operations, and its time as `steps`, or `compile` for a new shape of a batch.
 
-    def __init__(self, run: Run, goodput: Goodput):
+    Args:
+      ahead: start compiling in threads, one for each shape but the last, which hardly any batch needs. Otherwise, and for the
+        last shape, a program is compiled when a batch needs it. A process that fails waits for its threads.
+    """
+
+    def __init__(self, run: Run, goodput: Goodput, *, ahead: bool):
         self._step, self._teacher_params, self._goodput = run.program.train_step, run.teacher_params, goodput
         self._flops, self._in_flight = dict[Any, float](), deque[Array](maxlen=STEPS_IN_FLIGHT)
+        self._compiling, self._compiled = dict[Any, Future](), dict[Any, Any]()
+        if ahead:
+            shapes, first = run.batches.usual_shapes, run.batches.batch_at(0)
+            threads = ThreadPoolExecutor(len(shapes), "compile")
+            for shape in shapes:
+                batch = shaped(first, shape, run.batches.groups, run.batches.batch_size)
+                arguments = (run.program.like, run.teacher_params, batch)
+                self._compiling[_shapes(batch)] = threads.submit(self._compile, *arguments)
+            threads.shutdown(wait=False)
 
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Array]]:
         """Dispatches one step."""
-        shapes, arguments = tuple(leaf.shape for leaf in jax.tree.leaves(batch)), (state, self._teacher_params, batch)
+        shapes, arguments = _shapes(batch), (state, self._teacher_params, batch)
         is_new = shapes not in self._flops
         if is_new:  # steps that run while the host compiles would take no time
             with self._goodput.spent("steps"):
@@ -176,14 +193,42 @@ class CountedStep:
         with self._goodput.spent("compile" if is_new else "steps"):
             if is_new:
                 self._flops[shapes] = product_flops(self._step.trace(*arguments).jaxpr.jaxpr)  # jit keeps the trace
+            if shapes in self._compiling:
+                begun = time.monotonic()
+                self._compiled[shapes], seconds = self._compiling.pop(shapes).result()
+                slots, waited = " x ".join(map(str, batch.student.ids.shape)), time.monotonic() - begun
+                say(
+                    f"compiled the step for a batch of {slots} token slots in {seconds:.0f} s; training waited for {waited:.0f} s"
+                )
             with jax.transfer_guard("disallow"):  # an implicit transfer would stall every step
-                state, scalars = self._step(*arguments)
+                state, scalars = self._compiled.get(shapes, self._step)(*arguments)
             # The loss, not the state: the next step donates the state's buffers.
             if len(self._in_flight) == STEPS_IN_FLIGHT:
                 jax.block_until_ready(self._in_flight[0])
             self._in_flight.append(scalars["loss"])
         self._goodput.flops += self._flops[shapes]
         return state, scalars
+
+    def _compile(self, *arguments: Any) -> tuple[Any, float]:
+        begun = time.monotonic()
+        return self._step.lower(*arguments).compile(), time.monotonic() - begun
+
+
+def shaped(batch: Batch, shapes: Shapes, groups: int, batch_size: int) -> Batch:
+    """The shapes of a batch like `batch`, with all groups, in other packed shapes: the student's and a live teacher's."""
+
+    def tokens(like: Tokens | None, shape: Shape) -> Any:
+        slots = (groups, shape.rows, shape.length)
+        return jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(slots if x.ndim == 3 else (groups, x.shape[1]), x.dtype), like
+        )
+
+    targets: Any = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch_size, *x.shape[1:]), x.dtype), batch.targets)
+    return Batch(tokens(batch.student, shapes[0]), tokens(batch.teacher, shapes[-1]), targets)
+
+
+def _shapes(batch: Batch) -> Any:
+    return tuple(leaf.shape for leaf in jax.tree.leaves(batch))
 
 
 def prefetch(batches: Batches, start: int, stop: int) -> Generator[Batch]:

@@ -18,12 +18,14 @@ from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import MARK, is_remote, refuse_foreign, replacing, write_atomic
 from jaxdistill.core.paths import data_folder
 from jaxdistill.core.runtime import source_digest
-from jaxdistill.data.text import content_digest, is_hub, split_specs
+from jaxdistill.data.text import content_digest, is_hub, split_specs, tables
 from jaxdistill.evals import sts
 from jaxdistill.evals.papers import cited
 from jaxdistill.evals.report import StageRow, as_text, stage_table
+from jaxdistill.models.model_text import text_portions
 from jaxdistill.training.build import Run, build, objective_title
-from jaxdistill.training.dev import retrieval_files
+from jaxdistill.training.check import check_inputs, checked_setup
+from jaxdistill.training.dev import read_dev_sets, retrieval_files
 from jaxdistill.training.finish import finish
 from jaxdistill.training.loop import train
 from jaxdistill.training.metrics import Callback, logged, say
@@ -89,7 +91,10 @@ def run_stages(
 
 
 def check_stages(stages: Sequence[Config], folders: Sequence[pathlib.Path], finished: Sequence[bool]) -> None:
-    """Raises `InputError` if a finished stage was trained on another text, or later ones began from a student to be replaced."""
+    """Raises `InputError` if a finished stage was trained on another text, or if one that is to be trained cannot be.
+
+    What a later stage lacks, such as a column or a dev set, would otherwise end the run hours after its start.
+    """
     for number, (stage, folder, done) in enumerate(zip(stages, folders, finished, strict=True), start=1):
         with of_stage(number, stages):
             if not done and (later := [other.name for other in folders[number:] if other.exists()]):
@@ -97,6 +102,13 @@ def check_stages(stages: Sequence[Config], folders: Sequence[pathlib.Path], fini
                     f"it is to be trained, but {', '.join(later)} in {folder.parent} began from the student that this would replace; remove "
                     f"{' and '.join(later)} to train all again, give the same options as before, or another --workdir."
                 )
+            if not done:
+                checked_setup(stage)
+                check_inputs(stage)
+                specs = split_specs(stage.data.text)
+                for portion in text_portions(stage.data):
+                    next(tables(specs[portion.source], portion.columns, cache=stage.data.cache_folder), None)
+                read_dev_sets(stage)
             plugins.use(stage.run.plugins)  # the user's own readers are part of the digest
             before = workdirs.read_note(folder / workdirs.INPUTS).get(workdirs.TEXT_FILES) if done else None
             if before and before != content_digest(split_specs(stage.data.text)):
