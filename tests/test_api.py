@@ -42,7 +42,7 @@ def result(tmp_path_factory):
 OWN = """
 import os, resource, signal, sys, threading
 os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
-import datasets  # which imports what is installed, such as torch, and that sets variables
+import datasets, scipy.io  # the first imports the second when it streams, and that sets a variable
 
 def state():
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -118,9 +118,8 @@ def test_what_a_callback_raises_ends_the_training_and_the_call_resumes(result, t
     ("given", "words"),
     [
         ({"options": {"run.step": 5}}, "Did you mean run.steps"),
-        ({"text": ["a", 3.5]}, "text: cannot read the text: Expected bytes"),
-        ({"text": None}, "text: cannot read the text: 'NoneType' object is not iterable"),
-        ({"steps": 5, "options": {"run.steps": 6}}, r"argument steps and options\['run.steps'\] set the same"),
+        ({"text": ["a", 3.5]}, "text: cannot read the text .Expected bytes"),
+        ({"text": None}, "text: cannot read the text .'NoneType' object is not iterable"),
         ({"steps": 5, "epochs": 1.0}, "steps and epochs exclude each other"),
         ({"objective": jaxdistill.objectives.ConGen}, r"give one such as jaxdistill.objectives.ConGen\(alpha=1.0\)"),
         ({"steps": "5"}, "^run.steps='5' has type str; it must have type int"),

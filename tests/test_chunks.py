@@ -100,7 +100,7 @@ def built(passages, folder, **changed):
     options = {
         "data.text": ",".join(passages), "data.columns": tuple(COLUMNS.items()), "data.chunk_tokens": 32,
         "data.max_length": 32, "data.cache_folder": str(folder / "cache"), "data.batch_size": 8, "data.pack_groups": 2,
-        "teacher.model": str(folder / "model"), "data.roles": "title=query",
+        "teacher.model": str(folder / "model"), "data.roles": "title=query", "student.query_prompt": "the ",
         "student.layers": "0", "evals.pairs": "", "evals.agreement": str(folder / "dev.txt"), "evals.best": "agreement/spearman",
     } | {name.replace("__", "."): value for name, value in changed.items()}  # fmt: skip
     if options.get("teacher.kind") == "vectors":
@@ -126,6 +126,7 @@ def test_a_run_trains_on_chunks_and_refuses_what_needs_rows(passages, tmp_path):
             "teacher__kind": "vectors",
             "teacher__file": f"{tmp_path}/v.npy",
             "data__roles": "",
+            "student__query_prompt": "",
             "student__model": str(tmp_path / "model"),
         },
         "column 'nothing'": {"data__columns": (("text", "text"), ("title", "nothing"))},
