@@ -2,8 +2,8 @@
 
 A file counts if one of its functions is on the call stack: for an option, when the objective is made of it and when the loss reads
 it; for a text, when its lines are read, tokenised, packed and placed on the devices; for a checkpoint, when it is read and when the
-weights are written. Left out are files that only start the work: for a text `main`, `stages`, `build` and `plan`, which pass on the
-names of its files. A text is counted with the teacher's tokens and the sentences of the evaluation, which go through `inference`.
+weights are written. Left out of a text's way are `main`, `stages`, `build` and `plan`, which pass on the names of its files, and what
+`inference` reads, which are sentences to be scored.
 """
 
 import pathlib
@@ -35,7 +35,8 @@ def watched(patched: pytest.MonkeyPatch, *functions) -> set[str]:
             while frame:
                 paths.append(pathlib.Path(frame.f_code.co_filename))
                 frame = frame.f_back
-            files.update(path.relative_to(PACKAGE).as_posix() for path in paths if path.is_relative_to(PACKAGE))
+            names = {path.relative_to(PACKAGE).as_posix() for path in paths if path.is_relative_to(PACKAGE)}
+            files.update(names if "models/inference.py" not in names else ())
             return function(*arguments, **options)
 
         return call
@@ -52,8 +53,8 @@ def test_few_files_lie_on_the_way(tmp_path):
         line = watched(patched, *steps)
         options = {"objective.alpha": 1, "run.steps": 1, "evals.best": "last"}
         main.main([*tiny_arguments(tmp_path, **options), f"--workdir={tmp_path / 'w'}"])
-    assert len(option) <= 6, sorted(option)
-    assert len(line - STARTS) <= 15, ", ".join(sorted(line))
+    assert 4 <= len(option) <= 6, sorted(option)
+    assert 6 <= len(line - STARTS) <= 9, ", ".join(sorted(line))
     with pytest.MonkeyPatch.context() as patched:
         weights = watched(patched, (ocp.CheckpointManager, "restore"), (safetensors.numpy, "save_file"))
         export.main([f"--workdir={tmp_path / 'w'}", "--step=1", f"--out={tmp_path / 'out'}"])

@@ -114,13 +114,6 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def folder_digest(folder: Path, pattern: str = "*") -> str:
-    """SHA-256 of the names and contents of all files in a folder that match `pattern`, recursively."""
-    names = sorted(path for path in folder.rglob(pattern) if path.is_file())
-    content = "".join(f"{path.relative_to(folder)} {file_digest(path)} " for path in names)
-    return hashlib.sha256(content.encode()).hexdigest()
-
-
 @contextlib.contextmanager
 def writing(path: Path, remedy: str = "") -> Iterator[None]:
     """Turns an `OSError` into an `InputError` that names the path; a `remedy` such as `; set X` ends it."""
