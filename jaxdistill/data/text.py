@@ -58,6 +58,8 @@ SAMPLE_LINES = 200
 """Lines of a `.tsv`, from its first quote on, that show whether its cells are quoted."""
 QUOTED_CELL = re.compile(r'(?<![^\t\r\n])"((?:[^"]|"")*+)(?:"(?![^\t\r\n])|\Z)')
 """A quoted cell of a tab-separated table; the last one may go on behind the sample."""
+POINTERS = (b"version https://git-lfs.github.com/spec/", b"/annex/objects/")
+"""First bytes of files of Git LFS and git-annex whose content is elsewhere."""
 BATCH_ROWS = 4096
 """Rows read or written at a time."""
 
@@ -226,6 +228,11 @@ def digest_of_file(path: Path) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def _digest_of_state(path: Path, state: tuple[int, ...]) -> str:
+    with open(path, "rb") as file:
+        if file.read(40).startswith(POINTERS):
+            raise InputError(
+                f"{path} only points to a file that is not here; fetch it with git lfs pull or git annex get."
+            )
     return file_digest(path)
 
 
