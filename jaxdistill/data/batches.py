@@ -260,7 +260,7 @@ def _shares(store: TokenStore, rows: np.ndarray, weights: Sequence[float]) -> li
     # Rounding the cumulative ends, not each count, makes the counts add up to the epoch exactly.
     ends = np.cumsum(np.asarray(weights, np.float64) / sum(weights)) * len(rows)
     counts = np.diff(np.round(ends).astype(int), prepend=0)
-    source = store.source_of_row[rows]
+    source = np.repeat(np.arange(len(weights)), store.source_rows)[rows]
     parts = [rows[source == index] for index in range(len(weights))]
     empty = [index for index, part in enumerate(parts) if not len(part)]
     if empty:

@@ -291,7 +291,7 @@ def tables(
     spec: str, columns: Mapping[str, str] | Sequence[str], *, numbers: bool = False, cache: str = ""
 ) -> Iterator[Table]:
     """Yields the tables of a source, in the order of its rows; see `read`."""
-    named, files = column_map(columns), source_files(spec)
+    named, files = columns_of(columns), source_files(spec)
     if is_hub(spec):
         named = {name: _hub_parts(spec)[-1] if name == TEXT else source for name, source in named.items()}
     if spec.startswith("hf:"):
@@ -511,7 +511,7 @@ def cached_table(tables: Iterable["pyarrow.Table"], key: Sequence[Any]) -> Path:
     """A Parquet file in the cache of these tables, one below the other; they need not fit in memory.
 
     Args:
-      tables: have the same columns; not read if the file exists.
+      tables: have the same columns; not read if the file exists. `InputError` if they have no row.
       key: everything that determines the content, as JSON values.
     """
     from pyarrow import parquet
@@ -523,18 +523,13 @@ def cached_table(tables: Iterable["pyarrow.Table"], key: Sequence[Any]) -> Path:
     with writing(path, paths.other_cache(path)):
         path.parent.mkdir(parents=True, exist_ok=True)
         with drafted(path) as draft:
-            for table in tables:
+            for table in filter(len, tables):
                 writer = writer or parquet.ParquetWriter(draft, table.schema)
                 writer.write_table(table.cast(writer.schema))
             if writer is None:
                 raise InputError("there is no row of text.")
             writer.close()
     return path
-
-
-def column_map(columns: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
-    """Maps our column names to the file's; in a list of names, both are equal."""
-    return {name: source or name for name, source in columns_of(columns).items()}
 
 
 def _requested(columns: Mapping[str, str]) -> set[str]:
@@ -593,8 +588,6 @@ def sources_of(
         table = _arrow_table(text, [*named.values(), *numbers])
         names = _top_columns(table.column_names, [*_requested(named), *numbers])
         table = table.select(names or table.column_names)
-        if not len(table):
-            raise InputError("there is no row of text.")
         return [str(cached_table([table], table.to_pydict()))]
 
 
@@ -674,8 +667,7 @@ def portions(specs: Sequence[str], columns: Mapping[str, str], roles: Roles, *, 
     """The portions of a text, in its order: its sources, or each column of each source.
 
     Args:
-      columns: the result of `column_map`.
-      roles: maps columns to roles, for each spec.
+      columns: maps our column names to the file's.
       separate: make each column of a source its own portion; a source may lack any column but `text`.
 
     Raises:
