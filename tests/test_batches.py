@@ -12,7 +12,7 @@ from jaxdistill.data.targets import Selected
 from jaxdistill.data.tokens import TokenStore, build_store
 
 from tiny_models import tiny_tokenizer
-from tiny_text import COLUMNS, batches_of, ids, made_up, rows_at, store_of, word_piece, write_pairs
+from tiny_text import COLUMNS, batches_of, made_up, rows_at, store_of, word_piece, write_pairs
 
 VIEWS = {"student_views": ("text", "delete_words:0.5"), "teacher_views": ("text",)}
 
@@ -48,7 +48,7 @@ def test_a_batch_holds_the_views_of_its_rows_in_order(store):
     batches = batches_of(store, store, **VIEWS, batch_size=8, groups=2)
     batch, rows = batches.batch_at(5), rows_at(batches, 5)
     student, teacher = unpacked(batch.student), unpacked(batch.teacher)
-    assert teacher == [ids(store, row).tolist() for row in rows]
+    assert teacher == [store.ids("text", row).tolist() for row in rows]
     assert student[0::2] == teacher
     for whole, thinned in zip(teacher, student[1::2], strict=True):
         assert 3 <= len(thinned) <= len(whole) and {whole[0], whole[-1]} <= set(thinned)

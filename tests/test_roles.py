@@ -18,7 +18,7 @@ from jaxdistill.training import build as build_module
 
 import program
 from tiny_models import tiny_model
-from tiny_text import ids, made_up
+from tiny_text import made_up
 
 PROMPTS = {"query": "the cat ", "passage": "rain. "}
 INSTRUCTION = "Instruct: sleeps?\nQuery: "
@@ -78,11 +78,11 @@ def test_each_sentence_is_behind_the_prompt_of_its_role_and_views_keep_it(folder
     prompts = ["the cat ", "the cat ", "", ""]
     assert store.roles("text", rows) == ["query", "query", "document", "document"]
     for row, prompt, text in zip(rows, prompts, texts, strict=True):
-        assert ids(store, row).tolist() == tokenizer.encode(prompt + text).ids
+        assert store.ids("text", row).tolist() == tokenizer.encode(prompt + text).ids
         assert store.text("text", row) == text
     assert store.texts("text", {"query": "q: ", "document": "d: "})[40:42] == ["q: the same", "d: the same"]
     rewritten = store.tokenised("text", rows, texts, max_length=64)
-    assert np.array_equal(rewritten.ids, np.concatenate([ids(store, row) for row in rows]))
+    assert np.array_equal(rewritten.ids, np.concatenate([store.ids("text", row) for row in rows]))
     crop = views.viewed(views.parse_view("crop:0.9", store.columns), store, rows, lambda: np.zeros((4, 64)))
     begins = np.cumsum(crop.lengths) - crop.lengths
     prompt = tokenizer.encode("the cat", add_special_tokens=False).ids

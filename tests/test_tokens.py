@@ -9,7 +9,7 @@ import pytest
 from jaxdistill.core import InputError
 from jaxdistill.data import tokens
 
-from tiny_text import SENTENCES, bare, byte_level, ids, made_up, sentence_piece, store_of, untrimmed, word_piece
+from tiny_text import SENTENCES, bare, byte_level, made_up, sentence_piece, store_of, untrimmed, word_piece
 
 KINDS = {"word_piece": word_piece, "byte_level": byte_level, "sentence_piece": sentence_piece, "untrimmed": untrimmed}
 
@@ -28,7 +28,7 @@ def files_in(folder):
 def test_the_store_holds_what_the_tokenizer_gives(tmp_path, kind):
     store = store_of(tmp_path, SENTENCES, tokenizer=KINDS[kind](), max_length=200)
     expected = [encoding.ids for encoding in bare(KINDS[kind]()).encode_batch(SENTENCES)]
-    assert [ids(store, row).tolist() for row in range(store.rows)] == expected
+    assert [store.ids("text", row).tolist() for row in range(store.rows)] == expected
     assert store.lengths("text").tolist() == list(map(len, expected))
     assert store.longest("text") == max(map(len, expected))
     texts = store.texts()
@@ -45,7 +45,7 @@ def test_a_token_belongs_to_the_prompt_if_it_ends_there(tmp_path):
 def test_a_prompt_is_in_front_and_belongs_to_no_word(tmp_path, kind):
     store = store_of(tmp_path, SENTENCES, tokenizer=KINDS[kind](), max_length=200, prompts={"": "query: "})
     for row, sentence in enumerate(SENTENCES):
-        assert ids(store, row).tolist() == bare(KINDS[kind]()).encode("query: " + sentence).ids
+        assert store.ids("text", row).tolist() == bare(KINDS[kind]()).encode("query: " + sentence).ids
         assert words(store, row).max() + 1 == len(sentence.split())
         assert store.text("text", row) == sentence
     assert store.content_digest == store_of(tmp_path, SENTENCES).content_digest
@@ -54,8 +54,8 @@ def test_a_prompt_is_in_front_and_belongs_to_no_word(tmp_path, kind):
 def test_long_sentences_are_cut_counted_and_reported(tmp_path):
     store = store_of(tmp_path, ["the cat", "the " * 500, "the the the the", "cat the the the the"], max_length=6)
     assert store.lengths("text").tolist() == [4, 6, 6, 6]
-    assert ids(store, 1)[-1] == word_piece().token_to_id("[SEP]")
-    assert ids(store, 3)[1] == word_piece().token_to_id("cat"), "they are cut at their end"
+    assert store.ids("text", 1)[-1] == word_piece().token_to_id("[SEP]")
+    assert store.ids("text", 3)[1] == word_piece().token_to_id("cat"), "they are cut at their end"
     report = "\n".join(store.report())
     assert "50.00% of sentences truncated at 6 tokens" in report and "left out" not in report
 

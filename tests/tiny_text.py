@@ -2,7 +2,6 @@
 
 from functools import cache
 
-import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from jaxdistill.data.batches import Batches, Viewed
@@ -118,11 +117,6 @@ def batches_of(store, other=None, *, student_views, teacher_views=(), targets=()
     """Batches of a store, with stored targets or with a teacher that reads the other store."""
     teacher = targets if other is None else Viewed(other, teacher_views)
     return Batches(Viewed(store, student_views), teacher, **options)
-
-
-def ids(store, row):
-    """Token ids of a sentence."""
-    return store.gather("text", np.array([row])).ids
 
 
 def rows_at(batches, step):

@@ -199,13 +199,6 @@ def is_plain(spec: str) -> bool:
     return prefix(spec) == WHOLE or all(suffix(path) == ".txt" for path in source_files(spec))
 
 
-def check_weights(weights: Sequence[float], *, sources: int) -> None:
-    """Raises `InputError` unless weights are empty or one number per source."""
-    if weights and len(weights) != sources:
-        got = f"weights {list(weights)} for {sources} source{'s' * (sources != 1)}"
-        raise InputError(f"{got}; set --config.data.weights to one positive number per source, or leave it empty.")
-
-
 def content_digest(specs: Sequence[str]) -> str:
     """SHA-256 of the specs' current content. File names do not matter. The source code of a user's own reader does, because a
     changed reader gives other rows for the same bytes."""

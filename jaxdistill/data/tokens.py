@@ -154,6 +154,10 @@ class TokenStore:
         """Share of truncated sentences in a column."""
         return self._info["truncated"][column] / self.rows
 
+    def ids(self, column: str, row: int) -> Integer[np.ndarray, " l"]:
+        """Token ids of a sentence, special tokens included."""
+        return self.gather(column, np.array([row])).ids
+
     def gather(self, column: str, rows: Integer[np.ndarray, " b"]) -> Gathered:
         """Ids and words of many sentences at once."""
         starts = self._of(column, "ids.starts")
