@@ -17,7 +17,7 @@ from jaxdistill.training.build import build
 
 from program import write_teacher
 from tiny_models import tiny_model, tiny_tokenizer
-from tiny_text import made_up
+from tiny_text import made_up, rows_at
 
 OBJECTIVE = """
 import dataclasses
@@ -152,7 +152,7 @@ def test_kinds_of_student_and_teacher_of_ones_own(folder):
     for path, array in run.student.params.items():
         factor = 0.25 if path.endswith("kernel") else 1.0
         np.testing.assert_allclose(array, factor * whole.params[path], rtol=1e-6)
-    rows = run.batches.rows_at(0)[:4]
+    rows = rows_at(run.batches, 0)[:4]
     texts = [run.store.text("text", row) for row in rows]
     np.testing.assert_allclose(run.batches._targets[0][rows], -Embedder(whole).encode(texts), atol=1e-5)
 

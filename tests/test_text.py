@@ -129,6 +129,12 @@ def test_files_of_the_data_folder_and_of_packages_can_be_named(tmp_path, monkeyp
 
 
 FAULTS = [
+    (
+        "a.txt",
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
+        "a.txt only points to .*git lfs pull",
+    ),
+    ("a.txt", b"/annex/objects/SHA256-s9--0\n", "a.txt only points to .*git annex get"),
     ("a.txt", b"good\ncaf\xe9\n", "cannot read .*a.txt .'utf-8' codec can't decode byte 0xe9"),
     ("a.txt", b"", "a.txt is empty"),
     ("a.txt.gz", gzip.compress(b"good\n" * 2000)[:-20], "cannot read .*a.txt.gz .Compressed file ended"),

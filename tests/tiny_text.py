@@ -4,7 +4,7 @@ from functools import cache
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from jaxdistill.data.batches import Batches, Groups, Viewed
+from jaxdistill.data.batches import Batches, Viewed
 from jaxdistill.data.tokens import TokenStore, build_store
 
 SENTENCES = [
@@ -113,7 +113,13 @@ def write_pairs(path, pairs):
     return path
 
 
-def batches_of(store, other=None, *, student_views, teacher_views=(), targets=(), groups=1, own=None, **options):
+def batches_of(store, other=None, *, student_views, teacher_views=(), targets=(), **options):
     """Batches of a store, with stored targets or with a teacher that reads the other store."""
     teacher = targets if other is None else Viewed(other, teacher_views)
-    return Batches(Viewed(store, student_views), teacher, groups=Groups(groups, own), **options)
+    return Batches(Viewed(store, student_views), teacher, **options)
+
+
+def rows_at(batches, step):
+    """Store rows of a step's examples, in the order of the batch."""
+    plan = batches._plan(step)
+    return plan.rows[plan.order]

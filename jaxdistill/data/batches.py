@@ -71,25 +71,6 @@ class Viewed(NamedTuple):
     views: Sequence[str]
 
 
-class Groups(NamedTuple):
-    """How many groups a batch is divided into, each packed by itself, and which of them this process holds."""
-
-    count: int = 1
-    """A divisor of the batch size and a multiple of the devices."""
-    own: Integer[np.ndarray, " own"] | None = None
-    """Ascending; None: all."""
-
-
-class Shaping(NamedTuple):
-    """How the shapes of packed batches are chosen; `most` and `divided` as for `choose_shapes`."""
-
-    most: int = 4
-    divided: bool = False
-
-
-ONE_GROUP, SHAPING = Groups(), Shaping()
-
-
 class Batches:
     """Random access to the batches of a run.
 
@@ -103,7 +84,10 @@ class Batches:
       batch_size: sentences per step.
       seed: seed of order and augmentation.
       weights: relative sampling weight of each source; empty: all sentences are sampled equally often.
+      groups: number of groups of a batch, each packed by itself; a multiple of the devices.
+      local: the groups that this process holds, ascending; None: all.
       reserve_rows: number of rows that are held out of training, with all rows of equal text.
+      max_shapes: number of shapes, and `divided` whether rows may be divided, see `choose_shapes`.
     """
 
     def __init__(
@@ -114,17 +98,19 @@ class Batches:
         batch_size: int,
         seed: int = 0,
         weights: Sequence[float] = (),
-        groups: Groups = ONE_GROUP,
+        groups: int = 1,
+        local: Integer[np.ndarray, " local"] | None = None,
         reserve_rows: int = 0,
-        shaping: Shaping = SHAPING,
+        max_shapes: int = 4,
+        divided: bool = False,
     ):
-        if batch_size % groups.count:
+        if batch_size % groups:
             raise InputError(
-                f"batch_size={batch_size} does not divide into {groups.count} groups; use a multiple of {groups.count} "
+                f"batch_size={batch_size} does not divide into {groups} groups; use a multiple of {groups} "
                 "(--config.data.batch_size)."
             )
-        self.batch_size, self.groups, self.seed = batch_size, groups.count, seed
-        self._local = np.arange(groups.count) if groups.own is None else groups.own
+        self.batch_size, self.groups, self.seed = batch_size, groups, seed
+        self._local = np.arange(groups) if local is None else local
         self._student = _stream(student)
         live = isinstance(teacher, Viewed)
         self._teacher, self._targets = (_stream(teacher), ()) if live else (None, tuple(teacher))
@@ -132,37 +118,27 @@ class Batches:
         self._shares = _shares(student.store, self.trained, weights)
         self._draws = max(stream.store.max_length for stream in self._streams)
         self._epoch = lru_cache(maxsize=2)(self._epoch_rows)
-        self._shaping = shaping
+        self._max_shapes, self._divided = max_shapes, divided
 
     @property
     def _streams(self) -> list[_Stream]:
         return [stream for stream in (self._student, self._teacher) if stream is not None]
 
     @property
-    def training_rows(self) -> int:
-        """Number of rows in training."""
-        return len(self.trained)
-
-    @property
     def steps_per_epoch(self) -> int:
-        return self.training_rows // self.batch_size
+        return len(self.trained) // self.batch_size
 
     @cached_property
     def shapes(self) -> tuple[packing.Shapes, ...]:
         """Possible shapes of a batch, smallest first: each has one shape per stream."""
         batches = [self._plan(step).slots for step in range(SIMULATED_STEPS)]
         longest = [stream.longest for stream in self._streams]
-        return choose_shapes(batches, longest, most=self._shaping.most, divided=self._shaping.divided)
+        return choose_shapes(batches, longest, most=self._max_shapes, divided=self._divided)
 
     @property
     def usual_shapes(self) -> tuple[packing.Shapes, ...]:
         """The shapes without the last, which holds any batch and which hardly any batch needs."""
         return self.shapes[:-1] or self.shapes
-
-    def rows_at(self, step: int) -> Integer[np.ndarray, " b"]:
-        """Store rows of a step's examples, in the order of the batch."""
-        plan = self._plan(step)
-        return plan.rows[plan.order]
 
     def batch_at(self, step: int) -> Batch:
         """This process's groups of a step's batch; steps count from 0."""
@@ -284,7 +260,7 @@ def _shares(store: TokenStore, rows: np.ndarray, weights: Sequence[float]) -> li
     # Rounding the cumulative ends, not each count, makes the counts add up to the epoch exactly.
     ends = np.cumsum(np.asarray(weights, np.float64) / sum(weights)) * len(rows)
     counts = np.diff(np.round(ends).astype(int), prepend=0)
-    source = store.source_of_row[rows]
+    source = np.repeat(np.arange(len(weights)), store.source_rows)[rows]
     parts = [rows[source == index] for index in range(len(weights))]
     empty = [index for index, part in enumerate(parts) if not len(part)]
     if empty:

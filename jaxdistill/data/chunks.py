@@ -15,7 +15,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 
 import numpy as np
 import regex
@@ -26,8 +26,8 @@ from jaxdistill.core.files import foreign_errors
 
 VERSION = 2
 """Version of the splitting, part of the digest; bump if the same text gives other chunks."""
-MEASURED_CHARACTERS = 1 << 20
-"""Characters tokenised at a time."""
+BATCH_TEXTS = 16
+"""Texts tokenised at a time; each may be a whole book."""
 _SPACES = re.compile(r"\s+")
 _MARKS = regex.compile(
     r"(?P<marks>[\p{SB=STerm}\p{SB=ATerm}…]+)(?:[\p{SB=Close}--[\p{Ps}\p{Pi}]]|\p{Pi}(?=\s))*(?P<gap>\s*)|\n\s*\n\s*",
@@ -72,8 +72,8 @@ class Chunking:
 
     def split(self, texts: Iterable[str]) -> Iterator[list[str]]:
         """Yields the chunks of each text; none is empty or has outer white space."""
-        tokenizer = bare(self.tokenizer)
-        for batch in _batches(texts):
+        tokenizer, texts = bare(self.tokenizer), iter(texts)
+        while batch := list(islice(texts, BATCH_TEXTS)):
             with foreign_errors("the tokenizer cannot read the text"):
                 encodings = tokenizer.encode_batch(batch, add_special_tokens=False)
             of_texts = []
@@ -127,19 +127,6 @@ def tokens_around(tokenizer: Tokenizer, prompts: Iterable[str]) -> int:
     """Tokens that a model reads besides the chunk: special tokens and the longest prompt."""
     longest = max(len(tokenizer.encode(prompt, add_special_tokens=False)) for prompt in prompts)
     return tokenizer.num_special_tokens_to_add(False) + longest
-
-
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Groups texts into lists of about `MEASURED_CHARACTERS` characters."""
-    batch, characters = [], 0
-    for text in texts:
-        batch.append(text)
-        characters += len(text)
-        if characters >= MEASURED_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
 
 
 def bare(tokenizer: Tokenizer) -> Tokenizer:

@@ -6,7 +6,7 @@ holds whole groups needs no data from other devices.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import chain, islice, repeat
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -19,8 +19,6 @@ ATTENTION_LENGTH = 256
 row length."""
 NEVER = 1 << 30
 """Number of rows that stands for "does not fit"."""
-MANY_GROUPS = 8
-"""From this many groups on, arrays over all groups are faster than a loop over sentences."""
 
 
 class Shape(NamedTuple):
@@ -82,7 +80,7 @@ def first_fit(lengths: Integer[np.ndarray, " n"], bins: Iterable[int]) -> tuple[
     """First-fit decreasing: places sentences, longest first, into the first bin with room, else into the next bin.
 
     Args:
-      bins: the slots of each bin, in descending order; may be infinite.
+      bins: the slots of each bin, in descending order.
 
     Returns:
       The slot of each sentence's first token, with all bins side by side, and the number of bins used; None if the bins do not
@@ -109,41 +107,11 @@ def first_fit(lengths: Integer[np.ndarray, " n"], bins: Iterable[int]) -> tuple[
     return np.array(first, np.int64), len(rooms)
 
 
-def most_bins(lengths: Integer[np.ndarray, "g n"], bins: Iterable[int]) -> int:
-    """Number of bins that `first_fit` uses for the fullest group; `NEVER` if they do not suffice."""
-    groups, count = lengths.shape
-    slots = np.fromiter(islice(bins, count), np.int32)  # a bin for each sentence is enough
-    if groups < MANY_GROUPS:
-        packed = [first_fit(group, slots.tolist()) for group in lengths]
-        return max(used for _, used in filter(None, packed)) if all(packed) else NEVER
-    # Sentences of one size are interchangeable, so all groups are filled at once, one size at a time.
-    rooms = np.tile(slots[:, None], (1, groups))
-    longest = int(lengths.max())
-    entry = lengths * groups + np.arange(groups)[:, None]
-    by_size = np.bincount(entry.ravel(), minlength=(longest + 1) * groups).reshape(-1, groups).astype(np.int32)
-    sizes = [size for size in np.flatnonzero(by_size.any(axis=1))[::-1].tolist() if size]
-    begin, end = 0, 0  # in every group, bins before `begin` are full and bins from `end` on empty
-    for size in sizes:
-        left, index = by_size[size], begin
-        while left.any():
-            if index == end:
-                if end == len(slots) or slots[end] < size:
-                    return NEVER
-                end = min(end - -int(left.max()) // (int(slots[end]) // size), len(slots))
-            holds = rooms[index:end] // size
-            until = np.cumsum(holds, axis=0, dtype=np.int32)
-            # `left - until + holds` sentences remain when the bins before this one are full.
-            rooms[index:end] -= size * np.clip(left - until + holds, 0, holds)
-            left, index = np.maximum(left - until[-1], 0), end
-        while begin < end and rooms[begin].max() < sizes[-1]:
-            begin += 1
-    return max(end, 1)
-
-
 def bins_needed(lengths: Integer[np.ndarray, "g n"], size: int, *, after: Sequence[int] = ()) -> int:
-    """Number of bins of one size that the fullest group needs in addition to the bins `after`."""
-    used = most_bins(lengths, chain(after, repeat(size)))
-    return used if used == NEVER else used - len(after)
+    """Number of bins of one size that the fullest group needs in addition to the bins `after`; `NEVER` if they do not suffice."""
+    bins = [*after, *repeat(size, lengths.shape[1])]  # a bin for each sentence is enough
+    packed = [first_fit(group, bins) for group in lengths]
+    return max(used for _, used in filter(None, packed)) - len(after) if all(packed) else NEVER
 
 
 def rows_needed(lengths: Integer[np.ndarray, "g n"], length: int, parts: int = 1) -> tuple[int, int]:
@@ -206,23 +174,18 @@ def first_slots(
     Args:
       lengths: slots that each sentence takes.
       shape: shape of a group.
-      local: the groups to pack, ascending; the others are only tested for fit. None: all.
+      local: the groups to return; None: all.
     """
     # Cheap necessary conditions first: packing is the expensive part.
     if lengths.max() > shape.length or lengths.sum(axis=1).max() > shape.slots:
         return None
-    bins = shape.bins
-    local = np.arange(len(lengths)) if local is None else local
-    slots = []
-    for group in lengths[local]:
+    bins, slots = shape.bins, []
+    for group in lengths:
         packed = first_fit(group, bins)
         if packed is None:
             return None
         slots.append(packed[0])
-    others = np.delete(lengths, local, axis=0)
-    if len(others) and most_bins(others, bins) == NEVER:
-        return None
-    return np.stack(slots)
+    return np.stack(slots)[slice(None) if local is None else local]
 
 
 def pad(

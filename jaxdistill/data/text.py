@@ -58,6 +58,8 @@ SAMPLE_LINES = 200
 """Lines of a `.tsv`, from its first quote on, that show whether its cells are quoted."""
 QUOTED_CELL = re.compile(r'(?<![^\t\r\n])"((?:[^"]|"")*+)(?:"(?![^\t\r\n])|\Z)')
 """A quoted cell of a tab-separated table; the last one may go on behind the sample."""
+POINTERS = (b"version https://git-lfs.github.com/spec/", b"/annex/objects/")
+"""First bytes of files of Git LFS and git-annex whose content is elsewhere."""
 BATCH_ROWS = 4096
 """Rows read or written at a time."""
 
@@ -197,13 +199,6 @@ def is_plain(spec: str) -> bool:
     return prefix(spec) == WHOLE or all(suffix(path) == ".txt" for path in source_files(spec))
 
 
-def check_weights(weights: Sequence[float], *, sources: int) -> None:
-    """Raises `InputError` unless weights are empty or one number per source."""
-    if weights and len(weights) != sources:
-        got = f"weights {list(weights)} for {sources} source{'s' * (sources != 1)}"
-        raise InputError(f"{got}; set --config.data.weights to one positive number per source, or leave it empty.")
-
-
 def content_digest(specs: Sequence[str]) -> str:
     """SHA-256 of the specs' current content. File names do not matter. The source code of a user's own reader does, because a
     changed reader gives other rows for the same bytes."""
@@ -226,6 +221,11 @@ def digest_of_file(path: Path) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def _digest_of_state(path: Path, state: tuple[int, ...]) -> str:
+    with open(path, "rb") as file:
+        if file.read(40).startswith(POINTERS):
+            raise InputError(
+                f"{path} only points to a file that is not here; fetch it with git lfs pull or git annex get."
+            )
     return file_digest(path)
 
 
@@ -284,7 +284,7 @@ def tables(
     spec: str, columns: Mapping[str, str] | Sequence[str], *, numbers: bool = False, cache: str = ""
 ) -> Iterator[Table]:
     """Yields the tables of a source, in the order of its rows; see `read`."""
-    named, files = column_map(columns), source_files(spec)
+    named, files = columns_of(columns), source_files(spec)
     if is_hub(spec):
         named = {name: _hub_parts(spec)[-1] if name == TEXT else source for name, source in named.items()}
     if spec.startswith("hf:"):
@@ -504,7 +504,7 @@ def cached_table(tables: Iterable["pyarrow.Table"], key: Sequence[Any]) -> Path:
     """A Parquet file in the cache of these tables, one below the other; they need not fit in memory.
 
     Args:
-      tables: have the same columns; not read if the file exists.
+      tables: have the same columns; not read if the file exists. `InputError` if they have no row.
       key: everything that determines the content, as JSON values.
     """
     from pyarrow import parquet
@@ -516,18 +516,13 @@ def cached_table(tables: Iterable["pyarrow.Table"], key: Sequence[Any]) -> Path:
     with writing(path, paths.other_cache(path)):
         path.parent.mkdir(parents=True, exist_ok=True)
         with drafted(path) as draft:
-            for table in tables:
+            for table in filter(len, tables):
                 writer = writer or parquet.ParquetWriter(draft, table.schema)
                 writer.write_table(table.cast(writer.schema))
             if writer is None:
                 raise InputError("there is no row of text.")
             writer.close()
     return path
-
-
-def column_map(columns: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
-    """Maps our column names to the file's; in a list of names, both are equal."""
-    return {name: source or name for name, source in columns_of(columns).items()}
 
 
 def _requested(columns: Mapping[str, str]) -> set[str]:
@@ -586,8 +581,6 @@ def sources_of(
         table = _arrow_table(text, [*named.values(), *numbers])
         names = _top_columns(table.column_names, [*_requested(named), *numbers])
         table = table.select(names or table.column_names)
-        if not len(table):
-            raise InputError("there is no row of text.")
         return [str(cached_table([table], table.to_pydict()))]
 
 
@@ -667,8 +660,7 @@ def portions(specs: Sequence[str], columns: Mapping[str, str], roles: Roles, *, 
     """The portions of a text, in its order: its sources, or each column of each source.
 
     Args:
-      columns: the result of `column_map`.
-      roles: maps columns to roles, for each spec.
+      columns: maps our column names to the file's.
       separate: make each column of a source its own portion; a source may lack any column but `text`.
 
     Raises:

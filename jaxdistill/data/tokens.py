@@ -10,7 +10,6 @@ Arrays have one entry per row: `input_row` and `keys`; and for each column, `wor
 
 import hashlib
 import json
-import logging
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +34,7 @@ from jaxdistill.data.text import (
     Roles,
     Table,
     Watched,
-    column_map,
+    columns_of,
     excluded_keys,
     identifying,
     portions,
@@ -57,10 +56,6 @@ SHARD_ROWS = 1 << 16
 """Rows of the input that are tokenised into one file; a killed run repeats at most these."""
 BATCH_ROWS = 4096
 """Rows tokenised at a time."""
-MAX_EMPTY = 0.05
-"""Share of rows with an empty cell above which a source gets a warning."""
-
-log = logging.getLogger(__name__)
 
 
 class Gathered(NamedTuple):
@@ -129,9 +124,6 @@ class TokenStore:
         """A 64-bit hash of each row's `text`; equal texts have equal keys."""
         self.input_row: Integer[np.ndarray, " rows"] = self._arrays["input_row"]
         """Index of each row in the sources, and therefore in the user's own vectors."""
-
-    def __len__(self) -> int:
-        return self.rows
 
     def _of(self, column: str, kind: str) -> np.ndarray:
         if column not in self.columns:
@@ -232,11 +224,6 @@ class TokenStore:
             self._tokenizer.add_special_tokens([token])
         return token
 
-    @property
-    def source_of_row(self) -> Integer[np.ndarray, " rows"]:
-        """Index of each row's spec."""
-        return np.repeat(np.arange(len(self.source_rows), dtype=np.int32), self.source_rows)
-
     def report(self) -> list[str]:
         """Lines about the text for the run's log."""
         return self._info["report"]
@@ -295,7 +282,7 @@ def build_store(
 
     Rows with an empty column are dropped and counted, like excluded ones. The store keeps the order of the text.
     """
-    columns, tokenizer, cache = column_map(columns), bare(tokenizer), str(cache_folder)
+    columns, tokenizer, cache = columns_of(columns), bare(tokenizer), str(cache_folder)
     tokenizer.enable_truncation(max_length)
     roles = roles or (dict.fromkeys(columns, ""),) * len(specs)
     prompts = {role: prompts[role] for role in sorted({role for source in roles for role in source.values()})}
@@ -459,18 +446,6 @@ class _Builder(NamedTuple):
             raise InputError(
                 f"{', '.join(self.specs)}: every row has an empty sentence or is in data.exclude; no text remains for training."
             )
-        ends = np.cumsum(portion_rows)
-
-        def of_portions(input_rows: np.ndarray) -> np.ndarray:
-            """How many of these rows are in each portion."""
-            return np.bincount(np.searchsorted(ends, input_rows, side="right"), minlength=len(ends))
-
-        for portion, filled, total in zip(self.portions, of_portions(np.unique(input_row)), portion_rows, strict=True):
-            if total and (share := 1 - filled / total) > MAX_EMPTY:
-                columns = " or ".join(portion.columns.values())
-                log.warning(
-                    "warning: %s: %.0f %% of the rows have no %s", self.specs[portion.source], 100 * share, columns
-                )
 
         collected, dtypes, begin = defaultdict[str, list[np.ndarray]](list), dict[str, str](), 0
         for shard in _opened(shards):
@@ -497,7 +472,8 @@ class _Builder(NamedTuple):
             dtypes[name] = values.dtype.str
 
         longest, truncated, unknown, of_columns = {}, {}, {}, []
-        rows, per_portion = int(selected.sum()), of_portions(input_row[selected])
+        rows, ends = int(selected.sum()), np.cumsum(portion_rows)
+        per_portion = np.bincount(np.searchsorted(ends, input_row[selected], side="right"), minlength=len(ends))
         for index, name in enumerate(self.columns):
             totals = {kind: int(arrays[f"{index}.{kind}"].sum()) for kind in ("ids", "truncated", *Unknown._fields)}
             longest[name], truncated[name] = int(arrays[f"{index}.ids"].max()), totals["truncated"]

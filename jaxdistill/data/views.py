@@ -194,10 +194,7 @@ def span_masked(text: str, uniform: float, *, mask: str, characters: int) -> str
     Source: Liu et al., Mirror-BERT, EMNLP 2021, section 2; github.com/cambridgeltl/mirror-bert, `erase_and_mask`.
 
     Args:
-      text: the sentence.
       uniform: a random number in [0, 1) that sets where the span begins.
-      mask: text of the mask token.
-      characters: length of the span.
     """
     if len(text) < SHORTEST_MASKED:
         return text
@@ -217,7 +214,6 @@ def kept_tokens(
     Args:
       words: index of each token's word in its sentence, for concatenated sentences; -1 for special tokens and the
         prompt.
-      lengths: number of tokens of each sentence.
       uniform: random numbers in [0, 1), at least one per word of each sentence; the only source of randomness.
     """
     sentence = np.repeat(np.arange(len(lengths)), lengths)

@@ -23,7 +23,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from jaxdistill.core import InputError
 from jaxdistill.core.files import make_folder_atomic
-from jaxdistill.data.text import Watched, column_map
+from jaxdistill.data.text import Watched, columns_of
 
 FORMAT = 2
 """Version of the training procedure, part of the digest; bump to invalidate cached tokenizers."""
@@ -65,7 +65,7 @@ def train_wordpiece(
         raise InputError(
             f"student.vocabulary={entries} is too small; set {MIN_ENTRIES} or more, or 0 for the model's tokenizer."
         )
-    chosen = column_map(columns)
+    chosen = columns_of(columns)
     text = Watched(specs, chosen, cache=str(cache_folder))
     inputs = json.dumps([FORMAT, text.digest, chosen, entries], sort_keys=True)
     folder = Path(cache_folder) / "tokenizers" / hashlib.sha256(inputs.encode()).hexdigest()[:32]
@@ -94,12 +94,7 @@ def train_wordpiece(
 
 
 def _trained(texts: Callable[[], Iterator[str]], entries: int) -> Tokenizer:
-    """Trains a WordPiece tokenizer.
-
-    Args:
-      texts: returns an iterator over the sentences; called twice.
-      entries: see `train_wordpiece`.
-    """
+    """Trains a WordPiece tokenizer on the sentences of `texts`, which is called twice."""
     normalizer: Any = normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=True, strip_accents=STRIPS_ACCENTS, lowercase=True
     )

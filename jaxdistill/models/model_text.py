@@ -13,7 +13,7 @@ from jaxdistill.core.paths import cache_folder
 from jaxdistill.data import text, words
 from jaxdistill.data.chunks import Chunking, tokens_around
 from jaxdistill.data.options import Data
-from jaxdistill.data.text import TEXT, Portion, Roles, column_map, parse_roles, portions, read, split_specs
+from jaxdistill.data.text import TEXT, Portion, Roles, columns_of, parse_roles, portions, read, split_specs
 from jaxdistill.data.tokens import TokenStore, build_store
 from jaxdistill.data.views import PAIRS, RATES
 from jaxdistill.models.checkpoints.model import SentenceModel
@@ -39,7 +39,7 @@ def sentence_roles(data: Data) -> Roles:
 
 def text_portions(data: Data) -> list[Portion]:
     """The portions of the text: its sources, or their columns if texts are split into chunks."""
-    columns = column_map(dict(data.columns) or (TEXT,))
+    columns = columns_of(dict(data.columns) or (TEXT,))
     return portions(split_specs(data.text), columns, sentence_roles(data), separate=data.chunk_tokens > 0)
 
 
@@ -98,7 +98,7 @@ def tokenised_text(
         _check_unknown(data, model, column, store.unknown(column))
     deleting = {view for view in views if view not in store.columns and view.partition(":")[0] in DELETING}
     if deleting:
-        rows = np.arange(0, len(store), -(-len(store) // SAMPLE))
+        rows = np.arange(0, store.rows, -(-store.rows // SAMPLE))
         share = float(np.mean(store.counts_of(TEXT, rows).words < 2))
         if share > MAX_SINGLE_WORDS:
             log.warning(
@@ -110,7 +110,7 @@ def tokenised_text(
 
 def check_reads(data: Data, model: SentenceModel, views: Sequence[str], store: TokenStore) -> None:
     """Like the check of `tokenised_text`, for a model that reads raw text: tests evenly spaced sentences."""
-    rows = range(0, len(store), -(-len(store) // SAMPLE))
+    rows = range(0, store.rows, -(-store.rows // SAMPLE))
     for column in columns_of_views(store, views):
         texts = [store.text(column, row) for row in rows]
         prompts = [model.role_prompts[role] for role in store.roles(column, rows)]

@@ -26,7 +26,7 @@ from jaxdistill.core import InputError, unknown_id
 from jaxdistill.core.files import make_folder_atomic
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.data.options import Data
-from jaxdistill.data.text import TEXT, column_map, content_digest, is_plain, read, used_roles
+from jaxdistill.data.text import TEXT, columns_of, content_digest, is_plain, read, used_roles
 from jaxdistill.encoders.hugging_face import read_settings
 from jaxdistill.models.checkpoints.folder import write_json
 from jaxdistill.models.checkpoints.model import SentenceModel
@@ -213,7 +213,7 @@ def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> S
 
     All columns are read, also those that the training does not use: the student may be meant for more languages.
     """
-    columns, needed = column_map(dict(data.columns) or (TEXT,)), needed_rows(model)
+    columns, needed = columns_of(dict(data.columns) or (TEXT,)), needed_rows(model)
     prompts = sorted({model.role_prompts[role] for role in ("", *used_roles(sentence_roles(data)))})
     inputs = [FORMAT, content_digest(specs), columns, model.tokenizer.to_str(), prompts, sorted(needed)]
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]

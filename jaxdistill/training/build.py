@@ -22,7 +22,7 @@ from jaxdistill.core.cluster import processes
 from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.core.ops.nested import Wrapped
 from jaxdistill.core.paths import public_name
-from jaxdistill.data.batches import QUEUE_SEED, Batches, Groups, Shaping, Viewed
+from jaxdistill.data.batches import QUEUE_SEED, Batches, Viewed
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.models.checkpoints import onnx
 from jaxdistill.models.checkpoints.model import SentenceModel
@@ -142,9 +142,11 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         batch_size=config.data.batch_size,
         seed=config.run.seed,
         weights=config.data.weights,
-        groups=Groups(groups, meshes.local_groups(mesh, groups) if computed else np.arange(groups)),
+        groups=groups,
+        local=meshes.local_groups(mesh, groups) if computed else None,
         reserve_rows=reserved_rows(store.rows, objective.reserve_rows, held_out),
-        shaping=Shaping(most=config.data.pack_shapes or (4 if on_cpus else 3), divided=on_cpus),
+        max_shapes=config.data.pack_shapes or (4 if on_cpus else 3),
+        divided=on_cpus,
     )
     # The steps that an earlier start measured for `run.minutes`.
     noted = read_note(workdir / INPUTS).get(STEPS, UNTIMED) if config.run.minutes else 0

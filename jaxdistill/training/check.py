@@ -14,7 +14,7 @@ from jaxdistill.core import LABELS, MAX_INT32, InputError, Objective, errors_of,
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.files import buckets, is_remote
 from jaxdistill.data import views
-from jaxdistill.data.text import TEXT, check_weights, is_hub, source_files, split_specs
+from jaxdistill.data.text import TEXT, is_hub, source_files, split_specs
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.models.checkpoints.model import SentenceModel, locate
 from jaxdistill.models.model_text import sentence_roles
@@ -91,7 +91,9 @@ def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int
     specs = split_specs(config.data.text)
     if not specs:
         raise InputError("no text is given; set --config.data.text to at least one file, glob or data set.")
-    check_weights(config.data.weights, sources=len(specs))
+    if (weights := config.data.weights) and len(weights) != len(specs):
+        got = f"weights {list(weights)} for {len(specs)} source{'s' * (len(specs) != 1)}"
+        raise InputError(f"{got}; set --config.data.weights to one positive number per source, or leave it empty.")
     mesh = absent or meshes.make_mesh(model_axis=config.run.model_axis, slices=config.run.slices)
     groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
     objective = make_objective(config)

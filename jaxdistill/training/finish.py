@@ -224,7 +224,7 @@ def facts_of(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], co
         objective=f"{objective_title(config)} ({', '.join(f'{key} {value}' for key, value in options.items())})",
         data=", ".join(map(public_name, split_specs(config.data.text))),
         data_digest=run.store.content_digest,
-        sentences=run.batches.training_rows,
+        sentences=len(run.batches.trained),
         batch_size=run.batches.batch_size,
         seed=config.run.seed,
         command=public_command(command),

@@ -65,7 +65,7 @@ def overview(run: Run) -> tuple[Run, dict[str, float]]:
     columns = [f"{name} ({source})" for name, source in config.data.columns]
     say(f"columns read: {', '.join(columns) or TEXT}")
     reserved = f"{len(data.reserved):,} held out for the queue and evaluation"
-    say(f"training: {data.training_rows:,} sentences, {reserved}, {data.steps_per_epoch:,} steps per epoch")
+    say(f"training: {len(data.trained):,} sentences, {reserved}, {data.steps_per_epoch:,} steps per epoch")
     shapes = "; ".join(" + ".join(map(str, shapes)) for shapes in data.shapes)
     batches = [data.batch_at(step) for step in range(PADDING_STEPS)]
     padding = np.mean([padding_share(batch) for batch in batches])
