@@ -25,7 +25,7 @@ from jaxdistill.evals.report import StageRow, as_text, stage_table
 from jaxdistill.models.model_text import text_portions
 from jaxdistill.training.build import Run, build, objective_title
 from jaxdistill.training.check import check_inputs, checked_setup
-from jaxdistill.training.dev import read_dev_sets, retrieval_files
+from jaxdistill.training.dev import dev_tasks, retrieval_files
 from jaxdistill.training.finish import finish
 from jaxdistill.training.loop import train
 from jaxdistill.training.metrics import Callback, logged, say
@@ -108,7 +108,7 @@ def check_stages(stages: Sequence[Config], folders: Sequence[pathlib.Path], fini
                 specs = split_specs(stage.data.text)
                 for portion in text_portions(stage.data):
                     next(tables(specs[portion.source], portion.columns, cache=stage.data.cache_folder), None)
-                read_dev_sets(stage)
+                dev_tasks(stage)
             plugins.use(stage.run.plugins)  # the user's own readers are part of the digest
             before = workdirs.read_note(folder / workdirs.INPUTS).get(workdirs.TEXT_FILES) if done else None
             if before and before != content_digest(split_specs(stage.data.text)):
