@@ -22,7 +22,7 @@ Tasks, separated by commas:
   geometry       alignment, uniformity, anisotropy, edit distance, an out-of-domain example
   speed          sentences/s at batch 1 and 128, parameters, bytes
 
-Sets that the data folder lacks are skipped with a message; --strict refuses to start instead. If an evaluation fails, a line says
+Sets that the data folder lacks are skipped with a message. If an evaluation fails, a line says
 why, the others continue, and the program exits with status 2. Scores of the same model and files are cached, except speed.
 Cross-encoders and ensembles (`A+B`) score pairs directly and have no vectors for other tasks. --parts=FILE adds evaluations.
 
@@ -71,7 +71,7 @@ from jaxdistill.training.workdir.folder import RESULTS
 TASK_OF = {"pairs": "pairs", "bitext": "bitext", "entities": "entities", "retrieval": "documents", "text": "agreement"}
 """Maps options that name sets to the tasks that read them, which are the default tasks if the option is given."""
 LISTS = ("tasks", "bitext", "entities", "retrieval", "text", "postprocess_text", "dims", "parts")
-OUTSIDE = ("model", "strict", "batch_size", "out")
+OUTSIDE = ("model", "batch_size", "out")
 """Arguments that are not among the noted inputs."""
 
 
@@ -180,7 +180,6 @@ def evaluate(
     *,
     tasks: Listed = "",
     data: str | Path | None = None,
-    strict: bool = False,
     pairs: str | Path = "",
     bitext: Listed = "",
     entities: Listed = "",
@@ -210,7 +209,6 @@ def evaluate(
         results of `jaxdistill.load`, which read as they were loaded.
       tasks: Names from the list above; empty: the tasks of the given sets, or sts.
       data: Data folder with sts/, transfer/ and so on; None: $JAXDISTILL_DATA, or else the Hugging Face hub for STS.
-      strict: Refuse to start if a set is absent.
       pairs: Your graded pairs, with columns score, sentence1, sentence2.
       bitext: Your translations: files or globs NAME.en-de.tsv with columns en and de, or folders.
       entities: Files with columns query, entity, label, one for each language.
@@ -282,9 +280,8 @@ def evaluate(
         plan = suite.planned(inputs["tasks"] or of_sets or ["sts"], sources)
         digests = {one.name: one.digest() for _, one in plan.sets}
         facts |= digests | {"absent": plan.absent}
-    if plan.absent and (strict or not plan.sets):
-        also = f" ({len(plan.absent)} sets are absent, and strict refuses that.)" if strict else ""
-        raise InputError(f"{plan.absent[0]}{also}")
+    if plan.absent and not plan.sets:
+        raise InputError(plan.absent[0])
     for missing in plan.absent:
         _complain(f"skipped: {missing}")
     files = [path for _, one in plan.sets for path in one.files]

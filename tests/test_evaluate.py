@@ -267,7 +267,6 @@ def test_whitened_vectors_are_scored_and_not_mistaken_for_others(tiny, data, tmp
         (["--tasks=documents", "--data="], "no set is named; name sets in BEIR's form with retrieval=FOLDER"),
         (["--tasks=sts,retrieval", "--entities=absent.tsv"], "entities: absent.tsv does not exist"),
         (["--tasks=sts,pairs", "--pairs=absent.tsv"], "pairs: absent.tsv does not exist"),
-        (["--tasks=transfer", "--data=DATA", "--strict"], "subj.all.tsv.gz is not there.*strict"),
         (["--postprocess=whiten"], "is fitted on postprocess_text=FILE; give both"),
         (["--postprocess_text=x.txt"], "is fitted on postprocess_text=FILE; give both"),
         (["--postprocess=whiten", "--postprocess_text=x.txt", "--index_model=absent"], "so it excludes index_model"),
