@@ -289,7 +289,8 @@ def evaluate(
         refuse_overwriting(file, files)
         if there := next((path for path in (file, page) if path and path.exists()), None):
             try:
-                earlier = json.loads(file.read_bytes())["inputs"]
+                earlier = json.loads(file.read_bytes())
+                earlier = earlier["inputs"] | earlier["files"]
             except (OSError, ValueError, TypeError, KeyError):
                 raise InputError(f"{there} is not of evaluate; move it, or give another out.") from None
             refuse_changes(file, earlier, inputs | digests)
@@ -357,19 +358,11 @@ def evaluate(
 
     # The results.
     measured = dict.fromkeys(name for row in rows for name in row["scores"])
-    is_of_hub = any(not one.files and not one.is_repeatable for _, one in plan.sets)
     content = {
         "protocol": {one.name: one.protocol for _, one in plan.sets},
         "seed": transfer.SEED,
-        "data": inputs["data"] or ("Hugging Face hub" if is_of_hub else ""),
-        "sets": {
-            name: value if isinstance(value, str) else ",".join(value) for name in TASK_OF if (value := inputs[name])
-        },
-        "index_model": inputs["index_model"],
-        "teacher": inputs["teacher"],
         "index_model_reading": _reading(others["index_model"].members[0].model) if "index_model" in others else {},
         "precision": dtype_of(precision).name,
-        "postprocess": f"whiten, fitted on {','.join(inputs['postprocess_text'])}" if postprocess else "none",
         "versions": versions(),
         "absent": plan.absent,
         "failed": failed,
@@ -378,7 +371,7 @@ def evaluate(
             {"label": row.label, "tables": row.tables, "scores": row.scores}
             for row in (one.only(measured) for one in cited)
         ],
-        "inputs": inputs | digests,
+        "inputs": inputs,
         "files": digests,
     }
     if file:
@@ -411,13 +404,11 @@ def _scored(
 ) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
     """A model's row of the results file, and graded pairs to plot."""
     start, digest = time.perf_counter(), candidate.digest
-    results, failed, seconds = {}, {}, {}
+    results, failed = {}, {}
     for evaluation, one in plan.sets:
-        begun = time.perf_counter()
         try:
             digests = [digest, *(others[name].digest for name in one.uses)]
             results[one.name] = suite.measured(evaluation, one, model, digests, cache_folder())
-            seconds[one.name] = round(time.perf_counter() - begun, 1)
         except InputError as error:
             failed[one.name] = str(error)
             _complain(f"failed: {one.name} of {candidate.label}: {error}")
@@ -431,7 +422,6 @@ def _scored(
         "vector_bytes": 4 * candidate.width,
         **(described[0] if len(described) == 1 else {"members": described}),
         "seconds": round(time.perf_counter() - start, 1),
-        "seconds_of_task": seconds,
         "scores": suite.with_averages(scores, failed),
         "failed": failed,
         "details": {name: values for result in results.values() for name, values in result.details.items()},
