@@ -22,7 +22,7 @@ Tasks, separated by commas:
   geometry       alignment, uniformity, anisotropy, edit distance, an out-of-domain example
   speed          sentences/s at batch 1 and 128, parameters, bytes
 
-Sets that the data folder lacks are skipped with a message; --strict refuses to start instead. If an evaluation fails, a line says
+Sets that the data folder lacks are skipped with a message. If an evaluation fails, a line says
 why, the others continue, and the program exits with status 2. Scores of the same model and files are cached, except speed.
 Cross-encoders and ensembles (`A+B`) score pairs directly and have no vectors for other tasks. --parts=FILE adds evaluations.
 
@@ -71,7 +71,7 @@ from jaxdistill.training.workdir.folder import RESULTS
 TASK_OF = {"pairs": "pairs", "bitext": "bitext", "entities": "entities", "retrieval": "documents", "text": "agreement"}
 """Maps options that name sets to the tasks that read them, which are the default tasks if the option is given."""
 LISTS = ("tasks", "bitext", "entities", "retrieval", "text", "postprocess_text", "dims", "parts")
-OUTSIDE = ("model", "strict", "batch_size", "out")
+OUTSIDE = ("model", "batch_size", "out")
 """Arguments that are not among the noted inputs."""
 
 
@@ -180,7 +180,6 @@ def evaluate(
     *,
     tasks: Listed = "",
     data: str | Path | None = None,
-    strict: bool = False,
     pairs: str | Path = "",
     bitext: Listed = "",
     entities: Listed = "",
@@ -210,7 +209,6 @@ def evaluate(
         results of `jaxdistill.load`, which read as they were loaded.
       tasks: Names from the list above; empty: the tasks of the given sets, or sts.
       data: Data folder with sts/, transfer/ and so on; None: $JAXDISTILL_DATA, or else the Hugging Face hub for STS.
-      strict: Refuse to start if a set is absent.
       pairs: Your graded pairs, with columns score, sentence1, sentence2.
       bitext: Your translations: files or globs NAME.en-de.tsv with columns en and de, or folders.
       entities: Files with columns query, entity, label, one for each language.
@@ -282,9 +280,8 @@ def evaluate(
         plan = suite.planned(inputs["tasks"] or of_sets or ["sts"], sources)
         digests = {one.name: one.digest() for _, one in plan.sets}
         facts |= digests | {"absent": plan.absent}
-    if plan.absent and (strict or not plan.sets):
-        also = f" ({len(plan.absent)} sets are absent, and strict refuses that.)" if strict else ""
-        raise InputError(f"{plan.absent[0]}{also}")
+    if plan.absent and not plan.sets:
+        raise InputError(plan.absent[0])
     for missing in plan.absent:
         _complain(f"skipped: {missing}")
     files = [path for _, one in plan.sets for path in one.files]
@@ -292,7 +289,8 @@ def evaluate(
         refuse_overwriting(file, files)
         if there := next((path for path in (file, page) if path and path.exists()), None):
             try:
-                earlier = json.loads(file.read_bytes())["inputs"]
+                earlier = json.loads(file.read_bytes())
+                earlier = earlier["inputs"] | earlier["files"]
             except (OSError, ValueError, TypeError, KeyError):
                 raise InputError(f"{there} is not of evaluate; move it, or give another out.") from None
             refuse_changes(file, earlier, inputs | digests)
@@ -360,19 +358,11 @@ def evaluate(
 
     # The results.
     measured = dict.fromkeys(name for row in rows for name in row["scores"])
-    is_of_hub = any(not one.files and not one.is_repeatable for _, one in plan.sets)
     content = {
         "protocol": {one.name: one.protocol for _, one in plan.sets},
         "seed": transfer.SEED,
-        "data": inputs["data"] or ("Hugging Face hub" if is_of_hub else ""),
-        "sets": {
-            name: value if isinstance(value, str) else ",".join(value) for name in TASK_OF if (value := inputs[name])
-        },
-        "index_model": inputs["index_model"],
-        "teacher": inputs["teacher"],
         "index_model_reading": _reading(others["index_model"].members[0].model) if "index_model" in others else {},
         "precision": dtype_of(precision).name,
-        "postprocess": f"whiten, fitted on {','.join(inputs['postprocess_text'])}" if postprocess else "none",
         "versions": versions(),
         "absent": plan.absent,
         "failed": failed,
@@ -381,7 +371,7 @@ def evaluate(
             {"label": row.label, "tables": row.tables, "scores": row.scores}
             for row in (one.only(measured) for one in cited)
         ],
-        "inputs": inputs | digests,
+        "inputs": inputs,
         "files": digests,
     }
     if file:
@@ -414,13 +404,11 @@ def _scored(
 ) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
     """A model's row of the results file, and graded pairs to plot."""
     start, digest = time.perf_counter(), candidate.digest
-    results, failed, seconds = {}, {}, {}
+    results, failed = {}, {}
     for evaluation, one in plan.sets:
-        begun = time.perf_counter()
         try:
             digests = [digest, *(others[name].digest for name in one.uses)]
             results[one.name] = suite.measured(evaluation, one, model, digests, cache_folder())
-            seconds[one.name] = round(time.perf_counter() - begun, 1)
         except InputError as error:
             failed[one.name] = str(error)
             _complain(f"failed: {one.name} of {candidate.label}: {error}")
@@ -434,7 +422,6 @@ def _scored(
         "vector_bytes": 4 * candidate.width,
         **(described[0] if len(described) == 1 else {"members": described}),
         "seconds": round(time.perf_counter() - start, 1),
-        "seconds_of_task": seconds,
         "scores": suite.with_averages(scores, failed),
         "failed": failed,
         "details": {name: values for result in results.values() for name, values in result.details.items()},

@@ -148,7 +148,7 @@ def train(args: Flags) -> None:
     elif args.compile_for:
         if len(args.stages) > 1:
             print(f"stage 1 of {len(args.stages)}")
-        print_plan(args.config, pathlib.Path(args.workdir), args.compile_for, print)
+        print_plan(args.config, pathlib.Path(args.workdir), args.compile_for)
     else:
         print(f"workdir: {args.workdir}", flush=True)
         run_stages(args.stages, args.workdir, dry_run=args.dry_run, command=args.command)

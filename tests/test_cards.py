@@ -19,7 +19,7 @@ import encoder_cases as cases
 from tiny_models import made_from, tiny_model, word_table
 
 NASTY = "`a` ``| b` | *c* _d_ [e](f) <script>alert(1)</script> &amp; {{ g }} {% h %} $i$ ~~j~~ \\| \\ # k\n---\n# l"
-ORIGIN = {"teacher": "org/teacher", "base_models": "org/teacher", "licence": "mit", "languages": "en"}
+ORIGIN = {"teacher": "org/teacher", "base_models": "org/teacher", "languages": "en"}
 
 
 def kinds(folder):
@@ -54,7 +54,7 @@ KINDS = ("encoder", "head", "table", "pairs")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_hub_takes_the_metadata_of_every_kind(exported, kind):
     data = data_of(exported[1][kind][1])
-    assert (data.license, data.library_name, data.base_model_relation) == ("mit", "sentence-transformers", "finetune")
+    assert (data.library_name, data.base_model_relation) == ("sentence-transformers", "finetune")
     assert data.base_model == ["org/teacher"] and data.language == ["en"] and "jaxdistill" in data.tags
     assert data.pipeline_tag == ("text-ranking" if kind == "pairs" else "sentence-similarity")
 
@@ -90,9 +90,9 @@ def test_texts_of_a_card_stay_texts(tmp_path, nasty):
     facts = Facts(**dict.fromkeys(names, nasty), **fixed)
     card = model_card(tiny_model(tmp_path / "tokenizer"), facts, spec=nasty)
     text, page = shown(card)
-    assert data_of(card).license is None
+    data_of(card)
     line, code = " ".join(nasty.split()), " ".join(nasty.replace("\n", "\\n").split())
-    for part in (f"Teacher {line} Student {line} Licence", f"Objective {line} Text {line} Digest"):
+    for part in (f"Teacher {line} Student {line} Parameters", f"Objective {line} Text {line} Digest"):
         assert part in text
     assert f"Command {code} Software" in text and f"Prompt for a query {code} (student)" in text
     assert page.count("<table>") == 2 and page.count("<h1>") == 1 and "<script" not in page and "<em>" not in page
@@ -119,36 +119,35 @@ def data_of(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "licence", "languages"),
+    ("text", "languages"),
     [
-        ("---\nlicense: mit\nlanguage:\n- en\n- de\n---\n# x\n", "mit", ("en", "de")),
-        ("---\nlicense: [mit, cc-by-4.0]\nlanguage: en\n---\n", "", ("en",)),
-        ("---\nlicense: {a: b\n---\n", "", ()),
-        ("license: mit\n", "", ()),
+        ("---\nlanguage:\n- en\n- de\n---\n# x\n", ("en", "de")),
+        ("---\nlanguage: en\n---\n", ("en",)),
+        ("---\nlanguage: {a: b\n---\n", ()),
     ],
 )
-def test_a_card_states_licence_and_languages_or_nothing(tmp_path, text, licence, languages):
+def test_a_card_states_languages_or_nothing(tmp_path, text, languages):
     (tmp_path / "README.md").write_text(text)
-    assert read_card(tmp_path, "org/model") == CardFacts(("org/model",), licence, languages)
+    assert read_card(tmp_path, "org/model") == CardFacts(("org/model",), languages)
 
 
 def test_a_student_has_what_all_its_models_state(model):
     one, other = (
-        made_from(model, card=CardFacts((f"a/{name}",), licence, languages))
-        for name, licence, languages in (("x", "mit", ("de", "en")), ("y", "isc", ("en", "fr", "de")))
+        made_from(model, card=CardFacts((f"a/{name}",), languages))
+        for name, languages in (("x", ("de", "en")), ("y", ("en", "fr", "de")))
     )
-    assert origin_of(one, one) == {"base_models": "a/x", "licence": "mit", "languages": "de, en"}
-    assert origin_of(one, other) == {"base_models": "a/x, a/y", "licence": "", "languages": "de, en"}
-    assert origin_of() == {"base_models": "", "licence": "", "languages": ""}
+    assert origin_of(one, one) == {"base_models": "a/x", "languages": "de, en"}
+    assert origin_of(one, other) == {"base_models": "a/x, a/y", "languages": "de, en"}
+    assert origin_of() == {"base_models": "", "languages": ""}
 
 
 def test_origin_is_handed_down_from_export_to_export(model, tmp_path, unchecked):
-    facts = Facts(name="first", base_models="intfloat/e5-small", licence="mit", languages="en")
+    facts = Facts(name="first", base_models="intfloat/e5-small", languages="en")
     first = load_model(str(export(model, tmp_path / "first", facts=facts)))
-    assert first.provenance.card == CardFacts(("intfloat/e5-small",), "mit", ("en",))
+    assert first.provenance.card == CardFacts(("intfloat/e5-small",), ("en",))
     (tmp_path / "first" / "card.json").unlink()  # the card itself says it too
     data = data_of((export(first, tmp_path / "second") / "README.md").read_text())
-    assert (data.license, data.language, data.base_model) == ("mit", ["en"], ["intfloat/e5-small"])
+    assert (data.language, data.base_model) == (["en"], ["intfloat/e5-small"])
 
 
 def test_how_a_student_was_made_is_handed_down_with_it_alone(model, tmp_path, unchecked):

@@ -156,10 +156,10 @@ def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):
     config = Config(objective=SimCSE(), evals=evals)
     lone = r"own has no judgements of the split dev \(qrels/dev.tsv\), only of test; add them, or give"
     with pytest.raises(InputError, match=f"{lone} --config.evals.retrieval_split=test.$"):
-        dev.read_dev_sets(config)
+        dev.dev_tasks(config)
     for folder in folders:
         with_dev(folder, [("q1", "d3", 1), ("q2", "d1", 1)])
-    tasks = dev.available_tasks(dev.read_dev_sets(config))
+    tasks = dev.dev_tasks(config)
     roles = []
 
     def embed(sentences, *, role):
@@ -174,7 +174,7 @@ def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):
     assert dev.held_out_rows(evals, rows=1000) == 0
     assert dev.held_out_rows(replace(evals, best="agreement/recall@10"), rows=1000) == 100
     with pytest.raises(InputError, match="the student cross_encoder is a cross-encoder; leave it out"):
-        dev.read_dev_sets(replace(config, student=CrossEncoder()))
+        dev.dev_tasks(replace(config, student=CrossEncoder()))
 
 
 @pytest.mark.parametrize("form", ["tsv", "jsonl", "parquet"])

@@ -5,10 +5,12 @@ import gzip
 import numpy as np
 import pytest
 
+from jaxdistill.config.options import Config, Evals
 from jaxdistill.core import InputError
 from jaxdistill.evals import geometry, pairs, suite
 from jaxdistill.evals.evaluation import Model, Sources, area_under_roc
-from jaxdistill.evals.pairs import GradedPairs, read_pairs
+from jaxdistill.evals.pairs import GradedPairs
+from jaxdistill.objectives.simcse import SimCSE
 from jaxdistill.training import dev
 
 
@@ -86,20 +88,22 @@ class Reader:
 def test_own_pairs_with_labels_are_judged_by_auc(tmp_path):
     path = tmp_path / "own.tsv"
     path.write_text("score\tsentence1\tsentence2\n1\ta\tab\n0\tb\tc\n1\td\te\n0\tf\tg\n")
-    own = dev.DevSets(pairs=read_pairs(path))
-    (task,) = dev.available_tasks(own).values()
+
+    def tasks(best=""):
+        return dev.dev_tasks(Config(objective=SimCSE(), evals=Evals(pairs=str(path), best=best)))
+
+    (task,) = tasks().values()
     assert task(Reader()) == {"pairs/auc": 0.75}, "the positive (d, e) ties with both negatives"
-    assert list(dev.available_tasks(own, best="pairs/spearman")) == ["pairs/spearman"]
+    assert list(tasks(best="pairs/spearman")) == ["pairs/spearman"]
     ((evaluation, test_set),) = suite.planned(["pairs"], Sources(pairs=str(path))).sets
     reader = Model(embed=Reader())
     assert evaluation.run(reader, test_set).scores["pairs/auc"] == 0.75
     path.write_text("score\tsentence1\tsentence2\n1\ta\tab\n0\tb\tc\n0.5\td\te\n")
-    own = dev.DevSets(pairs=read_pairs(path))
-    assert list(dev.available_tasks(own)) == ["pairs/spearman"]
+    assert list(tasks()) == ["pairs/spearman"]
     with pytest.raises(InputError, match="own.tsv: pairs/auc needs scores of 0 and 1"):
-        dev.available_tasks(own, best="pairs/auc")
+        tasks(best="pairs/auc")
     with pytest.raises(InputError, match="'mrpc-dev/auc' needs a set from the data folder"):
-        dev.named_sets("mrpc-dev/auc", None)
+        tasks(best="mrpc-dev/auc")
 
 
 def test_speed_is_of_single_sentences_and_of_all():

@@ -85,7 +85,7 @@ def test_a_run_ends_with_an_export_a_table_and_a_plot(finished):
     assert "sentences/s" in err  # the progress bar
     assert list((workdir / "tensorboard").iterdir()) and "paper, congen:bert-mini: " in out
     assert drawn_in(workdir / "report.html") == ["Learning curves"] and "paper, congen:bert-mini" in page
-    assert f"report: {workdir / 'report.html'}" in out and "chosen by agreement/spearman</dd>" in page
+    assert f"report: {workdir / 'report.html'}" in out and " by agreement/spearman</dd>" in page
     title = re.search(r"<title>(.*)</title>", page)[1]
     assert re.fullmatch(r"congen, control term alone: student .*model, layers 1 \(finished\)", title) and title in out
 

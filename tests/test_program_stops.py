@@ -69,5 +69,5 @@ def test_the_untrained_student_is_no_candidate_where_only_trained_ones_are(folde
     )
     main.main([*arguments, f"--workdir={folder / 'trained'}"])
     results = json.loads((folder / "trained" / "results.json").read_text())
-    assert results["best_step"] > 0 and "the best trained checkpoint" in capsys.readouterr().out
+    assert results["best_step"] > 0 and "the best checkpoint, step" in capsys.readouterr().out
     assert results["scores"]["student after"] != results["scores"]["student before"]

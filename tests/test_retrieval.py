@@ -76,8 +76,7 @@ def test_entities_choose_the_best_checkpoint_by_their_mean_over_languages(tmp_pa
     german = write(tmp_path / "dev.de.tsv", [*rows, "king\tpop\t1"])
     french = write(tmp_path / "dev.fr.tsv", rows)
     config = parse_config(dict(evals=dict(entities=f"{german},{french}"), objective=dict(kind="simcse")))
-    entities = dev.read_dev_sets(config).entities
-    tasks = dev.available_tasks(dev.DevSets(entities=entities))
+    tasks = dev.dev_tasks(config)
     chosen = dev.chosen_metric(tasks, "entities/recall@1")
     assert tasks[chosen](EMBED) == {"entities/recall@1": 0.75}
     with pytest.raises(
@@ -86,7 +85,7 @@ def test_entities_choose_the_best_checkpoint_by_their_mean_over_languages(tmp_pa
         dev.chosen_metric({}, "entities/recall@1")
     pair = dataclasses.replace(config, student=CrossEncoder())
     with pytest.raises(InputError, match="evals.entities=.* is for students with vectors"):
-        dev.read_dev_sets(pair)
+        dev.dev_tasks(pair)
 
 
 def test_entities_are_a_set_a_language(tmp_path):

@@ -34,7 +34,7 @@ SHARES = (0.75, 0.25)
 
 
 def write_byte_level_model(folder):
-    """A random BERT of another width that reads bytes; its card names a licence."""
+    """A random BERT of another width that reads bytes."""
     tokens, tokenizer = folder / "tokens of bytes", byte_level()
     tokens.mkdir(parents=True)
     tokenizer.save(str(tokens / "tokenizer.json"))
@@ -52,7 +52,7 @@ def write_byte_level_model(folder):
         tokenizer=tokenizer, max_length=60, prompts={"query": "the cat "}, default_prompt=None,
         provenance=Provenance(source="bytes", tokenizer_folder=tokens),
     )  # fmt: skip
-    save(model, folder / "bytes", card="---\nlanguage: en\nlicense: 'mit'\n---\n# bytes\n")
+    save(model, folder / "bytes", card="---\nlanguage: en\n---\n# bytes\n")
 
 
 @pytest.fixture(scope="module")

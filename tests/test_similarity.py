@@ -18,7 +18,7 @@ from jaxdistill.training.export import export
 from jaxdistill.training.models import make_student
 
 import encoder_cases as cases
-from eval_cases import read_test, write_set
+from eval_cases import write_set
 from tiny_models import tiny_model, word_table
 
 ROWS = {"the": [1, 0, 0], "cat": [6, 8, 0], "dog": [0.5, 0, 0], "rain": [0, 0, 1]}
@@ -51,8 +51,10 @@ def test_documents_and_negatives_are_ranked_by_the_checkpoints_similarity(dot, t
     model, theirs = jaxdistill.load(dot), SentenceTransformer(dot, device="cpu")
     vectors = model.encode(list(ROWS))
     np.testing.assert_allclose(model.similarity(vectors, vectors), theirs.similarity(vectors, vectors), atol=1e-6)
+    evals = {"retrieval": str(folder), "retrieval_split": "test"}
+    config = parse_config({"evals": evals, "objective": {"kind": "simcse"}})
     for similarity, ndcg in (("dot", 1.0), ("cosine", second)):
-        (task,) = dev.available_tasks(dev.DevSets(retrieval=[read_test(folder)]), similarity=similarity).values()
+        (task,) = dev.dev_tasks(config, similarity=similarity).values()
         assert list(task(model.encode).values()) == [ndcg]
 
 

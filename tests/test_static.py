@@ -93,9 +93,9 @@ def test_a_folder_saved_by_sentence_transformers_is_read(tmp_path):
     tokenizer = tiny_tokenizer(tmp_path / "tokenizer")
     theirs = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=6), Normalize()], device="cpu")
     theirs.save(str(tmp_path / "saved"))
-    (tmp_path / "saved" / "README.md").write_text("---\nlicense: mit\n---\n")
+    (tmp_path / "saved" / "README.md").write_text("---\nlanguage: en\n---\n")
     ours = load_model(str(tmp_path / "saved"))
-    assert ours.provenance.card.licence == "mit"
+    assert ours.provenance.card.languages == ("en",)
     np.testing.assert_allclose(Embedder(ours).encode(TEXTS), theirs.encode(TEXTS), atol=1e-6)
 
 

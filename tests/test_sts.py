@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from jaxdistill.config.options import Config, Evals
 from jaxdistill.core import InputError
 from jaxdistill.evals import agreement, pairs, sts, suite
 from jaxdistill.evals.evaluation import Sources, spearman
 from jaxdistill.models.vectors import cosines, unit_vectors
+from jaxdistill.objectives.simcse import SimCSE
 from jaxdistill.training import dev
 
 from eval_cases import on_a_circle, sts_scores, write
@@ -199,12 +201,14 @@ def test_neighbouring_sentences_are_pairs_and_an_odd_one_is_an_error():
             agreement.neighbouring_pairs(few)
 
 
-def test_the_dev_evaluation_prefers_own_pairs_then_sts_b_then_agreement(sts_data):
+def test_the_dev_evaluation_prefers_own_pairs_then_sts_b_then_agreement(sts_data, monkeypatch):
+    monkeypatch.setenv("JAXDISTILL_DATA", str(sts_data))
     _, first, second = zip(*ROWS, strict=True)
     write_tsv(sts_data / "own.tsv.gz", ROWS)
-    sets = dev.DevSets(named=dev.named_sets("", sts_data), pairs=pairs.read_pairs(sts_data / "own.tsv.gz"))
+    config = Config(objective=SimCSE(), evals=Evals(pairs=str(sts_data / "own.tsv.gz")))
     agreeing = agreement.agreement_task(bag_of_words, first, second)
-    tasks = dev.available_tasks(sets, agreeing)
+    made = dev.make_dev(config, dev.dev_tasks(config), agreeing)
+    tasks = made.tasks
     assert list(tasks) == ["pairs/spearman", "sts-b-dev/spearman", "agreement/spearman"]
     for metric, task in tasks.items():
         assert next(iter(task(bag_of_words))) == metric
@@ -212,12 +216,14 @@ def test_the_dev_evaluation_prefers_own_pairs_then_sts_b_then_agreement(sts_data
     assert dev.chosen_metric(tasks, "agreement/recall@1") == "agreement/recall@1"
     with pytest.raises(InputError, match="'agreement/recall@10' is not measured.*agreement/recall@1, last"):
         dev.chosen_metric(tasks, "agreement/recall@10")  # of nine sentences
-    assert dev.chosen_metric(tasks) == "pairs/spearman"
-    assert dev.chosen_metric(dev.available_tasks(sets._replace(pairs=None), agreeing)) == "sts-b-dev/spearman"
+    assert made.best == "pairs/spearman"
+    plain = Config(objective=SimCSE())
+    assert dev.make_dev(plain, dev.dev_tasks(plain), agreeing).best == "sts-b-dev/spearman"
 
 
-def test_an_unknown_best_metric_names_those_of_the_run(sts_data):
-    tasks = dev.available_tasks(dev.DevSets(named=dev.named_sets("", sts_data)))
+def test_an_unknown_best_metric_names_those_of_the_run(sts_data, monkeypatch):
+    monkeypatch.setenv("JAXDISTILL_DATA", str(sts_data))
+    tasks = dev.dev_tasks(Config(objective=SimCSE()))
     with pytest.raises(InputError, match="'pair/spearman' is not measured.*sts-b-dev/spearman"):
         dev.chosen_metric(tasks, "pair/spearman")
     with pytest.raises(InputError, match="'pairs/spearman' needs your own data; give --config.evals.pairs=FILE"):

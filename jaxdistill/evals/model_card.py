@@ -36,8 +36,6 @@ class Facts:
     """Origin of the student's weights, such as `layers 1,3,5 of all-MiniLM-L6-v2`."""
     base_models: str = ""
     """The models that the student was made from, separated by commas."""
-    licence: str = ""
-    """The licence that the cards of all these models state; empty if they differ or one states none."""
     languages: str = ""
     """Languages common to the cards of these models, such as `en, de`."""
     objective: str = ""
@@ -145,12 +143,11 @@ def averaged_steps(steps: Sequence[int]) -> str:
 
 
 def origin_of(*models: SentenceModel) -> dict[str, str]:
-    """The base models, licence and languages of what is made from these models, as their cards state them."""
+    """The base models and languages of what is made from these models, as their cards state them."""
     cards = [model.provenance.card for model in models]
-    licences, stated = {card.licence for card in cards}, [card.languages for card in cards if card.languages]
+    stated = [card.languages for card in cards if card.languages]
     return {
         "base_models": ", ".join(dict.fromkeys(name for card in cards for name in card.base_models)),
-        "licence": licences.pop() if len(licences) == 1 else "",
         "languages": ", ".join(one for one in stated[0] if all(one in each for each in stated)) if stated else "",
     }
 
@@ -163,7 +160,6 @@ def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -
     base = [name for name in facts.base_models.split(", ") if is_hub_name(name) and not name.endswith("/export")]
     metadata = {
         "language": facts.languages.split(", ") if facts.languages else [],
-        "license": facts.licence,
         "library_name": "".join(library),
         "pipeline_tag": "text-ranking" if reads_pairs else "sentence-similarity",
         "base_model": base,

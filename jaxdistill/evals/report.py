@@ -10,7 +10,6 @@ import io
 import itertools
 import json
 import math
-import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,11 +25,9 @@ from jaxdistill.evals import geometry, suite
 from jaxdistill.evals.model_card import filled
 
 PAGE = "index.html"
-LOSS_COLOR, METRIC_COLORS, TEACHER_COLOR = "#3b6ea5", ("#c2573a", "#4f8a4c", "#7b5aa6", "#8a6d3b"), "#4a4a4a"
+LOSS_COLOR, METRIC_COLORS = "#3b6ea5", ("#c2573a", "#4f8a4c", "#7b5aa6", "#8a6d3b")
 DEV_SCORES = ("/spearman", "/auc", "/ndcg@10", "/recall@1", "/recall@10")
 """Suffixes of the names of dev scores."""
-HEADING_WIDTH = 10
-"""Characters in a line of a column's heading; a longer name is broken after slashes, colons, hyphens and spaces."""
 COSTS = {
     "parameters": ("parameters", "{:,}".format),
     "size_bytes": ("weights file (MB)", lambda size: f"{size / 1e6:.1f}"),
@@ -53,16 +50,6 @@ class Entry:
     """Graded pairs with the model's similarities, to plot, as `pairs.scored_pairs` returns them."""
     is_cited: bool = False
     """Whether the scores are quoted from a paper, not measured."""
-
-
-class Image(NamedTuple):
-    """A figure of a report."""
-
-    title: str
-    note: str
-    """How to read it."""
-    address: str
-    """The figure itself, as a `data:` address."""
 
 
 class ScoreRow(NamedTuple):
@@ -100,17 +87,12 @@ def score_table(entries: Sequence[Entry]) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("scores × 100", no_wrap=True)
     for entry in entries:
-        table.add_column(_heading(entry.name), justify="right")
+        table.add_column(entry.name, justify="right", max_width=12, overflow="fold")
     for section in score_rows(entries):
         table.add_section()
         for row in section:
             table.add_row(row.label, *row.cells)
     return table
-
-
-def _heading(name: str) -> str:
-    pieces = rf".{{1,{HEADING_WIDTH}}}(?:(?<=[/: -])|$)|[^/: -]+[/: -]?"
-    return "\n".join(re.findall(pieces, name))
 
 
 def as_text(table: Table, *, width: int = 100) -> str:
@@ -131,42 +113,26 @@ def plain_number(value: float) -> str:
     return f"{value:,.{decimals}f}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class StageRow:
-    """Result of one stage; scores are in [-1, 1], None if not measured."""
+def stage_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """One row per stage, with a column for the paper's STS if any stage repeats a paper.
 
-    number: int
-    form: str
-    """`bi` or `cross`; empty for objectives that train only one form."""
-    student: str
-    """Origin of the student's weights."""
-    metric: str
-    """The dev score that compares its checkpoints."""
-    before: float | None
-    after: float | None
-    no_gain: str
-    """A warning if the export is no better than the untrained student; otherwise empty."""
-    sts: float | None
-    """Average of the seven STS tests."""
-    paper: float | None = None
-    """A paper's `sts`, if the stage repeats a row of the paper."""
-
-
-def stage_table(rows: Sequence[StageRow]) -> Table:
-    """One row per stage, with a column for the paper's STS if any stage repeats a paper."""
-    cites = any(row.paper is not None for row in rows)
+    Args:
+      rows: each stage's `number`, `form`, `student`, dev `metric` and `no_gain`, a warning or empty; and the scores, in [-1, 1] or
+        None, `before` and `after` by the metric, `sts` and `paper`.
+    """
+    cites = any(row["paper"] is not None for row in rows)
     table = Table(box=SIMPLE_HEAD)
     for name in ("stage", "form", "student", "metric"):
         table.add_column(name, overflow="fold")
     for name in ("before", "after", "gain", "STS", *["paper's STS"] * cites):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        gain = "NO GAIN" if row.no_gain else "-"
-        if not row.no_gain and row.before is not None and row.after is not None:
-            gain = f"{100 * (row.after - row.before):+.2f}"
-        scores = (row.before, row.after, row.sts, row.paper)
+        gain = "NO GAIN" if row["no_gain"] else "-"
+        if not row["no_gain"] and row["before"] is not None and row["after"] is not None:
+            gain = f"{100 * (row['after'] - row['before']):+.2f}"
+        scores = (row[name] for name in ("before", "after", "sts", "paper"))
         before, after, sts, paper = ("-" if score is None else hundredfold(score) for score in scores)
-        shown = [str(row.number), row.form or "-", row.student, row.metric, before, after, gain, sts]
+        shown = [str(row["number"]), row["form"] or "-", row["student"], row["metric"], before, after, gain, sts]
         table.add_row(*shown, *[paper] * cites)
     return table
 
@@ -198,7 +164,7 @@ def write_page(
         teacher=teacher,
         main=[(row, _shares(row, entries, teacher)) for row in main] + [(row, None) for row in costs],
         others=[(row, None) for row in others],
-        images=images(entries, teacher=teacher, plot=plot),
+        images=images(entries, plot),
         sections=sections,
     )
     with writing(path):
@@ -246,10 +212,10 @@ def write_evaluation(content: Mapping[str, Any], scored_pairs: Mapping[str, Any]
     failed = content["failed"] | {
         f"{unit} of {model}": why for model, row in rows.items() for unit, why in row["failed"].items()
     }
+    inputs = content["inputs"]
     settings = {
-        "Data": ", ".join(filter(None, [content["data"], *content["sets"].values()])),
+        **{name: value if isinstance(value, str) else ", ".join(value) for name, value in inputs.items() if value},
         "Missing sets": " ".join(content["absent"]),
-        "Transform of vectors": content["postprocess"],
         **{row["label"]: row["tables"] for row in content["papers"]},
         "Versions": ", ".join(f"{name} {version}" for name, version in content["versions"].items()),
     }
@@ -257,7 +223,7 @@ def write_evaluation(content: Mapping[str, Any], scored_pairs: Mapping[str, Any]
         path,
         entries_of(content, scored_pairs),
         title="Evaluation of sentence encoders",
-        teacher=short_names(list(rows)).get(content["teacher"], ""),
+        teacher=short_names(list(rows)).get(inputs["teacher"], ""),
         sections={"Failed": failed, "What was evaluated": settings, "How it was measured": content["protocol"]},
     )
 
@@ -290,14 +256,7 @@ def training_plot(metrics_path: str | Path, out_png: str | Path, *, title: str =
     curves = read_curves(metrics_path)
     figure, (top, bottom) = _canvas(height=6.4, width=8.0, panels=2)
     steps, losses = [step for step, _ in curves["loss"]], [loss for _, loss in curves["loss"]]
-    window = max(1, len(losses) // 25)
-    raw = {"alpha": 0.35, "linewidth": 1.0} if window > 1 else {"marker": "o", "markersize": 3}
-    top.plot(steps, losses, color=LOSS_COLOR, label="as logged", **raw)
-    if window > 1:
-        last = (losses[max(0, end - window) : end] for end in range(1, len(losses) + 1))
-        smooth = [sum(part) / len(part) for part in last]
-        top.plot(steps, smooth, color=LOSS_COLOR, linewidth=2, label=f"mean of {window} log steps")
-        top.legend(frameon=False)
+    top.plot(steps, losses, color=LOSS_COLOR, marker="o", markersize=2, linewidth=1.0)
     lines, scores = [], {name: series for name, series in curves.items() if name != "loss"}
     for color, (name, series) in zip(itertools.cycle(METRIC_COLORS), scores.items(), strict=False):
         steps, values = zip(*((step, 100 * value) for step, value in series), strict=True)
@@ -318,21 +277,21 @@ def training_plot(metrics_path: str | Path, out_png: str | Path, *, title: str =
     return Path(out_png)
 
 
-def images(entries: Sequence[Entry], *, teacher: str = "", plot: Path | None = None) -> list[Image]:
-    """The figures of a report that have data; arguments as of `write_page`."""
+def images(entries: Sequence[Entry], plot: Path | None = None) -> list[dict[str, str]]:
+    """The figures of a report that have data: `title`, a `note` on how to read it, and `address`, the figure itself as `data:`."""
     drawn = []
     if plot:
         note = "The star is the best dev score. Losses of different objectives are not comparable."
-        drawn.append(Image("Learning curves", note, _address(plot.read_bytes())))
+        drawn.append({"title": "Learning curves", "note": note, "address": _address(plot.read_bytes())})
     scored = [(entry.name, entry.scored_pairs) for entry in entries if entry.scored_pairs]
     every = [similarity for _, pairs in scored for similarity in pairs["similarities"]]
     for name, pairs in scored:
         figure, (panel,) = _canvas(height=3.4, width=4.6)
-        color = TEACHER_COLOR if name == teacher else LOSS_COLOR
-        panel.scatter(pairs["gold"], pairs["similarities"], s=9, alpha=0.5, linewidths=0, color=color)
+        panel.scatter(pairs["gold"], pairs["similarities"], s=9, alpha=0.5, linewidths=0, color=LOSS_COLOR)
         panel.set(xlabel="gold score", ylabel="cosine similarity", ylim=(min(every) - 0.05, max(every) + 0.05))
         note = f"{len(pairs['gold']):,} pairs of {pairs['name']}. A good model's points rise from left to right in a narrow band."
-        drawn.append(Image(f"Gold score and similarity: {name}", note, _address(_png(figure))))
+        title = f"Gold score and similarity: {name}"
+        drawn.append({"title": title, "note": note, "address": _address(_png(figure))})
     return drawn
 
 

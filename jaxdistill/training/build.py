@@ -29,7 +29,7 @@ from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.model_text import student_text
 from jaxdistill.training import optim, step
 from jaxdistill.training.check import check_models, checked_setup, step_count
-from jaxdistill.training.dev import LAST, NO_DEV, Dev, check_dev, dev_agreement, held_out_rows, make_dev, read_dev_sets
+from jaxdistill.training.dev import LAST, NO_DEV, Dev, check_dev, dev_agreement, dev_tasks, held_out_rows, make_dev
 from jaxdistill.training.models import Targets, context_of, make_student, read_student, training_length
 from jaxdistill.training.sharding import frozen_shardings, sharding_rules
 from jaxdistill.training.workdir.folder import INPUTS, STEPS, read_note
@@ -129,7 +129,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     if config.run.export_to:
         onnx.check(student)
     check_models(config, objective, student, teachers)
-    dev_sets = read_dev_sets(config, named=computed)
+    tasks = dev_tasks(config, named=computed, similarity=student.definition.similarity)
     length = training_length(config, student, teachers, workdir)
     student = config.student.with_length(student, length)
     store = student_text(config.data, objective, student, length, of_rows=teaching.of_rows, progress=progress)
@@ -152,7 +152,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     noted = read_note(workdir / INPUTS).get(STEPS, UNTIMED) if config.run.minutes else 0
     steps = step_count(config, batches_with().steps_per_epoch, timed=int(processes.gathered(noted)[0]))
     if computed:
-        check_dev(config, dev_sets, teachers, objective, held_out=held_out)
+        check_dev(config, tasks, teachers, objective, held_out=held_out)
     teacher = teachers[0] if len(teachers) == 1 else None
     live_teacher = teacher if objective.teacher_views and teaching.is_live else None
     program_of = partial(make_step, config, objective, teacher=teacher, mesh=mesh, live=bool(live_teacher), steps=steps)
@@ -172,8 +172,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     seed_rows, dev_rows = drawn_rows(data, objective.reserve_rows, held_out)
     dev, frozen = NO_DEV, {}
     if computed:
-        agreement = dev_agreement(config, targets, dev_sets, dev_rows)
-        dev = make_dev(config, dev_sets, agreement, similarity=student.definition.similarity)
+        dev = make_dev(config, tasks, dev_agreement(config, targets, dev_rows))
     if live_teacher:
         params = live_teacher.frozen_params(mesh)
         shardings = frozen_shardings(live_teacher, mesh, config.run.sharding)

@@ -19,7 +19,7 @@ import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -41,10 +41,8 @@ from jaxdistill.core.paths import data_folder
 from jaxdistill.data.text import file_of, files_of, read, split_specs
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.evals import agreement, documents, pairs, retrieval, sts
-from jaxdistill.evals.documents import RetrievalSet, SetFiles
+from jaxdistill.evals.documents import SetFiles
 from jaxdistill.evals.geometry import pairwise_cosines, uniformity
-from jaxdistill.evals.pairs import GradedPairs
-from jaxdistill.evals.retrieval import EntitySet
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.vectors import unit_or_zero_vectors
@@ -91,61 +89,59 @@ NO_DEV = Dev(tasks={}, best="")
 """A run on absent devices has no evaluations."""
 
 
-class DevSets(NamedTuple):
-    """The data for choosing the best checkpoint: the user's own, and the sets that others made."""
+def dev_tasks(config: Config, *, named: bool = True, similarity: str = "cosine") -> dict[str, Task]:
+    """Maps metrics to evaluations on sets, which it reads, the preferred one first; raises `InputError` if a set cannot be used, or
+    nothing can choose the best checkpoint.
 
-    named: Mapping[str, GradedPairs] = {}
-    """Of `named_sets`."""
-    pairs: GradedPairs | None = None
-    retrieval: Sequence[RetrievalSet] = ()
-    entities: Sequence[EntitySet] = ()
-    agreement: Sequence[Sequence[str]] = ()
-    """The first and second sentences of `evals.agreement`; empty without it."""
+    Graded pairs are scored by AUC if `evals.best` names that metric, or if it is empty and all scores are 0 or 1.
 
-
-def named_sets(best: str, data_folder: pathlib.Path | None) -> dict[str, GradedPairs]:
-    """Maps metrics to the dev pairs that are not the user's own: a set of `pairs.DEV_METRICS` if `best` names it, and STS-B dev
-    if `best` names it or there is a data folder; without one, it is read from the hub."""
-    named = {}
-    if best in pairs.DEV_METRICS:
-        if not data_folder:
+    Args:
+      named: also read the sets that are not the user's own, which may be on the hub: the one that `evals.best` names, and STS-B dev
+        if there is a data folder.
+      similarity: by which a student of vectors ranks documents.
+    """
+    evals, best, tasks = config.evals, config.evals.best, dict[str, Task]()
+    for option in ("retrieval", "entities"):
+        if (value := getattr(evals, option)) and config.student.reads_pairs:
+            raise InputError(
+                f"evals.{option}={value} is for students with vectors, but the student {config.student.kind} is a cross-encoder; leave it out."
+            )
+    if evals.pairs:
+        graded = pairs.read_pairs(file_of("evals.pairs", evals.pairs))
+        is_binary = pairs.is_binary(graded)
+        if best == pairs.AUC_METRIC and not is_binary:
+            raise InputError(f"{graded.name}: {best} needs scores of 0 and 1; use {pairs.METRIC} for others.")
+        if is_binary and best in ("", pairs.AUC_METRIC):
+            tasks[pairs.AUC_METRIC] = partial(pairs.area, graded, pairs.AUC_METRIC)
+        else:
+            tasks[pairs.METRIC] = partial(pairs.correlation, graded, pairs.METRIC)
+    if evals.retrieval:
+        sets = [documents.read_set(files) for files in retrieval_files(evals)]
+        tasks[documents.METRICS[sets[0].split]] = partial(documents.mean_ndcg, sets, similarity=similarity)
+    if catalogues := [
+        retrieval.read_entities(path) for path in files_of("evals.entities", split_specs(evals.entities))
+    ]:
+        tasks[retrieval.METRIC] = partial(retrieval.mean_recall, catalogues)
+    folder = sts_data_folder() if named else None
+    if named and best in pairs.DEV_METRICS:
+        if not folder:
             raise InputError(
                 f"evals.best={best!r} needs a set from the data folder; set JAXDISTILL_DATA to that folder."
             )
-        named[best] = pairs.dev_pairs(data_folder, pairs.DEV_METRICS[best])
-    if data_folder or best == sts.DEV_METRIC:
+        tasks[best] = partial(pairs.area, pairs.dev_pairs(folder, pairs.DEV_METRICS[best]), best)
+    if folder or (named and best == sts.DEV_METRIC):
         with errors_of(f"dev set {sts.DEV_METRIC}"):
-            named[sts.DEV_METRIC] = sts.read_set("sts-b-dev", data_folder)
-    return named
-
-
-def available_tasks(
-    sets: DevSets, agreement_task: Task | None = None, *, best: str = "", similarity: str = "cosine"
-) -> dict[str, Task]:
-    """Maps metrics to evaluations, the preferred one first.
-
-    Graded pairs are scored by AUC if `best` names that metric, or if `best` is empty and all scores are 0 or 1. Retrieval ranks
-    by `similarity`.
-    """
-    tasks: dict[str, Task] = {}
-    if sets.pairs is not None:
-        is_binary = pairs.is_binary(sets.pairs)
-        if best == pairs.AUC_METRIC and not is_binary:
-            raise InputError(f"{sets.pairs.name}: {best} needs scores of 0 and 1; use {pairs.METRIC} for others.")
-        if is_binary and best in ("", pairs.AUC_METRIC):
-            tasks[pairs.AUC_METRIC] = partial(pairs.area, sets.pairs, pairs.AUC_METRIC)
-        else:
-            tasks[pairs.METRIC] = partial(pairs.correlation, sets.pairs, pairs.METRIC)
-    if sets.retrieval:
-        metric = documents.METRICS[sets.retrieval[0].split]
-        tasks[metric] = partial(documents.mean_ndcg, sets.retrieval, similarity=similarity)
-    if sets.entities:
-        tasks[retrieval.METRIC] = partial(retrieval.mean_recall, sets.entities)
-    for metric, named in sets.named.items():
-        tasks[metric] = partial(pairs.area if metric in pairs.DEV_METRICS else pairs.correlation, named, metric)
-    if agreement_task is not None:
-        tasks[agreement.METRIC] = agreement_task
+            tasks[sts.DEV_METRIC] = partial(pairs.correlation, sts.read_set("sts-b-dev", folder), sts.DEV_METRIC)
+    if not agreement_pairs(config) and named and not tasks and not config.teacher.is_given:
+        chosen_metric({}, best)
     return tasks
+
+
+def agreement_pairs(config: Config) -> Sequence[Sequence[str]]:
+    """The first and second sentences of `evals.agreement`; empty without it."""
+    rows = read(split_specs(config.evals.agreement), cache=config.data.cache_folder)
+    sentences = [text for (text,) in rows if text.strip()]
+    return agreement.neighbouring_pairs(sentences) if config.evals.agreement else ()
 
 
 def chosen_metric(tasks: Mapping[str, Task], best: str = "") -> str:
@@ -169,31 +165,31 @@ def chosen_metric(tasks: Mapping[str, Task], best: str = "") -> str:
 
 
 def check_dev(
-    config: Config, sets: DevSets, teachers: Sequence[SentenceModel], objective: Objective, *, held_out: int
+    config: Config, tasks: Mapping[str, Task], teachers: Sequence[SentenceModel], objective: Objective, *, held_out: int
 ) -> None:
     """Raises `InputError` if no evaluation will be able to choose the best checkpoint; needs no targets."""
     if config.evals.agreement and not teachers:
         raise InputError("evals.agreement needs a teacher model; your own vectors only cover the training text.")
-    sentences, expected = sum(map(len, sets.agreement)) or held_out, None
+    sentences, expected = sum(map(len, agreement_pairs(config))) or held_out, None
     if sentences >= MIN_HELD_OUT and (teachers or objective.teacher_views):
         nearest = None if config.teacher.scores_pairs else np.empty((sentences, 0), np.int64)
         expected = agreement.AgreementTask(first=(), second=(), teacher=np.empty(0), nearest=nearest)
-    make_dev(config, sets, expected)
+    make_dev(config, tasks, expected)
 
 
-def make_dev(config: Config, sets: DevSets, agreement_task: Task | None, *, similarity: str = "cosine") -> Dev:
-    """The dev evaluations of a run, for a student of this similarity; raises `InputError` if none can choose the best checkpoint."""
-    tasks = available_tasks(sets, agreement_task, best=config.evals.best, similarity=similarity)
+def make_dev(config: Config, tasks: Mapping[str, Task], agreeing: Task | None) -> Dev:
+    """The dev evaluations of a run; raises `InputError` if none can choose the best checkpoint."""
+    tasks = {**tasks, **({agreement.METRIC: agreeing} if agreeing else {})}
     return Dev(tasks=tasks, best=chosen_metric(tasks, config.evals.best))
 
 
-def dev_agreement(config: Config, targets: Targets, sets: DevSets, held_out: Integer[np.ndarray, " n"]) -> Task | None:
+def dev_agreement(config: Config, targets: Targets, held_out: Integer[np.ndarray, " n"]) -> Task | None:
     """Agreement with the teacher on the pairs of a file, or on held-out sentences, each paired with its neighbour and a random
     one."""
     if config.evals.agreement:
         embed = targets.embed
         assert embed is not None  # `check_dev` has found a teacher
-        return agreement.agreement_task(embed, *sets.agreement)
+        return agreement.agreement_task(embed, *agreement_pairs(config))
     if len(held_out) < MIN_HELD_OUT or (targets.embed is None and not targets.arrays):
         return None
     if targets.views == (LABELS,):
@@ -205,32 +201,6 @@ def dev_agreement(config: Config, targets: Targets, sets: DevSets, held_out: Int
     vectors = dict(zip(texts, targets.rows(held_out), strict=True))
     roles = dict(zip(texts, targets.text.roles(targets.column, held_out), strict=True))
     return agreement.held_out_task(vectors, seed=config.run.seed, roles=roles)
-
-
-def read_dev_sets(config: Config, *, named: bool = True) -> DevSets:
-    """Reads the dev sets; raises `InputError` if one cannot be used, or none can choose the best checkpoint.
-
-    Args:
-      named: read the sets that are not the user's own, too, which may be on the hub.
-    """
-    for option in ("retrieval", "entities"):
-        if (value := getattr(config.evals, option)) and config.student.reads_pairs:
-            raise InputError(
-                f"evals.{option}={value} is for students with vectors, but the student {config.student.kind} is a cross-encoder; leave it out."
-            )
-    entities = files_of("evals.entities", split_specs(config.evals.entities))
-    rows = read(split_specs(config.evals.agreement), cache=config.data.cache_folder)
-    sentences = [text for (text,) in rows if text.strip()]
-    sets = DevSets(
-        pairs=pairs.read_pairs(file_of("evals.pairs", config.evals.pairs)) if config.evals.pairs else None,
-        retrieval=[documents.read_set(files) for files in retrieval_files(config.evals)],
-        entities=[retrieval.read_entities(path) for path in entities],
-        named=named_sets(config.evals.best, sts_data_folder()) if named else {},
-        agreement=agreement.neighbouring_pairs(sentences) if config.evals.agreement else (),
-    )
-    if named and not any(sets) and not config.teacher.is_given:  # no agreement either
-        chosen_metric({}, config.evals.best)
-    return sets
 
 
 def retrieval_files(evals: Evals) -> list[SetFiles]:

@@ -70,14 +70,6 @@ def export(
     if to:
         onnx.check(model)
     folder, here = local(folder, "--out").resolve(), Path.cwd()
-    pooling = model.definition.pooling
-    if not pooling.in_sentence_transformers:
-        log.warning(
-            "%s: sentence-transformers has no module for pooling %s and refuses to load this export; jaxdistill.load and the"
-            " commands of this project read it",
-            folder,
-            pooling,
-        )
     if facts is None:  # of the export that the model was loaded from, unless it was changed since
         origin = model.provenance.tokenizer_folder
         is_same = read_note(origin / MARK).get("model_digest") == model.digest()

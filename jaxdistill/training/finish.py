@@ -5,7 +5,6 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,8 +31,6 @@ from jaxdistill.training.sharding import sharded_embedder
 from jaxdistill.training.workdir.checkpoint import Checkpoints, mean_params
 from jaxdistill.training.workdir.folder import EXPORT, METRICS, RESULTS, Workdir, stage_export
 
-FEW_STEPS = 50
-"""If a training of fewer steps gains nothing, it may just have been too short."""
 READ_SENTENCES = 256
 """Sentences of the training text on which encoding speed is measured."""
 
@@ -59,12 +56,7 @@ class Outcome(NamedTuple):
 def outcome_of(
     run: Run, workdir: Workdir, record: Mapping[str, Any], *, seconds: float, spent: Mapping[str, float]
 ) -> Outcome:
-    """The student that a finished training ends with, and its scores.
-
-    Args:
-      record: the record of evaluations.
-      seconds, spent: fields of `Outcome`.
-    """
+    """The student that a finished training ends with, and its scores; `record` is the evaluations'."""
     averaged, best_step = sorted(set(run.config.evals.average)), record["best_step"]
     checkpoints = Checkpoints(workdir, read_only=True)
 
@@ -107,8 +99,7 @@ def speed_of(run: Run, name: str, model: SentenceModel) -> float:
 
 def sts_of(run: Run, name: str, model: SentenceModel) -> dict[str, Any]:
     """Results of `sts.sts_values` for the seven tests; empty if the run does not score STS; all processes call this together."""
-    folder = sts_folder(run)
-    if folder is None:
+    if not run.config.evals.sts or (folder := sts_data_folder()) is None:
         return {}
 
     def score() -> dict[str, Any]:
@@ -119,11 +110,6 @@ def sts_of(run: Run, name: str, model: SentenceModel) -> dict[str, Any]:
 
     cache = cache_folder(run.config.data.cache_folder) / "scores"
     return cached_scores(cache, [model.digest(), sts.digest(folder)], score)
-
-
-def sts_folder(run: Run) -> Path | None:
-    """The data folder, if there is one and the run scores STS."""
-    return sts_data_folder() if run.config.evals.sts else None
 
 
 def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, paper: Cited | None, command: str) -> None:
@@ -158,18 +144,21 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
         paper = paper.only([name for name in paper.scores if name in (measured or (*sts.TESTS, "average"))])
         entries.append(Entry(name=paper.label, scores=paper.scores, is_cited=True))
         cited = {"Paper": f"{paper.label}: {paper.tables}"}
-    lost = _lost(run, outcome)
-    for line in (title, as_text(score_table(entries), width=200), *cited.values(), _ending(run, outcome, lost)):
+    lost = no_gain(run, outcome)
+    for line in (title, as_text(score_table(entries), width=200), *cited.values()):
         say(line)
+    if lost:
+        rate = f"{config.optimizer.learning_rate:g}"
+        say(f"{lost}; train for more steps (--config.run.steps), or try another optimizer.learning_rate than {rate}")
+    say(f"trained for {outcome.seconds / 60:.1f} minutes in this process; the export is {exported(run, outcome)}")
     say(f"export (reloaded and compared): {folder}")
     say(f"plot: {plot}")
-    chosen = f"step {facts.steps:,}" + (f", chosen by {facts.chosen_by}" if facts.chosen_by else "")
     made = {
         "Command": facts.command,
         "Text": facts.data,
         "Objective": facts.objective,
         "Student": facts.student,
-        "Checkpoint": f"mean of steps {facts.averaged}" if facts.averaged else chosen,
+        "Checkpoint": exported(run, outcome),
         "Versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
     }
     page = write_page(
@@ -240,30 +229,23 @@ def facts_of(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], co
     )
 
 
-def _lost(run: Run, outcome: Outcome) -> str:
+def exported(run: Run, outcome: Outcome) -> str:
+    """Says from which checkpoints the exported student comes."""
+    if outcome.averaged:
+        return f"the mean of the checkpoints of steps {', '.join(map(str, outcome.averaged))}"
+    if run.exports_last:
+        return f"the last checkpoint, step {outcome.best_step:,}"
+    return (
+        f"the best checkpoint, step {outcome.best_step:,} by {run.dev.best}"
+        if outcome.best_step
+        else "the untrained student"
+    )
+
+
+def no_gain(run: Run, outcome: Outcome) -> str:
     """A warning if the export is no better than the untrained student; otherwise empty."""
     metric = run.dev.best
     if not metric or outcome.scores[metric] > outcome.before[metric]:
         return ""
     before, after = hundredfold(outcome.before[metric]), hundredfold(outcome.scores[metric])
-    exported = "the best trained checkpoint" if outcome.best_step else "the untrained student"
-    exported = "the last checkpoint" if run.exports_last else exported
-    if outcome.averaged:
-        exported = f"the mean of the checkpoints of steps {', '.join(map(str, outcome.averaged))}"
-    best = "" if outcome.averaged or run.exports_last else "at its best "
-    return f"NO GAIN: {metric} was {before} before training and is {after} {best}after it; the export is {exported}"
-
-
-def _ending(run: Run, outcome: Outcome, lost: str) -> str:
-    """Says which checkpoints the student comes from, how long the training took, and what to try if nothing was gained."""
-    chosen = f"best checkpoint: step {outcome.best_step:,} by {run.dev.best}"
-    if run.exports_last:
-        chosen = f"last checkpoint: step {outcome.best_step:,}"
-    if outcome.averaged:
-        chosen = f"the student is the mean of the checkpoints of steps {', '.join(map(str, outcome.averaged))}"
-    elif lost and outcome.last_step < FEW_STEPS:
-        lost += f"; {outcome.last_step} steps are too few to tell: train for more (--config.run.steps)"
-    elif lost:
-        lost += f"; try another optimizer.learning_rate than {run.config.optimizer.learning_rate:g}"
-    minutes = f"trained for {outcome.seconds / 60:.1f} minutes in this process"
-    return "\n".join(filter(None, [lost, f"{chosen}; {minutes}"]))
+    return f"NO GAIN: {metric} was {before} before training and is {after} after it; the export is {exported(run, outcome)}"

@@ -99,12 +99,12 @@ def read_student(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
         return None
     facts = read_note(folder / MARK)
     student = load_model(str(folder), plugins=config.run.plugins)
-    base_models, licence, languages = facts["card"]
+    base_models, languages = facts["card"]
     provenance = dataclasses.replace(
         student.provenance,
         source=facts["source"],
         default_prompt=facts["default_prompt"],
-        card=CardFacts(tuple(base_models), licence, tuple(languages)),
+        card=CardFacts(tuple(base_models), tuple(languages)),
     )
     return dataclasses.replace(student, provenance=provenance)
 

@@ -1,6 +1,5 @@
 """Prints what a run needs before step 1: on this machine's devices, or by `--compile_for` on absent TPUs, whose compiler tells."""
 
-import contextlib
 import dataclasses
 import importlib.util
 import itertools
@@ -8,14 +7,13 @@ import math
 import pathlib
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from clu import parameter_overview
-from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
 import jaxdistill
@@ -31,7 +29,7 @@ from jaxdistill.encoders.sentence import embed
 from jaxdistill.evals import agreement, sts
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.training.build import UNTIMED, Run, build, with_steps
-from jaxdistill.training.finish import sts_folder
+from jaxdistill.training.dev import sts_data_folder
 from jaxdistill.training.metrics import note, product_flops, say
 from jaxdistill.training.models import joint_embed, truncation_warnings
 from jaxdistill.training.sharding import sharded_embedder
@@ -42,8 +40,6 @@ GIB = 2**30
 COLLECTIVE = re.compile(
     r"= (.+?) (all-gather|all-reduce|reduce-scatter|collective-permute|(?:ragged-)?all-to-all)(?:-done)?\("
 )
-BITS = {"pred": 8, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "bf16": 16, "f16": 16, "f64": 64, "s64": 64, "u64": 64}
-"""Bits per element, by type in a compiled program's text; 32 for types that are not listed."""
 
 
 def overview(run: Run) -> tuple[Run, dict[str, float]]:
@@ -88,7 +84,7 @@ def overview(run: Run) -> tuple[Run, dict[str, float]]:
     say(f"estimated time: {duration(seconds * steps)} for all steps; {evaluations} evaluations are not counted")
     for line in truncation_warnings(run.objective, run.student, run.store):
         say(line)
-    tests = f"{len(sts.TESTS)} STS tests, " if sts_folder(run) else ""
+    tests = f"{len(sts.TESTS)} STS tests, " if config.evals.sts and sts_data_folder() else ""
     say(f"after the last step: {tests}speed, export, plot and report")
     return run, scores
 
@@ -200,8 +196,9 @@ def slice_named(name: str) -> Slice:
     return Slice(f"{kind}-{number}", chip, chips, f"{kind}:{shapes[chips]}")
 
 
-def print_plan(config: Config, workdir: pathlib.Path, name: str, say: Callable[[str], None]) -> None:
+def print_plan(config: Config, workdir: pathlib.Path, name: str) -> None:
     """Compiles the step of a run for the slice `name` and says what it needs; raises `InputError` if it does not fit."""
+    jax.config.update("jax_enable_compilation_cache", False)  # it cannot load programs for absent devices
     plugins.use(config.run.plugins)
     target = slice_named(name)
     mesh = target.mesh(model_axis=config.run.model_axis, slices=config.run.slices)
@@ -211,9 +208,6 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str, say: Callable[[
     batches, batch = run.batches, run.batches.batch_at(0)
     axes = ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
     say(f"{target.name}: {target.chips} chips, {axes}, {config.run.precision}")
-    tokens = {"student": batch.student, "teacher": batch.teacher}
-    slots = ", ".join(f"{part} {' x '.join(map(str, one.ids.shape))}" for part, one in tokens.items() if one)
-    say(f"first batch: {batches.batch_size:,} sentences in groups x rows x token slots: {slots}")
     begun, program = time.monotonic(), run.program
     lines, least = compiled_plan(
         target, program.train_step, program.like, run.teacher_params, shapes_of(batch), batch_size=batches.batch_size
@@ -268,8 +262,7 @@ def compiled_plan(
     """
     traced, chip = train_step.trace(state, teacher_params, batch), target.chip
     try:
-        with _uncached():
-            compiled = traced.lower().compile()
+        compiled = traced.lower().compile()
         memory = step_memory(compiled)
         if (needed := sum(memory.values()) / GIB) > chip.memory_gib:
             raise jax.errors.JaxRuntimeError(f"it needs {needed:.1f} of {chip.memory_gib:g} GiB of HBM")
@@ -296,19 +289,6 @@ def compiled_plan(
     ], least
 
 
-@contextlib.contextmanager
-def _uncached() -> Iterator[None]:
-    """Disables JAX's compilation cache, which cannot load programs compiled for absent devices."""
-    before = jax.config.values["jax_enable_compilation_cache"]
-    jax.config.update("jax_enable_compilation_cache", False)
-    compilation_cache.reset_cache()  # JAX reads the setting only once
-    try:
-        yield
-    finally:
-        jax.config.update("jax_enable_compilation_cache", before)
-        compilation_cache.reset_cache()
-
-
 def collective_bytes(text: str) -> dict[str, int]:
     """Bytes of the results of each kind of collective in a compiled program's text."""
     channels: dict[str, tuple[str, str]] = {}
@@ -318,9 +298,9 @@ def collective_bytes(text: str) -> dict[str, int]:
             channels[channel[0] if channel else line] = match[1], match[2]
     total: dict[str, int] = {}
     for shapes, kind in channels.values():
-        for dtype, dims in re.findall(r"(\w+)\[([\d,]*)\]", shapes):
-            bits = math.prod(map(int, filter(None, dims.split(",")))) * BITS.get(dtype, 32)
-            total[kind] = total.get(kind, 0) + bits // 8
+        for bits, dims in re.findall(r"[a-z]+(\d*)\w*\[([\d,]*)\]", shapes):  # `pred`, a boolean, is a byte
+            size = math.prod(map(int, filter(None, dims.split(",")))) * int(bits or 8) // 8
+            total[kind] = total.get(kind, 0) + size
     return total
 
 

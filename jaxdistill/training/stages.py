@@ -21,11 +21,11 @@ from jaxdistill.core.runtime import source_digest
 from jaxdistill.data.text import content_digest, is_hub, split_specs, tables
 from jaxdistill.evals import sts
 from jaxdistill.evals.papers import cited
-from jaxdistill.evals.report import StageRow, as_text, stage_table
+from jaxdistill.evals.report import as_text, stage_table
 from jaxdistill.models.model_text import text_portions
 from jaxdistill.training.build import Run, build, objective_title
 from jaxdistill.training.check import check_inputs, checked_setup
-from jaxdistill.training.dev import read_dev_sets, retrieval_files
+from jaxdistill.training.dev import dev_tasks, retrieval_files
 from jaxdistill.training.finish import finish
 from jaxdistill.training.loop import train
 from jaxdistill.training.metrics import Callback, logged, say
@@ -108,7 +108,7 @@ def check_stages(stages: Sequence[Config], folders: Sequence[pathlib.Path], fini
                 specs = split_specs(stage.data.text)
                 for portion in text_portions(stage.data):
                     next(tables(specs[portion.source], portion.columns, cache=stage.data.cache_folder), None)
-                read_dev_sets(stage)
+                dev_tasks(stage)
             plugins.use(stage.run.plugins)  # the user's own readers are part of the digest
             before = workdirs.read_note(folder / workdirs.INPUTS).get(workdirs.TEXT_FILES) if done else None
             if before and before != content_digest(split_specs(stage.data.text)):
@@ -191,7 +191,7 @@ def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
     for number, stage in enumerate(stages, start=1):
         results = workdirs.read_note(workdirs.stage_folder(workdir, number) / workdirs.RESULTS)
         metric, scores = results["best_metric"], results["scores"]
-        row = StageRow(
+        row = dict[str, Any](
             number=number,
             form=getattr(stage.objective, "form", ""),
             student=stage.student.model,
@@ -205,14 +205,16 @@ def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
         rows.append(row)
     say(as_text(stage_table(rows)))
     for row in rows:
-        if row.no_gain:
-            say(f"stage {row.number}: {row.no_gain}")
+        if row["no_gain"]:
+            say(f"stage {row['number']}: {row['no_gain']}")
     for name, numbers in rivals(stages).items():
-        best = max((row for row in rows if row.number in numbers), key=lambda row: row.after)
-        export, folder = workdirs.stage_folder(workdir, best.number) / workdirs.EXPORT, workdir / f"best-{name}"
+        best = max((row for row in rows if row["number"] in numbers), key=lambda row: row["after"])
+        export, folder = workdirs.stage_folder(workdir, best["number"]) / workdirs.EXPORT, workdir / f"best-{name}"
         with replacing(folder, workdirs.read_note(export / MARK)) as new:
             shutil.copytree(export, new)
-        say(f"best {best.form}-encoder: stage {best.number}, {100 * best.after:.2f} {best.metric}: {folder}")
+        say(
+            f"best {best['form']}-encoder: stage {best['number']}, {100 * best['after']:.2f} {best['metric']}: {folder}"
+        )
 
 
 def rivals(stages: Sequence[Config]) -> dict[str, list[int]]:

@@ -67,8 +67,6 @@ class CardFacts(NamedTuple):
 
     base_models: tuple[str, ...] = ()
     """For an export of this project, the models that it was made from; for any other checkpoint, itself."""
-    licence: str = ""
-    """Such as `apache-2.0`; empty: not stated."""
     languages: tuple[str, ...] = ()
 
 
@@ -85,8 +83,8 @@ def read_card(folder: Path, source: str) -> CardFacts:
         values = data.get(key)
         return tuple(one for one in (values if isinstance(values, list) else [values]) if isinstance(one, str))
 
-    base, licences = texts("base_model") if (folder / MARK).is_file() else (), texts("license")
-    return CardFacts(base or (public_name(source),), licences[0] if len(licences) == 1 else "", texts("language"))
+    base = texts("base_model") if (folder / MARK).is_file() else ()
+    return CardFacts(base or (public_name(source),), texts("language"))
 
 
 def prompt_text(prompts: Mapping[str, str], prompt: str) -> str:
