@@ -24,7 +24,7 @@ Tasks, separated by commas:
 
 Sets that the data folder lacks are skipped with a message. If an evaluation fails, a line says
 why, the others continue, and the program exits with status 2. Scores of the same model and files are cached, except speed.
-Cross-encoders and ensembles (`A+B`) score pairs directly and have no vectors for other tasks. --parts=FILE adds evaluations.
+Cross-encoders and ensembles (`A+B`) score pairs directly and have no vectors for other tasks. --plugins=FILE adds evaluations.
 
 --postprocess=whiten scores whitened vectors, fitted on the model's vectors of at most 100,000 distinct sentences of
 --postprocess_text, a source of text as for training. A file that is itself scored is refused.
@@ -50,13 +50,13 @@ import numpy as np
 from tyro.conf import UseAppendAction
 
 from jaxdistill.core import ROLES, Embed, InputError, Precision, RoleEmbed, Scorer, Split, errors_of
-from jaxdistill.core import plugins as plugins
 from jaxdistill.core.cli import BATCH_SIZE, BY_NAMES, Listed, listed, make_callable, parse, run
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.processes import over_processes
 from jaxdistill.core.files import refuse_overwriting, try_writing, write_atomic, writing
 from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.core.paths import cache_folder, delivered
+from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.core.runtime import source_digest, versions
 from jaxdistill.data.targets import refuse_changes
 from jaxdistill.data.text import content_digest, file_of, files_of, local_files
@@ -70,7 +70,7 @@ from jaxdistill.training.workdir.folder import RESULTS
 
 TASK_OF = {"pairs": "pairs", "bitext": "bitext", "entities": "entities", "retrieval": "documents", "text": "agreement"}
 """Maps options that name sets to the tasks that read them, which are the default tasks if the option is given."""
-LISTS = ("tasks", "bitext", "entities", "retrieval", "text", "postprocess_text", "dims", "parts")
+LISTS = ("tasks", "bitext", "entities", "retrieval", "text", "postprocess_text", "dims", "plugins")
 OUTSIDE = ("model", "batch_size", "out")
 """Arguments that are not among the noted inputs."""
 
@@ -192,7 +192,7 @@ def evaluate(
     dims: Listed = "",
     postprocess: Literal["", "whiten"] = "",
     postprocess_text: Listed = "",
-    parts: Listed = "",
+    plugins: Listed = "",
     pooling: str = "",
     max_length: int = 0,
     prompt: str = "",
@@ -221,7 +221,7 @@ def evaluate(
       dims: Widths of truncated vectors; scores are named `MODEL (64)` and so on.
       postprocess: Transform of the vectors before scoring.
       postprocess_text: Texts to fit the transform on.
-      parts: Modules or files with your own readers, families and evaluations.
+      plugins: Modules or files with your own readers, families and evaluations.
       pooling: Needed if a model's folder does not state its pooling.
       max_length: Most tokens of a sentence, also for the index model; 0: the model's.
       prompt: Name of a prompt of the model, or the text itself.
@@ -240,7 +240,7 @@ def evaluate(
     inputs |= {name: listed(inputs[name]) for name in LISTS}
     inputs |= {name: os.path.expanduser(inputs[name]) for name in ("pairs", "index_model", "teacher")}
     inputs["paper"] = [paper] if isinstance(paper, str) else list(paper)
-    plugins.use(",".join(inputs["parts"]))
+    use_plugins(",".join(inputs["plugins"]))
     every = [model] if isinstance(model, str | Path | Embedder) else list(model)
     loaded = {one.model.source: one.model for one in every if isinstance(one, Embedder)}
     inputs["model"] = [one.model.source if isinstance(one, Embedder) else os.path.expanduser(one) for one in every]
