@@ -182,14 +182,19 @@ def prefix(spec: str) -> str:
     return next(filter(spec.startswith, (WHOLE, *QUOTED)), "")
 
 
-def suffix(path: Path) -> str:
-    """The format's suffix in the file's name, without a compression's; raises `InputError` for a format that is not text."""
+def known_suffix(path: Path) -> str:
+    """The format's suffix in the file's name, without a compression's; empty for a format that is not text."""
     name = path.name.lower()
     name = next((name.removesuffix(packed) for packed in PACKED if name.endswith(packed)), name)
-    formats = (*BUILDERS, *plugins.readers)
-    if found := next(filter(name.endswith, formats), ""):
+    return next(filter(name.endswith, (*BUILDERS, *plugins.readers)), "")
+
+
+def suffix(path: Path) -> str:
+    """Like `known_suffix`, but raises `InputError` for a format that is not text."""
+    if found := known_suffix(path):
         return found
-    raise InputError(f"{path} has an unknown format; use {', '.join(formats)}, or files: before it.")
+    formats = ", ".join((*BUILDERS, *plugins.readers))
+    raise InputError(f"{path} has an unknown format; use {formats}, or files: before it.")
 
 
 def is_plain(spec: str) -> bool:
@@ -206,7 +211,7 @@ def content_digest(specs: Sequence[str]) -> str:
     for spec in specs:
         kind = prefix(spec)
         for path in source_files(spec):
-            form = "" if kind == WHOLE else suffix(path)
+            form = "" if kind == WHOLE else known_suffix(path)  # vectors of a teacher have none
             facts.append([kind, form, plugins.reader_sources.get(form, ""), digest_of_file(path)])
         if spec.startswith("hf:"):
             facts.append([spec, hub_table(spec)._fingerprint])
