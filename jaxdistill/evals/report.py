@@ -217,6 +217,7 @@ def write_evaluation(content: Mapping[str, Any], scored_pairs: Mapping[str, Any]
         **{
             name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in inputs.items() if value
         },
+        "data": content["data"],
         "Missing sets": " ".join(content["absent"]),
         **{row["label"]: row["tables"] for row in content["papers"]},
         "Versions": ", ".join(f"{name} {version}" for name, version in content["versions"].items()),
