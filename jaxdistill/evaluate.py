@@ -358,9 +358,11 @@ def evaluate(
 
     # The results.
     measured = dict.fromkeys(name for row in rows for name in row["scores"])
+    is_of_hub = any(not one.files and not one.is_repeatable for _, one in plan.sets)
     content = {
         "protocol": {one.name: one.protocol for _, one in plan.sets},
         "seed": transfer.SEED,
+        "data": inputs["data"] or ("Hugging Face hub" if is_of_hub else ""),
         "index_model_reading": _reading(others["index_model"].members[0].model) if "index_model" in others else {},
         "precision": dtype_of(precision).name,
         "versions": versions(),

@@ -214,7 +214,10 @@ def write_evaluation(content: Mapping[str, Any], scored_pairs: Mapping[str, Any]
     }
     inputs = content["inputs"]
     settings = {
-        **{name: value if isinstance(value, str) else ", ".join(value) for name, value in inputs.items() if value},
+        **{
+            name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in inputs.items() if value
+        },
+        "data": content["data"],
         "Missing sets": " ".join(content["absent"]),
         **{row["label"]: row["tables"] for row in content["papers"]},
         "Versions": ", ".join(f"{name} {version}" for name, version in content["versions"].items()),
