@@ -133,10 +133,17 @@ class _Outliving:
                 os.dup2(devnull.fileno(), self._stream.fileno())
 
 
+def _report(report: Callable[[Any], object], unraisable: Any) -> None:
+    """Reports an error that Python cannot raise, but none of TensorStore's reads of a damaged checkpoint that end late."""
+    if "Event loop is closed" not in str(unraisable.exc_value):
+        report(unraisable)
+
+
 def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
     """Runs a program's `main`. Bad input and disk errors print one line and exit with status 2, Ctrl-C with 130,
     SIGTERM and SIGHUP during a loop that saves with 75."""
     streams, handler = (sys.stdout, sys.stderr), signal.getsignal(signal.SIGINT)
+    sys.unraisablehook = functools.partial(_report, sys.unraisablehook)
     if runtime.is_main_thread() and handler != signal.SIG_IGN:  # ignored under nohup
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for stream in streams:
