@@ -27,9 +27,9 @@ from jaxdistill.data.tokens import TokenStore
 from jaxdistill.models.checkpoints import onnx
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.model_text import student_text
+from jaxdistill.training import dev as devs
 from jaxdistill.training import optim, step
 from jaxdistill.training.check import check_models, checked_setup, step_count
-from jaxdistill.training.dev import LAST, NO_DEV, Dev, check_dev, dev_agreement, dev_tasks, held_out_rows, make_dev
 from jaxdistill.training.models import Targets, context_of, make_student, read_student, training_length
 from jaxdistill.training.sharding import frozen_shardings, sharding_rules
 from jaxdistill.training.workdir.folder import INPUTS, STEPS, read_note
@@ -79,7 +79,7 @@ class Run:
     batches: Batches
     seeds: Callable[[], np.ndarray | None]
     """Returns the teacher's vectors of the queue's first sentences, `[k, e]`; None if the objective needs none."""
-    dev: Dev
+    dev: devs.Dev
     program: Program
     teacher_params: Mapping[str, Any]
     """The live teacher's parameters on the mesh, or shapes if its devices are absent; empty if the step has no teacher."""
@@ -99,7 +99,7 @@ class Run:
     @property
     def exports_last(self) -> bool:
         """Whether the last checkpoint is exported regardless of its score."""
-        return self.config.evals.best == LAST
+        return self.config.evals.best == devs.LAST
 
     def first_state(self, seeds: np.ndarray | None) -> TrainState:
         """The state before step 1, on the mesh."""
@@ -129,12 +129,13 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     if config.run.export_to:
         onnx.check(student)
     check_models(config, objective, student, teachers)
-    tasks = dev_tasks(config, named=computed, similarity=student.definition.similarity)
+    tasks = devs.dev_tasks(config, named=computed, similarity=student.definition.similarity)
+    agreeing = devs.agreement_pairs(config)
     length = training_length(config, student, teachers, workdir)
     student = config.student.with_length(student, length)
     store = student_text(config.data, objective, student, length, of_rows=teaching.of_rows, progress=progress)
     objective = sized_to_text(objective, store.rows)
-    held_out = held_out_rows(config.evals, store.rows)
+    held_out = devs.held_out_rows(config.evals, store.rows)
     on_cpus = platform(mesh) == "cpu"
     batches_with = partial(
         Batches,
@@ -152,7 +153,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     noted = read_note(workdir / INPUTS).get(STEPS, UNTIMED) if config.run.minutes else 0
     steps = step_count(config, batches_with().steps_per_epoch, timed=int(processes.gathered(noted)[0]))
     if computed:
-        check_dev(config, tasks, teachers, objective, held_out=held_out)
+        devs.check_dev(config, tasks, teachers, objective, count=sum(map(len, agreeing)) or held_out)
     teacher = teachers[0] if len(teachers) == 1 else None
     live_teacher = teacher if objective.teacher_views and teaching.is_live else None
     program_of = partial(make_step, config, objective, teacher=teacher, mesh=mesh, live=bool(live_teacher), steps=steps)
@@ -170,9 +171,9 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     if computed and written is None:
         student = targets.fitted(config, student, data.trained)
     seed_rows, dev_rows = drawn_rows(data, objective.reserve_rows, held_out)
-    dev, frozen = NO_DEV, {}
+    dev, frozen = devs.NO_DEV, {}
     if computed:
-        dev = make_dev(config, tasks, dev_agreement(config, targets, dev_rows))
+        dev = devs.make_dev(config, tasks, devs.dev_agreement(config, targets, agreeing, dev_rows))
     if live_teacher:
         params = live_teacher.frozen_params(mesh)
         shardings = frozen_shardings(live_teacher, mesh, config.run.sharding)

@@ -132,7 +132,7 @@ def dev_tasks(config: Config, *, named: bool = True, similarity: str = "cosine")
     if folder or (named and best == sts.DEV_METRIC):
         with errors_of(f"dev set {sts.DEV_METRIC}"):
             tasks[sts.DEV_METRIC] = partial(pairs.correlation, sts.read_set("sts-b-dev", folder), sts.DEV_METRIC)
-    if not agreement_pairs(config) and named and not tasks and not config.teacher.is_given:
+    if named and not tasks and not evals.agreement and not config.teacher.is_given:
         chosen_metric({}, best)
     return tasks
 
@@ -165,14 +165,15 @@ def chosen_metric(tasks: Mapping[str, Task], best: str = "") -> str:
 
 
 def check_dev(
-    config: Config, tasks: Mapping[str, Task], teachers: Sequence[SentenceModel], objective: Objective, *, held_out: int
+    config: Config, tasks: Mapping[str, Task], teachers: Sequence[SentenceModel], objective: Objective, *, count: int
 ) -> None:
-    """Raises `InputError` if no evaluation will be able to choose the best checkpoint; needs no targets."""
+    """Raises `InputError` if no evaluation will be able to choose the best checkpoint; needs no targets, only the `count` of
+    sentences on which agreement is measured."""
     if config.evals.agreement and not teachers:
         raise InputError("evals.agreement needs a teacher model; your own vectors only cover the training text.")
-    sentences, expected = sum(map(len, agreement_pairs(config))) or held_out, None
-    if sentences >= MIN_HELD_OUT and (teachers or objective.teacher_views):
-        nearest = None if config.teacher.scores_pairs else np.empty((sentences, 0), np.int64)
+    expected = None
+    if count >= MIN_HELD_OUT and (teachers or objective.teacher_views):
+        nearest = None if config.teacher.scores_pairs else np.empty((count, 0), np.int64)
         expected = agreement.AgreementTask(first=(), second=(), teacher=np.empty(0), nearest=nearest)
     make_dev(config, tasks, expected)
 
@@ -183,13 +184,15 @@ def make_dev(config: Config, tasks: Mapping[str, Task], agreeing: Task | None) -
     return Dev(tasks=tasks, best=chosen_metric(tasks, config.evals.best))
 
 
-def dev_agreement(config: Config, targets: Targets, held_out: Integer[np.ndarray, " n"]) -> Task | None:
-    """Agreement with the teacher on the pairs of a file, or on held-out sentences, each paired with its neighbour and a random
-    one."""
-    if config.evals.agreement:
+def dev_agreement(
+    config: Config, targets: Targets, agreeing: Sequence[Sequence[str]], held_out: Integer[np.ndarray, " n"]
+) -> Task | None:
+    """Agreement with the teacher on the pairs of a file (`agreeing`), or on held-out sentences, each paired with its neighbour
+    and a random one."""
+    if agreeing:
         embed = targets.embed
         assert embed is not None  # `check_dev` has found a teacher
-        return agreement.agreement_task(embed, *agreement_pairs(config))
+        return agreement.agreement_task(embed, *agreeing)
     if len(held_out) < MIN_HELD_OUT or (targets.embed is None and not targets.arrays):
         return None
     if targets.views == (LABELS,):

@@ -25,7 +25,7 @@ from jaxdistill.evals.report import as_text, stage_table
 from jaxdistill.models.model_text import text_portions
 from jaxdistill.training.build import Run, build, objective_title
 from jaxdistill.training.check import check_inputs, checked_setup
-from jaxdistill.training.dev import dev_tasks, retrieval_files
+from jaxdistill.training.dev import agreement_pairs, dev_tasks, retrieval_files
 from jaxdistill.training.finish import finish
 from jaxdistill.training.loop import train
 from jaxdistill.training.metrics import Callback, logged, say
@@ -97,25 +97,27 @@ def check_stages(stages: Sequence[Config], folders: Sequence[pathlib.Path], fini
     """
     for number, (stage, folder, done) in enumerate(zip(stages, folders, finished, strict=True), start=1):
         with of_stage(number, stages):
-            if not done and (later := [other.name for other in folders[number:] if other.exists()]):
+            specs = split_specs(stage.data.text)
+            if done:
+                plugins.use(stage.run.plugins)  # the user's own readers are part of the digest
+                before = workdirs.read_note(folder / workdirs.INPUTS).get(workdirs.TEXT_FILES)
+                if before and before != content_digest(specs):
+                    raise InputError(
+                        f"data.text={stage.data.text} has changed since {folder} was trained; remove the folders of this and later stages "
+                        "to train them again, restore the text, or give another --workdir."
+                    )
+                continue
+            if later := [other.name for other in folders[number:] if other.exists()]:
                 raise InputError(
                     f"it is to be trained, but {', '.join(later)} in {folder.parent} began from the student that this would replace; remove "
                     f"{' and '.join(later)} to train all again, give the same options as before, or another --workdir."
                 )
-            if not done:
-                checked_setup(stage)
-                check_inputs(stage)
-                specs = split_specs(stage.data.text)
-                for portion in text_portions(stage.data):
-                    next(tables(specs[portion.source], portion.columns, cache=stage.data.cache_folder), None)
-                dev_tasks(stage)
-            plugins.use(stage.run.plugins)  # the user's own readers are part of the digest
-            before = workdirs.read_note(folder / workdirs.INPUTS).get(workdirs.TEXT_FILES) if done else None
-            if before and before != content_digest(split_specs(stage.data.text)):
-                raise InputError(
-                    f"data.text={stage.data.text} has changed since {folder} was trained; remove the folders of this and later stages "
-                    "to train them again, restore the text, or give another --workdir."
-                )
+            checked_setup(stage)
+            check_inputs(stage)
+            for portion in text_portions(stage.data):
+                next(tables(specs[portion.source], portion.columns, cache=stage.data.cache_folder), None)
+            dev_tasks(stage)
+            agreement_pairs(stage)
 
 
 def run_training(
