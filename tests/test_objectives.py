@@ -102,7 +102,7 @@ def worlds_end_with_the_file():
 
 
 def same(one: World, other: World, *, rtol: float):
-    """Metrics of every step, parameters and the objective's state are those of the other world."""
+    """Compares the metrics of every step, the parameters and the objective's state of two runs."""
     (metrics, state), (of_other, other_state) = one.run(), other.run()
     for measured, there in zip(metrics, of_other, strict=True):
         assert measured.keys() == there.keys() and measured["gradient_norm"] > 0

@@ -15,7 +15,7 @@ NORM_PLACES = ("post", "pre", "both")
 SHORTEST = 3
 """Smallest allowed maximum length: one token between the special ones."""
 TRAINING_ONLY = ("drophead", "drops", "reads_pairs")
-"""Fields that change no vector outside training; a cross-encoder's `reads_pairs` is told by its width of 1."""
+"""Fields that change no vector outside training. `reads_pairs` needs no place in a digest: a cross-encoder is the model of width 1."""
 
 
 def identity(part: Any) -> str:

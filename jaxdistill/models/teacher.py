@@ -116,7 +116,7 @@ class Teacher:
         return []
 
     def width(self, widths: Sequence[int]) -> int:
-        """Width of the targets, 0 if they are not vectors; `widths` are those of the loaded models' vectors."""
+        """Width of the targets, from the widths of the models' vectors; 0 if the targets are not vectors."""
         return 0 if self.scores_pairs else sum(widths)
 
     def shares(self) -> tuple[float, ...]:
