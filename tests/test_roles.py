@@ -138,9 +138,9 @@ def test_the_export_has_the_students_prompts_and_sentence_transformers_reads_ali
 @pytest.mark.parametrize(
     "changed, words",
     [
-        ({"data.roles": "question,document"}, "the role 'question', which is none of query, document, none"),
-        ({"data.roles": "query,document,query"}, "3 roles for 2 sources.*--config.data.roles"),
-        ({"data.roles": "text=query,title=document"}, "and the text has text; .*--config.data.roles"),
+        ({"data.roles": "question,document"}, "'question,document' does not fit .*query, document, none"),
+        ({"data.roles": "query,document,query"}, "does not fit 2 sources.*--config.data.roles"),
+        ({"data.roles": "text=query,title=document"}, "does not fit .* columns text; .*--config.data.roles"),
         ({"data.roles": "document", "teacher.query_prompt": "q: "}, "teacher.query_prompt='q: '.*--config.data.roles=query"),
         ({"data.roles": "none", "student.document_prompt": "d: "}, "reads none; leave it empty, or set --config.data.roles=document"),
     ],

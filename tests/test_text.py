@@ -74,8 +74,8 @@ def test_each_file_of_a_folder_is_one_text_as_python_reads_it(tmp_path, monkeypa
     Path("image").write_bytes(b"\x89PNG\r\n\x1a\n\0")
     for spec, columns, said in (
         (documents, ("text", "second"), "files:docs has no column 'second'; it has 'text'"),
-        ("files:docs/x*", ("text",), "no file matches files:docs/x"),
-        ("docs", ("text",), "docs is a folder; .* or files:docs for one text per file"),
+        ("files:docs/x*", ("text",), "files:docs/x\\* matches nothing"),
+        ("docs", ("text",), "docs is a folder; .* files:FOLDER for one text per file"),
         ("files:docs/.hidden", ("text",), "cannot read docs/.hidden \\('utf-8' codec can't decode byte 0xff"),
         ("files:image", ("text",), "cannot read image \\('utf-8' codec"),
     ):
@@ -97,7 +97,7 @@ def test_files_of_a_glob_are_sorted_part_by_part_and_a_faulty_one_is_named(tmp_p
     write(tmp_path / "a.txt.gz", b"caf\xe9\n")
     with pytest.raises(InputError, match=r"cannot read [^,]*/a.txt.gz \('utf-8' codec"):
         list(read([f"{tmp_path}/*.txt.gz"]))
-    for spec, message in [("a.txt", "does not exist"), ("*.csv", "no file matches"), ("", "is a folder; name a file")]:
+    for spec, message in [("a.txt", "does not exist"), ("*.csv", "matches nothing"), ("", "is a folder; name a file")]:
         with pytest.raises(InputError, match=message):
             list(read([f"{tmp_path}/{spec}"]))
 
@@ -192,9 +192,9 @@ def test_hub_sets_are_read_through_datasets(tmp_path, monkeypatch):
     ):
         list(read([f"{spec}:text"]))
     assert content_digest([f"{spec}:premise"]) != content_digest([f"{spec}[:1]:premise"])
-    with pytest.raises(InputError, match="cannot be loaded; .* HF_HUB_OFFLINE=1"):
+    with pytest.raises(InputError, match="cannot be loaded .* HF_HUB_OFFLINE=1"):
         list(read(["hf:nobody/no-such-set:train:text"]))
-    with pytest.raises(InputError, match=r"is malformed; write hf:NAME"):
+    with pytest.raises(InputError, match="cannot be loaded as tfds:NAME:SPLIT:COLUMN"):
         list(read(["tfds:a:b:c:d"]))
 
 
@@ -231,7 +231,6 @@ def tfds_set(folder, form):
 
 
 CELLS = ['He said "no".', "two\nlines", "a\ttab", "plain", 'one, "two"', "", "last"]
-RAW = ['"Yes," she said, "I know."', '"Yes."', 'a 5" pipe', '"half quoted', "no quotes, but a comma"]
 
 
 def write_excel(path, cells):
@@ -245,22 +244,13 @@ def write_pandas(path, cells):
 
 
 @pytest.mark.parametrize("save", [write_pandas, write_excel])
-def test_quoted_cells_of_a_tsv_are_read_without_their_quotes(tmp_path, caplog, save):
-    for number, cells in enumerate((["x"] * 3000 + CELLS, ["a, b", "c, d", "e"])):
-        path = tmp_path / f"{number}.tsv"
-        save(path, cells)
-        for spec in (path, f"quoted:{path}"):
-            assert [text for (text,) in read([str(spec)])] == cells
-        assert (str(path) in caplog.text) == ('"' in path.read_text())
-
-
-def test_quotes_of_a_raw_tsv_are_text_and_the_prefix_decides(tmp_path, caplog):
-    for name, cells in {"raw": RAW, "few": ['"Yes."', "no"], "quoted": ['"a ""b"""']}.items():
-        spec = write(tmp_path / f"{name}.tsv", "text\n" + "".join(f"{cell}\n" for cell in cells))
-        assert [text for (text,) in read([f"raw:{spec}"])] == cells
-        assert list(read([spec])) == ([('a "b"',)] if name == "quoted" else [(cell,) for cell in cells])
-    assert list(read([f"quoted:{tmp_path}/few.tsv"])) == [("Yes.",), ("no",)]
-    assert len({content_digest([f"{prefix}{tmp_path}/few.tsv"]) for prefix in ("", "raw:", "quoted:")}) == 3
+def test_quotes_of_a_tsv_are_text_unless_the_prefix_says_that_cells_are_quoted(tmp_path, save):
+    save(path := tmp_path / "a.tsv", CELLS)
+    assert [text for (text,) in read([f"quoted:{path}"])] == CELLS
+    raw = ['"Yes," she said, "I know."', 'a 5" pipe', '"half quoted']
+    spec = write(tmp_path / "b.tsv", "text\n" + "".join(f"{cell}\n" for cell in raw))
+    assert [text for (text,) in read([f"raw:{spec}"])] == [text for (text,) in read([spec])] == raw
+    assert content_digest([spec]) != content_digest([f"quoted:{spec}"])
 
 
 SENTENCES = ["The cat sleeps.", "", 'He said "no"\n\u2028twice', "Überraschung"]
@@ -328,7 +318,7 @@ def test_paths_and_sources_stay_what_they_are(tmp_path):
         (["a", 3], {}, "text: cannot read the text .*int"),
         ([], {}, "text: there is no row of text"),
         (pandas.DataFrame({"a": ["x"], "b": ["y"]}), {}, r"has no column 'text'; it has 'a', 'b'.*columns=\{'text': 'COLUMN'\}"),
-        ([("a", "b"), ("c",)], NAMED, r"a row has 1 values \(\('c',\)\), but there are 2 columns \(q, d\)"),
+        ([("a", "b"), ("c",)], NAMED, "text: cannot read the text .*mismatched lengths"),
     ],
 )  # fmt: skip
 def test_a_fault_of_text_in_memory_is_one_line(text, columns, words):

@@ -3,7 +3,7 @@
 A source is one of: a file or glob (`.txt`, `.tsv`, `.csv`, `.json`, `.jsonl`, `.parquet`; all but Parquet also compressed), also
 in a bucket (`s3://...`, `gs://...`); `package:NAME/PATH` (a file inside an installed package); `data:PATH` (a file or glob in the
 folder JAXDISTILL_DATA); `hf:NAME[:CONFIG]:SPLIT:COLUMN`; `tfds:NAME:SPLIT:COLUMN`. `files:` before a file, glob or folder makes
-each file one text, whatever its extension. `raw:` or `quoted:` before a `.tsv` file or glob says how its quotes are read.
+each file one text, whatever its extension. Quotes in a `.tsv` are ordinary characters (also `raw:`), unless `quoted:` stands before it.
 
 Rows are duplicates or excluded by 8-byte hashes of their text. Among 100 million different rows, two share one with a
 probability of 0.03 %.
@@ -19,7 +19,7 @@ import os
 import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
@@ -42,8 +42,9 @@ NO_ROLE = "none"
 HUBS = ("hf:", "tfds:")
 WHOLE = "files:"
 """Prefix of a spec whose files are one text each; a folder means all its files at any depth that are not hidden."""
-QUOTED = {"raw:": False, "quoted:": True}
-"""Maps prefixes of a spec of `.tsv` files to whether their cells are quoted; without one, each file's first rows decide."""
+QUOTED = "quoted:"
+"""Prefix of a spec of `.tsv` files whose cells are quoted, as pandas and spreadsheets write them."""
+PREFIXES = (WHOLE, QUOTED, "raw:")
 BUILDERS = {".txt": "text", ".tsv": "csv", ".csv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 """Maps suffixes to the builders of `datasets`."""
 PACKED = (".gz", ".bz2", ".xz", ".zst")
@@ -54,10 +55,6 @@ COLON = re.compile(r":(?![^\[\]]*\])")
 """Separates the parts of a hub's spec; does not match inside a slice of a split, such as `train[:10000]`."""
 HEADER = re.compile(r"[\w.:/-]{1,64}")
 """What passes for the header of a single column that the caller did not name: one word, not a sentence."""
-SAMPLE_LINES = 200
-"""Lines of a `.tsv`, from its first quote on, that show whether its cells are quoted."""
-QUOTED_CELL = re.compile(r'(?<![^\t\r\n])"((?:[^"]|"")*+)(?:"(?![^\t\r\n])|\Z)')
-"""A quoted cell of a tab-separated table; the last one may go on behind the sample."""
 POINTERS = (b"version https://git-lfs.github.com/spec/", b"/annex/objects/")
 """First bytes of files of Git LFS and git-annex whose content is elsewhere."""
 BATCH_ROWS = 4096
@@ -126,30 +123,30 @@ def source_files(spec: str) -> list[Path]:
         return []
     if spec.startswith("tfds:"):
         return [_tfds_file(spec)]
-    location = os.path.expanduser(spec.removeprefix(prefix(spec)))
-    if is_remote(location):
-        if files := buckets.fetched_files(location, paths.fetched_folder()):
-            return files
-        raise InputError(f"no object matches {spec}; check the address, and quote the glob.")
+    location, files = os.path.expanduser(spec.removeprefix(prefix(spec))), list[Path]()
     if location.startswith("package:"):
         location = str(paths.in_package(location))
     elif location.startswith("data:"):
         folder = paths.needed_data_folder(location, instead=", or use a file of your own")
         location = str(folder / location.removeprefix("data:"))
-    if os.path.isdir(location):
-        if prefix(spec) != WHOLE:
-            raise InputError(
-                f"{spec} is a folder; name a file, a glob such as {location}/*.txt.gz, or {WHOLE}{spec} for one text per file."
-            )
+    if os.path.isdir(location) and prefix(spec) == WHOLE:
         location = os.path.join(glob.escape(location), "**", "*")
-    elif os.path.exists(location):
-        return [Path(location)]
-    # Sorted as paths, part by part: the order of a text's rows must not change.
-    if files := sorted({Path(path) for path in glob.glob(location, recursive=True) if not os.path.isdir(path)}):
-        return files
-    if glob.has_magic(location):
-        raise InputError(f"no file matches {spec}; check the folder, and quote the glob.")
-    raise InputError(f"{spec} does not exist; name a file, a glob, hf:NAME:SPLIT:COLUMN or tfds:NAME:SPLIT:COLUMN.")
+    is_folder = os.path.isdir(location)
+    if is_remote(location):
+        files = buckets.fetched_files(location, paths.fetched_folder())
+    elif os.path.exists(location) and not is_folder:
+        files = [Path(location)]
+    elif not is_folder:
+        # Sorted as paths, part by part: the order of a text's rows must not change.
+        files = sorted({Path(path) for path in glob.glob(location, recursive=True) if not os.path.isdir(path)})
+    if not files:
+        is_pattern = glob.has_magic(location) or is_remote(location)
+        problem = "is a folder" if is_folder else "matches nothing" if is_pattern else "does not exist"
+        raise InputError(
+            f"{spec} {problem}; name a file, a glob, {WHOLE}FOLDER for one text per file, hf:NAME:SPLIT:COLUMN or "
+            "tfds:NAME:SPLIT:COLUMN."
+        )
+    return files
 
 
 def local_files(specs: Sequence[str]) -> list[Path]:
@@ -179,7 +176,7 @@ def is_hub(spec: str) -> bool:
 
 def prefix(spec: str) -> str:
     """The prefix of a spec that says how its files are read; empty without one."""
-    return next(filter(spec.startswith, (WHOLE, *QUOTED)), "")
+    return next(filter(spec.startswith, PREFIXES), "")
 
 
 def known_suffix(path: Path) -> str:
@@ -221,23 +218,16 @@ def content_digest(specs: Sequence[str]) -> str:
 def digest_of_file(path: Path) -> str:
     """SHA-256 of a file's bytes, read again only if the file has changed."""
     with foreign_errors(f"cannot read {path}"):
-        return _digest_of_state(path, file_state(path))
+        status = path.stat()
+        return _digest_of_state(path, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=1 << 16)
-def _digest_of_state(path: Path, state: tuple[int, ...]) -> str:
+def _digest_of_state(path: Path, *state: int) -> str:
     with open(path, "rb") as file:
         if file.read(40).startswith(POINTERS):
-            raise InputError(
-                f"{path} only points to a file that is not here; fetch it with git lfs pull or git annex get."
-            )
+            raise InputError(f"{path} only points to a file elsewhere; fetch it with git lfs pull or git annex get.")
     return file_digest(path)
-
-
-def file_state(path: Path) -> tuple[int, ...]:
-    """What changes when a file is written."""
-    status = path.stat()
-    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class Watched:
@@ -290,8 +280,8 @@ def tables(
 ) -> Iterator[Table]:
     """Yields the tables of a source, in the order of its rows; see `read`."""
     named, files = columns_of(columns), source_files(spec)
-    if is_hub(spec):
-        named = {name: _hub_parts(spec)[-1] if name == TEXT else source for name, source in named.items()}
+    if is_hub(spec) and TEXT in named:
+        named[TEXT] = COLON.split(spec)[-1]
     if spec.startswith("hf:"):
         yield _table(hub_table(spec), named, spec, numbers=numbers)
     elif spec.startswith(WHOLE) or all(suffix(path) == ".txt" for path in files):
@@ -338,10 +328,13 @@ def _load_table(path: Path, columns: Mapping[str, str], spec: str, cache: str) -
     builder = BUILDERS[suffix(path)]
     if builder == "csv":
         separator = "," if suffix(path) == ".csv" else "\t"
+        is_quoted = separator == "," or prefix(spec) == QUOTED
+        quoting: Any = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
         with foreign_errors(f"cannot read {path}"):
-            is_quoted = QUOTED.get(prefix(spec), separator == "," or _is_quoted(path, file_state(path)))
-            quoting: Any = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
-            with _opened(path) as file:
+            import fsspec
+
+            opened: Any = fsspec.open(str(path), "rt", compression="infer", encoding="utf-8-sig", newline="")
+            with opened as file:
                 header = next(csv.reader(file, delimiter=separator, quoting=quoting), [])
         if len(header) == 1 and header[0] not in _requested(columns) and not HEADER.fullmatch(header[0]):
             raise InputError(
@@ -390,9 +383,13 @@ def _load(
             for path in files:
                 _load([path], builder, cache, options, columns)
         cause = error.__cause__ or error  # `datasets` itself says only that it failed
-        if any(part in str(cause) for part in EMPTY):
-            raise InputError(f"{files[0]} is empty: it has no rows of text.") from None
-        raise InputError(f"cannot read {files[0]} ({error_line(cause):.200}).") from None
+        is_empty = any(part in str(cause) for part in EMPTY)
+        reason = (
+            f"{files[0]} is empty: it has no rows of text."
+            if is_empty
+            else f"cannot read {files[0]} ({error_line(cause):.200})."
+        )
+        raise InputError(reason) from None
 
 
 def _read_by_plugin(path: Path, columns: Mapping[str, str]) -> Path:
@@ -413,48 +410,14 @@ def _read_by_plugin(path: Path, columns: Mapping[str, str]) -> Path:
         return cached_table(batches(), [digest_of_file(path), plugins.reader_sources[kind], dict(columns)])
 
 
-def _opened(path: Path) -> Any:
-    """The file as text, decompressed if its name says so, with its line ends."""
-    import fsspec
-
-    return fsspec.open(str(path), "rt", compression="infer", encoding="utf-8-sig", newline="")
-
-
-@cache
-def _is_quoted(path: Path, state: object) -> bool:
-    """Whether the cells of a `.tsv` are quoted, as its first lines with a quote are.
-
-    All quotes must surround cells or be doubled inside, and a program must have had a reason to quote these cells: pandas quotes
-    cells with a quote, a tab or a line end, Excel also those with a comma, others all cells and the header.
-    """
-    with _opened(path) as file:
-        number, line = next(((number, line) for number, line in enumerate(file) if '"' in line), (1, ""))
-        sample = line + "".join(islice(file, SAMPLE_LINES))
-    cells, others = QUOTED_CELL.findall(sample), QUOTED_CELL.sub("", sample)
-    of_commas = all("," in cell for cell in cells) and "," not in others
-    has_reason = number == 0 or of_commas or any(re.search(r'["\t\r\n]', cell) for cell in cells)
-    is_quoted = bool(cells) and '"' not in others and has_reason
-    if is_quoted:
-        log.warning("%s: its cells are quoted; to keep quotes as they are, write raw:%s", path, path)
-    return is_quoted
-
-
-def _hub_parts(spec: str) -> list[str]:
-    """The name, perhaps the config, the split and the column."""
-    named = COLON.split(spec)[1:]
-    if not all(named) or not 3 <= len(named) <= (4 if spec.startswith("hf:") else 3):
-        raise InputError(f"{spec} is malformed; write hf:NAME[:CONFIG]:SPLIT:COLUMN or tfds:NAME:SPLIT:COLUMN.")
-    return named
-
-
 @lru_cache  # a program asks several times, and each time would ask the hub
 def hub_table(spec: str) -> "Dataset":
     """A data set of the Hugging Face hub; raises `InputError` if it cannot be loaded."""
     import datasets
 
-    name, *config, split, _ = _hub_parts(spec)
     remedy = "without network use a local file, or HF_HUB_OFFLINE=1 with HF_HOME set to a folder that holds a copy"
-    with foreign_errors(f"{spec} cannot be loaded; {remedy}"), quiet_datasets():
+    with foreign_errors(f"{spec} cannot be loaded as hf:NAME[:CONFIG]:SPLIT:COLUMN; {remedy}"), quiet_datasets():
+        _, name, *config, split, _ = COLON.split(spec)
         return datasets.load_dataset(name, *config, split=split)
 
 
@@ -462,26 +425,24 @@ def _tfds_file(spec: str) -> Path:
     """The texts and numbers of a set in the cache; the set is prepared as array_record, which needs no TensorFlow."""
     import pyarrow
 
-    name, split, _ = _hub_parts(spec)
-    try:
+    remedy = (
+        "install jaxdistill[tfds], and where TensorFlow is installed, run tfds build NAME --file_format=array_record"
+    )
+    with foreign_errors(f"{spec} cannot be loaded as tfds:NAME:SPLIT:COLUMN; {remedy}"), quiet_datasets():
         import tensorflow_datasets as tfds
-    except ImportError:
-        raise InputError(f"{spec} needs tensorflow-datasets; run: pip install 'jaxdistill[tfds]'") from None
-    remedy = "where TensorFlow is installed, run tfds build NAME --file_format=array_record"
-    with foreign_errors(f"{spec} cannot be loaded; {remedy}"), quiet_datasets():
+
+        _, name, split, _ = COLON.split(spec)
         builder: Any = tfds.builder_from_directory(name) if Path(name).is_dir() else tfds.builder(name)
         rows = iter(builder.as_data_source(split))
 
         def batches() -> Iterator["pyarrow.Table"]:
             while batch := list(islice(rows, BATCH_ROWS)):
-                columns = {name: [row[name] for row in batch] for name in batch[0]}
-                yield pyarrow.table(
-                    {
-                        name: [cell.decode() if isinstance(cell, bytes) else cell for cell in cells]
-                        for name, cells in columns.items()
-                        if not getattr(cells[0], "shape", ())
-                    }
-                )
+                scalars = [name for name, cell in batch[0].items() if not getattr(cell, "shape", ())]
+                table = {name: [row[name] for row in batch] for name in scalars}
+                for name, cells in table.items():
+                    if isinstance(cells[0], bytes):
+                        table[name] = [cell.decode() for cell in cells]
+                yield pyarrow.table(table)
 
         return cached_table(batches(), [builder.info.full_name, split, Path(builder.data_dir).stat().st_mtime_ns])
 
@@ -590,39 +551,26 @@ def sources_of(
 
 
 def _arrow_table(text: Any, names: Sequence[str]) -> "pyarrow.Table":
-    """Text in memory as a table of Arrow. Libraries' tables are recognised by their members, so that none is imported.
-
-    Args:
-      names: names of the cells of tuples.
-    """
+    """Text in memory as a table of Arrow; `names` are those of the cells of tuples. Libraries' tables are recognised by their
+    members, so that none is imported."""
+    import pandas
     import pyarrow
-
-    def array(values: Any) -> Any:
-        if hasattr(values, "to_arrow"):  # of polars
-            values = values.to_arrow()
-        elif not isinstance(values, pyarrow.Array | pyarrow.ChunkedArray):
-            values = pyarrow.array(values if hasattr(values, "__array__") else list(values), from_pandas=True)
-        return values.cast(values.type.value_type) if pyarrow.types.is_dictionary(values.type) else values
 
     if hasattr(text, "collect"):  # a LazyFrame of polars
         text = text.collect()
     if hasattr(text, "iter"):  # of `datasets`
         return pyarrow.concat_tables(text.with_format("arrow").iter(BATCH_ROWS)).replace_schema_metadata(None)
-    if isinstance(text, Mapping) or hasattr(text, "columns"):
-        columns = text if isinstance(text, Mapping) else getattr(text, "column_names", text.columns)
-        return pyarrow.table({name: array(text[name]) for name in columns})
-    if hasattr(text, "to_pandas") or hasattr(text, "to_arrow"):  # a column
-        return pyarrow.table({TEXT: array(text)})
-    rows = text.tolist() if hasattr(text, "tolist") else list(text)
-    if rows and isinstance(rows[0], Mapping):
-        return pyarrow.table({name: array([row.get(name) for row in rows]) for name in rows[0]})
-    cells = [row if isinstance(row, tuple | list) else (row,) for row in rows]
-    if wrong := next((row for row in cells if len(row) != len(names)), None):
-        raise InputError(
-            f"a row has {len(wrong)} values ({wrong!r:.60}), but there are {len(names)} columns ({', '.join(names)}); "
-            "name each in order, such as columns=['text', 'second']."
-        )
-    return pyarrow.table({name: array(values) for name, values in zip(names, zip(*cells, strict=True), strict=False)})
+    if hasattr(text, "to_arrow"):  # of polars
+        text = text.to_arrow()
+    if isinstance(text, pyarrow.Table):
+        return text
+    if hasattr(text, "to_pandas"):
+        text = text.to_pandas()
+    rows = text if hasattr(text, "dtype") or hasattr(text, "columns") or isinstance(text, Mapping) else list(text)
+    frame = pandas.DataFrame(rows)
+    if not isinstance(frame.columns[0] if len(frame.columns) else "", str):  # numbers of unnamed columns
+        frame.columns = list(names)
+    return pyarrow.Table.from_pandas(frame.astype(object), preserve_index=False).replace_schema_metadata(None)
 
 
 def parse_roles(text: str, *, columns: Sequence[str], sources: int) -> Roles:
@@ -635,23 +583,17 @@ def parse_roles(text: str, *, columns: Sequence[str], sources: int) -> Roles:
       sources: number of sources.
     """
     entries = [[word.strip() for word in entry.rpartition("=")] for entry in (text.strip() or NO_ROLE).split(",")]
-    how = (
-        "give one role for all, one for each source, or one for each column, such as "
-        "--config.data.roles=text=query,second=document"
-    )
+    named = {column: role.replace(NO_ROLE, "") for column, equals, role in entries if equals}
     roles = [role.replace(NO_ROLE, "") for *_, role in entries]
-    if strange := {*roles} - {*ROLES, ""}:
+    roles *= sources if len(roles) == 1 and not named else 1
+    fits = len(named) == len(entries) and named.keys() <= {*columns} if named else len(roles) == sources
+    if not fits or not {*roles} <= {*ROLES, ""}:
         raise InputError(
-            f"data.roles has the role {min(strange)!r}, which is none of {', '.join((*ROLES, NO_ROLE))}; {how}"
+            f"data.roles={text!r} does not fit {sources} source{'s' * (sources != 1)} with the columns {', '.join(columns)}; give one of "
+            f"{', '.join((*ROLES, NO_ROLE))} for all, for each source, or for columns: --config.data.roles=text=query,second=document."
         )
-    if any(equals for _, equals, _ in entries):
-        named = dict(zip((column for column, *_ in entries), roles, strict=True))
-        if len(named) < len(entries) or named.keys() - {*columns}:
-            raise InputError(f"data.roles names columns in {text!r}, and the text has {', '.join(columns)}; {how}")
+    if named:
         return ({column: named.get(column, "") for column in columns},) * sources
-    roles *= sources if len(roles) == 1 else 1
-    if len(roles) != sources:
-        raise InputError(f"data.roles has {len(roles)} roles for {sources} source{'s' * (sources != 1)}; {how}")
     return tuple(dict.fromkeys(columns, role) for role in roles)
 
 
@@ -680,11 +622,10 @@ def portions(specs: Sequence[str], columns: Mapping[str, str], roles: Roles, *, 
                 if name != TEXT:
                     next(tables(spec, {name: theirs}), None)
             except MissingColumn:
+                if all(name not in portion.columns for portion in chosen) and source == len(specs) - 1:
+                    raise
                 continue
             chosen.append(Portion(source, {name: theirs}, [roles[source][name]]))
-    for name, theirs in columns.items():
-        if all(name not in portion.columns for portion in chosen):
-            raise InputError(f"no source of data.text has a column {theirs!r}; correct --config.data.columns.")
     return chosen
 
 
