@@ -126,7 +126,6 @@ def test_weights_are_the_shares_of_the_sources(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 16, "groups": 3}, "batch_size=16 does not divide into 3 groups"),
         ({"batch_size": 16, "reserve_rows": 140}, "10 of the text's 150 sentences .* 140 reserved .* needs 16"),
         ({"batch_size": 8, "student_views": ("delete_wrods",)}, "Did you mean delete_words"),
     ],

@@ -143,10 +143,10 @@ def test_a_file_says_what_transformers_makes_of_it(tmp_path, family, changes):
 @pytest.mark.parametrize(
     ("family", "changes", "message"),
     [
-        ("qwen3", dict(rope_parameters=dict(rope_theta=1e6, rope_type="yarn", factor=4.0)), "'yarn'.*which cannot be read"),
+        ("qwen3", dict(rope_parameters=dict(rope_theta=1e6, rope_type="yarn", factor=4.0)), "'yarn'.*give default, linear or llama3 ones"),
         ("qwen2", dict(auto_map={"AutoModel": "modeling_qwen.Qwen2Model"}), 'its own code .*add "is_causal": false if it does'),
         ("gemma3-text", dict(attn_logit_softcapping=50.0), "attn_logit_softcapping"),
-        ("gemma3-text", dict(rope_parameters=DEFAULT_ROPE), "give full_attention and sliding_attention"),
+        ("gemma3-text", dict(rope_parameters=DEFAULT_ROPE), "for full_attention and sliding_attention each"),
         ("bert", dict(is_causal=True), "is_causal=true; only false can be read"),
         ("bert", dict(quantization_config=dict(bits=4, quant_method="gptq")), 'quantization_config="gptq"; only null .*dequantize'),
     ],

@@ -188,7 +188,6 @@ def test_a_text_that_changes_while_it_is_tokenised_makes_no_store(tmp_path, monk
     [
         (["", " "], {}, "every row has an empty sentence"),
         (["x"], {"max_length": 2}, "max_length=2 leaves no token for the text; .* is 3"),
-        (["x"], {"columns": ["sentence"]}, "one of them must be 'text'"),
     ],
 )
 def test_what_cannot_be_tokenised_is_refused(tmp_path, lines, options, message):

@@ -104,11 +104,6 @@ class Batches:
         max_shapes: int = 4,
         divided: bool = False,
     ):
-        if batch_size % groups:
-            raise InputError(
-                f"batch_size={batch_size} does not divide into {groups} groups; use a multiple of {groups} "
-                "(--config.data.batch_size)."
-            )
         self.batch_size, self.groups, self.seed = batch_size, groups, seed
         self._local = np.arange(groups) if local is None else local
         self._student = _stream(student)

@@ -185,9 +185,7 @@ def write_note(path: Path, origin: Mapping[str, object], counts: Mapping[str, in
 def open_own_vectors(spec: str | Path) -> Float[np.ndarray, "rows e"]:
     """Memory-maps the user's own teacher vectors, a `.npy` file, without checking values."""
     path = local(str(spec), "vectors")
-    if not path.exists():
-        raise InputError(f"{path} does not exist; give a .npy file of vectors, one per row of the text.")
-    with foreign_errors(f"{path} is not a complete .npy file of numbers"):
+    with foreign_errors(f"{path} cannot be read as a .npy file of numbers, one vector per row of the text"):
         mapped = np.lib.format.open_memmap(path, mode="r")
     if mapped.ndim != 2 or mapped.dtype.kind != "f":
         raise InputError(f"{path} holds {mapped.dtype} {mapped.shape}; it must be a float array [sentences, width].")

@@ -286,8 +286,6 @@ def build_store(
     tokenizer.enable_truncation(max_length)
     roles = roles or (dict.fromkeys(columns, ""),) * len(specs)
     prompts = {role: prompts[role] for role in sorted({role for source in roles for role in source.values()})}
-    if TEXT not in columns:
-        raise InputError(f"data.columns names {', '.join(columns) or 'no column'}; one of them must be 'text'.")
     least = tokens_around(tokenizer, prompts.values()) + 1
     if max_length < least:
         raise InputError(

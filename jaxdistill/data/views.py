@@ -77,19 +77,18 @@ def parse_view(name: str, columns: Sequence[str]) -> View:
     if name in PAIRS:
         column, second = ("text", SECOND) if name == "pair" else (SECOND, "text")
         return View(column=column, second=second)
-    allowed = (*columns, *AUGMENTATIONS, *PAIRS, *plugins.views)
-    if kind not in AUGMENTATIONS or (rate and kind not in (*RATES, "mask_span")):
-        raise InputError(f"unknown view {name!r}; available: {', '.join(allowed)}.{did_you_mean(name, allowed)}")
-    if kind == "mask_span":
-        characters = int(rate) if rate.isdecimal() else 0 if rate else MASKED_CHARACTERS
-        if not 0 < characters < SHORTEST_MASKED:
-            raise InputError(f"view {name!r}: a mask replaces 1 to {SHORTEST_MASKED - 1} characters: mask_span:5.")
-        return View(column="text", augmentation=kind, characters=characters)
     with contextlib.suppress(ValueError):
-        share = float(rate) if rate else RATES.get(kind, 0.0)
-        if kind not in RATES or 0.0 < share < 1.0:
+        if kind == "mask_span" and 0 < (characters := int(rate or MASKED_CHARACTERS)) < SHORTEST_MASKED:
+            return View(column="text", augmentation=kind, characters=characters)
+        if kind in RATES and 0.0 < (share := float(rate or RATES[kind])) < 1.0:
             return View(column="text", augmentation=kind, rate=share)
-    raise InputError(f"view {name!r}: the rate must be a number between 0 and 1, for instance {kind}:0.1.")
+    if name in ("identity", "delete_one_word"):
+        return View(column="text", augmentation=name)
+    allowed = (*columns, *AUGMENTATIONS, *PAIRS, *plugins.views)
+    raise InputError(
+        f"unknown view {name!r}; available: {', '.join(allowed)}, where delete_words and crop may have a rate between 0 and 1, such as "
+        f"crop:0.1, and mask_span 1 to {SHORTEST_MASKED - 1} characters: mask_span:5.{did_you_mean(name, allowed)}"
+    )
 
 
 def viewed(
@@ -228,9 +227,7 @@ def kept_words(
     """Whether a random view keeps each word of sentences with `counts` words; a single word always stays."""
     index, first_draws = np.arange(uniform.shape[1]), uniform[:, 0]
     exists = index < counts[:, None]
-    if (
-        view.augmentation == "delete_words"
-    ):  # independently; if all would be deleted, the one with the largest draw stays
+    if view.augmentation == "delete_words":  # independently; if all would be deleted, the largest draw stays
         draws = np.where(exists, uniform, -1.0)
         stays = draws >= view.rate
         stays[np.arange(len(draws)), draws.argmax(axis=1)] = True

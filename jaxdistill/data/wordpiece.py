@@ -21,7 +21,6 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from jaxdistill.core import InputError
 from jaxdistill.core.files import make_folder_atomic
 from jaxdistill.data.text import Watched, columns_of
 
@@ -31,7 +30,6 @@ SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls"
 STRIPS_ACCENTS = False
 SETTINGS = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_accents": STRIPS_ACCENTS} | SPECIAL
 """`tokenizer_config.json`. NOTE: without `strip_accents`, transformers would strip accents when it lower-cases."""
-MIN_ENTRIES = 256
 MAX_CHARACTERS = 1000
 """Maximum number of known characters; rarer ones are unknown. At most a quarter of the entries, since each takes two."""
 MAX_WORD_LENGTH = 100
@@ -61,10 +59,6 @@ def train_wordpiece(
       cache_folder: holds the tokenizers in `tokenizers`, each in a folder named by its digest and created atomically.
       columns: as in `read`; all of them are used for training.
     """
-    if entries < MIN_ENTRIES:
-        raise InputError(
-            f"student.vocabulary={entries} is too small; set {MIN_ENTRIES} or more, or 0 for the model's tokenizer."
-        )
     chosen = columns_of(columns)
     text = Watched(specs, chosen, cache=str(cache_folder))
     inputs = json.dumps([FORMAT, text.digest, chosen, entries], sort_keys=True)

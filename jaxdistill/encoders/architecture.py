@@ -200,12 +200,9 @@ class Pooling:
     combine: str = "mean"
 
     def __post_init__(self):
-        chosen = (self.tokens, self.layers, self.combine)
-        for value, allowed in zip(chosen, (TOKEN_POOLINGS, LAYER_CHOICES, COMBINATIONS), strict=True):
-            if value not in allowed:
-                raise InputError(f"pooling {value!r} is not known; choose from {POOLING_HELP}.")
-        if self.tokens == "pooler" and self.layers != "last":
-            raise InputError(f"pooling pooler:{self.layers} does not exist: a pooler reads the last layer; use cls.")
+        exists = self.tokens in TOKEN_POOLINGS and self.layers in LAYER_CHOICES and self.combine in COMBINATIONS
+        if not exists or (self.tokens == "pooler" and self.layers != "last"):
+            raise InputError(f"pooling {self} does not exist; choose from {POOLING_HELP}.")
 
     @classmethod
     def parse(cls, text: str) -> "Pooling":
@@ -237,10 +234,8 @@ class Pooling:
             "last2": states[-2:],
             "last4": states[-4:],
             "all": states,
-        }[self.layers]
-        if layers < (least := {"second_to_last": 1, "last4": 3}.get(self.layers, 0)):
-            raise InputError(f"pooling {self} needs {least} layers, the encoder has {layers}; use {self.tokens}.")
-        return tuple(chosen)
+        }
+        return tuple(chosen[self.layers])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -281,11 +276,14 @@ class EncoderDefinition:
     reads_pairs: bool = False
 
     def __post_init__(self):
-        self.pooling.indices(self.architecture.layers)
         if self.normalize:
             object.__setattr__(self, "similarity", "cosine")
-        if self.pooling.tokens == "pooler" and not self.architecture.pooler:
-            raise InputError(f"pooling pooler: this {self.architecture.family} encoder has no pooler; use cls.")
+        body, least = self.architecture, {"second_to_last": 1, "last4": 3}.get(self.pooling.layers, 0)
+        if body.layers < least or (self.pooling.tokens == "pooler" and not body.pooler):
+            has = f"{body.layers} layers and {'a' if body.pooler else 'no'} pooler"
+            raise InputError(
+                f"pooling {self.pooling} does not fit this {body.family} encoder, which has {has}; use mean or cls."
+            )
 
     @property
     def dense_on_tokens(self) -> bool:

@@ -43,10 +43,9 @@ SIZES = {
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Reads a JSON object; raises `InputError` if the file is missing."""
+    """Reads a JSON object; raises `InputError` if it is missing, and says so of an adapter."""
     if not path.exists():
         refuse_adapter(path.parent)
-        raise InputError(f"{path} is missing; the folder is not a complete model.")
     return read_json(path)
 
 
@@ -106,10 +105,8 @@ def written_sizes(architecture: Architecture) -> dict[str, Any]:
 
 def activation(config: Settings, key: str = "hidden_act", default: str = "gelu") -> str:
     """Our name of the activation function."""
-    name = config.get(key, default)
-    if name not in ACTIVATIONS:
-        raise InputError(f"config.json has {key}={name!r:.80}; supported activations: {', '.join(ACTIVATIONS)}.")
-    return ACTIVATIONS[name]
+    refuse_others(config, {key: tuple(ACTIVATIONS)})
+    return ACTIVATIONS[config.get(key) or default]
 
 
 def activation_name(name: str) -> str:
@@ -129,16 +126,16 @@ def rotary(config: Settings, default: float, *, of: str = "", old: str = "rope_t
     """
     parameters: dict[str, Any] = config.get("rope_parameters") or {}
     scaling = config.get("rope_scaling") or {}
-    if not of:
-        parameters = scaling or parameters
-    elif parameters and not parameters.keys() & {FULL, SLIDING}:
-        raise InputError(f"config.json has rope_parameters={parameters!s:.80}; give {FULL} and {SLIDING}.")
-    else:
-        parameters = (parameters.get(of) or {"rope_type": "default"}) | scaling
+    is_shared = bool(parameters) and not parameters.keys() & {FULL, SLIDING}
+    parameters = (parameters.get(of) or {}) | scaling if of and not is_shared else scaling or parameters
     theta = parameters.get("rope_theta", config.get(old, default))
     kind = parameters.get("rope_type") or parameters.get("type") or "default"
-    if kind not in ("default", "linear", "llama3") or parameters.get("partial_rotary_factor", 1.0) != 1.0:
-        raise InputError(f"config.json scales rotary positions by {kind!r} ({parameters}), which cannot be read.")
+    is_readable = kind in ("default", "linear", "llama3") and parameters.get("partial_rotary_factor", 1.0) == 1.0
+    if not is_readable or (of and is_shared):
+        how = f"for {FULL} and {SLIDING} each" if of else "for all layers"
+        raise InputError(
+            f"config.json has rotary positions {kind!r} ({parameters!s:.160}); give default, linear or llama3 ones {how}."
+        )
     divisor = 1.0 if kind == "default" else parameters["factor"]
     kept = divided = 0.0
     if kind == "llama3":  # blends the frequencies between two wavelengths

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.core import Array, CountOrNone, Encoded, Objective, Params, Positive, Sizes
+from jaxdistill.core import Array, CountOrNone, Encoded, Objective, Params, Positive, Sizes, alias
 from jaxdistill.core.ops.ring import Ring, push, softmax_over_ring
 from jaxdistill.core.ops.similarity import LearnedScale, scale, scale_params, unit
 
@@ -48,9 +48,7 @@ class CKD(Objective):
     def student_views(self) -> tuple[str, ...]:
         return (self.view,)
 
-    @property
-    def teacher_views(self) -> tuple[str, ...]:
-        return (self.view,)
+    teacher_views = alias("student_views")
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Ring]:
         """The parameter of a learned scale, and an empty queue."""

@@ -33,18 +33,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 from jaxtyping import Float
 
-from jaxdistill.core import (
-    BATCH_AXES,
-    Array,
-    Encoded,
-    InputError,
-    NotNegative,
-    Objective,
-    Params,
-    Positive,
-    Range,
-    alias,
-)
+from jaxdistill.core import BATCH_AXES, Array, Encoded, NotNegative, Objective, Params, Positive, Range, alias
 from jaxdistill.core.cluster.mesh import batch_devices
 from jaxdistill.core.ops.similarity import products, spread_out, unit, without_own
 
@@ -76,13 +65,6 @@ class Gram(Objective):
     """Views that teacher and student read; sentences of all views are in one Gram matrix."""
 
     couples_examples = True
-
-    def __post_init__(self):
-        if not any((self.cosine_weight, self.pair_weight, self.triplet_weight, self.kl_weight)):
-            raise InputError(
-                "objective.cosine_weight, pair_weight, triplet_weight and kl_weight are all 0, so nothing is distilled; set one of them "
-                "above 0, such as --config.objective.pair_weight=200."
-            )
 
     @property
     def any_width(self) -> bool:

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Integer
 
-from jaxdistill.core import Array, Encoded, Fraction, InputError, NotNegative, Objective, Params, Sizes
+from jaxdistill.core import Array, Encoded, Fraction, InputError, NotNegative, Objective, Params, Sizes, alias
 from jaxdistill.core.ops.similarity import unit
 
 
@@ -53,9 +53,7 @@ class SimTDE(Objective):
     def student_views(self) -> tuple[str, ...]:
         return (self.view,)
 
-    @property
-    def teacher_views(self) -> tuple[str, ...]:
-        return (self.view,)
+    teacher_views = alias("student_views")
 
     @property
     def reads(self) -> tuple[str, ...]:

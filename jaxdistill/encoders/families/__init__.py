@@ -15,6 +15,7 @@ import pkgutil
 from types import ModuleType
 
 from jaxdistill.core import InputError, plugins
+from jaxdistill.core.files import foreign_errors
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.hugging_face import PairHead, Part, tensor_names
 
@@ -41,11 +42,8 @@ def model_types() -> list[str]:
 
 def pair_head(model_type: str) -> PairHead:
     """The family's `PAIR_HEAD`; raises `InputError` if it has none."""
-    head = getattr(family(model_type), "PAIR_HEAD", None)
-    if head is None:
-        able = [other for other in model_types() if hasattr(family(other), "PAIR_HEAD")]
-        raise InputError(f"cross-encoders of {model_type} cannot be read; families that can be: {', '.join(able)}.")
-    return head
+    with foreign_errors(f"cross-encoders of {model_type} cannot be read"):
+        return family(model_type).PAIR_HEAD
 
 
 def cross_definition(architecture: Architecture) -> EncoderDefinition:

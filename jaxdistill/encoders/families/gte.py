@@ -1,6 +1,5 @@
 """GTE and arctic-embed-m-v2: BERT with rotary positions and a gated feed-forward network."""
 
-from jaxdistill.core import InputError
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.families import bert
@@ -47,8 +46,7 @@ def _rotary(config: Settings, head_width: int) -> LayerKind:
     scaling = config.get("rope_scaling") or {}
     if scaling.get("type") != "ntk" or config.get("rope_parameters"):
         return hugging_face.rotary(config, 160_000.0)
-    if scaling.get("mixed_b") is not None:
-        raise InputError("config.json scales rotary positions by a mixed ntk (mixed_b); only plain ntk can be read.")
+    hugging_face.refuse_others(scaling, {"mixed_b": ()})
     factor = float(scaling["factor"])
     theta = float(config.get("rope_theta", 10_000.0))
     return LayerKind(theta=theta * factor, divisor=factor ** (2 / head_width))
