@@ -121,7 +121,6 @@ def test_a_run_trains_on_chunks_and_refuses_what_needs_rows(passages, tmp_path):
     refused = {
         "that the student reads": {"data__chunk_tokens": 64},
         "chunk_least": {"data__chunk_least": 33},
-        "data.chunk_least=8 has no effect without data.chunk_tokens": {"data__chunk_tokens": 0, "data__chunk_least": 8},
         "whole rows": {
             "teacher__kind": "vectors",
             "teacher__file": f"{tmp_path}/v.npy",

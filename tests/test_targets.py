@@ -116,8 +116,8 @@ def changed(value, dtype=np.float32):
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.zeros((24, 2), np.float32), "has 24 rows, the text has 25"),
-        (np.zeros(25, np.float32), r"holds float32 \(25,\); it must be a float array"),
+        (np.zeros((24, 2), np.float32), "holds float32 \\[24, 2\\]; give a float array \\[25, width\\]"),
+        (np.zeros(25, np.float32), r"holds float32 \[25\]; give a float array"),
         (changed(np.inf), "row 21 is not finite"),
         (changed(0.0), "row 21 is a zero vector"),
         (np.array([[{}]] * 25), "cannot be read as a .npy file of numbers.*Python objects"),

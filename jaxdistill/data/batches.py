@@ -35,6 +35,10 @@ class _Stream(NamedTuple):
     store: TokenStore
     views: tuple[views.View, ...]
 
+    @classmethod
+    def of(cls, viewed: "Viewed") -> "_Stream":
+        return cls(viewed.store, tuple(views.parse_view(name, viewed.store.columns) for name in viewed.views))
+
     @property
     def longest(self) -> int:
         return max(view.longest(self.store) for view in self.views)
@@ -106,9 +110,9 @@ class Batches:
     ):
         self.batch_size, self.groups, self.seed = batch_size, groups, seed
         self._local = np.arange(groups) if local is None else local
-        self._student = _stream(student)
+        self._student = _Stream.of(student)
         live = isinstance(teacher, Viewed)
-        self._teacher, self._targets = (_stream(teacher), ()) if live else (None, tuple(teacher))
+        self._teacher, self._targets = (_Stream.of(teacher), ()) if live else (None, tuple(teacher))
         self.reserved, self.trained = _split(student.store, reserve_rows, batch_size)
         self._shares = _shares(student.store, self.trained, weights)
         self._draws = max(stream.store.max_length for stream in self._streams)
@@ -227,14 +231,6 @@ def padding_share(batch: Batch) -> float:
     return sum(int((owner < 0).sum()) for owner in owners) / sum(owner.size for owner in owners)
 
 
-def _stream(viewed: Viewed) -> _Stream:
-    store, names = viewed
-    parsed = tuple(views.parse_view(name, store.columns) for name in names)
-    if len({bool(view.second) for view in parsed}) > 1:
-        raise InputError(f"views {', '.join(names)} mix pairs and single sentences; use one kind in a run.")
-    return _Stream(store, parsed)
-
-
 def _split(store: TokenStore, reserve_rows: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
     """Splits rows into reserved and training rows, both in the order of the text."""
     # By key, not by row: a repeat of a reserved sentence must not be trained on either.
@@ -297,8 +293,9 @@ def _viewed(
         for index, view, use in stream.each_use()
     ]
     ids, lengths = np.concatenate([part.ids for part in parts]), np.concatenate([part.lengths for part in parts])
-    pairs = [part.firsts for part in parts if part.firsts is not None]
-    firsts = np.concatenate(pairs) if len(pairs) == len(parts) else None
+    firsts = None
+    if any(view.second for view in stream.views):  # all tokens of a single sentence belong to the first one
+        firsts = np.concatenate([part.lengths if part.firsts is None else part.firsts for part in parts])
     by_example = np.arange(len(parts) * len(local_examples)).reshape(len(parts), -1).T.ravel()
     return packing.Ragged(ids, lengths, firsts).taken(by_example)
 

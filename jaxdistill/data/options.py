@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Annotated
 
-from jaxdistill.core import Count, CountOrNone, Fraction, InputError, Positive, Range
+from jaxdistill.core import Count, CountOrNone, Fraction, Positive, Range
 
 Columns = tuple[tuple[str, str], ...]
 """Pairs of a view and the column of a file that it reads."""
@@ -58,9 +58,3 @@ class Data:
     compiled only if one needs it. 0: 4 on CPUs, 3 on GPUs and TPUs, whose compilers are slow."""
     cache_folder: str = ""
     """Folder that caches tokenised text and teacher targets; empty: $JAXDISTILL_CACHE or ~/.cache/jaxdistill."""
-
-    def __post_init__(self):
-        if self.chunk_least and not self.chunk_tokens:
-            raise InputError(
-                f"data.chunk_least={self.chunk_least} has no effect without data.chunk_tokens; set --config.data.chunk_tokens too."
-            )

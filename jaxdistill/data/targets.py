@@ -162,9 +162,8 @@ def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | No
     note = path.with_name(path.name + ".json")
     if not path.exists():
         return None
-    if not note.exists():
-        raise InputError(f"{path} exists without a valid {note.name}; move it, or choose another file.")
-    facts = json.loads(note.read_text("utf-8"))
+    with foreign_errors(f"{path} exists without a valid {note.name}; move it, or choose another file"):
+        facts = json.loads(note.read_text("utf-8"))
     refuse_changes(path, facts["origin"], origin)
     return facts["counts"]
 
@@ -182,13 +181,16 @@ def write_note(path: Path, origin: Mapping[str, object], counts: Mapping[str, in
     write_atomic(path.with_name(path.name + ".json"), json.dumps({"origin": origin, "counts": counts}, indent=1) + "\n")
 
 
-def open_own_vectors(spec: str | Path) -> Float[np.ndarray, "rows e"]:
-    """Memory-maps the user's own teacher vectors, a `.npy` file, without checking values."""
+def open_own_vectors(spec: str | Path, rows: int | None = None) -> Float[np.ndarray, "rows e"]:
+    """Memory-maps the user's own teacher vectors, a `.npy` file, without checking values; None: of any number of `rows`."""
     path = local(str(spec), "vectors")
     with foreign_errors(f"{path} cannot be read as a .npy file of numbers, one vector per row of the text"):
         mapped = np.lib.format.open_memmap(path, mode="r")
-    if mapped.ndim != 2 or mapped.dtype.kind != "f":
-        raise InputError(f"{path} holds {mapped.dtype} {mapped.shape}; it must be a float array [sentences, width].")
+    if mapped.ndim != 2 or mapped.dtype.kind != "f" or rows not in (None, len(mapped)):
+        form = f"[{rows or 'rows of the text'}, width]"
+        raise InputError(
+            f"{path} holds {mapped.dtype} {list(mapped.shape)}; give a float array {form}, one vector per row."
+        )
     return np.asarray(mapped)
 
 
@@ -200,9 +202,7 @@ def checked_own_vectors(
     Args:
       used: the rows that are targets, which must not be zero; None if the numbers are scores, not vectors.
     """
-    array = open_own_vectors(spec)
-    if len(array) != rows:
-        raise InputError(f"{spec} has {len(array)} rows, the text has {rows}; give one vector per row.")
+    array = open_own_vectors(spec, rows)
     is_target = np.zeros(rows, bool)
     is_target[[] if used is None else used] = True
     for start in range(0, rows, BLOCK_ROWS):

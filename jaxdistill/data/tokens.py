@@ -428,22 +428,19 @@ class _Builder(NamedTuple):
         """
         import pyarrow
 
-        keys = defaultdict[str, list[np.ndarray]](list)
-        for shard in _opened(shards):
-            for name in ("input_row", "repeat_keys", "exclude_keys"):
-                keys[name].append(shard[name].to_numpy())
-        if not keys:
-            raise InputError(f"{', '.join(self.specs)}: every row has an empty sentence; no text remains for training.")
-        input_row, repeat_keys, exclude_keys = map(np.concatenate, keys.values())
+        names = ("input_row", "repeat_keys", "exclude_keys")
+        keys = [[shard[name].to_numpy() for name in names] for shard in _opened(shards)] or [
+            [np.zeros(0, np.int64)] * 3
+        ]
+        input_row, repeat_keys, exclude_keys = map(np.concatenate, zip(*keys, strict=True))
         is_excluded = np.isin(exclude_keys, [] if excluded is None else excluded)
         selected = ~is_excluded
         if dedupe:
             rows = np.flatnonzero(selected)
             selected[np.delete(rows, np.unique(repeat_keys[rows], return_index=True)[1])] = False  # the first ones stay
         if not selected.any():
-            raise InputError(
-                f"{', '.join(self.specs)}: every row has an empty sentence or is in data.exclude; no text remains for training."
-            )
+            why = "has an empty sentence" + ("" if excluded is None else " or is in data.exclude")
+            raise InputError(f"{', '.join(self.specs)}: every row {why}; no text remains for training.")
 
         collected, dtypes, begin = defaultdict[str, list[np.ndarray]](list), dict[str, str](), 0
         for shard in _opened(shards):

@@ -165,8 +165,8 @@ def sliding_window(architecture: Architecture) -> int | None:
 def layer_types(config: Settings, default: Sequence[str]) -> list[str]:
     """`full_attention` or `sliding_attention` for each layer."""
     types = config.get("layer_types") or list(default)
-    if len(types) != len(default) or not set(types) <= {FULL, SLIDING}:
-        raise InputError(f"config.json has layer_types={types!s:.80}; give {FULL} or {SLIDING} for each layer.")
+    for kind in types:
+        refuse_others({"layer_types": kind}, {"layer_types": (FULL, SLIDING)})
     return types
 
 

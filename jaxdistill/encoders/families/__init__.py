@@ -19,7 +19,14 @@ from jaxdistill.core.files import foreign_errors
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.hugging_face import PairHead, Part, tensor_names
 
-SAME = {"camembert": "roberta", "xlm-roberta": "roberta", "new": "gte", "qwen2": "qwen3", "eurobert": "llama"}
+SAME = {
+    "camembert": "roberta",
+    "xlm-roberta": "roberta",
+    "new": "gte",
+    "qwen2": "qwen3",
+    "mistral": "qwen3",
+    "eurobert": "llama",
+}
 """Maps a `model_type` to the one whose file reads it too; `new` is of GTE checkpoints with their own code, which is never run."""
 
 

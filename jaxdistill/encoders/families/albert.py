@@ -6,11 +6,7 @@ from jaxdistill.encoders.families import bert
 from jaxdistill.encoders.hugging_face import Settings
 
 PREFIXES = ("albert.",)
-NAMES = {
-    "embeddings/word": "embeddings.word_embeddings",
-    "embeddings/position": "embeddings.position_embeddings",
-    "embeddings/token_type": "embeddings.token_type_embeddings",
-    "embeddings/norm": "embeddings.LayerNorm",
+NAMES = bert.EMBEDDINGS | {
     "embeddings/projection": "encoder.embedding_hidden_mapping_in",
     "layers/*/attention/query": "encoder.albert_layer_groups.*.albert_layers.0.attention.query",
     "layers/*/attention/key": "encoder.albert_layer_groups.*.albert_layers.0.attention.key",
@@ -41,5 +37,5 @@ def architecture(config: Settings) -> Architecture:
 
 def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
-    special = {"model_type": "albert", "architectures": ["AlbertModel"], "num_hidden_groups": 1, "inner_group_num": 1}
-    return bert.config(architecture) | special | {"embedding_size": architecture.embedding_size}
+    special = {"num_hidden_groups": 1, "inner_group_num": 1, "embedding_size": architecture.embedding_size}
+    return bert.config(architecture) | special

@@ -7,11 +7,13 @@ from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.hugging_face import PairHead, Settings
 
 PREFIXES = ("bert.",)
-NAMES = {
+EMBEDDINGS = {
     "embeddings/word": "embeddings.word_embeddings",
     "embeddings/position": "embeddings.position_embeddings",
     "embeddings/token_type": "embeddings.token_type_embeddings",
     "embeddings/norm": "embeddings.LayerNorm",
+}
+NAMES = EMBEDDINGS | {
     "layers/*/attention/query": "encoder.layer.*.attention.self.query",
     "layers/*/attention/key": "encoder.layer.*.attention.self.key",
     "layers/*/attention/value": "encoder.layer.*.attention.self.value",
@@ -23,6 +25,18 @@ NAMES = {
     "pooler": "pooler.dense",
 }
 PAIR_HEAD = PairHead("classifier")
+CLASSES = {
+    "albert": "AlbertModel",
+    "bert": "BertModel",
+    "camembert": "CamembertModel",
+    "electra": "ElectraModel",
+    "gte": "GteModel",
+    "mpnet": "MPNetModel",
+    "nomic_bert": "NomicBertModel",
+    "roberta": "RobertaModel",
+    "xlm-roberta": "XLMRobertaModel",
+}
+"""transformers' class of each `model_type` whose file is written by `config`."""
 
 
 def architecture(config: Settings, **variations: Any) -> Architecture:
@@ -41,11 +55,11 @@ def architecture(config: Settings, **variations: Any) -> Architecture:
 
 
 def config(architecture: Architecture) -> Settings:
-    """The `config.json` of a plain encoder."""
+    """The `config.json` of a plain encoder, also of a related family."""
     a = architecture
     return {
-        "architectures": ["BertModel"],
-        "model_type": "bert",
+        "architectures": [CLASSES[a.family]],
+        "model_type": a.family,
         **hugging_face.written_sizes(a),
         "type_vocab_size": a.token_types,
         "hidden_act": hugging_face.activation_name(a.activation),
@@ -53,4 +67,6 @@ def config(architecture: Architecture) -> Settings:
         "hidden_dropout_prob": a.hidden_dropout,
         "attention_probs_dropout_prob": a.attention_dropout,
         "initializer_range": 0.02,
+        **({"head_dim": a.head_size} if a.head_size else {}),
+        **({"rope_parameters": hugging_face.rope_parameters(a.kind(0))} if a.kinds else {}),
     }

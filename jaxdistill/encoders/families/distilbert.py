@@ -2,13 +2,11 @@
 
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
+from jaxdistill.encoders.families import bert
 from jaxdistill.encoders.hugging_face import PairHead, Settings
 
 PREFIXES = ("distilbert.",)
-NAMES = {
-    "embeddings/word": "embeddings.word_embeddings",
-    "embeddings/position": "embeddings.position_embeddings",
-    "embeddings/norm": "embeddings.LayerNorm",
+NAMES = bert.EMBEDDINGS | {
     "layers/*/attention/query": "transformer.layer.*.attention.q_lin",
     "layers/*/attention/key": "transformer.layer.*.attention.k_lin",
     "layers/*/attention/value": "transformer.layer.*.attention.v_lin",

@@ -18,5 +18,4 @@ def architecture(config: Settings) -> Architecture:
 
 def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
-    special = {"model_type": "electra", "architectures": ["ElectraModel"]}
-    return bert.config(architecture) | special | {"embedding_size": architecture.embedding_size}
+    return bert.config(architecture) | {"embedding_size": architecture.embedding_size}

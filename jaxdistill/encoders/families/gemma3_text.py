@@ -59,8 +59,6 @@ def config(architecture: Architecture) -> Settings:
     full = next((kind for kind in a.kinds if not kind.window), LayerKind(theta=1_000_000.0))
     plain = {key: value for key, value in llama.config(a).items() if key not in ("hidden_act", "is_causal", "mlp_bias")}
     return plain | {
-        "model_type": "gemma3_text",
-        "architectures": ["Gemma3TextModel"],
         "hidden_activation": hugging_face.activation_name(a.activation),
         "query_pre_attn_scalar": round((a.attention_scale or a.head_width**-0.5) ** -2),
         "use_bidirectional_attention": not a.causal,

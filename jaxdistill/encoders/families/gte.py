@@ -3,13 +3,11 @@
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.families import bert
+from jaxdistill.encoders.families.bert import config as config
 from jaxdistill.encoders.hugging_face import Part, Settings
 
 PREFIXES = ("new.", "gte.")
-NAMES = {
-    "embeddings/word": "embeddings.word_embeddings",
-    "embeddings/token_type": "embeddings.token_type_embeddings",
-    "embeddings/norm": "embeddings.LayerNorm",
+NAMES = bert.EMBEDDINGS | {
     "layers/*/attention/query": Part("encoder.layer.*.attention.qkv_proj", 0, 3),
     "layers/*/attention/key": Part("encoder.layer.*.attention.qkv_proj", 1, 3),
     "layers/*/attention/value": Part("encoder.layer.*.attention.qkv_proj", 2, 3),
@@ -50,10 +48,3 @@ def _rotary(config: Settings, head_width: int) -> LayerKind:
     factor = float(scaling["factor"])
     theta = float(config.get("rope_theta", 10_000.0))
     return LayerKind(theta=theta * factor, divisor=factor ** (2 / head_width))
-
-
-def config(architecture: Architecture) -> Settings:
-    """The `config.json` of a plain encoder."""
-    head_dim = {"head_dim": architecture.head_size} if architecture.head_size else {}
-    rope = {"rope_parameters": hugging_face.rope_parameters(architecture.kind(0))}
-    return bert.config(architecture) | head_dim | rope | {"model_type": "gte", "architectures": ["GteModel"]}

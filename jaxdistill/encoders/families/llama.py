@@ -26,6 +26,15 @@ NAMES = {
     "layers/*/output": "layers.*.mlp.down_proj",
     "norm": "norm",
 }
+CLASSES = {
+    "eurobert": "EuroBertModel",
+    "gemma3_text": "Gemma3TextModel",
+    "llama": "LlamaModel",
+    "mistral": "MistralModel",
+    "qwen2": "Qwen2Model",
+    "qwen3": "Qwen3Model",
+}
+"""transformers' class of each `model_type` whose file is written by `config`."""
 
 
 def architecture(config: Settings, *, theta: float = 10_000.0, **variations: Any) -> Architecture:
@@ -66,7 +75,7 @@ def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
     a = architecture
     return {
-        "architectures": ["EuroBertModel" if a.family == "eurobert" else "LlamaModel"],
+        "architectures": [CLASSES[a.family]],
         "model_type": a.family,
         **hugging_face.written_sizes(a),
         "num_key_value_heads": a.key_head_count,

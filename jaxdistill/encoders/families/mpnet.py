@@ -2,7 +2,7 @@
 
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.attention import BUCKETS
-from jaxdistill.encoders.families import bert
+from jaxdistill.encoders.families import bert, roberta
 from jaxdistill.encoders.families.roberta import PAIR_HEAD as PAIR_HEAD
 from jaxdistill.encoders.hugging_face import Settings
 
@@ -31,7 +31,6 @@ def architecture(config: Settings) -> Architecture:
 
 def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
-    config = bert.config(architecture)
+    config = roberta.config(architecture)
     del config["type_vocab_size"]
-    special = {"model_type": "mpnet", "architectures": ["MPNetModel"], "bos_token_id": 0, "eos_token_id": 2}
-    return config | special | {"relative_attention_num_buckets": architecture.relative_buckets}
+    return config | {"relative_attention_num_buckets": architecture.relative_buckets}

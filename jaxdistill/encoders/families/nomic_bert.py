@@ -3,12 +3,11 @@
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import bert
+from jaxdistill.encoders.families.bert import config as config
 from jaxdistill.encoders.hugging_face import Part, Settings
 
 PREFIXES = ("nomic_bert.", "bert.")
-NAMES = {
-    "embeddings/word": "embeddings.word_embeddings",
-    "embeddings/token_type": "embeddings.token_type_embeddings",
+NAMES = bert.EMBEDDINGS | {
     "embeddings/norm": "emb_ln",
     "layers/*/attention/query": Part("encoder.layers.*.attn.Wqkv", 0, 3),
     "layers/*/attention/key": Part("encoder.layers.*.attn.Wqkv", 1, 3),
@@ -68,13 +67,4 @@ def architecture(config: Settings) -> Architecture:
         intermediate_bias=False,
         output_bias=False,
         **hugging_face.head_sizes(config),
-    )
-
-
-def config(architecture: Architecture) -> Settings:
-    """The `config.json` of a plain encoder."""
-    head_dim = {"head_dim": architecture.head_size} if architecture.head_size else {}
-    rope = {"rope_parameters": hugging_face.rope_parameters(architecture.kind(0))}
-    return (
-        bert.config(architecture) | head_dim | rope | {"model_type": "nomic_bert", "architectures": ["NomicBertModel"]}
     )

@@ -7,8 +7,6 @@ from jaxdistill.encoders.hugging_face import PairHead, Settings
 
 PREFIXES = ("roberta.", "xlm-roberta.")
 PAIR_HEAD = PairHead("classifier.out_proj", "classifier.dense")
-CLASSES = {"roberta": "RobertaModel", "xlm-roberta": "XLMRobertaModel", "camembert": "CamembertModel"}
-"""transformers' class of each `model_type`."""
 
 
 def architecture(config: Settings) -> Architecture:
@@ -21,6 +19,4 @@ def architecture(config: Settings) -> Architecture:
 
 def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
-    name = architecture.family
-    special = {"model_type": name, "architectures": [CLASSES[name]], "bos_token_id": 0, "eos_token_id": 2}
-    return bert.config(architecture) | special
+    return bert.config(architecture) | {"bos_token_id": 0, "eos_token_id": 2}
