@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import UInt64
@@ -36,10 +36,7 @@ if TYPE_CHECKING:
 
 TEXT = "text"
 """The column of the sentence itself, which every source has."""
-IDENTITY = (TEXT, SECOND)
-"""Columns that identify a row for `data.exclude`, in either order."""
 NO_ROLE = "none"
-HUBS = ("hf:", "tfds:")
 WHOLE = "files:"
 """Prefix of a spec whose files are one text each; a folder means all its files at any depth that are not hidden."""
 QUOTED = "quoted:"
@@ -64,7 +61,6 @@ Row = tuple[str, ...]
 """The texts of one row, in the order of the requested columns."""
 Roles = tuple[Mapping[str, str], ...]
 """For each source, a mapping of its columns to their roles; an empty string for no role."""
-Keys: TypeAlias = UInt64[np.ndarray, " rows"]
 Text = str | Path | Iterable[Any]
 """A source as on the command line (path, glob, `hf:...`), paths of files, or text in memory: strings, tuples, mappings, a
 column or a table."""
@@ -171,7 +167,7 @@ def file_of(option: str, spec: str) -> Path:
 
 def is_hub(spec: str) -> bool:
     """Whether a spec names a hub's data set."""
-    return spec.startswith(HUBS)
+    return spec.startswith(("hf:", "tfds:"))
 
 
 def prefix(spec: str) -> str:
@@ -641,11 +637,11 @@ def row_key(cells: Sequence[str], ordered: Sequence[str] = ()) -> int:
 
 
 def identifying(columns: Collection[str], *, chunked: bool) -> list[str]:
-    """The columns that decide whether two rows are equal; with chunks, rows have a single column."""
-    return [name for name in IDENTITY[: 1 if chunked else None] if name in columns]
+    """The columns that decide whether two rows are equal, in either order; with chunks, rows have a single column."""
+    return [name for name in ((TEXT,) if chunked else (TEXT, SECOND)) if name in columns]
 
 
-def excluded_keys(specs: Sequence[str], identity: Mapping[str, str], cache: str = "") -> Keys:
+def excluded_keys(specs: Sequence[str], identity: Mapping[str, str], cache: str = "") -> UInt64[np.ndarray, " rows"]:
     """The distinct `row_key`s of the rows of `data.exclude`, ascending, computed from the columns `identity`."""
     with errors_of("data.exclude"):
         return np.unique(np.fromiter((row_key(row) for row in read(specs, identity, cache=cache)), np.uint64))

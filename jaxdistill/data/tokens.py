@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 FORMAT = 3
 """Version of the rule which rows a text has, part of every digest; bump to invalidate everything stored for a text."""
-LAYOUT = 5
+LAYOUT = 6
 """Version of the store's files and tokens, part of the store's digest only; bump to tokenise again."""
 SHARD_ROWS = 1 << 16
 """Rows of the input that are tokenised into one file; a killed run repeats at most these."""
@@ -144,15 +144,15 @@ class TokenStore:
 
     def longest(self, column: str) -> int:
         """Number of tokens of the longest sentence."""
-        return self._info["longest"][column]
+        return self._info["columns"][column]["longest"]
 
     def unknown(self, column: str) -> Unknown:
         """Counts of unknown tokens and characters in a column."""
-        return Unknown(*self._info["unknown"][column])
+        return Unknown(*(self._info["columns"][column][name] for name in Unknown._fields))
 
     def truncated(self, column: str) -> float:
         """Share of truncated sentences in a column."""
-        return self._info["truncated"][column] / self.rows
+        return self._info["columns"][column]["truncated"] / self.rows
 
     def ids(self, column: str, row: int) -> Integer[np.ndarray, " l"]:
         """Token ids of a sentence, special tokens included."""
@@ -429,9 +429,8 @@ class _Builder(NamedTuple):
         import pyarrow
 
         names = ("input_row", "repeat_keys", "exclude_keys")
-        keys = [[shard[name].to_numpy() for name in names] for shard in _opened(shards)] or [
-            [np.zeros(0, np.int64)] * 3
-        ]
+        keys = [[shard[name].to_numpy() for name in names] for shard in _opened(shards)]
+        keys = keys or [[np.zeros(0, np.int64) for _ in names]]
         input_row, repeat_keys, exclude_keys = map(np.concatenate, zip(*keys, strict=True))
         is_excluded = np.isin(exclude_keys, [] if excluded is None else excluded)
         selected = ~is_excluded
@@ -457,25 +456,24 @@ class _Builder(NamedTuple):
                 collected[name].append(values.to_numpy())
         arrays = {name: np.concatenate(pieces) for name, pieces in collected.items()}
         saved = {name: arrays[name] for name in ("input_row", "keys")}
-        for index in range(len(self.columns)):
-            saved |= {f"{index}.{name}": arrays[f"{index}.{name}"] for name in ("words", "tokens")}
+        for index in map(str, range(len(self.columns))):
+            saved |= {name: arrays[name] for name in (f"{index}.words", f"{index}.tokens")}
             saved |= {
-                f"{index}.{name}.starts": np.append(0, np.cumsum(arrays[f"{index}.{name}"])) for name in ("ids", "text")
+                f"{name}.starts": np.append(0, np.cumsum(arrays[name])) for name in (f"{index}.ids", f"{index}.text")
             }
         for name, values in saved.items():
             values.tofile(folder / name)
             dtypes[name] = values.dtype.str
 
-        longest, truncated, unknown, of_columns = {}, {}, {}, []
+        columns, of_columns = {}, []
         rows, ends = int(selected.sum()), np.cumsum(portion_rows)
         per_portion = np.bincount(np.searchsorted(ends, input_row[selected], side="right"), minlength=len(ends))
         for index, name in enumerate(self.columns):
             totals = {kind: int(arrays[f"{index}.{kind}"].sum()) for kind in ("ids", "truncated", *Unknown._fields)}
-            longest[name], truncated[name] = int(arrays[f"{index}.ids"].max()), totals["truncated"]
-            unknown[name] = [totals[kind] for kind in Unknown._fields]
+            columns[name] = totals | {"longest": int(arrays[f"{index}.ids"].max())}
             of_columns.append(
                 f"column {name}: {totals['ids']:,} tokens, {totals['ids'] / rows:.1f} per sentence, "
-                f"{truncated[name] / rows:.2%} of sentences truncated at {self.max_length} tokens"
+                f"{totals['truncated'] / rows:.2%} of sentences truncated at {self.max_length} tokens"
             )
         left_out = {
             "with an empty sentence": sum(portion_rows) - len(np.unique(input_row)),
@@ -494,13 +492,10 @@ class _Builder(NamedTuple):
             "source_rows": np.bincount(sources, per_portion, len(self.specs)).astype(int).tolist(),
             "portion_rows": per_portion.tolist(),
             "roles": [dict(zip(self.columns, portion.roles, strict=True)) for portion in self.portions],
-            "columns": list(self.columns),
+            "columns": columns,
             "prompts": self.prompts,
             "max_length": self.max_length,
             "pad_id": next((pad for pad in pads if pad is not None), 0),
-            "longest": longest,
-            "truncated": truncated,
-            "unknown": unknown,
             "arrays": dtypes,
             "report": [*report, *of_columns],
         }

@@ -6,12 +6,6 @@ from typing import Any
 
 from jaxdistill.core import InputError, alias
 
-ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu", "tanh", "sigmoid", "identity")
-"""Names of elementwise functions; `gelu` is the exact one with erf."""
-NORMS = ("layer", "layer_no_bias", "rms", "rms_plus_one")
-"""LayerNorm with or without a bias, RMSNorm, and Gemma's RMSNorm, which multiplies by 1 + weight."""
-NORM_PLACES = ("post", "pre", "both")
-"""After each residual sum; before each block; or before and after each block, the latter before the sum."""
 SHORTEST = 3
 """Smallest allowed maximum length: one token between the special ones."""
 TRAINING_ONLY = ("drophead", "drops", "reads_pairs")
@@ -68,6 +62,7 @@ class Architecture:
     embedding_size: int = 0
     """Width of the embedding tables if they are projected to `hidden_size` (ELECTRA); 0: `hidden_size`."""
     activation: str = "gelu"
+    """One of `layers.ACTIVATION_FUNCTIONS`."""
     layer_norm_eps: float = 1e-12
     """Added to the variance in every norm."""
     position_offset: int = 0
@@ -90,9 +85,11 @@ class Architecture:
     """Whether all layers share one set of weights (ALBERT)."""
 
     norm: str = "layer"
-    """The kind of every norm, one of `NORMS`."""
+    """The kind of every norm: `layer` or `layer_no_bias` for LayerNorm, `rms`, or `rms_plus_one`, Gemma's, which multiplies by
+    1 + weight."""
     norm_place: str = "post"
-    """One of `NORM_PLACES`; `pre` and `both` add a norm after the last layer."""
+    """`post`: after each residual sum; `pre`: before each block; `both`: before and after each block, the latter before the sum.
+    `pre` and `both` add a norm after the last layer."""
     embedding_norm: bool = True
     """Whether the embeddings are normalised."""
     first_norm: bool = True

@@ -89,7 +89,7 @@ class Table(nnx.Module):
 
 
 class Norm(nnx.Module):
-    """LayerNorm or RMSNorm in float32, see `architecture.NORMS`.
+    """LayerNorm or RMSNorm in float32, see `Architecture.norm`.
 
     The variance takes two passes, which parity with torch at 1e-5 needs. Not `nnx.LayerNorm`, which multiplies 1/deviation
     by the scale first and so keeps one more activation-sized array.
