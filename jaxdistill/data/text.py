@@ -547,8 +547,8 @@ def sources_of(
 
 
 def _arrow_table(text: Any, names: Sequence[str]) -> "pyarrow.Table":
-    """Text in memory as a table of Arrow; `names` are those of the cells of tuples. Libraries' tables are recognised by their
-    members, so that none is imported."""
+    """Text in memory as a table of Arrow; `names` are those of the cells of tuples. Tables of polars and `datasets` are
+    recognised by their members, so that polars is not imported."""
     import pandas
     import pyarrow
 
