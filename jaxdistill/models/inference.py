@@ -18,25 +18,14 @@ from jax.sharding import Mesh, NamedSharding
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
-from jaxdistill.core import (
-    ROLES,
-    Array,
-    Embed,
-    InputError,
-    PairScorer,
-    Params,
-    Precision,
-    Tokens,
-    did_you_mean,
-    platform,
-)
+from jaxdistill.core import Array, Embed, InputError, PairScorer, Params, Precision, Tokens, did_you_mean, platform
 from jaxdistill.core.cluster.mesh import batch_devices, batch_sharding, make_mesh, place, place_frozen, replicated
 from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.core.runtime import Advance, counted
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.sentence import embed
-from jaxdistill.models.checkpoints.model import NO_PROMPT, SentenceModel, load_model
+from jaxdistill.models.checkpoints.model import NO_PROMPT, SentenceModel, check_size, load_model
 from jaxdistill.models.vectors import cosines, unit_rows
 
 TOKENISED = 4096
@@ -97,22 +86,20 @@ class Embedder:
         return self.model.definition.embedding_width
 
     def prefix(self, prompt_name: str | None = None, role: str = "", *, prompt: str | None = None) -> str:
-        """The text to prepend to each sentence; raises `InputError` for an unknown prompt or for a cross-encoder."""
+        """The text to prepend to each sentence; raises `InputError` for an unknown prompt or role, or for a cross-encoder."""
         model = self.model
         if model.definition.reads_pairs:
-            raise InputError(f"{model.source} is a cross-encoder: it has no vectors of sentences; score pairs.")
-        if bool(role) + (prompt_name is not None) + (prompt is not None) > 1:
-            raise InputError("prompt_name, prompt and role exclude each other; give only one.")
-        if role not in ("", *ROLES):
-            raise InputError(f"role {role!r} is unknown; allowed: {', '.join(ROLES)}.")
-        if role or prompt is not None:
-            return model.role_prompts[role] if prompt is None else prompt
-        name, names = model.default_prompt if prompt_name is None else prompt_name, list(model.prompts)
-        if name not in (None, "", NO_PROMPT, *names):
+            raise no_vectors(f"{model.source} is a cross-encoder")
+        if prompt is not None:
+            return prompt
+        texts = model.role_prompts if role else {"": "", NO_PROMPT: ""} | model.prompts
+        name = role or (model.default_prompt if prompt_name is None else prompt_name) or ""
+        if name not in texts:
+            what, names = "role" if role else "prompt", list(filter(None, texts))
             raise InputError(
-                f"prompt {name!r} is unknown to {model.source}; it has: {', '.join(names) or 'none'}.{did_you_mean(name, names)}"
+                f"{what} {name!r} is unknown to {model.source}; it has: {', '.join(names)}.{did_you_mean(name, names)}"
             )
-        return model.prompts.get(name or "", "")
+        return texts[name]
 
     def encode(
         self,
@@ -135,7 +122,7 @@ class Embedder:
         Args:
           sentences: any number; truncated to the model's `max_length`.
           prompt_name: name of one of the model's prompts; None: its default one, if it has one; empty or `none`: no prompt.
-          prompt: the text itself to prepend to each sentence; empty: no prompt.
+          prompt: the text itself to prepend to each sentence, instead of a named one or a role's; empty: no prompt.
           role: `query` or `document`, or one for each sentence, to which the model's prompt for the role, if it has one, is
             prepended. None or empty: no role.
           batch_size: number of sentences of 32 tokens computed together; of shorter ones, more. None: as loaded.
@@ -151,8 +138,8 @@ class Embedder:
         texts = _checked([sentences] if isinstance(sentences, str) else sentences, "encode")
         roles = [role or ""] * len(texts) if isinstance(role, str | None) else role
         prefixes = {one: self.prefix(prompt_name, one, prompt=prompt) for one in dict.fromkeys(roles)}
-        if truncate_dim is not None and not 1 <= truncate_dim <= self.width:
-            raise InputError(f"truncate_dim={truncate_dim} must be from 1 to {self.width}, the width of the vectors.")
+        if truncate_dim is not None:
+            check_size("truncate_dim", truncate_dim, self.width, "the width of the vectors")
         prompted = [prefixes[one] + text for one, text in zip(roles, texts, strict=True)]
         ids = [np.asarray(encoding.ids, np.int32) for encoding in self._encodings(prompted)]
         with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
@@ -172,17 +159,11 @@ class Embedder:
         >>> vectors = model.encode(["A cat sleeps.", "It rains."])
         >>> model.similarity(vectors[0], vectors).shape
         (1, 2)
-
-        Raises:
-          InputError: anything but vectors of one width.
         """
-        sides = [np.atleast_2d(np.asarray(side)) for side in (first, second)]
-        if any(side.dtype.kind not in "fiu" for side in sides) or sides[0].shape[1:] != sides[1].shape[1:]:
-            shapes = " and ".join(f"{side.dtype} {side.shape}" for side in sides)
-            raise InputError(f"similarity takes vectors of one width, not {shapes}; encode sentences first.")
+        left, right = (np.atleast_2d(np.asarray(side, np.float64)) for side in (first, second))
         if self.model.definition.similarity == "dot":
-            return (sides[0].astype(np.float64) @ sides[1].astype(np.float64).T).astype(np.float32)
-        return np.clip(unit_rows(sides[0]) @ unit_rows(sides[1]).T, -1.0, 1.0).astype(np.float32)
+            return (left @ right.T).astype(np.float32)
+        return np.clip(unit_rows(left) @ unit_rows(right).T, -1.0, 1.0).astype(np.float32)
 
     def score(
         self,
@@ -201,23 +182,16 @@ class Embedder:
 
         Args:
           first, second: as many first as second sentences.
-          logits: return a cross-encoder's logits (float32) instead of their sigmoids.
+          logits: return a cross-encoder's logits (float32) instead of their sigmoids; cosines stay cosines.
           show_progress_bar, params: as in `encode`.
         """
         model, first, second = self.model, _checked(first, "score"), _checked(second, "score")
-        if len(first) != len(second):
-            raise InputError(f"got {len(first)} first and {len(second)} second sentences; score takes as many of both.")
         if not model.definition.reads_pairs:
-            if logits:
-                raise InputError(
-                    f"{model.source} is a sentence encoder: its scores are cosines; leave out logits=True."
-                )
             embed = partial(self.encode, show_progress_bar=show_progress_bar, params=params)
             return cosines(embed, first, second).astype(np.float32)
         ids, firsts = [], []
-        for encoding in self._encodings(
-            [(model.prompt + one, other) for one, other in zip(first, second, strict=True)]
-        ):
+        pairs = [(model.prompt + one, other) for one, other in zip(first, second, strict=True)]
+        for encoding in self._encodings(pairs):
             ids.append(np.asarray(encoding.ids, np.int32))
             firsts.append(encoding.type_ids.count(0))
         with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
@@ -257,10 +231,8 @@ class Embedder:
         """
         vectors = np.zeros((len(ids), self.width), np.float32)
         params = self.params if params is None else params
-        size = self.batch_size if batch_size is None else batch_size
-        if size < 1:
-            raise InputError(f"batch_size={size} must be at least 1.")
-        running = ((rows, self._embed(params, tokens)) for rows, tokens in self._batches(ids, firsts, size))
+        batches = self._batches(ids, firsts, self.batch_size if batch_size is None else batch_size)
+        running = ((rows, self._embed(params, tokens)) for rows, tokens in batches)
         # The device computes one batch while the one before it is fetched.
         for (rows, result), _ in pairwise(chain(running, [((), None)])):
             vectors[rows] = np.asarray(result)[: len(rows), 0]
@@ -308,8 +280,12 @@ class Ensemble:
 
     def __call__(self, sentences: Sequence[str]):
         """Raises `InputError`: an ensemble has no vectors."""
-        names = "+".join(member.model.source for member in self._members)
-        raise InputError(f"{names} is an ensemble: it has no vectors of sentences; score pairs.")
+        raise no_vectors("+".join(member.model.source for member in self._members) + " is an ensemble")
+
+
+def no_vectors(what: str) -> InputError:
+    """The error of an evaluation that asks `what`, which scores pairs alone, for vectors."""
+    return InputError(f"{what}: it has no vectors of sentences; score pairs.")
 
 
 def refuse_mixed(models: Sequence[SentenceModel]) -> None:
@@ -321,13 +297,14 @@ def refuse_mixed(models: Sequence[SentenceModel]) -> None:
 
 def _checked(sentences: Iterable[str], caller: str) -> list[str]:
     """The sentences as a list; raises `InputError` for a single string, a table, or anything but strings."""
-    if isinstance(sentences, str | set | frozenset) or hasattr(sentences, "columns"):
-        raise InputError(f"{caller} takes a list of sentences or a column, not {type(sentences).__name__}.")
     column: Any = sentences
     # The list of a pyarrow column would hold its scalars.
     texts = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
-    if wrong := [index for index, text in enumerate(texts) if not isinstance(text, str)]:
-        raise InputError(f"{caller}: sentence {wrong[0]} is {texts[wrong[0]]!r:.40}; it must be a text.")
+    # The elements of a text, a set or a table may be texts too.
+    is_list = not (isinstance(column, str | set | frozenset) or hasattr(column, "columns"))
+    wrong = [text for text in texts if not isinstance(text, str)] if is_list else [column]
+    if wrong:
+        raise InputError(f"{caller} takes a list or a column of texts, not {type(wrong[0]).__name__} {wrong[0]!r:.40}.")
     return texts
 
 

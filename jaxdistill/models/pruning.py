@@ -21,14 +21,14 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float
 
-from jaxdistill.core import Array, InputError, Params, Tokens
+from jaxdistill.core import Array, Params, Tokens
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.layers import Linear
 from jaxdistill.encoders.sentence import as_module
-from jaxdistill.models.checkpoints.model import SentenceModel
+from jaxdistill.models.checkpoints.model import SentenceModel, check_size
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.model_text import length_read, sampled_ids
 from jaxdistill.models.surgery import from_layers
@@ -50,14 +50,9 @@ log = logging.getLogger(__name__)
 
 def layers_of(choice: str, context: ModelContext, model: SentenceModel) -> str:
     """`student.layers` with the layers of a greedy choice as a list; in a draft, evenly spaced ones stand in for it."""
-    depth = model.definition.architecture.layers
-    if not choice.startswith(GREEDY):
-        return choice
-    number = choice.removeprefix(GREEDY)
-    if not number.isdecimal() or not 0 < int(number) <= depth:
-        raise InputError(
-            f"student.layers={choice!r}: give a number from 1 to {depth} (its layers), such as greedy:{depth // 2}."
-        )
+    depth, number = model.definition.architecture.layers, choice.removeprefix(GREEDY)
+    if number == choice or not number.isdecimal() or not 0 < int(number) <= depth:
+        return choice  # which `surgery.from_layers` reads or refuses
     if context.draft:
         return f"even:{number}"
     ids, dtype = sampled_ids(context.data, context.student_views, model, LAYERS_SAMPLE), dtype_of(context.precision)
@@ -107,8 +102,7 @@ def closeness(student: Float[np.ndarray, "n e"], target: Float[np.ndarray, "n e"
 def pruned(model: SentenceModel, units: int, energies: Energies | None) -> SentenceModel:
     """The model with this many units in each feed-forward network; without `energies`, as if all units were equally active."""
     old, params = model.definition.architecture, dict(model.params)
-    if units > old.intermediate_size:
-        raise InputError(f"student.intermediate={units} is above the encoder's {old.intermediate_size}.")
+    check_size("student.intermediate", units, old.intermediate_size, "the encoder's")
     for index in range(1 if old.shared_layers else old.layers):
         # Each layer is pruned by the whole model's activations: no layer sees what another lost.
         layer = f"transformer/layers/{index}"

@@ -15,7 +15,7 @@ from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinit
 from jaxdistill.encoders.families import cross_definition
 from jaxdistill.encoders.layers import INITIAL_DEVIATION, uniform_as_torch
 from jaxdistill.encoders.sentence import init_params
-from jaxdistill.models.checkpoints.model import POOLER, SentenceModel
+from jaxdistill.models.checkpoints.model import POOLER, SentenceModel, check_size
 from jaxdistill.models.checkpoints.modules import sentence_tensors
 from jaxdistill.models.checkpoints.tokenizer import read_tokenizer
 
@@ -109,8 +109,7 @@ def fresh(
         )
         definition = dataclasses.replace(template.definition, architecture=architecture)
         source = f"its own with {entries:,} entries"
-        origin = dataclasses.replace(template.provenance, source=source, tokenizer_folder=tokenizer_folder)
-        template = template.remade(definition, {}, tokenizer=tokenizer, provenance=origin)
+        template = template.remade(definition, {}, source, tokenizer=tokenizer, tokenizer_folder=tokenizer_folder)
     old, pooling = template.definition.architecture, template.definition.pooling
     # Layers take the template's first kinds; head widths are new, and there are as many key heads as query heads.
     architecture = dataclasses.replace(
@@ -142,6 +141,8 @@ def plain_architecture(old: Architecture, family: str, **changes: Any) -> Archit
     return Architecture(family=family, **(options | changes))
 
 
+COMPACTED = ("bert", "distilbert", "roberta", "xlm-roberta", "camembert")
+"""Families whose embedding block `compact` replaces by ELECTRA's."""
 COMPACT_POSITIONS = 4
 """Number of positions at which every word is evaluated to fit a compact embedding block to the original one."""
 
@@ -153,15 +154,11 @@ def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> S
       init: `random`, or `svd`: projects the model's tables to the word table's first right singular vectors, and fits the
         projection to the old block's output by least squares over the vocabulary.
     """
-    old = model.definition.architecture
-    able = (
-        old.family in ("bert", "distilbert", "roberta", "xlm-roberta", "camembert")
-        and model.definition.pooling.tokens != "pooler"
-    )
-    if not (0 < width < old.hidden_size and able):
+    old, pooling = model.definition.architecture, model.definition.pooling
+    if width >= old.hidden_size or old.family not in COMPACTED or pooling.tokens == "pooler":
         raise InputError(
             f"student.embedding={width} must be below the encoder's width of {old.hidden_size}, which must be a BERT or RoBERTa without a "
-            f"pooler, not a {old.family} with pooling {model.definition.pooling}."
+            f"pooler, not a {old.family} with pooling {pooling}."
         )
     architecture = plain_architecture(old, "electra", embedding_size=width, pooler=False)
     definition = dataclasses.replace(model.definition, architecture=architecture)
@@ -213,8 +210,7 @@ def first_numbers(model: SentenceModel, width: int) -> SentenceModel:
     The last dense layer loses its other columns; a model without one gets a dense layer that selects the dimensions.
     """
     dense, old = model.definition.dense, model.definition.embedding_width
-    if not 0 < width <= old:
-        raise InputError(f"dims={width} is not possible; the vectors of {model.source} have {old} numbers.")
+    check_size("dims", width, old, f"the width of the vectors of {model.source}")
     if width == old:
         return model
     source = f"{model.source}, first {width} numbers"

@@ -3,19 +3,20 @@
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Float
 
 from jaxdistill.core import CountOrNone, Fraction, InputError, Objective, Precision
+from jaxdistill.core.files import foreign_errors
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.data import targets
 from jaxdistill.data.options import Data
 from jaxdistill.data.text import split_specs, used_roles
 from jaxdistill.data.tokens import TokenStore
-from jaxdistill.models.checkpoints.model import SentenceModel, load_model
+from jaxdistill.models.checkpoints.model import SentenceModel, check_size, load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.model_text import check_reads, sentence_roles
 from jaxdistill.models.surgery import first_numbers
@@ -161,17 +162,12 @@ class OwnScores(Teacher):
           named: the option that names the scores, for errors.
         """
         count, largest = len(inputs.objective.scored) - 1, inputs.objective.largest_label
-        if array.shape[1] != count:
-            raise InputError(
-                f"{named} has {array.shape[1]} numbers per row; this objective reads {count}, one score per pair."
-            )
         selected = targets.Selected(array, inputs.text.input_row)
-        scores = np.abs(selected[:])
-        if scores.max(initial=0.0) > largest * (1.0 + ROUNDING):
-            row, _ = np.unravel_index(scores.argmax(), scores.shape)
+        most = np.abs(selected[:]).max(initial=0.0)
+        if array.shape[1] != count or most > largest * (1.0 + ROUNDING):
             raise InputError(
-                f"{named}: row {inputs.text.input_row[row] + 1:,} of data.text has the score {selected[:][row].max():g}, but labels are "
-                f"similarities from {-largest:g} to {largest:g}; divide scores of 0 to 5 by 5, or use a preset of cosent.py."
+                f"{named} has {array.shape[1]} numbers per row, up to {most:g}; this objective reads {count}, one score per pair, from "
+                f"{-largest:g} to {largest:g}: divide scores of 0 to 5 by 5, or use a preset of cosent.py."
             )
         return selected
 
@@ -240,32 +236,25 @@ class Encoder(Prompting, Teacher):
     def models(self) -> Sequence[str]:
         return split_specs(self.model)
 
-    def each(self) -> list[Self]:
-        """One `Encoder` per model; raises `InputError` if an option has neither one value nor one per model."""
-        names = self.models
-        if len(names) < 2:
-            return [self] if names else []
-        values = {}
-        for option in ("pooling", "prompt", "query_prompt", "document_prompt"):
-            parts = getattr(self, option).split(SEPARATOR)
-            if len(parts) not in (1, len(names)):
-                raise InputError(
-                    f"teacher.{option}={getattr(self, option)!r} has {len(parts)} parts, separated by {SEPARATOR}; give one, which "
-                    f"applies to all {len(names)} teachers, or {len(names)}."
-                )
-            values[option] = parts * (len(names) // len(parts))
-        return [
-            dataclasses.replace(self, model=name, **{option: parts[index] for option, parts in values.items()})
-            for index, name in enumerate(names)
-        ]
-
-    def read(self, context: ModelContext, *, frozen: bool) -> SentenceModel:
-        """The one model that `model` names, with its prompts."""
-        model = load_model(
-            context.located(self.model), pooling=self.pooling, max_length=self.max_length, prompt=self.prompt, frozen=frozen,
-            option="teacher.pooling",
-        )  # fmt: skip
-        return self.prompted(context.data, model, "teacher")
+    def read(self, context: ModelContext, *, frozen: bool) -> list[SentenceModel]:
+        """The models that `model` names, with their prompts; raises `InputError` if an option has neither one value nor one per
+        model."""
+        each = [dataclasses.replace(self, model=name) for name in self.models]
+        for option in ("pooling", "prompt", "query_prompt", "document_prompt") if len(each) > 1 else ():
+            value = getattr(self, option)
+            with foreign_errors(
+                f"teacher.{option}={value!r} must be one value, or {len(each)} separated by {SEPARATOR}"
+            ):
+                values = np.broadcast_to(value.split(SEPARATOR), len(each)).tolist()
+            each = [dataclasses.replace(one, **{option: part}) for one, part in zip(each, values, strict=True)]
+        models = []
+        for one in each:
+            model = load_model(
+                context.located(one.model), pooling=one.pooling, max_length=one.max_length, prompt=one.prompt, frozen=frozen,
+                option="teacher.pooling",
+            )  # fmt: skip
+            models.append(one.prompted(context.data, model, "teacher"))
+        return models
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -283,15 +272,9 @@ class VectorModel(Encoder):
     """Whether `model` names several models, separated by commas."""
 
     def load(self, context: ModelContext) -> tuple[SentenceModel, ...]:
-        options = ("dims", "prompt", "query_prompt", "document_prompt")
-        if not self.models and (unread := [name for name in options if getattr(self, name)]):
-            raise InputError(f"teacher.{unread[0]}={getattr(self, unread[0])!r} needs a teacher.model; leave it out.")
-        models = []
-        for one in self.each():
-            model = one.read(context, frozen=True)
-            model = model if self.normalize else model.as_pooled()
-            models.append(first_numbers(model, self.dims or model.definition.embedding_width))
-        return tuple(models)
+        models = self.read(context, frozen=True)
+        models = models if self.normalize else [model.as_pooled() for model in models]
+        return tuple(first_numbers(model, self.dims or model.definition.embedding_width) for model in models)
 
     def check(self) -> None:
         count = len(self.models)
@@ -318,9 +301,9 @@ class WhiteningOptions(Teacher):
         return bool(self.whiten or self.components)
 
     def width(self, widths: Sequence[int]) -> int:
-        if self.components > sum(widths):
-            raise InputError(f"teacher.components={self.components} is above the {sum(widths)} numbers of the targets.")
-        return self.components or sum(widths)
+        most = sum(widths)
+        check_size("teacher.components", self.components, most, "the width of the targets", least=0)
+        return self.components or most
 
     def whitened(self, array: Float[np.ndarray, "rows _"] | targets.Selected | targets.Joined) -> targets.Stored:
         """The targets with `whiten` and `components` applied."""

@@ -11,10 +11,8 @@ from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer
 
 
 def finite_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
-    """Vectors of the sentences, not normalised; raises `InputError` for a wrong number of vectors, NaN or infinity."""
+    """Vectors of the sentences, not normalised; raises `InputError` for NaN or infinity."""
     vectors = np.asarray(embed(sentences))
-    if vectors.ndim != 2 or len(vectors) != len(sentences):
-        raise InputError(f"{len(sentences)} sentences gave vectors of shape {vectors.shape}; one row each is needed.")
     _refuse(~np.all(np.isfinite(vectors), axis=1), "NaN or infinity", sentences)
     return vectors
 

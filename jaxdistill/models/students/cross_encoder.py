@@ -21,8 +21,7 @@ class CrossEncoder(Cutting):
 
     def make(self, inputs: StudentInputs) -> SentenceModel:
         has_head = self.model != "teacher" and labels_of(inputs.context.located(self.model)) == 1
-        model = self.loaded(inputs, pooling="" if has_head else self.pooling)
-        model = self.compact(inputs, self.cut(inputs.context, self.trimmed(inputs.context, model)))
+        model = self.cut(inputs, self.loaded(inputs, pooling="" if has_head else self.pooling))
         origin = "its own, trained" if model.definition.reads_pairs else "a new"
         log.info("student: a cross-encoder of %s with %s head for pairs, and no prompt", model.source, origin)
         return surgery.cross_encoder(model, key=inputs.key("head"))

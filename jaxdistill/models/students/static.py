@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Float
 from scipy.linalg import orthogonal_procrustes
 
-from jaxdistill.core import Count, InputError, unknown_id
+from jaxdistill.core import Count, unknown_id
 from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.models.checkpoints import static
-from jaxdistill.models.checkpoints.model import SentenceModel
+from jaxdistill.models.checkpoints.model import SentenceModel, check_size
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.model_text import evenly_sampled, prompted_rows
 from jaxdistill.models.student import Examples, Headed, StudentInputs, affine_map
@@ -38,14 +38,11 @@ class Static(Headed):
     """Width of the table."""
 
     def make(self, inputs: StudentInputs) -> SentenceModel:
-        model = self.trimmed(inputs.context, self.loaded(inputs))
+        model = self.loaded(inputs)
         if self.model == "teacher":
             model = model.with_params(model.params)  # float32, which the teacher's file need not have
         most, entries = model.definition.embedding_width, model.definition.architecture.vocab_size
-        if model.definition.reads_pairs or self.width > most:
-            raise InputError(
-                f"student.width={self.width} must be at most the {most} numbers of the vectors of {model.source}."
-            )
+        check_size("student.width", self.width, most, f"the width of the vectors of {model.source}")
         tokenizer = static.without_special_tokens(model.tokenizer)
         tokenizer.enable_truncation(static.MAX_LENGTH)
         dropped = unknown_id(tokenizer)

@@ -19,13 +19,13 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Float
 
-from jaxdistill.core import SECOND, InputError
+from jaxdistill.core import SECOND
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.core.runtime import Advance
 from jaxdistill.data import targets
 from jaxdistill.data.text import TEXT
 from jaxdistill.data.tokens import TokenStore
-from jaxdistill.models.checkpoints.model import SentenceModel, labels_of
+from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.inference import Embedder, refuse_mixed
 from jaxdistill.models.model_text import check_reads
 from jaxdistill.models.teacher import Encoder, ModelContext, TargetInputs
@@ -43,13 +43,7 @@ class Labels(Encoder):
     scores_pairs = of_rows = True
 
     def labellers(self, context: ModelContext) -> list[SentenceModel]:
-        """The models that score the pairs. Cross-encoders keep their form."""
-        for one in self.each():
-            if one.pooling and labels_of(context.located(one.model)):
-                raise InputError(
-                    f"teacher.pooling={one.pooling!r} would make a sentence encoder of {one.model}, a classifier; leave it empty."
-                )
-        return [one.read(context, frozen=False) for one in self.each()]
+        return self.read(context, frozen=False)
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
         columns = inputs.objective.scored
