@@ -76,14 +76,14 @@ def test_an_index_cannot_name_files_elsewhere(copy):
         load_model(str(copy), pooling="mean")
 
 
-def test_a_frozen_model_keeps_bfloat16_and_leaves_its_weights_in_the_file(original, copy):
+def test_a_frozen_model_keeps_bfloat16(original, copy):
     def halve(tensors):
         tensors |= {name: tensor.to(torch.bfloat16) for name, tensor in tensors.items() if "LayerNorm" not in name}
 
     folder = rewritten(original, copy, halve)
     frozen, trained = load_model(folder, pooling="mean", frozen=True), load_model(folder, pooling="mean")
     kernel = frozen.params["transformer/layers/0/output/kernel"]
-    assert kernel.dtype == ml_dtypes.bfloat16 and not kernel.flags.owndata and not kernel.flags.writeable
+    assert kernel.dtype == ml_dtypes.bfloat16
     assert frozen.params["transformer/embeddings/norm/scale"].dtype == np.float32
     assert frozen.digest() == trained.digest()
     tokens = cases.padded(cases.random_sequences(4))

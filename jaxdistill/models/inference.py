@@ -58,7 +58,6 @@ class Embedder:
         """
         Args:
           mesh: devices to use; None: all of this process.
-          compute_dtype: dtype of matrix products.
           batch_size: number of sentences of 32 tokens that are computed together; of shorter ones, more.
           params: parameters that are already on the mesh, instead of the model's.
           shardings: sharding of each of the model's parameters; None: all are replicated.
@@ -189,13 +188,11 @@ class Embedder:
         if not model.definition.reads_pairs:
             embed = partial(self.encode, show_progress_bar=show_progress_bar, params=params)
             return cosines(embed, first, second).astype(np.float32)
-        ids, firsts = [], []
         pairs = [(model.prompt + one, other) for one, other in zip(first, second, strict=True)]
-        for encoding in self._encodings(pairs):
-            ids.append(np.asarray(encoding.ids, np.int32))
-            firsts.append(encoding.type_ids.count(0))
+        read = [(np.asarray(one.ids, np.int32), one.type_ids.count(0)) for one in self._encodings(pairs)]
+        ids, firsts = [ids for ids, _ in read], np.array([first for _, first in read], np.int64)
         with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
-            scores = self.encode_ids(ids, firsts=np.array(firsts, np.int64), advance=advance, params=params)[:, 0]
+            scores = self.encode_ids(ids, firsts=firsts, advance=advance, params=params)[:, 0]
         return scores if logits else np.exp(-np.logaddexp(0.0, -scores.astype(np.float64)))
 
     def as_embed(self, params: Params | None = None, *, progress: bool | str = False) -> Embed:
@@ -205,10 +202,7 @@ class Embedder:
         return partial(self.encode, params=params, show_progress_bar=progress)
 
     def warm_up(self, longest: int = SERVED[-1]) -> None:
-        """Compiles the shapes of single-sentence requests, so that none of these waits for the compiler.
-
-        Sentences of more than `longest` tokens compile on first use.
-        """
+        """Compiles the shapes of single-sentence requests of at most `longest` tokens; longer ones compile on first use."""
         longest = min(longest, self.model.max_length)
         for tokens in sorted({min(length, longest) for length in SERVED}):
             firsts = np.array([tokens]) if self.model.definition.reads_pairs else None
@@ -223,11 +217,9 @@ class Embedder:
         params: Params | None = None,
         batch_size: int | None = None,
     ) -> Float[np.ndarray, "n e"]:
-        """Like `encode`, for tokenised sentences with special tokens; for pairs, returns logits.
+        """Like `encode`, for tokenised sentences with special tokens; `advance` is called with each batch's row count.
 
-        Args:
-          firsts: for pairs, the number of tokens of the first sentence (type 0).
-          advance: called with each batch's row count.
+        For pairs, `firsts` has the numbers of tokens of the first sentences, and the result is logits.
         """
         vectors = np.zeros((len(ids), self.width), np.float32)
         params = self.params if params is None else params
@@ -257,30 +249,25 @@ class Embedder:
             length = max(min(length, self.model.max_length), longest)
             most = max(size * SLOTS_PER_SENTENCE // length, 1)
             rows = order[start : start + most]
-            count = min(1 << (len(rows) - 1).bit_length(), most)
-            count = -(-count // devices) * devices
+            count = -(-min(1 << (len(rows) - 1).bit_length(), most) // devices) * devices
             pad_id, types = self.model.definition.architecture.pad_id, None if firsts is None else firsts[rows]
             tokens = pad([ids[row] for row in rows], length=length, count=count, pad_id=pad_id, firsts=types)
             yield rows, place(tokens, batch_sharding(self.mesh))
             start += most
 
 
-class Ensemble:
-    """Scores pairs by the mean of several models' scores (Trans-Encoder, arXiv 2109.13059, Table 1)."""
+def ensemble(members: Sequence[Embedder], *, progress: bool = False) -> PairScorer:
+    """Scores pairs by the mean of the scores of several models of one kind (Trans-Encoder, arXiv 2109.13059, Table 1)."""
+    refuse_mixed([member.model for member in members])
 
-    def __init__(self, members: Sequence[Embedder], *, progress: bool = False):
-        """`progress`: show a bar for each of the members, which must be of one kind."""
-        refuse_mixed([member.model for member in members])
-        self._members, self._progress = tuple(members), progress
-
-    def score(self, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
-        """Mean of the members' cosine similarities or cross-encoder scores."""
-        scores = [member.score(first, second, show_progress_bar=self._progress) for member in self._members]
+    def score(first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
+        scores = [member.score(first, second, show_progress_bar=progress) for member in members]
         return np.mean(np.stack(scores).astype(np.float64), axis=0)
 
-    def __call__(self, sentences: Sequence[str]):
-        """Raises `InputError`: an ensemble has no vectors."""
-        raise no_vectors("+".join(member.model.source for member in self._members) + " is an ensemble")
+    def encode(sentences: Sequence[str]):
+        raise no_vectors("+".join(member.model.source for member in members) + " is an ensemble")
+
+    return PairScorer(score, encode)
 
 
 def no_vectors(what: str) -> InputError:
@@ -342,10 +329,7 @@ def load(
 def make_embed(
     definition: EncoderDefinition, mesh: Mesh, compute_dtype: DTypeLike
 ) -> Callable[[Params, Tokens], Array]:
-    """The jitted function `(params, tokens) -> [g, n, e]`, without dropout; embedders with equal definitions share it.
-
-    Groups are split over the mesh; every process gets all vectors.
-    """
+    """The jitted `(params, tokens) -> [g, n, e]`, without dropout: groups are split over the mesh, every process gets all vectors."""
 
     def embed_batch(params: Params, tokens: Tokens) -> Array:
         with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):

@@ -6,8 +6,9 @@ then swaps kept layers for dropped ones while that brings the vectors closer to 
 Source: Peer et al., Greedy-layer pruning: Speeding up Transformer models for natural language processing, 2022
 (arXiv 2105.14839). Differences: closeness to the whole model replaces a task's score, and the swaps are an addition.
 
-`student.intermediate` keeps the feed-forward units that contribute most to the hidden states, equally many in each layer. A unit is one hidden number `x` of the feed-forward network. Its contribution for a token is `x` times its row `w [d]` of the
-output kernel, so a unit is scored by the norm of `w` times the root mean square of `x` over the tokens of a text.
+`student.intermediate` keeps the feed-forward units that contribute most to the hidden states, equally many in each layer. A
+unit is one hidden number `x` of the feed-forward network. Its contribution for a token is `x` times its row `w [d]` of the output
+kernel, so a unit is scored by the norm of `w` times the root mean square of `x` over the tokens of a text.
 """
 
 import dataclasses
@@ -30,7 +31,7 @@ from jaxdistill.encoders.layers import Linear
 from jaxdistill.encoders.sentence import as_module
 from jaxdistill.models.checkpoints.model import SentenceModel, check_size
 from jaxdistill.models.inference import Embedder
-from jaxdistill.models.model_text import length_read, sampled_ids
+from jaxdistill.models.model_text import sampled_ids
 from jaxdistill.models.surgery import from_layers
 from jaxdistill.models.teacher import ModelContext
 
@@ -39,8 +40,6 @@ LAYERS_SAMPLE = 512
 """Most sentences on which layers are chosen; a longer text gives at least half as many."""
 SAMPLE, BATCH = 1024, 32
 """Most sentences on which activations are measured, and sentences per batch."""
-OUTPUT = "output"
-"""A block's last dense layer."""
 Energies = Mapping[str, Float[Array, " _"]]
 """Maps the path of each layer to the sum over tokens of `x^2` for each of its units."""
 
@@ -134,7 +133,8 @@ class _Recorder:
 def unit_energies(context: ModelContext, model: SentenceModel) -> dict[str, np.ndarray]:
     """The `Energies` of the model's units on sentences of the training text."""
     ids = sorted(sampled_ids(context.data, context.student_views, model, SAMPLE), key=len)
-    longest, total = length_read(context.data, model), dict[str, np.ndarray]()
+    longest = min(context.data.max_length or model.max_length, model.max_length)
+    total = dict[str, np.ndarray]()
     for start in range(0, len(ids), BATCH):
         batch = ids[start : start + BATCH]
         length = min(longest, 1 << (len(batch[-1]) - 1).bit_length())
@@ -150,6 +150,6 @@ def energies_of(definition: EncoderDefinition, params: Params, tokens: Tokens) -
     transformer, recorders = as_module(definition, params).transformer, dict[str, _Recorder]()
     for index, layer in enumerate(transformer.layers):
         recorders[f"transformer/layers/{index}"] = recorder = _Recorder(layer.output, tokens.owner >= 0)
-        setattr(layer, OUTPUT, recorder)
+        layer.output = recorder  # the block's last dense layer
     transformer(tokens, key=None, compute_dtype=jnp.float32, remat=False)
     return {path: jnp.asarray(recorder.total) for path, recorder in recorders.items()}

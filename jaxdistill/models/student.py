@@ -78,19 +78,21 @@ class Student:
         """The untrained student, fitted to the targets."""
         return student
 
-    def loaded(self, inputs: StudentInputs, *, pooling: str | None = None) -> SentenceModel:
+    def loaded(self, inputs: StudentInputs) -> SentenceModel:
         """The model that the student starts from, with the options' prompts and trimmed tokenizer; its vectors are normalised only
-        if the teacher's are. `pooling` overrides the option."""
-        pooling, context = self.pooling if pooling is None else pooling, inputs.context
+        if the teacher's are."""
+        context = inputs.context
         if not self.model or (self.model == "teacher" and not inputs.teachers):
             raise InputError(
                 f"student.model={self.model!r} names no model; give --config.student.model=CHECKPOINT, or a teacher model and "
                 "--config.student.model=teacher."
             )
         if self.model == "teacher":
-            model = surgery.with_pooling(inputs.teachers[0], pooling) if pooling else inputs.teachers[0]
+            model = inputs.teachers[0]
+            model = surgery.with_pooling(model, self.pooling) if self.pooling else model
+            model = model.with_params(model.params)  # float32, which the teacher's file need not have
         else:
-            model = load_model(context.located(self.model), pooling=pooling, option="student.pooling")
+            model = load_model(context.located(self.model), pooling=self.pooling, option="student.pooling")
         model = self.with_prompts(context, model if inputs.teacher.normalize else model.as_pooled())
         specs = split_specs(self.trim)
         return trimmed_to_text(specs, context.data, model) if specs else model
@@ -122,8 +124,8 @@ class Student:
     def with_length(self, student: SentenceModel, trained: int) -> SentenceModel:
         """The student with its maximum length after training; `trained` is the one in training."""
         architecture = student.definition.architecture
-        length = self.max_length or (student.max_length if architecture.is_static else trained)
-        return student.with_length(min(length, architecture.longest))
+        trained = student.max_length if architecture.is_static else trained
+        return student.with_length(min(self.max_length or trained, architecture.longest))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -261,8 +263,6 @@ class Cutting(Layered):
         context = inputs.context
         if self.layers:
             model = surgery.from_layers(model, pruning.layers_of(self.layers, context, model))
-        if self.model == "teacher":
-            model = model.with_params(model.params)  # float32, which the teacher's file need not have
         if self.intermediate:
             energies = None if context.draft else pruning.unit_energies(context, model)
             model = pruning.pruned(model, self.intermediate, energies)

@@ -62,12 +62,6 @@ def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
             kernels = [f"attention/{part}/kernel" for part in ("query", "key", "value")]
             layer |= {path: layer[path].astype(np.float32) * scale for path in kernels}
         params |= {f"{LAYERS}{new}/{path}": array for path, array in layer.items()}
-    whole = [layer for layer in range(old.layers) if not old.kind(layer).window]
-    if whole and not set(whole) & set(chosen):
-        logger.warning(
-            "student.layers=%s keeps only layers that see %d tokens on each side; those that see the whole sentence are %s",
-            layers, max(old.kind(layer).window for layer in chosen), ",".join(map(str, whole)),
-        )  # fmt: skip
     definition = dataclasses.replace(model.definition, architecture=old.with_layers(chosen))
     return model.remade(definition, params, f"{model.source}, layers {', '.join(map(str, chosen))}", unread_pooler={})
 
@@ -95,10 +89,8 @@ def fresh(
 ) -> SentenceModel:  # fmt: skip
     """A randomly initialised student of a given size, with the family, tokenizer, prompts and pooling of `template`.
 
-    Args:
-      heads: attention heads; 0: one for every 64 of `width`.
-      intermediate: width inside the feed-forward networks; 0: four times `width`.
-      tokenizer_folder: a tokenizer like BERT's (`data.wordpiece`), which makes the student a BERT; None: the template's.
+    Zeros stand for one attention head per 64 of `width`, and feed-forward networks of four times `width`. A `tokenizer_folder`
+    with a tokenizer like BERT's (`data.wordpiece`) makes the student a BERT.
     """
     if tokenizer_folder is not None:
         tokenizer = read_tokenizer(tokenizer_folder, vocab_size=None, lower_case=False)
@@ -150,9 +142,8 @@ COMPACT_POSITIONS = 4
 def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> SentenceModel:
     """The model with embedding tables of `width` and a projection to its layers' width: SimTDE's student, as an ELECTRA.
 
-    Args:
-      init: `random`, or `svd`: projects the model's tables to the word table's first right singular vectors, and fits the
-        projection to the old block's output by least squares over the vocabulary.
+    `init` is `random`, or `svd`: projects the model's tables to the word table's first right singular vectors, and fits the
+    projection to the old block's output by least squares over the vocabulary.
     """
     old, pooling = model.definition.architecture, model.definition.pooling
     if width >= old.hidden_size or old.family not in COMPACTED or pooling.tokens == "pooler":
@@ -228,17 +219,14 @@ def add_head(
 ) -> SentenceModel:
     """The model with one more dense layer on its pooled sentences; on a static encoder, the layer has no bias.
 
-    Args:
-      out_features: width of the new vectors, such as the teacher's.
-      init: `uniform`: as in torch; `normal`: as in Hugging Face; `identity`: keeps the features, truncated or padded with
-        zeros, so that a student cut from its teacher stays aligned with it.
+    `init` is `uniform`, as in torch, `normal`, as in Hugging Face, or `identity`, which keeps the features, truncated or padded
+    with zeros.
     """
-    width = model.definition.embedding_width
+    width, bias = model.definition.embedding_width, np.zeros(out_features, np.float32)
     if init == "identity":
-        kernel, bias = np.eye(width, out_features, dtype=np.float32), np.zeros(out_features, np.float32)
+        kernel = np.eye(width, out_features, dtype=np.float32)
     elif init == "normal":
         kernel = INITIAL_DEVIATION * np.asarray(jax.random.normal(key, (width, out_features), np.float32))
-        bias = np.zeros(out_features, np.float32)
     else:
         kernel_key, bias_key = jax.random.split(key)
         kernel = np.asarray(uniform_as_torch(kernel_key, (width, out_features), width))

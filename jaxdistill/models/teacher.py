@@ -157,9 +157,7 @@ class OwnScores(Teacher):
     def checked(self, array: Float[np.ndarray, "rows k"], named: str, inputs: TargetInputs) -> targets.Selected:
         """The scores of the rows that the store keeps; raises `InputError` for a wrong number per row, or one that is too large.
 
-        Args:
-          array: one row per row of the files.
-          named: the option that names the scores, for errors.
+        `array` has one row per row of the files; `named` is the option that names it.
         """
         count, largest = len(inputs.objective.scored) - 1, inputs.objective.largest_label
         selected = targets.Selected(array, inputs.text.input_row)
@@ -188,10 +186,9 @@ class Prompting:
     export stores it as its prompt `document`."""
 
     def prompted(self, data: Data, model: SentenceModel, section: str) -> SentenceModel:
-        """The model with its prompts for the roles that occur in the text; logs them.
+        """The model with its prompts for the roles of the text; raises `InputError` for a prompt for a role that no sentence has.
 
-        Raises `InputError` for a prompt for a role that no sentence has, or for a cross-encoder. `section` is `teacher` or
-        `student`.
+        `section` is `teacher` or `student`.
         """
         prompts = {"query": self.query_prompt, "document": self.document_prompt}
         used = () if model.definition.reads_pairs else used_roles(sentence_roles(data))
@@ -277,12 +274,11 @@ class VectorModel(Encoder):
         return tuple(first_numbers(model, self.dims or model.definition.embedding_width) for model in models)
 
     def check(self) -> None:
-        count = len(self.models)
+        count, kind = len(self.models), "several" if len(self.models) > 1 else "stored"
         if (count > 1) != self.takes_several:
             raise InputError(
                 f"teacher.model={self.model!r} names {count} model{'s' * (count > 1)}, but the teacher {self.kind} takes "
-                f"{'several, separated by commas' if self.takes_several else 'one'}; choose --config=FILE.py:PRESET:teacher="
-                f"{'several' if count > 1 else 'stored'}."
+                f"{'several, separated by commas' if self.takes_several else 'one'}; choose --config=FILE.py:PRESET:teacher={kind}."
             )
 
 
@@ -315,23 +311,22 @@ class StoredVectors(VectorModel, WhiteningOptions):
     """Models whose vectors are computed once and cached on disk."""
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
-        views, content = inputs.objective.teacher_views, inputs.text.content_digest
+        folder, dtype = cache_folder(inputs.data.cache_folder) / "targets", np.dtype(inputs.compute_dtype).name
+        views, text, stored = inputs.objective.teacher_views, inputs.text, []
         for embedder in inputs.embedders:
-            check_reads(inputs.data, embedder.model, views, inputs.text)
-
-        def vectors(embedder: Embedder, view: str) -> Float[np.ndarray, "rows e"]:
-            return targets.cached_vectors(
-                cache_folder(inputs.data.cache_folder) / "targets",
-                f"{embedder.model.digest()} {content} {view} {np.dtype(inputs.compute_dtype).name}",
-                lambda texts, advance: embedder.encode(texts, prompt="", show_progress_bar=advance),
-                inputs.text.texts(view, embedder.model.role_prompts),
-                width=embedder.width,
-                what=f"targets of {embedder.model.source}",
-                progress=inputs.progress,
-            )
-
-        stored = []
+            check_reads(inputs.data, embedder.model, views, text)
         for view in views:
-            arrays = [vectors(embedder, view) for embedder in inputs.embedders]
+            arrays = [
+                targets.cached_vectors(
+                    folder,
+                    f"{embedder.model.digest()} {text.content_digest} {view} {dtype}",
+                    lambda texts, advance, encode=embedder.encode: encode(texts, prompt="", show_progress_bar=advance),
+                    text.texts(view, embedder.model.role_prompts),
+                    width=embedder.width,
+                    what=f"targets of {embedder.model.source}",
+                    progress=inputs.progress,
+                )
+                for embedder in inputs.embedders
+            ]
             stored.append(self.whitened(arrays[0] if len(arrays) == 1 else targets.Joined(arrays, self.shares())))
         return tuple(stored)

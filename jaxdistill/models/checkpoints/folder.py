@@ -1,12 +1,11 @@
 """Writes a model so that sentence-transformers and transformers load it.
 
-The folder follows sentence-transformers: the transformer is in the root, where `AutoModel` finds it; pooling, dense layers
-and normalisation each have a subfolder. Every release since 2.0 reads these formats, except linear heads, which need 5.4:
-they are written to act on tokens, before pooling. The vectors are the same, and runtimes that run no module after pooling
-get them too.
+The transformer is in the root, where `AutoModel` finds it; pooling, dense layers and normalisation each have a subfolder. Every
+release of sentence-transformers since 2.0 reads this, except linear heads, which need 5.4: they act on tokens, before pooling,
+because runtimes that run no module after pooling then get the same vectors.
 
-sentence-transformers has no module for poolings of the second-to-last layer, or that concatenate layers or take their
-maximum. Their folder names a module of this project instead, which `jaxdistill.load` reads and sentence-transformers refuses.
+Poolings that sentence-transformers lacks (of the second-to-last layer, or that concatenate layers or take their maximum) are a
+module of this project instead, which sentence-transformers refuses.
 """
 
 import dataclasses
@@ -41,9 +40,8 @@ PROGRAM_SETTINGS = ("name_or_path", "max_length", "stride", "pad_to_multiple_of"
 
 def check_exportable(definition: EncoderDefinition) -> None:
     """Raises `InputError` for poolings and dense layers that the folder's format, or a static encoder's table, cannot express."""
-    architecture, pooling = definition.architecture, definition.pooling
     linear = all(isinstance(one, Dense) and not one.bias and one.activation == "identity" for one in definition.dense)
-    if architecture.is_static and not (pooling == static.POOLING and linear):
+    if definition.architecture.is_static and not (definition.pooling == static.POOLING and linear):
         raise InputError(
             "a static encoder is exported as one table, which holds no pooling but mean, no norm, bias or activation; set student.head to "
             "linear or none."
@@ -53,10 +51,7 @@ def check_exportable(definition: EncoderDefinition) -> None:
 def exported(
     definition: EncoderDefinition, params: dict[str, np.ndarray]
 ) -> tuple[EncoderDefinition, dict[str, np.ndarray]]:
-    """An equivalent definition that the format can express: BERT's pooler becomes a dense layer with tanh on the first token.
-
-    Its weights also stay in the transformer.
-    """
+    """An equivalent definition that the format can express: BERT's pooler becomes a dense layer with tanh on the first token."""
     if definition.pooling.tokens != "pooler":
         return definition, params
     width = definition.architecture.hidden_size
@@ -70,14 +65,10 @@ def exported(
 
 
 def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form: bool = False) -> None:
-    """Writes the model, and `card` as its `README.md`.
+    """Writes the model, and `card` as its `README.md`; raises `InputError` if the format cannot express the model.
 
-    Args:
-      keeps_form: write the very parameters that the model has. Otherwise, a static encoder's dense layers are folded into its
-        table, and BERT's pooler becomes a dense layer.
-
-    Raises:
-      InputError: the format cannot express the model.
+    `keeps_form`: write the very parameters that the model has. Otherwise, a static encoder's dense layers are folded into its
+    table, and BERT's pooler becomes a dense layer.
     """
     folder, definition, params = Path(folder), model.definition, model.params
     check_exportable(definition)

@@ -196,8 +196,6 @@ class SentenceModel:
 
     def with_length(self, length: int) -> "SentenceModel":
         """The same model with another maximum length."""
-        if length == self.max_length:
-            return self
         tokenizer = tokenizers.Tokenizer.from_str(self.tokenizer.to_str())  # other models may share it
         tokenizer.enable_truncation(length)
         return dataclasses.replace(self, tokenizer=tokenizer, max_length=length)
@@ -226,8 +224,7 @@ def load_model(
       max_length: maximum tokens per sentence; 0: the checkpoint's.
       prompt: the name of one of the checkpoint's prompts, or the text itself; a cross-encoder reads it before the first
         sentence of a pair.
-      frozen: for a model that is not trained: weights stay in their files, in the stored dtype, until they are placed on
-        a device.
+      frozen: for a model that is not trained: weights stay in the stored dtype.
       plugins: modules or files with the user's own encoder families, see `core/plugins.py`.
       option: where `pooling` comes from, such as `teacher.pooling`, for the log.
 

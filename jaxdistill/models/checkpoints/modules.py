@@ -26,9 +26,8 @@ TOKENS = "token_embeddings"
 """sentence-transformers' name for the vectors that pooling reads."""
 LAYER_POOLING = "LayerPooling"
 """This project's module for poolings that sentence-transformers lacks, and refuses."""
-ORDER = re.compile(
-    rf"(Transformer|({STATIC}|Transformer( WeightedLayerPooling)?(( Dense)* Pooling| {LAYER_POOLING}))( Dense| LayerNorm)*)( Normalize)?"
-)
+POOLED = rf"{STATIC}|Transformer( WeightedLayerPooling)?(( Dense)* Pooling| {LAYER_POOLING})"
+ORDER = re.compile(rf"(Transformer|({POOLED})( Dense| LayerNorm)*)( Normalize)?")
 """Supported orders. A linear layer on tokens, before a pooling that is a mean, gives the same vectors after it."""
 OLD_POOLING_FLAGS = {
     "pooling_mode_cls_token": "cls",

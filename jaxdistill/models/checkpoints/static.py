@@ -1,8 +1,7 @@
 """Static encoders: tables of token vectors. A sentence's vector is the mean of its tokens' vectors.
 
-There are two formats. sentence-transformers has a module `StaticEmbedding` with the tensor `embedding.weight`. model2vec has
-a `config.json` of its own type and the tensor `embeddings`, optionally with `weights` and a `mapping`; sentence-transformers
-reads this too. The packages differ in one point: model2vec leaves unknown tokens out of the mean.
+sentence-transformers' module `StaticEmbedding` has the tensor `embedding.weight`. model2vec has a `config.json` of its own type
+and the tensor `embeddings`, optionally with `weights` and a `mapping`, and leaves unknown tokens out of the mean.
 """
 
 import json

@@ -60,7 +60,7 @@ def read_tokenizer(
     """The tokenizer in `folder`, from `tokenizer.json` or older files, without padding and truncation.
 
     Args:
-      vocab_size: rows of the word embeddings; a tokenizer with larger ids is refused. None: there are none yet.
+      vocab_size: rows of the word embeddings; None: there are none yet.
       lower_case: lower-case the text first (`do_lower_case` of sentence-transformers).
       settings: whether `tokenizer_config.json` overrides `tokenizer.json`, as in transformers.
     """

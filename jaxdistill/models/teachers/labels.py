@@ -4,9 +4,8 @@ A row has one pair (Trans-Encoder, CoSENT), or its sentence with each of several
 
 A labeller is a sentence encoder (cosine similarity, in [-1, 1]) or a cross-encoder (sigmoid, in (0, 1)). Where an objective
 compares differences of any size, a cross-encoder gives its logit, because the sigmoids of large logits are all 1 in float32, and
-a sentence encoder gives the dot product, if its checkpoint compares by it.
-Several labellers of one kind are averaged, as in Trans-Encoder's mutual distillation (Liu et al., ICLR 2022, section 2.4). A
-sentence encoder reads each distinct sentence once, a cross-encoder each pair once, in its own order.
+a sentence encoder gives the dot product, if its checkpoint compares by it. Several labellers are averaged, as in Trans-Encoder's
+mutual distillation (Liu et al., ICLR 2022, section 2.4).
 """
 
 import dataclasses
@@ -79,11 +78,8 @@ def labels(
         _scores(labeller, store, folder, columns, logits=logits, compute_dtype=compute_dtype, progress=progress)
         for labeller in labellers
     ]
-    mean, names = (
-        np.asarray(np.mean(np.stack(scores), axis=0, dtype=np.float32)),
-        ", ".join(one.source for one in labellers),
-    )
-    below = f"{int((mean < 0.0).sum()):,}"
+    mean = np.asarray(np.mean(np.stack(scores), axis=0, dtype=np.float32))
+    names, below = ", ".join(one.source for one in labellers), f"{int((mean < 0.0).sum()):,}"
     log.info("labels: %s pairs by %s, mean %.3f, %s of them below 0", f"{mean.size:,}", names, mean.mean(), below)
     return mean
 
