@@ -15,6 +15,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -150,6 +151,6 @@ def energies_of(definition: EncoderDefinition, params: Params, tokens: Tokens) -
     transformer, recorders = as_module(definition, params).transformer, dict[str, _Recorder]()
     for index, layer in enumerate(transformer.layers):
         recorders[f"transformer/layers/{index}"] = recorder = _Recorder(layer.output, tokens.owner >= 0)
-        layer.output = recorder  # the block's last dense layer
+        layer.output = cast(Linear, recorder)
     transformer(tokens, key=None, compute_dtype=jnp.float32, remat=False)
     return {path: jnp.asarray(recorder.total) for path, recorder in recorders.items()}

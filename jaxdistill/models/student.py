@@ -88,9 +88,7 @@ class Student:
                 "--config.student.model=teacher."
             )
         if self.model == "teacher":
-            model = inputs.teachers[0]
-            model = surgery.with_pooling(model, self.pooling) if self.pooling else model
-            model = model.with_params(model.params)  # float32, which the teacher's file need not have
+            model = surgery.with_pooling(inputs.teachers[0], self.pooling) if self.pooling else inputs.teachers[0]
         else:
             model = load_model(context.located(self.model), pooling=self.pooling, option="student.pooling")
         model = self.with_prompts(context, model if inputs.teacher.normalize else model.as_pooled())
@@ -263,6 +261,8 @@ class Cutting(Layered):
         context = inputs.context
         if self.layers:
             model = surgery.from_layers(model, pruning.layers_of(self.layers, context, model))
+        if self.model == "teacher":
+            model = model.with_params(model.params)  # float32, which the teacher's file need not have
         if self.intermediate:
             energies = None if context.draft else pruning.unit_energies(context, model)
             model = pruning.pruned(model, self.intermediate, energies)

@@ -76,11 +76,8 @@ def with_pooling(model: SentenceModel, pooling: str) -> SentenceModel:
     rest = {path: array for path, array in model.params.items() if not path.startswith(POOLER)}
     reads = chosen.tokens == "pooler" and bool(pooler)
     architecture = dataclasses.replace(old.architecture, pooler=reads)
-    return model.remade(
-        dataclasses.replace(old, architecture=architecture, pooling=chosen),
-        rest | pooler if reads else rest,
-        unread_pooler={} if reads else pooler,
-    )
+    definition = dataclasses.replace(old, architecture=architecture, pooling=chosen)
+    return model.remade(definition, rest | pooler if reads else rest, unread_pooler={} if reads else pooler)
 
 
 def fresh(

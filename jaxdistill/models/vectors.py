@@ -49,9 +49,7 @@ def vectors_of_pairs(
 ) -> tuple[Float[np.ndarray, "rows e"], Integer[np.ndarray, " n"], Integer[np.ndarray, " n"]]:
     """Unit vectors of the distinct sentences in order of appearance, first sentences first, and the two rows of each pair.
 
-    Args:
-      roles: roles of all first sentences, then of all second ones, for which `embed` must be a `RoleEmbed`; a sentence in two
-        roles is embedded twice. Empty: sentences have no roles.
+    `roles` has those of all first sentences, then of all second ones; a sentence in two roles is embedded twice.
     """
     texts = list(zip([*first, *second], roles or [""] * (len(first) + len(second)), strict=True))
     row = {text: index for index, text in enumerate(dict.fromkeys(texts))}

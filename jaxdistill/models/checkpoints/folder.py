@@ -158,18 +158,16 @@ def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarra
     is_standard = pooling.in_sentence_transformers and pooling.tokens != "pooler"
     on_tokens = is_standard and definition.dense_on_tokens and not is_static
     # Kind, config.json and tensors of each module, in the order of the names of folders.
-    parts: list[tuple[str, dict[str, Any], dict[str, np.ndarray]]] = [
-        (modules.STATIC if is_static else "Transformer", {}, {})
-    ]
+    first = modules.STATIC if is_static else "Transformer"
+    parts: list[tuple[str, dict[str, Any], dict[str, np.ndarray]]] = [(first, {}, {})]
     if pooling.averages_layers:
         chosen = pooling.indices(layers)
         config = {"word_embedding_dimension": width, "layer_start": chosen[0], "num_hidden_layers": layers}
         weights = np.isin(np.arange(chosen[0], layers + 1), chosen).astype(np.float32)
         parts.append(("WeightedLayerPooling", config, {"layer_weights": weights}))
     if is_standard and not is_static:
-        flags = {
-            flag: modules.POOLING_MODES[mode] == pooling.tokens for flag, mode in modules.OLD_POOLING_FLAGS.items()
-        }
+        modes = modules.OLD_POOLING_FLAGS.items()
+        flags = {flag: modules.POOLING_MODES[mode] == pooling.tokens for flag, mode in modes}
         pooled = definition.embedding_width if on_tokens else width
         parts.append(("Pooling", {"word_embedding_dimension": pooled, **flags, "include_prompt": True}, {}))
     elif not is_static:
@@ -179,10 +177,7 @@ def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarra
     for index, part in enumerate(definition.dense):
         kind, config = "LayerNorm", {"dimension": part.in_features}
         if isinstance(part, Dense):
-            kind, config = (
-                "Dense",
-                {"in_features": part.in_features, "out_features": part.out_features, "bias": part.bias},
-            )
+            kind, config = "Dense", {name: getattr(part, name) for name in ("in_features", "out_features", "bias")}
             config |= {"activation_function": activations[part.activation]}
         config |= {"module_input_name": modules.TOKENS} if on_tokens else {}
         # In modules.json, a linear layer on tokens comes before the pooling.

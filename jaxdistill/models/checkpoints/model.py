@@ -219,11 +219,10 @@ def load_model(
 
     Args:
       spec: a Hugging Face or sentence-transformers folder, `package:NAME/PATH`, or a hub name.
-      pooling: such as `mean` or `cls`; required if the checkpoint does not state one, otherwise overrides it. If given,
-        a cross-encoder's body is read as a sentence encoder.
+      pooling: such as `mean` or `cls`; required if the checkpoint does not state one, otherwise overrides it. A cross-encoder's
+        body is then read as a sentence encoder.
       max_length: maximum tokens per sentence; 0: the checkpoint's.
-      prompt: the name of one of the checkpoint's prompts, or the text itself; a cross-encoder reads it before the first
-        sentence of a pair.
+      prompt: the name of one of the checkpoint's prompts, or the text itself, before the first sentence of a pair.
       frozen: for a model that is not trained: weights stay in the stored dtype.
       plugins: modules or files with the user's own encoder families, see `core/plugins.py`.
       option: where `pooling` comes from, such as `teacher.pooling`, for the log.

@@ -40,6 +40,8 @@ class Static(Headed):
 
     def make(self, inputs: StudentInputs) -> SentenceModel:
         model = self.loaded(inputs)
+        if self.model == "teacher":
+            model = model.with_params(model.params)  # float32, which the teacher's file need not have
         most, entries = model.definition.embedding_width, model.definition.architecture.vocab_size
         check_size("student.width", self.width, most, f"the width of the vectors of {model.source}")
         tokenizer = static.without_special_tokens(model.tokenizer)

@@ -65,12 +65,11 @@ def labels(
     compute_dtype: DTypeLike,
     progress: bool,
 ) -> Float[np.ndarray, "rows k"]:
-    """The mean score of each row's pairs over the labellers, in the order of the store.
+    """The mean score of each row's pairs (the first column with each of the others) over the labellers, in the order of the store.
 
     Args:
       labellers: sentence encoders or cross-encoders, not both (InputError), because their scores differ in scale.
       folder: cache of scores, and of the vectors they are computed from, keyed by the digest of their inputs.
-      columns: the first forms a pair with each of the others.
       logits: cross-encoders give logits instead of scores in (0, 1), and sentence encoders for dot products these.
     """
     refuse_mixed(labellers)
