@@ -243,10 +243,6 @@ def load_model(
             raise InputError(
                 f"{folder} is a classifier with {labels} labels; a cross-encoder has one. Name a pooling for its body alone."
             )
-        elif not (labels or chosen):
-            raise InputError(
-                f"{folder} does not say how to pool token vectors; set student.pooling, teacher.pooling or --pooling: {POOLING_HELP}."
-            )
         table = None
         if modules.static:
             architecture, table, tokenizer, limit = static.read(root)
@@ -260,6 +256,10 @@ def load_model(
                 else:
                     architecture = dataclasses.replace(architecture, max_positions=modules.max_length)
             tokenizer = read_tokenizer(root, vocab_size=architecture.vocab_size, lower_case=modules.lower_case)
+        if chosen is None and not labels:
+            raise InputError(
+                f"{folder} does not say how to pool token vectors; set student.pooling, teacher.pooling or --pooling: {POOLING_HELP}."
+            )
         if chosen is None:
             definition = cross_definition(architecture)
         else:
