@@ -27,7 +27,7 @@ from jaxdistill.data.options import Data
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import bert, mistral, qwen3, roberta
 from jaxdistill.encoders.sentence import param_shapes
-from jaxdistill.models.checkpoints.model import Provenance, SentenceModel
+from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.teachers.live import Live
 from jaxdistill.models.teachers.stored import Stored
 from jaxdistill.objectives.congen import ConGen
@@ -128,7 +128,8 @@ def model(name: str, *, layers: int, width: int = 0) -> SentenceModel:
         max_length=architecture.longest,
         prompts={},
         default_prompt=None,
-        provenance=Provenance(source=name, tokenizer_folder=pathlib.Path()),
+        source=name,
+        tokenizer_folder=pathlib.Path(),
     )
 
 

@@ -107,7 +107,13 @@ def with_weights(spec: str, folder: Path) -> str:
         return spec
     name, minilm = spec.removeprefix("shape:"), load_model(MINILM)
     model = random_model(name, layers=0)
-    model = replace(model, tokenizer=minilm.tokenizer, provenance=minilm.provenance, max_length=minilm.max_length)
+    model = replace(
+        model,
+        tokenizer=minilm.tokenizer,
+        source=minilm.source,
+        tokenizer_folder=minilm.tokenizer_folder,
+        max_length=minilm.max_length,
+    )
     save(model, folder / name)
     return str(folder / name)
 

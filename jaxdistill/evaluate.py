@@ -63,7 +63,7 @@ from jaxdistill.data.text import content_digest, file_of, files_of, local_files
 from jaxdistill.evals import geometry, papers, report, suite, transfer
 from jaxdistill.evals.evaluation import EmbeddingCache, Model, Sources
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model, locate
-from jaxdistill.models.inference import Embedder, Ensemble
+from jaxdistill.models.inference import Embedder, ensemble
 from jaxdistill.models.vectors import unit_rows
 from jaxdistill.training.export import weights_bytes
 from jaxdistill.training.workdir.folder import RESULTS
@@ -111,7 +111,7 @@ class Candidate:
         """The candidate as the `Model` that evaluations use, with vectors of full width, on the devices of all processes."""
         first, progress = self.members[0], sys.stderr.isatty() and processes.is_first()
         is_ensemble = len(self.members) > 1
-        alone = Ensemble(self.members, progress=progress) if is_ensemble else first.as_embed(progress=progress)
+        alone = ensemble(self.members, progress=progress) if is_ensemble else first.as_embed(progress=progress)
         embed = over_processes(cast(Any, alone))
         model = Model(
             embed=embed,

@@ -26,7 +26,7 @@ from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models.checkpoints.folder import save
-from jaxdistill.models.checkpoints.model import Provenance, SentenceModel
+from jaxdistill.models.checkpoints.model import SentenceModel
 
 from conftest import QUICK_COMPILATION
 from tiny_models import tiny_tokenizer
@@ -54,7 +54,7 @@ def write_teacher(folder: pathlib.Path, *, layers: int = 2, hidden_size: int = 1
     }
     model = SentenceModel(
         definition=definition, params=params, tokenizer=tokenizer, max_length=32,
-        prompts={}, default_prompt=None, provenance=Provenance(source="tiny", tokenizer_folder=folder / "tokenizer"),
+        prompts={}, default_prompt=None, source="tiny", tokenizer_folder=folder / "tokenizer",
     )  # fmt: skip
     save(model, folder / "model")
     return str(folder / "model")

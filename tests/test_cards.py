@@ -10,13 +10,13 @@ from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 
 from jaxdistill.evals.model_card import Facts, model_card, origin_of
-from jaxdistill.models.checkpoints.model import CardFacts, load_model, read_card
+from jaxdistill.models.checkpoints.model import load_model, read_card
 from jaxdistill.models.inference import Embedder
 from jaxdistill.training import export as export_module
 from jaxdistill.training.export import export
 
 import encoder_cases as cases
-from tiny_models import made_from, tiny_model, word_table
+from tiny_models import tiny_model, word_table
 
 NASTY = "`a` ``| b` | *c* _d_ [e](f) <script>alert(1)</script> &amp; {{ g }} {% h %} $i$ ~~j~~ \\| \\ # k\n---\n# l"
 ORIGIN = {"teacher": "org/teacher", "base_models": "org/teacher", "languages": "en"}
@@ -128,12 +128,12 @@ def data_of(text):
 )
 def test_a_card_states_languages_or_nothing(tmp_path, text, languages):
     (tmp_path / "README.md").write_text(text)
-    assert read_card(tmp_path, "org/model") == CardFacts(("org/model",), languages)
+    assert read_card(tmp_path, "org/model") == {"base_models": ("org/model",), "languages": languages}
 
 
 def test_a_student_has_what_all_its_models_state(model):
     one, other = (
-        made_from(model, card=CardFacts((f"a/{name}",), languages))
+        dataclasses.replace(model, base_models=(f"a/{name}",), languages=languages)
         for name, languages in (("x", ("de", "en")), ("y", ("en", "fr", "de")))
     )
     assert origin_of(one, one) == {"base_models": "a/x", "languages": "de, en"}
@@ -144,7 +144,7 @@ def test_a_student_has_what_all_its_models_state(model):
 def test_origin_is_handed_down_from_export_to_export(model, tmp_path, unchecked):
     facts = Facts(name="first", base_models="intfloat/e5-small", languages="en")
     first = load_model(str(export(model, tmp_path / "first", facts=facts)))
-    assert first.provenance.card == CardFacts(("intfloat/e5-small",), ("en",))
+    assert (first.base_models, first.languages) == (("intfloat/e5-small",), ("en",))
     (tmp_path / "first" / "card.json").unlink()  # the card itself says it too
     data = data_of((export(first, tmp_path / "second") / "README.md").read_text())
     assert (data.language, data.base_model) == (["en"], ["intfloat/e5-small"])

@@ -128,8 +128,6 @@ def test_a_prompt_goes_before_the_first_sentence_of_a_pair(tmp_path):
     np.testing.assert_allclose(plain.score([f"w9 w8 {first}" for first in FIRST], SECOND), wanted, atol=1e-5)
     asked = Embedder(load_model(str(tmp_path), prompt="w9 w8 "))
     np.testing.assert_allclose(asked.score(FIRST, SECOND), wanted, atol=1e-5)
-    with pytest.raises(InputError, match="a cross-encoder with the prompt 'w9 w8 ', which an export cannot store"):
-        save(prompted, tmp_path / "out")
     assert surgery.cross_encoder(prompted, key=jax.random.key(0)).prompt == ""
 
 
@@ -166,7 +164,7 @@ def test_a_checkpoint_without_a_pooler_makes_a_cross_encoder_with_a_new_one(tmp_
     kept = {name: tensor for name, tensor in tensors.items() if "pooler" not in name}
     assert len(kept) == len(tensors) - 2
     safetensors.numpy.save_file(kept, file, metadata={"format": "pt"})
-    with pytest.raises(InputError, match="pooling pooler needs a pooler, which this checkpoint lacks"):
+    with pytest.raises(InputError, match="tensor pooler.dense.bias is missing from the weights"):
         load_model(str(tmp_path / "bi"), pooling="pooler")
     cross = surgery.cross_encoder(load_model(str(tmp_path / "bi")), key=jax.random.key(0))
     assert cross.params["transformer/pooler/kernel"].std() > 0.015

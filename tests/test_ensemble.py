@@ -10,7 +10,7 @@ from jaxdistill import evaluate
 from jaxdistill.core import InputError
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
-from jaxdistill.models.inference import Embedder, Ensemble
+from jaxdistill.models.inference import Embedder, ensemble
 
 import encoder_cases as cases
 from eval_cases import GRADED, run, write
@@ -60,7 +60,7 @@ def test_cross_encoders_are_averaged_too(tmp_path):
     members = [Embedder(load_model(str(tmp_path / name))) for name in "ab"]
     first, second = ["w1 w2", "w3"], ["w4", "w5 w6"]
     wanted = (members[0].score(first, second) + members[1].score(first, second)) / 2
-    np.testing.assert_allclose(Ensemble(members).score(first, second), wanted, atol=1e-6)
+    np.testing.assert_allclose(ensemble(members).score(first, second), wanted, atol=1e-6)
 
 
 @pytest.mark.parametrize(("spec", "message"), [("a+", "has an empty name next to a"), ("absent+b", "absent")])

@@ -8,8 +8,6 @@ from jaxdistill import main, objectives
 from jaxdistill.config import defaults, load_config, parse_config, set_kind, set_options
 from jaxdistill.core import InputError
 from jaxdistill.core.plugins import KINDS
-from jaxdistill.models.students.fresh import Fresh
-from jaxdistill.models.teachers.live import Live
 
 EVERY = [(section, kind) for section, kinds in KINDS.items() for kind in kinds.available()]
 
@@ -32,11 +30,6 @@ def test_another_kind_keeps_the_options_that_both_have():
     student = config.student
     assert (student.model, student.head, student.pooling, student.width) == ("m", "linear", "cls", 256)
     assert "layers" not in student and (student.kind, student.max_length) == ("static", 9)
-
-
-def test_a_new_vocabulary_is_not_trimmed():
-    with pytest.raises(InputError, match="student.vocabulary=99 makes a new tokenizer; leave student.trim empty"):
-        Fresh(model="M", vocabulary=99, trim="text.txt").check(Live(model="M"))
 
 
 def test_a_preset_may_have_other_kinds():

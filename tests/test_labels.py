@@ -87,7 +87,7 @@ def test_scores_of_ones_own_stay_with_their_pairs(tmp_path):
     found = targets_of(np.float32([[0.9], [0.8], [0.1], [0.3]]))
     np.testing.assert_allclose(found.rows(np.arange(3))[:, 0], [0.9, 0.1, 0.3])  # the second pair is the first
     assert found.width == 0
-    with pytest.raises(InputError, match=r"2 numbers per row; .* one score per pair"):
+    with pytest.raises(InputError, match=r"2 numbers per row, .* one score per pair"):
         targets_of(np.zeros((4, 2), np.float32))
 
 

@@ -92,5 +92,5 @@ def test_a_run_chooses_layers_by_its_text_and_keeps_them(tmp_path):
 
 @pytest.mark.parametrize("layers", ["greedy:0", "greedy:5"])
 def test_a_number_of_layers_that_the_model_does_not_have_is_refused(tmp_path, layers):
-    with pytest.raises(InputError, match=f"student.layers='{layers}': give a number from 1 to 4 .* greedy:2"):
+    with pytest.raises(InputError, match=f"student.layers='{layers}' does not fit an encoder of 4 layers; .* greedy:3"):
         make_student(asking(tmp_path, layers), (), tmp_path / "w")

@@ -73,9 +73,9 @@ def test_scores_are_read_from_columns_of_the_text(path, model, tmp_path):
     np.testing.assert_allclose(found[np.arange(2)], [[0.9, 0.25], [0.75, -0.5]])
     with pytest.raises(InputError, match=r"row 2 has '' in the column 'score_positive', not a finite number"):
         column_scores(("score_positive", "score_negative"), data, store_of(path, model), count=2)
-    with pytest.raises(InputError, match="has 1 numbers per row; .* reads 2, one score per pair"):
+    with pytest.raises(InputError, match="has 1 numbers per row, .* reads 2, one score per pair"):
         column_scores(("score_negative",), data, store, count=2)
-    with pytest.raises(InputError, match="row 1 of data.text has the score 0.9, .* similarities from -0.8 to 0.8"):
+    with pytest.raises(InputError, match="per row, up to 0.9; .* from -0.8 to 0.8"):
         column_scores(("score_positive", "score_negative"), data, store, count=2, largest=0.8)
     with pytest.raises(InputError, match="no column 'margin'"):
         column_scores(("score_negative", "margin"), data, store, count=2)

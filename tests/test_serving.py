@@ -45,9 +45,9 @@ def test_sentences_of_any_length_alone_need_few_programs_and_have_the_same_vecto
 @pytest.mark.parametrize(
     ("sentences", "words"),
     [
-        (DataFrame({"text": ["a cat"]}), "takes a list of sentences or a column, not DataFrame"),
-        ({"a", "b"}, "takes a list of sentences or a column, not set"),
-        (["a", None], "sentence 1 is None; it must be a text"),
+        (DataFrame({"text": ["a cat"]}), "takes a list or a column of texts, not DataFrame"),
+        ({"a", "b"}, "takes a list or a column of texts, not set"),
+        (["a", None], "texts, not NoneType None"),
     ],
 )
 def test_anything_but_several_texts_is_one_clear_line(embedder, sentences, words):

@@ -18,7 +18,7 @@ from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Po
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.export import restored_student
 from jaxdistill.models.checkpoints.folder import save
-from jaxdistill.models.checkpoints.model import Provenance, SentenceModel, load_model
+from jaxdistill.models.checkpoints.model import SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.training import build as build_module
 from jaxdistill.training.check import make_objective
@@ -50,7 +50,7 @@ def write_byte_level_model(folder):
     model = SentenceModel(
         definition=definition, params={path: a * (8.0 if path.endswith("kernel") else 1.0) for path, a in params.items()},
         tokenizer=tokenizer, max_length=60, prompts={"query": "the cat "}, default_prompt=None,
-        provenance=Provenance(source="bytes", tokenizer_folder=tokens),
+        source="bytes", tokenizer_folder=tokens,
     )  # fmt: skip
     save(model, folder / "bytes", card="---\nlanguage: en\n---\n# bytes\n")
 

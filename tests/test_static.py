@@ -12,7 +12,7 @@ from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
 from jaxdistill.models.checkpoints import static
 from jaxdistill.models.checkpoints.folder import check_exportable, save
-from jaxdistill.models.checkpoints.model import Provenance, SentenceModel, load_model
+from jaxdistill.models.checkpoints.model import SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.students.static import start
 from jaxdistill.training.export import export
@@ -35,7 +35,7 @@ def table_model(folder, *, dropped=UNKNOWN, normalize=True, dense=()):
     kernels = {f"dense/{i}/kernel": draw.normal(size=(16, 8)).astype(np.float32) for i in range(len(dense))}
     return SentenceModel(
         definition=definition, params={static.TABLE: table} | kernels, tokenizer=tokenizer,
-        max_length=static.MAX_LENGTH, prompts={}, default_prompt=None, provenance=Provenance(source="tiny", tokenizer_folder=folder),
+        max_length=static.MAX_LENGTH, prompts={}, default_prompt=None, source="tiny", tokenizer_folder=folder,
     )  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def test_a_folder_saved_by_sentence_transformers_is_read(tmp_path):
     theirs.save(str(tmp_path / "saved"))
     (tmp_path / "saved" / "README.md").write_text("---\nlanguage: en\n---\n")
     ours = load_model(str(tmp_path / "saved"))
-    assert ours.provenance.card.languages == ("en",)
+    assert ours.languages == ("en",)
     np.testing.assert_allclose(Embedder(ours).encode(TEXTS), theirs.encode(TEXTS), atol=1e-6)
 
 
@@ -143,7 +143,7 @@ def test_weights_and_a_mapping_of_model2vec_are_applied_token_by_token(tmp_path)
     np.testing.assert_allclose(Embedder(model).encode(TEXTS[1:2])[0], expected, atol=1e-6)
     rows[mapping[5]] = np.nan
     write_model2vec(tmp_path / "nan", {"embeddings": rows, "mapping": mapping})
-    with pytest.raises(InputError, match="the table has NaN or infinite values"):
+    with pytest.raises(InputError, match="tensor embeddings has NaN or infinite values"):
         load_model(str(tmp_path / "nan"))
 
 

@@ -55,7 +55,7 @@ def test_a_student_is_read_as_it_was_made(options, tmp_path):
     assert read is not None and read.digest() == made.digest()
     assert (read.params.keys(), read.unread_pooler.keys()) == (made.params.keys(), made.unread_pooler.keys())
     assert config.student.in_training(read).definition == config.student.in_training(made).definition
-    facts = [(one.source, one.provenance.card, one.provenance.default_prompt) for one in (read, made)]
+    facts = [(one.source, one.base_models, one.languages, one.checkpoint_prompt) for one in (read, made)]
     assert facts[0] == facts[1] and read.role_prompts == made.role_prompts
 
 

@@ -181,6 +181,6 @@ def test_points_that_fail_are_told_each_with_the_line_of_its_training(finished):
     output, status = swept(arguments(folder, f"--grid={folder / 'grid.py'}", optimizer__learning_rate=0.01))
     assert status == sweep.POINT_FAILED and "(done before)" not in output
     assert re.search(r" \.\.\. failed with status 2: error: .*learning_rate: 0.0005 there, 0.01 now", output)
-    assert " ... failed with status 2: error: student.dims=(999,) goes beyond the student's vectors" in output
+    assert " ... failed with status 2: error: student.dims=999 must be from 1 to" in output
     rows = list(csv.DictReader((folder / "sweep" / "sweep.csv").read_text().splitlines()))
     assert [(row["status"], row["score"]) for row in rows] == [("2", ""), ("2", "")]

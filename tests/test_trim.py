@@ -18,7 +18,7 @@ from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Po
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models import trim
 from jaxdistill.models.checkpoints.folder import save
-from jaxdistill.models.checkpoints.model import Provenance, SentenceModel, load_model
+from jaxdistill.models.checkpoints.model import SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.training.models import make_student, read_student, write_student
 
@@ -115,8 +115,7 @@ FAMILIES = {"wordpiece": "bert", "unigram": "xlm-roberta", "bytes_bpe": "bert", 
 
 def trimmed_to(tokenizer, corpus):
     used = {id for encoding in tokenizer.encode_batch(corpus) for id in encoding.ids}
-    unknown = trim.UnknownWords(tokenizer)
-    smaller = trim.trimmed(tokenizer, used.union(*map(unknown.ids, corpus)))
+    smaller = trim.trimmed(tokenizer, used.union(*(trim.unknown_prefixes(tokenizer, text) for text in corpus)))
     return smaller, trim.old_ids(tokenizer, smaller)
 
 
@@ -211,7 +210,7 @@ def model_of(kind, tokenizer, config, folder):
     tokenizer.enable_truncation(64)
     return SentenceModel(
         definition=definition, params=params, tokenizer=tokenizer, max_length=64,
-        prompts={"query": "Frage: "}, default_prompt=None, provenance=Provenance(source="tiny", tokenizer_folder=folder),
+        prompts={"query": "Frage: "}, default_prompt=None, source="tiny", tokenizer_folder=folder,
     )  # fmt: skip
 
 

@@ -60,7 +60,7 @@ def test_an_argument_or_an_option_reaches_one_stage_or_all():
     [
         (dict(student="static"), r"student='static' is no student with its options; give one such as jaxdistill.students.Cut"),
         (dict(teacher=jaxdistill.students.Cut("M")), r"teacher=Cut\(.* is no teacher with its options; .*jaxdistill.teachers.Stored"),
-        (dict(student=Cut(layers="even:3")), r"student.model is empty; a student of kind cut starts from a model"),
+        (dict(student=Cut(layers="even:3")), r"student.model='' names no model; give --config.student.model="),
     ],
 )  # fmt: skip
 def test_what_is_no_value_is_one_line(tmp_path, given, words):

@@ -12,7 +12,7 @@ from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinit
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models.checkpoints import static
 from jaxdistill.models.checkpoints.folder import save
-from jaxdistill.models.checkpoints.model import Provenance, SentenceModel
+from jaxdistill.models.checkpoints.model import SentenceModel
 
 SPECIAL = {
     "pad_token": "[PAD]",
@@ -62,13 +62,9 @@ def tiny_model(folder, *, pooling="mean", head=None, seed=0, scale=10.0, max_len
         max_length=max_length,
         prompts={"query": "the cat "},
         default_prompt=None,
-        provenance=Provenance(source="tiny", tokenizer_folder=folder),
+        source="tiny",
+        tokenizer_folder=folder,
     )
-
-
-def made_from(model, **stated):
-    """The model with another provenance: `card` or `source`."""
-    return dataclasses.replace(model, provenance=dataclasses.replace(model.provenance, **stated))
 
 
 def saved_tiny_model(folder) -> str:

@@ -144,10 +144,9 @@ def averaged_steps(steps: Sequence[int]) -> str:
 
 def origin_of(*models: SentenceModel) -> dict[str, str]:
     """The base models and languages of what is made from these models, as their cards state them."""
-    cards = [model.provenance.card for model in models]
-    stated = [card.languages for card in cards if card.languages]
+    stated = [model.languages for model in models if model.languages]
     return {
-        "base_models": ", ".join(dict.fromkeys(name for card in cards for name in card.base_models)),
+        "base_models": ", ".join(dict.fromkeys(name for model in models for name in model.base_models)),
         "languages": ", ".join(one for one in stated[0] if all(one in each for each in stated)) if stated else "",
     }
 

@@ -18,25 +18,14 @@ from jax.sharding import Mesh, NamedSharding
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
-from jaxdistill.core import (
-    ROLES,
-    Array,
-    Embed,
-    InputError,
-    PairScorer,
-    Params,
-    Precision,
-    Tokens,
-    did_you_mean,
-    platform,
-)
+from jaxdistill.core import Array, Embed, InputError, PairScorer, Params, Precision, Tokens, did_you_mean, platform
 from jaxdistill.core.cluster.mesh import batch_devices, batch_sharding, make_mesh, place, place_frozen, replicated
 from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.core.runtime import Advance, counted
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.sentence import embed
-from jaxdistill.models.checkpoints.model import NO_PROMPT, SentenceModel, load_model
+from jaxdistill.models.checkpoints.model import NO_PROMPT, SentenceModel, check_size, load_model
 from jaxdistill.models.vectors import cosines, unit_rows
 
 TOKENISED = 4096
@@ -69,7 +58,6 @@ class Embedder:
         """
         Args:
           mesh: devices to use; None: all of this process.
-          compute_dtype: dtype of matrix products.
           batch_size: number of sentences of 32 tokens that are computed together; of shorter ones, more.
           params: parameters that are already on the mesh, instead of the model's.
           shardings: sharding of each of the model's parameters; None: all are replicated.
@@ -97,22 +85,20 @@ class Embedder:
         return self.model.definition.embedding_width
 
     def prefix(self, prompt_name: str | None = None, role: str = "", *, prompt: str | None = None) -> str:
-        """The text to prepend to each sentence; raises `InputError` for an unknown prompt or for a cross-encoder."""
+        """The text to prepend to each sentence; raises `InputError` for an unknown prompt or role, or for a cross-encoder."""
         model = self.model
         if model.definition.reads_pairs:
-            raise InputError(f"{model.source} is a cross-encoder: it has no vectors of sentences; score pairs.")
-        if bool(role) + (prompt_name is not None) + (prompt is not None) > 1:
-            raise InputError("prompt_name, prompt and role exclude each other; give only one.")
-        if role not in ("", *ROLES):
-            raise InputError(f"role {role!r} is unknown; allowed: {', '.join(ROLES)}.")
-        if role or prompt is not None:
-            return model.role_prompts[role] if prompt is None else prompt
-        name, names = model.default_prompt if prompt_name is None else prompt_name, list(model.prompts)
-        if name not in (None, "", NO_PROMPT, *names):
+            raise no_vectors(f"{model.source} is a cross-encoder")
+        if prompt is not None:
+            return prompt
+        texts = model.role_prompts if role else {"": "", NO_PROMPT: ""} | model.prompts
+        name = role or (model.default_prompt if prompt_name is None else prompt_name) or ""
+        if name not in texts:
+            what, names = "role" if role else "prompt", list(filter(None, texts))
             raise InputError(
-                f"prompt {name!r} is unknown to {model.source}; it has: {', '.join(names) or 'none'}.{did_you_mean(name, names)}"
+                f"{what} {name!r} is unknown to {model.source}; it has: {', '.join(names)}.{did_you_mean(name, names)}"
             )
-        return model.prompts.get(name or "", "")
+        return texts[name]
 
     def encode(
         self,
@@ -135,7 +121,7 @@ class Embedder:
         Args:
           sentences: any number; truncated to the model's `max_length`.
           prompt_name: name of one of the model's prompts; None: its default one, if it has one; empty or `none`: no prompt.
-          prompt: the text itself to prepend to each sentence; empty: no prompt.
+          prompt: the text itself to prepend to each sentence, instead of a named one or a role's; empty: no prompt.
           role: `query` or `document`, or one for each sentence, to which the model's prompt for the role, if it has one, is
             prepended. None or empty: no role.
           batch_size: number of sentences of 32 tokens computed together; of shorter ones, more. None: as loaded.
@@ -151,8 +137,8 @@ class Embedder:
         texts = _checked([sentences] if isinstance(sentences, str) else sentences, "encode")
         roles = [role or ""] * len(texts) if isinstance(role, str | None) else role
         prefixes = {one: self.prefix(prompt_name, one, prompt=prompt) for one in dict.fromkeys(roles)}
-        if truncate_dim is not None and not 1 <= truncate_dim <= self.width:
-            raise InputError(f"truncate_dim={truncate_dim} must be from 1 to {self.width}, the width of the vectors.")
+        if truncate_dim is not None:
+            check_size("truncate_dim", truncate_dim, self.width, "the width of the vectors")
         prompted = [prefixes[one] + text for one, text in zip(roles, texts, strict=True)]
         ids = [np.asarray(encoding.ids, np.int32) for encoding in self._encodings(prompted)]
         with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
@@ -172,17 +158,11 @@ class Embedder:
         >>> vectors = model.encode(["A cat sleeps.", "It rains."])
         >>> model.similarity(vectors[0], vectors).shape
         (1, 2)
-
-        Raises:
-          InputError: anything but vectors of one width.
         """
-        sides = [np.atleast_2d(np.asarray(side)) for side in (first, second)]
-        if any(side.dtype.kind not in "fiu" for side in sides) or sides[0].shape[1:] != sides[1].shape[1:]:
-            shapes = " and ".join(f"{side.dtype} {side.shape}" for side in sides)
-            raise InputError(f"similarity takes vectors of one width, not {shapes}; encode sentences first.")
+        left, right = (np.atleast_2d(np.asarray(side, np.float64)) for side in (first, second))
         if self.model.definition.similarity == "dot":
-            return (sides[0].astype(np.float64) @ sides[1].astype(np.float64).T).astype(np.float32)
-        return np.clip(unit_rows(sides[0]) @ unit_rows(sides[1]).T, -1.0, 1.0).astype(np.float32)
+            return (left @ right.T).astype(np.float32)
+        return np.clip(unit_rows(left) @ unit_rows(right).T, -1.0, 1.0).astype(np.float32)
 
     def score(
         self,
@@ -201,27 +181,18 @@ class Embedder:
 
         Args:
           first, second: as many first as second sentences.
-          logits: return a cross-encoder's logits (float32) instead of their sigmoids.
+          logits: return a cross-encoder's logits (float32) instead of their sigmoids; cosines stay cosines.
           show_progress_bar, params: as in `encode`.
         """
         model, first, second = self.model, _checked(first, "score"), _checked(second, "score")
-        if len(first) != len(second):
-            raise InputError(f"got {len(first)} first and {len(second)} second sentences; score takes as many of both.")
         if not model.definition.reads_pairs:
-            if logits:
-                raise InputError(
-                    f"{model.source} is a sentence encoder: its scores are cosines; leave out logits=True."
-                )
             embed = partial(self.encode, show_progress_bar=show_progress_bar, params=params)
             return cosines(embed, first, second).astype(np.float32)
-        ids, firsts = [], []
-        for encoding in self._encodings(
-            [(model.prompt + one, other) for one, other in zip(first, second, strict=True)]
-        ):
-            ids.append(np.asarray(encoding.ids, np.int32))
-            firsts.append(encoding.type_ids.count(0))
+        pairs = [(model.prompt + one, other) for one, other in zip(first, second, strict=True)]
+        read = [(np.asarray(one.ids, np.int32), one.type_ids.count(0)) for one in self._encodings(pairs)]
+        ids, firsts = [ids for ids, _ in read], np.array([first for _, first in read], np.int64)
         with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
-            scores = self.encode_ids(ids, firsts=np.array(firsts, np.int64), advance=advance, params=params)[:, 0]
+            scores = self.encode_ids(ids, firsts=firsts, advance=advance, params=params)[:, 0]
         return scores if logits else np.exp(-np.logaddexp(0.0, -scores.astype(np.float64)))
 
     def as_embed(self, params: Params | None = None, *, progress: bool | str = False) -> Embed:
@@ -231,10 +202,7 @@ class Embedder:
         return partial(self.encode, params=params, show_progress_bar=progress)
 
     def warm_up(self, longest: int = SERVED[-1]) -> None:
-        """Compiles the shapes of single-sentence requests, so that none of these waits for the compiler.
-
-        Sentences of more than `longest` tokens compile on first use.
-        """
+        """Compiles the shapes of single-sentence requests of at most `longest` tokens; longer ones compile on first use."""
         longest = min(longest, self.model.max_length)
         for tokens in sorted({min(length, longest) for length in SERVED}):
             firsts = np.array([tokens]) if self.model.definition.reads_pairs else None
@@ -249,18 +217,14 @@ class Embedder:
         params: Params | None = None,
         batch_size: int | None = None,
     ) -> Float[np.ndarray, "n e"]:
-        """Like `encode`, for tokenised sentences with special tokens; for pairs, returns logits.
+        """Like `encode`, for tokenised sentences with special tokens; `advance` is called with each batch's row count.
 
-        Args:
-          firsts: for pairs, the number of tokens of the first sentence (type 0).
-          advance: called with each batch's row count.
+        For pairs, `firsts` has the numbers of tokens of the first sentences, and the result is logits.
         """
         vectors = np.zeros((len(ids), self.width), np.float32)
         params = self.params if params is None else params
-        size = self.batch_size if batch_size is None else batch_size
-        if size < 1:
-            raise InputError(f"batch_size={size} must be at least 1.")
-        running = ((rows, self._embed(params, tokens)) for rows, tokens in self._batches(ids, firsts, size))
+        batches = self._batches(ids, firsts, self.batch_size if batch_size is None else batch_size)
+        running = ((rows, self._embed(params, tokens)) for rows, tokens in batches)
         # The device computes one batch while the one before it is fetched.
         for (rows, result), _ in pairwise(chain(running, [((), None)])):
             vectors[rows] = np.asarray(result)[: len(rows), 0]
@@ -285,31 +249,30 @@ class Embedder:
             length = max(min(length, self.model.max_length), longest)
             most = max(size * SLOTS_PER_SENTENCE // length, 1)
             rows = order[start : start + most]
-            count = min(1 << (len(rows) - 1).bit_length(), most)
-            count = -(-count // devices) * devices
+            count = -(-min(1 << (len(rows) - 1).bit_length(), most) // devices) * devices
             pad_id, types = self.model.definition.architecture.pad_id, None if firsts is None else firsts[rows]
             tokens = pad([ids[row] for row in rows], length=length, count=count, pad_id=pad_id, firsts=types)
             yield rows, place(tokens, batch_sharding(self.mesh))
             start += most
 
 
-class Ensemble:
-    """Scores pairs by the mean of several models' scores (Trans-Encoder, arXiv 2109.13059, Table 1)."""
+def ensemble(members: Sequence[Embedder], *, progress: bool = False) -> PairScorer:
+    """Scores pairs by the mean of the scores of several models of one kind (Trans-Encoder, arXiv 2109.13059, Table 1)."""
+    refuse_mixed([member.model for member in members])
 
-    def __init__(self, members: Sequence[Embedder], *, progress: bool = False):
-        """`progress`: show a bar for each of the members, which must be of one kind."""
-        refuse_mixed([member.model for member in members])
-        self._members, self._progress = tuple(members), progress
-
-    def score(self, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
-        """Mean of the members' cosine similarities or cross-encoder scores."""
-        scores = [member.score(first, second, show_progress_bar=self._progress) for member in self._members]
+    def score(first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
+        scores = [member.score(first, second, show_progress_bar=progress) for member in members]
         return np.mean(np.stack(scores).astype(np.float64), axis=0)
 
-    def __call__(self, sentences: Sequence[str]):
-        """Raises `InputError`: an ensemble has no vectors."""
-        names = "+".join(member.model.source for member in self._members)
-        raise InputError(f"{names} is an ensemble: it has no vectors of sentences; score pairs.")
+    def encode(sentences: Sequence[str]):
+        raise no_vectors("+".join(member.model.source for member in members) + " is an ensemble")
+
+    return PairScorer(score, encode)
+
+
+def no_vectors(what: str) -> InputError:
+    """The error of an evaluation that asks `what`, which scores pairs alone, for vectors."""
+    return InputError(f"{what}: it has no vectors of sentences; score pairs.")
 
 
 def refuse_mixed(models: Sequence[SentenceModel]) -> None:
@@ -321,13 +284,14 @@ def refuse_mixed(models: Sequence[SentenceModel]) -> None:
 
 def _checked(sentences: Iterable[str], caller: str) -> list[str]:
     """The sentences as a list; raises `InputError` for a single string, a table, or anything but strings."""
-    if isinstance(sentences, str | set | frozenset) or hasattr(sentences, "columns"):
-        raise InputError(f"{caller} takes a list of sentences or a column, not {type(sentences).__name__}.")
     column: Any = sentences
     # The list of a pyarrow column would hold its scalars.
     texts = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
-    if wrong := [index for index, text in enumerate(texts) if not isinstance(text, str)]:
-        raise InputError(f"{caller}: sentence {wrong[0]} is {texts[wrong[0]]!r:.40}; it must be a text.")
+    # The elements of a text, a set or a table may be texts too.
+    is_list = not (isinstance(column, str | set | frozenset) or hasattr(column, "columns"))
+    wrong = [text for text in texts if not isinstance(text, str)] if is_list else [column]
+    if wrong:
+        raise InputError(f"{caller} takes a list or a column of texts, not {type(wrong[0]).__name__} {wrong[0]!r:.40}.")
     return texts
 
 
@@ -365,10 +329,7 @@ def load(
 def make_embed(
     definition: EncoderDefinition, mesh: Mesh, compute_dtype: DTypeLike
 ) -> Callable[[Params, Tokens], Array]:
-    """The jitted function `(params, tokens) -> [g, n, e]`, without dropout; embedders with equal definitions share it.
-
-    Groups are split over the mesh; every process gets all vectors.
-    """
+    """The jitted `(params, tokens) -> [g, n, e]`, without dropout: groups are split over the mesh, every process gets all vectors."""
 
     def embed_batch(params: Params, tokens: Tokens) -> Array:
         with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):

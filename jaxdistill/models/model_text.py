@@ -32,15 +32,14 @@ log = logging.getLogger(__name__)
 
 def sentence_roles(data: Data) -> Roles:
     """The roles that `data.roles` gives; raises `InputError` for an unknown role, column, or number of sources."""
-    return parse_roles(
-        data.roles, columns=tuple(dict(data.columns) or (TEXT,)), sources=max(1, len(split_specs(data.text)))
-    )
+    columns = tuple(dict(data.columns) or (TEXT,))
+    return parse_roles(data.roles, columns=columns, sources=max(1, len(split_specs(data.text))))
 
 
 def text_portions(data: Data) -> list[Portion]:
     """The portions of the text: its sources, or their columns if texts are split into chunks."""
-    columns = columns_of(dict(data.columns) or (TEXT,))
-    return portions(split_specs(data.text), columns, sentence_roles(data), separate=data.chunk_tokens > 0)
+    columns, separate = columns_of(dict(data.columns) or (TEXT,)), data.chunk_tokens > 0
+    return portions(split_specs(data.text), columns, sentence_roles(data), separate=separate)
 
 
 def student_text(
@@ -48,63 +47,44 @@ def student_text(
 ) -> TokenStore:
     """The text tokenised for the student, at most `length` tokens per sentence, and split into chunks if `data` says so.
 
-    `of_rows`: the teacher's targets are of whole rows.
-
-    Raises:
-      InputError: the chunks have no possible length, or a view or the teacher needs whole rows.
+    Raises `InputError` if chunks have no possible length, or if a view, or the teacher's targets (`of_rows`), need whole rows.
     """
     views, chunking = objective.student_views, None
     if data.chunk_tokens:
         pairs = [view for view in views if view != TEXT and (view in (SECOND, *PAIRS) or view in dict(data.columns))]
-        if pairs or of_rows:
-            why = f"the view {pairs[0]} reads two columns of a row" if pairs else "targets are of whole rows"
-            raise InputError(f"data.chunk_tokens={data.chunk_tokens} splits rows, but {why}; set data.chunk_tokens=0.")
         prompts = [student.role_prompts[role] for portion in text_portions(data) for role in portion.roles]
         around = tokens_around(student.tokenizer, prompts)
         least, most = data.chunk_least - around, data.chunk_tokens - around
-        if data.chunk_tokens > length or most < 1 or (data.chunk_least and not 1 <= least <= most):
+        is_possible = data.chunk_tokens <= length and most >= 1 and (not data.chunk_least or 1 <= least <= most)
+        if pairs or of_rows or not is_possible:
             raise InputError(
-                f"data.chunk_tokens={data.chunk_tokens} must be from {around + 1}, to hold special tokens and prompt, to the {length} "
-                f"that the student reads; data.chunk_least={data.chunk_least} 0 or from {around + 1} to chunk_tokens."
+                f"data.chunk_tokens={data.chunk_tokens} must be 0 for views of pairs ({', '.join(pairs) or 'none'} here) and targets of whole "
+                f"rows; otherwise from {around + 1}, to hold special tokens and prompt, to the {length} that the student reads; "
+                f"data.chunk_least={data.chunk_least} 0 or from {around + 1} to chunk_tokens."
             )
         chunking = Chunking(tokenizer=student.tokenizer, most=most, least=max(0, least))
     return tokenised_text(data, student, views, max_length=length, chunking=chunking, progress=progress)
 
 
 def tokenised_text(
-    data: Data,
-    model: SentenceModel,
-    views: Sequence[str],
-    *,
-    max_length: int,
-    progress: bool,
+    data: Data, model: SentenceModel, views: Sequence[str], *, max_length: int, progress: bool,
     chunking: Chunking | None = None,
-) -> TokenStore:
+) -> TokenStore:  # fmt: skip
     """The text tokenised for a model; raises `InputError` if too much of its views' columns is unknown to the tokenizer."""
     store = build_store(
-        split_specs(data.text),
-        tokenizer=model.tokenizer,
-        max_length=max_length,
-        cache_folder=cache_folder(data.cache_folder),
-        columns=dict(data.columns) or (TEXT,),
-        prompts=model.role_prompts,
-        roles=sentence_roles(data),
-        dedupe=data.dedupe,
-        exclude=split_specs(data.exclude),
-        chunking=chunking,
-        progress=progress,
-    )
+        split_specs(data.text), tokenizer=model.tokenizer, max_length=max_length, cache_folder=cache_folder(data.cache_folder),
+        columns=dict(data.columns) or (TEXT,), prompts=model.role_prompts, roles=sentence_roles(data), dedupe=data.dedupe,
+        exclude=split_specs(data.exclude), chunking=chunking, progress=progress,
+    )  # fmt: skip
     for column in columns_of_views(store, views):
         _check_unknown(data, model, column, store.unknown(column))
     deleting = {view for view in views if view not in store.columns and view.partition(":")[0] in DELETING}
-    if deleting:
-        rows = np.arange(0, store.rows, -(-store.rows // SAMPLE))
-        share = float(np.mean(store.counts_of(TEXT, rows).words < 2))
-        if share > MAX_SINGLE_WORDS:
-            log.warning(
-                "warning: the view %s leaves %.0f %% of the sentences as they are, because they have one word between spaces; "
-                "use mask_span, or another view", ", ".join(sorted(deleting)), 100 * share,
-            )  # fmt: skip
+    rows = np.arange(0, store.rows, -(-store.rows // SAMPLE))
+    if deleting and (share := float(np.mean(store.counts_of(TEXT, rows).words < 2))) > MAX_SINGLE_WORDS:
+        log.warning(
+            "warning: the view %s leaves %.0f %% of the sentences as they are, because they have one word between spaces; "
+            "use mask_span, or another view", ", ".join(sorted(deleting)), 100 * share,
+        )  # fmt: skip
     return store
 
 
@@ -143,23 +123,17 @@ def columns_read(data: Data, views: Sequence[str]) -> dict[str, str]:
     return {name: column for name, column in columns.items() if name in read}
 
 
-def length_read(data: Data, model: SentenceModel) -> int:
-    """The model's maximum length, or `data.max_length` if that is less."""
-    return min(data.max_length or model.max_length, model.max_length)
-
-
 def sampled_ids(
     data: Data, views: Sequence[str], model: SentenceModel, most: int
 ) -> list[Integer[np.ndarray, " tokens"]]:
-    """The tokens of at most `most` evenly spaced sentences, truncated to `length_read`."""
+    """The tokens of at most `most` evenly spaced sentences, truncated to the lesser of `data.max_length` and the model's."""
     texts = evenly_sampled(chain.from_iterable(prompted_rows(data, views, model)), most)
-    return [np.asarray(one.ids[: length_read(data, model)], np.int32) for one in model.encodings(texts)]
+    return [np.asarray(one.ids[: data.max_length or None], np.int32) for one in model.encodings(texts)]
 
 
 def prompted_rows(data: Data, views: Sequence[str], model: SentenceModel) -> Iterator[list[str]]:
     """The sentences of each row that the student's views read, with the model's prompts and without `data.exclude`."""
-    chunked, specs, read_columns = data.chunk_tokens > 0, split_specs(data.text), columns_read(data, views)
-    columns = dict(data.columns) or {TEXT: TEXT}
+    chunked, specs, columns = data.chunk_tokens > 0, split_specs(data.text), dict(data.columns) or {TEXT: TEXT}
     identity = {name: columns[name] for name in text.identifying(columns, chunked=chunked)}
     excluded = set(text.excluded_keys(split_specs(data.exclude), identity, data.cache_folder).tolist())
     for portion in text_portions(data):
@@ -168,7 +142,7 @@ def prompted_rows(data: Data, views: Sequence[str], model: SentenceModel) -> Ite
         prompts = [
             (index, model.role_prompts[role])
             for index, (name, role) in enumerate(zip(names, portion.roles, strict=True))
-            if chunked or name in read_columns
+            if chunked or name in columns_read(data, views)
         ]
         for row in read([specs[portion.source]], portion.columns, cache=data.cache_folder):
             if not excluded or text.row_key([row[index] for index in keyed]) not in excluded:

@@ -6,14 +6,16 @@ then swaps kept layers for dropped ones while that brings the vectors closer to 
 Source: Peer et al., Greedy-layer pruning: Speeding up Transformer models for natural language processing, 2022
 (arXiv 2105.14839). Differences: closeness to the whole model replaces a task's score, and the swaps are an addition.
 
-`student.intermediate` keeps the feed-forward units that contribute most to the hidden states, equally many in each layer. A unit is one hidden number `x` of the feed-forward network. Its contribution for a token is `x` times its row `w [d]` of the
-output kernel, so a unit is scored by the norm of `w` times the root mean square of `x` over the tokens of a text.
+`student.intermediate` keeps the feed-forward units that contribute most to the hidden states, equally many in each layer. A
+unit is one hidden number `x` of the feed-forward network. Its contribution for a token is `x` times its row `w [d]` of the output
+kernel, so a unit is scored by the norm of `w` times the root mean square of `x` over the tokens of a text.
 """
 
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -21,16 +23,16 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float
 
-from jaxdistill.core import Array, InputError, Params, Tokens
+from jaxdistill.core import Array, Params, Tokens
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.layers import Linear
 from jaxdistill.encoders.sentence import as_module
-from jaxdistill.models.checkpoints.model import SentenceModel
+from jaxdistill.models.checkpoints.model import SentenceModel, check_size
 from jaxdistill.models.inference import Embedder
-from jaxdistill.models.model_text import length_read, sampled_ids
+from jaxdistill.models.model_text import sampled_ids
 from jaxdistill.models.surgery import from_layers
 from jaxdistill.models.teacher import ModelContext
 
@@ -39,8 +41,6 @@ LAYERS_SAMPLE = 512
 """Most sentences on which layers are chosen; a longer text gives at least half as many."""
 SAMPLE, BATCH = 1024, 32
 """Most sentences on which activations are measured, and sentences per batch."""
-OUTPUT = "output"
-"""A block's last dense layer."""
 Energies = Mapping[str, Float[Array, " _"]]
 """Maps the path of each layer to the sum over tokens of `x^2` for each of its units."""
 
@@ -50,14 +50,9 @@ log = logging.getLogger(__name__)
 
 def layers_of(choice: str, context: ModelContext, model: SentenceModel) -> str:
     """`student.layers` with the layers of a greedy choice as a list; in a draft, evenly spaced ones stand in for it."""
-    depth = model.definition.architecture.layers
-    if not choice.startswith(GREEDY):
-        return choice
-    number = choice.removeprefix(GREEDY)
-    if not number.isdecimal() or not 0 < int(number) <= depth:
-        raise InputError(
-            f"student.layers={choice!r}: give a number from 1 to {depth} (its layers), such as greedy:{depth // 2}."
-        )
+    depth, number = model.definition.architecture.layers, choice.removeprefix(GREEDY)
+    if number == choice or not number.isdecimal() or not 0 < int(number) <= depth:
+        return choice  # which `surgery.from_layers` reads or refuses
     if context.draft:
         return f"even:{number}"
     ids, dtype = sampled_ids(context.data, context.student_views, model, LAYERS_SAMPLE), dtype_of(context.precision)
@@ -107,8 +102,7 @@ def closeness(student: Float[np.ndarray, "n e"], target: Float[np.ndarray, "n e"
 def pruned(model: SentenceModel, units: int, energies: Energies | None) -> SentenceModel:
     """The model with this many units in each feed-forward network; without `energies`, as if all units were equally active."""
     old, params = model.definition.architecture, dict(model.params)
-    if units > old.intermediate_size:
-        raise InputError(f"student.intermediate={units} is above the encoder's {old.intermediate_size}.")
+    check_size("student.intermediate", units, old.intermediate_size, "the encoder's")
     for index in range(1 if old.shared_layers else old.layers):
         # Each layer is pruned by the whole model's activations: no layer sees what another lost.
         layer = f"transformer/layers/{index}"
@@ -140,7 +134,8 @@ class _Recorder:
 def unit_energies(context: ModelContext, model: SentenceModel) -> dict[str, np.ndarray]:
     """The `Energies` of the model's units on sentences of the training text."""
     ids = sorted(sampled_ids(context.data, context.student_views, model, SAMPLE), key=len)
-    longest, total = length_read(context.data, model), dict[str, np.ndarray]()
+    longest = min(context.data.max_length or model.max_length, model.max_length)
+    total = dict[str, np.ndarray]()
     for start in range(0, len(ids), BATCH):
         batch = ids[start : start + BATCH]
         length = min(longest, 1 << (len(batch[-1]) - 1).bit_length())
@@ -156,6 +151,6 @@ def energies_of(definition: EncoderDefinition, params: Params, tokens: Tokens) -
     transformer, recorders = as_module(definition, params).transformer, dict[str, _Recorder]()
     for index, layer in enumerate(transformer.layers):
         recorders[f"transformer/layers/{index}"] = recorder = _Recorder(layer.output, tokens.owner >= 0)
-        setattr(layer, OUTPUT, recorder)
+        layer.output = cast(Linear, recorder)
     transformer(tokens, key=None, compute_dtype=jnp.float32, remat=False)
     return {path: jnp.asarray(recorder.total) for path, recorder in recorders.items()}

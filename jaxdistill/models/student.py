@@ -13,7 +13,7 @@ from jaxdistill.core import Count, CountOrNone, InputError, Objective, Range, Ra
 from jaxdistill.core.ops.nested import Nested
 from jaxdistill.data.text import split_specs
 from jaxdistill.models import pruning, surgery
-from jaxdistill.models.checkpoints.model import SentenceModel, load_model
+from jaxdistill.models.checkpoints.model import SentenceModel, check_size, load_model
 from jaxdistill.models.teacher import ModelContext, Prompting, Teacher
 from jaxdistill.models.trim import trimmed_to_text
 
@@ -78,30 +78,29 @@ class Student:
         """The untrained student, fitted to the targets."""
         return student
 
-    def loaded(self, inputs: StudentInputs, *, pooling: str | None = None) -> SentenceModel:
-        """The model that the student starts from; its vectors are normalised only if the teacher's are. `pooling` overrides the
-        option."""
-        pooling = self.pooling if pooling is None else pooling
-        if not self.model:
+    def loaded(self, inputs: StudentInputs) -> SentenceModel:
+        """The model that the student starts from, with the options' prompts and trimmed tokenizer; its vectors are normalised only
+        if the teacher's are."""
+        context = inputs.context
+        if not self.model or (self.model == "teacher" and not inputs.teachers):
             raise InputError(
-                f"student.model is empty; a student of kind {self.kind} starts from a model: give --config.student.model=teacher or a "
-                "checkpoint."
+                f"student.model={self.model!r} names no model; give --config.student.model=CHECKPOINT, or a teacher model and "
+                "--config.student.model=teacher."
             )
         if self.model == "teacher":
-            model = surgery.with_pooling(inputs.teachers[0], pooling) if pooling else inputs.teachers[0]
+            model = surgery.with_pooling(inputs.teachers[0], self.pooling) if self.pooling else inputs.teachers[0]
         else:
-            model = load_model(inputs.context.located(self.model), pooling=pooling, option="student.pooling")
-        return model if inputs.teacher.normalize else model.as_pooled()
-
-    def trimmed(self, context: ModelContext, model: SentenceModel) -> SentenceModel:
-        """The model with its tokenizer trimmed to a text, if the options ask for it."""
+            model = load_model(context.located(self.model), pooling=self.pooling, option="student.pooling")
+        model = self.with_prompts(context, model if inputs.teacher.normalize else model.as_pooled())
         specs = split_specs(self.trim)
         return trimmed_to_text(specs, context.data, model) if specs else model
 
+    def with_prompts(self, context: ModelContext, model: SentenceModel) -> SentenceModel:
+        """The model with the prompts that the options name."""
+        return model
+
     def check(self, teacher: Teacher) -> None:
         """Raises `InputError` for options that exclude each other, or do not go with the teacher's."""
-        if self.model == "teacher" and not teacher.vector_models:
-            raise InputError("student.model='teacher' needs a teacher model; name the student's checkpoint.")
 
     def in_training(self, student: SentenceModel) -> SentenceModel:
         """The student with its dropout rates for training."""
@@ -117,14 +116,14 @@ class Student:
 
     def exported(self, student: SentenceModel) -> SentenceModel:
         """The evaluated student as it is exported: with the checkpoint's default prompt, unless `export_prompt` is set."""
-        prompt = student.default_prompt if self.export_prompt else student.provenance.default_prompt
+        prompt = student.default_prompt if self.export_prompt else student.checkpoint_prompt
         return dataclasses.replace(student, default_prompt=prompt)
 
     def with_length(self, student: SentenceModel, trained: int) -> SentenceModel:
         """The student with its maximum length after training; `trained` is the one in training."""
         architecture = student.definition.architecture
-        length = self.max_length or (student.max_length if architecture.is_static else trained)
-        return student.with_length(min(length, architecture.longest))
+        trained = student.max_length if architecture.is_static else trained
+        return student.with_length(min(self.max_length or trained, architecture.longest))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,17 +154,14 @@ class Headed(Student):
         if self.head != "none":
             init = "uniform" if self.head_init == "fitted" else self.head_init  # which `fitted` replaces
             targets = inputs.teacher.width([teacher.definition.embedding_width for teacher in inputs.teachers])
-            width, activation = (
-                targets or model.definition.embedding_width,
-                "tanh" if self.head == "tanh" else "identity",
-            )
+            width = targets or model.definition.embedding_width
+            activation = "tanh" if self.head == "tanh" else "identity"
             model = surgery.add_head(model, width, key=inputs.key("head"), activation=activation, init=init)
-        if max(self.dims, default=0) > (width := model.definition.embedding_width):
-            raise InputError(f"student.dims={self.dims} goes beyond the student's vectors of {width} numbers.")
+        for width in self.dims:
+            check_size("student.dims", width, model.definition.embedding_width, "the width of the student's vectors")
         return model
 
     def check(self, teacher: Teacher) -> None:
-        super().check(teacher)
         models, fitted = len(teacher.vector_models), self.head_init == "fitted" and self.head != "none"
         refuse([
             (self.dims and self.head != "none" and not self.keep_head,
@@ -214,7 +210,6 @@ class Prompted(Prompting, Student):
     documents alike. False: keep the checkpoint's default."""
 
     def with_prompts(self, context: ModelContext, model: SentenceModel) -> SentenceModel:
-        """The model with the prompts that the options name."""
         model = model.with_prompt(self.prompt) if self.prompt else model
         return self.prompted(context.data, model, "student")
 
@@ -261,13 +256,14 @@ class Cutting(Layered):
     def computes(self) -> bool:
         return self.layers.startswith(pruning.GREEDY) or self.intermediate > 0
 
-    def cut(self, context: ModelContext, model: SentenceModel) -> SentenceModel:
-        """The model with only the layers and units to keep."""
+    def cut(self, inputs: StudentInputs, model: SentenceModel) -> SentenceModel:
+        """The model with only the layers and units to keep, and compact tables."""
+        context = inputs.context
         if self.layers:
             model = surgery.from_layers(model, pruning.layers_of(self.layers, context, model))
         if self.model == "teacher":
             model = model.with_params(model.params)  # float32, which the teacher's file need not have
-        if not self.intermediate:
-            return model
-        energies = None if context.draft else pruning.unit_energies(context, model)
-        return pruning.pruned(model, self.intermediate, energies)
+        if self.intermediate:
+            energies = None if context.draft else pruning.unit_energies(context, model)
+            model = pruning.pruned(model, self.intermediate, energies)
+        return self.compact(inputs, model)

@@ -15,7 +15,7 @@ from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinit
 from jaxdistill.encoders.families import cross_definition
 from jaxdistill.encoders.layers import INITIAL_DEVIATION, uniform_as_torch
 from jaxdistill.encoders.sentence import init_params
-from jaxdistill.models.checkpoints.model import POOLER, SentenceModel
+from jaxdistill.models.checkpoints.model import POOLER, SentenceModel, check_size
 from jaxdistill.models.checkpoints.modules import sentence_tensors
 from jaxdistill.models.checkpoints.tokenizer import read_tokenizer
 
@@ -62,12 +62,6 @@ def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
             kernels = [f"attention/{part}/kernel" for part in ("query", "key", "value")]
             layer |= {path: layer[path].astype(np.float32) * scale for path in kernels}
         params |= {f"{LAYERS}{new}/{path}": array for path, array in layer.items()}
-    whole = [layer for layer in range(old.layers) if not old.kind(layer).window]
-    if whole and not set(whole) & set(chosen):
-        logger.warning(
-            "student.layers=%s keeps only layers that see %d tokens on each side; those that see the whole sentence are %s",
-            layers, max(old.kind(layer).window for layer in chosen), ",".join(map(str, whole)),
-        )  # fmt: skip
     definition = dataclasses.replace(model.definition, architecture=old.with_layers(chosen))
     return model.remade(definition, params, f"{model.source}, layers {', '.join(map(str, chosen))}", unread_pooler={})
 
@@ -82,11 +76,8 @@ def with_pooling(model: SentenceModel, pooling: str) -> SentenceModel:
     rest = {path: array for path, array in model.params.items() if not path.startswith(POOLER)}
     reads = chosen.tokens == "pooler" and bool(pooler)
     architecture = dataclasses.replace(old.architecture, pooler=reads)
-    return model.remade(
-        dataclasses.replace(old, architecture=architecture, pooling=chosen),
-        rest | pooler if reads else rest,
-        unread_pooler={} if reads else pooler,
-    )
+    definition = dataclasses.replace(old, architecture=architecture, pooling=chosen)
+    return model.remade(definition, rest | pooler if reads else rest, unread_pooler={} if reads else pooler)
 
 
 def fresh(
@@ -95,10 +86,8 @@ def fresh(
 ) -> SentenceModel:  # fmt: skip
     """A randomly initialised student of a given size, with the family, tokenizer, prompts and pooling of `template`.
 
-    Args:
-      heads: attention heads; 0: one for every 64 of `width`.
-      intermediate: width inside the feed-forward networks; 0: four times `width`.
-      tokenizer_folder: a tokenizer like BERT's (`data.wordpiece`), which makes the student a BERT; None: the template's.
+    Zeros stand for one attention head per 64 of `width`, and feed-forward networks of four times `width`. A `tokenizer_folder`
+    with a tokenizer like BERT's (`data.wordpiece`) makes the student a BERT.
     """
     if tokenizer_folder is not None:
         tokenizer = read_tokenizer(tokenizer_folder, vocab_size=None, lower_case=False)
@@ -109,8 +98,7 @@ def fresh(
         )
         definition = dataclasses.replace(template.definition, architecture=architecture)
         source = f"its own with {entries:,} entries"
-        origin = dataclasses.replace(template.provenance, source=source, tokenizer_folder=tokenizer_folder)
-        template = template.remade(definition, {}, tokenizer=tokenizer, provenance=origin)
+        template = template.remade(definition, {}, source, tokenizer=tokenizer, tokenizer_folder=tokenizer_folder)
     old, pooling = template.definition.architecture, template.definition.pooling
     # Layers take the template's first kinds; head widths are new, and there are as many key heads as query heads.
     architecture = dataclasses.replace(
@@ -142,6 +130,8 @@ def plain_architecture(old: Architecture, family: str, **changes: Any) -> Archit
     return Architecture(family=family, **(options | changes))
 
 
+COMPACTED = ("bert", "distilbert", "roberta", "xlm-roberta", "camembert")
+"""Families whose embedding block `compact` replaces by ELECTRA's."""
 COMPACT_POSITIONS = 4
 """Number of positions at which every word is evaluated to fit a compact embedding block to the original one."""
 
@@ -149,19 +139,14 @@ COMPACT_POSITIONS = 4
 def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> SentenceModel:
     """The model with embedding tables of `width` and a projection to its layers' width: SimTDE's student, as an ELECTRA.
 
-    Args:
-      init: `random`, or `svd`: projects the model's tables to the word table's first right singular vectors, and fits the
-        projection to the old block's output by least squares over the vocabulary.
+    `init` is `random`, or `svd`: projects the model's tables to the word table's first right singular vectors, and fits the
+    projection to the old block's output by least squares over the vocabulary.
     """
-    old = model.definition.architecture
-    able = (
-        old.family in ("bert", "distilbert", "roberta", "xlm-roberta", "camembert")
-        and model.definition.pooling.tokens != "pooler"
-    )
-    if not (0 < width < old.hidden_size and able):
+    old, pooling = model.definition.architecture, model.definition.pooling
+    if width >= old.hidden_size or old.family not in COMPACTED or pooling.tokens == "pooler":
         raise InputError(
             f"student.embedding={width} must be below the encoder's width of {old.hidden_size}, which must be a BERT or RoBERTa without a "
-            f"pooler, not a {old.family} with pooling {model.definition.pooling}."
+            f"pooler, not a {old.family} with pooling {pooling}."
         )
     architecture = plain_architecture(old, "electra", embedding_size=width, pooler=False)
     definition = dataclasses.replace(model.definition, architecture=architecture)
@@ -213,8 +198,7 @@ def first_numbers(model: SentenceModel, width: int) -> SentenceModel:
     The last dense layer loses its other columns; a model without one gets a dense layer that selects the dimensions.
     """
     dense, old = model.definition.dense, model.definition.embedding_width
-    if not 0 < width <= old:
-        raise InputError(f"dims={width} is not possible; the vectors of {model.source} have {old} numbers.")
+    check_size("dims", width, old, f"the width of the vectors of {model.source}")
     if width == old:
         return model
     source = f"{model.source}, first {width} numbers"
@@ -232,17 +216,14 @@ def add_head(
 ) -> SentenceModel:
     """The model with one more dense layer on its pooled sentences; on a static encoder, the layer has no bias.
 
-    Args:
-      out_features: width of the new vectors, such as the teacher's.
-      init: `uniform`: as in torch; `normal`: as in Hugging Face; `identity`: keeps the features, truncated or padded with
-        zeros, so that a student cut from its teacher stays aligned with it.
+    `init` is `uniform`, as in torch, `normal`, as in Hugging Face, or `identity`, which keeps the features, truncated or padded
+    with zeros.
     """
-    width = model.definition.embedding_width
+    width, bias = model.definition.embedding_width, np.zeros(out_features, np.float32)
     if init == "identity":
-        kernel, bias = np.eye(width, out_features, dtype=np.float32), np.zeros(out_features, np.float32)
+        kernel = np.eye(width, out_features, dtype=np.float32)
     elif init == "normal":
         kernel = INITIAL_DEVIATION * np.asarray(jax.random.normal(key, (width, out_features), np.float32))
-        bias = np.zeros(out_features, np.float32)
     else:
         kernel_key, bias_key = jax.random.split(key)
         kernel = np.asarray(uniform_as_torch(kernel_key, (width, out_features), width))

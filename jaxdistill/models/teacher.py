@@ -3,19 +3,20 @@
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Float
 
 from jaxdistill.core import CountOrNone, Fraction, InputError, Objective, Precision
+from jaxdistill.core.files import foreign_errors
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.data import targets
 from jaxdistill.data.options import Data
 from jaxdistill.data.text import split_specs, used_roles
 from jaxdistill.data.tokens import TokenStore
-from jaxdistill.models.checkpoints.model import SentenceModel, load_model
+from jaxdistill.models.checkpoints.model import SentenceModel, check_size, load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.model_text import check_reads, sentence_roles
 from jaxdistill.models.surgery import first_numbers
@@ -156,22 +157,15 @@ class OwnScores(Teacher):
     def checked(self, array: Float[np.ndarray, "rows k"], named: str, inputs: TargetInputs) -> targets.Selected:
         """The scores of the rows that the store keeps; raises `InputError` for a wrong number per row, or one that is too large.
 
-        Args:
-          array: one row per row of the files.
-          named: the option that names the scores, for errors.
+        `array` has one row per row of the files; `named` is the option that names it.
         """
         count, largest = len(inputs.objective.scored) - 1, inputs.objective.largest_label
-        if array.shape[1] != count:
-            raise InputError(
-                f"{named} has {array.shape[1]} numbers per row; this objective reads {count}, one score per pair."
-            )
         selected = targets.Selected(array, inputs.text.input_row)
-        scores = np.abs(selected[:])
-        if scores.max(initial=0.0) > largest * (1.0 + ROUNDING):
-            row, _ = np.unravel_index(scores.argmax(), scores.shape)
+        most = np.abs(selected[:]).max(initial=0.0)
+        if array.shape[1] != count or most > largest * (1.0 + ROUNDING):
             raise InputError(
-                f"{named}: row {inputs.text.input_row[row] + 1:,} of data.text has the score {selected[:][row].max():g}, but labels are "
-                f"similarities from {-largest:g} to {largest:g}; divide scores of 0 to 5 by 5, or use a preset of cosent.py."
+                f"{named} has {array.shape[1]} numbers per row, up to {most:g}; this objective reads {count}, one score per pair, from "
+                f"{-largest:g} to {largest:g}: divide scores of 0 to 5 by 5, or use a preset of cosent.py."
             )
         return selected
 
@@ -192,10 +186,9 @@ class Prompting:
     export stores it as its prompt `document`."""
 
     def prompted(self, data: Data, model: SentenceModel, section: str) -> SentenceModel:
-        """The model with its prompts for the roles that occur in the text; logs them.
+        """The model with its prompts for the roles of the text; raises `InputError` for a prompt for a role that no sentence has.
 
-        Raises `InputError` for a prompt for a role that no sentence has, or for a cross-encoder. `section` is `teacher` or
-        `student`.
+        `section` is `teacher` or `student`.
         """
         prompts = {"query": self.query_prompt, "document": self.document_prompt}
         used = () if model.definition.reads_pairs else used_roles(sentence_roles(data))
@@ -240,32 +233,25 @@ class Encoder(Prompting, Teacher):
     def models(self) -> Sequence[str]:
         return split_specs(self.model)
 
-    def each(self) -> list[Self]:
-        """One `Encoder` per model; raises `InputError` if an option has neither one value nor one per model."""
-        names = self.models
-        if len(names) < 2:
-            return [self] if names else []
-        values = {}
-        for option in ("pooling", "prompt", "query_prompt", "document_prompt"):
-            parts = getattr(self, option).split(SEPARATOR)
-            if len(parts) not in (1, len(names)):
-                raise InputError(
-                    f"teacher.{option}={getattr(self, option)!r} has {len(parts)} parts, separated by {SEPARATOR}; give one, which "
-                    f"applies to all {len(names)} teachers, or {len(names)}."
-                )
-            values[option] = parts * (len(names) // len(parts))
-        return [
-            dataclasses.replace(self, model=name, **{option: parts[index] for option, parts in values.items()})
-            for index, name in enumerate(names)
-        ]
-
-    def read(self, context: ModelContext, *, frozen: bool) -> SentenceModel:
-        """The one model that `model` names, with its prompts."""
-        model = load_model(
-            context.located(self.model), pooling=self.pooling, max_length=self.max_length, prompt=self.prompt, frozen=frozen,
-            option="teacher.pooling",
-        )  # fmt: skip
-        return self.prompted(context.data, model, "teacher")
+    def read(self, context: ModelContext, *, frozen: bool) -> list[SentenceModel]:
+        """The models that `model` names, with their prompts; raises `InputError` if an option has neither one value nor one per
+        model."""
+        each = [dataclasses.replace(self, model=name) for name in self.models]
+        for option in ("pooling", "prompt", "query_prompt", "document_prompt") if len(each) > 1 else ():
+            value = getattr(self, option)
+            with foreign_errors(
+                f"teacher.{option}={value!r} must be one value, or {len(each)} separated by {SEPARATOR}"
+            ):
+                values = np.broadcast_to(value.split(SEPARATOR), len(each)).tolist()
+            each = [dataclasses.replace(one, **{option: part}) for one, part in zip(each, values, strict=True)]
+        models = []
+        for one in each:
+            model = load_model(
+                context.located(one.model), pooling=one.pooling, max_length=one.max_length, prompt=one.prompt, frozen=frozen,
+                option="teacher.pooling",
+            )  # fmt: skip
+            models.append(one.prompted(context.data, model, "teacher"))
+        return models
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -283,23 +269,16 @@ class VectorModel(Encoder):
     """Whether `model` names several models, separated by commas."""
 
     def load(self, context: ModelContext) -> tuple[SentenceModel, ...]:
-        options = ("dims", "prompt", "query_prompt", "document_prompt")
-        if not self.models and (unread := [name for name in options if getattr(self, name)]):
-            raise InputError(f"teacher.{unread[0]}={getattr(self, unread[0])!r} needs a teacher.model; leave it out.")
-        models = []
-        for one in self.each():
-            model = one.read(context, frozen=True)
-            model = model if self.normalize else model.as_pooled()
-            models.append(first_numbers(model, self.dims or model.definition.embedding_width))
-        return tuple(models)
+        models = self.read(context, frozen=True)
+        models = models if self.normalize else [model.as_pooled() for model in models]
+        return tuple(first_numbers(model, self.dims or model.definition.embedding_width) for model in models)
 
     def check(self) -> None:
-        count = len(self.models)
+        count, kind = len(self.models), "several" if len(self.models) > 1 else "stored"
         if (count > 1) != self.takes_several:
             raise InputError(
                 f"teacher.model={self.model!r} names {count} model{'s' * (count > 1)}, but the teacher {self.kind} takes "
-                f"{'several, separated by commas' if self.takes_several else 'one'}; choose --config=FILE.py:PRESET:teacher="
-                f"{'several' if count > 1 else 'stored'}."
+                f"{'several, separated by commas' if self.takes_several else 'one'}; choose --config=FILE.py:PRESET:teacher={kind}."
             )
 
 
@@ -318,9 +297,9 @@ class WhiteningOptions(Teacher):
         return bool(self.whiten or self.components)
 
     def width(self, widths: Sequence[int]) -> int:
-        if self.components > sum(widths):
-            raise InputError(f"teacher.components={self.components} is above the {sum(widths)} numbers of the targets.")
-        return self.components or sum(widths)
+        most = sum(widths)
+        check_size("teacher.components", self.components, most, "the width of the targets", least=0)
+        return self.components or most
 
     def whitened(self, array: Float[np.ndarray, "rows _"] | targets.Selected | targets.Joined) -> targets.Stored:
         """The targets with `whiten` and `components` applied."""
@@ -332,23 +311,22 @@ class StoredVectors(VectorModel, WhiteningOptions):
     """Models whose vectors are computed once and cached on disk."""
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
-        views, content = inputs.objective.teacher_views, inputs.text.content_digest
+        folder, dtype = cache_folder(inputs.data.cache_folder) / "targets", np.dtype(inputs.compute_dtype).name
+        views, text, stored = inputs.objective.teacher_views, inputs.text, []
         for embedder in inputs.embedders:
-            check_reads(inputs.data, embedder.model, views, inputs.text)
-
-        def vectors(embedder: Embedder, view: str) -> Float[np.ndarray, "rows e"]:
-            return targets.cached_vectors(
-                cache_folder(inputs.data.cache_folder) / "targets",
-                f"{embedder.model.digest()} {content} {view} {np.dtype(inputs.compute_dtype).name}",
-                lambda texts, advance: embedder.encode(texts, prompt="", show_progress_bar=advance),
-                inputs.text.texts(view, embedder.model.role_prompts),
-                width=embedder.width,
-                what=f"targets of {embedder.model.source}",
-                progress=inputs.progress,
-            )
-
-        stored = []
+            check_reads(inputs.data, embedder.model, views, text)
         for view in views:
-            arrays = [vectors(embedder, view) for embedder in inputs.embedders]
+            arrays = [
+                targets.cached_vectors(
+                    folder,
+                    f"{embedder.model.digest()} {text.content_digest} {view} {dtype}",
+                    lambda texts, advance, encode=embedder.encode: encode(texts, prompt="", show_progress_bar=advance),
+                    text.texts(view, embedder.model.role_prompts),
+                    width=embedder.width,
+                    what=f"targets of {embedder.model.source}",
+                    progress=inputs.progress,
+                )
+                for embedder in inputs.embedders
+            ]
             stored.append(self.whitened(arrays[0] if len(arrays) == 1 else targets.Joined(arrays, self.shares())))
         return tuple(stored)

@@ -14,13 +14,13 @@ import json
 import logging
 import string
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Integer
-from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from jaxdistill.core import InputError, unknown_id
 from jaxdistill.core.files import make_folder_atomic
@@ -63,10 +63,7 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
         entries.add(min(model["vocab"], key=lambda piece: piece[1])[0])
     order = sorted(ids[entry] for entry in entries)
     new = {old: index for index, old in enumerate(order)}
-    result = Tokenizer.from_str(tokenizer_json(_renumbered(content, ids, new)))
-    if result.get_vocab(with_added_tokens=True) != {entry: new[ids[entry]] for entry in entries}:
-        raise InputError("student.trim: the tokenizer numbers its entries in an unusual way; leave student.trim empty.")
-    return result
+    return Tokenizer.from_str(tokenizer_json(_renumbered(content, ids, new)))
 
 
 def old_ids(before: Tokenizer, after: Tokenizer) -> Integer[np.ndarray, " t"]:
@@ -98,17 +95,11 @@ def _spelling(content: Mapping[str, Any], entries: Collection[str]) -> set[str]:
 
 def _merged(model: Mapping[str, Any], entries: Collection[str]) -> set[str]:
     """All that the merges from characters to the entries produce; BPE never merges across tokens."""
-    if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
-        raise InputError(
-            "student.trim: BPE with marks of subwords or of the ends of words cannot be trimmed; leave it empty."
-        )
     ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])}
     merged = set()
     for entry in entries:
         symbols = list(entry)
-        while pairs := [
-            (ranks[pair], index) for index, pair in enumerate(zip(symbols, symbols[1:], strict=False)) if pair in ranks
-        ]:
+        while pairs := [(ranks[pair], index) for index, pair in enumerate(pairwise(symbols)) if pair in ranks]:
             index = min(pairs)[1]
             symbols[index : index + 2] = [symbols[index] + symbols[index + 1]]
             merged.add(symbols[index])
@@ -158,12 +149,12 @@ def with_trimmed(model: SentenceModel, folder: Path) -> SentenceModel:
     rows, old = old_ids(model.tokenizer, tokenizer), model.definition.architecture
     pad_id = rows.tolist().index(old.pad_id) if old.pad_id in rows else 0
     architecture = dataclasses.replace(old, vocab_size=len(rows), pad_id=pad_id)
-    source = f"{model.source}, vocabulary trimmed to {len(rows):,} tokens"
     return model.remade(
         dataclasses.replace(model.definition, architecture=architecture),
         model.params | {WORDS: np.ascontiguousarray(model.params[WORDS][rows])},
+        f"{model.source}, vocabulary trimmed to {len(rows):,} tokens",
         tokenizer=tokenizer,
-        provenance=dataclasses.replace(model.provenance, source=source, tokenizer_folder=folder),
+        tokenizer_folder=folder,
     )
 
 
@@ -173,39 +164,26 @@ def needed_rows(model: SentenceModel) -> set[int]:
     rows = {architecture.pad_id, *range(architecture.position_offset)}
     for prompt in model.prompts.values():
         rows |= set(tokenizer.encode(prompt).ids)
-    named = (tokenizer.token_to_id(token) for token in named_tokens(model.provenance.tokenizer_folder))
+    named = (tokenizer.token_to_id(token) for token in named_tokens(model.tokenizer_folder))
     return rows | {id for id in named if id is not None}
 
 
-class UnknownWords:
-    """Finds the WordPiece entries before the unknown part of a word, which makes the whole word unknown.
+def unknown_prefixes(tokenizer: Tokenizer, text: str) -> set[int]:
+    """Ids of the WordPiece entries before the unknown part of a word, which makes the whole word unknown.
 
-    They must stay: without them, shorter entries could be taken and the rest of the word become known.
+    They must stay: without them, shorter entries could be taken and the rest of the word become known. Empty for other kinds of
+    tokenizers.
     """
-
-    def __init__(self, tokenizer: Tokenizer):
-        self._tokenizer, self._entries = tokenizer, tokenizer.get_vocab(with_added_tokens=False)
-        self._model = json.loads(tokenizer.to_str())["model"]
-        self.id = unknown_id(tokenizer)
-
-    def ids(self, text: str) -> set[int]:
-        """Ids of these entries in a text; empty for other kinds of tokenizers."""
-        if self._model["type"] != "WordPiece":
-            return set()
-        normalizer, pre_tokenizer = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
-        normal, found = normalizer.normalize_str(text) if normalizer else text, set[int]()
-        for word, _ in pre_tokenizer.pre_tokenize_str(normal) if pre_tokenizer else [(normal, None)]:
-            start = 0
-            while start < len(word) <= self._model["max_input_chars_per_word"]:
-                # The longest entry from here on.
-                prefix = self._model["continuing_subword_prefix"] if start else ""
-                ends = range(len(word), start, -1)
-                end = next((end for end in ends if prefix + word[start:end] in self._entries), None)
-                if end is None:
-                    break
-                found.add(self._entries[prefix + word[start:end]])
-                start = end
+    model, unknown, found = tokenizer.model, unknown_id(tokenizer), set[int]()
+    if not isinstance(model, models.WordPiece):
         return found
+    normal = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
+    words = tokenizer.pre_tokenizer.pre_tokenize_str(normal) if tokenizer.pre_tokenizer else [(normal, (0, 0))]
+    for word in (word for word, _ in words if len(word) <= model.max_input_chars_per_word):
+        # The longest known beginning has the entries that are taken from the whole word.
+        beginnings = ({token.id for token in model.tokenize(word[:end])} for end in range(len(word), 0, -1))
+        found |= next((ids for ids in beginnings if unknown not in ids), set())
+    return found
 
 
 def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> SentenceModel:
@@ -230,7 +208,7 @@ def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> S
         result = trimmed(model.tokenizer, needed | ids)
         if _tokens(result, sentences(), old_ids(model.tokenizer, result))[1] != digest_before:
             raise InputError(f"student.trim changes how {model.source} tokenises the text; leave student.trim empty.")
-        write(model.tokenizer, result, model.provenance.tokenizer_folder, unfinished)
+        write(model.tokenizer, result, model.tokenizer_folder, unfinished)
 
     if not folder.is_dir():
         make_folder_atomic(folder, fill, what="the trimmed tokenizer")
@@ -247,11 +225,11 @@ def _tokens(tokenizer: Tokenizer, sentences: Iterator[str], old_ids: Integer[np.
     """Ids that occur in a text or spell its unknown words, and a digest of all ids in order, as numbered in `old_ids`."""
     whole = Tokenizer.from_str(tokenizer.to_str())
     whole.no_truncation()
-    unknown_words, used, digest = UnknownWords(whole), set[int](), hashlib.sha256()
+    unknown, used, digest = unknown_id(whole), set[int](), hashlib.sha256()
     while chunk := list(islice(sentences, CHUNK_ROWS)):
         for sentence, encoding in zip(chunk, whole.encode_batch(chunk), strict=True):
             used.update(encoding.ids)
             digest.update(old_ids[np.array(encoding.ids, np.int64)].tobytes() + b"|")
-            if unknown_words.id in encoding.ids:
-                used |= unknown_words.ids(sentence)
+            if unknown in encoding.ids:
+                used |= unknown_prefixes(whole, sentence)
     return used, digest.hexdigest()

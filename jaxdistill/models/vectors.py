@@ -11,10 +11,8 @@ from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer
 
 
 def finite_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
-    """Vectors of the sentences, not normalised; raises `InputError` for a wrong number of vectors, NaN or infinity."""
+    """Vectors of the sentences, not normalised; raises `InputError` for NaN or infinity."""
     vectors = np.asarray(embed(sentences))
-    if vectors.ndim != 2 or len(vectors) != len(sentences):
-        raise InputError(f"{len(sentences)} sentences gave vectors of shape {vectors.shape}; one row each is needed.")
     _refuse(~np.all(np.isfinite(vectors), axis=1), "NaN or infinity", sentences)
     return vectors
 
@@ -51,9 +49,7 @@ def vectors_of_pairs(
 ) -> tuple[Float[np.ndarray, "rows e"], Integer[np.ndarray, " n"], Integer[np.ndarray, " n"]]:
     """Unit vectors of the distinct sentences in order of appearance, first sentences first, and the two rows of each pair.
 
-    Args:
-      roles: roles of all first sentences, then of all second ones, for which `embed` must be a `RoleEmbed`; a sentence in two
-        roles is embedded twice. Empty: sentences have no roles.
+    `roles` has those of all first sentences, then of all second ones; a sentence in two roles is embedded twice.
     """
     texts = list(zip([*first, *second], roles or [""] * (len(first) + len(second)), strict=True))
     row = {text: index for index, text in enumerate(dict.fromkeys(texts))}

@@ -71,7 +71,7 @@ def export(
         onnx.check(model)
     folder, here = local(folder, "--out").resolve(), Path.cwd()
     if facts is None:  # of the export that the model was loaded from, unless it was changed since
-        origin = model.provenance.tokenizer_folder
+        origin = model.tokenizer_folder
         is_same = read_note(origin / MARK).get("model_digest") == model.digest()
         facts = dataclasses.replace((read_facts(origin) if is_same else None) or Facts(name=""), name=folder.name)
     if not facts.base_models:

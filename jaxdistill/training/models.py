@@ -18,7 +18,7 @@ from jaxdistill.data import targets
 from jaxdistill.data.chunks import bare
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.models.checkpoints.folder import check_exportable, save
-from jaxdistill.models.checkpoints.model import CardFacts, SentenceModel, load_model
+from jaxdistill.models.checkpoints.model import SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.model_text import SAMPLE, columns_of_views, evenly_sampled, prompted_rows, tokenised_text
 from jaxdistill.models.student import StudentInputs
@@ -86,8 +86,8 @@ def write_student(student: SentenceModel, workdir: pathlib.Path) -> None:
     """Writes the untrained student to the workdir, from where resumed runs, exports and means of checkpoints read it."""
     if (workdir / STUDENT).is_dir():
         return
-    origin = student.provenance
-    facts = {"source": origin.source, "default_prompt": origin.default_prompt, "card": origin.card}
+    facts = {"source": student.source, "default_prompt": student.checkpoint_prompt}
+    facts |= {"card": [student.base_models, student.languages]}
     with replacing(workdir / STUDENT, facts) as folder:
         save(student, folder, keeps_form=True)
 
@@ -100,13 +100,13 @@ def read_student(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
     facts = read_note(folder / MARK)
     student = load_model(str(folder), plugins=config.run.plugins)
     base_models, languages = facts["card"]
-    provenance = dataclasses.replace(
-        student.provenance,
+    return dataclasses.replace(
+        student,
         source=facts["source"],
-        default_prompt=facts["default_prompt"],
-        card=CardFacts(tuple(base_models), tuple(languages)),
+        checkpoint_prompt=facts["default_prompt"],
+        base_models=tuple(base_models),
+        languages=tuple(languages),
     )
-    return dataclasses.replace(student, provenance=provenance)
 
 
 def training_length(

@@ -1,12 +1,11 @@
 """Writes a model so that sentence-transformers and transformers load it.
 
-The folder follows sentence-transformers: the transformer is in the root, where `AutoModel` finds it; pooling, dense layers
-and normalisation each have a subfolder. Every release since 2.0 reads these formats, except linear heads, which need 5.4:
-they are written to act on tokens, before pooling. The vectors are the same, and runtimes that run no module after pooling
-get them too.
+The transformer is in the root, where `AutoModel` finds it; pooling, dense layers and normalisation each have a subfolder. Every
+release of sentence-transformers since 2.0 reads this, except linear heads, which need 5.4: they act on tokens, before pooling,
+because runtimes that run no module after pooling then get the same vectors.
 
-sentence-transformers has no module for poolings of the second-to-last layer, or that concatenate layers or take their
-maximum. Their folder names a module of this project instead, which `jaxdistill.load` reads and sentence-transformers refuses.
+Poolings that sentence-transformers lacks (of the second-to-last layer, or that concatenate layers or take their maximum) are a
+module of this project instead, which sentence-transformers refuses.
 """
 
 import dataclasses
@@ -20,7 +19,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import InputError, unknown_id
-from jaxdistill.encoders.architecture import Dense, EncoderDefinition, SentenceNorm
+from jaxdistill.encoders.architecture import Dense, EncoderDefinition
 from jaxdistill.encoders.families import family, head_names
 from jaxdistill.encoders.hugging_face import read_settings, tensor_names
 from jaxdistill.models.checkpoints import modules, static
@@ -41,9 +40,8 @@ PROGRAM_SETTINGS = ("name_or_path", "max_length", "stride", "pad_to_multiple_of"
 
 def check_exportable(definition: EncoderDefinition) -> None:
     """Raises `InputError` for poolings and dense layers that the folder's format, or a static encoder's table, cannot express."""
-    architecture, pooling = definition.architecture, definition.pooling
     linear = all(isinstance(one, Dense) and not one.bias and one.activation == "identity" for one in definition.dense)
-    if architecture.is_static and not (pooling == static.POOLING and linear):
+    if definition.architecture.is_static and not (definition.pooling == static.POOLING and linear):
         raise InputError(
             "a static encoder is exported as one table, which holds no pooling but mean, no norm, bias or activation; set student.head to "
             "linear or none."
@@ -53,10 +51,7 @@ def check_exportable(definition: EncoderDefinition) -> None:
 def exported(
     definition: EncoderDefinition, params: dict[str, np.ndarray]
 ) -> tuple[EncoderDefinition, dict[str, np.ndarray]]:
-    """An equivalent definition that the format can express: BERT's pooler becomes a dense layer with tanh on the first token.
-
-    Its weights also stay in the transformer.
-    """
+    """An equivalent definition that the format can express: BERT's pooler becomes a dense layer with tanh on the first token."""
     if definition.pooling.tokens != "pooler":
         return definition, params
     width = definition.architecture.hidden_size
@@ -70,21 +65,13 @@ def exported(
 
 
 def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form: bool = False) -> None:
-    """Writes the model, and `card` as its `README.md`.
+    """Writes the model, and `card` as its `README.md`; raises `InputError` if the format cannot express the model.
 
-    Args:
-      keeps_form: write the very parameters that the model has. Otherwise, a static encoder's dense layers are folded into its
-        table, and BERT's pooler becomes a dense layer.
-
-    Raises:
-      InputError: the format cannot express a pooling or a cross-encoder's prompt.
+    `keeps_form`: write the very parameters that the model has. Otherwise, a static encoder's dense layers are folded into its
+    table, and BERT's pooler becomes a dense layer.
     """
     folder, definition, params = Path(folder), model.definition, model.params
     check_exportable(definition)
-    if definition.reads_pairs and model.prompt:
-        raise InputError(
-            f"{model.source} is a cross-encoder with the prompt {model.prompt!r}, which an export cannot store."
-        )
     folder.mkdir(parents=True, exist_ok=True)
     truncation = {"direction": "Right", "max_length": model.max_length, "strategy": "LongestFirst", "stride": 0}
     if definition.architecture.is_static:
@@ -169,54 +156,51 @@ def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarra
     pooling, width, layers = definition.pooling, definition.architecture.hidden_size, definition.architecture.layers
     is_static = definition.architecture.is_static
     is_standard = pooling.in_sentence_transformers and pooling.tokens != "pooler"
-    kinds = ["StaticEmbedding"]
-    if not is_static:
-        kinds = ["Transformer", *["WeightedLayerPooling"] * pooling.averages_layers]
-        kinds += ["Pooling" if is_standard else modules.LAYER_POOLING]
-    first = len(kinds)
-    kinds += ["LayerNorm" if isinstance(part, SentenceNorm) else "Dense" for part in definition.dense]
-    kinds += ["Normalize"] * definition.normalize
-    paths = ["", *(f"{index}_{kind}" for index, kind in enumerate(kinds) if index)]
-    # Linear layers come before the pooling in the list, but after it in the names of folders.
-    on_tokens = len(definition.dense) if is_standard and definition.dense_on_tokens and not is_static else 0
-    order = list(range(len(kinds)))
-    order[first - 1 : first + on_tokens] = [*range(first, first + on_tokens), first - 1]
-    entries = [{"idx": index, "name": str(index), "path": paths[number]} for index, number in enumerate(order)]
-    for entry, number in zip(entries, order, strict=True):
-        package = "jaxdistill" if kinds[number] == modules.LAYER_POOLING else "sentence_transformers.models"
-        entry["type"] = f"{package}.{kinds[number]}"
-    write_json(folder / "modules.json", entries)
-    if definition.normalize:
-        write_json(folder / paths[-1] / "config.json", {})
-    if not is_static:
-        config: dict[str, Any] = {"pooling": str(pooling)}
-        if is_standard:
-            flags = {
-                flag: modules.POOLING_MODES[mode] == pooling.tokens for flag, mode in modules.OLD_POOLING_FLAGS.items()
-            }
-            pooled = definition.embedding_width if on_tokens else width
-            config = {"word_embedding_dimension": pooled, **flags, "include_prompt": True}
-        write_json(folder / paths[first - 1] / "config.json", config)
+    on_tokens = is_standard and definition.dense_on_tokens and not is_static
+    # Kind, config.json and tensors of each module, in the order of the names of folders.
+    first = modules.STATIC if is_static else "Transformer"
+    parts: list[tuple[str, dict[str, Any], dict[str, np.ndarray]]] = [(first, {}, {})]
     if pooling.averages_layers:
         chosen = pooling.indices(layers)
         config = {"word_embedding_dimension": width, "layer_start": chosen[0], "num_hidden_layers": layers}
-        write_json(folder / paths[1] / "config.json", config)
         weights = np.isin(np.arange(chosen[0], layers + 1), chosen).astype(np.float32)
-        write_safetensors({"layer_weights": weights}, folder / paths[1] / "model.safetensors")
+        parts.append(("WeightedLayerPooling", config, {"layer_weights": weights}))
+    if is_standard and not is_static:
+        modes = modules.OLD_POOLING_FLAGS.items()
+        flags = {flag: modules.POOLING_MODES[mode] == pooling.tokens for flag, mode in modes}
+        pooled = definition.embedding_width if on_tokens else width
+        parts.append(("Pooling", {"word_embedding_dimension": pooled, **flags, "include_prompt": True}, {}))
+    elif not is_static:
+        parts.append((modules.LAYER_POOLING, {"pooling": str(pooling)}, {}))
+    order = list(range(len(parts)))
     activations = {ours: theirs for theirs, ours in modules.DENSE_ACTIVATIONS.items()}
-    for index, (part, path) in enumerate(zip(definition.dense, paths[first:], strict=False)):
-        config = {"dimension": part.in_features}
+    for index, part in enumerate(definition.dense):
+        kind, config = "LayerNorm", {"dimension": part.in_features}
         if isinstance(part, Dense):
-            config = {"in_features": part.in_features, "out_features": part.out_features, "bias": part.bias}
+            kind, config = "Dense", {name: getattr(part, name) for name in ("in_features", "out_features", "bias")}
             config |= {"activation_function": activations[part.activation]}
-        write_json(folder / path / "config.json", config | ({"module_input_name": modules.TOKENS} if on_tokens else {}))
-        tensors = tensors_from_params(params, modules.sentence_tensors(index, part))
-        write_safetensors(tensors, folder / path / "model.safetensors")
+        config |= {"module_input_name": modules.TOKENS} if on_tokens else {}
+        # In modules.json, a linear layer on tokens comes before the pooling.
+        order.insert(len(order) - on_tokens, len(parts))
+        parts.append((kind, config, tensors_from_params(params, modules.sentence_tensors(index, part))))
+    if definition.normalize:
+        order.append(len(parts))
+        parts.append(("Normalize", {}, {}))
+    paths = ["", *(f"{index}_{kind}" for index, (kind, _, _) in enumerate(parts) if index)]
+    for path, (_, config, tensors) in zip(paths[1:], parts[1:], strict=True):
+        write_json(folder / path / "config.json", config)
+        if tensors:
+            write_safetensors(tensors, folder / path / "model.safetensors")
+    entries = [{"idx": index, "name": str(index), "path": paths[number]} for index, number in enumerate(order)]
+    for entry, number in zip(entries, order, strict=True):
+        package = "jaxdistill" if parts[number][0] == modules.LAYER_POOLING else "sentence_transformers.models"
+        entry["type"] = f"{package}.{parts[number][0]}"
+    write_json(folder / "modules.json", entries)
 
 
 def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
     """Writes what transformers reads besides `tokenizer.json`."""
-    origin, tokenizer = model.provenance.tokenizer_folder, model.tokenizer
+    origin, tokenizer = model.tokenizer_folder, model.tokenizer
     for name in tokenizers.TOKENIZER_FILES:
         if (origin / name).exists() and origin.resolve() != folder.resolve():
             shutil.copyfile(origin / name, folder / name)

@@ -8,7 +8,7 @@ import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -62,16 +62,8 @@ def locate(spec: str) -> Path:
         ) from None
 
 
-class CardFacts(NamedTuple):
-    """What a model card says of a checkpoint."""
-
-    base_models: tuple[str, ...] = ()
-    """For an export of this project, the models that it was made from; for any other checkpoint, itself."""
-    languages: tuple[str, ...] = ()
-
-
-def read_card(folder: Path, source: str) -> CardFacts:
-    """The facts in the card of the checkpoint `source`, in `folder`; a card that cannot be read states nothing."""
+def read_card(folder: Path, source: str) -> dict[str, tuple[str, ...]]:
+    """`base_models` and `languages` that the card of the checkpoint `source`, in `folder`, states; none if it cannot be read."""
     from huggingface_hub import ModelCard
 
     try:
@@ -84,7 +76,13 @@ def read_card(folder: Path, source: str) -> CardFacts:
         return tuple(one for one in (values if isinstance(values, list) else [values]) if isinstance(one, str))
 
     base = texts("base_model") if (folder / MARK).is_file() else ()
-    return CardFacts(base or (public_name(source),), texts("language"))
+    return {"base_models": base or (public_name(source),), "languages": texts("language")}
+
+
+def check_size(option: str, size: int, most: int, what: str, *, least: int = 1) -> None:
+    """Raises `InputError` if `size`, the value of `option`, is not from `least` to `most`; `what` says which limit that is."""
+    if not least <= size <= most:
+        raise InputError(f"{option}={size} must be from {least} to {most}, {what}.")
 
 
 def prompt_text(prompts: Mapping[str, str], prompt: str) -> str:
@@ -102,20 +100,6 @@ def prompt_text(prompts: Mapping[str, str], prompt: str) -> str:
     return "" if prompt == NO_PROMPT else prompt.replace(r"\n", "\n")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Provenance:
-    """Where a model comes from, and what its checkpoint says of it."""
-
-    source: str
-    """The model's name, or what it was made from, for logs, errors and model cards."""
-    tokenizer_folder: Path
-    """The tokenizer's folder, from which an export copies `tokenizer_config.json` and similar files."""
-    default_prompt: str | None = None
-    """Name of the checkpoint's own default prompt; the model's is another if one was requested."""
-    card: CardFacts = CardFacts()
-    """What its model card says."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class SentenceModel:
     """A sentence encoder, or a cross-encoder, with its weights, tokenizer and prompts."""
@@ -130,14 +114,17 @@ class SentenceModel:
     prompts: dict[str, str]
     default_prompt: str | None
     """Name of the prompt prepended to every sentence; None: no prompt."""
-    provenance: Provenance
+    source: str
+    """The model's name, or what it was made from, for logs, errors and model cards."""
+    tokenizer_folder: Path
+    """Folder from which an export copies `tokenizer_config.json` and similar files."""
+    checkpoint_prompt: str | None = None
+    """Name of the checkpoint's own default prompt; `default_prompt` is another if one was requested."""
+    base_models: tuple[str, ...] = ()
+    """For an export of this project, the models that it was made from; for any other checkpoint, itself."""
+    languages: tuple[str, ...] = ()
     unread_pooler: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """BERT's pooler if the pooling does not read it. Exports keep it, because a cross-encoder may start from them."""
-
-    @property
-    def source(self) -> str:
-        """See `Provenance`."""
-        return self.provenance.source
 
     @property
     def prompt(self) -> str:
@@ -147,11 +134,8 @@ class SentenceModel:
     @property
     def role_prompts(self) -> dict[str, str]:
         """Maps each role to its prompt; the empty key is for sentences without a role."""
-        texts = {
-            role: next((self.prompts[name] for name in names if name in self.prompts), "")
-            for role, names in ROLES.items()
-        }
-        return {"": self.prompt} | texts
+        found = {role: [name for name in names if name in self.prompts] for role, names in ROLES.items()}
+        return {"": self.prompt} | {role: self.prompts[names[0]] if names else "" for role, names in found.items()}
 
     @property
     def parameter_count(self) -> int:
@@ -195,13 +179,12 @@ class SentenceModel:
         self, definition: EncoderDefinition, params: Mapping[str, Any], source: str = "", **changes: Any
     ) -> "SentenceModel":
         """The same model with other layers and weights; `source` says what it was made from, if that has changed."""
-        changes = {"provenance": dataclasses.replace(self.provenance, source=source or self.source)} | changes
-        return dataclasses.replace(self, definition=definition, params=dict(params), **changes)
+        source = source or self.source
+        return dataclasses.replace(self, definition=definition, params=dict(params), source=source, **changes)
 
     def without_prompts(self) -> "SentenceModel":
         """The same model without prompts, its checkpoint's default included."""
-        provenance = dataclasses.replace(self.provenance, default_prompt=None)
-        return dataclasses.replace(self, prompts={}, default_prompt=None, provenance=provenance)
+        return dataclasses.replace(self, prompts={}, default_prompt=None, checkpoint_prompt=None)
 
     def as_pooled(self) -> "SentenceModel":
         """The same model without its Normalize module."""
@@ -213,8 +196,6 @@ class SentenceModel:
 
     def with_length(self, length: int) -> "SentenceModel":
         """The same model with another maximum length."""
-        if length == self.max_length:
-            return self
         tokenizer = tokenizers.Tokenizer.from_str(self.tokenizer.to_str())  # other models may share it
         tokenizer.enable_truncation(length)
         return dataclasses.replace(self, tokenizer=tokenizer, max_length=length)
@@ -238,13 +219,11 @@ def load_model(
 
     Args:
       spec: a Hugging Face or sentence-transformers folder, `package:NAME/PATH`, or a hub name.
-      pooling: such as `mean` or `cls`; required if the checkpoint does not state one, otherwise overrides it. If given,
-        a cross-encoder's body is read as a sentence encoder.
+      pooling: such as `mean` or `cls`; required if the checkpoint does not state one, otherwise overrides it. A cross-encoder's
+        body is then read as a sentence encoder.
       max_length: maximum tokens per sentence; 0: the checkpoint's.
-      prompt: the name of one of the checkpoint's prompts, or the text itself; a cross-encoder reads it before the first
-        sentence of a pair.
-      frozen: for a model that is not trained: weights stay in their files, in the stored dtype, until they are placed on
-        a device.
+      prompt: the name of one of the checkpoint's prompts, or the text itself, before the first sentence of a pair.
+      frozen: for a model that is not trained: weights stay in the stored dtype.
       plugins: modules or files with the user's own encoder families, see `core/plugins.py`.
       option: where `pooling` comes from, such as `teacher.pooling`, for the log.
 
@@ -253,67 +232,70 @@ def load_model(
     """
     use_plugins(plugins)
     folder = locate(str(spec))
-    modules = read_modules(folder)
-    root, labels = modules.transformer, modules.labels
-    stated = f"head of {labels} label(s)" if labels else modules.pooling
-    chosen = Pooling.parse(pooling) if pooling else modules.pooling
-    if pooling and stated not in (None, chosen):
-        logger.warning("%s: %s=%s instead of the checkpoint's own %s", folder, option, pooling, stated)
-    if labels > 1 and not pooling:
-        raise InputError(
-            f"{folder} is a classifier with {labels} labels; a cross-encoder has one. Name a pooling for its body alone."
-        )
-    if modules.static:
-        architecture, table, tokenizer, limit = static.read(root)
-    else:
-        architecture = read_architecture(root)
-        if modules.max_length > architecture.longest and not architecture.position_table:
-            if architecture.family == "nomic_bert":
-                logger.warning("%s: cuts texts where its code stretches positions, at %d", folder, architecture.longest)
-            else:
-                architecture = dataclasses.replace(architecture, max_positions=modules.max_length)
-        tokenizer = read_tokenizer(root, vocab_size=architecture.vocab_size, lower_case=modules.lower_case)
-        table, limit = None, modules.max_length or length_limit(root)
-    if labels and not pooling:
-        definition = cross_definition(architecture)
-    elif chosen is None:
-        raise InputError(
-            f"{folder} does not say how to pool token vectors; set student.pooling, teacher.pooling or --pooling: {POOLING_HELP}."
-        )
-    else:
-        definition = EncoderDefinition(
-            architecture=dataclasses.replace(architecture, pooler=chosen.tokens == "pooler"),
-            pooling=chosen,
-            dense=tuple(layer for layer, _ in modules.dense),
-            normalize=modules.normalize,
-            similarity=modules.similarity,
-        )
-    if table is not None:
-        params, unread_pooler = {static.TABLE: table}, {}
-    else:
-        params, unread_pooler = _transformer_params(definition, root, frozen=frozen)
-    for index, (layer, inner) in enumerate(modules.dense):
-        names = sentence_tensors(index, layer)
-        params |= params_from_tensors(read_checkpoint(inner), names, param_shapes(definition), source=str(inner))
-    if max_length and not SHORTEST <= max_length <= architecture.longest:
-        raise InputError(
-            f"max_length={max_length} is not possible; this encoder reads {SHORTEST} to {architecture.longest} tokens."
-        )
-    length = max_length or min(limit or architecture.longest, architecture.longest)
+    with while_reading(folder):
+        modules = read_modules(folder)
+        root, labels, chosen = modules.transformer, modules.labels, modules.pooling
+        if pooling:
+            stated, chosen = f"head of {labels} label(s)" if labels else chosen, Pooling.parse(pooling)
+            if stated not in (None, chosen):
+                logger.warning("%s: %s=%s instead of the checkpoint's own %s", folder, option, pooling, stated)
+        elif labels > 1:
+            raise InputError(
+                f"{folder} is a classifier with {labels} labels; a cross-encoder has one. Name a pooling for its body alone."
+            )
+        table = None
+        if modules.static:
+            architecture, table, tokenizer, limit = static.read(root)
+        else:
+            architecture, limit = read_architecture(root), modules.max_length or length_limit(root)
+            if modules.max_length > architecture.longest and not architecture.position_table:
+                if architecture.family == "nomic_bert":
+                    logger.warning(
+                        "%s: cuts texts where its code stretches positions, at %d", folder, architecture.longest
+                    )
+                else:
+                    architecture = dataclasses.replace(architecture, max_positions=modules.max_length)
+            tokenizer = read_tokenizer(root, vocab_size=architecture.vocab_size, lower_case=modules.lower_case)
+        if chosen is None and not labels:
+            raise InputError(
+                f"{folder} does not say how to pool token vectors; set student.pooling, teacher.pooling or --pooling: {POOLING_HELP}."
+            )
+        if chosen is None:
+            definition = cross_definition(architecture)
+        else:
+            definition = EncoderDefinition(
+                architecture=dataclasses.replace(architecture, pooler=chosen.tokens == "pooler"),
+                pooling=chosen,
+                dense=tuple(layer for layer, _ in modules.dense),
+                normalize=modules.normalize,
+                similarity=modules.similarity,
+            )
+        if table is None:
+            params, unread_pooler = _transformer_params(definition, root, frozen=frozen)
+        else:
+            params, unread_pooler = {static.TABLE: table}, {}
+        for index, (layer, inner) in enumerate(modules.dense):
+            names = sentence_tensors(index, layer)
+            params |= params_from_tensors(read_checkpoint(inner), names, param_shapes(definition), source=str(inner))
+    longest = architecture.longest
+    if max_length:
+        check_size("max_length", max_length, longest, "the tokens that this encoder reads", least=SHORTEST)
+    length = max_length or min(limit or longest, longest)
     tokenizer.enable_truncation(length)
     default = modules.default_prompt
-    # sentence-transformers always has these two prompts.
-    prompts = {default: ""} | modules.prompts if default in ROLES else modules.prompts
-    card = read_card(folder, str(spec))
     model = SentenceModel(
         definition=definition,
         params=params,
         tokenizer=tokenizer,
         max_length=length,
-        prompts=prompts,
+        # sentence-transformers always has the prompts of both roles.
+        prompts={default: ""} | modules.prompts if default in ROLES else modules.prompts,
         default_prompt=default,
-        provenance=Provenance(source=str(spec), tokenizer_folder=root, default_prompt=default, card=card),
+        source=str(spec),
+        tokenizer_folder=root,
+        checkpoint_prompt=default,
         unread_pooler=unread_pooler,
+        **read_card(folder, str(spec)),
     )
     return model.with_prompt(prompt) if prompt else model
 
@@ -321,12 +303,9 @@ def load_model(
 def read_architecture(folder: Path) -> Architecture:
     """The architecture that the `config.json` in `folder` describes."""
     config = read_settings(folder / "config.json")
-    with errors_of(str(folder)):
+    with errors_of(str(folder)), while_reading("config.json"):
         refuse_others(config, QUANTISED, advice=": dequantize() the model in transformers and save it again")
-        try:
-            return family(config["model_type"]).architecture(config)
-        except KeyError as key:
-            raise InputError(f"config.json has no {key}; is it the complete file of a model?") from None
+        return family(config["model_type"]).architecture(config)
 
 
 def labels_of(spec: str) -> int:
@@ -339,23 +318,17 @@ def _transformer_params(
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """The parameters of the transformer and of a cross-encoder's head, and a pooler that the definition does not read."""
     tensors, shapes, source = read_checkpoint(folder), param_shapes(definition), str(folder)
-    architecture, module = definition.architecture, family(definition.architecture.family)
+    module, width = family(definition.architecture.family), definition.architecture.hidden_size
     names = tensor_names(module.NAMES, shapes)
-    has_pooler = POOLER + "kernel" in names and any("pooler.dense" in name for name in tensors)
-    if definition.pooling.tokens == "pooler" and not definition.reads_pairs and not has_pooler:
-        raise InputError(
-            f"{folder}: pooling pooler needs a pooler, which this checkpoint lacks; choose another such as cls."
-        )
     params = params_from_tensors(tensors, names, shapes, prefixes=module.PREFIXES, source=source, frozen=frozen)
     if definition.reads_pairs:
-        head = head_names(architecture)
-        params |= params_from_tensors(
-            {name: tensor for name, tensor in tensors.items() if name in head.values()}, head, shapes, source=source
-        )
+        head = head_names(definition.architecture)
+        of_head = {name: tensor for name, tensor in tensors.items() if name in head.values()}
+        params |= params_from_tensors(of_head, head, shapes, source=source)
         if len(params.get(TOKEN_TYPES, ())) > 1 and not gives_types(folder):
             logger.warning("%s: both sentences of a pair are of token type 0, as tokenizer_config.json says", folder)
             params[TOKEN_TYPES] = np.repeat(params[TOKEN_TYPES][:1], len(params[TOKEN_TYPES]), axis=0)
-    pooler, width = {}, architecture.hidden_size
+    pooler = {}
     for name, tensor in tensors.items() if POOLER + "kernel" not in params else ():
         for ours, suffix, shape in (("kernel", "weight", (width, width)), ("bias", "bias", (width,))):
             if name.endswith(f"pooler.dense.{suffix}") and tensor.shape == shape:  # under any prefix

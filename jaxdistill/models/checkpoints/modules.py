@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, errors_of
 from jaxdistill.core.files import inside, read_json
 from jaxdistill.encoders.architecture import LAYER_CHOICES, MEANS, Dense, Pooling, SentenceNorm
 from jaxdistill.encoders.hugging_face import read_settings, refuse_others
@@ -26,9 +26,8 @@ TOKENS = "token_embeddings"
 """sentence-transformers' name for the vectors that pooling reads."""
 LAYER_POOLING = "LayerPooling"
 """This project's module for poolings that sentence-transformers lacks, and refuses."""
-ORDER = re.compile(
-    rf"(Transformer|({STATIC}|Transformer( WeightedLayerPooling)?(( Dense)* Pooling| {LAYER_POOLING}))( Dense| LayerNorm)*)( Normalize)?"
-)
+POOLED = rf"{STATIC}|Transformer( WeightedLayerPooling)?(( Dense)* Pooling| {LAYER_POOLING})"
+ORDER = re.compile(rf"(Transformer|({POOLED})( Dense| LayerNorm)*)( Normalize)?")
 """Supported orders. A linear layer on tokens, before a pooling that is a mean, gives the same vectors after it."""
 OLD_POOLING_FLAGS = {
     "pooling_mode_cls_token": "cls",
@@ -79,10 +78,8 @@ class Modules:
     lower_case: bool = False
     """Whether text is lower-cased before the tokenizer sees it."""
     similarity: str = "cosine"
-    """How vectors are compared: `cosine` or `dot`."""
     prompts: dict[str, str]
     default_prompt: str | None
-    """Name of the default prompt."""
 
     @property
     def labels(self) -> int:
@@ -99,31 +96,23 @@ def read_modules(folder: Path) -> Modules:
     Raises `InputError` for what is not implemented, and for paths outside `folder`.
     """
     entries = _entries(folder)
-    kinds, paths = [kind for kind, _ in entries], [path for _, path in entries]
+    kinds, root = [kind for kind, _ in entries], entries[0][1]
     file = folder / "config_sentence_transformers.json"
     general = read_settings(file) if file.exists() else {}
     refuse_others(general, GENERAL, file=file)
-    crosses = general.get("model_type") == "CrossEncoder"
-    if not ORDER.fullmatch(" ".join(kinds)) or (crosses and len(kinds) > 1):
-        raise InputError(
-            f"{folder}/modules.json has the modules {', '.join(kinds):.200}; Transformer or StaticEmbedding, perhaps WeightedLayerPooling, "
-            "Pooling, Dense and LayerNorm, and Normalize at the end can be read; or the single Transformer of a cross-encoder."
-        )
-    pooling = static.POOLING if kinds[0] == STATIC else _pooling(dict(entries))
-    dense = []
+    is_static, crosses = kinds[0] == STATIC, general.get("model_type") == "CrossEncoder"
+    pooling, dense = static.POOLING if is_static else _pooling(dict(entries)), []
     for index, (kind, path) in enumerate(entries):
-        file, before_pooling = path / "config.json", "Pooling" in kinds[index:]
+        file = path / "config.json"
         if kind not in ("Dense", "LayerNorm", "Normalize") or (kind == "Normalize" and not file.exists()):
             continue
-        config = read_settings(file)
-        names = [TOKENS if before_pooling else "sentence_embedding"]
+        config, on_tokens = read_settings(file), "Pooling" in kinds[index:]
+        names = [TOKENS if on_tokens else "sentence_embedding"]
         refuse_others(config, {"module_input_name": names, "module_output_name": names}, file=file)
         if kind == "LayerNorm":
             dense.append((SentenceNorm(width=config["dimension"]), path))
         elif kind == "Dense":
-            refuse_others(
-                config, {"use_residual": (False,), "activation_function": tuple(DENSE_ACTIVATIONS)}, file=file
-            )
+            refuse_others(config, {"use_residual": (False,), "activation_function": [*DENSE_ACTIVATIONS]}, file=file)
             layer = Dense(
                 in_features=config["in_features"],
                 out_features=config["out_features"],
@@ -131,17 +120,20 @@ def read_modules(folder: Path) -> Modules:
                 activation=DENSE_ACTIVATIONS[config.get("activation_function", "torch.nn.modules.activation.Tanh")],
             )
             dense.append((layer, path))
-        if before_pooling and not (
-            kind == "Dense" and layer.activation == "identity" and pooling is not None and pooling.tokens in MEANS
-            and config.get("module_input_name") == TOKENS
-        ):  # fmt: skip
-            raise InputError(
-                f"{path} comes before the pooling; only linear layers on {TOKENS} before {', '.join(MEANS)} can be."
-            )
-    options = _text_options(paths[0], scores=crosses)
+            is_mean = pooling is not None and pooling.tokens in MEANS and config.get("module_input_name") == TOKENS
+            on_tokens = on_tokens and not (layer.activation == "identity" and is_mean)
+        if on_tokens:  # no supported order has it
+            kinds[index] = f"{kind} on tokens"
+    if not ORDER.fullmatch(" ".join(kinds)) or (crosses and len(kinds) > 1):
+        raise InputError(
+            f"{folder}/modules.json has the modules {', '.join(kinds):.200}; Transformer or StaticEmbedding, perhaps WeightedLayerPooling, "
+            f"linear Dense before {', '.join(MEANS)}, Pooling, Dense and LayerNorm, and Normalize at the end can be read; or the single "
+            "Transformer of a cross-encoder."
+        )
+    options = _text_options(root, scores=crosses)
     return Modules(
-        transformer=paths[0],
-        static=kinds[0] == STATIC,
+        transformer=root,
+        static=is_static,
         pooling=pooling,
         dense=tuple(dense),
         normalize="Normalize" in kinds,
@@ -163,13 +155,12 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
         return [("Transformer", folder)]
     entries = []
     for entry in read_json(path):
-        package, _, rest = entry["type"].partition(".")
-        if package not in ("sentence_transformers", "jaxdistill"):  # a class of another package may compute anything
-            raise InputError(
-                f"{path} has a module of type {entry['type']:.80}; only classes of sentence_transformers can be read."
-            )
-        entries.append((rest.rpartition(".")[2], inside(folder, folder / entry.get("path", ""))))
-    return [(kind, inner) for kind, inner in entries if kind != "Dropout"]  # has an effect in training only
+        kind = entry["type"]
+        if kind.partition(".")[0] in ("sentence_transformers", "jaxdistill"):  # other packages' may compute anything
+            kind = kind.rpartition(".")[2]
+        if kind != "Dropout":  # has an effect in training only
+            entries.append((kind, inside(folder, folder / entry.get("path", ""))))
+    return entries
 
 
 def _text_options(folder: Path, *, scores: bool) -> dict[str, Any]:
@@ -180,22 +171,18 @@ def _text_options(folder: Path, *, scores: bool) -> dict[str, Any]:
     path = next(iter(sorted(folder.glob("sentence_*_config.json"))), None)
     if path is None:
         return {}
-    options = read_settings(path)
-    task, output, name = (
-        ("sequence-classification", "logits", "scores")
-        if scores
-        else ("feature-extraction", "last_hidden_state", TOKENS)
-    )
+    task, output, name = ("feature-extraction", "last_hidden_state", TOKENS)
+    if scores:
+        task, output, name = ("sequence-classification", "logits", "scores")
     readable = {
         "transformer_task": (task,),
         "modality_config": ({"text": {"method": "forward", "method_output_name": output}},),
         "module_output_name": (name,),
         "tokenizer_name_or_path": (),
     }
-    refuse_others(options, readable, file=path)
-    for name in TEXT_SETTINGS:
-        if changing := _changing(options.get(name)):
-            raise InputError(f"{path} has {name}={changing!r:.80}, which changes the vectors and is not supported.")
+    options = read_settings(path)
+    changing = {name: _changing(options.get(name)) or None for name in TEXT_SETTINGS}
+    refuse_others(options | changing, readable | dict.fromkeys(TEXT_SETTINGS, ()), file=path)
     return options
 
 
@@ -208,7 +195,7 @@ def _changing(settings: object) -> object:
 
 
 def _pooling(folders: Mapping[str, Path]) -> Pooling | None:
-    """The pooling that the modules' folders, given by kind, describe; None if none of them pools."""
+    """The pooling that the modules' folders, by kind, describe; None if none of them pools."""
     if LAYER_POOLING in folders:
         return Pooling.parse(read_settings(folders[LAYER_POOLING] / "config.json")["pooling"])
     if "Pooling" not in folders:
@@ -217,17 +204,16 @@ def _pooling(folders: Mapping[str, Path]) -> Pooling | None:
     config = read_settings(path)
     refuse_others(config, {"include_prompt": (True,)}, file=path)
     modes = config.get("pooling_mode") or [mode for flag, mode in OLD_POOLING_FLAGS.items() if config.get(flag)]
-    modes = [modes] if isinstance(modes, str) else modes or ["mean"]
-    if len(modes) != 1 or modes[0] not in POOLING_MODES:
-        raise InputError(f"{path} asks for pooling {modes!s:.80}; one of {', '.join(POOLING_MODES)} can be read.")
+    mode = modes if isinstance(modes, str) else "+".join(modes or ["mean"])
     # sentence-transformers skips the mean over layers unless the transformer outputs all layers.
     gives_all = read_settings(folders["Transformer"] / "config.json").get("output_hidden_states") is True
     layers = folders.get("WeightedLayerPooling")
-    return Pooling(tokens=POOLING_MODES[modes[0]], layers=_layers(layers) if layers and gives_all else "last")
+    with errors_of(str(path)):
+        return Pooling(tokens=POOLING_MODES.get(mode, mode), layers=_layers(layers) if layers and gives_all else "last")
 
 
 def _layers(folder: Path) -> str:
-    """The choice of layers, one of `LAYER_CHOICES`, that a WeightedLayerPooling averages."""
+    """The choice of layers, one of `LAYER_CHOICES`, that a WeightedLayerPooling averages; for any others, their weights."""
     config = read_settings(folder / "config.json")
     layers, start = config.get("num_hidden_layers", 12), config.get("layer_start", 4)
     weights = read_checkpoint(folder)["layer_weights"]
@@ -237,9 +223,7 @@ def _layers(folder: Path) -> str:
             possible = choice != "last4" or layers >= 3
             if possible and Pooling(tokens="mean", layers=choice).indices(layers) == averaged:
                 return choice
-    raise InputError(
-        f"{folder} weights layers as {weights.tolist()} from {start} on; plain means of {', '.join(LAYER_CHOICES)} can be read."
-    )
+    return f"{weights.tolist()} from layer {start} on"
 
 
 def sentence_tensors(index: int, part: Dense | SentenceNorm) -> dict[str, str]:

@@ -1,9 +1,8 @@
 """ONNX files of an export, for ONNX Runtime, transformers.js and sentence-transformers (`backend="onnx"`).
 
-One graph maps `input_ids`, `attention_mask` and, if the model has them, `token_type_ids`, of any batch size and length, to
-`last_hidden_state` and `sentence_embedding`, or to a cross-encoder's `logits`. Linear layers after pooling are part of
-`last_hidden_state` (see `folder.py`), so its mean is right in runtimes that read nothing else. torch traces the exported
-folder as transformers and sentence-transformers load it.
+A graph maps `input_ids`, `attention_mask` and, if the model has them, `token_type_ids`, of any batch size and length, to
+`last_hidden_state`, which includes linear heads, and `sentence_embedding`, or to a cross-encoder's `logits`. torch traces the
+exported folder as transformers and sentence-transformers load it.
 """
 
 import contextlib
@@ -34,11 +33,10 @@ Encode = Callable[[Sequence[Any]], Float[np.ndarray, "n e"]]
 
 def check(model: SentenceModel | None = None) -> None:
     """Raises `InputError` if a package is missing, or if ONNX cannot hold `model`."""
-    for package in NEEDS:
-        if importlib.util.find_spec(package) is None:
-            raise InputError(
-                f"--to=onnx needs the package {package}: install PyTorch's CPU build (pytorch.org), then pip install 'jaxdistill[onnx]'"
-            )
+    if missing := [package for package in NEEDS if importlib.util.find_spec(package) is None]:
+        raise InputError(
+            f"--to=onnx needs the package {missing[0]}: install PyTorch's CPU build (pytorch.org), then pip install 'jaxdistill[onnx]'"
+        )
     if model and not (model.definition.pooling.in_sentence_transformers or model.definition.reads_pairs):
         raise InputError(
             f"onnx cannot hold pooling {model.definition.pooling}; pool the last layer or a mean of layers."
@@ -90,7 +88,7 @@ def trace(model: SentenceModel, folder: Path, file: Path) -> None:
     outputs = ["logits"] if model.definition.reads_pairs else ["last_hidden_state", "sentence_embedding"]
     with torch.no_grad(), _quiet():
         program = torch.onnx.export(
-            _module(model, folder).eval(),
+            (_table(model) if model.definition.architecture.is_static else _transformer(model, folder)).eval(),
             # A shared tensor would become a single input.
             kwargs={name: torch.ones((2, 7), dtype=torch.int64) for name in names},
             dynamic_shapes={name: sizes for name in names},
@@ -106,31 +104,27 @@ def trace(model: SentenceModel, folder: Path, file: Path) -> None:
     onnx.save(graph, file)
 
 
-def _module(model: SentenceModel, folder: Path) -> Any:
-    """The model as a torch module that maps token ids to the outputs."""
+def _transformer(model: SentenceModel, folder: Path) -> Any:
+    """A transformer and the modules after it as a torch module that maps token ids to the outputs."""
     import sentence_transformers
     import torch
     import transformers
 
-    if model.definition.architecture.is_static:
-        return _table(model)
-    kind, others = transformers.AutoModelForSequenceClassification, []
-    if not model.definition.reads_pairs:
-        kind, others = (
-            transformers.AutoModel,
-            list(sentence_transformers.SentenceTransformer(str(folder), device="cpu"))[1:],
-        )
-    body = kind.from_pretrained(folder, attn_implementation="eager")
+    reads_pairs = model.definition.reads_pairs
+    kind = transformers.AutoModelForSequenceClassification if reads_pairs else transformers.AutoModel
 
     class Traced(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.body, self.others = body, torch.nn.ModuleList(others)
+            self.body = kind.from_pretrained(folder, attn_implementation="eager")
+            if not reads_pairs:
+                whole = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+                self.others = torch.nn.ModuleList(list(whole)[1:])
 
         def forward(self, input_ids, attention_mask, token_type_ids=None):
             types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
             outputs = self.body(input_ids=input_ids, attention_mask=attention_mask, **types)
-            if model.definition.reads_pairs:
+            if reads_pairs:
                 return outputs.logits
             features = {"token_embeddings": outputs.last_hidden_state, "attention_mask": attention_mask}
             if model.definition.pooling.averages_layers:

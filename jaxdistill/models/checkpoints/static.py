@@ -1,8 +1,7 @@
 """Static encoders: tables of token vectors. A sentence's vector is the mean of its tokens' vectors.
 
-There are two formats. sentence-transformers has a module `StaticEmbedding` with the tensor `embedding.weight`. model2vec has
-a `config.json` of its own type and the tensor `embeddings`, optionally with `weights` and a `mapping`; sentence-transformers
-reads this too. The packages differ in one point: model2vec leaves unknown tokens out of the mean.
+sentence-transformers' module `StaticEmbedding` has the tensor `embedding.weight`. model2vec has a `config.json` of its own type
+and the tensor `embeddings`, optionally with `weights` and a `mapping`, and leaves unknown tokens out of the mean.
 """
 
 import json
@@ -13,11 +12,11 @@ import numpy as np
 import tokenizers
 from jaxtyping import Float
 
-from jaxdistill.core import InputError, unknown_id
+from jaxdistill.core import unknown_id
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.hugging_face import read_settings
 from jaxdistill.models.checkpoints.tokenizer import read_tokenizer, tokenizer_json
-from jaxdistill.models.checkpoints.weights import read_checkpoint, read_safetensors
+from jaxdistill.models.checkpoints.weights import check_finite, read_checkpoint, read_safetensors
 
 FAMILY = "static"
 MODEL2VEC = "model2vec"
@@ -32,20 +31,12 @@ POOLING = Pooling(tokens="mean")
 
 def architecture_of(table: Float[np.ndarray, "v d"], *, dropped: int | None) -> Architecture:
     """The architecture of a static encoder with this table; the mean ignores tokens with the id `dropped`."""
+    entries, width = table.shape
     return Architecture(
-        family=FAMILY,
-        vocab_size=table.shape[0],
-        hidden_size=table.shape[1],
-        layers=0,
-        heads=1,
-        intermediate_size=0,
-        max_positions=MAX_LENGTH,
-        hidden_dropout=0.0,
-        attention_dropout=0.0,
-        position_table=False,
-        embedding_norm=False,
+        family=FAMILY, vocab_size=entries, hidden_size=width, layers=0, heads=1, intermediate_size=0, max_positions=MAX_LENGTH,
+        hidden_dropout=0.0, attention_dropout=0.0, position_table=False, embedding_norm=False,
         dropped_id=-1 if dropped is None else dropped,
-    )
+    )  # fmt: skip
 
 
 def is_model2vec(folder: Path) -> bool:
@@ -60,7 +51,8 @@ def is_model2vec(folder: Path) -> bool:
 def read(folder: Path) -> tuple[Architecture, Float[np.ndarray, "v d"], tokenizers.Tokenizer, int]:
     """Reads either format: architecture, table, tokenizer, and maximum tokens per sentence."""
     tensors, of_model2vec = read_checkpoint(folder), is_model2vec(folder)
-    table = tensors["embedding.weight" if "embedding.weight" in tensors else "embeddings"].astype(np.float32)
+    name = "embedding.weight" if "embedding.weight" in tensors else "embeddings"
+    table = tensors[name].astype(np.float32)
     if "mapping" in tensors:  # tokens share rows
         table = table[tensors["mapping"].astype(np.int64)]
     if "weights" in tensors:
@@ -72,8 +64,7 @@ def read(folder: Path) -> tuple[Architecture, Float[np.ndarray, "v d"], tokenize
     else:
         truncation = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).truncation
         longest = truncation["max_length"] if truncation else 0
-    if not np.isfinite(table).all():
-        raise InputError(f"{folder}: the table has NaN or infinite values; the checkpoint is damaged.")
+    check_finite(table, name, folder)
     architecture = architecture_of(table, dropped=unknown_id(tokenizer) if of_model2vec else None)
     return architecture, table, tokenizer, min(longest or MAX_LENGTH, MAX_LENGTH)
 

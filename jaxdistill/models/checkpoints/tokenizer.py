@@ -20,6 +20,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 from jaxdistill.core import InputError, unknown_id
 from jaxdistill.core.files import while_reading
 from jaxdistill.encoders.hugging_face import read_settings, refuse_others
+from jaxdistill.models.checkpoints.weights import first_file
 
 SENTENCEPIECE = "sentencepiece.bpe.model"
 VOCABULARIES = ("vocab.txt", "vocab.json", SENTENCEPIECE)
@@ -59,19 +60,16 @@ def read_tokenizer(
     """The tokenizer in `folder`, from `tokenizer.json` or older files, without padding and truncation.
 
     Args:
-      vocab_size: rows of the word embeddings; a tokenizer with larger ids is refused. None: there are none yet.
+      vocab_size: rows of the word embeddings; None: there are none yet.
       lower_case: lower-case the text first (`do_lower_case` of sentence-transformers).
       settings: whether `tokenizer_config.json` overrides `tokenizer.json`, as in transformers.
     """
-    path, config = folder / "tokenizer.json", _settings(folder / CONFIG)
-    with while_reading(path if path.exists() else f"the tokenizer in {folder}"):
-        tokenizer = tokenizers.Tokenizer.from_file(str(path)) if path.exists() else _from_transformers(folder)
-        side = config.get("truncation_side") or (tokenizer.truncation or {}).get("direction", "right")
-        if side != "right":
-            raise InputError(
-                f'{folder}: the tokenizer cuts long texts on the {side}; set "truncation_side": "right" in {CONFIG}.'
-            )
-        if settings and path.exists() and not _is_complete(tokenizer, folder):
+    path, config = first_file(folder, ("tokenizer.json", *VOCABULARIES), "tokenizer"), _settings(folder / CONFIG)
+    refuse_others(config, {"split_special_tokens": (False,), "truncation_side": ("right",)}, file=folder / CONFIG)
+    with while_reading(path):
+        is_whole = path.name == "tokenizer.json"
+        tokenizer = tokenizers.Tokenizer.from_file(str(path)) if is_whole else _from_transformers(folder)
+        if settings and is_whole and not _is_complete(tokenizer, folder):
             tokenizer = _from_transformers(folder)
         if settings:
             _append_end(tokenizer, config)
@@ -116,7 +114,6 @@ def _class_of(folder: Path) -> str | None:
 def _is_complete(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
     """Whether transformers would use `tokenizer.json` unchanged."""
     config, model = _settings(folder / CONFIG), _settings(folder / "config.json")
-    refuse_others(config, {"split_special_tokens": (False,)}, file=folder / CONFIG)
     added = config.get("added_tokens_decoder")
     added = _settings(folder / ADDED_TOKENS) if added is None else {token["content"] for token in added.values()}
     whole = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
@@ -181,8 +178,6 @@ def _refuse_unknowing(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
 
 def _from_transformers(folder: Path) -> tokenizers.Tokenizer:
     """The tokenizer as transformers reads it, from copies of the tokenizer's files alone."""
-    if not any((folder / name).exists() for name in ("tokenizer.json", *VOCABULARIES)):
-        raise InputError(f"{folder} has no tokenizer; looked for {', '.join(('tokenizer.json', *VOCABULARIES))}.")
     from transformers import AutoTokenizer  # slow to import
 
     with tempfile.TemporaryDirectory(prefix="jaxdistill-tokenizer-") as temporary:

@@ -4,7 +4,6 @@ Files are safetensors or PyTorch's `pytorch_model.bin`, single or sharded. Kerne
 `[out, in]`.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,18 +17,10 @@ from jaxdistill.core import InputError
 from jaxdistill.core.files import inside, while_reading
 from jaxdistill.encoders.hugging_face import Part, read_settings, refuse_adapter
 
-WEIGHT_FILES = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-)
+FILES = ("model.safetensors", "pytorch_model.bin")
+WEIGHT_FILES = tuple(name + end for name in FILES for end in ("", ".index.json"))
 """File names of weights, in the order in which they are tried."""
 
-NARROW = {
-    "BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2, "BOOL": np.bool_,
-}  # fmt: skip
-"""NumPy's dtypes of names that do not say their kind and size, as F32 does."""
 OUTER_PREFIXES = ("", "model.", "module.", "auto_model.", "0.auto_model.", "encoder.", "0.")
 """Prefixes that training programs add to names, before the family's own prefix."""
 
@@ -41,15 +32,20 @@ UNREAD = re.compile(
 """Tensors that a sentence encoder does not use: buffers, an unread pooler, pre-training and task heads."""
 
 
+def first_file(folder: Path, names: Sequence[str], what: str) -> Path:
+    """The first of these files that `folder` has; raises `InputError`, which says `what` they hold, if it has none."""
+    path = next((folder / name for name in names if (folder / name).exists()), None)
+    if path is None:
+        raise InputError(f"{folder} has no {what}; looked for {', '.join(names)}.")
+    return path
+
+
 def read_checkpoint(folder: Path) -> dict[str, np.ndarray]:
     """All tensors of the checkpoint in `folder`, by their names in the file; raises `InputError` if it has a LoRA adapter."""
     refuse_adapter(folder)
-    path = next((folder / name for name in WEIGHT_FILES if (folder / name).exists()), None)
-    if path is None:
-        raise InputError(f"{folder} has no weights; looked for {', '.join(WEIGHT_FILES)}.")
-    files = [path]
-    if path.suffix == ".json":
-        files = [inside(folder, folder / name) for name in sorted(set(read_settings(path)["weight_map"].values()))]
+    files = [first_file(folder, WEIGHT_FILES, "weights")]
+    if files[0].suffix == ".json":
+        files = [inside(folder, folder / name) for name in sorted(set(read_settings(files[0])["weight_map"].values()))]
     tensors: dict[str, np.ndarray] = {}
     for file in files:
         tensors |= read_safetensors(file) if file.suffix == ".safetensors" else read_torch_file(file)
@@ -57,33 +53,19 @@ def read_checkpoint(folder: Path) -> dict[str, np.ndarray]:
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """Maps names to tensors in the stored dtype, which stay in the file until they are used: safetensors' own interface copies them."""
-    with while_reading(path):
-        safetensors.safe_open(path, "np")  # checks that the header describes the file
-        content = np.memmap(path, np.uint8, "r")
-        start = 8 + int.from_bytes(content[:8].tobytes(), "little")
-        entries = json.loads(content[8:start].tobytes())
-        entries.pop("__metadata__", None)
-        tensors = {}
-        for name, entry in entries.items():
-            dtype = NARROW.get(entry["dtype"]) or f"{entry['dtype'][0].lower()}{int(entry['dtype'][1:]) // 8}"
-            data = content[start:][slice(*entry["data_offsets"])]
-            tensors[name] = data.view(np.dtype(dtype)).reshape(entry["shape"])
-        return tensors
+    """Tensors in the stored dtype, by name."""
+    with while_reading(path), safetensors.safe_open(path, "np") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}
 
 
 def read_torch_file(path: Path) -> dict[str, np.ndarray]:
     """Tensors of a `torch.save`d state dict, which PyTorch reads without running code of the file."""
-    try:
-        import torch
+    import torch
 
+    try:
         content = torch.load(path, map_location="cpu", weights_only=True)
         content = content.get("state_dict", content)
         tensors = {name: value.detach() for name, value in content.items() if isinstance(value, torch.Tensor)}
-    except ImportError:
-        raise InputError(
-            f"only PyTorch reads {path}: pip install torch, or use a checkpoint with safetensors."
-        ) from None
     except Exception as error:  # PyTorch's own message advises loading the file without protection
         raise InputError(
             f"{path} cannot be read: it is damaged, or holds other objects than tensors ({type(error).__name__}); fetch it again, "
@@ -102,14 +84,10 @@ def params_from_tensors(
     source: str,
     frozen: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Parameters by our paths; raises `InputError` for missing or unknown tensors, wrong shapes and NaN.
+    """Parameters by our paths, in float32; raises `InputError` for missing or unknown tensors, wrong shapes and NaN.
 
-    Args:
-      names: maps our paths to names in a plain encoder's checkpoint, or to parts of tensors.
-      shapes: maps our paths to shapes.
-      prefixes: prefixes of names in the family's task models.
-      source: the folder, for errors.
-      frozen: keep bfloat16 and do not copy tensors; otherwise all become float32 in memory.
+    `names` and `shapes` are by our paths; `prefixes` are those of the family's task models; `source` is the folder, for errors.
+    A `frozen` model keeps bfloat16.
     """
     parts = {path: name if isinstance(name, Part) else Part(name, 0, 1) for path, name in names.items()}
     expected = {part.name for part in parts.values()}
@@ -118,12 +96,10 @@ def params_from_tensors(
     # BERT's first checkpoints call LayerNorm's parameters gamma and beta.
     modern = {re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name)): name for name in tensors}
     found = {name.removeprefix(prefix): tensors[old] for name, old in modern.items()}
-    unknown = sorted(name for name in found.keys() - expected if not UNREAD.search(name))
-    if missing := sorted(expected - found.keys()):
-        raise InputError(f"{source}: tensor {missing[0]} is missing from the weights; the checkpoint is incomplete.")
-    if unknown:
+    missing, more = sorted(expected - found.keys()), found.keys() - expected
+    if single := missing or sorted(name for name in more if not UNREAD.search(name)):
         raise InputError(
-            f"{source}: config.json does not describe tensor {unknown[0]} ({len(unknown)} such) of the weights next to it."
+            f"{source}: tensor {single[0]} is missing from the weights, or from what config.json describes ({len(single)} such)."
         )
     params = {}
     for path, part in parts.items():
@@ -139,9 +115,14 @@ def params_from_tensors(
             params[path] = rows.T if path.endswith("/kernel") else rows
         else:
             params[path] = as_torch_lays_it(path, rows.astype(np.float32))  # a copy: the file may change
-        if not np.isfinite(params[path]).all():
-            raise InputError(f"{source}: tensor {part.name} has NaN or infinite values; the checkpoint is damaged.")
+        check_finite(params[path], part.name, source)
     return params
+
+
+def check_finite(tensor: np.ndarray, name: str, source: Path | str) -> None:
+    """Raises `InputError` if the tensor `name` of the folder `source` has NaN or infinite values."""
+    if not np.isfinite(tensor).all():
+        raise InputError(f"{source}: tensor {name} has NaN or infinite values; the checkpoint is damaged.")
 
 
 def tensors_from_params(params: Mapping[str, np.ndarray], names: Mapping[str, str | Part]) -> dict[str, np.ndarray]:

@@ -21,8 +21,8 @@ class CrossEncoder(Cutting):
 
     def make(self, inputs: StudentInputs) -> SentenceModel:
         has_head = self.model != "teacher" and labels_of(inputs.context.located(self.model)) == 1
-        model = self.loaded(inputs, pooling="" if has_head else self.pooling)
-        model = self.compact(inputs, self.cut(inputs.context, self.trimmed(inputs.context, model)))
+        options = dataclasses.replace(self, pooling="") if has_head else self
+        model = options.cut(inputs, options.loaded(inputs))
         origin = "its own, trained" if model.definition.reads_pairs else "a new"
         log.info("student: a cross-encoder of %s with %s head for pairs, and no prompt", model.source, origin)
         return surgery.cross_encoder(model, key=inputs.key("head"))

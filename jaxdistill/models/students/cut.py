@@ -13,7 +13,4 @@ class Cut(Cutting, Prompted, Headed):
     kind: str = "cut"
 
     def make(self, inputs: StudentInputs) -> SentenceModel:
-        context = inputs.context
-        model = self.with_prompts(context, self.loaded(inputs))
-        model = self.cut(context, self.trimmed(context, model))
-        return self.with_head(inputs, self.compact(inputs, model))
+        return self.with_head(inputs, self.cut(inputs, self.loaded(inputs)))

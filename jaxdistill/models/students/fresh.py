@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from jaxdistill.core import Count, CountOrNone, InputError
+from jaxdistill.core import Count, CountOrNone
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.data.text import split_specs
 from jaxdistill.data.wordpiece import train_wordpiece
@@ -10,7 +10,6 @@ from jaxdistill.models import surgery
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.model_text import columns_read
 from jaxdistill.models.student import Headed, Layered, Prompted, StudentInputs
-from jaxdistill.models.teacher import Teacher
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,20 +32,15 @@ class Fresh(Layered, Prompted, Headed):
 
     computes = False
 
-    def check(self, teacher: Teacher) -> None:
-        super().check(teacher)
-        if self.vocabulary and self.trim:
-            raise InputError(f"student.vocabulary={self.vocabulary} makes a new tokenizer; leave student.trim empty.")
-
     def make(self, inputs: StudentInputs) -> SentenceModel:
-        context, data, tokenizer_folder = inputs.context, inputs.context.data, None
-        model = self.trimmed(context, self.with_prompts(context, self.loaded(inputs)))
+        data, tokenizer_folder = inputs.context.data, None
+        model = self.loaded(inputs)
         if self.vocabulary:
             tokenizer_folder = train_wordpiece(
                 split_specs(data.text),
                 entries=self.vocabulary,
                 cache_folder=cache_folder(data.cache_folder),
-                columns=columns_read(data, context.student_views),
+                columns=columns_read(data, inputs.context.student_views),
             )
         model = surgery.fresh(
             model, inputs.key("body"), width=self.width, depth=self.depth, heads=self.heads,

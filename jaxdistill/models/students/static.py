@@ -8,10 +8,11 @@ import numpy as np
 from jaxtyping import Float
 from scipy.linalg import orthogonal_procrustes
 
-from jaxdistill.core import Count, InputError, unknown_id
+from jaxdistill.core import Count, unknown_id
 from jaxdistill.core.ops.dense import dtype_of
+from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.models.checkpoints import static
-from jaxdistill.models.checkpoints.model import SentenceModel
+from jaxdistill.models.checkpoints.model import SentenceModel, check_size
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.model_text import evenly_sampled, prompted_rows
 from jaxdistill.models.student import Examples, Headed, StudentInputs, affine_map
@@ -38,14 +39,11 @@ class Static(Headed):
     """Width of the table."""
 
     def make(self, inputs: StudentInputs) -> SentenceModel:
-        model = self.trimmed(inputs.context, self.loaded(inputs))
+        model = self.loaded(inputs)
         if self.model == "teacher":
             model = model.with_params(model.params)  # float32, which the teacher's file need not have
         most, entries = model.definition.embedding_width, model.definition.architecture.vocab_size
-        if model.definition.reads_pairs or self.width > most:
-            raise InputError(
-                f"student.width={self.width} must be at most the {most} numbers of the vectors of {model.source}."
-            )
+        check_size("student.width", self.width, most, f"the width of the vectors of {model.source}")
         tokenizer = static.without_special_tokens(model.tokenizer)
         tokenizer.enable_truncation(static.MAX_LENGTH)
         dropped = unknown_id(tokenizer)
@@ -58,13 +56,8 @@ class Static(Headed):
             ids = np.fromiter(chain.from_iterable(one.ids for one in encodings), np.int64)
             share = np.bincount(ids, minlength=entries) / max(len(ids), 1)
             table = start(token_vectors(inputs.context, model), share, self.width, dropped=dropped)
-        definition = dataclasses.replace(
-            model.definition,
-            architecture=static.architecture_of(table, dropped=dropped),
-            pooling=static.POOLING,
-            dense=(),
-            normalize=True,
-        )
+        architecture = static.architecture_of(table, dropped=dropped)
+        definition = EncoderDefinition(architecture=architecture, pooling=static.POOLING, normalize=True)
         source = f"a table of {self.width} numbers per token of {model.source}"
         return self.with_head(inputs, bare.remade(definition, {static.TABLE: table}, source, unread_pooler={}))
 

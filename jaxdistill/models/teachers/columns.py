@@ -1,5 +1,6 @@
 """A teacher that is your own scores of the text's pairs, in columns of the text."""
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from itertools import islice
@@ -34,10 +35,8 @@ class Columns(OwnScores):
         rows = read(split_specs(inputs.data.text), names, numbers=True, cache=inputs.data.cache_folder)
         for index, row in enumerate(islice(rows, len(scores))):
             for column, cell in enumerate(row):
-                try:
+                with contextlib.suppress(ValueError):
                     scores[index, column] = float(cell)
-                except ValueError:
-                    pass
                 if index in used and not np.isfinite(scores[index, column]):
                     raise InputError(
                         f"data.text: row {index + 1:,} has {cell!r:.40} in the column {names[column]!r}, not a finite number; correct "

@@ -4,9 +4,8 @@ A row has one pair (Trans-Encoder, CoSENT), or its sentence with each of several
 
 A labeller is a sentence encoder (cosine similarity, in [-1, 1]) or a cross-encoder (sigmoid, in (0, 1)). Where an objective
 compares differences of any size, a cross-encoder gives its logit, because the sigmoids of large logits are all 1 in float32, and
-a sentence encoder gives the dot product, if its checkpoint compares by it.
-Several labellers of one kind are averaged, as in Trans-Encoder's mutual distillation (Liu et al., ICLR 2022, section 2.4). A
-sentence encoder reads each distinct sentence once, a cross-encoder each pair once, in its own order.
+a sentence encoder gives the dot product, if its checkpoint compares by it. Several labellers are averaged, as in Trans-Encoder's
+mutual distillation (Liu et al., ICLR 2022, section 2.4).
 """
 
 import dataclasses
@@ -19,13 +18,13 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Float
 
-from jaxdistill.core import SECOND, InputError
+from jaxdistill.core import SECOND
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.core.runtime import Advance
 from jaxdistill.data import targets
 from jaxdistill.data.text import TEXT
 from jaxdistill.data.tokens import TokenStore
-from jaxdistill.models.checkpoints.model import SentenceModel, labels_of
+from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.inference import Embedder, refuse_mixed
 from jaxdistill.models.model_text import check_reads
 from jaxdistill.models.teacher import Encoder, ModelContext, TargetInputs
@@ -43,13 +42,7 @@ class Labels(Encoder):
     scores_pairs = of_rows = True
 
     def labellers(self, context: ModelContext) -> list[SentenceModel]:
-        """The models that score the pairs. Cross-encoders keep their form."""
-        for one in self.each():
-            if one.pooling and labels_of(context.located(one.model)):
-                raise InputError(
-                    f"teacher.pooling={one.pooling!r} would make a sentence encoder of {one.model}, a classifier; leave it empty."
-                )
-        return [one.read(context, frozen=False) for one in self.each()]
+        return self.read(context, frozen=False)
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
         columns = inputs.objective.scored
@@ -72,12 +65,11 @@ def labels(
     compute_dtype: DTypeLike,
     progress: bool,
 ) -> Float[np.ndarray, "rows k"]:
-    """The mean score of each row's pairs over the labellers, in the order of the store.
+    """The mean score of each row's pairs (the first column with each of the others) over the labellers, in the order of the store.
 
     Args:
       labellers: sentence encoders or cross-encoders, not both (InputError), because their scores differ in scale.
       folder: cache of scores, and of the vectors they are computed from, keyed by the digest of their inputs.
-      columns: the first forms a pair with each of the others.
       logits: cross-encoders give logits instead of scores in (0, 1), and sentence encoders for dot products these.
     """
     refuse_mixed(labellers)
@@ -85,11 +77,8 @@ def labels(
         _scores(labeller, store, folder, columns, logits=logits, compute_dtype=compute_dtype, progress=progress)
         for labeller in labellers
     ]
-    mean, names = (
-        np.asarray(np.mean(np.stack(scores), axis=0, dtype=np.float32)),
-        ", ".join(one.source for one in labellers),
-    )
-    below = f"{int((mean < 0.0).sum()):,}"
+    mean = np.asarray(np.mean(np.stack(scores), axis=0, dtype=np.float32))
+    names, below = ", ".join(one.source for one in labellers), f"{int((mean < 0.0).sum()):,}"
     log.info("labels: %s pairs by %s, mean %.3f, %s of them below 0", f"{mean.size:,}", names, mean.mean(), below)
     return mean
 
