@@ -115,7 +115,7 @@ def neighbouring_pairs(sentences: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _sets(sources: Sources) -> Iterable[TestSet]:
     if not sources.text:
-        raise MissingSet("task agreement needs text=FILE with sentences and teacher=MODEL; give both.")
+        raise MissingSet("needs text=FILE with sentences and teacher=MODEL; give both.")
     yield TestSet(name="agreement", protocol=PROTOCOL, files=sources.text, uses=("teacher",))
 
 

@@ -3,9 +3,8 @@
 Documents are ranked exactly, by cosine with the query, or by dot product if the model's checkpoint says so. A model prepends its
 prompts for queries and documents, if it has them. With an index model, queries are also run on its vectors of the documents.
 
-All measures are means over judged queries, in [0, 1], as trec_eval defines them. A document without a judgement counts as
-irrelevant, and a query without a relevant document counts as 0. The gain of nDCG is the relevance itself (trec_eval, BEIR), not
-`2^relevance - 1`.
+All measures are means over judged queries, in [0, 1], as trec_eval defines them. A document without a judgement is irrelevant. A query
+without a relevant document counts as 0. The gain of nDCG is the relevance itself (trec_eval, BEIR), not `2^relevance - 1`.
 
 A set (BEIR, Thakur et al., NeurIPS Datasets 2021, https://arxiv.org/abs/2104.08663) is a folder with documents (`corpus`), queries
 (`queries`) and judgements (`qrels`) as JSON lines, tables or Parquet, as on the Hugging Face hub; docs/guide/evaluation.md has all
@@ -77,8 +76,10 @@ class SetFiles:
     split: Split
     """The split of the judgements in `qrels`."""
 
-    def __iter__(self) -> Iterator[Path]:
-        return iter((*self.corpus, *self.queries, self.qrels))
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All of them."""
+        return (*self.corpus, *self.queries, self.qrels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,11 +111,6 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
     names = _names(spec)
     folders = [Path(name) if Path(name).is_dir() else _fetched(name) for name in names]
     of_queries, of_corpus = folders[0], folders[-1]
-    found = []
-    for folder, patterns in ((of_corpus, CORPUS), (of_queries, QUERIES)):
-        found.append(next((files for pattern in patterns if (files := sorted(folder.glob(pattern)))), []))
-        if not found[-1]:
-            raise InputError(f"{folder} is not a retrieval set in BEIR's format: it has none of {', '.join(patterns)}.")
     beside = of_queries.resolve().with_name(f"{of_queries.resolve().name}-qrels")
     if not any(of_queries.glob("qrels*")) and not Path(names[0]).is_dir():
         beside = _fetched(f"{names[0]}-qrels")
@@ -123,13 +119,16 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
         paths = [of_queries / f"qrels/{one}.tsv", beside / f"{one}.tsv", *[of_queries / "qrels.tsv"] * (one == "test")]
         if path := next(filter(Path.is_file, (Path(f"{path}{end}") for path in paths for end in ("", ".gz"))), None):
             qrels[one] = path
-    if split not in qrels:
-        advice = f"add them, or give {option}={next(iter(qrels))}" if qrels else "add them"
+    corpus, queries = (
+        next((files for pattern in patterns if (files := sorted(folder.glob(pattern)))), [])
+        for folder, patterns in ((of_corpus, CORPUS), (of_queries, QUERIES))
+    )
+    if not corpus or not queries or split not in qrels:
+        advice = f", or give {option}={next(iter(qrels))}" if qrels else ""
         raise InputError(
-            f"{of_queries} has no judgements of the split {split} (qrels/{split}.tsv), only of "
-            f"{', '.join(qrels) or 'none'}; {advice}."
+            f"{spec} is not a retrieval set in BEIR's format with judgements of the split {split}: it needs {CORPUS[0]}, {QUERIES[0]} "
+            f"(or others of their forms) and qrels/{split}.tsv; it has judgements of {', '.join(qrels) or 'no split'}. Add them{advice}."
         )
-    corpus, queries = found
     return SetFiles(set_name(spec), corpus, queries, qrels[split], split)
 
 
@@ -145,11 +144,9 @@ def _names(spec: str) -> list[str]:
 
 def _fetched(name: str) -> Path:
     """Downloads a hub's data set; returns the folder."""
-    if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise InputError(f"retrieval set {name or 'nothing'} is neither a folder nor a name ORG/SET on the hub.")
     from huggingface_hub import snapshot_download
 
-    with foreign_errors(f"the retrieval set {name} cannot be fetched from the hub"):
+    with foreign_errors(f"retrieval set {name or 'nothing'} is no folder, and cannot be fetched from the hub"):
         patterns = [*CORPUS, *QUERIES, "qrels*", "*.tsv", "*.tsv.gz"]
         return Path(snapshot_download(name, repo_type="dataset", allow_patterns=patterns))
 
@@ -158,26 +155,20 @@ def read_set(files: SetFiles) -> RetrievalSet:
     """Reads a set.
 
     Raises:
-      InputError: a bad row, a duplicate id, a query without text, two different judgements of a query and a document, a judgement
-        of a query that the set lacks, or no relevant document that the set has.
+      InputError: a bad row, a duplicate id, two different judgements of a query and a document, a judged query without text, or no
+        relevant document that the set has.
     """
     queries = {name: row[-1] for name, row in _records(files.queries, ["text"]).items()}
     corpus = _records(files.corpus, ["title", "text"])
-    if empty := [name for name, text in queries.items() if not text]:
-        raise InputError(f"{files.queries[0]}: the query {empty[0]!r:.60} has no text.")
     judged: dict[str, dict[str, int]] = {}
-    for number, row in enumerate(cells(files.qrels)):
-        if len(row) != 3 or not re.fullmatch(r"-?\d+(\.0*)?", row[-1]):
-            if number == 0:
-                continue  # a header
-            raise InputError(
-                f"{files.qrels}: a judgement is query, document and a whole number, separated by tabs; got {row!r:.60}."
-            )
-        query, document, relevance = *row[:2], int(float(row[2]))
-        if query not in queries:
-            raise InputError(f"{files.qrels} judges the query {query!r:.60}, which {files.queries[0]} does not have.")
-        if judged.setdefault(query, {}).setdefault(document, relevance) != relevance:
-            raise InputError(f"{files.qrels} has two grades of {document!r:.60} for the query {query!r:.60}; keep one.")
+    with foreign_errors(f"{files.qrels}: a judgement is query, document and a whole number, separated by tabs"):
+        rows = cells(files.qrels)
+        for query, document, grade in rows if rows and re.fullmatch(r"-?\d+(\.0*)?", rows[0][-1]) else rows[1:]:
+            relevance = int(re.sub(r"\.0*$", "", grade))
+            if judged.setdefault(query, {}).setdefault(document, relevance) != relevance:
+                raise InputError(f"{files.qrels} has two grades of {document:.60} for the query {query:.60}; keep one.")
+    if lacking := [query for query in judged if not queries.get(query)]:
+        raise InputError(f"{files.qrels} judges the query {lacking[0]!r:.60}, of which {files.queries[0]} has no text.")
     relevant = {name for of_query in judged.values() for name, relevance in of_query.items() if relevance > 0}
     if not relevant & corpus.keys():
         raise InputError(
@@ -200,14 +191,13 @@ def _records(paths: Sequence[Path], fields: list[str]) -> dict[str, list[str]]:
     """Maps the id of each record to its fields, without outer white space; a missing title is empty."""
     records: dict[str, list[str]] = {}
     for path in paths:
-        for number, row in enumerate(_rows(path, fields), 1):
-            key = "_id" if "_id" in row else "id"
-            if lacking := [name for name in (key, "text") if name not in row]:
-                raise InputError(f"{path}: record {number} has no {lacking[0]!r}; it has {', '.join(row)}.")
-            name, *texts = (str("" if (cell := row.get(name)) is None else cell).strip() for name in (key, *fields))
-            if not name or name in records:
-                raise InputError(f"{path} has the id {name!r:.60} twice or an empty one; ids must differ.")
-            records[name] = texts
+        with foreign_errors(f"{path}: each record needs the fields _id (or id), {', '.join(fields)}"):
+            for row in _rows(path, fields):
+                row = {"title": "", **row, "id": row["_id" if "_id" in row else "id"]}
+                name, *texts = (str("" if row[field] is None else row[field]).strip() for field in ("id", *fields))
+                if not name or name in records:
+                    raise InputError(f"{path} has the id {name!r:.60} twice or an empty one; ids must differ.")
+                records[name] = texts
     return records
 
 
@@ -218,11 +208,9 @@ def _rows(path: Path, fields: list[str]) -> Iterable[Mapping[str, Any]]:
 
         return (row for batch in parquet.ParquetFile(path).iter_batches() for row in batch.to_pylist())
     if ".tsv" not in path.suffixes:
-        with foreign_errors(f"{path} cannot be read"), opened(path) as file:
+        with opened(path) as file:
             return [json.loads(line) for line in file if line.strip()]
     rows, names = cells(path), ["id", *fields]
-    if rows and len(rows[0]) != len(names):
-        raise InputError(f"{path}: {len(rows[0])} fields; id, {', '.join(fields)} are expected.")
     if rows and {*fields} <= {*(header := [name.lower() for name in rows[0]])}:  # in any order
         names, rows = header, rows[1:]
     return (dict(zip(names, row, strict=True)) for row in rows)
@@ -310,10 +298,7 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
     if not specs and sources.data:
         specs = sorted(str(path) for path in Path(sources.data).glob("retrieval/*/") if [*path.glob("corpus*")])
     if not specs:
-        where = f"{sources.data} has no sets in retrieval/" if sources.data else "no set is named"
-        raise MissingSet(
-            f"documents: {where}; name sets in BEIR's form with retrieval=FOLDER, or put them into retrieval/ of data."
-        )
+        raise MissingSet("needs sets in BEIR's format: retrieval=FOLDER, or retrieval/ in data=FOLDER.")
     for spec in dict.fromkeys(specs):
         name = set_name(spec) + (f"-{sources.split}" if sources.split != "test" else "")
         try:
@@ -324,7 +309,7 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
             yield TestSet(
                 name=f"{prefix}documents/{name}",
                 protocol=f"{PROTOCOL}; judgements of the split {sources.split}",
-                files=() if isinstance(content, InputError) else tuple(content),
+                files=() if isinstance(content, InputError) else content.paths,
                 content=content,
                 uses=("index_model",) if prefix else (),
             )

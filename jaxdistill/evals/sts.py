@@ -186,7 +186,7 @@ EVALUATION = Evaluation(
 
 def _tracks(sources: Sources) -> Iterator[TestSet]:
     for track in (*TRACKS, *ADDED_TRACKS):
-        path = sources.part("multilingual", "multilingual") / f"sts17.{track}.test.tsv.gz"
+        path = sources.part("multilingual") / f"sts17.{track}.test.tsv.gz"
         if track in TRACKS or path.is_file():
             yield TestSet(name=f"sts17/{track}", protocol="Spearman of cosine similarity and gold score", files=(path,))
 

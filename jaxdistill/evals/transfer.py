@@ -332,7 +332,7 @@ ENTAILMENT_SETS: Mapping[str, ProbedSet] = {
 
 
 def _sets(sources: Sources, part: str, probed: Mapping[str, ProbedSet]) -> Iterator[TestSet]:
-    folder = sources.part(part, part)
+    folder = sources.part(part)
     for name, one in probed.items():
         files = tuple(folder / f"{split}.tsv.gz" for split in one.splits)
         yield TestSet(name=f"{part}/{name}", protocol=f"{PROTOCOL}; {one.protocol}", files=files, content=one)

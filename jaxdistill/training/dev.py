@@ -37,7 +37,7 @@ from jaxdistill.core import (
     did_you_mean,
     errors_of,
 )
-from jaxdistill.core.paths import data_folder
+from jaxdistill.core.paths import data_folder, needed_data_folder
 from jaxdistill.data.text import file_of, files_of, read, split_specs
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.evals import agreement, documents, pairs, retrieval, sts
@@ -59,7 +59,7 @@ SAMPLE = 256
 """Sentences of the training text on which the spread of vectors is measured."""
 NEEDED = {
     pairs.METRIC: "pairs=FILE",
-    pairs.AUC_METRIC: "pairs=FILE",
+    pairs.AUC_METRIC: "pairs=FILE, whose scores are 0 and 1",
     **dict.fromkeys(documents.METRICS.values(), "retrieval=FOLDER"),
     retrieval.METRIC: "entities=FILE",
 }
@@ -85,15 +85,11 @@ class Dev:
         return {name: score for task in self.tasks.values() for name, score in task(embed).items()}
 
 
-NO_DEV = Dev(tasks={}, best="")
-"""A run on absent devices has no evaluations."""
-
-
 def dev_tasks(config: Config, *, named: bool = True, similarity: str = "cosine") -> dict[str, Task]:
     """Maps metrics to evaluations on sets, which it reads, the preferred one first; raises `InputError` if a set cannot be used, or
     nothing can choose the best checkpoint.
 
-    Graded pairs are scored by AUC if `evals.best` names that metric, or if it is empty and all scores are 0 or 1.
+    Graded pairs whose scores are all 0 or 1 are scored by AUC, unless `evals.best` names another metric.
 
     Args:
       named: also read the sets that are not the user's own, which may be on the hub: the one that `evals.best` names, and STS-B dev
@@ -101,6 +97,13 @@ def dev_tasks(config: Config, *, named: bool = True, similarity: str = "cosine")
       similarity: by which a student of vectors ranks documents.
     """
     evals, best, tasks = config.evals, config.evals.best, dict[str, Task]()
+
+    def correlation(metric: str, graded: pairs.GradedPairs) -> Task:
+        return lambda embed: {metric: pairs.pairs_spearman(embed, graded)}
+
+    def auc(metric: str, graded: pairs.GradedPairs) -> Task:
+        return lambda embed: {metric: pairs.pairs_auc(embed, graded)}
+
     for option in ("retrieval", "entities"):
         if (value := getattr(evals, option)) and config.student.reads_pairs:
             raise InputError(
@@ -108,30 +111,21 @@ def dev_tasks(config: Config, *, named: bool = True, similarity: str = "cosine")
             )
     if evals.pairs:
         graded = pairs.read_pairs(file_of("evals.pairs", evals.pairs))
-        is_binary = pairs.is_binary(graded)
-        if best == pairs.AUC_METRIC and not is_binary:
-            raise InputError(f"{graded.name}: {best} needs scores of 0 and 1; use {pairs.METRIC} for others.")
-        if is_binary and best in ("", pairs.AUC_METRIC):
-            tasks[pairs.AUC_METRIC] = partial(pairs.area, graded, pairs.AUC_METRIC)
+        if pairs.is_binary(graded) and best in ("", pairs.AUC_METRIC):
+            tasks[pairs.AUC_METRIC] = auc(pairs.AUC_METRIC, graded)
         else:
-            tasks[pairs.METRIC] = partial(pairs.correlation, graded, pairs.METRIC)
+            tasks[pairs.METRIC] = correlation(pairs.METRIC, graded)
     if evals.retrieval:
         sets = [documents.read_set(files) for files in retrieval_files(evals)]
         tasks[documents.METRICS[sets[0].split]] = partial(documents.mean_ndcg, sets, similarity=similarity)
-    if catalogues := [
-        retrieval.read_entities(path) for path in files_of("evals.entities", split_specs(evals.entities))
-    ]:
-        tasks[retrieval.METRIC] = partial(retrieval.mean_recall, catalogues)
+    if paths := files_of("evals.entities", split_specs(evals.entities)):
+        tasks[retrieval.METRIC] = partial(retrieval.mean_recall, [*map(retrieval.read_entities, paths)])
     folder = sts_data_folder() if named else None
-    if named and best in pairs.DEV_METRICS:
-        if not folder:
-            raise InputError(
-                f"evals.best={best!r} needs a set from the data folder; set JAXDISTILL_DATA to that folder."
-            )
-        tasks[best] = partial(pairs.area, pairs.dev_pairs(folder, pairs.DEV_METRICS[best]), best)
+    if named and best in pairs.DEV:
+        tasks[best] = auc(best, pairs.dev_pairs(folder or needed_data_folder(f"evals.best={best}"), best))
     if folder or (named and best == sts.DEV_METRIC):
         with errors_of(f"dev set {sts.DEV_METRIC}"):
-            tasks[sts.DEV_METRIC] = partial(pairs.correlation, sts.read_set("sts-b-dev", folder), sts.DEV_METRIC)
+            tasks[sts.DEV_METRIC] = correlation(sts.DEV_METRIC, sts.read_set("sts-b-dev", folder))
     if named and not tasks and not evals.agreement and not config.teacher.is_given:
         chosen_metric({}, best)
     return tasks
@@ -180,7 +174,7 @@ def check_dev(
 
 def make_dev(config: Config, tasks: Mapping[str, Task], agreeing: Task | None) -> Dev:
     """The dev evaluations of a run; raises `InputError` if none can choose the best checkpoint."""
-    tasks = {**tasks, **({agreement.METRIC: agreeing} if agreeing else {})}
+    tasks = {**tasks, agreement.METRIC: agreeing} if agreeing else tasks
     return Dev(tasks=tasks, best=chosen_metric(tasks, config.evals.best))
 
 
@@ -190,20 +184,22 @@ def dev_agreement(
     """Agreement with the teacher on the pairs of a file (`agreeing`), or on held-out sentences, each paired with its neighbour
     and a random one."""
     if agreeing:
-        embed = targets.embed
-        assert embed is not None  # `check_dev` has found a teacher
-        return agreement.agreement_task(embed, *agreeing)
+        assert targets.embed is not None  # `check_dev` has found a teacher
+        return agreement.agreement_task(targets.embed, *agreeing)
     if len(held_out) < MIN_HELD_OUT or (targets.embed is None and not targets.arrays):
         return None
+
+    def read(column: str) -> tuple[list[str], Sequence[str]]:
+        """The held-out sentences of a column, and their roles."""
+        return [targets.text.text(column, row) for row in held_out], targets.text.roles(column, held_out)
+
     if targets.views == (LABELS,):
-        pair = targets.scored[:2]
-        first, second = (tuple(targets.text.text(column, row) for row in held_out) for column in pair)
-        roles = (targets.text.roles(pair[0], held_out), targets.text.roles(pair[1], held_out))
-        return agreement.AgreementTask(first=first, second=second, teacher=targets.rows(held_out)[:, 0], roles=roles)
-    texts = [targets.text.text(targets.column, row) for row in held_out]
+        (first, roles), (second, others) = map(read, targets.scored[:2])
+        scores = targets.rows(held_out)[:, 0]
+        return agreement.AgreementTask(first=tuple(first), second=tuple(second), teacher=scores, roles=(roles, others))
+    texts, roles = read(targets.column)
     vectors = dict(zip(texts, targets.rows(held_out), strict=True))
-    roles = dict(zip(texts, targets.text.roles(targets.column, held_out), strict=True))
-    return agreement.held_out_task(vectors, seed=config.run.seed, roles=roles)
+    return agreement.held_out_task(vectors, seed=config.run.seed, roles=dict(zip(texts, roles, strict=True)))
 
 
 def retrieval_files(evals: Evals) -> list[SetFiles]:
@@ -224,8 +220,7 @@ def held_out_rows(evals: Evals, rows: int) -> int:
 
 def sts_data_folder() -> pathlib.Path | None:
     """The data folder, checked for STS sets; None without one."""
-    folder = data_folder()
-    if folder is not None:
+    if (folder := data_folder()) is not None:
         sts.sts_folder(folder)
     return folder
 
@@ -236,7 +231,7 @@ class Evaluator:
     Args:
       embedder: of the student as it is evaluated, without parameters.
       record: best score, its step, evaluations without a better one and so on; checkpoints keep it.
-      sample: sentences whose vectors are watched; empty for a cross-encoder.
+      store: the training text, of which some sentences' vectors are watched.
     """
 
     def __init__(
@@ -245,15 +240,15 @@ class Evaluator:
         evals: Evals,
         embedder: Embedder,
         record: dict[str, Any],
-        *,
-        sample: Sequence[str],
+        store: TokenStore,
         steps_per_epoch: int,
     ):
         self.dev, self.evals, self.embedder, self.record = dev, evals, embedder, record
-        self.sample = sample if evals.collapse != "off" else ()
         by_epochs = math.ceil(round(evals.patience_epochs * steps_per_epoch / evals.every, 6))
         self.patience = min((count for count in (evals.patience, by_epochs) if count), default=0)
         """Number of evaluations without a better score after which the run stops; 0: it never does."""
+        is_watched = evals.collapse != "off" and not embedder.model.definition.reads_pairs
+        self.sample = sample_of(store) if is_watched else ()
 
     def evaluate(self, step: int, params: Params) -> dict[str, float]:
         """The scores of a student with these parameters and the spread of its vectors; prints the scores.
@@ -264,13 +259,12 @@ class Evaluator:
         record, spread, is_last = self.record, dict[str, float](), self.evals.best == LAST
         try:
             scores = self.dev.scores(self.embedder.as_embed(params))
-            for name, score in scores.items():
-                if not math.isfinite(score):  # no later score could beat it
-                    raise InputError(f"{name} is {score}")
         except InputError as error:
             if step == 0:
                 raise
             raise Diverged(f"at step {step}: {str(error).rstrip('.')}") from error
+        if wrong := [f"{name} is {score}" for name, score in scores.items() if not math.isfinite(score)]:
+            raise Diverged(f"at step {step}: {wrong[0]}")  # no later score could beat it
         if self.sample:
             spread = measured_spread(partial(self.embedder.encode, params=params, prompt=""), self.sample)
             highest = record.get("widest", {})
@@ -339,8 +333,7 @@ def measured_spread(embed: Embed, sentences: Sequence[str]) -> dict[str, float]:
 def effective_rank(vectors: Float[np.ndarray, "n e"]) -> float:
     """Exponential of the entropy of the centred vectors' singular values; 1 if all lie on one line, 0 if all are equal."""
     singular = np.linalg.svd(vectors - vectors.mean(axis=0), compute_uv=False)
-    total = singular.sum()
-    if total < 1e-9 * len(vectors):
+    if (total := singular.sum()) < 1e-9 * len(vectors):
         return 0.0
     shares = singular[singular > 0] / total
     return float(np.exp(-np.sum(shares * np.log(shares))))

@@ -6,7 +6,6 @@ import pathlib
 from collections.abc import Sequence
 
 import numpy as np
-from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from jaxdistill.config.options import Config
@@ -34,7 +33,6 @@ STEP, MAX_LENGTH = 16, 512
 """A chosen length is a multiple of `STEP`, and at most `MAX_LENGTH`, because attention's work grows with its square."""
 MAX_TRUNCATED = 0.05
 """Fraction of truncated sentences in a column above which a run warns."""
-
 FITTING_SAMPLE = 4096
 """Sentences to which a student is fitted: ten times the numbers of a usual vector."""
 
@@ -84,12 +82,11 @@ def make_student(
 
 def write_student(student: SentenceModel, workdir: pathlib.Path) -> None:
     """Writes the untrained student to the workdir, from where resumed runs, exports and means of checkpoints read it."""
-    if (workdir / STUDENT).is_dir():
-        return
-    origin = student.provenance
-    facts = {"source": origin.source, "default_prompt": origin.default_prompt, "card": origin.card}
-    with replacing(workdir / STUDENT, facts) as folder:
-        save(student, folder, keeps_form=True)
+    if not (workdir / STUDENT).is_dir():
+        origin = student.provenance
+        facts = {"source": origin.source, "default_prompt": origin.default_prompt, "card": origin.card}
+        with replacing(workdir / STUDENT, facts) as folder:
+            save(student, folder, keeps_form=True)
 
 
 def read_student(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
@@ -97,28 +94,23 @@ def read_student(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
     folder = workdir / STUDENT
     if not all(processes.gathered(folder.is_dir())):  # some may have no copy of the workdir
         return None
-    facts = read_note(folder / MARK)
+    facts = {name: value for name, value in read_note(folder / MARK).items() if name != "files"}
+    facts["card"] = CardFacts(*map(tuple, facts["card"]))
     student = load_model(str(folder), plugins=config.run.plugins)
-    base_models, languages = facts["card"]
-    provenance = dataclasses.replace(
-        student.provenance,
-        source=facts["source"],
-        default_prompt=facts["default_prompt"],
-        card=CardFacts(tuple(base_models), tuple(languages)),
-    )
-    return dataclasses.replace(student, provenance=provenance)
+    return dataclasses.replace(student, provenance=dataclasses.replace(student.provenance, **facts))
 
 
 def training_length(
     config: Config, student: SentenceModel, teachers: Sequence[SentenceModel], workdir: pathlib.Path
 ) -> int:
     """Maximum tokens per sentence: `data.max_length` or `data.chunk_tokens` if set; otherwise the length that the run in the
-    workdir began with, or a new one that suits the text.
+    workdir began with, or a new one that suits the text. At most what all that read the student's tokens can read.
 
     Args:
       teachers: models whose vectors are the targets.
     """
-    longest = student.definition.architecture.longest
+    readers = [student, *(teachers if config.objective.reads else ())]
+    longest = min(model.definition.architecture.longest for model in readers)
     length = config.data.max_length or config.data.chunk_tokens
     length = length or int(processes.gathered(read_note(workdir / INPUTS).get(LENGTH, 0))[0])
     if not length:
@@ -134,13 +126,8 @@ def training_length(
         fitting = -(-quantile // STEP) * STEP
         length = processes.gathered(min(fitting, most))[0]
         limit = f"; a choice is at most {most} here" if fitting > most else ""
-        log.info(
-            "data.max_length: %d, because %.0f %% of the rows have at most %d tokens%s",
-            length,
-            100 * WHOLE,
-            fitting,
-            limit,
-        )
+        message = "data.max_length: %d, because %.0f %% of the rows have at most %d tokens%s"
+        log.info(message, length, 100 * WHOLE, fitting, limit)
     return min(length, longest)
 
 
@@ -159,7 +146,11 @@ def truncation_warnings(objective: Objective, student: SentenceModel, store: Tok
 
 
 class Targets:
-    """The targets: live, stored, or the user's own."""
+    """The targets: live, stored, or the user's own.
+
+    Args:
+      absent: for a plan, which needs shapes alone. No model computes; zeros without memory stand in for its targets.
+    """
 
     def __init__(
         self,
@@ -169,12 +160,11 @@ class Targets:
         teachers: Sequence[SentenceModel],
         labellers: Sequence[SentenceModel],
         store: TokenStore,
-        compute_dtype: DTypeLike,
         progress: bool,
         absent: bool = False,
     ):
-        """`absent`: for a plan, which needs shapes alone. No model computes; zeros without memory stand in for its targets."""
         self.text, self.views, teacher = store, tuple(objective.teacher_views), config.teacher
+        compute_dtype = dtype_of(config.run.precision)
         self.scored = objective.scored
         """Columns whose pairs have labels: the first column with each of the others."""
         self.store: TokenStore | None = None
@@ -194,10 +184,8 @@ class Targets:
         if objective.reads:  # the teacher reads the student's tokens
             return
         if teacher.is_live:
-            length, model = teachers[0].max_length, teachers[0]
-            self.store = tokenised_text(
-                config.data, model, self.views, max_length=length, chunking=store.chunking, progress=progress
-            )
+            options = {"max_length": teachers[0].max_length, "chunking": store.chunking, "progress": progress}
+            self.store = tokenised_text(config.data, teachers[0], self.views, **options)
         elif absent and teacher.models:
             columns = len(objective.scored) - 1 if teacher.scores_pairs else self.width
             self.arrays = (np.broadcast_to(np.float32(0), (store.rows, columns)),) * len(self.views)

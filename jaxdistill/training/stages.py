@@ -175,7 +175,7 @@ def digests(run: Run) -> dict[str, str]:
         "evals.pairs": split_specs(evals.pairs),
         "evals.agreement": split_specs(evals.agreement),
         "evals.entities": split_specs(evals.entities),
-        "evals.retrieval": [str(path) for of_set in retrieval_files(evals) for path in of_set],
+        "evals.retrieval": [str(path) for files in retrieval_files(evals) for path in files.paths],
     }
     files |= config.teacher.files
     contents = {name: content_digest(specs) for name, specs in files.items() if specs}
