@@ -80,6 +80,7 @@ def test_scores_of_ones_own_stay_with_their_pairs(tmp_path):
             teachers=(),
             labellers=config.teacher.labellers(context_of(config, tmp_path)),
             store=store,
+            compute_dtype=jnp.float32,
         )
         return Targets(config, CoSENT(), **parts, progress=False)
 

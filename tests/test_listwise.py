@@ -102,7 +102,7 @@ def test_a_margin_of_dot_products_is_a_cross_encoders_margin_of_logits(path, mod
         teacher=Labels(model="cross"),
         data=Data(text=str(path), columns=tuple(zip(COLUMNS, COLUMNS, strict=True)), cache_folder=str(tmp_path / "c")),
     )  # fmt: skip
-    options = dict(teachers=(), labellers=[cross], store=store, progress=False)
+    options = dict(teachers=(), labellers=[cross], store=store, compute_dtype=jnp.float32, progress=False)
     found = Targets(config, make_objective(config), **options).rows(np.arange(store.rows))
     sides = [list(store.texts(column)) for column in COLUMNS]
     wanted = [Embedder(cross).score(sides[0], other, logits=True) for other in sides[1:]]

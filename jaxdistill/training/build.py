@@ -5,7 +5,7 @@ import logging
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -44,8 +44,7 @@ UNTIMED = MAX_INT32
 log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Program:
+class Program(NamedTuple):
     """The training step of a run, its state, and how often it runs."""
 
     optimizer: optax.GradientTransformation
@@ -149,7 +148,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         max_shapes=config.data.pack_shapes or (4 if on_cpus else 3),
         divided=on_cpus,
     )
-    # The steps that an earlier start measured for `run.minutes`.
+    # The number that an earlier start measured for `run.minutes`.
     noted = read_note(workdir / INPUTS).get(STEPS, UNTIMED) if config.run.minutes else 0
     steps = step_count(config, batches_with().steps_per_epoch, timed=int(processes.gathered(noted)[0]))
     if computed:
@@ -171,7 +170,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     if computed and written is None:
         student = targets.fitted(config, student, data.trained)
     seed_rows, dev_rows = drawn_rows(data, objective.reserve_rows, held_out)
-    dev, frozen = devs.NO_DEV, {}
+    dev, frozen = devs.Dev(tasks={}, best=""), {}
     if computed:
         dev = devs.make_dev(config, tasks, devs.dev_agreement(config, targets, agreeing, dev_rows))
     if live_teacher:
@@ -203,10 +202,7 @@ def sized_to_text(objective: Objective, rows: int) -> Objective:
     size, most = objective.queue_size, max(1, int(QUEUE_SHARE * rows))
     if size <= most:
         return objective
-    log.info(
-        "objective.queue_size: %s instead of %s: at most a quarter of the text's %s rows",
-        *map("{:,}".format, (most, size, rows)),
-    )
+    log.info(f"objective.queue_size: {most:,} instead of {size:,}: at most a quarter of the text's {rows:,} rows")
     return dataclasses.replace(cast(Any, objective), queue_size=most)
 
 
@@ -274,15 +270,7 @@ def make_step(
         teacher_dropout=config.teacher.dropout,
         accumulate=config.run.accumulate,
     )
-    return Program(
-        optimizer=optimizer,
-        sizes=sizes,
-        like=like,
-        shardings=shardings,
-        train_step=train_step,
-        steps=steps,
-        schedule=optim.make_schedule(config.optimizer, steps),
-    )
+    return Program(optimizer, sizes, like, shardings, train_step, steps, optim.make_schedule(config.optimizer, steps))
 
 
 def with_steps(run: Run, steps: int) -> Run:

@@ -140,22 +140,22 @@ def agreement_pairs(config: Config) -> Sequence[Sequence[str]]:
 
 def chosen_metric(tasks: Mapping[str, Task], best: str = "") -> str:
     """The named metric, or the first available one when none is named; higher is better. Empty for `LAST` without any."""
-    if best == LAST:
+    agreeing = tasks.get(agreement.METRIC)
+    measured = [*tasks, *(agreeing.metrics[1:] if isinstance(agreeing, agreement.AgreementTask) else ())]
+    if best in measured:
+        return best
+    if best == LAST or (tasks and not best):
         return next(iter(tasks), "")
-    if not tasks and not best:
-        raise InputError(
+    problem = f"evals.best={best!r} is not measured in this run; measured: {', '.join([*measured, LAST])}."
+    if best in NEEDED:
+        problem = f"evals.best={best!r} needs your own data; give --config.evals.{NEEDED[best]}, or another --config.evals.best."
+    if not best:
+        problem = (
             "no evaluation can choose the best checkpoint: give --config.evals.best=sts-b-dev/spearman (from JAXDISTILL_DATA "
             "or the hub) or last, --config.evals.pairs=FILE, --config.evals.retrieval=FOLDER, --config.evals.entities=FILE or "
             "--config.teacher.model=MODEL."
         )
-    agreeing = tasks.get(agreement.METRIC)
-    measured = [*tasks, *(agreeing.metrics[1:] if isinstance(agreeing, agreement.AgreementTask) else ())]
-    if best and best not in measured:
-        remedy = f"is not measured in this run; measured: {', '.join([*measured, LAST])}.{did_you_mean(best, measured)}"
-        if best in NEEDED:
-            remedy = f"needs your own data; give --config.evals.{NEEDED[best]}, or another --config.evals.best."
-        raise InputError(f"evals.best={best!r} {remedy}")
-    return best or next(iter(tasks))
+    raise InputError(problem + did_you_mean(best, measured))
 
 
 def check_dev(
@@ -213,9 +213,8 @@ def held_out_rows(evals: Evals, rows: int) -> int:
     """Number of sentences to hold out of training for agreement with the teacher; 0 if another metric judges the run."""
     by_sts_b = evals.best == sts.DEV_METRIC or sts_data_folder() is not None
     judged_otherwise = evals.pairs or evals.retrieval or evals.entities or by_sts_b
-    if evals.agreement or (judged_otherwise and evals.best not in agreement.METRICS):
-        return 0
-    return min(HELD_OUT, rows // 20 * 2)
+    is_needed = not evals.agreement and (not judged_otherwise or evals.best in agreement.METRICS)
+    return min(HELD_OUT, rows // 20 * 2) if is_needed else 0
 
 
 def sts_data_folder() -> pathlib.Path | None:
@@ -280,8 +279,8 @@ class Evaluator:
         if step or self.evals.untrained:
             note_score(record, step, scores, best=self.dev.best, is_last=is_last)
         is_best = not is_last and record["best"] is not None and record["best_step"] == step
-        shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items())
-        say(f"step {step:,}: {shown or 'no dev set'}{' (best)' if is_best else ''}")
+        shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items()) or "no dev set"
+        say(f"step {step:,}: {shown}{' (best)' if is_best else ''}")
         return scores | spread
 
     def reason_to_stop(self) -> str:
@@ -307,11 +306,9 @@ def note_score(record: dict[str, Any], step: int, scores: dict[str, float], *, b
 def sample_of(store: TokenStore) -> list[str]:
     """At most `SAMPLE` distinct, evenly spaced sentences of the text's first column, with the student's prompts; none if
     there are fewer than 8."""
-    rows = np.linspace(0, store.rows - 1, min(SAMPLE, store.rows)).astype(int)
-    column = store.columns[0]
-    roles = store.roles(column, rows)
-    texts = [store.prompts[role] + store.text(column, int(row)) for role, row in zip(roles, rows, strict=True)]
-    distinct = list(dict.fromkeys(texts))
+    rows, column = np.linspace(0, store.rows - 1, min(SAMPLE, store.rows)).astype(int), store.columns[0]
+    numbered = zip(store.roles(column, rows), rows, strict=True)
+    distinct = list(dict.fromkeys(store.prompts[role] + store.text(column, int(row)) for role, row in numbered))
     return distinct if len(distinct) >= 8 else []
 
 

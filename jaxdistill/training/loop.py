@@ -44,7 +44,6 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
     """Trains from the latest checkpoint of the workdir, or from step 0, to the end.
 
     Args:
-      workdir: where the checkpoints are.
       callbacks: called with each line of metrics; an exception from one ends the training.
 
     Raises:
@@ -62,10 +61,7 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
             with goodput.spent("checkpoints"):
                 state, record = first_or_restored(run, checkpoints)
             start, is_new = int(state.step), record["before"] is None
-            metrics = Metrics(
-                run.workdir, goodput, start=start, steps=steps, is_new=is_new, batch_size=run.batches.batch_size,
-                learning_rate=run.program.schedule, progress=progress, callbacks=callbacks,
-            )  # fmt: skip
+            metrics = Metrics(run, goodput, start=start, is_new=is_new, progress=progress, callbacks=callbacks)
             stack.enter_context(contextlib.closing(metrics))
             student = run.config.student.evaluated(run.student)
             embedder = Embedder(student, mesh=run.mesh, compute_dtype=run.compute_dtype, params={})

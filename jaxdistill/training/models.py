@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Sequence
 
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from jaxdistill.config.options import Config
@@ -160,11 +161,11 @@ class Targets:
         teachers: Sequence[SentenceModel],
         labellers: Sequence[SentenceModel],
         store: TokenStore,
+        compute_dtype: DTypeLike,
         progress: bool,
         absent: bool = False,
     ):
         self.text, self.views, teacher = store, tuple(objective.teacher_views), config.teacher
-        compute_dtype = dtype_of(config.run.precision)
         self.scored = objective.scored
         """Columns whose pairs have labels: the first column with each of the others."""
         self.store: TokenStore | None = None

@@ -76,9 +76,7 @@ def tensor_rules(a: Architecture, mesh: Mesh) -> Rules:
     """
     devices = mesh.shape["model"]
     if devices == 1:
-        raise InputError(
-            "run.sharding=tensor splits over run.model_axis=1 device; set --config.run.model_axis to 2 or more."
-        )
+        raise InputError("run.sharding=tensor splits nothing over 1 device; set --config.run.model_axis to 2 or more.")
     rules: list[tuple[str, tuple[str, ...]]] = []
     if a.heads % devices == 0 and a.key_head_count % devices == 0:
         rules += _column_then_row("attention/(query|key|value)", "attention/output")
@@ -91,8 +89,4 @@ def tensor_rules(a: Architecture, mesh: Mesh) -> Rules:
 
 def _column_then_row(first: str, second: str) -> list[tuple[str, tuple[str, ...]]]:
     """Splits two successive products: the first by outputs, the second by inputs, so that only the second communicates."""
-    return [
-        (f"{first}/kernel$", ("", "model")),
-        (f"{first}/bias$", ("model",)),
-        (f"{second}/kernel$", ("model", "")),
-    ]
+    return [(f"{first}/kernel$", ("", "model")), (f"{first}/bias$", ("model",)), (f"{second}/kernel$", ("model", ""))]
