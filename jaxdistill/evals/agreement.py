@@ -80,13 +80,10 @@ def agreement_task(teacher: Embed, first: Sequence[str], second: Sequence[str]) 
 def held_out_task(
     vectors: Mapping[str, Float[np.ndarray, " e"]], *, seed: int, roles: Mapping[str, str] | None = None
 ) -> AgreementTask:
-    """The evaluation on held-out sentences, given with the teacher's vectors.
+    """The evaluation on held-out sentences, with the teacher's vectors and, if they have any, their roles.
 
     Each sentence is paired with its nearest neighbour and with a random one: random pairs alone are nearly all unrelated,
     so their ranking says little.
-
-    Args:
-      roles: role of each sentence; None: none has one.
     """
     sentences, count = list(vectors), len(vectors)
     unit = unit_rows(np.stack(list(vectors.values())))

@@ -17,10 +17,10 @@ import logging
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path, PurePath
-from typing import Any, cast, get_args
+from pathlib import Path
+from typing import Any, NamedTuple, cast, get_args
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -65,8 +65,7 @@ Ranking = tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class SetFiles:
+class SetFiles(NamedTuple):
     """The files of a set; `corpus` and `queries` are one file each, or the parts of a Parquet table."""
 
     name: str
@@ -119,10 +118,8 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
         paths = [of_queries / f"qrels/{one}.tsv", beside / f"{one}.tsv", *[of_queries / "qrels.tsv"] * (one == "test")]
         if path := next(filter(Path.is_file, (Path(f"{path}{end}") for path in paths for end in ("", ".gz"))), None):
             qrels[one] = path
-    corpus, queries = (
-        next((files for pattern in patterns if (files := sorted(folder.glob(pattern)))), [])
-        for folder, patterns in ((of_corpus, CORPUS), (of_queries, QUERIES))
-    )
+    corpus = next(filter(None, (sorted(of_corpus.glob(pattern)) for pattern in CORPUS)), [])
+    queries = next(filter(None, (sorted(of_queries.glob(pattern)) for pattern in QUERIES)), [])
     if not corpus or not queries or split not in qrels:
         advice = f", or give {option}={next(iter(qrels))}" if qrels else ""
         raise InputError(
@@ -134,7 +131,7 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
 
 def set_name(spec: str) -> str:
     """The name of a set's folder; of `A+B`, both."""
-    return "+".join(PurePath(os.path.abspath(part)).name for part in _names(spec))
+    return "+".join(os.path.basename(os.path.abspath(part)) for part in _names(spec))
 
 
 def _names(spec: str) -> list[str]:
@@ -235,8 +232,7 @@ def ordered(ranking: Ranking, test_set: RetrievalSet) -> list[list[str]]:
     """
     scores, rows = ranking
     names = list(test_set.documents)
-    rank = np.empty(len(names), np.int64)
-    rank[np.argsort(np.array(names, dtype=object), kind="stable")] = np.arange(len(names))
+    rank = np.argsort(np.argsort(np.array(names, dtype=object), kind="stable"))
     order = np.lexsort((-rank[rows], -np.asarray(scores, np.float64)), axis=1)
     rows = np.take_along_axis(rows, order, axis=1)
     rankings = []
@@ -269,12 +265,11 @@ def query_measures(ranked: Sequence[str], judged: Mapping[str, int]) -> dict[str
 
 def measures(ranking: Ranking, test_set: RetrievalSet) -> dict[str, dict[str, float]]:
     """Maps `documents/NAME ndcg@10`, `... recall@10`, `... recall@100`, `... mrr@10` and `... map` to their values by query."""
-    rankings = zip(test_set.queries, ordered(ranking, test_set), strict=True)
-    by_query = {query: query_measures(ranked, test_set.judged[query]) for query, ranked in rankings}
-    names = next(iter(by_query.values()))
-    return {
-        f"documents/{test_set.name} {name}": {query: row[name] for query, row in by_query.items()} for name in names
-    }
+    values: dict[str, dict[str, float]] = {}
+    for query, ranked in zip(test_set.queries, ordered(ranking, test_set), strict=True):
+        for name, value in query_measures(ranked, test_set.judged[query]).items():
+            values.setdefault(f"documents/{test_set.name} {name}", {})[query] = value
+    return values
 
 
 def scored(ranking: Ranking, test_set: RetrievalSet) -> dict[str, float]:
@@ -287,8 +282,10 @@ def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer, similarity: s
     if isinstance(embed, Scorer):
         return {}
     query, document = (partial(cast(RoleEmbed, embed), role=role) for role in ("query", "document"))
-    rankings = [ranked_by_vectors(query, document, one, similarity=similarity) for one in sets]
-    scores = [scored(ranking, one)[f"documents/{one.name} {NDCG}"] for ranking, one in zip(rankings, sets, strict=True)]
+    scores = []
+    for one in sets:
+        ranking = ranked_by_vectors(query, document, one, similarity=similarity)
+        scores.append(scored(ranking, one)[f"documents/{one.name} {NDCG}"])
     return {METRICS[sets[0].split]: float(np.mean(scores))}
 
 
@@ -302,17 +299,13 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
     for spec in dict.fromkeys(specs):
         name = set_name(spec) + (f"-{sources.split}" if sources.split != "test" else "")
         try:
-            content = replace(set_files(spec, split=sources.split), name=name)
+            content = set_files(spec, split=sources.split)._replace(name=name)
         except InputError as error:  # raised when it is scored, so that the others still are
             content = error
         for prefix in ("", *[ASYMMETRIC] * sources.asymmetric):
-            yield TestSet(
-                name=f"{prefix}documents/{name}",
-                protocol=f"{PROTOCOL}; judgements of the split {sources.split}",
-                files=() if isinstance(content, InputError) else content.paths,
-                content=content,
-                uses=("index_model",) if prefix else (),
-            )
+            files, uses = getattr(content, "paths", ()), ("index_model",) if prefix else ()
+            protocol = f"{PROTOCOL}; judgements of the split {sources.split}"
+            yield TestSet(name=f"{prefix}documents/{name}", protocol=protocol, files=files, content=content, uses=uses)
 
 
 def _run(model: Model, test_set: TestSet) -> Result:

@@ -153,8 +153,7 @@ class EmbeddingCache:
     """An `Embed` that computes each distinct sentence once and keeps its vector in memory.
 
     Sets share sentences: SST2 has two thirds of MR's, SICK-E most of SICK-R's. A cached vector may differ from a new one by
-    rounding, which depends on the other sentences of a batch. All tasks of `evaluate` together keep 300,000 vectors: 0.5 GB for
-    MiniLM, 1.3 GB for vectors of 1,024 numbers.
+    rounding. All tasks of `evaluate` together keep 300,000 vectors: 0.5 GB for MiniLM, 1.3 GB for vectors of 1,024 numbers.
     """
 
     def __init__(self, embed: Embed):
@@ -221,12 +220,7 @@ def read_table(path: str | Path, names: Sequence[str], *, needs_header: bool = T
 def labelled(
     path: str | Path, sentences: Sequence[str], classes: Sequence[str]
 ) -> tuple[Integer[np.ndarray, " n"], list[tuple[str, ...]]]:
-    """Class numbers and sentences of the rows of a table.
-
-    Args:
-      sentences: names of the sentences' columns.
-      classes: names in the column `label`; a class's number is its index.
-    """
+    """Class numbers of the rows of a table, the indices in `classes` of their labels, and their cells in the columns `sentences`."""
     table = read_table(path, ("label", *sentences))
     if wrong := [name for name in table["label"] if name not in classes]:
         raise InputError(f"{path}: label {wrong[0]!r:.40} is not one of {', '.join(classes)}.")
@@ -235,11 +229,7 @@ def labelled(
 
 
 def spearman(reference: Real[np.ndarray, " n"], similarities: Float[np.ndarray, " n"], *, what: str) -> float:
-    """Spearman's rank correlation, in [-1, 1]; ties get their mean rank.
-
-    Args:
-      what: name of the pairs, for the error if one side is constant, so that the correlation is undefined.
-    """
+    """Spearman's rank correlation, in [-1, 1]; ties get their mean rank. A constant side is an error, which names the pairs `what`."""
     refuse_collapsed(reference, f"{what}: the reference finds all {len(reference)} pairs")
     refuse_collapsed(similarities, f"{what}: the model finds all {len(similarities)} pairs")
     from scipy import stats  # imported here: it takes over a second

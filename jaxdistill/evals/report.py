@@ -1,15 +1,12 @@
 """Shows scores: tables that programs print, and the report of a training or an evaluation, one HTML page to mail and archive.
 
-The page has tables and figures, and no scripts. The figures, and the plot of a training, are made with matplotlib. `metrics.jsonl`
-has a JSON object in each line, with `step` and named numbers: `loss` at log steps, dev scores such as `agreement/spearman` or
-`pairs/auc` at evaluation steps.
+The page has tables and figures, and no scripts.
 """
 
 import base64
 import io
 import itertools
 import json
-import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -114,9 +111,8 @@ def plain_number(value: float) -> str:
 def stage_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """One row per stage, with a column for the paper's STS if any stage repeats a paper.
 
-    Args:
-      rows: each stage's `number`, `form`, `student`, dev `metric` and `no_gain`, a warning or empty; and the scores, in [-1, 1] or
-        None, `before` and `after` by the metric, `sts` and `paper`.
+    A stage has its `number`, `form`, `student`, dev `metric`, a warning or empty as `no_gain`, and scores in [-1, 1] or None: `before`
+    and `after` by the metric, `sts` and `paper`.
     """
     cites = any(row["paper"] is not None for row in rows)
     table = Table(box=SIMPLE_HEAD)
@@ -175,11 +171,7 @@ def _shares(row: ScoreRow, entries: Sequence[Entry], teacher: str) -> list[str] 
 
 
 def entries_of(content: Mapping[str, Any], scored_pairs: Mapping[str, Any] | None = None) -> list[Entry]:
-    """The models and rows of papers in the content of an evaluation's results file.
-
-    Args:
-      scored_pairs: maps models to graded pairs with their similarities.
-    """
+    """The models, with their graded pairs to plot, and the rows of papers in the content of an evaluation's results file."""
     names = short_names([row["model"] for row in content["models"]])
     entries = []
     for row in content["models"]:
@@ -222,10 +214,9 @@ def short_names(specs: Sequence[str]) -> dict[str, str]:
 def read_curves(metrics_path: str | Path) -> dict[str, list[tuple[int, float]]]:
     """Maps `loss` and dev scores of a run to `(step, value)`; if a resumed run wrote a step again, the last value counts."""
     values: dict[str, dict[int, float]] = {"loss": {}}
-    for line in Path(metrics_path).read_text(encoding="utf-8").splitlines():
-        for name, value in (row := json.loads(line)).items():
-            is_number = isinstance(value, int | float) and math.isfinite(value)
-            if is_number and "step" in row and (name == "loss" or name.endswith(DEV_SCORES)):
+    for row in map(json.loads, Path(metrics_path).read_text(encoding="utf-8").splitlines()):
+        for name, value in row.items():
+            if value is not None and (name == "loss" or name.endswith(DEV_SCORES)):
                 values.setdefault(name, {})[row["step"]] = value
     return {name: sorted(of_steps.items()) for name, of_steps in values.items()}
 

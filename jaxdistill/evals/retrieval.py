@@ -79,10 +79,9 @@ def _bitext_sets(sources: Sources) -> Iterator[TestSet]:
 
 
 def _run_bitext(model: Model, test_set: TestSet) -> Mapping[str, float]:
-    languages = test_set.content.rpartition(".")[2].lower().split("-")
-    table = read_table(test_set.file, languages)
-    pairs = list(zip(*(table[language] for language in languages), strict=True))
-    return translation_recalls(test_set.content, pairs, model.embed)
+    first, second = test_set.content.rpartition(".")[2].lower().split("-")
+    table = read_table(test_set.file, (first, second))
+    return translation_recalls(test_set.content, list(zip(table[first], table[second], strict=True)), model.embed)
 
 
 BITEXT = Evaluation(

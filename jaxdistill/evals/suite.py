@@ -84,11 +84,8 @@ def measured(
 ) -> Result:
     """The result of a set for a model, from the cache if it was computed before. All processes of a run call this together.
 
-    Args:
-      digests: digests of the model, and of the other models that the set uses.
-
-    Raises:
-      InputError: in every process, if one of them cannot read the set or use the model, or if a score is not finite.
+    `digests` are those of the model, and of the other models that the set uses. Raises `InputError` in every process if one of them
+    cannot read the set or use the model, or if a score is not finite.
     """
 
     def score() -> dict[str, Any]:
@@ -107,12 +104,9 @@ def measured(
 
 
 def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-    """The result of `score`, read from `folder` if it was computed before from the same inputs.
+    """The result of `score`, read from `folder` if it was computed before from inputs (model and sets) of the same digests.
 
     All processes of a run call this together; the first one's cache decides whether all compute.
-
-    Args:
-      digests: digests of the result's inputs: the model and the sets. Code and library versions are added here.
     """
     key = json.dumps([source_digest(*SCORING), *digests, versions()], sort_keys=True)
     path, cached = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json", None
@@ -129,11 +123,7 @@ def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapp
 
 
 def with_averages(scores: Mapping[str, float], failed: Collection[str] = ()) -> dict[str, float]:
-    """The scores by evaluation, each followed by its averages.
-
-    Args:
-      failed: names of sets that failed; their evaluations have no averages.
-    """
+    """The scores by evaluation, each followed by its averages, unless one of its sets `failed`."""
     averaged: dict[str, float] = {}
     for evaluation in evaluations():
         averaged |= {name: score for name, score in scores.items() if evaluation.owns(name)}

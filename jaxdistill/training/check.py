@@ -76,11 +76,8 @@ def _refuse_local(option: str, path: str, where: str) -> None:
 
 
 def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int, Objective]:
-    """Devices, groups of a batch and objective; raises `InputError` for options that are wrong for any models and text.
-
-    Args:
-      absent: mesh of other devices than this process has.
-    """
+    """Devices (or the mesh of absent ones), groups of a batch and objective; raises `InputError` for options that are wrong for any
+    models and text."""
     plugins.use(config.run.plugins)
     profiled_steps(config.run.profile)
     if config.student.pooling:
@@ -118,14 +115,10 @@ def profiled_steps(option: str) -> tuple[int, int]:
 
 
 def step_count(config: Config, steps_per_epoch: int, timed: int = 0) -> int:
-    """Updates of the run; raises `InputError` if there are none, or if evals.average names a step beyond them.
-
-    Args:
-      timed: the number that takes `run.minutes`, or one that is still to be measured.
-    """
-    run = config.run
+    """Updates of the run; `timed` is the number that takes `run.minutes`, or that is still to be measured. Raises `InputError` if
+    there are none, or if evals.average names a step beyond them."""
+    run, last = config.run, max(config.evals.average, default=0)
     steps = run.steps or timed or int(round(run.epochs * steps_per_epoch))
-    last = max(config.evals.average, default=0)
     refuse([
         (not 1 <= steps <= MAX_INT32,
          f"run.steps={run.steps} and run.epochs={run.epochs} give {steps:.0f} steps; set one of them to give 1 to {MAX_INT32:,} steps."),

@@ -1,7 +1,5 @@
 """The evaluations during training: the student's dev scores, the best checkpoint, patience, and the watch for collapse.
 
-The choice of the metric is made, and its data read, before training.
-
 A student may keep its score for a while although its vectors gather in a few directions. Three numbers of its unit vectors
 for a fixed sample of the training text show this:
 
@@ -165,11 +163,10 @@ def check_dev(
     sentences on which agreement is measured."""
     if config.evals.agreement and not teachers:
         raise InputError("evals.agreement needs a teacher model; your own vectors only cover the training text.")
-    expected = None
-    if count >= MIN_HELD_OUT and (teachers or objective.teacher_views):
-        nearest = None if config.teacher.scores_pairs else np.empty((count, 0), np.int64)
-        expected = agreement.AgreementTask(first=(), second=(), teacher=np.empty(0), nearest=nearest)
-    make_dev(config, tasks, expected)
+    nearest = None if config.teacher.scores_pairs else np.empty((count, 0), np.int64)
+    expected = agreement.AgreementTask(first=(), second=(), teacher=np.empty(0), nearest=nearest)
+    is_measured = count >= MIN_HELD_OUT and (teachers or objective.teacher_views)
+    make_dev(config, tasks, expected if is_measured else None)
 
 
 def make_dev(config: Config, tasks: Mapping[str, Task], agreeing: Task | None) -> Dev:
@@ -291,12 +288,7 @@ class Evaluator:
 
 
 def note_score(record: dict[str, Any], step: int, scores: dict[str, float], *, best: str, is_last: bool) -> None:
-    """Notes in the record whether these scores are the best so far.
-
-    Args:
-      best: the metric that decides.
-      is_last: the latest scores always count as the best.
-    """
+    """Notes in the record whether these scores are the best so far by the metric `best`; if `is_last`, the latest ones always are."""
     score, highest = scores.get(best, 0.0), record["best"]  # the metric may be missing only if `is_last`
     record["since_best"] = 0 if highest is None or score > highest else record["since_best"] + 1
     if is_last or highest is None or score >= highest:  # at equal scores the later one, trained for longer

@@ -168,15 +168,8 @@ def distill(
 def configured(
     spec: str, text: Text, arguments: Mapping[str, Any], objects: Mapping[str, Any], options: Mapping[str, Any]
 ) -> list[Config]:
-    """The stages of a config with the arguments of `distill`; writes text in memory to the cache.
-
-    Args:
-      arguments: values of `ARGUMENTS`; None and empty ones are not given.
-      objects: a student, teacher and objective with their options; None: the config's.
-
-    Raises:
-      InputError: something is unknown.
-    """
+    """The stages of a config with the arguments of `distill`, where None and empty ones leave the config's values; writes text in
+    memory to the cache. `objects` are a student, teacher and objective with their options."""
     arguments = {name: value for name, value in arguments.items() if value not in (None, "", ())}
     objects = {section: value for section, value in objects.items() if value is not None}
     has_text = not isinstance(text, str | pathlib.Path) or bool(str(text))

@@ -127,13 +127,12 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
     folder = export(config.student.exported(outcome.student), workdir / EXPORT, facts=facts, to=config.run.export_to)
     title = f"{objective_title(config)}: student {facts.student.removeprefix('package:')} ({facts.name})"
     plot = training_plot(workdir / METRICS, workdir / "training.png", title=title)
-    entries = []
+    entries, cited = [], {}
     for name, model in models.items():
         size = 4 * model.parameter_count if name == "teacher" else weights_bytes(folder)
         costs = {"parameters": model.parameter_count, "size_bytes": size, "sentences_per_s": speeds[name]}
-        pairs = on_sts[name]["scored_pairs"] if on_sts[name] else None
+        pairs = on_sts[name].get("scored_pairs")
         entries.append(Entry(name=name, scores=scores[name], costs=costs, scored_pairs=pairs))
-    cited = {}
     if paper:  # its scores that the run has measured; if it has measured none, those on STS
         measured = {*paper.scores} & {*facts.scores}
         paper = paper.only([name for name in paper.scores if name in (measured or (*sts.TESTS, "average"))])

@@ -41,10 +41,7 @@ log = logging.getLogger(__name__)
 
 
 def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Callback] = ()) -> Outcome:
-    """Trains from the latest checkpoint of the workdir, or from step 0, to the end.
-
-    Args:
-      callbacks: called with each line of metrics; an exception from one ends the training.
+    """Trains from the latest checkpoint of the workdir, or from step 0, to the end; an exception from a callback ends the training.
 
     Raises:
       Interrupted: after a signal, when the state is saved.
@@ -155,9 +152,8 @@ def first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, d
 class CountedStep:
     """A run's step, with few in flight; notes its operations, and its time as `steps`, or `compile` for a new shape of a batch.
 
-    Args:
-      ahead: start compiling in threads, one for each shape but the last, which hardly any batch needs. A process that fails waits
-        for its threads.
+    `ahead` starts compiling in threads, one for each shape but the last, which hardly any batch needs. A process that fails waits for
+    its threads.
     """
 
     def __init__(self, run: Run, goodput: Goodput, *, ahead: bool):
