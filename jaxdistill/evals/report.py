@@ -7,6 +7,7 @@ import base64
 import io
 import itertools
 import json
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -216,7 +217,8 @@ def read_curves(metrics_path: str | Path) -> dict[str, list[tuple[int, float]]]:
     values: dict[str, dict[int, float]] = {"loss": {}}
     for row in map(json.loads, Path(metrics_path).read_text(encoding="utf-8").splitlines()):
         for name, value in row.items():
-            if value is not None and (name == "loss" or name.endswith(DEV_SCORES)):
+            is_number = isinstance(value, int | float) and math.isfinite(value)
+            if is_number and "step" in row and (name == "loss" or name.endswith(DEV_SCORES)):
                 values.setdefault(name, {})[row["step"]] = value
     return {name: sorted(of_steps.items()) for name, of_steps in values.items()}
 

@@ -47,9 +47,8 @@ log = logging.getLogger(__name__)
 class Program(NamedTuple):
     """The training step of a run, its state, and how often it runs."""
 
-    optimizer: optax.GradientTransformation
-    sizes: Sizes
-    """Widths and depths of both encoders, for the objective."""
+    make_state: Callable[..., TrainState]
+    """The state before step 1, from the student's parameters, the queue's first vectors and a random key."""
     like: TrainState
     """Shapes and dtypes of the state."""
     shardings: TrainState
@@ -102,10 +101,8 @@ class Run:
 
     def first_state(self, seeds: np.ndarray | None) -> TrainState:
         """The state before step 1, on the mesh."""
-        program = self.program
-        make = partial(step.make_state, objective=self.objective, optimizer=program.optimizer, sizes=program.sizes)
-        key = jax.random.key(self.config.run.seed)
-        return jax.jit(make, out_shardings=program.shardings)(self.student.params, seeds, key)
+        make = jax.jit(self.program.make_state, out_shardings=self.program.shardings)
+        return make(self.student.params, seeds, jax.random.key(self.config.run.seed))
 
 
 def objective_title(config: Config) -> str:
@@ -114,11 +111,8 @@ def objective_title(config: Config) -> str:
 
 
 def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh | None = None) -> Run:
-    """A run that is ready to train; raises `InputError` for anything that cannot work.
-
-    Args:
-      absent: mesh of absent devices for which to compile the step; no model then runs, and the run cannot train.
-    """
+    """A run that is ready to train; raises `InputError` for anything that cannot work. With a mesh of `absent` devices, for which to
+    compile the step, no model runs, and the run cannot train."""
     mesh, groups, objective = checked_setup(config, absent)
     dtype, computed, teaching = dtype_of(config.run.precision), absent is None, config.teacher
     context = context_of(config, workdir)
@@ -245,9 +239,10 @@ def make_step(
         teacher_layers=other.layers if other else 0,
         precision=jnp.dtype(compute_dtype),
     )
+    make_state = partial(step.make_state, objective=objective, optimizer=optimizer, sizes=sizes)
     # Shapes alone: the state is made on its devices later, and a plan for absent devices has none.
     like = jax.eval_shape(
-        partial(step.make_state, objective=objective, optimizer=optimizer, sizes=sizes),
+        make_state,
         student.params,
         np.zeros((objective.reserve_rows, sizes.width), np.float32) if objective.reserve_rows else None,
         jax.eval_shape(lambda: jax.random.key(config.run.seed)),
@@ -270,7 +265,7 @@ def make_step(
         teacher_dropout=config.teacher.dropout,
         accumulate=config.run.accumulate,
     )
-    return Program(optimizer, sizes, like, shardings, train_step, steps, optim.make_schedule(config.optimizer, steps))
+    return Program(make_state, like, shardings, train_step, steps, optim.make_schedule(config.optimizer, steps))
 
 
 def with_steps(run: Run, steps: int) -> Run:

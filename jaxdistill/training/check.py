@@ -1,6 +1,5 @@
 """Checks a training before it starts: its options, its text and its models. A launcher's machines cost money, a chain's stages hours."""
 
-import contextlib
 import logging
 import pathlib
 from collections.abc import Sequence
@@ -10,11 +9,11 @@ from jax.sharding import Mesh
 
 from jaxdistill.config import of_stage
 from jaxdistill.config.options import Config
-from jaxdistill.core import LABELS, MAX_INT32, InputError, Objective, errors_of, plugins, refuse
+from jaxdistill.core import LABELS, MAX_INT32, InputError, Objective, plugins, refuse
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.files import buckets, foreign_errors, is_remote
 from jaxdistill.data import views
-from jaxdistill.data.text import TEXT, is_hub, source_files, split_specs
+from jaxdistill.data.text import TEXT, files_of, is_hub, split_specs
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.models.checkpoints.model import SentenceModel, locate
 from jaxdistill.models.model_text import sentence_roles
@@ -63,8 +62,10 @@ def check_inputs(stage: Config, where: str = "here") -> None:
         elif is_packaged or not (is_hub(spec) or (is_model and not is_local)):
             if not is_packaged:
                 _refuse_local(f"--config.{option}", spec, where)
-            with contextlib.nullcontext() if is_model else errors_of(option):
-                locate(spec) if is_model else source_files(spec)
+            if is_model:
+                locate(spec)
+            else:
+                files_of(option, [spec])
 
 
 def _refuse_local(option: str, path: str, where: str) -> None:

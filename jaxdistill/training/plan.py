@@ -119,7 +119,7 @@ def teacher_scores(run: Run) -> dict[str, float]:
 def probe(run: Run, batch: Batch) -> tuple[int, float]:
     """(bytes per device, seconds per step), measured on steps whose results are discarded."""
     rows, train_step, teacher_params = run.objective.reserve_rows, run.program.train_step, run.teacher_params
-    state = run.first_state(np.ones((rows, run.program.sizes.width), np.float32) if rows else None)
+    state = run.first_state(np.ones((rows, run.student.definition.embedding_width), np.float32) if rows else None)
     batch = meshes.place_batch(batch, run.mesh, run.batches.groups)
     memory, seconds = step_memory(train_step.lower(state, teacher_params, batch).compile()), []
     for _ in range(2):
@@ -240,13 +240,10 @@ def step_memory(compiled: Any) -> dict[str, int]:
 def compiled_plan(
     target: Slice, train_step: Any, state: TrainState, teacher_params: Any, batch: Batch, *, batch_size: int
 ) -> tuple[list[str], float]:
-    """Compiles a step whose arguments are shapes.
+    """Compiles a step whose arguments are shapes; raises `InputError` if a chip's memory is too small.
 
     Returns:
       Lines on what a chip needs for it; and its least seconds, if products and collectives overlap fully at the chip's peak rates.
-
-    Raises:
-      InputError: a chip's memory is too small.
     """
     traced, chip = train_step.trace(state, teacher_params, batch), target.chip
     try:
