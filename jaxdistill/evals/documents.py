@@ -102,8 +102,7 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
     """The files of a set, downloaded from the hub if needed; raises `InputError` if the folder or a file does not exist.
 
     Args:
-      spec: a folder, the name `ORG/NAME` of a data set on the hub, or `A+B`: the queries and judgements of A, the documents
-        of B.
+      spec: a folder, a hub's `ORG/NAME`, or `A+B`: the queries and judgements of A, the documents of B.
       split: split of the judgements, `qrels/SPLIT.tsv`; a set need not have the other splits.
       option: the option that names the split, for errors.
     """
@@ -149,12 +148,8 @@ def _fetched(name: str) -> Path:
 
 
 def read_set(files: SetFiles) -> RetrievalSet:
-    """Reads a set.
-
-    Raises:
-      InputError: a bad row, a duplicate id, two different judgements of a query and a document, a judged query without text, or no
-        relevant document that the set has.
-    """
+    """Reads a set; raises `InputError` for a bad row, a duplicate id, two different judgements of a query and a document, a judged
+    query without text, or no relevant document that the set has."""
     queries = {name: row[-1] for name, row in _records(files.queries, ["text"]).items()}
     corpus = _records(files.corpus, ["title", "text"])
     judged: dict[str, dict[str, int]] = {}

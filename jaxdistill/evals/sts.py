@@ -73,16 +73,10 @@ ADDED_TRACKS = ("en-de", "en-fr")
 
 
 def sts_values(embed: Embed | Scorer, graded: Mapping[str, GradedPairs], *, subsets: bool) -> dict[str, Any]:
-    """Plain data with `scores` of sets and their `averages`, in [-1, 1], the `details`, and `scored_pairs` if a set of
-    `DRAWN` is scored.
+    """The fields of a `Result` for sets by name: `scores` and their `averages`, `details`, and `scored_pairs` if one is in `DRAWN`.
 
-    Each distinct sentence is embedded once, even if several sets share it, in one call of `embed`. A cross-encoder scores the
-    pairs of each set.
-
-    Args:
-      graded: maps names of sets to their pairs.
-      subsets: also score `sts12/MSRpar` and so on, `sts12/mean` and `sts12/weighted mean`, for sets in `SUBSETS` whose
-        files name their subsets.
+    Each distinct sentence is embedded once, even if several sets share it, in one call of `embed`. `subsets` also scores
+    `sts12/MSRpar` and so on, `sts12/mean` and `sts12/weighted mean`, for sets in `SUBSETS` whose files name their subsets.
     """
     if not isinstance(embed, Scorer):
         embed = EmbeddingCache(embed)

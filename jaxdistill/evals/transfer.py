@@ -285,10 +285,9 @@ class ProbedSet:
 SICK_E, SNLI = "nli/sick-e", "nli/snli (other training set)"
 PREMISES = {"columns": ("premise", "hypothesis"), "classes": ("entailment", "neutral", "contradiction")}
 BY_FOLDS = "L2 chosen in ten folds of train"
-FOLDED = ("mr", "cr", "subj", "mpqa")
 NESTED = "ten folds, L2 chosen in ten folds of the other nine"
 SETS: Mapping[str, ProbedSet] = {
-    **{name: ProbedSet((f"{name}.all",), nested_folds, NESTED, (f"transfer/{name}",)) for name in FOLDED},
+    **{name: ProbedSet((f"{name}.all",), nested_folds, NESTED, (f"transfer/{name}",)) for name in ("mr", "cr", "subj", "mpqa")},
     "sst2": ProbedSet(
         ("sst2.train", "sst2.dev", "sst2.test"), dev_selection, "test accuracy, L2 chosen on dev", ("transfer/sst2",),
     ),

@@ -212,12 +212,8 @@ class Metrics:
 
 
 class MetricWriter:
-    """Appends the scalars of steps to `metrics.jsonl` and, where TensorBoard is installed, to its files.
-
-    Args:
-      last_step: last step whose lines stay; those of later steps, which run again, are dropped. -1: the run starts from
-        scratch, and step 0 is written too.
-    """
+    """Appends the scalars of steps to `metrics.jsonl` and, where TensorBoard is installed, to its files. Lines of steps after
+    `last_step`, which run again, are dropped; -1: the run starts from scratch, and step 0 is written too."""
 
     def __init__(self, workdir: pathlib.Path, *, last_step: int):
         path = workdir / METRICS

@@ -55,9 +55,7 @@ def overview(run: Run) -> tuple[Run, dict[str, float]]:
     for teacher in run.teachers:
         say(f"teacher: {model_line(teacher)}")
     say(f"student: {model_line(run.student)}")
-    like, shardings = program.like.params, program.shardings.params
-    placed = jax.tree.map(lambda x, split: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=split), like, shardings)
-    note(parameter_overview.get_parameter_overview(placed, include_stats="sharding"))
+    note(parameter_table(run))
     for line in run.store.report():
         say(line)
     columns = [f"{name} ({source})" for name, source in config.data.columns]
@@ -89,6 +87,13 @@ def overview(run: Run) -> tuple[Run, dict[str, float]]:
     tests = f"{len(sts.TESTS)} STS tests, " if config.evals.sts and sts_data_folder() else ""
     say(f"after the last step: {tests}speed, export, plot and report")
     return run, scores
+
+
+def parameter_table(run: Run) -> str:
+    """Table of the trained arrays: name, shape, dtype, size and sharding."""
+    like, shardings = run.program.like.params, run.program.shardings.params
+    placed = jax.tree.map(lambda x, split: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=split), like, shardings)
+    return parameter_overview.get_parameter_overview(placed, include_stats="sharding")
 
 
 def model_line(model: SentenceModel) -> str:

@@ -21,12 +21,7 @@ LARGE = 2**16
 
 
 def sharding_rules(sharding: Sharding, params: Any, architecture: Architecture, mesh: Mesh) -> Rules:
-    """The rules for a model in training: the given ones, or the rules that `zero`, `fsdp` or `tensor` stands for.
-
-    Args:
-      params: tree of the parameters or their shapes.
-      architecture: the model's architecture; `tensor` splits its heads and feed-forward network.
-    """
+    """The rules for a model in training, whose parameters may be mere shapes: the user's own, or what a word stands for."""
     if sharding in ("zero", "fsdp"):
         return fsdp_rules(params, mesh)
     return tensor_rules(architecture, mesh) if sharding == "tensor" else sharding

@@ -194,7 +194,8 @@ def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
     rows = []
     for number, stage in enumerate(stages, start=1):
         results = workdirs.read_note(workdirs.stage_folder(workdir, number) / workdirs.RESULTS)
-        metric, before, after = results["best_metric"], *map(results["scores"].get, ("student before", "student after"))
+        metric, scores = results["best_metric"], results["scores"]
+        before, after = scores["student before"], scores["student after"]
         row = dict[str, Any](
             number=number, form=getattr(stage.objective, "form", ""), student=stage.student.model, metric=metric,
             before=before.get(metric), after=after.get(metric), no_gain=results["no_gain"], sts=after.get("average"),

@@ -93,11 +93,8 @@ def read_note(path: Path) -> dict[str, Any]:
 
 
 def claim_workdir(workdir: Path, config: Config, *, write: bool) -> Config | None:
-    """The config of the last start in the workdir; raises `InputError` if the workdir belongs to another training.
-
-    Args:
-      write: create the workdir, and note the options.
-    """
+    """The config of the last start in the workdir; raises `InputError` if it belongs to another training. `write` creates the workdir,
+    and notes the options."""
     if any(character in str(workdir.absolute()) for character in "[\\"):
         raise InputError(
             f"--workdir={workdir}: Orbax takes [ and \\ in a path for a pattern and finds no checkpoints; name another folder."
