@@ -35,7 +35,6 @@ from jaxdistill.data.packing import pad
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models import inference
 from jaxdistill.models.checkpoints.model import SentenceModel
-from jaxdistill.training import step
 from jaxdistill.training.build import make_step
 from jaxdistill.training.check import make_objective
 from jaxdistill.training.metrics import product_flops
@@ -135,9 +134,8 @@ def congen_step(size: Size, mesh: Mesh, *, stored: bool = False) -> Program:
     )
     frozen = {} if stored else teacher.frozen_params(mesh)
     shardings = {} if stored else frozen_shardings(teacher, mesh, config.run.sharding)
-    make_state = partial(step.make_state, objective=objective, optimizer=program.optimizer, sizes=program.sizes)
     seeds = random_unit((objective.reserve_rows, width), seed=1)
-    state = jax.jit(make_state, out_shardings=program.shardings)(student.params, seeds, jax.random.key(0))
+    state = jax.jit(program.make_state, out_shardings=program.shardings)(student.params, seeds, jax.random.key(0))
     placed = meshes.place_frozen(frozen, shardings, dtype), meshes.place_batch(batch, mesh, 1)
     return Program(program.train_step, (state, *placed), sentences=size.batch, carries=True)
 

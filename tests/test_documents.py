@@ -126,7 +126,7 @@ def test_a_faulty_set_costs_itself_only(tmp_path):
         evaluate(model, retrieval=[bad, tmp_path / "missing", good, write_set(tmp_path / "other")])
     (row,) = failed.value.result.results["models"]
     assert list(row["failed"]) == ["documents/bad", "documents/missing"] and "documents/tiny map" in row["scores"]
-    assert "is neither a folder" in row["failed"]["documents/missing"]
+    assert "is no folder" in row["failed"]["documents/missing"]
     assert "documents/average ndcg@10" not in row["scores"]
     (scores,) = evaluate(model, retrieval=good, index_model=model).scores.values()
     assert scores["asymmetric documents/tiny ndcg@10"] == scores["documents/tiny ndcg@10"]
@@ -154,7 +154,7 @@ def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):
     folders = [write_set(tmp_path / name, form) for name, form in (("own", "tsv"), ("more", "jsonl"))]
     evals = Evals(retrieval=",".join(map(str, folders)))
     config = Config(objective=SimCSE(), evals=evals)
-    lone = r"own has no judgements of the split dev \(qrels/dev.tsv\), only of test; add them, or give"
+    lone = r"own is not a retrieval set .* with judgements of the split dev: .* judgements of test. Add them, or give"
     with pytest.raises(InputError, match=f"{lone} --config.evals.retrieval_split=test.$"):
         dev.dev_tasks(config)
     for folder in folders:
@@ -191,11 +191,17 @@ def test_all_forms_give_the_same_set(tmp_path, form):
     [
         ({"qrels": [("q1", "d9", 1)]}, r"qrels.tsv: no query has a relevant document that .*corpus.tsv.gz has"),
         ({"qrels": [*QRELS, ("q9", "d1", 1)]}, r"qrels.tsv judges the query 'q9'"),
-        ({"qrels": [*QRELS, ("q1", "d1", 1)]}, r"qrels.tsv has two grades of 'd1' for the query 'q1'; keep one"),
-        ({"qrels": [("q1", "d1", "yes"), ("q1", "d1", "yes")]}, r"qrels.tsv: a judgement is .*; got .'q1'.*yes"),
-        ({"queries": [*QUERIES, ("q5", " ")]}, r"queries.tsv.gz: the query 'q5' has no text"),
+        ({"qrels": [*QRELS, ("q1", "d1", 1)]}, r"qrels.tsv has two grades of d1 for the query q1; keep one"),
+        (
+            {"qrels": [("q1", "d1", "yes"), ("q1", "d1", "yes")]},
+            r"qrels.tsv: a judgement is .* separated by tabs .invalid literal for int.*yes",
+        ),
+        (
+            {"queries": [("q1", " "), *QUERIES[1:]]},
+            r"qrels.tsv judges the query 'q1', of which .*queries.tsv.gz has no",
+        ),
         ({"corpus": [*DOCUMENTS, ("d1", "", "again")]}, r"corpus.tsv.gz has the id 'd1' twice"),
-        ({"corpus": [("d4", "no text")]}, "corpus.tsv.gz: 2 fields; id, title, text are expected"),
+        ({"corpus": [("d4", "no text")]}, "corpus.tsv.gz: each record needs the fields _id .or id., title, text"),
     ],
 )
 def test_a_faulty_set_is_one_line_with_its_place(tmp_path, changed, words):
@@ -231,7 +237,7 @@ def test_tables_may_have_headers_titles_may_be_missing_and_ids_may_be_numbers(tm
     crossed = f"{folder}+{write_set(tmp_path / 'other')}"
     assert read_test(crossed).documents["d3"] == "Rain It rains in May."
     parquet.write_table(Table.from_pylist([{"query-id": "q1", "text": "a"}]), folder / "queries" / "a.parquet")
-    with pytest.raises(InputError, match="a.parquet: record 1 has no 'id'"):
+    with pytest.raises(InputError, match="a.parquet: each record needs the fields _id .or id., text .'id'"):
         read_test(folder)
 
 
@@ -254,7 +260,7 @@ def test_a_set_of_the_hub_is_fetched_with_its_judgements(tmp_path, monkeypatch):
     assert not list(tmp_path.glob("snapshots/**/*.npy"))
     write_set(tmp_path / "hub" / "ORG" / "other", "parquet")
     assert set_files("ORG/tiny+ORG/other", split="test").name == "tiny+other"
-    with pytest.raises(InputError, match="ORG/absent cannot be fetched"):
+    with pytest.raises(InputError, match="ORG/absent is no folder, and cannot be fetched"):
         set_files("ORG/absent", split="test")
 
 
@@ -263,7 +269,9 @@ def test_each_split_has_its_own_judgements_and_a_lone_file_counts_as_test(tmp_pa
     on_dev, test = (set_files(str(folder), split=split) for split in ("dev", "test"))
     assert (on_dev.qrels.name, test.qrels.name) == ("dev.tsv", "qrels.tsv")
     assert (read_set(on_dev).split, read_set(on_dev).judged) == ("dev", {"q2": {"d2": 1}})
-    error = r"tiny has no judgements of the split train \(qrels/train.tsv\), only of dev, test; add"
+    error = (
+        r"tiny is not .* with judgements of the split train: .* qrels/train.tsv; it has judgements of dev, test. Add"
+    )
     with pytest.raises(InputError, match=f"{error} them, or give split=dev.$"):
         set_files(str(folder), split="train")
     beside = write_set(tmp_path / "hub", "parquet")

@@ -66,7 +66,7 @@ def test_pairs_that_choose_a_model_are_not_those_that_score_it(tmp_path, data_fo
     sizes = {name: len(pairs.scores) for name, pairs in tests.items()}
     assert sizes == {"auc/qqp": 1000, "auc/qnli": 4463, "auc/mrpc": 1725}
     for name, size in {"qnli": 1000, "mrpc": 408}.items():
-        found, test = pairs.dev_pairs(data_folder, name), tests[f"auc/{name}"]
+        found, test = pairs.dev_pairs(data_folder, f"{name}-dev/auc"), tests[f"auc/{name}"]
         assert len(found.scores) == size
         assert not set(zip(found.first, found.second, strict=True)) & set(zip(test.first, test.second, strict=True))
     (tmp_path / "qnli.dev.tsv.gz").write_bytes(gzip.compress(b"label\tsentence1\tsentence2\n1\ta\tb\n"))
@@ -100,9 +100,11 @@ def test_own_pairs_with_labels_are_judged_by_auc(tmp_path):
     assert evaluation.run(reader, test_set).scores["pairs/auc"] == 0.75
     path.write_text("score\tsentence1\tsentence2\n1\ta\tab\n0\tb\tc\n0.5\td\te\n")
     assert list(tasks()) == ["pairs/spearman"]
-    with pytest.raises(InputError, match="own.tsv: pairs/auc needs scores of 0 and 1"):
-        tasks(best="pairs/auc")
-    with pytest.raises(InputError, match="'mrpc-dev/auc' needs a set from the data folder"):
+    with pytest.raises(
+        InputError, match="'pairs/auc' needs your own data; .*evals.pairs=FILE, whose scores are 0 and 1"
+    ):
+        dev.chosen_metric(tasks(best="pairs/auc"), "pairs/auc")
+    with pytest.raises(InputError, match="evals.best=mrpc-dev/auc is in the data folder; set JAXDISTILL_DATA"):
         tasks(best="mrpc-dev/auc")
 
 

@@ -44,7 +44,9 @@ def test_a_workdir_of_another_version_is_refused(folder, tmp_path, capsys):
     other["student"]["pool"] = "mean"
     (tmp_path / "config.json").write_text(json.dumps(other))
     line = refused(main, [*tiny_arguments(folder), f"--workdir={tmp_path}"], capsys)
-    assert "written by another version of this program (config key student.pool is unknown" in line
+    assert (
+        "written by another version of this program; use another --workdir: config key student.pool is unknown" in line
+    )
     (tmp_path / "config.json").write_text("")
     with pytest.raises(InputError, match="config.json.*cannot be read"):
         read_config(tmp_path)

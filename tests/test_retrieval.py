@@ -114,9 +114,8 @@ WORDS = tuple(f"word {number}" for number in range(40))
         ),
         partial(retrieval.translation_recalls, "x.en-de", [*zip(WORDS[:20], WORDS[20:], strict=True)]),
         partial(
-            pairs.area,
-            GradedPairs(name="mrpc", first=WORDS[:20], second=WORDS[20:], scores=np.arange(20.0) % 2),
-            "auc/mrpc",
+            pairs.pairs_auc,
+            pairs=GradedPairs(name="mrpc", first=WORDS[:20], second=WORDS[20:], scores=np.arange(20.0) % 2),
         ),
     ],
     ids=["entity", "bitext", "auc"],
@@ -173,5 +172,5 @@ def test_own_translations_are_scored_in_place_of_the_data_folders(tmp_path):
         with pytest.raises(InputError, match=words):
             suite.planned(["bitext"], Sources(bitext=(str(write(tmp_path / "wrong" / name, table())),)))
     write(tmp_path / "own" / "news.en-de.tsv", table(header="en\tfr"))
-    with pytest.raises(InputError, match="the columns are en, fr; en and de are needed"):
+    with pytest.raises(InputError, match="the columns are en, fr, of 5 rows; en and de are needed"):
         plan.sets[1][0].run(model, plan.sets[1][1])

@@ -96,7 +96,7 @@ def test_every_cycle_of_simcse_first_starts_from_the_same_bi_encoder():
     [
         ({"objective.form": "bi"}, "the student is a cross-encoder, which reads pairs"),
         ({"data.columns": "(('text', 'sentence1'),)"}, "the text has no column 'second'"),
-        ({"teacher.model": "stage3"}, "model 'stage3' refers to the export of a stage before"),
+        ({"teacher.model": "stage3"}, "stage3/export' does not exist"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(folder, changed, words, capsys, tmp_path):

@@ -80,17 +80,12 @@ def agreement_task(teacher: Embed, first: Sequence[str], second: Sequence[str]) 
 def held_out_task(
     vectors: Mapping[str, Float[np.ndarray, " e"]], *, seed: int, roles: Mapping[str, str] | None = None
 ) -> AgreementTask:
-    """The evaluation on held-out sentences, given with the teacher's vectors.
+    """The evaluation on held-out sentences, with the teacher's vectors and, if they have any, their roles.
 
     Each sentence is paired with its nearest neighbour and with a random one: random pairs alone are nearly all unrelated,
     so their ranking says little.
-
-    Args:
-      roles: role of each sentence; None: none has one.
     """
     sentences, count = list(vectors), len(vectors)
-    if count < 2:
-        raise InputError(f"{count} distinct held-out sentences; pairs need at least 2.")
     unit = unit_rows(np.stack(list(vectors.values())))
     _, nearest = nearest_others(unit, unit, count=max(RECALLS))
     far = (np.arange(count) + np.random.default_rng(seed).integers(1, count, size=count)) % count
@@ -115,7 +110,7 @@ def neighbouring_pairs(sentences: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _sets(sources: Sources) -> Iterable[TestSet]:
     if not sources.text:
-        raise MissingSet("task agreement needs text=FILE with sentences and teacher=MODEL; give both.")
+        raise MissingSet("needs text=FILE with sentences and teacher=MODEL; give both.")
     yield TestSet(name="agreement", protocol=PROTOCOL, files=sources.text, uses=("teacher",))
 
 

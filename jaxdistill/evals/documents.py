@@ -3,9 +3,8 @@
 Documents are ranked exactly, by cosine with the query, or by dot product if the model's checkpoint says so. A model prepends its
 prompts for queries and documents, if it has them. With an index model, queries are also run on its vectors of the documents.
 
-All measures are means over judged queries, in [0, 1], as trec_eval defines them. A document without a judgement counts as
-irrelevant, and a query without a relevant document counts as 0. The gain of nDCG is the relevance itself (trec_eval, BEIR), not
-`2^relevance - 1`.
+All measures are means over judged queries, in [0, 1], as trec_eval defines them. A document without a judgement is irrelevant. A query
+without a relevant document counts as 0. The gain of nDCG is the relevance itself (trec_eval, BEIR), not `2^relevance - 1`.
 
 A set (BEIR, Thakur et al., NeurIPS Datasets 2021, https://arxiv.org/abs/2104.08663) is a folder with documents (`corpus`), queries
 (`queries`) and judgements (`qrels`) as JSON lines, tables or Parquet, as on the Hugging Face hub; docs/guide/evaluation.md has all
@@ -18,10 +17,10 @@ import logging
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path, PurePath
-from typing import Any, cast, get_args
+from pathlib import Path
+from typing import Any, NamedTuple, cast, get_args
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -66,8 +65,7 @@ Ranking = tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class SetFiles:
+class SetFiles(NamedTuple):
     """The files of a set; `corpus` and `queries` are one file each, or the parts of a Parquet table."""
 
     name: str
@@ -77,8 +75,10 @@ class SetFiles:
     split: Split
     """The split of the judgements in `qrels`."""
 
-    def __iter__(self) -> Iterator[Path]:
-        return iter((*self.corpus, *self.queries, self.qrels))
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All of them."""
+        return (*self.corpus, *self.queries, self.qrels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,19 +102,13 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
     """The files of a set, downloaded from the hub if needed; raises `InputError` if the folder or a file does not exist.
 
     Args:
-      spec: a folder, the name `ORG/NAME` of a data set on the hub, or `A+B`: the queries and judgements of A, the documents
-        of B.
+      spec: a folder, a hub's `ORG/NAME`, or `A+B`: the queries and judgements of A, the documents of B.
       split: split of the judgements, `qrels/SPLIT.tsv`; a set need not have the other splits.
       option: the option that names the split, for errors.
     """
     names = _names(spec)
     folders = [Path(name) if Path(name).is_dir() else _fetched(name) for name in names]
     of_queries, of_corpus = folders[0], folders[-1]
-    found = []
-    for folder, patterns in ((of_corpus, CORPUS), (of_queries, QUERIES)):
-        found.append(next((files for pattern in patterns if (files := sorted(folder.glob(pattern)))), []))
-        if not found[-1]:
-            raise InputError(f"{folder} is not a retrieval set in BEIR's format: it has none of {', '.join(patterns)}.")
     beside = of_queries.resolve().with_name(f"{of_queries.resolve().name}-qrels")
     if not any(of_queries.glob("qrels*")) and not Path(names[0]).is_dir():
         beside = _fetched(f"{names[0]}-qrels")
@@ -123,19 +117,20 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
         paths = [of_queries / f"qrels/{one}.tsv", beside / f"{one}.tsv", *[of_queries / "qrels.tsv"] * (one == "test")]
         if path := next(filter(Path.is_file, (Path(f"{path}{end}") for path in paths for end in ("", ".gz"))), None):
             qrels[one] = path
-    if split not in qrels:
-        advice = f"add them, or give {option}={next(iter(qrels))}" if qrels else "add them"
+    corpus = next(filter(None, (sorted(of_corpus.glob(pattern)) for pattern in CORPUS)), [])
+    queries = next(filter(None, (sorted(of_queries.glob(pattern)) for pattern in QUERIES)), [])
+    if not corpus or not queries or split not in qrels:
+        advice = f", or give {option}={next(iter(qrels))}" if qrels else ""
         raise InputError(
-            f"{of_queries} has no judgements of the split {split} (qrels/{split}.tsv), only of "
-            f"{', '.join(qrels) or 'none'}; {advice}."
+            f"{spec} is not a retrieval set in BEIR's format with judgements of the split {split}: it needs {CORPUS[0]}, {QUERIES[0]} "
+            f"(or others of their forms) and qrels/{split}.tsv; it has judgements of {', '.join(qrels) or 'no split'}. Add them{advice}."
         )
-    corpus, queries = found
     return SetFiles(set_name(spec), corpus, queries, qrels[split], split)
 
 
 def set_name(spec: str) -> str:
     """The name of a set's folder; of `A+B`, both."""
-    return "+".join(PurePath(os.path.abspath(part)).name for part in _names(spec))
+    return "+".join(os.path.basename(os.path.abspath(part)) for part in _names(spec))
 
 
 def _names(spec: str) -> list[str]:
@@ -145,39 +140,27 @@ def _names(spec: str) -> list[str]:
 
 def _fetched(name: str) -> Path:
     """Downloads a hub's data set; returns the folder."""
-    if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise InputError(f"retrieval set {name or 'nothing'} is neither a folder nor a name ORG/SET on the hub.")
     from huggingface_hub import snapshot_download
 
-    with foreign_errors(f"the retrieval set {name} cannot be fetched from the hub"):
+    with foreign_errors(f"retrieval set {name or 'nothing'} is no folder, and cannot be fetched from the hub"):
         patterns = [*CORPUS, *QUERIES, "qrels*", "*.tsv", "*.tsv.gz"]
         return Path(snapshot_download(name, repo_type="dataset", allow_patterns=patterns))
 
 
 def read_set(files: SetFiles) -> RetrievalSet:
-    """Reads a set.
-
-    Raises:
-      InputError: a bad row, a duplicate id, a query without text, two different judgements of a query and a document, a judgement
-        of a query that the set lacks, or no relevant document that the set has.
-    """
+    """Reads a set; raises `InputError` for a bad row, a duplicate id, two different judgements of a query and a document, a judged
+    query without text, or no relevant document that the set has."""
     queries = {name: row[-1] for name, row in _records(files.queries, ["text"]).items()}
     corpus = _records(files.corpus, ["title", "text"])
-    if empty := [name for name, text in queries.items() if not text]:
-        raise InputError(f"{files.queries[0]}: the query {empty[0]!r:.60} has no text.")
     judged: dict[str, dict[str, int]] = {}
-    for number, row in enumerate(cells(files.qrels)):
-        if len(row) != 3 or not re.fullmatch(r"-?\d+(\.0*)?", row[-1]):
-            if number == 0:
-                continue  # a header
-            raise InputError(
-                f"{files.qrels}: a judgement is query, document and a whole number, separated by tabs; got {row!r:.60}."
-            )
-        query, document, relevance = *row[:2], int(float(row[2]))
-        if query not in queries:
-            raise InputError(f"{files.qrels} judges the query {query!r:.60}, which {files.queries[0]} does not have.")
-        if judged.setdefault(query, {}).setdefault(document, relevance) != relevance:
-            raise InputError(f"{files.qrels} has two grades of {document!r:.60} for the query {query!r:.60}; keep one.")
+    with foreign_errors(f"{files.qrels}: a judgement is query, document and a whole number, separated by tabs"):
+        rows = cells(files.qrels)
+        for query, document, grade in rows if rows and re.fullmatch(r"-?\d+(\.0*)?", rows[0][-1]) else rows[1:]:
+            relevance = int(re.sub(r"\.0*$", "", grade))
+            if judged.setdefault(query, {}).setdefault(document, relevance) != relevance:
+                raise InputError(f"{files.qrels} has two grades of {document:.60} for the query {query:.60}; keep one.")
+    if lacking := [query for query in judged if not queries.get(query)]:
+        raise InputError(f"{files.qrels} judges the query {lacking[0]!r:.60}, of which {files.queries[0]} has no text.")
     relevant = {name for of_query in judged.values() for name, relevance in of_query.items() if relevance > 0}
     if not relevant & corpus.keys():
         raise InputError(
@@ -200,14 +183,13 @@ def _records(paths: Sequence[Path], fields: list[str]) -> dict[str, list[str]]:
     """Maps the id of each record to its fields, without outer white space; a missing title is empty."""
     records: dict[str, list[str]] = {}
     for path in paths:
-        for number, row in enumerate(_rows(path, fields), 1):
-            key = "_id" if "_id" in row else "id"
-            if lacking := [name for name in (key, "text") if name not in row]:
-                raise InputError(f"{path}: record {number} has no {lacking[0]!r}; it has {', '.join(row)}.")
-            name, *texts = (str("" if (cell := row.get(name)) is None else cell).strip() for name in (key, *fields))
-            if not name or name in records:
-                raise InputError(f"{path} has the id {name!r:.60} twice or an empty one; ids must differ.")
-            records[name] = texts
+        with foreign_errors(f"{path}: each record needs the fields _id (or id), {', '.join(fields)}"):
+            for row in _rows(path, fields):
+                row = {"title": "", **row, "id": row["_id" if "_id" in row else "id"]}
+                name, *texts = (str("" if row[field] is None else row[field]).strip() for field in ("id", *fields))
+                if not name or name in records:
+                    raise InputError(f"{path} has the id {name!r:.60} twice or an empty one; ids must differ.")
+                records[name] = texts
     return records
 
 
@@ -218,11 +200,9 @@ def _rows(path: Path, fields: list[str]) -> Iterable[Mapping[str, Any]]:
 
         return (row for batch in parquet.ParquetFile(path).iter_batches() for row in batch.to_pylist())
     if ".tsv" not in path.suffixes:
-        with foreign_errors(f"{path} cannot be read"), opened(path) as file:
+        with opened(path) as file:
             return [json.loads(line) for line in file if line.strip()]
     rows, names = cells(path), ["id", *fields]
-    if rows and len(rows[0]) != len(names):
-        raise InputError(f"{path}: {len(rows[0])} fields; id, {', '.join(fields)} are expected.")
     if rows and {*fields} <= {*(header := [name.lower() for name in rows[0]])}:  # in any order
         names, rows = header, rows[1:]
     return (dict(zip(names, row, strict=True)) for row in rows)
@@ -247,8 +227,7 @@ def ordered(ranking: Ranking, test_set: RetrievalSet) -> list[list[str]]:
     """
     scores, rows = ranking
     names = list(test_set.documents)
-    rank = np.empty(len(names), np.int64)
-    rank[np.argsort(np.array(names, dtype=object), kind="stable")] = np.arange(len(names))
+    rank = np.argsort(np.argsort(np.array(names, dtype=object), kind="stable"))
     order = np.lexsort((-rank[rows], -np.asarray(scores, np.float64)), axis=1)
     rows = np.take_along_axis(rows, order, axis=1)
     rankings = []
@@ -281,12 +260,11 @@ def query_measures(ranked: Sequence[str], judged: Mapping[str, int]) -> dict[str
 
 def measures(ranking: Ranking, test_set: RetrievalSet) -> dict[str, dict[str, float]]:
     """Maps `documents/NAME ndcg@10`, `... recall@10`, `... recall@100`, `... mrr@10` and `... map` to their values by query."""
-    rankings = zip(test_set.queries, ordered(ranking, test_set), strict=True)
-    by_query = {query: query_measures(ranked, test_set.judged[query]) for query, ranked in rankings}
-    names = next(iter(by_query.values()))
-    return {
-        f"documents/{test_set.name} {name}": {query: row[name] for query, row in by_query.items()} for name in names
-    }
+    values: dict[str, dict[str, float]] = {}
+    for query, ranked in zip(test_set.queries, ordered(ranking, test_set), strict=True):
+        for name, value in query_measures(ranked, test_set.judged[query]).items():
+            values.setdefault(f"documents/{test_set.name} {name}", {})[query] = value
+    return values
 
 
 def scored(ranking: Ranking, test_set: RetrievalSet) -> dict[str, float]:
@@ -299,8 +277,10 @@ def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer, similarity: s
     if isinstance(embed, Scorer):
         return {}
     query, document = (partial(cast(RoleEmbed, embed), role=role) for role in ("query", "document"))
-    rankings = [ranked_by_vectors(query, document, one, similarity=similarity) for one in sets]
-    scores = [scored(ranking, one)[f"documents/{one.name} {NDCG}"] for ranking, one in zip(rankings, sets, strict=True)]
+    scores = []
+    for one in sets:
+        ranking = ranked_by_vectors(query, document, one, similarity=similarity)
+        scores.append(scored(ranking, one)[f"documents/{one.name} {NDCG}"])
     return {METRICS[sets[0].split]: float(np.mean(scores))}
 
 
@@ -310,24 +290,17 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
     if not specs and sources.data:
         specs = sorted(str(path) for path in Path(sources.data).glob("retrieval/*/") if [*path.glob("corpus*")])
     if not specs:
-        where = f"{sources.data} has no sets in retrieval/" if sources.data else "no set is named"
-        raise MissingSet(
-            f"documents: {where}; name sets in BEIR's form with retrieval=FOLDER, or put them into retrieval/ of data."
-        )
+        raise MissingSet("needs sets in BEIR's format: retrieval=FOLDER, or retrieval/ in data=FOLDER.")
     for spec in dict.fromkeys(specs):
         name = set_name(spec) + (f"-{sources.split}" if sources.split != "test" else "")
         try:
-            content = replace(set_files(spec, split=sources.split), name=name)
+            content = set_files(spec, split=sources.split)._replace(name=name)
         except InputError as error:  # raised when it is scored, so that the others still are
             content = error
         for prefix in ("", *[ASYMMETRIC] * sources.asymmetric):
-            yield TestSet(
-                name=f"{prefix}documents/{name}",
-                protocol=f"{PROTOCOL}; judgements of the split {sources.split}",
-                files=() if isinstance(content, InputError) else tuple(content),
-                content=content,
-                uses=("index_model",) if prefix else (),
-            )
+            files, uses = getattr(content, "paths", ()), ("index_model",) if prefix else ()
+            protocol = f"{PROTOCOL}; judgements of the split {sources.split}"
+            yield TestSet(name=f"{prefix}documents/{name}", protocol=protocol, files=files, content=content, uses=uses)
 
 
 def _run(model: Model, test_set: TestSet) -> Result:

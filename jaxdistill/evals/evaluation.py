@@ -1,7 +1,7 @@
 """Defines an evaluation: its name in `tasks`, its sets, how a set is read and scored, and how scores are shown.
 
-`evals/suite.py` lists the package's evaluations. A user's module lists its own in `EVALUATIONS`. Also here is what evaluations share:
-tables of sentences, rank correlation, the area under the ROC curve. Vectors that are all the same are an error.
+`evals/suite.py` lists the package's evaluations, a user's module its own in `EVALUATIONS`. Also here is what evaluations share: tables
+of sentences, rank correlation, the area under the ROC curve. Vectors that are all the same are an error.
 """
 
 import csv
@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float, Integer, Real
 
 from jaxdistill.core import Embed, InputError, Split
+from jaxdistill.core.files import foreign_errors
 from jaxdistill.models.vectors import unit_rows
 
 CONSTANT = 1e-7
@@ -66,10 +67,10 @@ class Sources:
     asymmetric: bool = False
     """Whether to measure retrieval also in another model's index."""
 
-    def part(self, part: str, task: str) -> Path:
+    def part(self, part: str) -> Path:
         """A subfolder of the data folder; raises `MissingSet` without a data folder."""
         if not self.data:
-            raise MissingSet(f"{task} needs data=FOLDER with {part}/, or JAXDISTILL_DATA.")
+            raise MissingSet(f"needs data=FOLDER with {part}/, or JAXDISTILL_DATA")
         return part_of(self.data, part)
 
 
@@ -152,8 +153,7 @@ class EmbeddingCache:
     """An `Embed` that computes each distinct sentence once and keeps its vector in memory.
 
     Sets share sentences: SST2 has two thirds of MR's, SICK-E most of SICK-R's. A cached vector may differ from a new one by
-    rounding, which depends on the other sentences of a batch. All tasks of `evaluate` together keep 300,000 vectors: 0.5 GB for
-    MiniLM, 1.3 GB for vectors of 1,024 numbers.
+    rounding. All tasks of `evaluate` together keep 300,000 vectors: 0.5 GB for MiniLM, 1.3 GB for vectors of 1,024 numbers.
     """
 
     def __init__(self, embed: Embed):
@@ -179,23 +179,15 @@ def opened(path: Path) -> IO[str]:
 
 
 def cells(path: Path) -> list[list[str]]:
-    """All rows of a `.tsv` without quoting or a `.csv` with standard quoting, plain or `.gz`, in UTF-8, a header among them.
+    """All rows of a `.csv` with standard quoting, or of a table without quoting whose cells tabs separate; plain or `.gz`.
 
-    Leaves out outer white space and blank rows; all rows have the same number of cells.
+    Leaves out outer white space and blank rows; a header is a row.
     """
-    kind = Path(path.name.removesuffix(".gz")).suffix.lower()
-    if kind not in (".tsv", ".csv"):
-        raise InputError(f"{path}: a table is read from .tsv or .csv, plain or .gz; got {kind or 'no suffix'!r}.")
-    try:
-        with opened(path) as file:
-            split = csv.reader(file, strict=True) if kind == ".csv" else (line.split("\t") for line in file)
-            rows = [row for row in ([cell.strip() for cell in row] for row in split) if any(row)]
-    except (ValueError, OSError, csv.Error) as error:
-        raise InputError(f"{path} is not a table in UTF-8: {error}") from error
-    for number, row in enumerate(rows, 1):
-        if len(row) != len(rows[0]):
-            raise InputError(f"{path}: row {number} has {len(row)} cells, the first {len(rows[0])}: {row!r:.60}.")
-    return rows
+    with foreign_errors(f"{path} is not a table in UTF-8"), opened(path) as file:
+        is_quoted = Path(path.name.removesuffix(".gz")).suffix.lower() == ".csv"
+        split = csv.reader(file, strict=True) if is_quoted else (line.split("\t") for line in file)
+        stripped = ([cell.strip() for cell in row] for row in split)
+        return [row for row in stripped if any(row)]
 
 
 def read_table(path: str | Path, names: Sequence[str], *, needs_header: bool = True) -> dict[str, tuple[str, ...]]:
@@ -211,14 +203,13 @@ def read_table(path: str | Path, names: Sequence[str], *, needs_header: bool = T
         del rows[0]
     elif not needs_header and len(header) == len(names):
         header = list(names)
-    else:
+    if not rows or any(header.count(name) != 1 for name in names):
         raise InputError(
-            f"{path}: the columns are {', '.join(header) or 'none':.200}; {' and '.join(names)} are needed."
+            f"{path}: the columns are {', '.join(header) or 'none':.200}, of {len(rows)} rows; {' and '.join(names)} are needed, "
+            "each once, and at least one row."
         )
-    if twice := [name for name in names if header.count(name) > 1]:
-        raise InputError(f"{path}: two columns are called {twice[0]}; rename one of them.")
-    if not rows:
-        raise InputError(f"{path}: the table has no rows; at least one is needed.")
+    if ragged := [row for row in rows if len(row) != len(header)]:
+        raise InputError(f"{path}: a row has {len(ragged[0])} cells instead of {len(header)}: {ragged[0]!r:.60}.")
     table = dict(zip(header, zip(*rows, strict=True), strict=True))
     for name in names:
         if "" in table[name]:
@@ -229,12 +220,7 @@ def read_table(path: str | Path, names: Sequence[str], *, needs_header: bool = T
 def labelled(
     path: str | Path, sentences: Sequence[str], classes: Sequence[str]
 ) -> tuple[Integer[np.ndarray, " n"], list[tuple[str, ...]]]:
-    """Class numbers and sentences of the rows of a table.
-
-    Args:
-      sentences: names of the sentences' columns.
-      classes: names in the column `label`; a class's number is its index.
-    """
+    """Class numbers of the rows of a table, the indices in `classes` of their labels, and their cells in the columns `sentences`."""
     table = read_table(path, ("label", *sentences))
     if wrong := [name for name in table["label"] if name not in classes]:
         raise InputError(f"{path}: label {wrong[0]!r:.40} is not one of {', '.join(classes)}.")
@@ -243,13 +229,8 @@ def labelled(
 
 
 def spearman(reference: Real[np.ndarray, " n"], similarities: Float[np.ndarray, " n"], *, what: str) -> float:
-    """Spearman's rank correlation, in [-1, 1]; ties get their mean rank.
-
-    Args:
-      what: name of the pairs, for the error if one side is constant, so that the correlation is undefined.
-    """
-    if _is_constant(reference):
-        raise InputError(f"{what}: all {len(reference)} pairs have the same reference score, so they have no ranking.")
+    """Spearman's rank correlation, in [-1, 1]; ties get their mean rank. A constant side is an error, which names the pairs `what`."""
+    refuse_collapsed(reference, f"{what}: the reference finds all {len(reference)} pairs")
     refuse_collapsed(similarities, f"{what}: the model finds all {len(similarities)} pairs")
     from scipy import stats  # imported here: it takes over a second
 
@@ -266,9 +247,9 @@ def area_under_roc(labels: Real[np.ndarray, " n"], scores: Float[np.ndarray, " n
     return float(test.statistic / (len(positives) * len(negatives)))
 
 
-def refuse_collapsed(similarities: Float[np.ndarray, " n"], begin: str) -> None:
+def refuse_collapsed(similarities: Real[np.ndarray, " n"], begin: str) -> None:
     """Raises `InputError` if all similarities are the same; `begin` is the start of the message."""
-    if _is_constant(similarities):
+    if np.ptp(similarities) <= CONSTANT * np.abs(similarities).max():
         what = f"equally similar ({similarities[0]:.4g}): it has collapsed to one vector or one score for everything"
         raise InputError(f"{begin} {what}.")
 
@@ -279,7 +260,3 @@ def refuse_same_vectors(vectors: Float[np.ndarray, "n e"], texts: Sequence[str],
         unit = unit_rows(vectors)
         similarities = np.einsum("ne,e->n", unit, unit[np.argmax(np.any(vectors, axis=1))])
         refuse_collapsed(similarities, f"the model finds all {len(vectors):,} {what}")
-
-
-def _is_constant(scores: Real[np.ndarray, " n"]) -> bool:
-    return bool(np.ptp(scores) <= CONSTANT * np.abs(scores).max())

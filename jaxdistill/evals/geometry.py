@@ -13,9 +13,8 @@ The geometry is that of STS-B dev (`sts/stsb.dev.tsv.gz`), with vectors of unit 
 - ConGen's out-of-domain example (section Limitation): the cosine of two clinical sentences whose gold score is 0;
   ConGen-BERT-Base gives 0.3 in the paper.
 
-Speed: the time of a pass over the STS-B test set, 2,758 sentences, one sentence per call as in SimTDE's Table 4 (Xie et al., SIGIR 2023,
-section 4.3), and in batches of 128. Differences from the paper: the unit is sentences per second; there is one pass at batch 1 and
-the mean of three at batch 128. Compilation is not counted. Rates depend on the machine and its load, so they are never cached.
+Speed: sentences per second in a pass over the STS-B test set, 2,758 sentences, one per call as in SimTDE's Table 4 (Xie et al., SIGIR
+2023, section 4.3), and the mean of three passes in batches of 128. Rates depend on the machine and its load, so they are never cached.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -120,10 +119,9 @@ def whitening(vectors: Float[np.ndarray, "n e"]) -> Callable[[Float[np.ndarray, 
     variance are dropped. The mean of a BERT's tokens has such a direction because of the last LayerNorm; the code divides a
     rounding error by itself there.
     """
-    if len(vectors) <= vectors.shape[1]:
+    if len(vectors) <= (width := vectors.shape[1]):
         raise InputError(
-            f"postprocess=whiten needs more distinct sentences than the {vectors.shape[1]} numbers of a vector; "
-            f"postprocess_text has {len(vectors)}."
+            f"postprocess=whiten needs more than {width} distinct sentences, the width of the vectors; it has {len(vectors)}."
         )
     vectors = np.asarray(vectors, np.float64)
     variances, directions = np.linalg.eigh(np.cov(vectors, rowvar=False))
@@ -155,10 +153,8 @@ def rates(sentences: Sequence[str], embed: Embed) -> dict[str, float]:
 def _run_speed(model: Model, test_set: TestSet) -> Mapping[str, float]:
     pairs = sts.pairs_of(test_set)
     assert model.timed is not None
-    return rates((*pairs.first, *pairs.second), model.timed) | {
-        "speed/parameters": model.parameters,
-        "speed/weights (bytes)": model.size_bytes,
-    }
+    sizes = {"speed/parameters": model.parameters, "speed/weights (bytes)": model.size_bytes}
+    return rates((*pairs.first, *pairs.second), model.timed) | sizes
 
 
 SPEED_PROTOCOL = (

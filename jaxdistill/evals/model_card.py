@@ -94,18 +94,10 @@ def write_facts(folder: str | Path, facts: Facts) -> None:
 def read_facts(folder: str | Path) -> Facts | None:
     """The facts of a workdir or an export; None if it has no `card.json`."""
     path = Path(folder) / FACTS_FILE
-    if not path.is_file():
-        return None
-    return Facts(**json.loads(path.read_text(encoding="utf-8")))
+    return Facts(**json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
 
 
-def model_card(
-    model: SentenceModel,
-    facts: Facts,
-    *,
-    spec: str,
-    forms: Sequence[Mapping[str, str]] = (),
-) -> str:
+def model_card(model: SentenceModel, facts: Facts, *, spec: str, forms: Sequence[Mapping[str, str]] = ()) -> str:
     """The README of an exported model: markdown with the YAML header that model hubs read.
 
     Args:

@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError, Scorer
+from jaxdistill.core.files import foreign_errors
 from jaxdistill.evals.evaluation import (
     Evaluation,
     MissingSet,
@@ -50,12 +51,10 @@ TEST: Mapping[str, tuple[str, str, slice]] = {
 }
 """Maps sets of two classes to their folder, file and rows."""
 DEV: Mapping[str, tuple[str, str, slice]] = {
-    "qnli": ("pairs", "qnli.dev.tsv.gz", slice(1000)),
-    "mrpc": ("transfer", "mrpc.train.tsv.gz", slice(408)),
+    "qnli-dev/auc": ("pairs", "qnli.dev.tsv.gz", slice(1000)),
+    "mrpc-dev/auc": ("transfer", "mrpc.train.tsv.gz", slice(408)),
 }
-"""The same for choosing models."""
-DEV_METRICS: Mapping[str, str] = {f"{name}-dev/auc": name for name in DEV}
-"""Maps metrics to names of sets."""
+"""The same, by metric, for choosing models."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +69,10 @@ class GradedPairs:
     """The subset of each pair, if the file has a column `subset`."""
 
     def __post_init__(self):
-        if len(np.unique(self.scores)) < 2:
-            raise InputError(f"{self.name}: its {len(self.scores)} pairs must have at least two different scores.")
+        if len(np.unique(self.scores)) < 2 or not np.isfinite(self.scores).all():
+            raise InputError(
+                f"{self.name}: its {len(self.scores)} pairs must have at least two different scores, all finite."
+            )
 
 
 def is_binary(pairs: GradedPairs) -> bool:
@@ -84,16 +85,11 @@ def pairs_spearman(embed: Embed | Scorer, pairs: GradedPairs) -> float:
     return spearman(pairs.scores, similarities(embed, pairs.first, pairs.second), what=pairs.name)
 
 
-def correlation(pairs: GradedPairs, metric: str, embed: Embed | Scorer) -> dict[str, float]:
-    """`pairs_spearman`, named `metric`."""
-    return {metric: pairs_spearman(embed, pairs)}
-
-
-def area(pairs: GradedPairs, metric: str, embed: Embed | Scorer) -> dict[str, float]:
-    """The area under the ROC curve, in [0, 1], of pairs with scores of 0 and 1, named `metric`; 0.5 is chance."""
+def pairs_auc(embed: Embed | Scorer, pairs: GradedPairs) -> float:
+    """The area under the ROC curve, in [0, 1], of pairs with scores of 0 and 1; 0.5 is chance."""
     scores = similarities(embed, pairs.first, pairs.second)
-    refuse_collapsed(scores, f"{metric}: the model finds all {len(scores):,} pairs")
-    return {metric: area_under_roc(pairs.scores, scores)}
+    refuse_collapsed(scores, f"{pairs.name}: the model finds all {len(scores):,} pairs")
+    return area_under_roc(pairs.scores, scores)
 
 
 def scored_pairs(pairs: GradedPairs, similarities: Float[np.ndarray, " n"]) -> dict[str, Any]:
@@ -105,14 +101,8 @@ def scored_pairs(pairs: GradedPairs, similarities: Float[np.ndarray, " n"]) -> d
 def read_pairs(path: str | Path) -> GradedPairs:
     """Reads a file of graded pairs; raises `InputError` for a bad row."""
     table = read_table(path, COLUMNS, needs_header=False)
-    try:
+    with foreign_errors(f"{path}: each row needs a score and two sentences"):
         scores = np.array(list(map(float, table["score"])))
-    except ValueError as error:
-        raise InputError(
-            f"{path}: {error}; each line needs a score and two sentences ({', '.join(COLUMNS)})."
-        ) from error
-    if not np.isfinite(scores).all():
-        raise InputError(f"{path}: row {np.isfinite(scores).argmin() + 1} has no finite score.")
     first, second = table["sentence1"], table["sentence2"]
     return GradedPairs(name=Path(path).name, first=first, second=second, scores=scores, subsets=table.get("subset", ()))
 
@@ -124,9 +114,9 @@ def binary_pairs(path: Path, rows: slice) -> GradedPairs:
     return GradedPairs(name=path.name, first=first, second=second, scores=labels[rows].astype(np.float64))
 
 
-def dev_pairs(folder: str | Path, name: str) -> GradedPairs:
-    """The pairs for choosing models of a set in a data folder."""
-    part, file, rows = DEV[name]
+def dev_pairs(folder: str | Path, metric: str) -> GradedPairs:
+    """The pairs for choosing models by a metric of `DEV`, from a data folder."""
+    part, file, rows = DEV[metric]
     return binary_pairs(part_of(folder, part) / file, rows)
 
 
@@ -136,16 +126,16 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
         yield TestSet(name="pairs", protocol=protocol, files=(Path(sources.pairs),))
         return
     if not sources.data:
-        raise MissingSet("task pairs needs pairs=FILE with score, sentence1, sentence2, or data=FOLDER.")
+        raise MissingSet("needs pairs=FILE with score, sentence1, sentence2, or data=FOLDER.")
     for name, (part, file, rows) in TEST.items():
         skipped = f"; all but the first {rows.start:,} pairs, which are dev" if rows.start else ""
         protocol = f"area under the ROC curve of cosine similarity (Trans-Encoder){skipped}"
-        yield TestSet(name=f"auc/{name}", protocol=protocol, files=(sources.part(part, "auc") / file,), content=rows)
+        yield TestSet(name=f"auc/{name}", protocol=protocol, files=(sources.part(part) / file,), content=rows)
 
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float] | Result:
     if test_set.content:
-        return area(binary_pairs(test_set.file, test_set.content), test_set.name, model.embed)
+        return {test_set.name: pairs_auc(model.embed, binary_pairs(test_set.file, test_set.content))}
     pairs = read_pairs(test_set.file)
     predicted = similarities(model.embed, pairs.first, pairs.second)
     scores = {"pairs": spearman(pairs.scores, predicted, what=pairs.name)}
@@ -157,7 +147,7 @@ def _run(model: Model, test_set: TestSet) -> Mapping[str, float] | Result:
 
 EVALUATION = Evaluation(
     task="pairs",
-    scores=("auc", *(metric.partition("/")[0] for metric in DEV_METRICS), "pairs"),
+    scores=("auc", *(metric.partition("/")[0] for metric in DEV), "pairs"),
     sets=_sets,
     run=_run,
     averages=average_of("auc/average", [f"auc/{name}" for name in TEST]),
@@ -166,6 +156,7 @@ EVALUATION = Evaluation(
         "pairs": "graded pairs",
         AUC_METRIC: "graded pairs, AUC",
         METRIC: "graded pairs",
-        **{metric: f"{name} dev, AUC" for metric, name in DEV_METRICS.items()},
+        "qnli-dev/auc": "qnli dev, AUC",
+        "mrpc-dev/auc": "mrpc dev, AUC",
     },
 )

@@ -37,15 +37,15 @@ class Cited:
         """Name of the row in tables."""
         return f"paper, {self.reference}"
 
-    def only(self, names: Iterable[str]) -> "Cited":
-        """The row with only these scores, in the given order."""
-        scores = {name: self.scores[name] for name in names if name in self.scores}
-        return replace(self, scores=scores, sources={name: self.sources[name] for name in scores})
-
     @property
     def tables(self) -> str:
         """The tables of the scores, in one line."""
         return ", ".join(dict.fromkeys(self.sources.values()))
+
+    def only(self, names: Iterable[str]) -> "Cited":
+        """The row with only these scores, in this order."""
+        scores = {name: self.scores[name] for name in names if name in self.scores}
+        return replace(self, scores=scores, sources={name: self.sources[name] for name in scores})
 
 
 @functools.cache

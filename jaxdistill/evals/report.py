@@ -1,8 +1,6 @@
 """Shows scores: tables that programs print, and the report of a training or an evaluation, one HTML page to mail and archive.
 
-The page has tables and figures, and no scripts. The figures, and the plot of a training, are made with matplotlib. `metrics.jsonl`
-has a JSON object in each line, with `step` and named numbers: `loss` at log steps, dev scores such as `agreement/spearman` or
-`pairs/auc` at evaluation steps.
+The page has tables and figures, and no scripts.
 """
 
 import base64
@@ -69,17 +67,15 @@ def score_rows(entries: Sequence[Entry]) -> tuple[list[ScoreRow], list[ScoreRow]
         return ScoreRow(label, values, ["–" if value is None else form(value) for value in values], is_plain)
 
     names = list(dict.fromkeys(name for entry in entries for name in entry.scores))
-    main, scores = suite.headings(names), {}
+    main, scores, costs = suite.headings(names), {}, []
     for name in names:
         is_plain, values = suite.is_plain(name), [entry.scores.get(name) for entry in entries]
         form = plain_number if is_plain else hundredfold
         scores[name] = row(main.get(name, name), values, form, is_plain=is_plain)
-    costs = [
-        row(label, [entry.costs.get(name) for entry in entries], form, is_plain=True)
-        for name, (label, form) in COSTS.items()
-    ]
-    others = [scores[name] for name in names if name not in main]
-    return [scores[name] for name in main], [cost for cost in costs if any(cost.values)], others
+    for name, (label, form) in COSTS.items():
+        if any(values := [entry.costs.get(name) for entry in entries]):
+            costs.append(row(label, values, form, is_plain=True))
+    return [scores[name] for name in main], costs, [scores[name] for name in names if name not in main]
 
 
 def score_table(entries: Sequence[Entry]) -> Table:
@@ -116,9 +112,8 @@ def plain_number(value: float) -> str:
 def stage_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """One row per stage, with a column for the paper's STS if any stage repeats a paper.
 
-    Args:
-      rows: each stage's `number`, `form`, `student`, dev `metric` and `no_gain`, a warning or empty; and the scores, in [-1, 1] or
-        None, `before` and `after` by the metric, `sts` and `paper`.
+    A stage has its `number`, `form`, `student`, dev `metric`, a warning or empty as `no_gain`, and scores in [-1, 1] or None: `before`
+    and `after` by the metric, `sts` and `paper`.
     """
     cites = any(row["paper"] is not None for row in rows)
     table = Table(box=SIMPLE_HEAD)
@@ -141,35 +136,26 @@ def write_page(
     path: Path,
     entries: Sequence[Entry],
     *,
-    title: str,
-    sections: Mapping[str, Mapping[str, str]],
-    warning: str = "",
     teacher: str = "",
     plot: Path | None = None,
+    warning: str = "",
+    **texts: Any,
 ) -> Path:
     """Writes the page; returns its path. Names and sentences are escaped.
 
     Args:
-      sections: maps headings at the end of the page to terms with their lines.
-      warning: a prominent line below the title.
       teacher: name of the entry with which others are compared; empty: none.
       plot: the plot of the training that the report is about.
+      warning: a prominent line below the title.
+      texts: the `title`, and `sections`, which maps headings at the end of the page to terms with their lines.
     """
     main, costs, others = score_rows(entries)
-    page = filled(
-        "report.html",
-        title=title,
-        warning=warning,
-        models=[entry.name for entry in entries],
-        teacher=teacher,
-        main=[(row, _shares(row, entries, teacher)) for row in main] + [(row, None) for row in costs],
-        others=[(row, None) for row in others],
-        images=images(entries, plot),
-        sections=sections,
-    )
+    rows = [(row, _shares(row, entries, teacher)) for row in main] + [(row, None) for row in costs]
+    tables = {"main": rows, "others": [(row, None) for row in others], "images": images(entries, plot)}
+    models = [entry.name for entry in entries]
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, page)
+        write_atomic(path, filled("report.html", models=models, teacher=teacher, warning=warning, **tables, **texts))
     return path
 
 
@@ -186,54 +172,37 @@ def _shares(row: ScoreRow, entries: Sequence[Entry], teacher: str) -> list[str] 
 
 
 def entries_of(content: Mapping[str, Any], scored_pairs: Mapping[str, Any] | None = None) -> list[Entry]:
-    """The models and rows of papers in the content of an evaluation's results file.
-
-    Args:
-      scored_pairs: maps models to graded pairs with their similarities.
-    """
+    """The models, with their graded pairs to plot, and the rows of papers in the content of an evaluation's results file."""
     names = short_names([row["model"] for row in content["models"]])
-    models = [
-        Entry(
-            name=names[row["model"]],
-            scores=row["scores"],
-            # 0: none, as of an ensemble's vectors
-            costs={name: row[name] or None for name in ("parameters", "size_bytes", "vector_bytes")}
-            | {"sentences_per_s": row["scores"].get(geometry.RATE)},
-            scored_pairs=(scored_pairs or {}).get(row["model"]),
-        )
-        for row in content["models"]
-    ]
-    return models + [Entry(name=row["label"], scores=row["scores"], is_cited=True) for row in content["papers"]]
+    entries = []
+    for row in content["models"]:
+        # 0: none, as of an ensemble's vectors
+        costs = {name: row[name] or None for name in ("parameters", "size_bytes", "vector_bytes")}
+        costs["sentences_per_s"] = row["scores"].get(geometry.RATE)
+        pairs = (scored_pairs or {}).get(row["model"])
+        entries.append(Entry(name=names[row["model"]], scores=row["scores"], costs=costs, scored_pairs=pairs))
+    return entries + [Entry(name=row["label"], scores=row["scores"], is_cited=True) for row in content["papers"]]
 
 
-def write_evaluation(content: Mapping[str, Any], scored_pairs: Mapping[str, Any], path: Path) -> Path:
+def write_evaluation(content: Mapping[str, Any], scored_pairs: Mapping[str, Any], path: Path) -> None:
     """Writes the report of an evaluation; arguments as of `entries_of`."""
-    rows = {row["model"]: row for row in content["models"]}
-    failed = content["failed"] | {
-        f"{unit} of {model}": why for model, row in rows.items() for unit, why in row["failed"].items()
-    }
-    inputs = content["inputs"]
-    settings = {
-        **{
-            name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in inputs.items() if value
-        },
-        "data": content["data"],
-        "Missing sets": " ".join(content["absent"]),
-        **{row["label"]: row["tables"] for row in content["papers"]},
-        "Versions": ", ".join(f"{name} {version}" for name, version in content["versions"].items()),
-    }
-    return write_page(
-        path,
-        entries_of(content, scored_pairs),
-        title="Evaluation of sentence encoders",
-        teacher=short_names(list(rows)).get(inputs["teacher"], ""),
-        sections={"Failed": failed, "What was evaluated": settings, "How it was measured": content["protocol"]},
-    )
+    failed, inputs = dict(content["failed"]), content["inputs"]
+    for row in content["models"]:
+        failed |= {f"{name} of {row['model']}": why for name, why in row["failed"].items()}
+    set_inputs = {name: value for name, value in inputs.items() if value}
+    settings = {name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in set_inputs.items()}
+    settings |= {"data": content["data"], "Missing sets": " ".join(content["absent"])}
+    settings |= {row["label"]: row["tables"] for row in content["papers"]}
+    settings["Versions"] = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
+    teacher = short_names([row["model"] for row in content["models"]]).get(inputs["teacher"], "")
+    sections = {"Failed": failed, "What was evaluated": settings, "How it was measured": content["protocol"]}
+    entries = entries_of(content, scored_pairs)
+    write_page(path, entries, title="Evaluation of sentence encoders", teacher=teacher, sections=sections)
 
 
 def short_names(specs: Sequence[str]) -> dict[str, str]:
-    """Maps models to names in tables: the last part of the path, two if the last is `export` or `model`, or all of it if two models
-    have the same last parts. An ensemble is named by its members."""
+    """Maps models to names in tables: the end of the path, or all of it if two models have the same end. An ensemble is named by its
+    members."""
     members = list(dict.fromkeys(member for spec in specs for member in spec.split("+")))
     ends = []
     for member in members:
@@ -246,8 +215,8 @@ def short_names(specs: Sequence[str]) -> dict[str, str]:
 def read_curves(metrics_path: str | Path) -> dict[str, list[tuple[int, float]]]:
     """Maps `loss` and dev scores of a run to `(step, value)`; if a resumed run wrote a step again, the last value counts."""
     values: dict[str, dict[int, float]] = {"loss": {}}
-    for line in Path(metrics_path).read_text(encoding="utf-8").splitlines():
-        for name, value in (row := json.loads(line)).items():
+    for row in map(json.loads, Path(metrics_path).read_text(encoding="utf-8").splitlines()):
+        for name, value in row.items():
             is_number = isinstance(value, int | float) and math.isfinite(value)
             if is_number and "step" in row and (name == "loss" or name.endswith(DEV_SCORES)):
                 values.setdefault(name, {})[row["step"]] = value
@@ -283,9 +252,14 @@ def training_plot(metrics_path: str | Path, out_png: str | Path, *, title: str =
 def images(entries: Sequence[Entry], plot: Path | None = None) -> list[dict[str, str]]:
     """The figures of a report that have data: `title`, a `note` on how to read it, and `address`, the figure itself as `data:`."""
     drawn = []
+
+    def add(title: str, note: str, png: bytes) -> None:
+        address = f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
+        drawn.append({"title": title, "note": note, "address": address})
+
     if plot:
         note = "The star is the best dev score. Losses of different objectives are not comparable."
-        drawn.append({"title": "Learning curves", "note": note, "address": _address(plot.read_bytes())})
+        add("Learning curves", note, plot.read_bytes())
     scored = [(entry.name, entry.scored_pairs) for entry in entries if entry.scored_pairs]
     every = [similarity for _, pairs in scored for similarity in pairs["similarities"]]
     for name, pairs in scored:
@@ -293,8 +267,7 @@ def images(entries: Sequence[Entry], plot: Path | None = None) -> list[dict[str,
         panel.scatter(pairs["gold"], pairs["similarities"], s=9, alpha=0.5, linewidths=0, color=LOSS_COLOR)
         panel.set(xlabel="gold score", ylabel="cosine similarity", ylim=(min(every) - 0.05, max(every) + 0.05))
         note = f"{len(pairs['gold']):,} pairs of {pairs['name']}. A good model's points rise from left to right in a narrow band."
-        title = f"Gold score and similarity: {name}"
-        drawn.append({"title": title, "note": note, "address": _address(_png(figure))})
+        add(f"Gold score and similarity: {name}", note, _png(figure))
     return drawn
 
 
@@ -317,7 +290,3 @@ def _png(figure: Any) -> bytes:
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         figure.savefig(png, dpi=130)
     return png.getvalue()
-
-
-def _address(png: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"

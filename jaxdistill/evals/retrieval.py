@@ -68,24 +68,20 @@ def translation_recalls(name: str, pairs: Sequence[tuple[str, str]], embed: Embe
 
 
 def _bitext_sets(sources: Sources) -> Iterator[TestSet]:
-    named: list[tuple[str, Path]] = []
-    for path in files_of("bitext", [f"{spec}/*-*.[ct]sv*" if Path(spec).is_dir() else spec for spec in sources.bitext]):
+    specs = [f"{spec}/*-*.[ct]sv*" if Path(spec).is_dir() else spec for spec in sources.bitext]
+    paths = files_of("bitext", specs) or [sources.part("multilingual") / f"{name}.test.tsv.gz" for name in PUBLISHED]
+    protocol = "recall at 1 of the nearest neighbour by cosine similarity (LASER's Tatoeba test)"
+    for path in paths:
         match = FILE_NAME.fullmatch(path.name)
         if not match:
             raise InputError(f"bitext={path} must be called NAME.en-de.tsv or .csv by its two languages.")
-        named.append((match[1], path))
-    if not named:
-        named = [(name, sources.part("multilingual", "bitext") / f"{name}.test.tsv.gz") for name in PUBLISHED]
-    protocol = "recall at 1 of the nearest neighbour by cosine similarity (LASER's Tatoeba test)"
-    for name, path in named:
-        yield TestSet(name=f"bitext/{name}", protocol=protocol, files=(path,), content=name)
+        yield TestSet(name=f"bitext/{match[1]}", protocol=protocol, files=(path,), content=match[1])
 
 
 def _run_bitext(model: Model, test_set: TestSet) -> Mapping[str, float]:
-    languages = test_set.content.rpartition(".")[2].lower().split("-")
-    table = read_table(test_set.file, languages)
-    pairs = list(zip(*(table[language] for language in languages), strict=True))
-    return translation_recalls(test_set.content, pairs, model.embed)
+    first, second = test_set.content.rpartition(".")[2].lower().split("-")
+    table = read_table(test_set.file, (first, second))
+    return translation_recalls(test_set.content, list(zip(table[first], table[second], strict=True)), model.embed)
 
 
 BITEXT = Evaluation(
@@ -139,12 +135,13 @@ def read_entities(path: str | Path) -> EntitySet:
 
 
 def _language(path: Path) -> str:
+    """The last part of the name before the suffix."""
     return Path(path.name.removesuffix(".gz")).stem.rpartition(".")[2]
 
 
 def _entity_sets(sources: Sources) -> Iterator[TestSet]:
     if not sources.entities and "entities" in sources.tasks:
-        raise MissingSet("task entities needs entities=FILE with query, entity, label.")
+        raise MissingSet("needs entities=FILE with query, entity, label.")
     protocol = "recall at 1, 5, 10 among all entities of the file (SimTDE, Table 3)"
     for path in map(Path, sources.entities):
         yield TestSet(name=f"entity/{_language(path)}", protocol=protocol, files=(path,))

@@ -16,9 +16,8 @@ Gurevych (EMNLP 2020) added and ConGen's Table 3 includes, are scored if the fol
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,8 +40,7 @@ PROTOCOL = "Spearman of cosine similarity and gold score, all pairs of a set tog
 DEV_METRIC = "sts-b-dev/spearman"
 
 
-@dataclass(frozen=True, kw_only=True)
-class StsSet:
+class StsSet(NamedTuple):
     """A set's file in a data folder, and its name on the hub."""
 
     file: str
@@ -55,17 +53,15 @@ class StsSet:
 SUBSETS = ("sts12", "sts13", "sts14", "sts15", "sts16")
 """Sets that SentEval also scores by subset (not STS-B and SICK-R)."""
 SETS: Mapping[str, StsSet] = {
-    **{name: StsSet(file=f"{name}.test.tsv.gz", hub=f"mteb/{name}-sts") for name in SUBSETS},
-    "sts-b": StsSet(file="stsb.test.tsv.gz", hub="mteb/stsbenchmark-sts"),
+    **{name: StsSet(f"{name}.test.tsv.gz", f"mteb/{name}-sts") for name in SUBSETS},
+    "sts-b": StsSet("stsb.test.tsv.gz", "mteb/stsbenchmark-sts"),
     # The "test" split of mteb/sickr-sts holds all 9,927 pairs of SICK, train and trial among them.
     "sick-r": StsSet(
-        file="sick.test.tsv.gz",
-        hub="RobZamp/sick",
-        revision="refs/convert/parquet",
+        "sick.test.tsv.gz", "RobZamp/sick", revision="refs/convert/parquet",
         columns=("relatedness_score", "sentence_A", "sentence_B"),
     ),
-    "sts-b-dev": StsSet(file="stsb.dev.tsv.gz", hub="mteb/stsbenchmark-sts", split="validation"),
-}
+    "sts-b-dev": StsSet("stsb.dev.tsv.gz", "mteb/stsbenchmark-sts", split="validation"),
+}  # fmt: skip
 SUBSET_PROTOCOL = "also each subset, their mean, and their mean weighted by pairs (SentEval)"
 DRAWN = ("sts-b-dev", "sts-b")
 """Sets for the plot of gold scores against similarities; the first one scored is used. ConGen's Figure 3 shows STS-B dev."""
@@ -77,16 +73,10 @@ ADDED_TRACKS = ("en-de", "en-fr")
 
 
 def sts_values(embed: Embed | Scorer, graded: Mapping[str, GradedPairs], *, subsets: bool) -> dict[str, Any]:
-    """Plain data with `scores` of sets and their `averages`, in [-1, 1], the `details`, and `scored_pairs` if a set of
-    `DRAWN` is scored.
+    """The fields of a `Result` for sets by name: `scores` and their `averages`, `details`, and `scored_pairs` if one is in `DRAWN`.
 
-    Each distinct sentence is embedded once, even if several sets share it, in one call of `embed`. A cross-encoder scores the
-    pairs of each set.
-
-    Args:
-      graded: maps names of sets to their pairs.
-      subsets: also score `sts12/MSRpar` and so on, `sts12/mean` and `sts12/weighted mean`, for sets in `SUBSETS` whose
-        files name their subsets.
+    Each distinct sentence is embedded once, even if several sets share it, in one call of `embed`. `subsets` also scores
+    `sts12/MSRpar` and so on, `sts12/mean` and `sts12/weighted mean`, for sets in `SUBSETS` whose files name their subsets.
     """
     if not isinstance(embed, Scorer):
         embed = EmbeddingCache(embed)
@@ -98,14 +88,14 @@ def sts_values(embed: Embed | Scorer, graded: Mapping[str, GradedPairs], *, subs
         scored[name] = scored_pairs(pairs, cosines)
         names = list(dict.fromkeys(pairs.subsets)) if subsets and name in SUBSETS else []
         if len(names) > 1:
-            rows = [np.array(pairs.subsets) == subset for subset in names]
-            values = [
-                spearman(pairs.scores[of_subset], cosines[of_subset], what=f"{pairs.name}, subset {subset}")
-                for subset, of_subset in zip(names, rows, strict=True)
-            ]
-            scores |= {f"{name}/{subset}": value for subset, value in zip(names, values, strict=True)}
+            values, weights = [], []
+            for subset in names:
+                rows = np.array(pairs.subsets) == subset
+                values.append(spearman(pairs.scores[rows], cosines[rows], what=f"{pairs.name}, subset {subset}"))
+                weights.append(rows.sum())
+                scores[f"{name}/{subset}"] = values[-1]
             scores[f"{name}/mean"] = float(np.mean(values))
-            scores[f"{name}/weighted mean"] = float(np.average(values, weights=[one.sum() for one in rows]))
+            scores[f"{name}/weighted mean"] = float(np.average(values, weights=weights))
     return {
         "scores": scores | averages(scores),
         "details": {name: one["similarities"] for name, one in scored.items()},
@@ -186,7 +176,7 @@ EVALUATION = Evaluation(
 
 def _tracks(sources: Sources) -> Iterator[TestSet]:
     for track in (*TRACKS, *ADDED_TRACKS):
-        path = sources.part("multilingual", "multilingual") / f"sts17.{track}.test.tsv.gz"
+        path = sources.part("multilingual") / f"sts17.{track}.test.tsv.gz"
         if track in TRACKS or path.is_file():
             yield TestSet(name=f"sts17/{track}", protocol="Spearman of cosine similarity and gold score", files=(path,))
 

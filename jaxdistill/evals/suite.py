@@ -38,10 +38,11 @@ SCORING = ("core/ops", "encoders", "evals", "models/inference.py", "models/vecto
 
 
 class Suite(NamedTuple):
-    """Sets that will be scored, each with its evaluation, and a line for each missing one."""
+    """Sets that will be scored, each with its evaluation."""
 
     sets: list[tuple[Evaluation, TestSet]]
     absent: list[str]
+    """A line for each missing set."""
 
 
 def evaluations() -> list[Evaluation]:
@@ -55,19 +56,11 @@ def tasks() -> list[str]:
 
 
 def planned(names: Sequence[str], sources: Sources) -> Suite:
-    """The sets of task names.
-
-    Raises:
-      InputError: an unknown name, a data folder that does not exist, or two sets of one name.
-    """
+    """The sets of task names; raises `InputError` for an unknown name, or two sets of one name."""
     available = tasks()
-    for name in names:
-        if name not in available:
-            raise InputError(
-                f"task {name!r} is unknown; there are {', '.join(available)}.{did_you_mean(name, available)}"
-            )
-    if sources.data and not Path(sources.data).is_dir():
-        raise InputError(f"{sources.data}: not a data folder; give one with sts/, transfer/ and so on.")
+    if unknown := [name for name in names if name not in available]:
+        hint = did_you_mean(unknown[0], available)
+        raise InputError(f"task {unknown[0]!r} is unknown; there are {', '.join(available)}.{hint}")
     sources, sets, absent = replace(sources, tasks=tuple(names)), {}, []
     for evaluation in evaluations():
         if not {evaluation.task, *evaluation.names} & {*names}:
@@ -82,7 +75,7 @@ def planned(names: Sequence[str], sources: Sources) -> Suite:
                 else:
                     sets[one.name] = evaluation, one
         except MissingSet as missing:
-            absent.append(str(missing))
+            absent.append(f"task {evaluation.task} {missing}")
     return Suite(list(sets.values()), absent)
 
 
@@ -91,11 +84,8 @@ def measured(
 ) -> Result:
     """The result of a set for a model, from the cache if it was computed before. All processes of a run call this together.
 
-    Args:
-      digests: digests of the model, and of the other models that the set uses.
-
-    Raises:
-      InputError: in every process, if one of them cannot read the set or use the model, or if a score is not finite.
+    `digests` are those of the model, and of the other models that the set uses. Raises `InputError` in every process if one of them
+    cannot read the set or use the model, or if a score is not finite.
     """
 
     def score() -> dict[str, Any]:
@@ -114,12 +104,9 @@ def measured(
 
 
 def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-    """The result of `score`, read from `folder` if it was computed before from the same inputs.
+    """The result of `score`, read from `folder` if it was computed before from inputs (model and sets) of the same digests.
 
     All processes of a run call this together; the first one's cache decides whether all compute.
-
-    Args:
-      digests: digests of the result's inputs: the model and the sets. Code and library versions are added here.
     """
     key = json.dumps([source_digest(*SCORING), *digests, versions()], sort_keys=True)
     path, cached = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json", None
@@ -136,17 +123,12 @@ def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapp
 
 
 def with_averages(scores: Mapping[str, float], failed: Collection[str] = ()) -> dict[str, float]:
-    """The scores by evaluation, each followed by its averages.
-
-    Args:
-      failed: names of sets that failed; their evaluations have no averages.
-    """
+    """The scores by evaluation, each followed by its averages, unless one of its sets `failed`."""
     averaged: dict[str, float] = {}
     for evaluation in evaluations():
-        of_evaluation = {name: score for name, score in scores.items() if evaluation.owns(name)}
-        averaged |= of_evaluation
+        averaged |= {name: score for name, score in scores.items() if evaluation.owns(name)}
         if not any(map(evaluation.owns, failed)):
-            averaged |= evaluation.averages(of_evaluation)
+            averaged |= evaluation.averages(scores)
     return averaged | dict(scores)
 
 

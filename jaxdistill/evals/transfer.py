@@ -1,8 +1,8 @@
 """Scores SentEval's transfer tasks and entailment by logistic regressions on sentence vectors.
 
 The protocol is SentEval's (Conneau and Kiela, LREC 2018, https://arxiv.org/abs/1803.05449; ConGen's Tables 10 and 11): a classifier
-on frozen vectors, which are not normalised, because their length affects the penalty. Pairs have the features `[|u - v|, u * v]`,
-SNLI's `[u, v, u * v, |u - v|]`. The sets come from a data folder: `transfer/mr.all.tsv.gz`, `nli/sick.train.tsv.gz` and so on.
+on frozen vectors, which are not normalised, because their length affects the penalty. The sets come from a data folder:
+`transfer/mr.all.tsv.gz`, `nli/sick.train.tsv.gz` and so on.
 
 NOTE: SNLI's training set is not in the data folder: `nli/train` (83,238 pairs, a quarter of them from SNLI, most others
 written for premises of MultiNLI) replaces its 549,367 pairs. So scores are comparable only with others of this training set,
@@ -285,54 +285,36 @@ class ProbedSet:
 SICK_E, SNLI = "nli/sick-e", "nli/snli (other training set)"
 PREMISES = {"columns": ("premise", "hypothesis"), "classes": ("entailment", "neutral", "contradiction")}
 BY_FOLDS = "L2 chosen in ten folds of train"
+NESTED = "ten folds, L2 chosen in ten folds of the other nine"
 SETS: Mapping[str, ProbedSet] = {
-    **{
-        name: ProbedSet(
-            (f"{name}.all",), nested_folds, "ten folds, L2 chosen in ten folds of the other nine", (f"transfer/{name}",)
-        )
-        for name in ("mr", "cr", "subj", "mpqa")
-    },
+    **{name: ProbedSet((f"{name}.all",), nested_folds, NESTED, (f"transfer/{name}",)) for name in ("mr", "cr", "subj", "mpqa")},
     "sst2": ProbedSet(
-        ("sst2.train", "sst2.dev", "sst2.test"), dev_selection, "test accuracy, L2 chosen on dev", ("transfer/sst2",)
+        ("sst2.train", "sst2.dev", "sst2.test"), dev_selection, "test accuracy, L2 chosen on dev", ("transfer/sst2",),
     ),
     "trec": ProbedSet(
-        ("trec.train", "trec.test"),
-        train_folds,
-        f"test accuracy, {BY_FOLDS}",
-        ("transfer/trec",),
+        ("trec.train", "trec.test"), train_folds, f"test accuracy, {BY_FOLDS}", ("transfer/trec",),
         classes=("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"),
     ),
     "mrpc": ProbedSet(
-        ("mrpc.train", "mrpc.test"),
-        train_folds,
-        f"test accuracy and F1 of [|u - v|, u * v], {BY_FOLDS}",
-        ("transfer/mrpc", "transfer/mrpc f1"),
-        columns=("sentence1", "sentence2"),
-        features=pair_features,
+        ("mrpc.train", "mrpc.test"), train_folds, f"test accuracy and F1 of [|u - v|, u * v], {BY_FOLDS}",
+        ("transfer/mrpc", "transfer/mrpc f1"), columns=("sentence1", "sentence2"), features=pair_features,
     ),
-}
+}  # fmt: skip
 ENTAILMENT_SETS: Mapping[str, ProbedSet] = {
     "sick-e": ProbedSet(
-        ("sick.train", "sick.trial", "sick.test"),
-        dev_selection,
-        "test accuracy of [|u - v|, u * v], L2 chosen on trial",
-        (SICK_E,),
-        features=pair_features,
-        **PREMISES,
+        ("sick.train", "sick.trial", "sick.test"), dev_selection, "test accuracy of [|u - v|, u * v], L2 chosen on trial",
+        (SICK_E,), features=pair_features, **PREMISES,
     ),
     "snli": ProbedSet(
-        ("train", "snli.test"),
-        partial(one_strength, strength=1e-9),
-        "test accuracy of [u, v, u * v, |u - v|]; trained on nli/train in place of SNLI's training set",
-        (SNLI,),
-        features=lambda first, second: np.concatenate([first, second, pair_features(first, second)], axis=1),
-        **PREMISES,
+        ("train", "snli.test"), partial(one_strength, strength=1e-9),
+        "test accuracy of [u, v, u * v, |u - v|]; trained on nli/train in place of SNLI's training set", (SNLI,),
+        features=lambda first, second: np.concatenate([first, second, pair_features(first, second)], axis=1), **PREMISES,
     ),
-}
+}  # fmt: skip
 
 
 def _sets(sources: Sources, part: str, probed: Mapping[str, ProbedSet]) -> Iterator[TestSet]:
-    folder = sources.part(part, part)
+    folder = sources.part(part)
     for name, one in probed.items():
         files = tuple(folder / f"{split}.tsv.gz" for split in one.splits)
         yield TestSet(name=f"{part}/{name}", protocol=f"{PROTOCOL}; {one.protocol}", files=files, content=one)

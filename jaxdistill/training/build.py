@@ -5,7 +5,7 @@ import logging
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -44,13 +44,11 @@ UNTIMED = MAX_INT32
 log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Program:
+class Program(NamedTuple):
     """The training step of a run, its state, and how often it runs."""
 
-    optimizer: optax.GradientTransformation
-    sizes: Sizes
-    """Widths and depths of both encoders, for the objective."""
+    make_state: Callable[..., TrainState]
+    """The state before step 1, from the student's parameters, the queue's first vectors and a random key."""
     like: TrainState
     """Shapes and dtypes of the state."""
     shardings: TrainState
@@ -103,10 +101,8 @@ class Run:
 
     def first_state(self, seeds: np.ndarray | None) -> TrainState:
         """The state before step 1, on the mesh."""
-        program = self.program
-        make = partial(step.make_state, objective=self.objective, optimizer=program.optimizer, sizes=program.sizes)
-        key = jax.random.key(self.config.run.seed)
-        return jax.jit(make, out_shardings=program.shardings)(self.student.params, seeds, key)
+        make = jax.jit(self.program.make_state, out_shardings=self.program.shardings)
+        return make(self.student.params, seeds, jax.random.key(self.config.run.seed))
 
 
 def objective_title(config: Config) -> str:
@@ -115,11 +111,8 @@ def objective_title(config: Config) -> str:
 
 
 def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh | None = None) -> Run:
-    """A run that is ready to train; raises `InputError` for anything that cannot work.
-
-    Args:
-      absent: mesh of absent devices for which to compile the step; no model then runs, and the run cannot train.
-    """
+    """A run that is ready to train; raises `InputError` for anything that cannot work. With a mesh of `absent` devices, for which to
+    compile the step, no model runs, and the run cannot train."""
     mesh, groups, objective = checked_setup(config, absent)
     dtype, computed, teaching = dtype_of(config.run.precision), absent is None, config.teacher
     context = context_of(config, workdir)
@@ -149,7 +142,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         max_shapes=config.data.pack_shapes or (4 if on_cpus else 3),
         divided=on_cpus,
     )
-    # The steps that an earlier start measured for `run.minutes`.
+    # The number that an earlier start measured for `run.minutes`.
     noted = read_note(workdir / INPUTS).get(STEPS, UNTIMED) if config.run.minutes else 0
     steps = step_count(config, batches_with().steps_per_epoch, timed=int(processes.gathered(noted)[0]))
     if computed:
@@ -171,7 +164,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     if computed and written is None:
         student = targets.fitted(config, student, data.trained)
     seed_rows, dev_rows = drawn_rows(data, objective.reserve_rows, held_out)
-    dev, frozen = devs.NO_DEV, {}
+    dev, frozen = devs.Dev(tasks={}, best=""), {}
     if computed:
         dev = devs.make_dev(config, tasks, devs.dev_agreement(config, targets, agreeing, dev_rows))
     if live_teacher:
@@ -203,10 +196,7 @@ def sized_to_text(objective: Objective, rows: int) -> Objective:
     size, most = objective.queue_size, max(1, int(QUEUE_SHARE * rows))
     if size <= most:
         return objective
-    log.info(
-        "objective.queue_size: %s instead of %s: at most a quarter of the text's %s rows",
-        *map("{:,}".format, (most, size, rows)),
-    )
+    log.info(f"objective.queue_size: {most:,} instead of {size:,}: at most a quarter of the text's {rows:,} rows")
     return dataclasses.replace(cast(Any, objective), queue_size=most)
 
 
@@ -249,9 +239,10 @@ def make_step(
         teacher_layers=other.layers if other else 0,
         precision=jnp.dtype(compute_dtype),
     )
+    make_state = partial(step.make_state, objective=objective, optimizer=optimizer, sizes=sizes)
     # Shapes alone: the state is made on its devices later, and a plan for absent devices has none.
     like = jax.eval_shape(
-        partial(step.make_state, objective=objective, optimizer=optimizer, sizes=sizes),
+        make_state,
         student.params,
         np.zeros((objective.reserve_rows, sizes.width), np.float32) if objective.reserve_rows else None,
         jax.eval_shape(lambda: jax.random.key(config.run.seed)),
@@ -274,15 +265,7 @@ def make_step(
         teacher_dropout=config.teacher.dropout,
         accumulate=config.run.accumulate,
     )
-    return Program(
-        optimizer=optimizer,
-        sizes=sizes,
-        like=like,
-        shardings=shardings,
-        train_step=train_step,
-        steps=steps,
-        schedule=optim.make_schedule(config.optimizer, steps),
-    )
+    return Program(make_state, like, shardings, train_step, steps, optim.make_schedule(config.optimizer, steps))
 
 
 def with_steps(run: Run, steps: int) -> Run:

@@ -2,7 +2,6 @@
 
 import logging
 import pathlib
-import re
 from collections.abc import Sequence
 
 import jax
@@ -10,11 +9,11 @@ from jax.sharding import Mesh
 
 from jaxdistill.config import of_stage
 from jaxdistill.config.options import Config
-from jaxdistill.core import LABELS, MAX_INT32, InputError, Objective, errors_of, plugins, refuse
+from jaxdistill.core import LABELS, MAX_INT32, InputError, Objective, plugins, refuse
 from jaxdistill.core.cluster import mesh as meshes
-from jaxdistill.core.files import buckets, is_remote
+from jaxdistill.core.files import buckets, foreign_errors, is_remote
 from jaxdistill.data import views
-from jaxdistill.data.text import TEXT, is_hub, source_files, split_specs
+from jaxdistill.data.text import TEXT, files_of, is_hub, split_specs
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.models.checkpoints.model import SentenceModel, locate
 from jaxdistill.models.model_text import sentence_roles
@@ -33,8 +32,8 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
     """
     if is_remote(workdir):
         address_of(workdir)
-    elif where == "elsewhere":
-        raise _only_here("--workdir", workdir)
+    else:
+        _refuse_local("--workdir", workdir, where)
     mesh = meshes.make_mesh(devices=jax.devices()[:1])  # the training's own devices are not known here
     for number, stage in enumerate(stages, start=1):
         with of_stage(number, stages):
@@ -60,87 +59,72 @@ def check_inputs(stage: Config, where: str = "here") -> None:
                 continue
             if not found:
                 raise InputError(f"{option}: no object matches {spec}; check the address, and quote the glob.")
-        elif is_hub(spec) or (is_model and not is_local and not is_packaged):
-            continue
-        elif where == "elsewhere" and not is_packaged:
-            raise _only_here(f"--config.{option}", spec)
-        elif is_model:
-            locate(spec)
-        else:
-            with errors_of(option):
-                source_files(spec)
+        elif is_packaged or not (is_hub(spec) or (is_model and not is_local)):
+            if not is_packaged:
+                _refuse_local(f"--config.{option}", spec, where)
+            if is_model:
+                locate(spec)
+            else:
+                files_of(option, [spec])
 
 
-def _only_here(option: str, path: str) -> InputError:
-    return InputError(
-        f"{option}={path} is on this machine, but the training runs on others; give the address of a bucket, such as "
-        f"{option}=gs://BUCKET/{pathlib.Path(path).name}."
-    )
+def _refuse_local(option: str, path: str, where: str) -> None:
+    if where == "elsewhere":
+        raise InputError(
+            f"{option}={path} is on this machine, but the training runs on others; give the address of a bucket, such as "
+            f"{option}=gs://BUCKET/{pathlib.Path(path).name}."
+        )
 
 
 def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int, Objective]:
-    """Devices, groups of a batch and objective; raises `InputError` for options that are wrong for any models and text.
-
-    Args:
-      absent: mesh of other devices than this process has.
-    """
+    """Devices (or the mesh of absent ones), groups of a batch and objective; raises `InputError` for options that are wrong for any
+    models and text."""
     plugins.use(config.run.plugins)
     profiled_steps(config.run.profile)
     if config.student.pooling:
         Pooling.parse(config.student.pooling)
-    specs = split_specs(config.data.text)
-    if not specs:
-        raise InputError("no text is given; set --config.data.text to at least one file, glob or data set.")
-    if (weights := config.data.weights) and len(weights) != len(specs):
-        got = f"weights {list(weights)} for {len(specs)} source{'s' * (len(specs) != 1)}"
-        raise InputError(f"{got}; set --config.data.weights to one positive number per source, or leave it empty.")
+    specs, weights, evals = split_specs(config.data.text), config.data.weights, config.evals
     mesh = absent or meshes.make_mesh(model_axis=config.run.model_axis, slices=config.run.slices)
     groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
     objective = make_objective(config)
     accumulate, per_device = config.run.accumulate, groups // meshes.batch_devices(mesh)
+    choices = [evals.best == LAST, bool(evals.average), bool(evals.patience or evals.patience_epochs)]
     refuse([
+        (not specs, "no text is given; set --config.data.text to at least one file, glob or data set."),
+        (weights and len(weights) != len(specs),
+         f"weights {list(weights)} for {len(specs)} source{'s' * (len(specs) != 1)}; set --config.data.weights to one positive number "
+         "per source, or leave it empty."),
         (accumulate > 1 and objective.couples_examples and objective.reads,
          f"run.accumulate={accumulate}: {config.kinds['objective']} compares the examples of a batch by more than their vectors, so its "
          "gradient cannot be cached; use --config.run.remat=True for less memory."),
         (per_device % accumulate,
          f"run.accumulate={accumulate} does not divide the {per_device} groups of a device; raise data.pack_groups."),
+        (sum(choices) > 1,
+         f"evals.best={evals.best}, evals.average={evals.average} and evals.patience choose the checkpoint in different ways; give only "
+         "one of best=last, average and patience (or patience_epochs), and lower run.steps to end earlier."),
     ])  # fmt: skip
     if config.run.steps or not (config.run.epochs or config.run.minutes):  # otherwise text or speed determine the steps
         step_count(config, steps_per_epoch=0)
-    evals = config.evals
-    if sum(map(bool, (evals.best == LAST, evals.average, evals.patience or evals.patience_epochs))) > 1:
-        raise InputError(
-            f"evals.best={evals.best}, evals.average={evals.average} and evals.patience choose the checkpoint in different ways; give only "
-            "one of best=last, average and patience (or patience_epochs), and lower run.steps to end earlier."
-        )
     return mesh, groups, objective
 
 
 def profiled_steps(option: str) -> tuple[int, int]:
     """First and last step of `run.profile`, (0, 0) for none; raises `InputError` for anything but `FIRST:LAST`."""
-    match = re.fullmatch(r"([1-9]\d*):(\d+)", option or "1:0")
-    if not match:
-        raise InputError(
-            f"run.profile={option!r} is not a range of steps; give the first and the last one, such as 10:20."
-        )
-    return int(match[1]), int(match[2])
+    with foreign_errors(f"run.profile={option!r} is not a range of steps such as 10:20"):
+        first, last = map(int, (option or "0:0").split(":"))
+    return first, last
 
 
 def step_count(config: Config, steps_per_epoch: int, timed: int = 0) -> int:
-    """Updates of the run; raises `InputError` if there are none, or if evals.average names a step beyond them.
-
-    Args:
-      timed: the number that takes `run.minutes`, or one that is still to be measured.
-    """
-    run = config.run
+    """Updates of the run; `timed` is the number that takes `run.minutes`, or that is still to be measured. Raises `InputError` if
+    there are none, or if evals.average names a step beyond them."""
+    run, last = config.run, max(config.evals.average, default=0)
     steps = run.steps or timed or int(round(run.epochs * steps_per_epoch))
-    if not 1 <= steps <= MAX_INT32:
-        raise InputError(
-            f"run.steps={run.steps} and run.epochs={run.epochs} give {steps:.0f} steps; set one of them to give 1 to "
-            f"{MAX_INT32:,} steps."
-        )
-    if (last := max(config.evals.average, default=0)) > steps:
-        raise InputError(f"evals.average={config.evals.average}: step {last} is beyond the run's {steps} steps.")
+    refuse([
+        (not 1 <= steps <= MAX_INT32,
+         f"run.steps={run.steps} and run.epochs={run.epochs} give {steps:.0f} steps; set one of them to give 1 to {MAX_INT32:,} steps."),
+        (last > steps, f"evals.average={config.evals.average}: step {last} is beyond the run's {steps} steps."),
+    ])  # fmt: skip
     return steps
 
 
@@ -190,44 +174,34 @@ def check_models(
     config: Config, objective: Objective, student: SentenceModel, teachers: Sequence[SentenceModel]
 ) -> None:
     """Raises `InputError` if the objective cannot compare this student with these teachers."""
-    student_views, teacher_views = objective.student_views, objective.teacher_views
-    if any(view in views.PAIRS for view in student_views) != student.definition.reads_pairs:
-        form = "a cross-encoder, which reads pairs" if student.definition.reads_pairs else "a sentence encoder"
-        raise InputError(
-            f"the student is {form}, but the objective's views are {', '.join(student_views)}; set "
-            "--config=FILE.py:PRESET:student=cross_encoder for views of pairs, or student.pooling to make a sentence encoder of a cross-encoder."
-        )
+    student_views, teacher_views, definition = objective.student_views, objective.teacher_views, student.definition
+    form = "a cross-encoder, which reads pairs" if definition.reads_pairs else "a sentence encoder"
     # A column that is read twice gives two views only by dropout; all other views change the sentences.
     plain = [view for view in student_views if view in (dict(config.data.columns) or (TEXT,))]
     a = config.student.in_training(student).definition.architecture
     drops = not a.is_static and (a.hidden_dropout or a.attention_dropout or a.drophead)
-    if not teacher_views and len(set(plain)) < len(plain) and not drops:
-        raise InputError(
-            f"objective.views={tuple(student_views)} reads a sentence twice, and without dropout both vectors are "
-            "equal, so the loss has no positives; set --config.student.dropout=0.1, or make one view delete_words."
-        )
-    widths, width = [one.definition.embedding_width for one in teachers], student.definition.embedding_width
-    target_width = config.teacher.width(widths) if teacher_views else 0
-    if target_width not in (0, width) and not objective.any_width:  # 0: targets are no vectors
-        raise InputError(
-            f"the student's vectors have {width} numbers, the teacher's {target_width}; "
-            f"set student.head to tanh or linear, which maps to the teacher's width."
-        )
-    if not objective.reads or len(teachers) != 1:
-        return
-    data, (teacher,) = config.data, teachers
-    if tuple(student_views) != tuple(teacher_views):
-        raise InputError(
-            f"to compare token by token, both must read the same views, not {student_views} and {teacher_views}."
-        )
-    roles = {role for source in sentence_roles(data) for role in source.values()}
-    prompts_differ = any(student.role_prompts[role] != teacher.role_prompts[role] for role in roles)
-    if student.tokenizer.get_vocab() != teacher.tokenizer.get_vocab() or prompts_differ:
-        raise InputError(
-            "to compare token by token, student and teacher must share tokenizer and prompts; cut the student from the "
-            "teacher, or choose an objective of whole sentences."
-        )
-    longest = teacher.definition.architecture.longest
-    length = min(data.max_length or data.chunk_tokens, student.definition.architecture.longest)
-    if length > longest:
-        raise InputError(f"data.max_length={length} is more than the teacher reads; at most {longest}.")
+    width = definition.embedding_width
+    target_width = config.teacher.width([one.definition.embedding_width for one in teachers]) if teacher_views else 0
+    # Token by token, both read the student's tokens.
+    roles = {role for source in sentence_roles(config.data) for role in source.values()}
+    read_otherwise = objective.reads and any(
+        student.tokenizer.get_vocab() != teacher.tokenizer.get_vocab()
+        or any(student.role_prompts[role] != teacher.role_prompts[role] for role in roles)
+        for teacher in teachers
+    )
+    refuse([
+        (any(view in views.PAIRS for view in student_views) != definition.reads_pairs,
+         f"the student is {form}, but the objective's views are {', '.join(student_views)}; set "
+         "--config=FILE.py:PRESET:student=cross_encoder for views of pairs, or student.pooling to make a sentence encoder of a cross-encoder."),
+        (not teacher_views and len({*plain}) < len(plain) and not drops,
+         f"objective.views={tuple(student_views)} reads a sentence twice, and without dropout both vectors are "
+         "equal, so the loss has no positives; set --config.student.dropout=0.1, or make one view delete_words."),
+        (target_width not in (0, width) and not objective.any_width,  # 0: targets are no vectors
+         f"the student's vectors have {width} numbers, the teacher's {target_width}; "
+         "set student.head to tanh or linear, which maps to the teacher's width."),
+        (objective.reads and tuple(student_views) != tuple(teacher_views),
+         f"to compare token by token, both must read the same views, not {student_views} and {teacher_views}."),
+        (read_otherwise,
+         "to compare token by token, student and teacher must share tokenizer and prompts; cut the student from the "
+         "teacher, or choose an objective of whole sentences."),
+    ])  # fmt: skip

@@ -1,7 +1,5 @@
 """The evaluations during training: the student's dev scores, the best checkpoint, patience, and the watch for collapse.
 
-The choice of the metric is made, and its data read, before training.
-
 A student may keep its score for a while although its vectors gather in a few directions. Three numbers of its unit vectors
 for a fixed sample of the training text show this:
 
@@ -37,7 +35,7 @@ from jaxdistill.core import (
     did_you_mean,
     errors_of,
 )
-from jaxdistill.core.paths import data_folder
+from jaxdistill.core.paths import data_folder, needed_data_folder
 from jaxdistill.data.text import file_of, files_of, read, split_specs
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.evals import agreement, documents, pairs, retrieval, sts
@@ -59,7 +57,7 @@ SAMPLE = 256
 """Sentences of the training text on which the spread of vectors is measured."""
 NEEDED = {
     pairs.METRIC: "pairs=FILE",
-    pairs.AUC_METRIC: "pairs=FILE",
+    pairs.AUC_METRIC: "pairs=FILE, whose scores are 0 and 1",
     **dict.fromkeys(documents.METRICS.values(), "retrieval=FOLDER"),
     retrieval.METRIC: "entities=FILE",
 }
@@ -85,15 +83,11 @@ class Dev:
         return {name: score for task in self.tasks.values() for name, score in task(embed).items()}
 
 
-NO_DEV = Dev(tasks={}, best="")
-"""A run on absent devices has no evaluations."""
-
-
 def dev_tasks(config: Config, *, named: bool = True, similarity: str = "cosine") -> dict[str, Task]:
     """Maps metrics to evaluations on sets, which it reads, the preferred one first; raises `InputError` if a set cannot be used, or
     nothing can choose the best checkpoint.
 
-    Graded pairs are scored by AUC if `evals.best` names that metric, or if it is empty and all scores are 0 or 1.
+    Graded pairs whose scores are all 0 or 1 are scored by AUC, unless `evals.best` names another metric.
 
     Args:
       named: also read the sets that are not the user's own, which may be on the hub: the one that `evals.best` names, and STS-B dev
@@ -101,6 +95,13 @@ def dev_tasks(config: Config, *, named: bool = True, similarity: str = "cosine")
       similarity: by which a student of vectors ranks documents.
     """
     evals, best, tasks = config.evals, config.evals.best, dict[str, Task]()
+
+    def correlation(metric: str, graded: pairs.GradedPairs) -> Task:
+        return lambda embed: {metric: pairs.pairs_spearman(embed, graded)}
+
+    def auc(metric: str, graded: pairs.GradedPairs) -> Task:
+        return lambda embed: {metric: pairs.pairs_auc(embed, graded)}
+
     for option in ("retrieval", "entities"):
         if (value := getattr(evals, option)) and config.student.reads_pairs:
             raise InputError(
@@ -108,30 +109,21 @@ def dev_tasks(config: Config, *, named: bool = True, similarity: str = "cosine")
             )
     if evals.pairs:
         graded = pairs.read_pairs(file_of("evals.pairs", evals.pairs))
-        is_binary = pairs.is_binary(graded)
-        if best == pairs.AUC_METRIC and not is_binary:
-            raise InputError(f"{graded.name}: {best} needs scores of 0 and 1; use {pairs.METRIC} for others.")
-        if is_binary and best in ("", pairs.AUC_METRIC):
-            tasks[pairs.AUC_METRIC] = partial(pairs.area, graded, pairs.AUC_METRIC)
+        if pairs.is_binary(graded) and best in ("", pairs.AUC_METRIC):
+            tasks[pairs.AUC_METRIC] = auc(pairs.AUC_METRIC, graded)
         else:
-            tasks[pairs.METRIC] = partial(pairs.correlation, graded, pairs.METRIC)
+            tasks[pairs.METRIC] = correlation(pairs.METRIC, graded)
     if evals.retrieval:
         sets = [documents.read_set(files) for files in retrieval_files(evals)]
         tasks[documents.METRICS[sets[0].split]] = partial(documents.mean_ndcg, sets, similarity=similarity)
-    if catalogues := [
-        retrieval.read_entities(path) for path in files_of("evals.entities", split_specs(evals.entities))
-    ]:
-        tasks[retrieval.METRIC] = partial(retrieval.mean_recall, catalogues)
+    if paths := files_of("evals.entities", split_specs(evals.entities)):
+        tasks[retrieval.METRIC] = partial(retrieval.mean_recall, [*map(retrieval.read_entities, paths)])
     folder = sts_data_folder() if named else None
-    if named and best in pairs.DEV_METRICS:
-        if not folder:
-            raise InputError(
-                f"evals.best={best!r} needs a set from the data folder; set JAXDISTILL_DATA to that folder."
-            )
-        tasks[best] = partial(pairs.area, pairs.dev_pairs(folder, pairs.DEV_METRICS[best]), best)
+    if named and best in pairs.DEV:
+        tasks[best] = auc(best, pairs.dev_pairs(folder or needed_data_folder(f"evals.best={best}"), best))
     if folder or (named and best == sts.DEV_METRIC):
         with errors_of(f"dev set {sts.DEV_METRIC}"):
-            tasks[sts.DEV_METRIC] = partial(pairs.correlation, sts.read_set("sts-b-dev", folder), sts.DEV_METRIC)
+            tasks[sts.DEV_METRIC] = correlation(sts.DEV_METRIC, sts.read_set("sts-b-dev", folder))
     if named and not tasks and not evals.agreement and not config.teacher.is_given:
         chosen_metric({}, best)
     return tasks
@@ -146,22 +138,22 @@ def agreement_pairs(config: Config) -> Sequence[Sequence[str]]:
 
 def chosen_metric(tasks: Mapping[str, Task], best: str = "") -> str:
     """The named metric, or the first available one when none is named; higher is better. Empty for `LAST` without any."""
-    if best == LAST:
+    agreeing = tasks.get(agreement.METRIC)
+    measured = [*tasks, *(agreeing.metrics[1:] if isinstance(agreeing, agreement.AgreementTask) else ())]
+    if best in measured:
+        return best
+    if best == LAST or (tasks and not best):
         return next(iter(tasks), "")
-    if not tasks and not best:
-        raise InputError(
+    problem = f"evals.best={best!r} is not measured in this run; measured: {', '.join([*measured, LAST])}."
+    if best in NEEDED:
+        problem = f"evals.best={best!r} needs your own data; give --config.evals.{NEEDED[best]}, or another --config.evals.best."
+    if not best:
+        problem = (
             "no evaluation can choose the best checkpoint: give --config.evals.best=sts-b-dev/spearman (from JAXDISTILL_DATA "
             "or the hub) or last, --config.evals.pairs=FILE, --config.evals.retrieval=FOLDER, --config.evals.entities=FILE or "
             "--config.teacher.model=MODEL."
         )
-    agreeing = tasks.get(agreement.METRIC)
-    measured = [*tasks, *(agreeing.metrics[1:] if isinstance(agreeing, agreement.AgreementTask) else ())]
-    if best and best not in measured:
-        remedy = f"is not measured in this run; measured: {', '.join([*measured, LAST])}.{did_you_mean(best, measured)}"
-        if best in NEEDED:
-            remedy = f"needs your own data; give --config.evals.{NEEDED[best]}, or another --config.evals.best."
-        raise InputError(f"evals.best={best!r} {remedy}")
-    return best or next(iter(tasks))
+    raise InputError(problem + did_you_mean(best, measured))
 
 
 def check_dev(
@@ -171,16 +163,15 @@ def check_dev(
     sentences on which agreement is measured."""
     if config.evals.agreement and not teachers:
         raise InputError("evals.agreement needs a teacher model; your own vectors only cover the training text.")
-    expected = None
-    if count >= MIN_HELD_OUT and (teachers or objective.teacher_views):
-        nearest = None if config.teacher.scores_pairs else np.empty((count, 0), np.int64)
-        expected = agreement.AgreementTask(first=(), second=(), teacher=np.empty(0), nearest=nearest)
-    make_dev(config, tasks, expected)
+    nearest = None if config.teacher.scores_pairs else np.empty((count, 0), np.int64)
+    expected = agreement.AgreementTask(first=(), second=(), teacher=np.empty(0), nearest=nearest)
+    is_measured = count >= MIN_HELD_OUT and (teachers or objective.teacher_views)
+    make_dev(config, tasks, expected if is_measured else None)
 
 
 def make_dev(config: Config, tasks: Mapping[str, Task], agreeing: Task | None) -> Dev:
     """The dev evaluations of a run; raises `InputError` if none can choose the best checkpoint."""
-    tasks = {**tasks, **({agreement.METRIC: agreeing} if agreeing else {})}
+    tasks = {**tasks, agreement.METRIC: agreeing} if agreeing else tasks
     return Dev(tasks=tasks, best=chosen_metric(tasks, config.evals.best))
 
 
@@ -190,20 +181,22 @@ def dev_agreement(
     """Agreement with the teacher on the pairs of a file (`agreeing`), or on held-out sentences, each paired with its neighbour
     and a random one."""
     if agreeing:
-        embed = targets.embed
-        assert embed is not None  # `check_dev` has found a teacher
-        return agreement.agreement_task(embed, *agreeing)
+        assert targets.embed is not None  # `check_dev` has found a teacher
+        return agreement.agreement_task(targets.embed, *agreeing)
     if len(held_out) < MIN_HELD_OUT or (targets.embed is None and not targets.arrays):
         return None
+
+    def read(column: str) -> tuple[list[str], Sequence[str]]:
+        """The held-out sentences of a column, and their roles."""
+        return [targets.text.text(column, row) for row in held_out], targets.text.roles(column, held_out)
+
     if targets.views == (LABELS,):
-        pair = targets.scored[:2]
-        first, second = (tuple(targets.text.text(column, row) for row in held_out) for column in pair)
-        roles = (targets.text.roles(pair[0], held_out), targets.text.roles(pair[1], held_out))
-        return agreement.AgreementTask(first=first, second=second, teacher=targets.rows(held_out)[:, 0], roles=roles)
-    texts = [targets.text.text(targets.column, row) for row in held_out]
+        (first, roles), (second, others) = map(read, targets.scored[:2])
+        scores = targets.rows(held_out)[:, 0]
+        return agreement.AgreementTask(first=tuple(first), second=tuple(second), teacher=scores, roles=(roles, others))
+    texts, roles = read(targets.column)
     vectors = dict(zip(texts, targets.rows(held_out), strict=True))
-    roles = dict(zip(texts, targets.text.roles(targets.column, held_out), strict=True))
-    return agreement.held_out_task(vectors, seed=config.run.seed, roles=roles)
+    return agreement.held_out_task(vectors, seed=config.run.seed, roles=dict(zip(texts, roles, strict=True)))
 
 
 def retrieval_files(evals: Evals) -> list[SetFiles]:
@@ -217,15 +210,13 @@ def held_out_rows(evals: Evals, rows: int) -> int:
     """Number of sentences to hold out of training for agreement with the teacher; 0 if another metric judges the run."""
     by_sts_b = evals.best == sts.DEV_METRIC or sts_data_folder() is not None
     judged_otherwise = evals.pairs or evals.retrieval or evals.entities or by_sts_b
-    if evals.agreement or (judged_otherwise and evals.best not in agreement.METRICS):
-        return 0
-    return min(HELD_OUT, rows // 20 * 2)
+    is_needed = not evals.agreement and (not judged_otherwise or evals.best in agreement.METRICS)
+    return min(HELD_OUT, rows // 20 * 2) if is_needed else 0
 
 
 def sts_data_folder() -> pathlib.Path | None:
     """The data folder, checked for STS sets; None without one."""
-    folder = data_folder()
-    if folder is not None:
+    if (folder := data_folder()) is not None:
         sts.sts_folder(folder)
     return folder
 
@@ -236,7 +227,7 @@ class Evaluator:
     Args:
       embedder: of the student as it is evaluated, without parameters.
       record: best score, its step, evaluations without a better one and so on; checkpoints keep it.
-      sample: sentences whose vectors are watched; empty for a cross-encoder.
+      store: the training text, of which some sentences' vectors are watched.
     """
 
     def __init__(
@@ -245,15 +236,15 @@ class Evaluator:
         evals: Evals,
         embedder: Embedder,
         record: dict[str, Any],
-        *,
-        sample: Sequence[str],
+        store: TokenStore,
         steps_per_epoch: int,
     ):
         self.dev, self.evals, self.embedder, self.record = dev, evals, embedder, record
-        self.sample = sample if evals.collapse != "off" else ()
         by_epochs = math.ceil(round(evals.patience_epochs * steps_per_epoch / evals.every, 6))
         self.patience = min((count for count in (evals.patience, by_epochs) if count), default=0)
         """Number of evaluations without a better score after which the run stops; 0: it never does."""
+        is_watched = evals.collapse != "off" and not embedder.model.definition.reads_pairs
+        self.sample = sample_of(store) if is_watched else ()
 
     def evaluate(self, step: int, params: Params) -> dict[str, float]:
         """The scores of a student with these parameters and the spread of its vectors; prints the scores.
@@ -264,13 +255,12 @@ class Evaluator:
         record, spread, is_last = self.record, dict[str, float](), self.evals.best == LAST
         try:
             scores = self.dev.scores(self.embedder.as_embed(params))
-            for name, score in scores.items():
-                if not math.isfinite(score):  # no later score could beat it
-                    raise InputError(f"{name} is {score}")
         except InputError as error:
             if step == 0:
                 raise
             raise Diverged(f"at step {step}: {str(error).rstrip('.')}") from error
+        if wrong := [f"{name} is {score}" for name, score in scores.items() if not math.isfinite(score)]:
+            raise Diverged(f"at step {step}: {wrong[0]}")  # no later score could beat it
         if self.sample:
             spread = measured_spread(partial(self.embedder.encode, params=params, prompt=""), self.sample)
             highest = record.get("widest", {})
@@ -286,8 +276,8 @@ class Evaluator:
         if step or self.evals.untrained:
             note_score(record, step, scores, best=self.dev.best, is_last=is_last)
         is_best = not is_last and record["best"] is not None and record["best_step"] == step
-        shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items())
-        say(f"step {step:,}: {shown or 'no dev set'}{' (best)' if is_best else ''}")
+        shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items()) or "no dev set"
+        say(f"step {step:,}: {shown}{' (best)' if is_best else ''}")
         return scores | spread
 
     def reason_to_stop(self) -> str:
@@ -298,12 +288,7 @@ class Evaluator:
 
 
 def note_score(record: dict[str, Any], step: int, scores: dict[str, float], *, best: str, is_last: bool) -> None:
-    """Notes in the record whether these scores are the best so far.
-
-    Args:
-      best: the metric that decides.
-      is_last: the latest scores always count as the best.
-    """
+    """Notes in the record whether these scores are the best so far by the metric `best`; if `is_last`, the latest ones always are."""
     score, highest = scores.get(best, 0.0), record["best"]  # the metric may be missing only if `is_last`
     record["since_best"] = 0 if highest is None or score > highest else record["since_best"] + 1
     if is_last or highest is None or score >= highest:  # at equal scores the later one, trained for longer
@@ -313,11 +298,9 @@ def note_score(record: dict[str, Any], step: int, scores: dict[str, float], *, b
 def sample_of(store: TokenStore) -> list[str]:
     """At most `SAMPLE` distinct, evenly spaced sentences of the text's first column, with the student's prompts; none if
     there are fewer than 8."""
-    rows = np.linspace(0, store.rows - 1, min(SAMPLE, store.rows)).astype(int)
-    column = store.columns[0]
-    roles = store.roles(column, rows)
-    texts = [store.prompts[role] + store.text(column, int(row)) for role, row in zip(roles, rows, strict=True)]
-    distinct = list(dict.fromkeys(texts))
+    rows, column = np.linspace(0, store.rows - 1, min(SAMPLE, store.rows)).astype(int), store.columns[0]
+    numbered = zip(store.roles(column, rows), rows, strict=True)
+    distinct = list(dict.fromkeys(store.prompts[role] + store.text(column, int(row)) for role, row in numbered))
     return distinct if len(distinct) >= 8 else []
 
 
@@ -339,8 +322,7 @@ def measured_spread(embed: Embed, sentences: Sequence[str]) -> dict[str, float]:
 def effective_rank(vectors: Float[np.ndarray, "n e"]) -> float:
     """Exponential of the entropy of the centred vectors' singular values; 1 if all lie on one line, 0 if all are equal."""
     singular = np.linalg.svd(vectors - vectors.mean(axis=0), compute_uv=False)
-    total = singular.sum()
-    if total < 1e-9 * len(vectors):
+    if (total := singular.sum()) < 1e-9 * len(vectors):
         return 0.0
     shares = singular[singular > 0] / total
     return float(np.exp(-np.sum(shares * np.log(shares))))

@@ -124,7 +124,7 @@ def distill(
       InputError: an option, a text or a file cannot be used; the message is one line.
       KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP, after the state is saved.
     """
-    is_name = isinstance(teacher, str | pathlib.Path)
+    is_name, config = isinstance(teacher, str | pathlib.Path), str(config)
     objects = {"teacher": None if is_name else teacher, "student": student, "objective": objective}
     if layers is not None and not isinstance(layers, str):
         layers = f"even:{layers}" if isinstance(layers, int) else ",".join(map(str, layers))
@@ -132,7 +132,6 @@ def distill(
         teacher=str(teacher) if is_name else "", columns=tuple(columns_of(columns).items()), layers=layers, steps=steps,
         epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, seed=seed,
     )  # fmt: skip
-    config = str(config)
     stages = configured(config, text, arguments, objects, options or {})
     chosen = flat_stages(stages)
     if workdir is None:  # the same for calls that resume each other, another for any other training
@@ -160,27 +159,17 @@ def distill(
     folder = local_folder(workdir)
     folder = stage_folder(folder, len(stages)) if len(stages) > 1 else folder
     results = read_note(folder / RESULTS)
+    scores, by_teacher = results["scores"]["student after"], results["scores"].get("teacher", {})
     return Result(
-        workdir=folder,
-        export_folder=folder / EXPORT,
-        scores=results["scores"]["student after"],
-        teacher_scores=results["scores"].get("teacher", {}),
-        results=results,
+        workdir=folder, export_folder=folder / EXPORT, scores=scores, teacher_scores=by_teacher, results=results
     )
 
 
 def configured(
     spec: str, text: Text, arguments: Mapping[str, Any], objects: Mapping[str, Any], options: Mapping[str, Any]
 ) -> list[Config]:
-    """The stages of a config with the arguments of `distill`; writes text in memory to the cache.
-
-    Args:
-      arguments: values of `ARGUMENTS`; None and empty ones are not given.
-      objects: a student, teacher and objective with their options; None: the config's.
-
-    Raises:
-      InputError: something is unknown.
-    """
+    """The stages of a config with the arguments of `distill`, where None and empty ones leave the config's values; writes text in
+    memory to the cache. `objects` are a student, teacher and objective with their options."""
     arguments = {name: value for name, value in arguments.items() if value not in (None, "", ())}
     objects = {section: value for section, value in objects.items() if value is not None}
     has_text = not isinstance(text, str | pathlib.Path) or bool(str(text))

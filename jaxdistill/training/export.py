@@ -49,13 +49,7 @@ CHECK_SENTENCES = (
 )
 
 
-def export(
-    model: SentenceModel,
-    folder: str | Path,
-    *,
-    facts: Facts | None = None,
-    to: Form = "",
-) -> Path:
+def export(model: SentenceModel, folder: str | Path, *, facts: Facts | None = None, to: Form = "") -> Path:
     """Saves `model`, loads it again and compares the embeddings of `CHECK_SENTENCES`; returns the folder.
 
     Args:
@@ -86,9 +80,7 @@ def export(
             widths = sorted({*map(int, facts.dims.split(",")), model.definition.embedding_width})
             write_json(config, json.loads(config.read_text("utf-8")) | {"matryoshka_dimensions": widths})
         reloaded = load_model(str(new))
-        difference = largest_difference(model, reloaded, CHECK_SENTENCES)
-        if not difference <= TOLERANCE:  # NaN is refused too
-            raise _faulty(str(folder), difference, TOLERANCE)
+        _refuse_difference(str(folder), largest_difference(model, reloaded, CHECK_SENTENCES), TOLERANCE)
         # A table is written with its head folded in, and without the row that it does not read.
         mark["model_digest"] = reloaded.digest()
         if to:
@@ -101,14 +93,13 @@ def _write_onnx(model: SentenceModel, folder: Path) -> list[dict[str, str]]:
     """Adds the ONNX files, and leaves out 8-bit weights that change the model too much; returns a table of both."""
     held_out = [line for (line,) in islice(read([HELDOUT]), ONNX_SENTENCES)]
     texts, rows, is_cross = [*CHECK_SENTENCES, *held_out], [], model.definition.reads_pairs
-    pairs = list(zip(texts, [*texts[1:], *texts[:1]], strict=True))
-    embedder = Embedder(model)
+    others, embedder = [*texts[1:], *texts[:1]], Embedder(model)
     if is_cross:
-        expected = embedder.score(*zip(*pairs, strict=True), logits=True)[:, None]
+        expected = embedder.score(texts, others, logits=True)[:, None]
     else:
         expected = unit_rows(embedder.encode(texts))
     for file in onnx.write(model, folder):
-        actual = onnx.encoder(model, file)(pairs if is_cross else texts)
+        actual = onnx.encoder(model, file)(list(zip(texts, others, strict=True)) if is_cross else texts)
         actual = actual if is_cross else unit_rows(actual)
         difference = np.abs(actual - expected).max()
         if is_cross:
@@ -116,8 +107,8 @@ def _write_onnx(model: SentenceModel, folder: Path) -> list[dict[str, str]]:
         else:  # the cosine of unit vectors, which is 1 for two zero vectors
             likeness = 1 - np.square(actual - expected).sum(axis=1).mean() / 2
         name = f"{onnx.FOLDER}/{file.name}"
-        if file.name == onnx.FLOAT and not difference <= ONNX_TOLERANCE:
-            raise _faulty(name, difference, ONNX_TOLERANCE)
+        if file.name == onnx.FLOAT:
+            _refuse_difference(name, difference, ONNX_TOLERANCE)
         if likeness < MIN_ROUNDED:
             file.unlink()
             log.warning("%s is left out: 8-bit weights change this model too much (%.4f)", name, likeness)
@@ -147,8 +138,9 @@ def weights_bytes(folder: str | Path) -> int:
     return sum(path.stat().st_size for path in files)
 
 
-def _faulty(name: str, difference: float, allowed: float) -> InputError:
-    return InputError(
-        f"{name} was not written: it differs from the model by {difference:.1e} (largest difference; {allowed:.0e} is allowed). "
-        "This is a fault of the export; please report it."
-    )
+def _refuse_difference(name: str, difference: float, allowed: float) -> None:
+    if not difference <= allowed:  # NaN is refused too
+        raise InputError(
+            f"{name} was not written: it differs from the model by {difference:.1e} (largest difference; {allowed:.0e} is allowed). "
+            "This is a fault of the export; please report it."
+        )

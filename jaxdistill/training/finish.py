@@ -72,28 +72,23 @@ def outcome_of(
     if averaged:
         embedder = sharded_embedder(student, run.config.run, mesh=run.mesh, compute_dtype=run.compute_dtype)
         scores = run.dev.scores(embedder.as_embed())
-    return Outcome(
-        student=student, best_step=best_step, averaged=averaged, last_step=last_step, scores=scores, before=record["before"],
-        seconds=seconds, spent=spent,
-    )  # fmt: skip
+    return Outcome(student, best_step, averaged, last_step, scores, record["before"], seconds, spent)
 
 
 def speed_of(run: Run, name: str, model: SentenceModel) -> float:
     """Sentences (for a cross-encoder: pairs) per second on all devices of the run, without compilation; all processes call this
     together. Sentences are truncated to what both teacher and student read."""
     say(f"{name}: measuring the speed")
-    bar = processes.is_first() and f"{name}, speed"
     length = min(one.max_length for one in (*run.teachers, run.student))
     embedder = sharded_embedder(model.with_length(length), run.config.run, mesh=run.mesh)
     sentences = run.store.texts("text")[:READ_SENTENCES]
+    encode = partial(embedder.encode, role=run.store.roles("text", range(len(sentences))))
     if model.definition.reads_pairs:
-        encode = partial(embedder.score, second=run.store.texts(SECOND)[:READ_SENTENCES], show_progress_bar=bar)
-    else:
-        roles = run.store.roles("text", range(len(sentences)))
-        encode = partial(embedder.encode, role=roles, show_progress_bar=bar)
-    encode(sentences)  # compiles
+        encode = partial(embedder.score, second=run.store.texts(SECOND)[:READ_SENTENCES])
+    bar = processes.is_first() and f"{name}, speed"
+    encode(sentences, show_progress_bar=bar)  # compiles
     begun = time.monotonic()
-    encode(sentences)
+    encode(sentences, show_progress_bar=bar)
     return len(sentences) / (time.monotonic() - begun)
 
 
@@ -132,13 +127,12 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
     folder = export(config.student.exported(outcome.student), workdir / EXPORT, facts=facts, to=config.run.export_to)
     title = f"{objective_title(config)}: student {facts.student.removeprefix('package:')} ({facts.name})"
     plot = training_plot(workdir / METRICS, workdir / "training.png", title=title)
-    entries = []
+    entries, cited = [], {}
     for name, model in models.items():
         size = 4 * model.parameter_count if name == "teacher" else weights_bytes(folder)
         costs = {"parameters": model.parameter_count, "size_bytes": size, "sentences_per_s": speeds[name]}
-        pairs = on_sts[name]["scored_pairs"] if on_sts[name] else None
+        pairs = on_sts[name].get("scored_pairs")
         entries.append(Entry(name=name, scores=scores[name], costs=costs, scored_pairs=pairs))
-    cited = {}
     if paper:  # its scores that the run has measured; if it has measured none, those on STS
         measured = {*paper.scores} & {*facts.scores}
         paper = paper.only([name for name in paper.scores if name in (measured or (*sts.TESTS, "average"))])
@@ -161,15 +155,9 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
         "Checkpoint": exported(run, outcome),
         "Versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
     }
-    page = write_page(
-        workdir / "report.html",
-        entries,
-        title=title,
-        warning=lost,
-        teacher="teacher" if "teacher" in models else "",
-        plot=plot,
-        sections={"How it was made": made | cited},
-    )
+    sections, teacher = {"How it was made": made | cited}, "teacher" if "teacher" in models else ""
+    page = workdir / "report.html"
+    write_page(page, entries, title=title, warning=lost, teacher=teacher, plot=plot, sections=sections)
     results = {
         "command": command,
         "config": flat(config),
@@ -200,11 +188,9 @@ def facts_of(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], co
         options["queue_size"] = run.objective.queue_size  # a small text has a smaller one
     teachers = [model.source for model in run.teachers] or config.teacher.shown
     base_models = run.teachers if config.student.model == "teacher" else [*run.teachers, student]
-    readers = {"student": student} | run.named_teachers
-    role_prompts = {
-        role: {reader: model.role_prompts[role] for reader, model in readers.items()}
-        for role in filter(None, run.store.prompts)
-    }
+    readers = ({"student": student} | run.named_teachers).items()
+    roles = [role for role in run.store.prompts if role]
+    role_prompts = {role: {reader: model.role_prompts[role] for reader, model in readers} for role in roles}
     return Facts(
         name=run.workdir.resolve().name,
         teacher=", ".join(map(public_name, teachers)),
@@ -235,11 +221,9 @@ def exported(run: Run, outcome: Outcome) -> str:
         return f"the mean of the checkpoints of steps {', '.join(map(str, outcome.averaged))}"
     if run.exports_last:
         return f"the last checkpoint, step {outcome.best_step:,}"
-    return (
-        f"the best checkpoint, step {outcome.best_step:,} by {run.dev.best}"
-        if outcome.best_step
-        else "the untrained student"
-    )
+    if outcome.best_step:
+        return f"the best checkpoint, step {outcome.best_step:,} by {run.dev.best}"
+    return "the untrained student"
 
 
 def no_gain(run: Run, outcome: Outcome) -> str:

@@ -22,7 +22,7 @@ from jaxdistill.data.packing import Shape, Shapes
 from jaxdistill.models.inference import Embedder
 from jaxdistill.training.build import Run
 from jaxdistill.training.check import profiled_steps
-from jaxdistill.training.dev import Evaluator, sample_of
+from jaxdistill.training.dev import Evaluator
 from jaxdistill.training.finish import Outcome, outcome_of
 from jaxdistill.training.metrics import Callback, Goodput, Metrics, product_flops, say
 from jaxdistill.training.workdir.checkpoint import Checkpoints
@@ -41,11 +41,7 @@ log = logging.getLogger(__name__)
 
 
 def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Callback] = ()) -> Outcome:
-    """Trains from the latest checkpoint of the workdir, or from step 0, to the end.
-
-    Args:
-      workdir: where the checkpoints are.
-      callbacks: called with each line of metrics; an exception from one ends the training.
+    """Trains from the latest checkpoint of the workdir, or from step 0, to the end; an exception from a callback ends the training.
 
     Raises:
       Interrupted: after a signal, when the state is saved.
@@ -62,17 +58,11 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
             with goodput.spent("checkpoints"):
                 state, record = first_or_restored(run, checkpoints)
             start, is_new = int(state.step), record["before"] is None
-            metrics = Metrics(
-                run.workdir, goodput, start=start, steps=steps, is_new=is_new, batch_size=run.batches.batch_size,
-                learning_rate=run.program.schedule, progress=progress, callbacks=callbacks,
-            )  # fmt: skip
+            metrics = Metrics(run, goodput, start=start, is_new=is_new, progress=progress, callbacks=callbacks)
             stack.enter_context(contextlib.closing(metrics))
             student = run.config.student.evaluated(run.student)
             embedder = Embedder(student, mesh=run.mesh, compute_dtype=run.compute_dtype, params={})
-            sample = () if student.definition.reads_pairs else sample_of(run.store)
-            evaluator = Evaluator(
-                run.dev, evals, embedder, record, sample=sample, steps_per_epoch=run.batches.steps_per_epoch
-            )
+            evaluator = Evaluator(run.dev, evals, embedder, record, run.store, run.batches.steps_per_epoch)
 
             def evaluate(step: int, state: TrainState) -> None:
                 metrics.report(step)
@@ -143,19 +133,16 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
 
 def first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
     """State and record of evaluations: from the latest checkpoint, or before step 1."""
-    restored, average = checkpoints.restore(run.program.like, run.program.shardings), run.config.evals.average
+    restored = checkpoints.restore(run.program.like, run.program.shardings)
     if restored is None:
         return run.first_state(run.seeds()), {"best": None, "best_step": 0, "since_best": 0, "before": None}
     log.info("continuing from the checkpoint of step %d in %s", restored.step, checkpoints.folder)
-    if restored.step > run.program.steps:
+    steps, average = checkpoints.steps, run.config.evals.average
+    lost = [step for step in average if step <= restored.step and step not in steps]
+    if restored.step > run.program.steps or lost:
         raise InputError(
-            f"{run.workdir} is at step {restored.step}, beyond the {run.program.steps} steps asked for; raise --config.run.steps."
-        )
-    steps = checkpoints.steps
-    if lost := [step for step in average if step <= restored.step and step not in steps]:
-        raise InputError(
-            f"evals.average={average}: the checkpoint of step {lost[0]} was not kept; {checkpoints.folder} "
-            f"has {', '.join(map(str, steps))}. Give such steps or later ones, or --config.evals.average='()'."
+            f"{run.workdir} is at step {restored.step} and keeps the checkpoints of steps {', '.join(map(str, steps))}, which do not go "
+            f"with run.steps={run.program.steps} and evals.average={average}; raise --config.run.steps, or average kept or later steps."
         )
     if restored.progress["best_step"] not in steps:  # a later one was better, and was removed since
         restored.progress.update(best=None, best_step=restored.step)
@@ -165,9 +152,8 @@ def first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, d
 class CountedStep:
     """A run's step, with few in flight; notes its operations, and its time as `steps`, or `compile` for a new shape of a batch.
 
-    Args:
-      ahead: start compiling in threads, one for each shape but the last, which hardly any batch needs. Otherwise, and for the
-        last shape, a program is compiled when a batch needs it. A process that fails waits for its threads.
+    `ahead` starts compiling in threads, one for each shape but the last, which hardly any batch needs. A process that fails waits for
+    its threads.
     """
 
     def __init__(self, run: Run, goodput: Goodput, *, ahead: bool):

@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import numpy as np
@@ -23,6 +23,9 @@ from jaxdistill.core.cluster.mesh import peak_flops_per_s
 from jaxdistill.core.files import write_atomic
 from jaxdistill.core.runtime import Bar, duration, error_of_input, seconds_between
 from jaxdistill.training.workdir.folder import LOG, METRICS
+
+if TYPE_CHECKING:
+    from jaxdistill.training.build import Run
 
 ACTIVITIES = ("compile", "data", "steps", "evaluation", "checkpoints")
 
@@ -77,9 +80,8 @@ def logged(workdir: pathlib.Path, command: str) -> Iterator[None]:
 class Goodput:
     """Seconds that one process's host spends on each activity, and the operations of its steps.
 
-    Devices work while the host prepares, so `data` is the time that the host waits for a batch, and `steps` the time that
-    it waits for devices. `compile` is tracing and compiling a step of a new shape; executing it counts as `steps`.
-    `checkpoints` includes making or restoring the first state.
+    `data` is the time that the host waits for a batch, `steps` the time that it waits for devices, `compile` tracing and compiling a
+    step of a new shape. `checkpoints` includes making or restoring the first state.
     """
 
     def __init__(self) -> None:
@@ -139,39 +141,23 @@ class Metrics:
     """Means of the steps' metrics, fetched from the devices only when they are due.
 
     Args:
-      start, steps: the step from which this process continues, and the run's last one.
+      start: the step from which this process continues.
       is_new: no checkpoint was restored.
-      learning_rate: the schedule.
       progress: whether to show a bar.
       callbacks: called in the first process with each step and its scalars, after they are written.
     """
 
     def __init__(
-        self,
-        workdir: pathlib.Path,
-        goodput: Goodput,
-        *,
-        start: int,
-        steps: int,
-        is_new: bool,
-        batch_size: int,
-        learning_rate: Callable[[int], Any],
-        progress: bool,
-        callbacks: Sequence[Callback] = (),
+        self, run: "Run", goodput: Goodput, *, start: int, is_new: bool, progress: bool, callbacks: Sequence[Callback]
     ):
-        self.goodput, self.start, self.steps = goodput, start, steps
-        self.learning_rate, self.batch_size = learning_rate, batch_size
+        self.goodput, self.start, self.steps = goodput, start, run.program.steps
+        self.learning_rate, self.batch_size = run.program.schedule, run.batches.batch_size
         # A killed run may have written step 0 without saving it.
-        self.writer = MetricWriter(workdir, last_step=-1 if is_new else start) if processes.is_first() else None
+        self.writer = MetricWriter(run.workdir, last_step=-1 if is_new else start) if processes.is_first() else None
         self.callbacks = callbacks if processes.is_first() else ()
-        self.bar = Bar(
-            initial=start,
-            total=steps,
-            disable=not progress,
-            dynamic_ncols=True,
-            mininterval=seconds_between(),
-            bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} steps [{elapsed}{postfix}]",
-        )
+        form = "{l_bar}{bar}| {n_fmt}/{total_fmt} steps [{elapsed}{postfix}]"
+        options = {"disable": not progress, "dynamic_ncols": True, "mininterval": seconds_between(), "bar_format": form}
+        self.bar = Bar(initial=start, total=self.steps, **options)
         self.pending: list[tuple[int, Mapping[str, Array]]] = []
         """Steps whose metrics have not been fetched from the devices."""
         self.restart_clock(start)
@@ -226,12 +212,8 @@ class Metrics:
 
 
 class MetricWriter:
-    """Appends the scalars of steps to `metrics.jsonl` and, where TensorBoard is installed, to its files.
-
-    Args:
-      last_step: last step whose lines stay; those of later steps, which run again, are dropped. -1: the run starts from
-        scratch, and step 0 is written too.
-    """
+    """Appends the scalars of steps to `metrics.jsonl` and, where TensorBoard is installed, to its files. Lines of steps after
+    `last_step`, which run again, are dropped; -1: the run starts from scratch, and step 0 is written too."""
 
     def __init__(self, workdir: pathlib.Path, *, last_step: int):
         path = workdir / METRICS
@@ -246,10 +228,9 @@ class MetricWriter:
         except ImportError:
             log.info("no files for TensorBoard; to get them: pip install 'jaxdistill[tensorboard]'")
             return
-        (workdir / "tensorboard").mkdir(exist_ok=True)
-        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
-        file = self._files.enter_context((workdir / "tensorboard" / name).open("ab"))
-        self._event, self._records = Event, RecordWriter(file)
+        path = workdir / "tensorboard" / f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
+        path.parent.mkdir(exist_ok=True)
+        self._event, self._records = Event, RecordWriter(self._files.enter_context(path.open("ab")))
         self._record(0, file_version="brain.Event:2")
         # This record makes TensorBoard ignore what earlier files hold of this step and later ones.
         self._record(last_step + 1, session_log={"status": "START"})

@@ -34,7 +34,6 @@ STEP, MAX_LENGTH = 16, 512
 """A chosen length is a multiple of `STEP`, and at most `MAX_LENGTH`, because attention's work grows with its square."""
 MAX_TRUNCATED = 0.05
 """Fraction of truncated sentences in a column above which a run warns."""
-
 FITTING_SAMPLE = 4096
 """Sentences to which a student is fitted: ten times the numbers of a usual vector."""
 
@@ -113,12 +112,13 @@ def training_length(
     config: Config, student: SentenceModel, teachers: Sequence[SentenceModel], workdir: pathlib.Path
 ) -> int:
     """Maximum tokens per sentence: `data.max_length` or `data.chunk_tokens` if set; otherwise the length that the run in the
-    workdir began with, or a new one that suits the text.
+    workdir began with, or a new one that suits the text. At most what all that read the student's tokens can read.
 
     Args:
       teachers: models whose vectors are the targets.
     """
-    longest = student.definition.architecture.longest
+    readers = [student, *(teachers if config.objective.reads else ())]
+    longest = min(model.definition.architecture.longest for model in readers)
     length = config.data.max_length or config.data.chunk_tokens
     length = length or int(processes.gathered(read_note(workdir / INPUTS).get(LENGTH, 0))[0])
     if not length:
@@ -134,13 +134,8 @@ def training_length(
         fitting = -(-quantile // STEP) * STEP
         length = processes.gathered(min(fitting, most))[0]
         limit = f"; a choice is at most {most} here" if fitting > most else ""
-        log.info(
-            "data.max_length: %d, because %.0f %% of the rows have at most %d tokens%s",
-            length,
-            100 * WHOLE,
-            fitting,
-            limit,
-        )
+        message = "data.max_length: %d, because %.0f %% of the rows have at most %d tokens%s"
+        log.info(message, length, 100 * WHOLE, fitting, limit)
     return min(length, longest)
 
 
@@ -159,7 +154,11 @@ def truncation_warnings(objective: Objective, student: SentenceModel, store: Tok
 
 
 class Targets:
-    """The targets: live, stored, or the user's own."""
+    """The targets: live, stored, or the user's own.
+
+    Args:
+      absent: for a plan, which needs shapes alone. No model computes; zeros without memory stand in for its targets.
+    """
 
     def __init__(
         self,
@@ -173,7 +172,6 @@ class Targets:
         progress: bool,
         absent: bool = False,
     ):
-        """`absent`: for a plan, which needs shapes alone. No model computes; zeros without memory stand in for its targets."""
         self.text, self.views, teacher = store, tuple(objective.teacher_views), config.teacher
         self.scored = objective.scored
         """Columns whose pairs have labels: the first column with each of the others."""
@@ -194,10 +192,8 @@ class Targets:
         if objective.reads:  # the teacher reads the student's tokens
             return
         if teacher.is_live:
-            length, model = teachers[0].max_length, teachers[0]
-            self.store = tokenised_text(
-                config.data, model, self.views, max_length=length, chunking=store.chunking, progress=progress
-            )
+            options = {"max_length": teachers[0].max_length, "chunking": store.chunking, "progress": progress}
+            self.store = tokenised_text(config.data, teachers[0], self.views, **options)
         elif absent and teacher.models:
             columns = len(objective.scored) - 1 if teacher.scores_pairs else self.width
             self.arrays = (np.broadcast_to(np.float32(0), (store.rows, columns)),) * len(self.views)

@@ -5,10 +5,8 @@ import math
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Float, Integer
 
 from jaxdistill.config.options import Optimizer
-from jaxdistill.core import Array
 
 
 def make_schedule(options: Optimizer, steps: int) -> optax.Schedule:
@@ -31,9 +29,12 @@ def make_schedule(options: Optimizer, steps: int) -> optax.Schedule:
 def make_optimizer(options: Optimizer, steps: int) -> optax.GradientTransformation:
     """AdamW: gradient clipping, one of Adam's variants, decoupled weight decay, learning rate."""
     clip = [optax.clip_by_global_norm(options.clip_norm)] if options.clip_norm > 0 else []
+    adam = optax.scale_by_adam(b1=options.b1, b2=options.b2, eps=options.eps)
+    if options.eps_before_correction or not options.bias_correction:
+        adam = scale_by_transformers_adam(options.b1, options.b2, options.eps, bias_correction=options.bias_correction)
     return optax.chain(
         *clip,
-        _adam(options),
+        adam,
         optax.add_decayed_weights(options.weight_decay, mask=is_decayed if options.decay == "matrices" else None),
         optax.scale_by_learning_rate(make_schedule(options, steps)),
     )
@@ -44,12 +45,6 @@ def is_decayed(params):
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: leaf.ndim > 0 and not path[-1].key.endswith(("/bias", "/scale")), params
     )
-
-
-def _adam(options: Optimizer) -> optax.GradientTransformation:
-    if options.bias_correction and not options.eps_before_correction:
-        return optax.scale_by_adam(b1=options.b1, b2=options.b2, eps=options.eps)
-    return scale_by_transformers_adam(options.b1, options.b2, options.eps, bias_correction=options.bias_correction)
 
 
 def scale_by_transformers_adam(
@@ -69,14 +64,11 @@ def scale_by_transformers_adam(
         del params
         mu = optax.tree.update_moment(updates, state.mu, b1, 1)
         nu = optax.tree.update_moment(updates, state.nu, b2, 2)
-        count = state.count + 1
-        correction = _correction(b1, b2, count) if bias_correction else 1.0
+        count, correction = state.count + 1, 1.0
+        if bias_correction:
+            t = count.astype(jnp.float32)
+            correction = jnp.sqrt(1.0 - jnp.float32(b2) ** t) / (1.0 - jnp.float32(b1) ** t)
         scaled = jax.tree.map(lambda m, v: correction * (m / (jnp.sqrt(v) + eps)), mu, nu)
         return scaled, optax.ScaleByAdamState(count=count, mu=mu, nu=nu)
 
     return optax.GradientTransformation(init, update)
-
-
-def _correction(b1: float, b2: float, count: Integer[Array, ""]) -> Float[Array, ""]:
-    t = count.astype(jnp.float32)
-    return jnp.sqrt(1.0 - jnp.float32(b2) ** t) / (1.0 - jnp.float32(b1) ** t)

@@ -1,7 +1,6 @@
 """Prints what a run needs before step 1: on this machine's devices, or by `--compile_for` on absent TPUs, whose compiler tells."""
 
 import dataclasses
-import importlib.util
 import itertools
 import math
 import pathlib
@@ -22,6 +21,7 @@ from jaxdistill.core import Batch, InputError, Tokens, TrainState, plugins
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.mesh import PEAK_FLOPS_PER_S
+from jaxdistill.core.files import foreign_errors
 from jaxdistill.core.runtime import duration, prepare_libtpu
 from jaxdistill.data.batches import padding_share
 from jaxdistill.data.text import TEXT
@@ -91,11 +91,8 @@ def overview(run: Run) -> tuple[Run, dict[str, float]]:
 
 def parameter_table(run: Run) -> str:
     """Table of the trained arrays: name, shape, dtype, size and sharding."""
-    placed = jax.tree.map(
-        lambda array, sharding: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding),
-        run.program.like.params,
-        run.program.shardings.params,
-    )
+    like, shardings = run.program.like.params, run.program.shardings.params
+    placed = jax.tree.map(lambda x, split: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=split), like, shardings)
     return parameter_overview.get_parameter_overview(placed, include_stats="sharding")
 
 
@@ -127,7 +124,7 @@ def teacher_scores(run: Run) -> dict[str, float]:
 def probe(run: Run, batch: Batch) -> tuple[int, float]:
     """(bytes per device, seconds per step), measured on steps whose results are discarded."""
     rows, train_step, teacher_params = run.objective.reserve_rows, run.program.train_step, run.teacher_params
-    state = run.first_state(np.ones((rows, run.program.sizes.width), np.float32) if rows else None)
+    state = run.first_state(np.ones((rows, run.student.definition.embedding_width), np.float32) if rows else None)
     batch = meshes.place_batch(batch, run.mesh, run.batches.groups)
     memory, seconds = step_memory(train_step.lower(state, teacher_params, batch).compile()), []
     for _ in range(2):
@@ -173,27 +170,25 @@ class Slice(NamedTuple):
 
     def mesh(self, *, model_axis: int = 1, slices: int = 0) -> Mesh:
         """A mesh of the slice's devices, for compiling only; raises `InputError` without the TPU compiler."""
-        if not importlib.util.find_spec("libtpu"):
-            raise InputError(f"--compile_for={self.name} needs the TPU compiler: pip install libtpu. It needs no TPU.")
         prepare_libtpu()
         from jax.experimental import topologies
 
-        devices = topologies.get_topology_desc(platform="tpu", topology_name=self.topology).devices
+        with foreign_errors(f"--compile_for={self.name} needs the TPU compiler (pip install libtpu), but no TPU"):
+            devices = topologies.get_topology_desc(platform="tpu", topology_name=self.topology).devices
         return meshes.make_mesh(model_axis=model_axis, slices=slices, devices=list(devices)[: self.chips])
 
 
 def slice_named(name: str) -> Slice:
     """The slice of this name: `v5e-16`, Google's `v5litepod-16` or SkyPilot's `tpu-v5litepod-16`; raises `InputError`."""
-    kind, _, number = name.removeprefix("tpu-").replace("v5litepod", "v5e").partition("-")
-    if kind not in CHIPS:
-        raise InputError(f"--compile_for={name} is not a TPU slice; allowed: {', '.join(CHIPS)} with a number, v5e-16.")
-    chip = CHIPS[kind]
-    shapes = {1: chip.topologies[4]} | dict(chip.topologies)  # a single chip is part of the smallest slice
-    slices = {f"{kind}-{chips * chip.cores}": chips for chips in shapes}
-    if f"{kind}-{number}" not in slices:
-        raise InputError(f"--compile_for={name} does not exist; allowed: {', '.join(slices)}.")
-    chips = slices[f"{kind}-{number}"]
-    return Slice(f"{kind}-{number}", chip, chips, f"{kind}:{shapes[chips]}")
+    short_name, slices = name.removeprefix("tpu-").replace("v5litepod", "v5e"), {}
+    for kind, chip in CHIPS.items():
+        shapes = {1: chip.topologies[4]} | dict(chip.topologies)  # a single chip is part of the smallest slice
+        for chips, shape in shapes.items():
+            one = Slice(f"{kind}-{chips * chip.cores}", chip, chips, f"{kind}:{shape}")
+            slices[one.name] = one
+    if short_name not in slices:
+        raise InputError(f"--compile_for={name} is not a TPU slice; allowed: {', '.join(slices)}.")
+    return slices[short_name]
 
 
 def print_plan(config: Config, workdir: pathlib.Path, name: str) -> None:
@@ -209,9 +204,8 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str) -> None:
     axes = ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
     say(f"{target.name}: {target.chips} chips, {axes}, {config.run.precision}")
     begun, program = time.monotonic(), run.program
-    lines, least = compiled_plan(
-        target, program.train_step, program.like, run.teacher_params, shapes_of(batch), batch_size=batches.batch_size
-    )
+    arguments = (program.train_step, program.like, run.teacher_params, shapes_of(batch))
+    lines, least = compiled_plan(target, *arguments, batch_size=batches.batch_size)
     compile_s, shapes = time.monotonic() - begun, len(batches.usual_shapes)
     for line in [f"compiled its step in {compile_s:.0f} s", *lines]:
         say(line)
@@ -244,21 +238,17 @@ def step_memory(compiled: Any) -> dict[str, int]:
     """Bytes of a compiled step's arguments, of results that do not reuse an argument's memory, and of temporaries."""
     analysis = compiled.memory_analysis()
     results = analysis.output_size_in_bytes - analysis.alias_size_in_bytes
-    return {
-        "arguments": analysis.argument_size_in_bytes, "new results": results, "temporaries": analysis.temp_size_in_bytes,
-    }  # fmt: skip
+    arguments, temporaries = analysis.argument_size_in_bytes, analysis.temp_size_in_bytes
+    return {"arguments": arguments, "new results": results, "temporaries": temporaries}
 
 
 def compiled_plan(
     target: Slice, train_step: Any, state: TrainState, teacher_params: Any, batch: Batch, *, batch_size: int
 ) -> tuple[list[str], float]:
-    """Compiles a step whose arguments are shapes.
+    """Compiles a step whose arguments are shapes; raises `InputError` if a chip's memory is too small.
 
     Returns:
       Lines on what a chip needs for it; and its least seconds, if products and collectives overlap fully at the chip's peak rates.
-
-    Raises:
-      InputError: a chip's memory is too small.
     """
     traced, chip = train_step.trace(state, teacher_params, batch), target.chip
     try:

@@ -21,12 +21,7 @@ LARGE = 2**16
 
 
 def sharding_rules(sharding: Sharding, params: Any, architecture: Architecture, mesh: Mesh) -> Rules:
-    """The rules for a model in training: the given ones, or the rules that `zero`, `fsdp` or `tensor` stands for.
-
-    Args:
-      params: tree of the parameters or their shapes.
-      architecture: the model's architecture; `tensor` splits its heads and feed-forward network.
-    """
+    """The rules for a model in training, whose parameters may be mere shapes: the user's own, or what a word stands for."""
     if sharding in ("zero", "fsdp"):
         return fsdp_rules(params, mesh)
     return tensor_rules(architecture, mesh) if sharding == "tensor" else sharding
@@ -76,9 +71,7 @@ def tensor_rules(a: Architecture, mesh: Mesh) -> Rules:
     """
     devices = mesh.shape["model"]
     if devices == 1:
-        raise InputError(
-            "run.sharding=tensor splits over run.model_axis=1 device; set --config.run.model_axis to 2 or more."
-        )
+        raise InputError("run.sharding=tensor splits nothing over 1 device; set --config.run.model_axis to 2 or more.")
     rules: list[tuple[str, tuple[str, ...]]] = []
     if a.heads % devices == 0 and a.key_head_count % devices == 0:
         rules += _column_then_row("attention/(query|key|value)", "attention/output")
@@ -91,8 +84,4 @@ def tensor_rules(a: Architecture, mesh: Mesh) -> Rules:
 
 def _column_then_row(first: str, second: str) -> list[tuple[str, tuple[str, ...]]]:
     """Splits two successive products: the first by outputs, the second by inputs, so that only the second communicates."""
-    return [
-        (f"{first}/kernel$", ("", "model")),
-        (f"{first}/bias$", ("model",)),
-        (f"{second}/kernel$", ("model", "")),
-    ]
+    return [(f"{first}/kernel$", ("", "model")), (f"{first}/bias$", ("model",)), (f"{second}/kernel$", ("model", ""))]

@@ -52,12 +52,14 @@ def run_stages(
 
     def facts() -> dict[str, Any]:
         """What must be the same in all processes at the start, by name."""
-        data = data_folder()
-        facts = {"jaxdistill": source_digest()[:12], "jax": jax.__version__, "--dry_run": dry_run}
-        facts["JAXDISTILL_DATA"] = sts.digest(data)[:12] if data is not None else None
-        facts["--workdir"] = str(workdir if is_remote(workdir) else pathlib.Path(workdir).absolute())
         options = flat_stages(stages).items()
-        return facts | {name: value for name, value in options if not name.endswith("data.cache_folder")}
+        return {name: value for name, value in options if not name.endswith("data.cache_folder")} | {
+            "jaxdistill": source_digest()[:12],
+            "jax": jax.__version__,
+            "--dry_run": dry_run,
+            "JAXDISTILL_DATA": sts.digest(data)[:12] if (data := data_folder()) else None,
+            "--workdir": str(workdir if is_remote(workdir) else pathlib.Path(workdir).absolute()),
+        }
 
     with processes.connected(facts):
         if not processes.is_first():
@@ -175,7 +177,7 @@ def digests(run: Run) -> dict[str, str]:
         "evals.pairs": split_specs(evals.pairs),
         "evals.agreement": split_specs(evals.agreement),
         "evals.entities": split_specs(evals.entities),
-        "evals.retrieval": [str(path) for of_set in retrieval_files(evals) for path in of_set],
+        "evals.retrieval": [str(path) for files in retrieval_files(evals) for path in files.paths],
     }
     files |= config.teacher.files
     contents = {name: content_digest(specs) for name, specs in files.items() if specs}
@@ -193,17 +195,12 @@ def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
     for number, stage in enumerate(stages, start=1):
         results = workdirs.read_note(workdirs.stage_folder(workdir, number) / workdirs.RESULTS)
         metric, scores = results["best_metric"], results["scores"]
+        before, after = scores["student before"], scores["student after"]
         row = dict[str, Any](
-            number=number,
-            form=getattr(stage.objective, "form", ""),
-            student=stage.student.model,
-            metric=metric,
-            before=scores["student before"].get(metric),
-            after=scores["student after"].get(metric),
-            no_gain=results["no_gain"],
-            sts=scores["student after"].get("average"),
+            number=number, form=getattr(stage.objective, "form", ""), student=stage.student.model, metric=metric,
+            before=before.get(metric), after=after.get(metric), no_gain=results["no_gain"], sts=after.get("average"),
             paper=(results["paper"] or {}).get("scores", {}).get("average"),
-        )
+        )  # fmt: skip
         rows.append(row)
     say(as_text(stage_table(rows)))
     for row in rows:
@@ -214,9 +211,8 @@ def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
         export, folder = workdirs.stage_folder(workdir, best["number"]) / workdirs.EXPORT, workdir / f"best-{name}"
         with replacing(folder, workdirs.read_note(export / MARK)) as new:
             shutil.copytree(export, new)
-        say(
-            f"best {best['form']}-encoder: stage {best['number']}, {100 * best['after']:.2f} {best['metric']}: {folder}"
-        )
+        score = f"{100 * best['after']:.2f} {best['metric']}"
+        say(f"best {best['form']}-encoder: stage {best['number']}, {score}: {folder}")
 
 
 def rivals(stages: Sequence[Config]) -> dict[str, list[int]]:

@@ -4,7 +4,8 @@ Orbax writes a checkpoint under a temporary name or without its last file, so a 
 latest, the best, and those that `evals.average` names are kept. A JSON record beside the arrays holds the record of evaluations.
 """
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
 from jaxdistill.core import InputError, Params, TemporaryError, TrainState, error_line
-from jaxdistill.core.cluster.processes import gathered
+from jaxdistill.core.cluster.processes import run_in_all
 from jaxdistill.training.workdir.folder import Workdir
 
 
@@ -23,6 +24,7 @@ class Restored(NamedTuple):
     step: int
     state: TrainState
     progress: dict[str, Any]
+    """The record of evaluations."""
 
 
 class Checkpoints:
@@ -66,17 +68,13 @@ class Checkpoints:
         # By its step, because Orbax forgets metrics when a program ends.
         self._policy.policies = [*self._always_kept, policies.CustomSteps([progress.get("best_step", step)])]
         items = ocp.args.Composite(state=ocp.args.StandardSave(saved), progress=ocp.args.JsonSave(progress))
-        try:
+        with self._saving():
             self._manager.save(step, args=items)
-        except OSError as error:
-            raise self._failed(error) from error
 
     def wait(self) -> None:
         """Waits until everything is written; raises `InputError` if writing failed."""
-        try:
+        with self._saving():
             self._manager.wait_until_finished()
-        except (OSError, ValueError, RuntimeError) as error:
-            raise self._failed(error) from error
 
     def restore(self, like: TrainState, shardings: TrainState, *, step: int | None = None) -> Restored | None:
         """The latest checkpoint, or the one of `step`, placed by `shardings`; None if there are none.
@@ -95,14 +93,7 @@ class Checkpoints:
             jax.eval_shape(_savable, like),
             shardings._asdict(),
         )
-        restored, problem = None, ""
-        try:
-            restored = self._read(self.steps[-1] if step is None else step, abstract)
-        except InputError as error:
-            problem = str(error)
-        if problem := next(filter(None, gathered(problem)), ""):
-            raise InputError(problem)
-        return restored
+        return run_in_all(lambda: self._read(self.steps[-1] if step is None else step, abstract))
 
     def restore_alone(self, step: int) -> TrainState:
         """The state of a kept step on one device; takes shapes from the checkpoint itself."""
@@ -131,12 +122,9 @@ class Checkpoints:
             items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract), progress=ocp.args.JsonRestore())
             read: Any = self._manager.restore(step, args=items)
         except Exception as error:  # tensorstore, Orbax and JSON each raise their own for damaged files
-            earlier = [other for other in self.steps if other < step][-1:]
-            back = (
-                f"Go back to the step before by --config.run.restore_step={earlier[0]}"
-                if earlier
-                else "No other is earlier"
-            )
+            back = "No other is earlier"
+            if earlier := [other for other in self.steps if other < step]:
+                back = f"Go back to the step before by --config.run.restore_step={earlier[-1]}"
             raise InputError(
                 f"checkpoint {self.folder / str(step)} cannot be read ({error_line(error):.200}); kept: {self._shown()}. {back}, or "
                 "give another --workdir."
@@ -147,12 +135,16 @@ class Checkpoints:
     def _shown(self) -> str:
         return ", ".join(map(str, self.steps)) or "none"
 
-    def _failed(self, error: Exception) -> InputError:
-        kind = InputError if self.workdir.bucket is None else TemporaryError
-        return kind(
-            f"could not save into {self.folder} ({error_line(error):.200}); kept checkpoints: {self._shown()}. Free some space, and run "
-            "the same command again."
-        )
+    @contextlib.contextmanager
+    def _saving(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError, RuntimeError) as error:
+            kind = InputError if self.workdir.bucket is None else TemporaryError
+            raise kind(
+                f"could not save into {self.folder} ({error_line(error):.200}); kept checkpoints: {self._shown()}. Free some space, "
+                "and run the same command again."
+            ) from error
 
 
 def mean_params(params: Iterable[Params]) -> dict[str, np.ndarray]:

@@ -1,10 +1,8 @@
 """The folder of a run, on a disk or at `gs://`: its layout, its lock, and the checks before a run uses it.
 
-In a bucket, Orbax reads and writes the checkpoints itself, each process the arrays of its devices. The other files are few, and
-libraries write them to local paths: each process has them in its cache folder. The first one copies new ones to the bucket before
-each checkpoint and at the end, and a start fetches them, so a killed run continues on an empty machine.
-
-Stores have no locks. A running training rewrites a note every few seconds, and a start is refused while another run does.
+In a bucket, Orbax reads and writes the checkpoints itself. Each process has the other files in its cache folder. The first one copies
+new ones to the bucket before each checkpoint and at the end, and a start fetches them, so a killed run continues on an empty machine.
+Stores have no locks: a training rewrites a note every few seconds, and a start is refused while another run does.
 """
 
 import contextlib
@@ -28,7 +26,7 @@ from fsspec.config import conf
 
 from jaxdistill.config import flat, nested, parse_config, refuse_other_training
 from jaxdistill.config.options import Config
-from jaxdistill.core import InputError, InUseError
+from jaxdistill.core import InputError, InUseError, errors_of
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import (
     MARK,
@@ -79,25 +77,14 @@ def stage_export(name: str, workdir: Path) -> str:
         return name
     stage = re.fullmatch(r"stage(\d+)", workdir.name)
     current = int(stage[1]) if stage else 0
-    number = stage_named(name, current)
-    folder = stage_folder(workdir.parent, number) / EXPORT
-    if number >= current or not folder.is_dir():
-        raise InputError(
-            f"model {name!r} refers to the export of a stage before {workdir}, which does not exist; it is for the options "
-            "of a later stage (--config.stage2.student.model)."
-        )
-    return str(folder)
+    return str(stage_folder(workdir.parent, stage_named(name, current)) / EXPORT)
 
 
 def read_config(workdir: Path) -> Config | None:
     """The config that a workdir was made with; None for a new one."""
     path = workdir / CONFIG
-    try:
+    with errors_of(f"{path} was written by another version of this program; use another --workdir"):
         return parse_config(read_note(path)) if path.exists() else None
-    except InputError as error:
-        raise InputError(
-            f"{path} was written by another version of this program ({error}); use another --workdir."
-        ) from None
 
 
 def read_note(path: Path) -> dict[str, Any]:
@@ -106,11 +93,8 @@ def read_note(path: Path) -> dict[str, Any]:
 
 
 def claim_workdir(workdir: Path, config: Config, *, write: bool) -> Config | None:
-    """The config of the last start in the workdir; raises `InputError` if the workdir belongs to another training.
-
-    Args:
-      write: create the workdir, and note the options.
-    """
+    """The config of the last start in the workdir; raises `InputError` if it belongs to another training. `write` creates the workdir,
+    and notes the options."""
     if any(character in str(workdir.absolute()) for character in "[\\"):
         raise InputError(
             f"--workdir={workdir}: Orbax takes [ and \\ in a path for a pattern and finds no checkpoints; name another folder."
@@ -129,15 +113,11 @@ def claim_workdir(workdir: Path, config: Config, *, write: bool) -> Config | Non
 def refuse_other_inputs(workdir: Path, inputs: Mapping[str, str]) -> None:
     """Raises `InputError` if the run in the workdir began with other inputs."""
     before = read_note(workdir / INPUTS)
-    changed = [name for name in inputs if before.get(name, inputs[name]) != inputs[name]]
-    if DEV_SCORE in changed:  # another one has chosen the best checkpoint so far
+    if changed := [name for name in inputs if before.get(name, inputs[name]) != inputs[name]]:
+        name = changed[0]
         raise InputError(
-            f"{workdir} was started with {before[DEV_SCORE]} as its dev score, which is {inputs[DEV_SCORE]} now; set or unset "
-            "JAXDISTILL_DATA as it was then, or give another --workdir. `python -m jaxdistill.evaluate` scores the export."
-        )
-    if changed:
-        raise InputError(
-            f"the {changed[0]} has changed since {workdir} was started; restore it, or give another --workdir."
+            f"the {name} has changed since {workdir} was started ({before[name]} then, {inputs[name]} now); restore it "
+            "(JAXDISTILL_DATA decides the dev score), or give another --workdir."
         )
 
 
@@ -167,7 +147,7 @@ def this_run() -> dict[str, Any]:
 
 
 def described(note: Mapping[str, Any]) -> str:
-    """Describes, from a note, which run wrote it."""
+    """The run that wrote a note, in words."""
     return "another run (pid {pid} on {host}, started {started})".format_map(note) if note else "another run"
 
 
@@ -263,15 +243,18 @@ def opened(workdir: str | Path, *, dry_run: bool) -> Iterator[Workdir]:
 def fetched(workdir: str | Path) -> Workdir:
     """A workdir for reading: a local one itself, or a copy of the files in a bucket."""
     if not is_remote(workdir):
-        return Workdir(local(workdir, "--workdir"))
-    files = Workdir(_copy_of(workdir, fetched_folder()), address_of(workdir))
+        return Workdir(local_folder(workdir))
+    files = Workdir(local_folder(workdir, fetched_folder()), address_of(workdir))
     files.download()
     return files
 
 
-def local_folder(workdir: str | Path) -> Path:
-    """The folder in which this process works."""
-    return _copy_of(workdir, cache_folder() / "workdirs") if is_remote(workdir) else local(workdir, "--workdir")
+def local_folder(workdir: str | Path, cache: Path | None = None) -> Path:
+    """The folder in which this process works: for a workdir in a bucket, its own copy in a cache, which processes may share."""
+    if not is_remote(workdir):
+        return local(workdir, "--workdir")
+    address, cache = checked_address(str(workdir)), cache or cache_folder() / "workdirs"
+    return cache / f"{address_digest(address)}-{processes.index()}" / Path(address).name
 
 
 def address_of(workdir: str | Path) -> epath.Path:
@@ -328,12 +311,6 @@ def _reserved(bucket: epath.Path) -> Iterator[None]:
         thread.join()
         with contextlib.suppress(Exception):  # otherwise the next run waits until this one counts as dead
             path.unlink()
-
-
-def _copy_of(workdir: str | Path, cache: Path) -> Path:
-    """This process's copy of a workdir in a bucket; processes may share the cache folder."""
-    address = checked_address(str(workdir))
-    return cache / f"{address_digest(address)}-{processes.index()}" / Path(address).name
 
 
 def _fetch(source: epath.Path, target: Path) -> None:
