@@ -22,6 +22,7 @@ from jaxdistill.models.student import Student
 from jaxdistill.models.students.cut import Cut
 from jaxdistill.models.teacher import Teacher
 from jaxdistill.models.teachers.live import Live
+from jaxdistill.objectives.weighted import Weighted
 
 ShardingWord = Literal["zero", "fsdp", "tensor"]
 ShardingRules = tuple[tuple[str, tuple[str, ...]], ...]
@@ -183,8 +184,10 @@ class Config:
 
     @property
     def kinds(self) -> Mapping[str, str]:
-        """The kind of each section that has kinds."""
-        return {section: kinds.name_of(getattr(self, section)) for section, kinds in KINDS.items()}
+        """The kind of each section that has kinds, and of each of several objectives."""
+        terms = self.objective.terms if isinstance(self.objective, Weighted) else ()
+        several = {f"objectives.{term.name}": term.kind for term in terms}
+        return {section: kinds.name_of(getattr(self, section)) for section, kinds in KINDS.items()} | several
 
 
 PLAIN: Mapping[str, type] = {"data": Data, "optimizer": Optimizer, "evals": Evals, "run": RunOptions}

@@ -27,6 +27,7 @@ from jaxdistill.data.tokens import TokenStore
 from jaxdistill.models.checkpoints import onnx
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.model_text import student_text
+from jaxdistill.objectives.weighted import Weighted
 from jaxdistill.training import dev as devs
 from jaxdistill.training import optim, step
 from jaxdistill.training.check import check_models, checked_setup, step_count
@@ -200,6 +201,9 @@ def sized_to_text(objective: Objective, rows: int) -> Objective:
     """The objective with a queue of at most `QUEUE_SHARE` of the text's rows."""
     if isinstance(objective, Wrapped):
         return dataclasses.replace(objective, objective=sized_to_text(objective.objective, rows))
+    if isinstance(objective, Weighted):
+        terms = [dataclasses.replace(term, objective=sized_to_text(term.objective, rows)) for term in objective.terms]
+        return dataclasses.replace(objective, terms=tuple(terms))
     size, most = objective.queue_size, max(1, int(QUEUE_SHARE * rows))
     if size <= most:
         return objective

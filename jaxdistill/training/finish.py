@@ -194,8 +194,10 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
 def facts_of(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], command: str) -> Facts:
     """What the model card says of the training."""
     config, student = run.config, run.student
-    options = nested(config)["objective"]
-    del options["kind"]
+    sections = nested(config)
+    several = sections.get("objectives", {})
+    options = {f"{name}.{key}": value for name, term in several.items() for key, value in term.items()}
+    options |= {key: value for key, value in sections.get("objective", {}).items() if key != "kind"}
     if "queue_size" in options:
         options["queue_size"] = run.objective.queue_size  # a small text has a smaller one
     teachers = [model.source for model in run.teachers] or config.teacher.shown
