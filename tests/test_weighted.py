@@ -1,6 +1,7 @@
 """Several objectives on one forward pass: their sum, their own parameters, options in a config, and what cannot be summed."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import numpy as np
@@ -53,10 +54,10 @@ def test_one_objective_of_weight_1_is_that_objective():
 
 
 def test_a_config_names_them_with_their_options():
-    config = defaults(objective="embedding+gram")
+    config: Any = defaults(objective="embedding+gram")
     set_options(config, {"objectives.gram.weight": 0.5, "objectives.embedding.distance": "cosine"})
     config.objectives.own = {"kind": "gist", "margin": 0.1, "views": ("text", "positive")}
-    parsed = parse_config(config)
+    parsed: Any = parse_config(config)
     weights = {term.name: (term.kind, term.weight) for term in parsed.objective.terms}
     assert weights == {"embedding": ("embedding", 1.0), "gram": ("gram", 0.5), "own": ("gist", 1.0)}
     assert parsed.objective.terms[0].objective.distance == "cosine"

@@ -144,7 +144,7 @@ def set_kind(config: ConfigDict, section: str, kind: str, **options: Any) -> Non
             del config.objective
         config.objectives = ConfigDict(several)
         return
-    made, before = ConfigDict(KINDS[section].default_options(kind)), config.get(section)
+    made, before = ConfigDict(KINDS[section].default_options(kind)), cast(ConfigDict, config.get(section))
     if section != "objective":
         made.update({name: value for name, value in before.items() if name in made and name != "kind"})
     made.update(options)

@@ -41,12 +41,19 @@ EXTENSIONS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """AdamW with a warm-up and a learning-rate schedule."""
+    """The optimiser, with a warm-up and a learning-rate schedule."""
 
+    name: str = "adamw"
+    """`adamw`, which the options from `decay` to `eps_before_correction` describe; `schedule_free`, the same with averaged
+    parameters instead of a decaying rate (use `schedule=constant`); or an optimiser of `optax` or `optax.contrib`, such as `lion`,
+    `adafactor` or `muon`, with its own defaults for everything but learning rate and weight decay."""
     learning_rate: Positive = 5e-4
     """Peak learning rate, at the end of the warm-up."""
-    schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """Schedule after the warm-up: `linear` or `cosine` decay to 0, or `constant`."""
+    schedule: Literal["linear", "cosine", "constant", "wsd"] = "linear"
+    """Schedule after the warm-up: `linear` or `cosine` decay to 0, `constant`, or `wsd` (warm-up, stable, decay): constant, then
+    linear decay to 0."""
+    decay_fraction: Fraction = 0.1
+    """Share of all steps, the last ones, over which `wsd` decays."""
     warmup_fraction: Fraction = 0.1
     """Share of all steps over which the learning rate rises linearly from 0."""
     warmup_steps: CountOrNone = 0
@@ -70,6 +77,11 @@ class Optimizer:
     False: after it, as in PyTorch."""
     clip_norm: NotNegative = 1.0
     """Maximum global gradient norm; 0: no clipping."""
+    rates: tuple[tuple[str, NotNegative], ...] = ()
+    """Factors of the learning rate, by regular expressions on the paths of parameters; the first match counts, 0 freezes:
+    `--config.optimizer.rates="(('embeddings', 0.0), ('layers/0/', 0.5))"`."""
+    ema: Rate = 0.0
+    """Above 0: decay rate of the moving average of the student's parameters, which is evaluated and exported in their place."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

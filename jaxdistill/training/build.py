@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import pathlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
@@ -16,7 +17,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Integer
 
 from jaxdistill.config.options import Config
-from jaxdistill.core import MAX_INT32, Objective, Sizes, TrainState, platform
+from jaxdistill.core import MAX_INT32, InputError, Objective, Sizes, TrainState, platform
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.ops.dense import dtype_of
@@ -105,7 +106,10 @@ class Run:
     def first_state(self, seeds: np.ndarray | None) -> TrainState:
         """The state before step 1, on the mesh."""
         program = self.program
-        make = partial(step.make_state, objective=self.objective, optimizer=program.optimizer, sizes=program.sizes)
+        make = partial(
+            step.make_state, objective=self.objective, optimizer=program.optimizer, sizes=program.sizes,
+            averages=program.like.average is not None,
+        )  # fmt: skip
         key = jax.random.key(self.config.run.seed)
         return jax.jit(make, out_shardings=program.shardings)(self.student.params, seeds, key)
 
@@ -241,7 +245,7 @@ def make_step(
 ) -> Program:
     """The layout of the state and the jitted training step for these models, whose parameters may be mere shapes; `live`: the
     step runs the teacher."""
-    optimizer = optim.make_optimizer(config.optimizer, steps)
+    optimizer, average = optim.make_optimizer(config.optimizer, steps), optim.make_average(config.optimizer)
     compute_dtype = dtype_of(config.run.precision)
     trained, other = student.definition.architecture, teacher.definition.architecture if teacher else None
     sizes = Sizes(
@@ -255,11 +259,16 @@ def make_step(
     )
     # Shapes alone: the state is made on its devices later, and a plan for absent devices has none.
     like = jax.eval_shape(
-        partial(step.make_state, objective=objective, optimizer=optimizer, sizes=sizes),
+        partial(step.make_state, objective=objective, optimizer=optimizer, sizes=sizes, averages=average is not None),
         student.params,
         np.zeros((objective.reserve_rows, sizes.width), np.float32) if objective.reserve_rows else None,
         jax.eval_shape(lambda: jax.random.key(config.run.seed)),
     )
+    for pattern, _ in config.optimizer.rates:
+        if not any(re.search(pattern, path) for paths in like.params.values() for path in paths):
+            raise InputError(
+                f"optimizer.rates: {pattern!r} matches the path of no parameter, such as {min(student.params)}."
+            )
     rules = sharding_rules(config.run.sharding, like.params, trained, mesh)
     # The user's own rules, where a pattern that matches nothing is a slip; ours are for all families.
     if rules is config.run.sharding:
@@ -277,6 +286,7 @@ def make_step(
         remat=config.run.remat,
         teacher_dropout=config.teacher.dropout,
         accumulate=config.run.accumulate,
+        average=average,
     )
     return Program(
         optimizer=optimizer,
