@@ -85,7 +85,7 @@ def restored_student(run: Workdir, steps: Sequence[int]) -> SentenceModel:
             f"and {CHECKPOINTS}."
         )
     checkpoints = Checkpoints(run, read_only=True)
-    params = mean_params(checkpoints.restore_alone(step).params["student"] for step in steps)
+    params = mean_params(checkpoints.restore_alone(step).evaluated for step in steps)
     return config.student.exported(config.student.evaluated(student.with_params(params)))
 
 

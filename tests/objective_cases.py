@@ -16,6 +16,7 @@ from jaxdistill.objectives.listwise import Listwise
 from jaxdistill.objectives.simcse import SimCSE
 from jaxdistill.objectives.simtde import SimTDE
 from jaxdistill.objectives.trans_encoder import TransEncoder
+from jaxdistill.objectives.weighted import Term, Weighted
 
 from compiled import congen
 
@@ -40,7 +41,16 @@ NESTED = {
     "nested congen": Nested(objective=CASES["congen"], dims=(8, 16), targets="truncated"),
     "nested ckd": Nested(objective=CASES["ckd"], dims=(8, 16), targets="projected"),
 }
-EVERY = CASES | NESTED
+SEVERAL = {
+    "several": Weighted(
+        terms=(
+            Term(CASES["congen"], 0.5),
+            Term(Embedding(distance="cosine")),
+            Term(SimCSE(temperature=0.1, learned_scale="log"), 0.1),
+        )
+    ),
+}
+EVERY = CASES | NESTED | SEVERAL
 TEACHER_LAYERS = 2
 
 

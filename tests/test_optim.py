@@ -1,4 +1,4 @@
-"""The optimiser: what the schedule gives, and AdamW without bias correction by hand."""
+"""The optimiser: schedules, AdamW without bias correction by hand, optimisers by name, factors of the rate, averages."""
 
 import dataclasses
 
@@ -9,9 +9,15 @@ import pytest
 import torch
 from transformers import get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
 
+from jaxdistill import main
+from jaxdistill.core import InputError
+from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.training.optim import make_optimizer, make_schedule
+from jaxdistill.training.workdir.checkpoint import Checkpoints
+from jaxdistill.training.workdir.folder import Workdir
 
 from compiled import ADAMW
+from program import tiny_arguments
 
 
 @pytest.mark.parametrize("steps, warmup", [(15, 2), (30, 3)])  # 1.5 steps are 2; 0.1 * 30 is 3, and more in floats
@@ -100,3 +106,55 @@ def test_twenty_updates_follow_torch(decay, schedule):
         scheduler.step()
         for name in ours:
             np.testing.assert_allclose(ours[name], theirs[name].detach(), atol=2e-5)
+
+
+def test_wsd_is_constant_until_the_last_steps():
+    options = dataclasses.replace(ADAMW, learning_rate=1.0, schedule="wsd", decay_fraction=0.2, warmup_fraction=0.1)
+    schedule = make_schedule(options, 20)
+    rates = [float(schedule(step)) for step in range(21)]
+    np.testing.assert_allclose(rates, [0.0, 0.5, *[1.0] * 15, 0.75, 0.5, 0.25, 0.0], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["adamw", "lion", "adafactor", "muon", "schedule_free", "sgd"])
+@jax.numpy_dtype_promotion("standard")
+def test_optimisers_by_name_lower_a_loss_and_leave_frozen_parameters(name):
+    options = dataclasses.replace(
+        ADAMW, name=name, learning_rate=0.05, schedule="constant", warmup_fraction=0.0, weight_decay=0.1,
+        rates=(("frozen", 0.0), ("slow", 0.1)),
+    )  # fmt: skip
+    start = {f"{layer}/kernel": jnp.ones((4, 4), jnp.float32) for layer in ("frozen", "slow", "fast")}
+    optimizer = make_optimizer(options, 10)
+
+    @jax.jit
+    def step(params, state):
+        updates, state = optimizer.update(params, state, params)  # the gradient of half the sum of squares
+        return {layer: params[layer] + updates[layer] for layer in params}, state
+
+    params, state = start, optimizer.init(start)
+    for _ in range(3):
+        params, state = step(params, state)
+    np.testing.assert_array_equal(params["frozen/kernel"], start["frozen/kernel"])
+    moved = {layer: float(jnp.mean(1.0 - params[f"{layer}/kernel"])) for layer in ("slow", "fast")}
+    assert moved["fast"] > 3 * moved["slow"] > 0
+
+
+def test_an_unknown_optimiser_is_refused_with_the_closest_name():
+    with pytest.raises(InputError, match="optimizer.name='adamv' is no optimiser of optax. Did you mean adam"):
+        make_optimizer(dataclasses.replace(ADAMW, name="adamv"), 10)
+
+
+@pytest.mark.parametrize("name", ["lion", "schedule_free"])
+def test_averaged_parameters_are_evaluated_and_exported(tmp_path, name):
+    options = {"optimizer.name": name, "optimizer.ema": 0.25, "optimizer.rates": "(('embeddings',0.0),)"}
+    overrides = {option.replace(".", "__"): value for option, value in options.items()}
+    arguments = [*tiny_arguments(tmp_path, run__steps=2, evals__every=2, evals__best="last", **overrides)]
+    main.main([*arguments, f"--workdir={tmp_path / 'w'}"])
+    state = Checkpoints(Workdir(tmp_path / "w"), read_only=True).restore_alone(2)
+    exported, first = (load_model(str(tmp_path / "w" / folder)).params for folder in ("export", "student"))
+    moved = 0
+    for path, average in state.average.items():
+        np.testing.assert_array_equal(exported[path], average)
+        if "embeddings" in path:  # frozen; the averages of schedule-free round
+            np.testing.assert_allclose(average, first[path], rtol=1e-6, atol=1e-7)
+        moved += not np.array_equal(average, state.params["student"][path])
+    assert moved

@@ -27,10 +27,11 @@ from jaxdistill.config.options import (
     ShardingRules,
     ShardingWord,
 )
-from jaxdistill.core import InputError, Range, closest, did_you_mean, errors_of, plugins
+from jaxdistill.core import InputError, Positive, Range, closest, did_you_mean, errors_of, plugins
 from jaxdistill.core.paths import configs_folder
 from jaxdistill.core.plugins import KINDS
 from jaxdistill.data.options import Columns, Data
+from jaxdistill.objectives.weighted import Term, Weighted
 
 __all__ = [
     "EXTENSIONS", "SECTIONS", "WITHOUT_EFFECT", "Columns", "Config", "Data", "Evals", "Optimizer", "RunOptions", "Sharding", "chain",
@@ -122,12 +123,14 @@ def defaults(*, objective: str, student: str = "cut", teacher: str = "live") -> 
     """Every option of a training with its default, for a config file to change.
 
     Args:
-      objective, student, teacher: the kinds, which determine the options of their sections.
+      objective, student, teacher: the kinds, which determine the options of their sections. `embedding+gram` is two objectives,
+        in the section `objectives`.
     """
-    kinds = {"objective": objective, "student": student, "teacher": teacher}
-    plain = {section: dataclasses.asdict(kind()) for section, kind in PLAIN.items()}
-    made = plain | {section: KINDS[section].default_options(kind) for section, kind in kinds.items()}
-    return ConfigDict({section: made[section] for section in SECTIONS})
+    made: dict[str, Any] = {section: dataclasses.asdict(kind()) for section, kind in PLAIN.items()}
+    made |= {"student": KINDS["student"].default_options(student), "teacher": KINDS["teacher"].default_options(teacher)}
+    config = ConfigDict(made)
+    set_kind(config, "objective", objective)
+    return config
 
 
 def set_kind(config: ConfigDict, section: str, kind: str, **options: Any) -> None:
@@ -135,7 +138,13 @@ def set_kind(config: ConfigDict, section: str, kind: str, **options: Any) -> Non
 
     Options that both kinds of student or teacher have keep their values; all others have their defaults. `options` are set last.
     """
-    made, before = ConfigDict(KINDS[section].default_options(kind)), cast(ConfigDict, config[section])
+    if section == "objective" and "+" in kind:
+        several = {one: {**KINDS[section].default_options(one), "weight": 1.0} for one in kind.split("+")}
+        if "objective" in config:
+            del config.objective
+        config.objectives = ConfigDict(several)
+        return
+    made, before = ConfigDict(KINDS[section].default_options(kind)), cast(ConfigDict, config.get(section))
     if section != "objective":
         made.update({name: value for name, value in before.items() if name in made and name != "kind"})
     made.update(options)
@@ -253,22 +262,37 @@ def parse_config(config: ConfigDict | Mapping[str, Any]) -> Config:
     `run.minutes` replaces `run.steps`, which most presets set.
     """
     config = config.to_dict() if isinstance(config, ConfigDict) else config
-    _refuse_unknown(config, SECTIONS, prefix="")
-    if "objective" not in config:
-        raise InputError("the config names no objective; begin with jaxdistill.config.defaults(objective='congen').")
+    _refuse_unknown(config, (*SECTIONS, "objectives"), prefix="")
+    if ("objective" in config) == ("objectives" in config):
+        raise InputError("the config needs one objective; begin with jaxdistill.config.defaults(objective='congen').")
     read = {}
     for section, options in config.items():
         if section in PLAIN:
             read[section] = options_from(PLAIN[section], options, prefix=section)
-            continue
-        name = options.get("kind", KINDS[section].default)
-        kind = KINDS[section].options_class(name)
-        values = {option: value for option, value in options.items() if option != "kind"}
-        if any(field.name == "kind" for field in dataclasses.fields(kind)):
-            values["kind"] = name
-        read[section] = options_from(kind, values, prefix=section)
+        elif section == "objectives":
+            read["objective"] = Weighted(terms=tuple(_term(name, term) for name, term in options.items()))
+        else:
+            read[section] = _of_kind(section, options, prefix=section)
     parsed = Config(**read)
     return dataclasses.replace(parsed, run=dataclasses.replace(parsed.run, steps=0)) if parsed.run.minutes else parsed
+
+
+def _of_kind(section: str, options: Mapping[str, Any], *, prefix: str) -> Any:
+    """Reads a section whose options its `kind` determines."""
+    name = options.get("kind", KINDS[section].default)
+    kind = KINDS[section].options_class(name)
+    values = {option: value for option, value in options.items() if option != "kind"}
+    if any(field.name == "kind" for field in dataclasses.fields(kind)):
+        values["kind"] = name
+    return options_from(kind, values, prefix=prefix)
+
+
+def _term(name: str, options: Mapping[str, Any]) -> Term:
+    """Reads one of `config.objectives`; its kind is its name, unless it states another."""
+    prefix = f"objectives.{name}"
+    weight = typed(options.get("weight", 1.0), Positive, f"{prefix}.weight")
+    rest = {option: value for option, value in options.items() if option != "weight"}
+    return Term(_of_kind("objective", {"kind": name, **rest}, prefix=prefix), weight, name)
 
 
 def options_from(kind: type, options: Mapping[str, Any], *, prefix: str) -> Any:
@@ -288,7 +312,14 @@ def _refuse_unknown(options: Mapping[str, Any], allowed: Sequence[str], *, prefi
 def nested(config: Config) -> dict[str, dict[str, Any]]:
     """All options as JSON round-trips them, each section with its kind."""
     options = json.loads(json.dumps({name: dataclasses.asdict(getattr(config, name)) for name in SECTIONS}))
-    options["objective"] = {"kind": config.kinds["objective"], **options["objective"]}
+    objective = options.pop("objective")
+    if isinstance(config.objective, Weighted):
+        pairs = zip(config.objective.terms, objective["terms"], strict=True)
+        options["objectives"] = {
+            term.name: {"kind": term.kind, "weight": term.weight, **values["objective"]} for term, values in pairs
+        }
+    else:
+        options["objective"] = {"kind": config.kinds["objective"], **objective}
     return options
 
 

@@ -22,6 +22,7 @@ from jaxdistill.models.student import Student
 from jaxdistill.models.students.cut import Cut
 from jaxdistill.models.teacher import Teacher
 from jaxdistill.models.teachers.live import Live
+from jaxdistill.objectives.weighted import Weighted
 
 ShardingWord = Literal["zero", "fsdp", "tensor"]
 ShardingRules = tuple[tuple[str, tuple[str, ...]], ...]
@@ -40,12 +41,19 @@ EXTENSIONS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """AdamW with a warm-up and a learning-rate schedule."""
+    """The optimiser, with a warm-up and a learning-rate schedule."""
 
+    name: str = "adamw"
+    """`adamw`, which the options from `decay` to `eps_before_correction` describe; `schedule_free`, the same with averaged
+    parameters instead of a decaying rate (use `schedule=constant`); or an optimiser of `optax` or `optax.contrib`, such as `lion`,
+    `adafactor` or `muon`, with its own defaults for everything but learning rate and weight decay."""
     learning_rate: Positive = 5e-4
     """Peak learning rate, at the end of the warm-up."""
-    schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """Schedule after the warm-up: `linear` or `cosine` decay to 0, or `constant`."""
+    schedule: Literal["linear", "cosine", "constant", "wsd"] = "linear"
+    """Schedule after the warm-up: `linear` or `cosine` decay to 0, `constant`, or `wsd` (warm-up, stable, decay): constant, then
+    linear decay to 0."""
+    decay_fraction: Fraction = 0.1
+    """Share of all steps, the last ones, over which `wsd` decays."""
     warmup_fraction: Fraction = 0.1
     """Share of all steps over which the learning rate rises linearly from 0."""
     warmup_steps: CountOrNone = 0
@@ -69,6 +77,11 @@ class Optimizer:
     False: after it, as in PyTorch."""
     clip_norm: NotNegative = 1.0
     """Maximum global gradient norm; 0: no clipping."""
+    rates: tuple[tuple[str, NotNegative], ...] = ()
+    """Factors of the learning rate, by regular expressions on the paths of parameters; the first match counts, 0 freezes:
+    `--config.optimizer.rates="(('embeddings', 0.0), ('layers/0/', 0.5))"`."""
+    ema: Rate = 0.0
+    """Above 0: decay rate of the moving average of the student's parameters, which is evaluated and exported in their place."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -183,8 +196,10 @@ class Config:
 
     @property
     def kinds(self) -> Mapping[str, str]:
-        """The kind of each section that has kinds."""
-        return {section: kinds.name_of(getattr(self, section)) for section, kinds in KINDS.items()}
+        """The kind of each section that has kinds, and of each of several objectives."""
+        terms = self.objective.terms if isinstance(self.objective, Weighted) else ()
+        several = {f"objectives.{term.name}": term.kind for term in terms}
+        return {section: kinds.name_of(getattr(self, section)) for section, kinds in KINDS.items()} | several
 
 
 PLAIN: Mapping[str, type] = {"data": Data, "optimizer": Optimizer, "evals": Evals, "run": RunOptions}

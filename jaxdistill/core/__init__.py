@@ -145,6 +145,13 @@ class TrainState(NamedTuple):
     """The objective's own state, such as a queue."""
     key: jax.Array
     """One random key, folded with the step; never advanced."""
+    average: Params | None = None
+    """The student's averaged parameters; None if the trained ones are evaluated and exported."""
+
+    @property
+    def evaluated(self) -> Params:
+        """The student's parameters that are evaluated and exported."""
+        return self.params["student"] if self.average is None else self.average
 
 
 class Encoded(NamedTuple):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # what editors complete and type checkers know; imported on u
     from jaxdistill.objectives.simcse import SimCSE as SimCSE
     from jaxdistill.objectives.simtde import SimTDE as SimTDE
     from jaxdistill.objectives.trans_encoder import TransEncoder as TransEncoder
+    from jaxdistill.objectives.weighted import Weighted as Weighted
 
 
 def __getattr__(name: str) -> type:

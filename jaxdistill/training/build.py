@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import pathlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -16,7 +17,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Integer
 
 from jaxdistill.config.options import Config
-from jaxdistill.core import MAX_INT32, Objective, Sizes, TrainState, platform
+from jaxdistill.core import MAX_INT32, InputError, Objective, Sizes, TrainState, platform
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.ops.dense import dtype_of
@@ -27,6 +28,7 @@ from jaxdistill.data.tokens import TokenStore
 from jaxdistill.models.checkpoints import onnx
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.model_text import student_text
+from jaxdistill.objectives.weighted import Weighted
 from jaxdistill.training import dev as devs
 from jaxdistill.training import optim, step
 from jaxdistill.training.check import check_models, checked_setup, step_count
@@ -193,6 +195,9 @@ def sized_to_text(objective: Objective, rows: int) -> Objective:
     """The objective with a queue of at most `QUEUE_SHARE` of the text's rows."""
     if isinstance(objective, Wrapped):
         return dataclasses.replace(objective, objective=sized_to_text(objective.objective, rows))
+    if isinstance(objective, Weighted):
+        terms = [dataclasses.replace(term, objective=sized_to_text(term.objective, rows)) for term in objective.terms]
+        return dataclasses.replace(objective, terms=tuple(terms))
     size, most = objective.queue_size, max(1, int(QUEUE_SHARE * rows))
     if size <= most:
         return objective
@@ -227,7 +232,7 @@ def make_step(
 ) -> Program:
     """The layout of the state and the jitted training step for these models, whose parameters may be mere shapes; `live`: the
     step runs the teacher."""
-    optimizer = optim.make_optimizer(config.optimizer, steps)
+    optimizer, average = optim.make_optimizer(config.optimizer, steps), optim.make_average(config.optimizer)
     compute_dtype = dtype_of(config.run.precision)
     trained, other = student.definition.architecture, teacher.definition.architecture if teacher else None
     sizes = Sizes(
@@ -239,7 +244,9 @@ def make_step(
         teacher_layers=other.layers if other else 0,
         precision=jnp.dtype(compute_dtype),
     )
-    make_state = partial(step.make_state, objective=objective, optimizer=optimizer, sizes=sizes)
+    make_state = partial(
+        step.make_state, objective=objective, optimizer=optimizer, sizes=sizes, averages=average is not None
+    )
     # Shapes alone: the state is made on its devices later, and a plan for absent devices has none.
     like = jax.eval_shape(
         make_state,
@@ -247,6 +254,11 @@ def make_step(
         np.zeros((objective.reserve_rows, sizes.width), np.float32) if objective.reserve_rows else None,
         jax.eval_shape(lambda: jax.random.key(config.run.seed)),
     )
+    for pattern, _ in config.optimizer.rates:
+        if not any(re.search(pattern, path) for paths in like.params.values() for path in paths):
+            raise InputError(
+                f"optimizer.rates: {pattern!r} matches the path of no parameter, such as {min(student.params)}."
+            )
     rules = sharding_rules(config.run.sharding, like.params, trained, mesh)
     # The user's own rules, where a pattern that matches nothing is a slip; ours are for all families.
     if rules is config.run.sharding:
@@ -264,6 +276,7 @@ def make_step(
         remat=config.run.remat,
         teacher_dropout=config.teacher.dropout,
         accumulate=config.run.accumulate,
+        average=average,
     )
     return Program(make_state, like, shardings, train_step, steps, optim.make_schedule(config.optimizer, steps))
 

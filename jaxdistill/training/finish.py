@@ -63,7 +63,7 @@ def outcome_of(
     def student_at(step: int) -> dict[str, np.ndarray]:
         restored = checkpoints.restore(run.program.like, run.program.shardings, step=step)
         assert restored is not None  # a missing step is an error
-        return {path: meshes.on_host(array) for path, array in restored.state.params["student"].items()}
+        return {path: meshes.on_host(array) for path, array in restored.state.evaluated.items()}
 
     params = mean_params(map(student_at, averaged or [best_step]))
     student, scores = run.config.student.evaluated(run.student.with_params(params)), record["scores"]
@@ -182,8 +182,10 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
 def facts_of(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], command: str) -> Facts:
     """What the model card says of the training."""
     config, student = run.config, run.student
-    options = nested(config)["objective"]
-    del options["kind"]
+    sections = nested(config)
+    several = sections.get("objectives", {})
+    options = {f"{name}.{key}": value for name, term in several.items() for key, value in term.items()}
+    options |= {key: value for key, value in sections.get("objective", {}).items() if key != "kind"}
     if "queue_size" in options:
         options["queue_size"] = run.objective.queue_size  # a small text has a smaller one
     teachers = [model.source for model in run.teachers] or config.teacher.shown

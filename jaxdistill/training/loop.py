@@ -67,7 +67,7 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
             def evaluate(step: int, state: TrainState) -> None:
                 metrics.report(step)
                 with goodput.spent("evaluation"):
-                    scores = evaluator.evaluate(step, state.params["student"])
+                    scores = evaluator.evaluate(step, state.evaluated)
                 metrics.write(step, scores)
                 metrics.restart_clock(step)
 

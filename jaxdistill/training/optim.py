@@ -1,12 +1,19 @@
 """Makes an optax transformation from the optimiser's options."""
 
+import inspect
 import math
+import re
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from jaxdistill.config.options import Optimizer
+from jaxdistill.core import InputError, Params, did_you_mean
+
+SCHEDULE_FREE = "schedule_free"
 
 
 def make_schedule(options: Optimizer, steps: int) -> optax.Schedule:
@@ -16,10 +23,13 @@ def make_schedule(options: Optimizer, steps: int) -> optax.Schedule:
     """
     warmup = options.warmup_steps or math.ceil(round(options.warmup_fraction * steps, 6))
     rest = max(steps - warmup, 1)
+    decaying = max(round(options.decay_fraction * steps), 1)
+    stable = max(rest - decaying, 0)
     after = {
         "linear": optax.linear_schedule(options.learning_rate, 0.0, rest),
         "cosine": optax.cosine_decay_schedule(options.learning_rate, rest),
         "constant": optax.constant_schedule(options.learning_rate),
+        "wsd": optax.linear_schedule(options.learning_rate, 0.0, rest - stable, transition_begin=stable),
     }[options.schedule]
     if warmup == 0:
         return after
@@ -27,17 +37,60 @@ def make_schedule(options: Optimizer, steps: int) -> optax.Schedule:
 
 
 def make_optimizer(options: Optimizer, steps: int) -> optax.GradientTransformation:
-    """AdamW: gradient clipping, one of Adam's variants, decoupled weight decay, learning rate."""
+    """Gradient clipping, the optimiser with decoupled weight decay and the learning rate, factors of the rate by path.
+
+    Raises:
+      InputError: optax has no optimiser of this name.
+    """
     clip = [optax.clip_by_global_norm(options.clip_norm)] if options.clip_norm > 0 else []
-    adam = optax.scale_by_adam(b1=options.b1, b2=options.b2, eps=options.eps)
+    factors = [optax.stateless(lambda updates, _: scaled_by_path(updates, options.rates))] if options.rates else []
+    schedule, mask = make_schedule(options, steps), is_decayed if options.decay == "matrices" else None
+    if options.name not in ("adamw", SCHEDULE_FREE):
+        return optax.chain(*clip, _from_optax(options, schedule, mask), *factors)
+    # Schedule-free's interpolation of parameters takes the place of the first moment.
+    b1 = 0.0 if options.name == SCHEDULE_FREE else options.b1
+    adam = optax.scale_by_adam(b1=b1, b2=options.b2, eps=options.eps)
     if options.eps_before_correction or not options.bias_correction:
-        adam = scale_by_transformers_adam(options.b1, options.b2, options.eps, bias_correction=options.bias_correction)
-    return optax.chain(
+        adam = scale_by_transformers_adam(b1, options.b2, options.eps, bias_correction=options.bias_correction)
+    adamw = optax.chain(
         *clip,
         adam,
-        optax.add_decayed_weights(options.weight_decay, mask=is_decayed if options.decay == "matrices" else None),
-        optax.scale_by_learning_rate(make_schedule(options, steps)),
+        optax.add_decayed_weights(options.weight_decay, mask=mask),
+        optax.scale_by_learning_rate(schedule),
+        *factors,
     )
+    return adamw if options.name == "adamw" else optax.contrib.schedule_free(adamw, schedule, b1=options.b1)
+
+
+def make_average(options: Optimizer) -> Callable[[Any, dict[str, Params], Params], Params] | None:
+    """A function of (optimiser state, parameters, the average before this step) that gives the student's averaged parameters, which
+    are evaluated and exported; None if the trained ones are."""
+    if options.name == SCHEDULE_FREE:
+        return lambda state, params, _: optax.contrib.schedule_free_eval_params(state, params)["student"]
+    if options.ema:
+        return lambda _, params, average: optax.tree.update_moment(params["student"], average, options.ema, 1)
+    return None
+
+
+def _from_optax(options: Optimizer, schedule: optax.Schedule, mask: Any) -> optax.GradientTransformation:
+    """An optimiser that optax has by this name, with its own defaults but for learning rate and weight decay."""
+    make = getattr(optax, options.name, None) or getattr(optax.contrib, options.name, None)
+    arguments = inspect.signature(make).parameters if inspect.isfunction(make) else {}
+    if make is None or "learning_rate" not in arguments:
+        close = did_you_mean(options.name, [*dir(optax), *dir(optax.contrib)])
+        raise InputError(f"optimizer.name={options.name!r} is no optimiser of optax.{close}")
+    values = {"weight_decay": options.weight_decay, "weight_decay_rate": options.weight_decay}
+    values |= {"mask": mask, "weight_decay_mask": mask}
+    return make(schedule, **{name: value for name, value in values.items() if name in arguments})
+
+
+def scaled_by_path(updates: Any, rates: tuple[tuple[str, float], ...]) -> Any:
+    """The updates times the factor of the first pattern that matches the parameter's path; 1 if none does."""
+
+    def factor(path: str) -> float:
+        return next((factor for pattern, factor in rates if re.search(pattern, path)), 1.0)
+
+    return jax.tree_util.tree_map_with_path(lambda path, leaf: leaf * jnp.float32(factor(path[-1].key)), updates)
 
 
 def is_decayed(params):

@@ -36,6 +36,7 @@ def make_train_step(
     remat: bool,
     teacher_dropout: bool = False,
     accumulate: int = 1,
+    average: Callable[[Any, dict[str, Params], Params], Params] | None = None,
 ) -> TrainStep:
     """The jitted step `(state, teacher_params, batch) -> (state, metrics)`; the state is donated.
 
@@ -47,6 +48,7 @@ def make_train_step(
       teacher_dropout: keeps the teacher's dropout on, as DistilCSE's code does.
       accumulate: number of parts of the batch that are computed one after the other; divides the groups of each device. If the
         loss couples examples, each part is computed twice, see `cached`.
+      average: see `optim.make_average`.
     """
     forward = Forward(
         student,
@@ -71,9 +73,10 @@ def make_train_step(
         # optax raises floats to integer powers
         with jax.named_scope("optimizer"), jax.numpy_dtype_promotion("standard"):
             updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.params)
+            params: Any = optax.apply_updates(state.params, updates)
+            mean = average(optimizer_state, params, state.evaluated) if average else None
         metrics = {"loss": loss, "gradient_norm": optax.tree.norm(gradient), **metrics}
-        params: Any = optax.apply_updates(state.params, updates)
-        return TrainState(state.step + 1, params, optimizer_state, objective_state, key=state.key), metrics
+        return TrainState(state.step + 1, params, optimizer_state, objective_state, state.key, mean), metrics
 
     return jax.jit(
         train_step,
@@ -277,8 +280,10 @@ def make_state(
     objective: Objective,
     optimizer: optax.GradientTransformation,
     sizes: Sizes,
+    averages: bool = False,
 ) -> TrainState:
     """The state before step 1; call it under `jax.jit`, so that the optimiser's state is sharded like the parameters."""
     objective_params, objective_state = objective.init(jax.random.fold_in(key, 0x0B7EC71), sizes, seeds)
     params = {"student": student, "objective": objective_params}
-    return TrainState(jnp.int32(0), params, optimizer.init(params), objective_state, key=key)
+    average = jax.tree.map(jnp.array, student) if averages else None
+    return TrainState(jnp.int32(0), params, optimizer.init(params), objective_state, key, average)

@@ -91,7 +91,7 @@ class Checkpoints:
         abstract = jax.tree.map(
             lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
             jax.eval_shape(_savable, like),
-            shardings._asdict(),
+            {name: value for name, value in shardings._asdict().items() if value is not None},
         )
         return run_in_all(lambda: self._read(self.steps[-1] if step is None else step, abstract))
 
@@ -159,4 +159,5 @@ def mean_params(params: Iterable[Params]) -> dict[str, np.ndarray]:
 
 def _savable(state: TrainState) -> dict[str, Any]:
     """Plain arrays in a dict, because Orbax keeps a dict's keys but drops a NamedTuple's field names."""
-    return state._asdict() | {"key": jax.random.key_data(state.key)}
+    arrays = state._asdict() | {"key": jax.random.key_data(state.key)}
+    return {name: value for name, value in arrays.items() if value is not None}

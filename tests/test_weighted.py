@@ -1,0 +1,77 @@
+"""Several objectives on one forward pass: their sum, their own parameters, options in a config, and what cannot be summed."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from jaxdistill.config import defaults, nested, parse_config, set_options
+from jaxdistill.core import InputError
+from jaxdistill.core.cluster.mesh import make_mesh
+from jaxdistill.objectives.weighted import Term, Weighted
+
+from objective_cases import CASES, SEVERAL, encoded, start
+
+
+@pytest.fixture(autouse=True)
+def one_device():
+    with jax.set_mesh(make_mesh(devices=jax.devices()[:1])):
+        yield
+
+
+def test_the_loss_is_the_weighted_sum_and_each_objective_reads_its_own_views():
+    objective = SEVERAL["several"]
+    assert objective.student_views == ("text", "delete_words", "text") and objective.teacher_views == ("text",)
+    student, teacher = encoded(np.random.default_rng(0), objective)
+    params, state = start(objective)
+    losses, states, metrics = jax.jit(objective)(params, state, student, teacher)
+    total, views = 0.0, {"congen": (0, 1), "embedding": (0,), "simcse": (0, 2)}
+    for term in objective.terms:
+        own = student._replace(sentences=student.sentences[:, list(views[term.name])])
+        term_params = {"log_scale": params["simcse/log_scale"]} if term.name == "simcse" else {}
+        alone, state_alone, scalars = jax.jit(term.objective)(
+            term_params, state[term.name], own, teacher if term.objective.teacher_views else None
+        )
+        total = total + term.weight * alone
+        np.testing.assert_allclose(metrics[f"loss/{term.name}"], alone.mean(), rtol=1e-6)
+        for name, value in scalars.items():
+            np.testing.assert_allclose(metrics[f"{term.name}/{name}"], value, rtol=1e-5)
+        jax.tree.map(np.testing.assert_array_equal, states[term.name], state_alone)
+    np.testing.assert_allclose(losses, total, rtol=1e-6)
+
+
+def test_one_objective_of_weight_1_is_that_objective():
+    objective = CASES["congen"]
+    student, teacher = encoded(np.random.default_rng(0), objective)
+    params, state = start(objective)
+    alone = jax.jit(objective)(params, state, student, teacher)
+    one = Weighted(terms=(Term(objective),))
+    losses, states, _ = jax.jit(one)(params, {"congen": state}, student, teacher)
+    np.testing.assert_array_equal(losses, alone[0])
+    jax.tree.map(np.testing.assert_array_equal, states["congen"], alone[1])
+
+
+def test_a_config_names_them_with_their_options():
+    config: Any = defaults(objective="embedding+gram")
+    set_options(config, {"objectives.gram.weight": 0.5, "objectives.embedding.distance": "cosine"})
+    config.objectives.own = {"kind": "gist", "margin": 0.1, "views": ("text", "positive")}
+    parsed: Any = parse_config(config)
+    weights = {term.name: (term.kind, term.weight) for term in parsed.objective.terms}
+    assert weights == {"embedding": ("embedding", 1.0), "gram": ("gram", 0.5), "own": ("gist", 1.0)}
+    assert parsed.objective.terms[0].objective.distance == "cosine"
+    assert parse_config(nested(parsed)) == parsed
+    with pytest.raises(InputError, match="objectives.gram.alpha is unknown"):
+        parse_config({"objectives": {"gram": {"alpha": 1.0}}})
+    with pytest.raises(InputError, match="needs one objective"):
+        parse_config({"objective": {"kind": "gram"}, "objectives": {"gram": {}}})
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [(("cosent", "congen"), "scores of pairs"), (("simtde", "congen"), "different views"), (("trans_encoder", "listwise"), "score different")],
+)  # fmt: skip
+def test_objectives_that_cannot_share_a_batch_are_refused(names, words):
+    with pytest.raises(InputError, match=words):
+        Weighted(terms=tuple(Term(dataclasses.replace(CASES[name])) for name in names))
