@@ -237,7 +237,7 @@ def _mined(
     number, range_min, range_max = limits["num_negatives"], limits["range_min"], limits["range_max"]
     if number < 1 or not 0 <= range_min <= range_max - number:
         raise InputError(
-            f"num_negatives={number} must be at least 1, and {range_min=} at least 0 and leave them of {range_max=}."
+            f"num_negatives={number} must be at least 1, and {range_min=} must be at least 0 and leave them of {range_max=}."
         )
     origin = {
         **limits, "output_format": output_format, "logits": models.logits, "prompt of a query": models.query_prompt,

@@ -28,6 +28,7 @@ from jaxdistill.config.options import (
     ShardingWord,
 )
 from jaxdistill.core import InputError, Range, closest, did_you_mean, errors_of, plugins
+from jaxdistill.core.files import foreign_errors
 from jaxdistill.core.paths import configs_folder
 from jaxdistill.core.plugins import KINDS
 from jaxdistill.data.options import Columns, Data
@@ -58,17 +59,8 @@ def load_config(spec: str) -> ConfigDict:
     """
     name, _, preset = spec.partition(":")
     path = find_config(name)
-    try:
-        config = plugins.load_module(str(path)).get_config(*[preset] * bool(preset))
-    except InputError:
-        raise
-    except Exception as error:  # whatever a user's file raises
-        raise InputError(f"config file {path} cannot be read ({type(error).__name__}: {error}).") from error
-    if not isinstance(config, ConfigDict):
-        raise InputError(
-            f"config file {path}: get_config returns no ConfigDict; begin with jaxdistill.config.defaults."
-        )
-    return config
+    with foreign_errors(f"config file {path} cannot be read"):
+        return plugins.load_module(str(path)).get_config(*[preset] * bool(preset))
 
 
 def find_config(name: str) -> pathlib.Path:
@@ -201,14 +193,13 @@ def check_option(names: Sequence[str], name: str, *, flag: str = "") -> None:
         )
     if name in names:
         return
+    hint = closest_option(name, names, flag=flag)
     if any(other.startswith(f"{name}.") for other in names):
-        raise InputError(f"{flag}{name} is a section; set one of its options, such as {flag}{name}.OPTION.")
-    if having := [kind for kind in kinds.available() if option in kinds.default_options(kind)] if kinds else []:
-        raise InputError(
-            f"{flag}{name} is an option of the {section} {', '.join(having)}; choose it by the preset "
-            f"(--config=FILE.py:PRESET:{section}={having[0]}) or in a config file."
-        )
-    raise InputError(f"unknown option {flag}{name}.{closest_option(name, names, flag=flag)}")
+        hint = f" It is a section; set one of its options, such as {flag}{name}.OPTION."
+    elif having := [kind for kind in kinds.available() if option in kinds.default_options(kind)] if kinds else []:
+        hint = f" The {section} {', '.join(having)} has it; choose that by the preset "
+        hint += f"(--config=FILE.py:PRESET:{section}={having[0]}) or in a config file."
+    raise InputError(f"unknown option {flag}{name}.{hint}")
 
 
 def closest_option(name: str, names: Sequence[str], *, flag: str = "") -> str:
@@ -254,18 +245,15 @@ def parse_config(config: ConfigDict | Mapping[str, Any]) -> Config:
     """
     config = config.to_dict() if isinstance(config, ConfigDict) else config
     _refuse_unknown(config, SECTIONS, prefix="")
-    if "objective" not in config:
-        raise InputError("the config names no objective; begin with jaxdistill.config.defaults(objective='congen').")
     read = {}
-    for section, options in config.items():
-        if section in PLAIN:
-            read[section] = options_from(PLAIN[section], options, prefix=section)
-            continue
-        name = options.get("kind", KINDS[section].default)
-        kind = KINDS[section].options_class(name)
-        values = {option: value for option, value in options.items() if option != "kind"}
-        if any(field.name == "kind" for field in dataclasses.fields(kind)):
-            values["kind"] = name
+    for section in SECTIONS:
+        values = dict(config.get(section, {}))
+        if section in KINDS:
+            name = values.pop("kind", KINDS[section].default)
+            kind = KINDS[section].options_class(name)
+            values |= {"kind": name} if any(field.name == "kind" for field in dataclasses.fields(kind)) else {}
+        else:
+            kind = PLAIN[section]
         read[section] = options_from(kind, values, prefix=section)
     parsed = Config(**read)
     return dataclasses.replace(parsed, run=dataclasses.replace(parsed.run, steps=0)) if parsed.run.minutes else parsed
@@ -337,8 +325,7 @@ def typed(value: Any, kind: Any, name: str) -> Any:
         origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is tuple and isinstance(value, list | tuple):
         kinds = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
-        if len(kinds) != len(value):
-            raise InputError(f"{name}={value!r} has {len(value)} parts; it must have {len(kinds)}.")
+        _in_range(tuple(value), Range(least=len(kinds), most=len(kinds)), name)
         return tuple(typed(item, one, f"{name}[{i}]") for i, (item, one) in enumerate(zip(value, kinds, strict=True)))
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
         return _in_range(float(value), Range(), name)
@@ -351,7 +338,7 @@ def typed(value: Any, kind: Any, name: str) -> Any:
 
 
 def _in_range(value: Any, allowed: Range, name: str) -> Any:
-    """The value, if it, or the number of a tuple's parts, is in range."""
+    """The value, if it, or the length of a tuple, is in range."""
     number, parts = (len(value), f"has {len(value)} parts; their number ") if isinstance(value, tuple) else (value, "")
     if fault := allowed.fault(number):
         raise InputError(f"{name}={value} {parts}{fault}.")
