@@ -39,7 +39,7 @@ from jaxdistill.core.runtime import version_text
 
 
 class Flags(NamedTuple):
-    """A command line: the options of every stage, flags, and the command that repeats the run, for its model card."""
+    """A command line: the options of every stage, and flags."""
 
     stages: list[Config]
     workdir: str
@@ -47,6 +47,7 @@ class Flags(NamedTuple):
     compile_for: str
     check: str
     command: str
+    """Repeats the run, for its model card."""
 
     @property
     def config(self) -> Config:
@@ -83,14 +84,9 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
         raise InputError(f"unknown option --{error.flagname}.{close} --help lists the options.") from None
     except flags.Error as error:
         raise InputError(f"{str(error).removeprefix('flag ').rstrip('.')}.") from None
-    if rest:
-        raise InputError(f"{rest[0]!r} is not an option; options begin with --. --help lists them.")
-    if not specs:
-        raise InputError("--config is missing. --help shows the usage.")
-    if values.workdir == "":
-        raise InputError("--workdir is empty; give a folder, or leave the option out for runs/CONFIG-PRESET.")
-    if values.compile_for and not values.dry_run:
-        raise InputError(f"--compile_for={values.compile_for} plans a run and trains nothing; add --dry_run.")
+    if rest or not specs:
+        fault = f"{rest[0]!r} is not an option" if rest else "--config is missing"
+        raise InputError(f"{fault}; options begin with --, and --help lists them.")
     if values.profile:
         set_options(config, dict.fromkeys(in_every_stage(config, "run.profile"), values.profile))
     shown = [f"--config={specs[-1]}", *(one for one in others if not re.match("--?workdir=", one)), "--workdir=DIR"]

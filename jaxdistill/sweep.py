@@ -130,15 +130,13 @@ def read_study(name: str) -> tuple[str, Any]:
         close = did_you_mean(path.stem, list(shipped))
         raise InputError(f"study {name} does not exist; shipped: {', '.join(shipped)}.{close}")
     module = plugins.load_module(str(path if path.is_file() else shipped[path.stem])) if name else None
-    return getattr(module, "CONFIG", ""), getattr(module, "GRID", None if name else [{}])
+    return getattr(module, "CONFIG", ""), getattr(module, "GRID", [{}])
 
 
-def combinations(grid: Any) -> list[Mapping[str, Any]]:
+def combinations(grid: Any) -> Sequence[Mapping[str, Any]]:
     """All combinations of a dict of lists; a list of dicts as it is."""
-    if isinstance(grid, Mapping) and all(isinstance(values, list) for values in grid.values()):
-        grid = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    if not isinstance(grid, list) or not grid or not all(isinstance(options, Mapping) for options in grid):
-        raise InputError("the grid must be a dict of option to list of values, or a list of dicts, and not empty.")
+    if isinstance(grid, Mapping):
+        return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     return grid
 
 

@@ -9,9 +9,10 @@ import re
 import textwrap
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
 
+from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict, FieldReference
 
 from jaxdistill.config.options import (
@@ -40,14 +41,9 @@ __all__ = [
 ]  # fmt: skip
 
 SHARED = {
-    "text": "data.text",
-    "columns": "data.columns",
-    "batch_size": "data.batch_size",
-    "seed": "run.seed",
-    "best": "evals.best",
-    "pairs": "evals.pairs",
-    "entities": "evals.entities",
-}
+    "text": "data.text", "columns": "data.columns", "batch_size": "data.batch_size", "seed": "run.seed", "best": "evals.best",
+    "pairs": "evals.pairs", "entities": "evals.entities",
+}  # fmt: skip
 """Options of a chain that set one of every stage, if all stages begin with the same value."""
 
 
@@ -95,7 +91,7 @@ def one_config_help(spec: str) -> str:
     lines = [inspect.cleandoc(module.__doc__ or ""), ""]
     lines += [f"{preset}:ARGUMENT  {', '.join(taken)}" for preset, taken in getattr(module, "ARGUMENTS", {}).items()]
     lines += ["", "Options, which the documentation describes:"]
-    for name, value in _options(config):
+    for name, value in flatten_dict(config.to_dict(), sep=".").items():
         lines.append(f"  {'' if name.endswith('.kind') else '--config.'}{name}={value}")
     return "\n".join(lines)
 
@@ -167,14 +163,12 @@ def in_every_stage(config: ConfigDict, option: str) -> list[str]:
 
 def set_options(config: ConfigDict, options: Mapping[str, Any]) -> None:
     """Sets options by dotted name, such as `stage2.run.steps`; raises `InputError` for a name that the config does not have."""
-    for name, value in options.items():
+    for name in options:
         check_option(option_names(config), name)
-        *sections, option = name.split(".")
-        holder: Any = config
-        for section in sections:
-            holder = holder[section]
-        with holder.ignore_type():  # types are checked when the config is read
-            holder[option] = tuple(value) if isinstance(value, list) else value
+    with config.ignore_type():  # types are checked when the config is read
+        config.update_from_flattened_dict(
+            {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+        )
 
 
 def check_option(names: Sequence[str], name: str, *, flag: str = "") -> None:
@@ -213,15 +207,7 @@ def closest_option(name: str, names: Sequence[str], *, flag: str = "") -> str:
 
 def option_names(config: ConfigDict) -> list[str]:
     """The dotted names of all options."""
-    return [name for name, _ in _options(config)]
-
-
-def _options(config: Any) -> Iterator[tuple[str, Any]]:
-    for name, value in config.items():
-        if isinstance(value, ConfigDict):
-            yield from ((f"{name}.{inner}", value) for inner, value in _options(value))
-        else:
-            yield name, value
+    return list(flatten_dict(config.to_dict(), sep="."))
 
 
 def parse_stages(config: ConfigDict | Mapping[str, Any]) -> list[Config]:
@@ -282,15 +268,14 @@ def nested(config: Config) -> dict[str, dict[str, Any]]:
 
 def flat(config: Config) -> dict[str, Any]:
     """Flat dict such as `{"data.text": ..., "objective.alpha": ...}`, with values as JSON round-trips them."""
-    return {f"{section}.{name}": value for section, of in nested(config).items() for name, value in of.items()}
+    return flatten_dict(nested(config), sep=".")
 
 
 def flat_stages(stages: Sequence[Config]) -> dict[str, Any]:
     """Like `flat`, for all stages; if there are several, names begin with the stage, such as `stage2.data.text`."""
     if len(stages) == 1:
         return flat(stages[0])
-    options = {f"stage{number}": flat(stage) for number, stage in enumerate(stages, start=1)}
-    return {f"{stage}.{name}": value for stage, of_stage in options.items() for name, value in of_stage.items()}
+    return flatten_dict({f"stage{number}": nested(stage) for number, stage in enumerate(stages, start=1)}, sep=".")
 
 
 def refuse_other_training(before: Mapping[str, Any], now: Mapping[str, Any], *, workdir: str) -> None:
