@@ -35,7 +35,7 @@ from pyarrow import parquet
 from jaxdistill.core import InputError, Precision
 from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
 from jaxdistill.core.cluster import processes
-from jaxdistill.core.files import drafted, is_remote, local, refuse_overwriting, try_writing, writing
+from jaxdistill.core.files import drafted, is_remote, output_file, refuse_overwriting, try_writing, writing
 from jaxdistill.core.paths import delivered
 from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.core.runtime import Advance, source_digest
@@ -90,9 +90,7 @@ def encode(
         options = {name: value for name, value in locals().items() if name != "output"}
         with tempfile.TemporaryDirectory() as folder:
             return np.load(cast(Path, encode(**options, output=f"{folder}/vectors.npy")))
-    path = local(output, "output").resolve()
-    if path.suffix not in (".npy", ".parquet") or (keep_text and path.suffix == ".npy"):
-        raise InputError(f"output={path} must end in .npy or .parquet, and with keep_text in .parquet.")
+    path = output_file(output, [".parquet"] if keep_text else [".npy", ".parquet"])
     use_plugins(",".join(listed(plugins)))
     specs = split_specs(text) if isinstance(text, str) else sources_of(text, {TEXT: column})
     embedder = load(model, pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision)

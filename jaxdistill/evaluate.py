@@ -323,13 +323,14 @@ def _planned(inputs: Mapping[str, Any]) -> suite.Suite:
     )
     of_sets = [task for option, task in TASK_OF.items() if inputs[option]]
     plan = suite.planned(inputs["tasks"] or of_sets or ["sts"], sources)
-    if plan.absent and not plan.sets:
-        raise InputError(plan.absent[0])
-    for missing in plan.absent:
+    for missing in plan.absent if plan.sets else ():
         _complain(f"skipped: {missing}")
     files = {path.resolve() for _, one in plan.sets for path in one.files}
-    if tested := files & {*map(Path.resolve, local_files(inputs["postprocess_text"]))}:
-        raise InputError(f"postprocess_text={min(tested)} is a test set of this evaluation; fit on another text.")
+    tested = min(files & {*map(Path.resolve, local_files(inputs["postprocess_text"]))}, default=None)
+    refuse([
+        (not plan.sets, "".join(plan.absent[:1])),
+        (tested, f"postprocess_text={tested} is a test set of this evaluation; fit on another text."),
+    ])  # fmt: skip
     return plan
 
 

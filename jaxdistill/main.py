@@ -76,17 +76,19 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
     for named in filter(None, (re.match(r"--?(?:no)?config\.([^=]+)", argument) for argument in others if specs)):
         check_option(names, named[1], flag="--config.")  # of an absent option, config_flags shows a traceback
     argv = ["jaxdistill.main", *others]
+    values, rest, fault = flags.FlagValues(), [], "" if specs else "--config is missing. --help shows the usage."
     try:
         values = _defined(config, argv if specs else argv[:1])
-        rest = values(argv)[1:]
+        _, *rest = values(argv)
     except flags.UnrecognizedFlagError as error:
         close = closest_option(error.flagname, [*values, *(f"config.{name}" for name in names)], flag="--")
-        raise InputError(f"unknown option --{error.flagname}.{close} --help lists the options.") from None
+        fault = f"unknown option --{error.flagname}.{close} --help lists the options."
     except flags.Error as error:
-        raise InputError(f"{str(error).removeprefix('flag ').rstrip('.')}.") from None
-    if rest or not specs:
-        fault = f"{rest[0]!r} is not an option" if rest else "--config is missing"
-        raise InputError(f"{fault}; options begin with --, and --help lists them.")
+        fault = f"{str(error).removeprefix('flag ').rstrip('.')}."
+    if rest:
+        fault = f"{rest[0]!r} is not an option; options begin with --. --help lists them."
+    if fault:
+        raise InputError(fault)
     if values.profile:
         set_options(config, dict.fromkeys(in_every_stage(config, "run.profile"), values.profile))
     shown = [f"--config={specs[-1]}", *(one for one in others if not re.match("--?workdir=", one)), "--workdir=DIR"]

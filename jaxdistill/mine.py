@@ -31,7 +31,7 @@ from jaxtyping import Float, Integer
 
 from jaxdistill.core import InputError, Precision
 from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
-from jaxdistill.core.files import drafted, local, refuse_overwriting, try_writing, writing
+from jaxdistill.core.files import drafted, output_file, refuse_overwriting, try_writing, writing
 from jaxdistill.core.ops.nearest import nearest, scores_of_pairs
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.core.plugins import use as use_plugins
@@ -206,9 +206,7 @@ def mine(
       plugins: Modules or files with your own readers and families.
       show_progress_bar: Show a bar.
     """
-    path = local(output, "output") if output else None
-    if path and path.suffix != ".tsv":
-        raise InputError(f"output={path} must end in .tsv.")
+    path = output_file(output, [".tsv"]) if output else None
     use_plugins(",".join(listed(plugins)))
     columns, corpus_columns = {TEXT: column, "positive": positive_column}, {TEXT: corpus_column}
     pair_specs, corpus_specs = _specs(pairs, columns, "pairs"), _specs(corpus, corpus_columns, "corpus")

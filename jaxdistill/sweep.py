@@ -106,11 +106,9 @@ def sweep(
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.sweep`. NOTE: nothing here may start JAX's devices; the trainings need them."""
-    parsed, flags = parse_known(sweep, arguments)
+    parsed, flags = parse_known(sweep, arguments, others="--config.")
     options = parsed["options"] = {}
     for name, _, text in (flag.partition("=") for flag in flags):
-        if not name.startswith("--config."):
-            raise InputError(f"unknown option {name}.{did_you_mean(name, [f'--{option}' for option in parsed])}")
         is_whole = text.startswith(("(", "[", '"', "'"))
         values = [text.strip("\"'")] if is_whole else [value.strip() for value in text.split(",")]
         options[name.removeprefix("--config.")] = values if len(values) > 1 else values[0]

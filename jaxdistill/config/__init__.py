@@ -48,11 +48,7 @@ SHARED = {
 
 
 def load_config(spec: str) -> ConfigDict:
-    """What `get_config` of `FILE`, `FILE:PRESET` or `FILE:PRESET:ARGUMENT` returns.
-
-    Raises:
-      InputError: the file does not exist, raises an error, or has no such preset.
-    """
+    """What `get_config` of `FILE`, `FILE:PRESET` or `FILE:PRESET:ARGUMENT` returns; raises `InputError` if it cannot."""
     name, _, preset = spec.partition(":")
     path = find_config(name)
     with foreign_errors(f"config file {path} cannot be read"):
@@ -107,11 +103,7 @@ def configs_help() -> str:
 
 
 def defaults(*, objective: str, student: str = "cut", teacher: str = "live") -> ConfigDict:
-    """Every option of a training with its default, for a config file to change.
-
-    Args:
-      objective, student, teacher: the kinds, which determine the options of their sections.
-    """
+    """Every option of a training with its default, for a config file to change; the kinds determine those of their sections."""
     kinds = {"objective": objective, "student": student, "teacher": teacher}
     plain = {section: dataclasses.asdict(kind()) for section, kind in PLAIN.items()}
     made = plain | {section: KINDS[section].default_options(kind) for section, kind in kinds.items()}
@@ -134,10 +126,7 @@ def chain(stages: Sequence[Any]) -> ConfigDict:
     """A training of several stages, `stage1` and so on, each of which passes its student on to the next.
 
     Options of `SHARED` whose values are the same in all stages have a name of their own, such as `seed`, which sets them in
-    every stage that has no other value.
-
-    Args:
-      stages: what `defaults` returns, changed.
+    every stage that has no other value. The stages are what `defaults` returns, changed.
     """
     config = ConfigDict({f"stage{number}": stage for number, stage in enumerate(stages, start=1)})
     for name, option in SHARED.items():
@@ -172,12 +161,8 @@ def set_options(config: ConfigDict, options: Mapping[str, Any]) -> None:
 
 
 def check_option(names: Sequence[str], name: str, *, flag: str = "") -> None:
-    """Raises `InputError` if a config has no option of this name, or the name is a kind.
-
-    Args:
-      names: the names of the config's options.
-      flag: prefix of the option on the command line.
-    """
+    """Raises `InputError` if a config, which has `names`, has no option of this name, or the name is a kind; `flag` precedes it on
+    the command line."""
     *_, section, option = ["", *name.split(".")]
     kinds = KINDS.get(section)
     if kinds and option == "kind":
@@ -289,11 +274,7 @@ def refuse_other_training(before: Mapping[str, Any], now: Mapping[str, Any], *, 
 
 
 def typed(value: Any, kind: Any, name: str) -> Any:
-    """Converts `value` to the type `kind` of a field; raises `InputError` if the type does not allow it.
-
-    Args:
-      name: name of the option, for errors.
-    """
+    """Converts the value of the option `name` to the type `kind` of its field; raises `InputError` if the type does not allow it."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
         return _in_range(typed(value, arguments[0], name), arguments[1], name)

@@ -211,11 +211,8 @@ def version_text() -> str:
 
 @functools.cache
 def source_digest(*within: str) -> str:
-    """SHA-256 of this package's source files, which distinguishes states of the code with the same version.
-
-    Args:
-      within: folders and files of the package, such as `evals`, to which to restrict it; empty: all.
-    """
+    """SHA-256 of this package's source files, or of those `within` folders such as `evals`: states of the code with the same version
+    differ in it."""
     package = pathlib.Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxdistill.core import InputError, TemporaryError, error_line
+from jaxdistill.core import InputError, TemporaryError, error_line, refuse
 from jaxdistill.core.files import MARK, file_names, make_folder_atomic
 
 SIGN_IN = {
@@ -28,11 +28,12 @@ def checked_address(address: str | Path) -> str:
     """The address in its plain form, also of a `Path` of it; raises `InputError`, which never repeats a secret, for a wrong one."""
     scheme, _, rest = str(address).partition(":")
     path = rest.strip("/")
-    if scheme not in SIGN_IN or not path:
-        allowed = " or ".join(f"{one}://BUCKET/PATH" for one in SIGN_IN)
-        raise InputError(f"{scheme}: is not an address of a supported store; give {allowed}.")
-    if "@" in path.partition("/")[0] or re.search(r"[?&][\w-]+=", path):
-        raise InputError(f"the {scheme}:// address holds a key or a signature; give the plain address, and sign in.")
+    allowed = " or ".join(f"{one}://BUCKET/PATH" for one in SIGN_IN)
+    has_secret = "@" in path.partition("/")[0] or re.search(r"[?&][\w-]+=", path)
+    refuse([
+        (scheme not in SIGN_IN or not path, f"{scheme}: is not an address of a supported store; give {allowed}."),
+        (has_secret, f"the {scheme}:// address holds a key or a signature; give the plain address, and sign in."),
+    ])  # fmt: skip
     return f"{scheme}://{path}"
 
 
@@ -74,11 +75,10 @@ def objects(address: str | Path) -> dict[str, str]:
 
 
 def fetched_files(address: str | Path, cache: Path) -> list[Path]:
-    """Local copies of the objects that an address or a glob names, sorted; empty if a glob matches none."""
+    """Local copies of the objects that an address or a glob names, sorted; empty if there are none."""
     versions, address = objects(address), checked_address(address)
-    if not glob.has_magic(address) and address not in versions:
-        raise InputError(f"{address} does not exist or is a folder; name an object, or a glob such as *.txt.gz.")
-    return [_fetched(one, {one: version}, cache) for one, version in versions.items()]
+    chosen = versions if glob.has_magic(address) else [address] * (address in versions)
+    return [_fetched(one, {one: versions[one]}, cache) for one in chosen]
 
 
 def fetched_folder(address: str | Path, cache: Path, patterns: Sequence[str]) -> Path:

@@ -74,19 +74,14 @@ def scores_of_pairs(
     *,
     dot: bool = False,
 ) -> Float[np.ndarray, " pairs"]:
-    """Cosine or dot product of each pair of a query and a row, given by indices; 0 for a zero vector.
-
-    Args:
-      queries, rows: arrays, also on disk, that are indexed by row numbers.
-    """
+    """Cosine or dot product of each pair of a query and a row, given by indices into arrays, also on disk; 0 for a zero vector."""
     scores = np.zeros(len(query_indices), np.float32)
     for start in range(0, len(scores), PAIRS):
         block = slice(start, start + PAIRS)
         left, right = queries[query_indices[block]], rows[row_indices[block]]
         if not dot:
-            left, right = (
-                side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12) for side in (left, right)
-            )
+            norms = (np.linalg.norm(side, axis=1, keepdims=True) for side in (left, right))
+            left, right = (side / np.maximum(norm, 1e-12) for side, norm in zip((left, right), norms, strict=True))
         scores[block] = np.einsum("ne,ne->n", left, right)
     return scores
 
