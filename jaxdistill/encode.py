@@ -175,7 +175,7 @@ def _write(path: Path, vectors: Path, suffix: str, text: Watched | None) -> None
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.encode`."""
-    options = parse(encode, arguments, show_progress_bar=True, output=tyro.MISSING)
+    options, _ = parse(encode, arguments, show_progress_bar=True, output=tyro.MISSING)
     output = options["output"]
     with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **options}), printed(log):
         with delivered(output, upload=processes.is_first()) as options["output"]:

@@ -443,7 +443,7 @@ def _complain(line: str) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.evaluate`."""
-    options = parse(evaluate, arguments, out=RESULTS)
+    options, _ = parse(evaluate, arguments, out=RESULTS)
     with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **options}):
         out, failed = options["out"], 0
         with delivered(out, upload=processes.is_first()) as path:

@@ -82,7 +82,7 @@ def restored_student(run: Workdir, steps: Sequence[int]) -> SentenceModel:
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.export`."""
-    options = parse(export, arguments)
+    options, _ = parse(export, arguments)
     with delivered(options["out"]) as out:
         folder = export(**{**options, "out": out})
     shown = options["out"] if is_remote(options["out"]) else folder

@@ -340,7 +340,7 @@ def _digest(*facts: object) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.mine`."""
-    options = parse(mine, arguments, show_progress_bar=True, output=tyro.MISSING)
+    options, _ = parse(mine, arguments, show_progress_bar=True, output=tyro.MISSING)
     with printed(log):
         mine(**options)
 

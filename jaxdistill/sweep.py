@@ -33,7 +33,7 @@ from rich.table import Table
 
 from jaxdistill.config import in_every_stage, load_config
 from jaxdistill.core import InputError, did_you_mean, errors_of, plugins
-from jaxdistill.core.cli import BY_NAME, Listed, listed, make_callable, parse_known, run
+from jaxdistill.core.cli import BY_NAME, Listed, listed, make_callable, parse, run
 from jaxdistill.core.files import local, write_atomic
 from jaxdistill.core.paths import configs_folder
 from jaxdistill.core.runtime import Interrupted, Interrupts
@@ -106,7 +106,7 @@ def sweep(
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.sweep`. NOTE: nothing here may start JAX's devices; the trainings need them."""
-    parsed, flags = parse_known(sweep, arguments, others="--config.")
+    parsed, flags = parse(sweep, arguments, others="--config.")
     options = parsed["options"] = {}
     for name, _, text in (flag.partition("=") for flag in flags):
         is_whole = text.startswith(("(", "[", '"', "'"))

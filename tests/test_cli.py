@@ -92,7 +92,7 @@ def test_the_second_signal_ends_a_process_at_once():
 
 def test_a_value_of_another_type_names_its_option(capsys):
     with pytest.raises(SystemExit) as stopped:
-        cli.run(encode.main, ["--model=x", "--text=x", "--dims=many"])
+        cli.run(encode.main, ["--model=x", "--text=x", "--output=x.npy", "--dims=many"])
     said = capsys.readouterr().err
     assert stopped.value.code == 2 and "Error parsing --dims" in said and "Traceback" not in said
 

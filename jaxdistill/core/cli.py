@@ -37,18 +37,13 @@ def listed(value: str | int | Path | Sequence[str | int | Path]) -> list[str]:
     return [os.path.expanduser(text) for one in values if (text := str(one).strip())]
 
 
-def parse(function: Callable[..., Any], arguments: Sequence[str], **defaults: Any) -> dict[str, Any]:
-    """The arguments of a program's function from its command line; prints and exits for `--help` and `--version`.
-
-    `defaults` of the program may differ from the function's.
-    """
-    return parse_known(function, arguments, **defaults)[0]
-
-
-def parse_known(
+def parse(
     function: Callable[..., Any], arguments: Sequence[str], *, others: str = "", **defaults: Any
 ) -> tuple[dict[str, Any], list[str]]:
-    """Like `parse`, and the arguments that the function does not have, which must begin with `others`."""
+    """The arguments of a program's function from its command line, and others, whose names must begin with `others`.
+
+    Prints and exits for `--help` and `--version`. `defaults` of the program may differ from the function's.
+    """
     if "--version" in arguments:
         print(runtime.version_text())
         sys.exit()
