@@ -379,9 +379,8 @@ def _scored_models(
                 facts[spec] = one.digest
             widths = list(dict.fromkeys(inputs["dims"])) if spec in inputs["model"] else []
             if wrong := [width for width in widths if not width.isdecimal() or not 0 < int(width) <= one.width]:
-                raise InputError(
-                    f"dims={wrong[0]}: the vectors of {spec} have {one.width} numbers; give widths up to that."
-                )
+                fault = f"the vectors of {spec} have {one.width} numbers; give widths up to that."
+                raise InputError(f"dims={wrong[0]}: {fault}")
             whole = replace(one.model, **fields)
             for width in map(int, widths or [0]):
                 cut = replace(one, dims=width)
@@ -445,17 +444,16 @@ def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.evaluate`."""
     options, _ = parse(evaluate, arguments, out=RESULTS)
     with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **options}):
-        out, failed = options["out"], 0
-        with delivered(out, upload=processes.is_first()) as path:
+        failed, is_first = 0, processes.is_first()
+        with delivered(options["out"], upload=is_first) as path:
             try:
-                options["out"] = path
-                result = evaluate(**options)
+                result = evaluate(**{**options, "out": path})
             except EvaluationFailed as error:
                 result, failed = error.result, error.count
-            if processes.is_first():
+            if is_first:
                 print(report.as_text(report.score_table(report.entries_of(result.results)), width=200))
-        if out and processes.is_first():
-            print(f"written to {out}")
+        if is_first and options["out"]:
+            print(f"written to {options['out']}")
         processes.wait("reported")
         if failed:
             raise InputError(f"{failed} of the evaluations or models failed; the lines above say why.")
