@@ -32,7 +32,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from jaxdistill.config import in_every_stage, load_config
-from jaxdistill.core import InputError, did_you_mean, errors_of, plugins
+from jaxdistill.core import InputError, did_you_mean, errors_of, plugins, refuse
 from jaxdistill.core.cli import BY_NAME, Listed, listed, make_callable, parse, run
 from jaxdistill.core.files import local, write_atomic
 from jaxdistill.core.paths import configs_folder
@@ -128,13 +128,15 @@ def read_study(name: str) -> tuple[str, Any]:
         close = did_you_mean(path.stem, list(shipped))
         raise InputError(f"study {name} does not exist; shipped: {', '.join(shipped)}.{close}")
     module = plugins.load_module(str(path if path.is_file() else shipped[path.stem])) if name else None
-    return getattr(module, "CONFIG", ""), getattr(module, "GRID", [{}])
+    return getattr(module, "CONFIG", ""), getattr(module, "GRID", None if name else [{}])
 
 
 def combinations(grid: Any) -> Sequence[Mapping[str, Any]]:
     """All combinations of a dict of lists; a list of dicts as it is."""
-    if isinstance(grid, Mapping):
-        return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    if isinstance(grid, Mapping) and all(isinstance(values, list) for values in grid.values()):
+        grid = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    is_grid = isinstance(grid, list) and grid and all(isinstance(options, Mapping) for options in grid)
+    refuse([(not is_grid, "the grid must be a dict of option to list of values, or a list of dicts, and not empty.")])
     return grid
 
 
