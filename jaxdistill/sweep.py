@@ -137,7 +137,7 @@ def combinations(grid: Any) -> Sequence[Mapping[str, Any]]:
         grid = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     is_grid = isinstance(grid, list) and grid and all(isinstance(options, Mapping) for options in grid)
     refuse([(not is_grid, "the grid must be a dict of option to list of values, or a list of dicts, and not empty.")])
-    return grid
+    return list(grid)
 
 
 def plan(
