@@ -8,15 +8,7 @@ jaxdistill.encode("runs/mine/export", sentences)
 """
 
 import importlib
-import os
-import signal
-import sys
 from typing import TYPE_CHECKING
-
-_is_program = any(argument.removeprefix("-m").partition(".")[0] == __name__ for argument in sys.orig_argv)
-if sys.argv[:1] == ["-m"] and _is_program and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
-    # `python -m jaxdistill.PROGRAM`: Ctrl-C during imports would print a traceback.
-    signal.signal(signal.SIGINT, lambda *_: (os.write(2, b"\ninterrupted\n"), os._exit(130)))
 
 if TYPE_CHECKING:  # what editors complete; the same names are imported on use below
     from jaxdistill import objectives as objectives
@@ -33,25 +25,19 @@ if TYPE_CHECKING:  # what editors complete; the same names are imported on use b
 
 __version__ = "0.1.0"
 
-
-_FROM = {
-    "InputError": "jaxdistill.core",
-    "distill": "jaxdistill.training.distill",
-    "load": "jaxdistill.models.inference",
-}
-"""Functions and classes of the Python API, imported on use, so that `import jaxdistill` stays cheap."""
-_MODULES = {"students": "jaxdistill.models.students", "teachers": "jaxdistill.models.teachers"}
-__all__ = [
-    "InputError", "distill", "encode", "evaluate", "export", "load", "mine", "objectives", "students", "sweep", "teachers",
-]  # fmt: skip
-"""The Python API. Names that are not in `_FROM` are modules; modules of programs can be called like functions."""
+_FROM = {"InputError": "core", "distill": "training.distill", "load": "models.inference"}
+_MODULES = dict.fromkeys(("encode", "evaluate", "export", "mine", "objectives", "sweep"), "") | dict.fromkeys(
+    ("students", "teachers"), "models."
+)
+"""The Python API, imported on use, so that `import jaxdistill` stays cheap. Modules of programs can be called like functions."""
+__all__ = [*_FROM, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll] - names of both
 
 
 def __getattr__(name: str):
     if name in _FROM:
-        return getattr(importlib.import_module(_FROM[name]), name)
-    if name in __all__:
-        return importlib.import_module(_MODULES.get(name, f"jaxdistill.{name}"))
+        return getattr(importlib.import_module(f"jaxdistill.{_FROM[name]}"), name)
+    if name in _MODULES:
+        return importlib.import_module(f"jaxdistill.{_MODULES[name]}{name}")
     raise AttributeError(f"module 'jaxdistill' has no attribute {name!r}")
 
 

@@ -33,9 +33,8 @@ def _main(arguments: Sequence[str]) -> None:
     elif name in PROGRAMS:
         importlib.import_module(f"jaxdistill.{'main' if name == 'train' else name}").main(rest)
     else:
-        raise InputError(
-            f"program {name!r} is unknown.{did_you_mean(name, [*PROGRAMS])} There are {', '.join(PROGRAMS)}."
-        )
+        close = did_you_mean(name, [*PROGRAMS])
+        raise InputError(f"program {name!r} is unknown.{close} There are {', '.join(PROGRAMS)}.")
 
 
 if __name__ == "__main__":

@@ -21,26 +21,27 @@ import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 import pyarrow
+import tyro
 from jaxtyping import Float
 from pyarrow import parquet
 
 from jaxdistill.core import InputError, Precision
 from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
 from jaxdistill.core.cluster import processes
-from jaxdistill.core.files import drafted, is_remote, local, refuse_overwriting, try_writing, writing
+from jaxdistill.core.files import drafted, is_remote, output_file, refuse_overwriting, try_writing, writing
 from jaxdistill.core.paths import delivered
 from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.core.runtime import Advance, source_digest
 from jaxdistill.data.targets import BLOCK_ROWS, VECTORS, checked_block, finished, stored_vectors, write_note
 from jaxdistill.data.text import TEXT, Text, Watched, local_files, sources_of, split_specs
-from jaxdistill.models.inference import load
+from jaxdistill.models.inference import Embedder, load
 from jaxdistill.models.vectors import unit_rows
 
 log = logging.getLogger(__name__)
@@ -89,18 +90,16 @@ def encode(
         options = {name: value for name, value in locals().items() if name != "output"}
         with tempfile.TemporaryDirectory() as folder:
             return np.load(cast(Path, encode(**options, output=f"{folder}/vectors.npy")))
-    path = local(output, "output").resolve()
-    if path.suffix not in (".npy", ".parquet") or (keep_text and path.suffix == ".npy"):
-        raise InputError(f"output={path} must end in .npy or .parquet, and with keep_text in .parquet.")
+    path = output_file(output, [".parquet"] if keep_text else [".npy", ".parquet"])
     use_plugins(",".join(listed(plugins)))
     specs = split_specs(text) if isinstance(text, str) else sources_of(text, {TEXT: column})
     embedder = load(model, pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision)
-    prompt, longest = embedder.prefix(prompt_name or None, role), embedder.model.max_length
+    prompt = embedder.prefix(prompt_name or None, role)
     if not 0 <= dims <= embedder.width:
         raise InputError(f"dims={dims} must be from 1 to {embedder.width}, the width of the model's vectors; 0: all.")
     width, watched = dims or embedder.width, Watched(specs, {TEXT: column})
     origin = {
-        "model": embedder.model.digest(), "max_length": longest, "prompt": prompt, "text": watched.digest,
+        "model": embedder.model.digest(), "max_length": embedder.model.max_length, "prompt": prompt, "text": watched.digest,
         "precision": embedder.compute_dtype.name, "column": column, "batch_size": batch_size, "dims": dims, "keep_text": keep_text,
     }  # fmt: skip
     with processes.agreed() as facts:
@@ -112,31 +111,16 @@ def encode(
         if processes.is_first():  # two that try at once would see each other's file
             with writing(path):
                 try_writing(path)
-        unread, position = watched.rows(), 0
-
-        def encode_block(rows: range, advance: Advance) -> tuple[np.ndarray, int]:
-            nonlocal position  # one pass over the text, because the ranges rise
-            sentences = [sentence for (sentence,) in islice(unread, rows.start - position, rows.stop - position)]
-            position = rows.stop
-            encodings = embedder.model.encodings([prompt + sentence for sentence in sentences])
-            ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
-            vectors = embedder.encode_ids(ids, advance=advance)
-            if width < embedder.width:
-                vectors = unit_rows(vectors[:, :width])
-            return checked_block(vectors, rows.start), sum(bool(one.overflowing) for one in encodings)
-
+        compute = _block_encoder(embedder, watched, prompt, width)
         digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:12]
         folder, rows = path.with_name(f".{path.name[:200]}.{digest}.part"), sum(1 for _ in watched.rows())
-        _, truncated = stored_vectors(folder, rows, width, encode_block, unit="sentences", shown=show_progress_bar)
+        _, truncated = stored_vectors(folder, rows, width, compute, unit="sentences", shown=show_progress_bar)
         watched.check()
         counts = {"rows": rows, "truncated": truncated}
         processes.wait("all have read the folder")  # which the first one then removes
         if processes.is_first():
             with writing(path), drafted(path) as draft:
-                if path.suffix == ".npy":
-                    shutil.copyfile(folder / VECTORS, draft)
-                else:
-                    _write_table(draft, folder / VECTORS, watched if keep_text else None)
+                _write(draft, folder / VECTORS, path.suffix, watched if keep_text else None)
                 write_note(path, origin, counts)
             for leftover in path.parent.glob(f".{glob.escape(path.name[:200])}.*.part"):
                 shutil.rmtree(leftover)
@@ -146,12 +130,35 @@ def encode(
         log.info(f"{path}: {rows:,} vectors of {width} numbers, multiplied in {origin['precision']}")
         if longer:
             share = f"{longer:,} of {rows:,} texts ({longer / rows:.1%})"
-            log.info(f"{share} are longer than {longest:,} tokens; their ends are cut")
+            log.info(f"{share} are longer than {origin['max_length']:,} tokens; their ends are cut")
     return path
 
 
-def _write_table(path: Path, vectors: Path, text: Watched | None) -> None:
-    """Writes a Parquet table of the vectors of a `.npy` file, with the sentences of a text beside them."""
+def _block_encoder(
+    embedder: Embedder, text: Watched, prompt: str, width: int
+) -> Callable[[range, Advance], tuple[np.ndarray, int]]:
+    """Returns the vectors of some rows, and how many are truncated; reads the text once, because the ranges rise."""
+    unread, position = text.rows(), 0
+
+    def encode_block(rows: range, advance: Advance) -> tuple[np.ndarray, int]:
+        nonlocal position
+        sentences = [sentence for (sentence,) in islice(unread, rows.start - position, rows.stop - position)]
+        position = rows.stop
+        encodings = embedder.model.encodings([prompt + sentence for sentence in sentences])
+        ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
+        vectors = embedder.encode_ids(ids, advance=advance)
+        if width < embedder.width:
+            vectors = unit_rows(vectors[:, :width])
+        return checked_block(vectors, rows.start), sum(bool(one.overflowing) for one in encodings)
+
+    return encode_block
+
+
+def _write(path: Path, vectors: Path, suffix: str, text: Watched | None) -> None:
+    """Copies a `.npy` file, or writes its vectors as a Parquet table, with the sentences of a text beside them."""
+    if suffix == ".npy":
+        shutil.copyfile(vectors, path)
+        return
     rows, width = np.load(vectors, mmap_mode="r").shape
     fields = [(TEXT, pyarrow.string())] * bool(text) + [("embedding", pyarrow.list_(pyarrow.float32(), width))]
     schema, sentences = pyarrow.schema(fields), text.rows() if text else None
@@ -168,10 +175,8 @@ def _write_table(path: Path, vectors: Path, text: Watched | None) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.encode`."""
-    options = parse(encode, arguments, show_progress_bar=True)
+    options, _ = parse(encode, arguments, show_progress_bar=True, output=tyro.MISSING)
     output = options["output"]
-    if not output:
-        raise InputError("output is missing; give the .npy or .parquet file to write.")
     with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **options}), printed(log):
         with delivered(output, upload=processes.is_first()) as options["output"]:
             encode(**options)

@@ -40,7 +40,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -49,11 +49,11 @@ from typing import Annotated, Any, Literal, cast
 import numpy as np
 from tyro.conf import UseAppendAction
 
-from jaxdistill.core import ROLES, Embed, InputError, Precision, RoleEmbed, Scorer, Split, errors_of
+from jaxdistill.core import ROLES, Embed, InputError, Precision, RoleEmbed, Scorer, Split, refuse
 from jaxdistill.core.cli import BATCH_SIZE, BY_NAMES, Listed, listed, make_callable, parse, run
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.processes import over_processes
-from jaxdistill.core.files import refuse_overwriting, try_writing, write_atomic, writing
+from jaxdistill.core.files import foreign_errors, refuse_overwriting, try_writing, write_atomic, writing
 from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.core.paths import cache_folder, delivered
 from jaxdistill.core.plugins import use as use_plugins
@@ -121,10 +121,8 @@ class Candidate:
             query=cast(Embed, embed),
             document=cast(Embed, embed),
         )
-        if isinstance(embed, Scorer):  # it raises `InputError` when it is asked for vectors
-            if self.whitened_on:
-                raise InputError("postprocess=whiten transforms vectors, but cross-encoders and ensembles have none.")
-            return model
+        if isinstance(alone, Scorer) and not self.whitened_on:
+            return model  # it raises `InputError` when it is asked for vectors
         whitening = cache(lambda: geometry.whitening_on(embed, self.whitened_on))  # fitted on first use
 
         def after(embed: Embed) -> Embed:
@@ -241,130 +239,51 @@ def evaluate(
     inputs |= {name: os.path.expanduser(inputs[name]) for name in ("pairs", "index_model", "teacher")}
     inputs["paper"] = [paper] if isinstance(paper, str) else list(paper)
     use_plugins(",".join(inputs["plugins"]))
-    every = [model] if isinstance(model, str | Path | Embedder) else list(model)
-    loaded = {one.model.source: one.model for one in every if isinstance(one, Embedder)}
-    inputs["model"] = [one.model.source if isinstance(one, Embedder) else os.path.expanduser(one) for one in every]
-    if twice := [name for name in loaded if inputs["model"].count(name) > 1]:
-        raise InputError(f"model has {twice[0]!r} twice, but results are named by it; score them one at a time.")
-    for option, value in {"pooling": pooling, "max_length": max_length, "prompt": prompt}.items():
-        if loaded and value:
-            raise InputError(f"{option}={value!r} is for models given by name; give it to jaxdistill.load.")
-    if bool(postprocess) != bool(inputs["postprocess_text"]):
-        raise InputError("postprocess=whiten is fitted on postprocess_text=FILE; give both.")
-    if postprocess and index_model:
-        raise InputError(
-            "postprocess fits a transform for each model, so it excludes index_model; leave out one of them."
-        )
+    models = [model] if isinstance(model, str | Path | Embedder) else list(model)
+    inputs["model"] = [one.model.source if isinstance(one, Embedder) else os.path.expanduser(one) for one in models]
+    loaded = {one.model.source: one.model for one in models if isinstance(one, Embedder)}
+    refuse([
+        (loaded and (pooling or max_length or prompt),
+         "pooling, max_length and prompt are of models given by name; give them to jaxdistill.load."),
+        (bool(postprocess) != bool(postprocess_text), "postprocess=whiten is fitted on postprocess_text=FILE; give both."),
+        (postprocess and index_model, "postprocess fits a transform for each model, so it excludes index_model."),
+    ])  # fmt: skip
+    return _evaluate(inputs, partial(_candidate, inputs, loaded, batch_size), os.path.expanduser(out))
+
+
+def _evaluate(inputs: dict[str, Any], load: Callable[..., Candidate], out: str) -> EvaluationResult:
+    """Scores the models that `inputs` name on the sets that they name, and writes the results."""
     cited = [papers.cited(reference, "paper") for reference in inputs["paper"]]
-    out = os.path.expanduser(out)
     is_folder = out.endswith("/") or os.path.isdir(out)
     file = (Path(out, RESULTS) if is_folder else Path(out)) if out and processes.is_first() else None
     page = file.with_name(report.PAGE) if file and is_folder else None
     if file:
         with writing(file):  # checked before the evaluation, which takes minutes
             try_writing(file)
-
-    # The sets.
-    sources = Sources(
-        data=inputs["data"],
-        pairs=str(file_of("pairs", inputs["pairs"])) if pairs else "",
-        entities=tuple(map(str, files_of("entities", inputs["entities"]))),
-        bitext=tuple(inputs["bitext"]),
-        retrieval=tuple(inputs["retrieval"]),
-        split=split,
-        text=tuple(files_of("text", inputs["text"])) if teacher else (),
-        asymmetric=bool(index_model),
-    )
     with processes.agreed() as facts:
-        of_sets = [task for option, task in TASK_OF.items() if inputs[option]]
-        plan = suite.planned(inputs["tasks"] or of_sets or ["sts"], sources)
+        plan = _planned(inputs)
         digests = {one.name: one.digest() for _, one in plan.sets}
         facts |= digests | {"absent": plan.absent}
-    if plan.absent and not plan.sets:
-        raise InputError(plan.absent[0])
-    for missing in plan.absent:
-        _complain(f"skipped: {missing}")
-    files = [path for _, one in plan.sets for path in one.files]
     if file:
-        refuse_overwriting(file, files)
+        refuse_overwriting(file, [path for _, one in plan.sets for path in one.files])
         if there := next((path for path in (file, page) if path and path.exists()), None):
-            try:
+            with foreign_errors(f"{there} is not of evaluate; move it, or give another out"):
                 earlier = json.loads(file.read_bytes())
                 earlier = earlier["inputs"] | earlier["files"]
-            except (OSError, ValueError, TypeError, KeyError):
-                raise InputError(f"{there} is not of evaluate; move it, or give another out.") from None
             refuse_changes(file, earlier, inputs | digests)
-    if tested := {*map(Path.resolve, files)} & {*map(Path.resolve, local_files(inputs["postprocess_text"]))}:
-        raise InputError(f"postprocess_text={min(tested)} is a test set of this evaluation; fit on another text.")
-
-    # The models that the scored ones use: each encodes a text once for all of them.
-    def embedders(*models: SentenceModel) -> tuple[Embedder, ...]:
-        return tuple(Embedder(one, compute_dtype=dtype_of(precision), batch_size=batch_size) for one in models)
-
-    def candidate(spec: str) -> Candidate:
-        """A model, or an ensemble if the spec is `A+B` (a folder's name may contain +)."""
-        names = [spec] if Path(spec).exists() else spec.split("+")
-        if not all(names):
-            raise InputError(f"{spec!r} has an empty name next to a +; write an ensemble as A+B.")
-        models = [
-            loaded.get(spec) or load_model(one, pooling=pooling, max_length=max_length, prompt=prompt) for one in names
-        ]
-        prompts = {"query": query_prompt or prompt, "document": document_prompt or prompt}
-        in_roles = {role: text for role, text in prompts.items() if text}
-        members = embedders(*(one.with_role_prompts(in_roles) for one in models))
-        return Candidate(spec=spec, members=members, whitened_on=tuple(inputs["postprocess_text"]))
 
     used = {name for _, one in plan.sets for name in one.uses}
-    others: dict[str, Candidate] = {}
-    fields: dict[str, Any] = {}
-    if "index_model" in used:
-        with errors_of(f"index_model={inputs['index_model']}"):
-            index = load_model(inputs["index_model"], max_length=max_length)
-            if index.definition.reads_pairs:
-                raise InputError("it is a cross-encoder; an index needs a sentence encoder.")
-        index = index.with_role_prompts({"document": document_prompt} if document_prompt else {})
-        others["index_model"] = Candidate(spec=inputs["index_model"], members=embedders(index))
-        searched = others["index_model"].model
-        fields |= {"index": searched.document, "index_similarity": searched.similarity}
-    if "teacher" in used:
-        others["teacher"] = candidate(inputs["teacher"])
-        fields["teacher"] = others["teacher"].model.embed
-
-    # The scores.
-    rows: list[dict[str, Any]] = []
-    scored_pairs: dict[str, Any] = {}
-    failed: dict[str, str] = {}
-    specs = list(dict.fromkeys([*filter(None, [inputs["teacher"]]), *inputs["model"]]))
-    for spec in specs:
-        try:
-            with processes.agreed() as facts:
-                one = others["teacher"] if spec == inputs["teacher"] and "teacher" in others else candidate(spec)
-                facts[spec] = one.digest
-            widths = list(dict.fromkeys(inputs["dims"])) if spec in inputs["model"] else []
-            if wrong := [width for width in widths if not width.isdecimal() or not 0 < int(width) <= one.width]:
-                raise InputError(
-                    f"dims={wrong[0]}: the vectors of {spec} have {one.width} numbers; give widths up to that."
-                )
-            whole = replace(one.model, **fields)
-            for width in map(int, widths or [0]):
-                cut = replace(one, dims=width)
-                row, scored_pairs[cut.label] = _scored(cut, truncated(whole, width) if width else whole, plan, others)
-                rows.append(row)
-        except InputError as error:
-            if len(specs) == 1:
-                raise
-            failed[spec] = str(error)
-            _complain(f"failed: model {spec}: {error}")
-
-    # The results.
+    others = {name: load(inputs[name], is_index=name == "index_model") for name in used}
+    rows, scored_pairs, failed = _scored_models(plan, inputs, others, load)
     measured = dict.fromkeys(name for row in rows for name in row["scores"])
     is_of_hub = any(not one.files and not one.is_repeatable for _, one in plan.sets)
+    index = [_reading(one.members[0].model) for name, one in others.items() if name == "index_model"]
     content = {
         "protocol": {one.name: one.protocol for _, one in plan.sets},
         "seed": transfer.SEED,
         "data": inputs["data"] or ("Hugging Face hub" if is_of_hub else ""),
-        "index_model_reading": _reading(others["index_model"].members[0].model) if "index_model" in others else {},
-        "precision": dtype_of(precision).name,
+        "index_model_reading": index[0] if index else {},
+        "precision": dtype_of(inputs["precision"]).name,
         "versions": versions(),
         "absent": plan.absent,
         "failed": failed,
@@ -388,6 +307,91 @@ def evaluate(
     if failures:
         raise EvaluationFailed(failures, result)
     return result
+
+
+def _planned(inputs: Mapping[str, Any]) -> suite.Suite:
+    """The sets that the inputs name; a line says what is absent."""
+    sources = Sources(
+        data=inputs["data"],
+        pairs=str(file_of("pairs", inputs["pairs"])) if inputs["pairs"] else "",
+        entities=tuple(map(str, files_of("entities", inputs["entities"]))),
+        bitext=tuple(inputs["bitext"]),
+        retrieval=tuple(inputs["retrieval"]),
+        split=inputs["split"],
+        text=tuple(files_of("text", inputs["text"])) if inputs["teacher"] else (),
+        asymmetric=bool(inputs["index_model"]),
+    )
+    of_sets = [task for option, task in TASK_OF.items() if inputs[option]]
+    plan = suite.planned(inputs["tasks"] or of_sets or ["sts"], sources)
+    for missing in plan.absent if plan.sets else ():
+        _complain(f"skipped: {missing}")
+    files = {path.resolve() for _, one in plan.sets for path in one.files}
+    tested = min(files & {*map(Path.resolve, local_files(inputs["postprocess_text"]))}, default=None)
+    refuse([
+        (not plan.sets, "".join(plan.absent[:1])),
+        (tested, f"postprocess_text={tested} is a test set of this evaluation; fit on another text."),
+    ])  # fmt: skip
+    return plan
+
+
+def _candidate(
+    inputs: Mapping[str, Any],
+    loaded: Mapping[str, SentenceModel],
+    batch_size: int,
+    spec: str,
+    *,
+    is_index: bool = False,
+) -> Candidate:
+    """A model, or an ensemble if the spec is `A+B` (a folder's name may contain +).
+
+    Args:
+      loaded: models by name that are not read again.
+      is_index: whether it makes the index of asymmetric retrieval; pooling and other prompts are then its own.
+    """
+    prompt, reading = inputs["prompt"], {"pooling": inputs["pooling"], "prompt": inputs["prompt"]}
+    prompts = {role: inputs[f"{role}_prompt"] or prompt for role in ROLES}
+    if is_index:
+        loaded, reading, prompts = {}, {}, {"document": inputs["document_prompt"]}
+    names = [spec] if is_index or Path(spec).exists() else spec.split("+")
+    models = [loaded.get(spec) or load_model(one, max_length=inputs["max_length"], **reading) for one in names]
+    roles = {role: text for role, text in prompts.items() if text}
+    dtype = dtype_of(inputs["precision"])
+    members = (Embedder(one.with_role_prompts(roles), compute_dtype=dtype, batch_size=batch_size) for one in models)
+    return Candidate(spec=spec, members=tuple(members), whitened_on=tuple(inputs["postprocess_text"]))
+
+
+def _scored_models(
+    plan: suite.Suite, inputs: Mapping[str, Any], others: Mapping[str, Candidate], load: Callable[..., Candidate]
+) -> tuple[list[dict[str, Any]], dict[str, Any], dict[str, str]]:
+    """Rows of the results, graded pairs to plot, and why models failed; each of `others` encodes a text once for all models."""
+    rows, scored_pairs, failed = [], {}, {}
+    fields: dict[str, Any] = {}
+    if "index_model" in others:
+        searched = others["index_model"].model
+        fields |= {"index": searched.document, "index_similarity": searched.similarity}
+    if "teacher" in others:
+        fields["teacher"] = others["teacher"].model.embed
+    specs = list(dict.fromkeys([*filter(None, [inputs["teacher"]]), *inputs["model"]]))
+    for spec in specs:
+        try:
+            with processes.agreed() as facts:
+                one = others["teacher"] if spec == inputs["teacher"] and "teacher" in others else load(spec)
+                facts[spec] = one.digest
+            widths = list(dict.fromkeys(inputs["dims"])) if spec in inputs["model"] else []
+            if wrong := [width for width in widths if not width.isdecimal() or not 0 < int(width) <= one.width]:
+                fault = f"the vectors of {spec} have {one.width} numbers; give widths up to that."
+                raise InputError(f"dims={wrong[0]}: {fault}")
+            whole = replace(one.model, **fields)
+            for width in map(int, widths or [0]):
+                cut = replace(one, dims=width)
+                row, scored_pairs[cut.label] = _scored(cut, truncated(whole, width) if width else whole, plan, others)
+                rows.append(row)
+        except InputError as error:
+            if len(specs) == 1:
+                raise
+            failed[spec] = str(error)
+            _complain(f"failed: model {spec}: {error}")
+    return rows, scored_pairs, failed
 
 
 def _reading(model: SentenceModel) -> dict[str, Any]:
@@ -438,19 +442,18 @@ def _complain(line: str) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.evaluate`."""
-    options = parse(evaluate, arguments, out=RESULTS)
+    options, _ = parse(evaluate, arguments, out=RESULTS)
     with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **options}):
-        out, failed = options["out"], 0
-        with delivered(out, upload=processes.is_first()) as path:
+        failed, is_first = 0, processes.is_first()
+        with delivered(options["out"], upload=is_first) as path:
             try:
-                options["out"] = path
-                result = evaluate(**options)
+                result = evaluate(**{**options, "out": path})
             except EvaluationFailed as error:
                 result, failed = error.result, error.count
-            if processes.is_first():
+            if is_first:
                 print(report.as_text(report.score_table(report.entries_of(result.results)), width=200))
-        if out and processes.is_first():
-            print(f"written to {out}")
+        if is_first and options["out"]:
+            print(f"written to {options['out']}")
         processes.wait("reported")
         if failed:
             raise InputError(f"{failed} of the evaluations or models failed; the lines above say why.")

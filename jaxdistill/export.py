@@ -14,11 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
-
 from jaxdistill.core import InputError
-from jaxdistill.core.cli import BY_COMMAS, BY_NAME, make_callable, parse, run
-from jaxdistill.core.files import is_remote, local, refuse_foreign
+from jaxdistill.core.cli import BY_NAME, Listed, listed, make_callable, parse, run
+from jaxdistill.core.files import foreign_errors, is_remote, local, refuse_foreign
 from jaxdistill.core.paths import delivered
 from jaxdistill.evals.model_card import Facts, averaged_steps, read_facts
 from jaxdistill.models.checkpoints import onnx
@@ -30,13 +28,11 @@ from jaxdistill.training.models import read_student
 from jaxdistill.training.workdir.checkpoint import Checkpoints, mean_params
 from jaxdistill.training.workdir.folder import CHECKPOINTS, CONFIG, STUDENT, Workdir, fetched, read_config
 
-Steps = str | int | Sequence[int] | None
-
 
 def export(
     workdir: str | Path | None = None,
     *,
-    step: Annotated[Steps, BY_COMMAS] = None,
+    step: Listed = (),
     model: Annotated[str | Path | Embedder | SentenceModel | None, BY_NAME] = None,
     out: str | Path,
     to: Form = "",
@@ -53,20 +49,17 @@ def export(
     Raises:
       InputError: arguments contradict each other, or a form cannot hold the model or differs from it; nothing is then written.
     """
-    if {workdir is None, step is None} != {model is not None}:
+    with foreign_errors(f"{step=} must be a whole number, or several such as 500,600"):
+        steps = sorted(set(map(int, listed(step))))
+    if bool(workdir) is (model is not None) or bool(workdir) is not bool(steps):
         raise InputError("give workdir and step of a run, or model alone.")
     if to:
         onnx.check()
     out = local(out, "out").resolve()
     refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
-    if workdir is None:
+    if not workdir:
         model = model.model if isinstance(model, Embedder) else model
         return write_export(model if isinstance(model, SentenceModel) else load_model(str(model)), out, to=to)
-    try:
-        numbers = step.split(",") if isinstance(step, str) else np.atleast_1d(np.asarray(step))
-        steps = sorted({int(number) for number in numbers})
-    except (TypeError, ValueError):
-        raise InputError(f"step={step!r} must be a whole number or several, such as 500 or [500, 600].") from None
     run = fetched(workdir)
     student, facts = restored_student(run, steps), read_facts(run.folder) or Facts(name="")
     if (facts.steps, facts.averaged) != (max(steps), averaged_steps(steps)):  # scores are of another step
@@ -80,10 +73,8 @@ def restored_student(run: Workdir, steps: Sequence[int]) -> SentenceModel:
     config = read_config(run.folder)
     student = config and read_student(config, run.folder)
     if config is None or student is None or not run.checkpoints.is_dir():
-        raise InputError(
-            f"{run.folder} is not the workdir of a training with its checkpoints, which a sweep removes; it needs {CONFIG}, {STUDENT} "
-            f"and {CHECKPOINTS}."
-        )
+        needs = f"{CONFIG}, {STUDENT} and {CHECKPOINTS}"
+        raise InputError(f"{run.folder} is no workdir with its checkpoints, which a sweep removes; it needs {needs}.")
     checkpoints = Checkpoints(run, read_only=True)
     params = mean_params(checkpoints.restore_alone(step).evaluated for step in steps)
     return config.student.exported(config.student.evaluated(student.with_params(params)))
@@ -91,11 +82,10 @@ def restored_student(run: Workdir, steps: Sequence[int]) -> SentenceModel:
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.export`."""
-    options = parse(export, arguments)
+    options, _ = parse(export, arguments)
     with delivered(options["out"]) as out:
-        shown, options["out"] = options["out"], out
-        folder = export(**options)
-    shown = shown if is_remote(shown) else folder
+        folder = export(**{**options, "out": out})
+    shown = options["out"] if is_remote(options["out"]) else folder
     print(f"{shown}: {weights_bytes(folder) / 1e6:.1f} MB, reloaded and compared")
 
 

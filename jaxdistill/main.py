@@ -39,7 +39,7 @@ from jaxdistill.core.runtime import version_text
 
 
 class Flags(NamedTuple):
-    """A command line: the options of every stage, flags, and the command that repeats the run, for its model card."""
+    """A command line: the options of every stage, and flags."""
 
     stages: list[Config]
     workdir: str
@@ -47,6 +47,7 @@ class Flags(NamedTuple):
     compile_for: str
     check: str
     command: str
+    """Repeats the run, for its model card."""
 
     @property
     def config(self) -> Config:
@@ -75,22 +76,19 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
     for named in filter(None, (re.match(r"--?(?:no)?config\.([^=]+)", argument) for argument in others if specs)):
         check_option(names, named[1], flag="--config.")  # of an absent option, config_flags shows a traceback
     argv = ["jaxdistill.main", *others]
+    values, rest, fault = flags.FlagValues(), [], "" if specs else "--config is missing. --help shows the usage."
     try:
         values = _defined(config, argv if specs else argv[:1])
-        rest = values(argv)[1:]
+        _, *rest = values(argv)
     except flags.UnrecognizedFlagError as error:
         close = closest_option(error.flagname, [*values, *(f"config.{name}" for name in names)], flag="--")
-        raise InputError(f"unknown option --{error.flagname}.{close} --help lists the options.") from None
+        fault = f"unknown option --{error.flagname}.{close} --help lists the options."
     except flags.Error as error:
-        raise InputError(f"{str(error).removeprefix('flag ').rstrip('.')}.") from None
+        fault = f"{str(error).removeprefix('flag ').rstrip('.')}."
     if rest:
-        raise InputError(f"{rest[0]!r} is not an option; options begin with --. --help lists them.")
-    if not specs:
-        raise InputError("--config is missing. --help shows the usage.")
-    if values.workdir == "":
-        raise InputError("--workdir is empty; give a folder, or leave the option out for runs/CONFIG-PRESET.")
-    if values.compile_for and not values.dry_run:
-        raise InputError(f"--compile_for={values.compile_for} plans a run and trains nothing; add --dry_run.")
+        fault = f"{rest[0]!r} is not an option; options begin with --. --help lists them."
+    if fault:
+        raise InputError(fault)
     if values.profile:
         set_options(config, dict.fromkeys(in_every_stage(config, "run.profile"), values.profile))
     shown = [f"--config={specs[-1]}", *(one for one in others if not re.match("--?workdir=", one)), "--workdir=DIR"]

@@ -21,16 +21,17 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
+import tyro
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import InputError, Precision
 from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
-from jaxdistill.core.files import drafted, local, refuse_overwriting, try_writing, writing
+from jaxdistill.core.files import drafted, output_file, refuse_overwriting, try_writing, writing
 from jaxdistill.core.ops.nearest import nearest, scores_of_pairs
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.core.plugins import use as use_plugins
@@ -59,15 +60,15 @@ class Questions(NamedTuple):
     positive, ignoring case and white space."""
 
 
-def questions(pairs: Iterable[tuple[str, str]], corpus: Iterable[str] = ()) -> Questions:
+def questions(pairs: Iterable[Sequence[str]], corpus: Iterable[Sequence[str]]) -> Questions:
     """Collects distinct, non-empty queries and documents; raises `InputError` if no pair remains."""
     queries: dict[str, dict[int, None]] = {}
     documents: dict[str, int] = {}
-    for text in filter(None, map(str.strip, corpus)):
+    for text in filter(None, (text.strip() for (text,) in corpus)):
         documents.setdefault(text, len(documents))
-    for text, answer in ((text.strip(), answer.strip()) for text, answer in pairs):
-        if text and answer:
-            queries.setdefault(text, {})[documents.setdefault(answer, len(documents))] = None
+    for query, positive in (map(str.strip, pair) for pair in pairs):
+        if query and positive:
+            queries.setdefault(query, {})[documents.setdefault(positive, len(documents))] = None
     if not queries:
         raise InputError("no pair has both a query and a positive; check pairs, column and positive_column.")
 
@@ -125,6 +126,18 @@ def hard_negatives(
         order = np.take_along_axis(order, drawn, axis=1)
     order = order[:, :num_negatives]
     return np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)
+
+
+class Models(NamedTuple):
+    """The models that find and score candidates, and how they read texts."""
+
+    embedder: Embedder
+    cross_encoder: Embedder | None
+    """Scores what the embedder finds."""
+    query_prompt: str
+    document_prompt: str
+    logits: bool
+    progress: bool
 
 
 def mine(
@@ -193,45 +206,42 @@ def mine(
       plugins: Modules or files with your own readers and families.
       show_progress_bar: Show a bar.
     """
-    path = local(output, "output") if output else None
-    if path and path.suffix != ".tsv":
-        raise InputError(f"output={path} must end in .tsv.")
-    if logits and not cross_encoder:
-        raise InputError("logits are those of a cross_encoder; cosines have none.")
+    path = output_file(output, [".tsv"]) if output else None
     use_plugins(",".join(listed(plugins)))
     columns, corpus_columns = {TEXT: column, "positive": positive_column}, {TEXT: corpus_column}
-    pair_specs = split_specs(pairs) if isinstance(pairs, str) else sources_of(pairs, columns, argument="pairs")
-    corpus_specs = (
-        split_specs(corpus) if isinstance(corpus, str) else sources_of(corpus, corpus_columns, argument="corpus")
-    )
+    pair_specs, corpus_specs = _specs(pairs, columns, "pairs"), _specs(corpus, corpus_columns, "corpus")
     if path:
         refuse_overwriting(path, local_files([*pair_specs, *corpus_specs]))
-    answered = ((query, positive) for query, positive in read(pair_specs, columns))
-    texts = questions(answered, (document for (document,) in read(corpus_specs, corpus_columns)))
+    texts = questions(read(pair_specs, columns), read(corpus_specs, corpus_columns))
 
-    counts = [len(positives) for positives in texts.positives]
-    is_limited = any(limit is not None for limit in (max_score, absolute_margin, relative_margin))
-    range_max = range_max or range_min + (SPARE if is_limited else 1) * num_negatives + max(counts)
-    if num_negatives < 1 or not 0 <= range_min <= range_max - num_negatives:
-        raise InputError(
-            f"num_negatives={num_negatives} must be at least 1, and range_min={range_min} must be at least 0 and leave them of "
-            f"range_max={range_max}."
-        )
+    spare = 1 if max_score is absolute_margin is relative_margin is None else SPARE
+    range_max = range_max or range_min + spare * num_negatives + max(map(len, texts.positives))
     limits: dict[str, Any] = dict(
         num_negatives=num_negatives, range_min=range_min, range_max=range_max, max_score=max_score, min_score=min_score,
         absolute_margin=absolute_margin, relative_margin=relative_margin, sampling_strategy=sampling_strategy, seed=seed,
     )  # fmt: skip
     embedder = load(model, pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision)
     scorer = load(cross_encoder, batch_size=batch_size, precision=precision) if cross_encoder else None
-    prompts = {
-        role: embedder.prefix(**({"prompt_name": name} if name else {"role": role}))
-        for role, name in (("query", prompt_name), ("document", corpus_prompt_name))
-    }
+    query_prompt = embedder.prefix(prompt_name or None, "" if prompt_name else "query")
+    document_prompt = embedder.prefix(corpus_prompt_name or None, "" if corpus_prompt_name else "document")
+    models = Models(embedder, scorer, query_prompt, document_prompt, logits, show_progress_bar)
+    return _mined(texts, models, limits, output_format=output_format, path=path)
+
+
+def _mined(
+    texts: Questions, models: Models, limits: Mapping[str, Any], *, output_format: str, path: Path | None
+) -> list[dict[str, Any]] | Path:
+    """The rows of the table, or its path; `limits` are those of `hard_negatives`."""
+    number, range_min, range_max = limits["num_negatives"], limits["range_min"], limits["range_max"]
+    if number < 1 or not 0 <= range_min <= range_max - number:
+        raise InputError(
+            f"num_negatives={number} must be at least 1, and {range_min=} must be at least 0 and leave them of {range_max=}."
+        )
     origin = {
-        **limits, "output_format": output_format, "logits": logits,
-        **{f"prompt of a {role}": prompt for role, prompt in prompts.items()},
-        "model": embedder.model.digest(), "max_length": embedder.model.max_length, "precision": embedder.compute_dtype.name,
-        "cross_encoder": scorer.model.digest() if scorer else "", "text": _digest(json.dumps(texts)),
+        **limits, "output_format": output_format, "logits": models.logits, "prompt of a query": models.query_prompt,
+        "prompt of a document": models.document_prompt, "model": models.embedder.model.digest(),
+        "max_length": models.embedder.model.max_length, "precision": models.embedder.compute_dtype.name,
+        "cross_encoder": models.cross_encoder.model.digest() if models.cross_encoder else "", "text": _digest(json.dumps(texts)),
     }  # fmt: skip
     size = f"{len(texts.queries):,} queries, {len(texts.documents):,} documents"
     if path and (done := finished(path, origin)):
@@ -239,48 +249,16 @@ def mine(
         return path
     if path:
         try_writing(path)
-
-    def vectors(role: str, sentences: Sequence[str], what: str) -> Float[np.ndarray, "n e"]:
-        def embed(block: Sequence[str], advance: Advance) -> np.ndarray:
-            return embedder.encode([prompts[role] + text for text in block], prompt="", show_progress_bar=advance)
-
-        facts = embedder.model.digest(), embedder.compute_dtype.name, prompts[role], embedder.model.max_length
-        key, width = _digest(*facts, *sentences), embedder.width
-        return cached_vectors(folder, key, embed, sentences, width, what=what, progress=show_progress_bar)
-
-    def scored(query_rows: np.ndarray, document_rows: np.ndarray) -> Float[np.ndarray, " pairs"]:
-        if scorer is None:
-            return scores_of_pairs(queries, documents, query_rows, document_rows, dot=dot)
-
-        def score(block: Any, advance: Advance, scorer: Embedder = scorer) -> np.ndarray:
-            left, right = [texts.queries[row] for row in block[:, 0]], [texts.documents[row] for row in block[:, 1]]
-            return scorer.score(left, right, logits=logits, show_progress_bar=advance)[:, None]
-
-        rows: Any = np.stack([query_rows, document_rows], axis=1)
-        chosen = hashlib.sha256(rows.tobytes()).hexdigest()
-        key = _digest(scorer.model.digest(), scorer.compute_dtype.name, logits, json.dumps(texts), chosen)
-        return cached_vectors(folder, key, score, rows, 1, what="scoring pairs", progress=show_progress_bar)[:][:, 0]
-
-    folder, dot = cache_folder() / "mined", embedder.model.definition.similarity == "dot"
-    queries, documents = vectors("query", texts.queries, "queries"), vectors("document", texts.documents, "documents")
-    every = np.arange(len(queries))
-    positives = scored(np.repeat(every, counts), np.concatenate([np.asarray(one, np.int64) for one in texts.positives]))
-    positive_scores = [part.tolist() for part in np.split(positives, np.cumsum(counts)[:-1])]
-    # The nearest documents may all be excluded (positives, the query itself), so these come on top.
-    depth = min(range_max + max(map(len, texts.excluded)), len(documents))
-    blocks = (documents[start : start + BLOCK_ROWS] for start in range(0, len(documents), BLOCK_ROWS))
-    scores, rows = nearest(queries[:], blocks, count=depth, dot=dot)
-    if scorer:
-        scores = scored(np.repeat(every, depth), rows.ravel()).reshape(rows.shape)
+    positive_scores, scores, rows = _scored_candidates(texts, models, count=range_max)
     rows, scores = hard_negatives(scores, rows, texts.excluded, positive_scores, **limits)
 
     have, is_triplet = np.isfinite(scores).sum(axis=1), output_format == "triplet"
-    suffixes = [""] if is_triplet else [f"_{number}" for number in range(1, num_negatives + 1)]
+    suffixes = [""] if is_triplet else [f"_{rank}" for rank in range(1, number + 1)]
     names = ["text", "positive", *(f"negative{suffix}" for suffix in suffixes)]
     names += ["score_positive", *(f"score_negative{suffix}" for suffix in suffixes)]
     table: list[list[Any]] = []
     for query, count in enumerate(have.tolist()):
-        groups = [[rank] for rank in range(count)] if is_triplet else [range(count)] * (count == num_negatives)
+        groups = [[rank] for rank in range(count)] if is_triplet else [range(count)] * (count == number)
         for row, of_positive in zip(texts.positives[query], positive_scores[query], strict=True):
             for ranks in groups:
                 negatives = [texts.documents[rows[query, rank]] for rank in ranks]
@@ -289,25 +267,71 @@ def mine(
     if not table:
         raise InputError(
             f"no query has enough negatives: the most that are within the limits and no positives are {have.max()}, "
-            f"num_negatives={num_negatives}; relax the limits, raise range_max, or add documents with corpus."
+            f"num_negatives={number}; relax the limits, raise range_max, or add documents with corpus."
         )
     if path is None:
         return [dict(zip(names, row, strict=True)) for row in table]
-    cells = [[f"{cell:.7g}" if isinstance(cell, float) else cell for cell in row] for row in table]
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with drafted(path) as draft:
-            with open(draft, "w", encoding="utf-8", newline="\n") as file:
-                for row in (names, *cells):
-                    file.write("\t".join(re.sub(r"[\t\r\n]+", " ", cell) for cell in row) + "\n")
-            write_note(path, origin, {"rows": len(table)})
+    with writing(path), drafted(path) as draft:
+        with open(draft, "w", encoding="utf-8", newline="\n") as file:
+            for row in (names, *table):
+                cells = (f"{cell:.7g}" if isinstance(cell, float) else re.sub(r"[\t\r\n]+", " ", cell) for cell in row)
+                file.write("\t".join(cells) + "\n")
+        write_note(path, origin, {"rows": len(table)})
+    positives = np.concatenate([np.asarray(one, np.float32) for one in positive_scores])
     log.info(f"mean score of positives {positives.mean():.4f}, of negatives {scores[np.isfinite(scores)].mean():.4f}")
-    if lacking := (have < num_negatives).sum():
-        log.info(
-            f"{lacking:,} of {len(have):,} queries have fewer than {num_negatives} negatives; range_max={range_max}"
-        )
+    if lacking := (have < number).sum():
+        log.info(f"{lacking:,} of {len(have):,} queries have fewer than {number} negatives; {range_max=}")
     log.info(f"{path}: {len(table):,} rows; {size}")
     return path
+
+
+def _scored_candidates(
+    texts: Questions, models: Models, *, count: int
+) -> tuple[list[list[float]], Float[np.ndarray, "q candidates"], Integer[np.ndarray, "q candidates"]]:
+    """Scores of each query's positives; scores and rows of its nearest documents: `count`, and as many as may be excluded.
+
+    Vectors and the scores of a cross-encoder are stored in the cache.
+    """
+    embedder, scorer = models.embedder, models.cross_encoder
+    folder, is_dot = cache_folder() / "mined", embedder.model.definition.similarity == "dot"
+
+    def vectors(prompt: str, sentences: Sequence[str], what: str) -> Float[np.ndarray, "n e"]:
+        def embed(block: Sequence[str], advance: Advance) -> np.ndarray:
+            return embedder.encode([prompt + text for text in block], prompt="", show_progress_bar=advance)
+
+        facts = embedder.model.digest(), embedder.compute_dtype.name, prompt, embedder.model.max_length
+        key, width = _digest(*facts, *sentences), embedder.width
+        return cached_vectors(folder, key, embed, sentences, width, what=what, progress=models.progress)
+
+    def pair_scores(query_rows: np.ndarray, document_rows: np.ndarray) -> Float[np.ndarray, " pairs"]:
+        if scorer is None:
+            return scores_of_pairs(queries, documents, query_rows, document_rows, dot=is_dot)
+
+        def score(block: Any, advance: Advance, scorer: Embedder = scorer) -> np.ndarray:
+            left, right = [texts.queries[row] for row in block[:, 0]], [texts.documents[row] for row in block[:, 1]]
+            return scorer.score(left, right, logits=models.logits, show_progress_bar=advance)[:, None]
+
+        rows: Any = np.stack([query_rows, document_rows], axis=1)
+        chosen = hashlib.sha256(rows.tobytes()).hexdigest()
+        key = _digest(scorer.model.digest(), scorer.compute_dtype.name, models.logits, json.dumps(texts), chosen)
+        return cached_vectors(folder, key, score, rows, 1, what="scoring pairs", progress=models.progress)[:][:, 0]
+
+    queries = vectors(models.query_prompt, texts.queries, "queries")
+    documents = vectors(models.document_prompt, texts.documents, "documents")
+    every, counts = np.arange(len(queries)), [len(positives) for positives in texts.positives]
+    positives = np.concatenate([np.asarray(one, np.int64) for one in texts.positives])
+    positive_scores = np.split(pair_scores(np.repeat(every, counts), positives), np.cumsum(counts)[:-1])
+    # The nearest documents may all be excluded (positives, the query itself), so these come on top.
+    depth = min(count + max(map(len, texts.excluded)), len(documents))
+    blocks = (documents[start : start + BLOCK_ROWS] for start in range(0, len(documents), BLOCK_ROWS))
+    scores, rows = nearest(queries[:], blocks, count=depth, dot=is_dot)
+    if scorer:
+        scores = pair_scores(np.repeat(every, depth), rows.ravel()).reshape(rows.shape)
+    return [part.tolist() for part in positive_scores], scores, rows
+
+
+def _specs(text: Text, columns: Mapping[str, str], argument: str) -> list[str]:
+    return split_specs(text) if isinstance(text, str) else sources_of(text, columns, argument=argument)
 
 
 def _digest(*facts: object) -> str:
@@ -316,9 +340,7 @@ def _digest(*facts: object) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.mine`."""
-    options = parse(mine, arguments, show_progress_bar=True)
-    if not options["output"]:
-        raise InputError("output is missing; give the .tsv file to write.")
+    options, _ = parse(mine, arguments, show_progress_bar=True, output=tyro.MISSING)
     with printed(log):
         mine(**options)
 

@@ -32,8 +32,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from jaxdistill.config import in_every_stage, load_config
-from jaxdistill.core import InputError, did_you_mean, errors_of, plugins
-from jaxdistill.core.cli import BY_NAME, Listed, listed, make_callable, parse_known, run
+from jaxdistill.core import InputError, did_you_mean, errors_of, plugins, refuse
+from jaxdistill.core.cli import BY_NAME, Listed, listed, make_callable, parse, run
 from jaxdistill.core.files import local, write_atomic
 from jaxdistill.core.paths import configs_folder
 from jaxdistill.core.runtime import Interrupted, Interrupts
@@ -106,11 +106,9 @@ def sweep(
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.sweep`. NOTE: nothing here may start JAX's devices; the trainings need them."""
-    parsed, flags = parse_known(sweep, arguments)
+    parsed, flags = parse(sweep, arguments, others="--config.")
     options = parsed["options"] = {}
     for name, _, text in (flag.partition("=") for flag in flags):
-        if not name.startswith("--config."):
-            raise InputError(f"unknown option {name}.{did_you_mean(name, [f'--{option}' for option in parsed])}")
         is_whole = text.startswith(("(", "[", '"', "'"))
         values = [text.strip("\"'")] if is_whole else [value.strip() for value in text.split(",")]
         options[name.removeprefix("--config.")] = values if len(values) > 1 else values[0]
@@ -133,13 +131,13 @@ def read_study(name: str) -> tuple[str, Any]:
     return getattr(module, "CONFIG", ""), getattr(module, "GRID", None if name else [{}])
 
 
-def combinations(grid: Any) -> list[Mapping[str, Any]]:
+def combinations(grid: Any) -> Sequence[Mapping[str, Any]]:
     """All combinations of a dict of lists; a list of dicts as it is."""
     if isinstance(grid, Mapping) and all(isinstance(values, list) for values in grid.values()):
         grid = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    if not isinstance(grid, list) or not grid or not all(isinstance(options, Mapping) for options in grid):
-        raise InputError("the grid must be a dict of option to list of values, or a list of dicts, and not empty.")
-    return grid
+    is_grid = isinstance(grid, list) and grid and all(isinstance(options, Mapping) for options in grid)
+    refuse([(not is_grid, "the grid must be a dict of option to list of values, or a list of dicts, and not empty.")])
+    return list(grid)
 
 
 def plan(

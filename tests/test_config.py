@@ -78,8 +78,7 @@ def test_a_wrong_preset_argument_or_kind_is_refused_with_the_allowed_ones(preset
         (lambda raw: raw["run"].update(steps="many"), r"run\.steps='many' has type str; it must have type int"),
         (lambda raw: raw["data"].update(columns=5), "data.columns=5 has type int; it must have type tuple"),
         (lambda raw: raw.update(extra={}), "extra is unknown"),
-        (lambda raw: raw["objective"].pop("kind"), "objective.kind='' is unknown; available: ckd, congen"),
-        (lambda raw: raw.pop("objective"), "the config names no objective"),
+        (lambda raw: raw.pop("objective"), "objective.kind='' is unknown; available: ckd, congen"),
     ],
 )
 def test_a_wrong_key_or_type_is_refused_with_its_name(change, words):

@@ -21,9 +21,8 @@ from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.vectors import similarities
 
-import encoder_cases
 import program
-from eval_cases import GRADED, read_test, run, sts_scores, write, write_orders, write_set
+from eval_cases import GRADED, read_test, run, sts_scores, write, write_orders
 from tiny_models import tiny_model
 from tiny_text import made_up
 
@@ -183,12 +182,6 @@ def test_truncated_vectors_have_a_row_for_each_width(tiny, tmp_path):
             jaxdistill.evaluate(tiny, **options | {"dims": wrong})
 
 
-def test_an_index_needs_a_sentence_encoder(tiny, tmp_path):
-    encoder_cases.write_cross_encoder(cross := tmp_path / "cross", "bert")
-    with pytest.raises(InputError, match="index_model=.*: it is a cross-encoder; an index needs a sentence encoder"):
-        jaxdistill.evaluate(tiny, retrieval=write_set(tmp_path / "set"), index_model=cross)
-
-
 def test_only_sets_of_the_hub_are_said_to_come_from_it_and_their_scores_are_not_cached(tiny, data, cache, monkeypatch):
     pairs = sts.read_set("sts-b", data)
     monkeypatch.setattr(sts, "pairs_of", lambda *_: pairs)
@@ -203,10 +196,10 @@ def test_a_loaded_model_is_scored_as_it_was_loaded(tiny, data):
     own, short = jaxdistill.evaluate(loaded, pairs=pairs), jaxdistill.evaluate(tiny, max_length=4, pairs=pairs)
     assert own.scores == short.scores != jaxdistill.evaluate([tiny], pairs=pairs).scores
     assert own.results["models"][0]["max_length"] == 4 and own.results_file is own.report is None
-    with pytest.raises(InputError, match="max_length=8 is for models given by name; give it to jaxdistill.load"):
+    with pytest.raises(
+        InputError, match="max_length and prompt are of models given by name; give them to jaxdistill.load"
+    ):
         jaxdistill.evaluate(loaded, pairs=pairs, max_length=8)
-    with pytest.raises(InputError, match="model has .*tiny' twice"):
-        jaxdistill.evaluate([tiny, loaded], pairs=pairs)
 
 
 def test_models_are_compared_with_a_teacher_on_a_text(tiny, tmp_path):

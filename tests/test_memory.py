@@ -66,8 +66,7 @@ def test_memory_is_scarce_by_what_this_process_holds_and_what_is_available(machi
     assert machine(**given) == scarce
 
 
-@pytest.mark.parametrize("group", ["jobs/7", "memory/jobs"])
+@pytest.mark.parametrize("group", ["jobs/7", "jobs"])
 @pytest.mark.parametrize(("limit", "scarce"), [("max", False), (9 << 30, False), (7 << 30, True)])
-def test_a_control_group_of_any_level_and_version_limits_memory(machine, group, limit, scarce):
-    name = "memory.limit_in_bytes" if group.startswith("memory") else "memory.max"
-    assert machine(group=f"{group}/{name}", limit=limit) == scarce
+def test_a_control_group_of_any_level_limits_memory(machine, group, limit, scarce):
+    assert machine(group=f"{group}/memory.max", limit=limit) == scarce

@@ -166,7 +166,6 @@ def test_a_query_and_its_positives_are_no_negatives_in_any_case_or_white_space(f
         (["--max_score=-2"], "the most that are within the limits and no positives are 0, num_negatives=3; relax"),
         (["--num_negatives=99", "--output_format=n-tuple"], "num_negatives=99; relax the limits"),
         (["--column=nothing"], "has no column 'nothing'"),
-        (["--logits"], "logits are those of a cross_encoder"),
         (["--output=a.txt"], "must end in .tsv"),
         (["--relative_marign=0.1"], "Did you mean --relative_margin"),
     ],

@@ -35,8 +35,6 @@ def test_the_workdir_is_named_after_config_and_preset(tmp_path):
         "from jaxdistill.config import defaults\ndef get_config(): return defaults(objective='simcse')\n"
     )
     assert main.parse_flags([f"--config={tmp_path / 'mine.py'}"]).workdir == "runs/mine"
-    with pytest.raises(InputError, match="--workdir is empty"):
-        main.parse_flags(["--config=l2.py", "--workdir="])
 
 
 def test_a_workdir_of_another_version_is_refused(folder, tmp_path, capsys):
@@ -61,9 +59,9 @@ def test_a_workdir_of_another_version_is_refused(folder, tmp_path, capsys):
         ("--config.objective.alpha=2", "objective.alpha=2.0 must be at least 0 and at most 1"),
         (f"--config.run.steps={10**20}", "run.steps=100000000000000000000 must be at most 2,147,483,647"),
         ("--config.optimizer.schedule=square", "allowed: linear, cosine, constant"),
-        ("--config.objective=1", "--config.objective is a section; set one of its options"),
+        ("--config.objective=1", "unknown option --config.objective. It is a section; set one of its options"),
         ("--config.teacher.kind=stored", "chosen before them: by the preset (--config=FILE.py:PRESET:teacher=KIND)"),
-        ("--config.teacher.weights=(1,2)", "--config.teacher.weights is an option of the teacher several"),
+        ("--config.teacher.weights=(1,2)", "unknown option --config.teacher.weights. The teacher several"),
         ("--config.data.columns=((a,b)", "--config.data.columns=((a,b): Error while parsing string"),
         ("--config.run.sharding=(('kernel',('modle','')),)", "the axes are slice, data, model"),
         ("--check=there", "--check=there: value should be one of <here|elsewhere>"),

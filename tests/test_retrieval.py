@@ -22,11 +22,6 @@ ANGLES = {"queen": 0, "play queen": 4, "kings": 30, "king": 28, "pop": 60, "jazz
 EMBED = on_a_circle(ANGLES)
 
 
-def test_an_index_of_another_width_is_an_error():
-    with pytest.raises(InputError, match="queries have 2 numbers and the index 3.*keeps its head"):
-        nearest(np.ones((1, 2)), [np.ones((3, 3))], count=1)
-
-
 @pytest.mark.parametrize("block_rows", [1, 7, 32, 100])
 def test_blocks_find_what_brute_force_finds(block_rows, monkeypatch):
     monkeypatch.setattr(nearest_rows, "QUERY_ROWS", 4)

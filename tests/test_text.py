@@ -230,6 +230,7 @@ def tfds_set(folder, form):
     return type(folder)(str(builder.data_dir))
 
 
+RAW = ['"Yes," she said, "I know."', '"Yes."', 'a 5" pipe', '"half quoted', "no quotes, but a comma"]
 CELLS = ['He said "no".', "two\nlines", "a\ttab", "plain", 'one, "two"', "", "last"]
 
 
@@ -244,13 +245,22 @@ def write_pandas(path, cells):
 
 
 @pytest.mark.parametrize("save", [write_pandas, write_excel])
-def test_quotes_of_a_tsv_are_text_unless_the_prefix_says_that_cells_are_quoted(tmp_path, save):
-    save(path := tmp_path / "a.tsv", CELLS)
-    assert [text for (text,) in read([f"quoted:{path}"])] == CELLS
-    raw = ['"Yes," she said, "I know."', 'a 5" pipe', '"half quoted']
-    spec = write(tmp_path / "b.tsv", "text\n" + "".join(f"{cell}\n" for cell in raw))
-    assert [text for (text,) in read([f"raw:{spec}"])] == [text for (text,) in read([spec])] == raw
-    assert content_digest([spec]) != content_digest([f"quoted:{spec}"])
+def test_quoted_cells_of_a_tsv_are_read_without_their_quotes(tmp_path, caplog, save):
+    for number, cells in enumerate((["x"] * 3000 + CELLS, ["a, b", "c, d", "e"])):
+        path = tmp_path / f"{number}.tsv"
+        save(path, cells)
+        for spec in (path, f"quoted:{path}"):
+            assert [text for (text,) in read([str(spec)])] == cells
+        assert (str(path) in caplog.text) == ('"' in path.read_text())
+
+
+def test_quotes_of_a_raw_tsv_are_text_and_the_prefix_decides(tmp_path, caplog):
+    for name, cells in {"raw": RAW, "few": ['"Yes."', "no"], "quoted": ['"a ""b"""']}.items():
+        spec = write(tmp_path / f"{name}.tsv", "text\n" + "".join(f"{cell}\n" for cell in cells))
+        assert [text for (text,) in read([f"raw:{spec}"])] == cells
+        assert list(read([spec])) == ([('a "b"',)] if name == "quoted" else [(cell,) for cell in cells])
+    assert list(read([f"quoted:{tmp_path}/few.tsv"])) == [("Yes.",), ("no",)]
+    assert len({content_digest([f"{prefix}{tmp_path}/few.tsv"]) for prefix in ("", "raw:", "quoted:")}) == 3
 
 
 SENTENCES = ["The cat sleeps.", "", 'He said "no"\n\u2028twice', "Überraschung"]

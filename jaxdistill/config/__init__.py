@@ -9,9 +9,10 @@ import re
 import textwrap
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
 
+from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict, FieldReference
 
 from jaxdistill.config.options import (
@@ -28,6 +29,7 @@ from jaxdistill.config.options import (
     ShardingWord,
 )
 from jaxdistill.core import InputError, Positive, Range, closest, did_you_mean, errors_of, plugins
+from jaxdistill.core.files import foreign_errors
 from jaxdistill.core.paths import configs_folder
 from jaxdistill.core.plugins import KINDS
 from jaxdistill.data.options import Columns, Data
@@ -40,36 +42,18 @@ __all__ = [
 ]  # fmt: skip
 
 SHARED = {
-    "text": "data.text",
-    "columns": "data.columns",
-    "batch_size": "data.batch_size",
-    "seed": "run.seed",
-    "best": "evals.best",
-    "pairs": "evals.pairs",
-    "entities": "evals.entities",
-}
+    "text": "data.text", "columns": "data.columns", "batch_size": "data.batch_size", "seed": "run.seed", "best": "evals.best",
+    "pairs": "evals.pairs", "entities": "evals.entities",
+}  # fmt: skip
 """Options of a chain that set one of every stage, if all stages begin with the same value."""
 
 
 def load_config(spec: str) -> ConfigDict:
-    """What `get_config` of `FILE`, `FILE:PRESET` or `FILE:PRESET:ARGUMENT` returns.
-
-    Raises:
-      InputError: the file does not exist, raises an error, or has no such preset.
-    """
+    """What `get_config` of `FILE`, `FILE:PRESET` or `FILE:PRESET:ARGUMENT` returns; raises `InputError` if it cannot."""
     name, _, preset = spec.partition(":")
     path = find_config(name)
-    try:
-        config = plugins.load_module(str(path)).get_config(*[preset] * bool(preset))
-    except InputError:
-        raise
-    except Exception as error:  # whatever a user's file raises
-        raise InputError(f"config file {path} cannot be read ({type(error).__name__}: {error}).") from error
-    if not isinstance(config, ConfigDict):
-        raise InputError(
-            f"config file {path}: get_config returns no ConfigDict; begin with jaxdistill.config.defaults."
-        )
-    return config
+    with foreign_errors(f"config file {path} cannot be read"):
+        return plugins.load_module(str(path)).get_config(*[preset] * bool(preset))
 
 
 def find_config(name: str) -> pathlib.Path:
@@ -104,7 +88,7 @@ def one_config_help(spec: str) -> str:
     lines = [inspect.cleandoc(module.__doc__ or ""), ""]
     lines += [f"{preset}:ARGUMENT  {', '.join(taken)}" for preset, taken in getattr(module, "ARGUMENTS", {}).items()]
     lines += ["", "Options, which the documentation describes:"]
-    for name, value in _options(config):
+    for name, value in flatten_dict(config.to_dict(), sep=".").items():
         lines.append(f"  {'' if name.endswith('.kind') else '--config.'}{name}={value}")
     return "\n".join(lines)
 
@@ -120,12 +104,8 @@ def configs_help() -> str:
 
 
 def defaults(*, objective: str, student: str = "cut", teacher: str = "live") -> ConfigDict:
-    """Every option of a training with its default, for a config file to change.
-
-    Args:
-      objective, student, teacher: the kinds, which determine the options of their sections. `embedding+gram` is two objectives,
-        in the section `objectives`.
-    """
+    """Every option of a training with its default, for a config file to change; the kinds determine those of their sections.
+    The objective `embedding+gram` is two objectives, in the section `objectives`."""
     made: dict[str, Any] = {section: dataclasses.asdict(kind()) for section, kind in PLAIN.items()}
     made |= {"student": KINDS["student"].default_options(student), "teacher": KINDS["teacher"].default_options(teacher)}
     config = ConfigDict(made)
@@ -155,10 +135,7 @@ def chain(stages: Sequence[Any]) -> ConfigDict:
     """A training of several stages, `stage1` and so on, each of which passes its student on to the next.
 
     Options of `SHARED` whose values are the same in all stages have a name of their own, such as `seed`, which sets them in
-    every stage that has no other value.
-
-    Args:
-      stages: what `defaults` returns, changed.
+    every stage that has no other value. The stages are what `defaults` returns, changed.
     """
     config = ConfigDict({f"stage{number}": stage for number, stage in enumerate(stages, start=1)})
     for name, option in SHARED.items():
@@ -184,23 +161,17 @@ def in_every_stage(config: ConfigDict, option: str) -> list[str]:
 
 def set_options(config: ConfigDict, options: Mapping[str, Any]) -> None:
     """Sets options by dotted name, such as `stage2.run.steps`; raises `InputError` for a name that the config does not have."""
-    for name, value in options.items():
+    for name in options:
         check_option(option_names(config), name)
-        *sections, option = name.split(".")
-        holder: Any = config
-        for section in sections:
-            holder = holder[section]
-        with holder.ignore_type():  # types are checked when the config is read
-            holder[option] = tuple(value) if isinstance(value, list) else value
+    with config.ignore_type():  # types are checked when the config is read
+        config.update_from_flattened_dict(
+            {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+        )
 
 
 def check_option(names: Sequence[str], name: str, *, flag: str = "") -> None:
-    """Raises `InputError` if a config has no option of this name, or the name is a kind.
-
-    Args:
-      names: the names of the config's options.
-      flag: prefix of the option on the command line.
-    """
+    """Raises `InputError` if a config, which has `names`, has no option of this name, or the name is a kind; `flag` precedes it on
+    the command line."""
     *_, section, option = ["", *name.split(".")]
     kinds = KINDS.get(section)
     if kinds and option == "kind":
@@ -210,14 +181,13 @@ def check_option(names: Sequence[str], name: str, *, flag: str = "") -> None:
         )
     if name in names:
         return
+    hint = closest_option(name, names, flag=flag)
     if any(other.startswith(f"{name}.") for other in names):
-        raise InputError(f"{flag}{name} is a section; set one of its options, such as {flag}{name}.OPTION.")
-    if having := [kind for kind in kinds.available() if option in kinds.default_options(kind)] if kinds else []:
-        raise InputError(
-            f"{flag}{name} is an option of the {section} {', '.join(having)}; choose it by the preset "
-            f"(--config=FILE.py:PRESET:{section}={having[0]}) or in a config file."
-        )
-    raise InputError(f"unknown option {flag}{name}.{closest_option(name, names, flag=flag)}")
+        hint = f" It is a section; set one of its options, such as {flag}{name}.OPTION."
+    elif having := [kind for kind in kinds.available() if option in kinds.default_options(kind)] if kinds else []:
+        hint = f" The {section} {', '.join(having)} has it; choose that by the preset "
+        hint += f"(--config=FILE.py:PRESET:{section}={having[0]}) or in a config file."
+    raise InputError(f"unknown option {flag}{name}.{hint}")
 
 
 def closest_option(name: str, names: Sequence[str], *, flag: str = "") -> str:
@@ -231,15 +201,7 @@ def closest_option(name: str, names: Sequence[str], *, flag: str = "") -> str:
 
 def option_names(config: ConfigDict) -> list[str]:
     """The dotted names of all options."""
-    return [name for name, _ in _options(config)]
-
-
-def _options(config: Any) -> Iterator[tuple[str, Any]]:
-    for name, value in config.items():
-        if isinstance(value, ConfigDict):
-            yield from ((f"{name}.{inner}", value) for inner, value in _options(value))
-        else:
-            yield name, value
+    return list(flatten_dict(config.to_dict(), sep="."))
 
 
 def parse_stages(config: ConfigDict | Mapping[str, Any]) -> list[Config]:
@@ -263,27 +225,26 @@ def parse_config(config: ConfigDict | Mapping[str, Any]) -> Config:
     """
     config = config.to_dict() if isinstance(config, ConfigDict) else config
     _refuse_unknown(config, (*SECTIONS, "objectives"), prefix="")
-    if ("objective" in config) == ("objectives" in config):
-        raise InputError("the config needs one objective; begin with jaxdistill.config.defaults(objective='congen').")
+    if "objective" in config and "objectives" in config:
+        raise InputError("the config has objective and objectives; leave one of them out.")
     read = {}
-    for section, options in config.items():
+    for section in SECTIONS:
         if section in PLAIN:
-            read[section] = options_from(PLAIN[section], options, prefix=section)
-        elif section == "objectives":
-            read["objective"] = Weighted(terms=tuple(_term(name, term) for name, term in options.items()))
+            read[section] = options_from(PLAIN[section], config.get(section, {}), prefix=section)
+        elif section == "objective" and "objectives" in config:
+            read[section] = Weighted(terms=tuple(_term(name, term) for name, term in config["objectives"].items()))
         else:
-            read[section] = _of_kind(section, options, prefix=section)
+            read[section] = _of_kind(section, config.get(section, {}), prefix=section)
     parsed = Config(**read)
     return dataclasses.replace(parsed, run=dataclasses.replace(parsed.run, steps=0)) if parsed.run.minutes else parsed
 
 
 def _of_kind(section: str, options: Mapping[str, Any], *, prefix: str) -> Any:
     """Reads a section whose options its `kind` determines."""
-    name = options.get("kind", KINDS[section].default)
+    values = dict(options)
+    name = values.pop("kind", KINDS[section].default)
     kind = KINDS[section].options_class(name)
-    values = {option: value for option, value in options.items() if option != "kind"}
-    if any(field.name == "kind" for field in dataclasses.fields(kind)):
-        values["kind"] = name
+    values |= {"kind": name} if any(field.name == "kind" for field in dataclasses.fields(kind)) else {}
     return options_from(kind, values, prefix=prefix)
 
 
@@ -325,15 +286,14 @@ def nested(config: Config) -> dict[str, dict[str, Any]]:
 
 def flat(config: Config) -> dict[str, Any]:
     """Flat dict such as `{"data.text": ..., "objective.alpha": ...}`, with values as JSON round-trips them."""
-    return {f"{section}.{name}": value for section, of in nested(config).items() for name, value in of.items()}
+    return flatten_dict(nested(config), sep=".")
 
 
 def flat_stages(stages: Sequence[Config]) -> dict[str, Any]:
     """Like `flat`, for all stages; if there are several, names begin with the stage, such as `stage2.data.text`."""
     if len(stages) == 1:
         return flat(stages[0])
-    options = {f"stage{number}": flat(stage) for number, stage in enumerate(stages, start=1)}
-    return {f"{stage}.{name}": value for stage, of_stage in options.items() for name, value in of_stage.items()}
+    return flatten_dict({f"stage{number}": nested(stage) for number, stage in enumerate(stages, start=1)}, sep=".")
 
 
 def refuse_other_training(before: Mapping[str, Any], now: Mapping[str, Any], *, workdir: str) -> None:
@@ -347,11 +307,7 @@ def refuse_other_training(before: Mapping[str, Any], now: Mapping[str, Any], *, 
 
 
 def typed(value: Any, kind: Any, name: str) -> Any:
-    """Converts `value` to the type `kind` of a field; raises `InputError` if the type does not allow it.
-
-    Args:
-      name: name of the option, for errors.
-    """
+    """Converts the value of the option `name` to the type `kind` of its field; raises `InputError` if the type does not allow it."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
         return _in_range(typed(value, arguments[0], name), arguments[1], name)
@@ -368,8 +324,7 @@ def typed(value: Any, kind: Any, name: str) -> Any:
         origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is tuple and isinstance(value, list | tuple):
         kinds = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
-        if len(kinds) != len(value):
-            raise InputError(f"{name}={value!r} has {len(value)} parts; it must have {len(kinds)}.")
+        _in_range(tuple(value), Range(least=len(kinds), most=len(kinds)), name)
         return tuple(typed(item, one, f"{name}[{i}]") for i, (item, one) in enumerate(zip(value, kinds, strict=True)))
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
         return _in_range(float(value), Range(), name)
@@ -382,7 +337,7 @@ def typed(value: Any, kind: Any, name: str) -> Any:
 
 
 def _in_range(value: Any, allowed: Range, name: str) -> Any:
-    """The value, if it, or the number of a tuple's parts, is in range."""
+    """The value, if it, or the length of a tuple, is in range."""
     number, parts = (len(value), f"has {len(value)} parts; their number ") if isinstance(value, tuple) else (value, "")
     if fault := allowed.fault(number):
         raise InputError(f"{name}={value} {parts}{fault}.")

@@ -69,8 +69,9 @@ def refuse(rules: Sequence[tuple[object, str]]) -> None:
 
 
 def error_line(error: BaseException) -> str:
-    """The first line of what an error of another library says, or the name of its class if it says nothing."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    """The first line of what an error of another library says; with the name of its class if it says nothing or only a key."""
+    kind, line = type(error).__name__, str(error).strip()
+    return f"{kind}: {line}" if isinstance(error, KeyError) else (line or kind).splitlines()[0]
 
 
 @contextmanager

@@ -37,24 +37,13 @@ def listed(value: str | int | Path | Sequence[str | int | Path]) -> list[str]:
     return [os.path.expanduser(text) for one in values if (text := str(one).strip())]
 
 
-def parse(function: Callable[..., Any], arguments: Sequence[str], **defaults: Any) -> dict[str, Any]:
-    """The arguments of a program's function from its command line; prints and exits for `--help` and `--version`.
-
-    Args:
-      defaults: defaults of the program that differ from the function's.
-    """
-    options, unknown = parse_known(function, arguments, **defaults)
-    if unknown:
-        flag = unknown[0].split("=")[0]
-        close = did_you_mean(flag, [f"--{name}" for name in options])
-        raise InputError(f"unknown option {flag}.{close} --help lists the options.")
-    return options
-
-
-def parse_known(
-    function: Callable[..., Any], arguments: Sequence[str], **defaults: Any
+def parse(
+    function: Callable[..., Any], arguments: Sequence[str], *, others: str = "", **defaults: Any
 ) -> tuple[dict[str, Any], list[str]]:
-    """Like `parse`, and the arguments that the function does not have."""
+    """The arguments of a program's function from its command line, and others, whose names must begin with `others`.
+
+    Prints and exits for `--help` and `--version`. `defaults` of the program may differ from the function's.
+    """
     if "--version" in arguments:
         print(runtime.version_text())
         sys.exit()
@@ -64,7 +53,7 @@ def parse_known(
         return values
 
     module = sys.modules[function.__module__]
-    return tyro.cli(
+    parsed, unknown = tyro.cli(
         functools.partial(options, **defaults),
         prog=f"python -m {module.__spec__.name if module.__spec__ else module.__name__}",
         description=module.__doc__,
@@ -73,6 +62,10 @@ def parse_known(
         return_unknown_args=True,
         config=(tyro.conf.FlagCreatePairsOff,),
     )
+    for flag in (argument.split("=")[0] for argument in unknown if not (others and argument.startswith(others))):
+        close = did_you_mean(flag, [f"--{name}" for name in parsed])
+        raise InputError(f"unknown option {flag}.{close} --help lists the options.")
+    return parsed, unknown
 
 
 @contextlib.contextmanager

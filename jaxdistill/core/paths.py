@@ -66,14 +66,10 @@ def fetched_folder() -> Path:
 @contextlib.contextmanager
 def delivered(spec: str, *, upload: bool = True) -> Iterator[str]:
     """Yields the path of a new file or folder (a `spec` that ends in `/`); for an address, a local path that is uploaded at
-    the end. It is always the same, so a restarted program continues a killed one's work.
+    the end. It is always the same, so a restarted program continues a killed one's work, also if the upload fails.
 
-    Args:
-      upload: whether this process uploads; otherwise it gets a path to which it must not write.
-
-    Raises:
-      InputError: the bucket is not accessible, or the address has other objects than an export; before the body is run.
-      TemporaryError: the upload failed; the files are kept.
+    Raises `InputError` before the body is run if the address has other objects than an export. A process that does not `upload`
+    must not write to the path.
     """
     if not is_remote(spec):
         yield spec

@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from jaxdistill.core import InputError, did_you_mean
+from jaxdistill.core.files import foreign_errors
 
 PREFIX = "jaxdistill_plugin_"
 """Begins the names of modules that are loaded from a file."""
@@ -39,7 +40,7 @@ _digests: dict[ModuleType, str] = {}
 
 def use(specs: str) -> None:
     """Loads modules or files, separated by commas, and registers what they define."""
-    for spec in (name.strip() for name in specs.split(",") if name.strip()):
+    for spec in filter(None, map(str.strip, specs.split(","))):
         module = load_module(spec)
         registered = [getattr(module, name, None) for name in ("FAMILIES", "VIEWS", "READERS", "EVALUATIONS")]
         if not any(registered):
@@ -48,10 +49,8 @@ def use(specs: str) -> None:
             )
         for registry, added in zip((families, views, readers), registered, strict=False):
             registry.update(added or {})
-        source = _digests[module]
-        reader_sources.update(dict.fromkeys(registered[2] or {}, source))
-        if registered[3]:
-            evaluations[source] = tuple(registered[3])
+        reader_sources.update(dict.fromkeys(registered[2] or {}, _digests[module]))
+        evaluations[_digests[module]] = tuple(registered[3] or ())
 
 
 def is_outside(name: str) -> bool:
@@ -62,7 +61,7 @@ def is_outside(name: str) -> bool:
 def load_module(spec: str) -> ModuleType:
     """Loads a module by its dotted name, or a file by its path; loads a file again only after it has changed."""
     path = Path(os.path.expanduser(spec))
-    try:
+    with foreign_errors(f"{spec} cannot be imported"):
         if path.suffix != ".py":
             module = importlib.import_module(spec)
             source = Path(module.__file__ or os.devnull).read_bytes()
@@ -79,10 +78,6 @@ def load_module(spec: str) -> ModuleType:
                     raise
         _digests.setdefault(module, hashlib.sha256(source).hexdigest())
         return module
-    except InputError:
-        raise
-    except Exception as error:  # whatever a user's file raises
-        raise InputError(f"{spec} cannot be imported ({type(error).__name__}: {error}).") from error
 
 
 def spec_of(module: str) -> str:
@@ -119,19 +114,20 @@ class Kinds:
 
     def options_class(self, name: str) -> type:
         """The frozen dataclass of the kind `name`, which may be `MODULE:CLASS` or `FILE.py:CLASS`."""
+        available = self.available()
         if is_outside(name):
             file, _, attribute = name.rpartition(":")
-            outside = getattr(load_module(file), attribute, None)
-            if not isinstance(outside, type) or not self.is_kind(outside):
-                raise InputError(f"{self.section}.kind={name!r} is not a frozen dataclass of a {self.section}.")
-            return outside
-        available = self.available()
-        if name not in available:
-            close = did_you_mean(name, available)
-            raise InputError(f"{self.section}.kind={name!r} is unknown; available: {', '.join(available)}.{close}")
-        module = importlib.import_module(f"{self.package}.{name}")
-        classes = [value for value in vars(module).values() if isinstance(value, type) and hasattr(value, self.member)]
-        return next(kind for kind in classes if kind.__module__ == module.__name__)
+            kind = getattr(load_module(file), attribute, None)
+            if isinstance(kind, type) and self.is_kind(kind):
+                return kind
+        elif name in available:
+            module = importlib.import_module(f"{self.package}.{name}")
+            classes = [kind for kind in vars(module).values() if isinstance(kind, type) and hasattr(kind, self.member)]
+            return next(kind for kind in classes if kind.__module__ == module.__name__)
+        raise InputError(
+            f"{self.section}.kind={name!r} is unknown; available: {', '.join(available)}, or FILE.py:CLASS of a frozen dataclass."
+            f"{did_you_mean(name, available)}"
+        )
 
     def is_kind(self, value: object) -> bool:
         """Whether a class, or an object, is a kind of this section."""
@@ -157,18 +153,10 @@ class Kinds:
         return {**defaults, "kind": name}
 
 
+_STUDENT, _TEACHER = 'jaxdistill.students.Cut("teacher", layers="even:3")', 'jaxdistill.teachers.Stored("MODEL")'
 KINDS: Mapping[str, Kinds] = {
-    kinds.section: kinds
-    for kinds in (
-        Kinds(
-            "student",
-            "jaxdistill.models.students",
-            "make",
-            'jaxdistill.students.Cut("teacher", layers="even:3")',
-            "cut",
-        ),
-        Kinds("teacher", "jaxdistill.models.teachers", "load", 'jaxdistill.teachers.Stored("MODEL")', "live"),
-        Kinds("objective", "jaxdistill.objectives", "scored", "jaxdistill.objectives.ConGen(alpha=1.0)"),
-    )
+    "student": Kinds("student", "jaxdistill.models.students", "make", _STUDENT, "cut"),
+    "teacher": Kinds("teacher", "jaxdistill.models.teachers", "load", _TEACHER, "live"),
+    "objective": Kinds("objective", "jaxdistill.objectives", "scored", "jaxdistill.objectives.ConGen(alpha=1.0)"),
 }
 """The sections that have a `kind`."""

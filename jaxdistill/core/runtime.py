@@ -115,18 +115,12 @@ def error_of_input(error: BaseException) -> InputError | None:
 # Freed memory. XLA's CPU kernels allocate their buffers again in every step. glibc returns large freed blocks to the system at
 # once, which clears each page before reuse; docs/performance.md says what that costs.
 
-GLIBC_MALLOC = {
-    "M_ARENA_MAX": (-8, 1),
-    "M_MMAP_MAX": (-4, 0),
-    "M_TRIM_THRESHOLD": (-1, -1),
-    "M_TOP_PAD": (-2, 64 << 20),
-}
-"""Numbers and values of glibc's parameters (malloc.h): one heap for blocks of any size, which grows by at least 64 MiB and
-shrinks only on request."""
+GLIBC_MALLOC = ((-8, 1), (-4, 0), (-1, -1), (-2, 64 << 20))
+"""Numbers and values of M_ARENA_MAX, M_MMAP_MAX, M_TRIM_THRESHOLD and M_TOP_PAD (malloc.h): one heap for blocks of any size, which
+grows by at least 64 MiB and shrinks only on request."""
 PROCESS, MACHINE, GROUPS = map(pathlib.Path, ("/proc/self/statm", "/proc/meminfo", "/proc/self/cgroup"))
 CONTROL = pathlib.Path("/sys/fs/cgroup")
 """Where Linux reports the limits of control groups (containers, jobs)."""
-CHECK_SECONDS = 0.1
 
 
 @functools.cache
@@ -141,12 +135,12 @@ def keep_freed() -> None:
         libc = ctypes.CDLL("libc.so.6")
         if not libc.malloc_trim or any(name.startswith("MALLOC_") for name in os.environ):
             return
-        for number, value in GLIBC_MALLOC.values():
-            libc.mallopt(number, value)
+        for parameter in GLIBC_MALLOC:
+            libc.mallopt(*parameter)
 
         def watch() -> None:  # in a thread, because steps end while the program waits elsewhere
             while True:
-                time.sleep(CHECK_SECONDS)
+                time.sleep(0.1)
                 if is_scarce():
                     libc.malloc_trim(0)
 
@@ -158,42 +152,31 @@ def is_scarce() -> bool:
     try:
         _, resident, shared, *_ = map(int, PROCESS.read_bytes().split())
         sizes = {line.split()[0]: 1024 * int(line.split()[1]) for line in MACHINE.read_text().splitlines()}
+        limits = [sizes["MemTotal:"]]
+        # Control groups (version 2) are nested, and each may have a limit; `max` instead of a number means none.
+        group = CONTROL / GROUPS.read_text().splitlines()[-1].rpartition("::")[2].strip("/")
+        for folder in (group, *group.parents):
+            with contextlib.suppress(OSError, ValueError):
+                limits.append(int((folder / "memory.max").read_text()))
         held = (resident - shared) * os.sysconf("SC_PAGE_SIZE")
-        limit = min([sizes["MemTotal:"], *_group_limits()])
-        return held > limit / 2 or sizes["MemAvailable:"] < sizes["MemTotal:"] / 4
+        return held > min(limits) / 2 or sizes["MemAvailable:"] < sizes["MemTotal:"] / 4
     except (OSError, KeyError, ValueError):
         return True
-
-
-def _group_limits() -> Iterator[int]:
-    """Memory limits of the control groups, of either version of cgroups, that hold this process; they may be nested."""
-    for line in GROUPS.read_text().splitlines():
-        _, controllers, group = line.split(":", 2)
-        if controllers in ("", "memory"):
-            name = "memory.limit_in_bytes" if controllers else "memory.max"
-            folder = CONTROL / controllers / group.strip("/")
-            for each in (folder, *(parent for parent in folder.parents if parent.is_relative_to(CONTROL))):
-                with contextlib.suppress(OSError, ValueError):  # `max` instead of a number means no limit
-                    yield int((each / name).read_text())
 
 
 # What JAX runs on, and versions.
 
 PACKAGES = ("jax", "flax", "numpy", "tokenizers", "safetensors")
 DRIVERS = ("jaxlib", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
-LIBTPU_WITHOUT_TPU = {
-    "TPU_SKIP_MDS_QUERY": "1",
-    "TPU_WORKER_HOSTNAMES": "localhost",
-    "TPU_ACCELERATOR_TYPE": "v5litepod-8",  # any will do: `--compile_for` names the slice
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-}
-"""Environment variables without which libtpu, where it is installed, looks for a TPU, warns, and allows one process at a time."""
 
 
 def prepare_libtpu() -> None:
-    """Sets `LIBTPU_WITHOUT_TPU` where there is no TPU; variables that are set already stay."""
+    """Where there is no TPU, sets variables without which libtpu looks for one, warns, and allows one process at a time."""
     if not (glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*")):
-        os.environ.update(LIBTPU_WITHOUT_TPU | os.environ)
+        os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+        os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+        os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-8")  # any will do: `--compile_for` names the slice
+        os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
 
 
 def keep_compiled() -> None:
@@ -228,11 +211,8 @@ def version_text() -> str:
 
 @functools.cache
 def source_digest(*within: str) -> str:
-    """SHA-256 of this package's source files, which distinguishes states of the code with the same version.
-
-    Args:
-      within: folders and files of the package, such as `evals`, to which to restrict it; empty: all.
-    """
+    """SHA-256 of this package's source files, or of those `within` folders such as `evals`: states of the code with the same version
+    differ in it."""
     package = pathlib.Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
@@ -261,8 +241,9 @@ def progress_bar(total: int | None, unit: str, *, shown: bool | str) -> Bar:
     """
     seconds = seconds_between()
     titled = {"desc": shown, "leave": False, "delay": seconds} if isinstance(shown, str) else {}
-    options = {"unit": f" {unit}", "disable": not shown, "dynamic_ncols": True, "mininterval": seconds, "miniters": 1}
-    return Bar(total=total, **options, **titled)
+    return Bar(
+        total=total, unit=f" {unit}", disable=not shown, dynamic_ncols=True, mininterval=seconds, miniters=1, **titled
+    )
 
 
 @contextlib.contextmanager
@@ -270,9 +251,9 @@ def counted(total: int, unit: str, *, shown: bool | str | Advance) -> Iterator[A
     """Yields the function to call with numbers of finished units: `shown` if it is one, otherwise the update of a bar."""
     if callable(shown):
         yield shown
-        return
-    with progress_bar(total, unit, shown=shown) as bar:
-        yield bar.update
+    else:
+        with progress_bar(total, unit, shown=shown) as bar:
+            yield bar.update
 
 
 def seconds_between() -> float:

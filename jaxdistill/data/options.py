@@ -16,8 +16,8 @@ class Data:
     text: str = ""
     """Sources, separated by commas: paths or globs (local, `s3://` or `gs://`), `hf:NAME[:CONFIG]:SPLIT:COLUMN`,
     `tfds:NAME:SPLIT:COLUMN`, `package:NAME/PATH`, or `data:PATH`, a file or glob in the folder that JAXDISTILL_DATA
-    names. `files:` before a file, glob or folder makes each file one text. Quotes in a `.tsv` are
-    ordinary characters (also `raw:`), unless `quoted:` stands before it."""
+    names. `files:` before a file, glob or folder makes each file one text. `raw:` or `quoted:` before a `.tsv` says how
+    its quotes are read; otherwise its first rows decide."""
     exclude: str = ""
     """Sources, as for `text`, whose sentences or pairs (in either order) are not trained on; case is ignored."""
     weights: tuple[Positive, ...] = ()

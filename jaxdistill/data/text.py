@@ -3,7 +3,7 @@
 A source is one of: a file or glob (`.txt`, `.tsv`, `.csv`, `.json`, `.jsonl`, `.parquet`; all but Parquet also compressed), also
 in a bucket (`s3://...`, `gs://...`); `package:NAME/PATH` (a file inside an installed package); `data:PATH` (a file or glob in the
 folder JAXDISTILL_DATA); `hf:NAME[:CONFIG]:SPLIT:COLUMN`; `tfds:NAME:SPLIT:COLUMN`. `files:` before a file, glob or folder makes
-each file one text, whatever its extension. Quotes in a `.tsv` are ordinary characters (also `raw:`), unless `quoted:` stands before it.
+each file one text, whatever its extension. `raw:` or `quoted:` before a `.tsv` file or glob says how its quotes are read.
 
 Rows are duplicates or excluded by 8-byte hashes of their text. Among 100 million different rows, two share one with a
 probability of 0.03 %.
@@ -39,9 +39,8 @@ TEXT = "text"
 NO_ROLE = "none"
 WHOLE = "files:"
 """Prefix of a spec whose files are one text each; a folder means all its files at any depth that are not hidden."""
-QUOTED = "quoted:"
-"""Prefix of a spec of `.tsv` files whose cells are quoted, as pandas and spreadsheets write them."""
-PREFIXES = (WHOLE, QUOTED, "raw:")
+QUOTED = {"raw:": False, "quoted:": True}
+"""Maps prefixes of a spec of `.tsv` files to whether their cells are quoted; without one, each file's first rows decide."""
 BUILDERS = {".txt": "text", ".tsv": "csv", ".csv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 """Maps suffixes to the builders of `datasets`."""
 PACKED = (".gz", ".bz2", ".xz", ".zst")
@@ -52,6 +51,10 @@ COLON = re.compile(r":(?![^\[\]]*\])")
 """Separates the parts of a hub's spec; does not match inside a slice of a split, such as `train[:10000]`."""
 HEADER = re.compile(r"[\w.:/-]{1,64}")
 """What passes for the header of a single column that the caller did not name: one word, not a sentence."""
+SAMPLE_LINES = 200
+"""Lines of a `.tsv`, from its first quote on, that show whether its cells are quoted."""
+QUOTED_CELL = re.compile(r'(?<![^\t\r\n])"((?:[^"]|"")*+)(?:"(?![^\t\r\n])|\Z)')
+"""A quoted cell of a tab-separated table; the last one may go on behind the sample."""
 POINTERS = (b"version https://git-lfs.github.com/spec/", b"/annex/objects/")
 """First bytes of files of Git LFS and git-annex whose content is elsewhere."""
 BATCH_ROWS = 4096
@@ -172,7 +175,7 @@ def is_hub(spec: str) -> bool:
 
 def prefix(spec: str) -> str:
     """The prefix of a spec that says how its files are read; empty without one."""
-    return next(filter(spec.startswith, PREFIXES), "")
+    return next(filter(spec.startswith, (WHOLE, *QUOTED)), "")
 
 
 def known_suffix(path: Path) -> str:
@@ -324,13 +327,10 @@ def _load_table(path: Path, columns: Mapping[str, str], spec: str, cache: str) -
     builder = BUILDERS[suffix(path)]
     if builder == "csv":
         separator = "," if suffix(path) == ".csv" else "\t"
-        is_quoted = separator == "," or prefix(spec) == QUOTED
-        quoting: Any = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
         with foreign_errors(f"cannot read {path}"):
-            import fsspec
-
-            opened: Any = fsspec.open(str(path), "rt", compression="infer", encoding="utf-8-sig", newline="")
-            with opened as file:
+            is_quoted = QUOTED.get(prefix(spec), separator == "," or _is_quoted(path, path.stat().st_mtime_ns))
+            quoting: Any = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
+            with _opened(path) as file:
                 header = next(csv.reader(file, delimiter=separator, quoting=quoting), [])
         if len(header) == 1 and header[0] not in _requested(columns) and not HEADER.fullmatch(header[0]):
             raise InputError(
@@ -404,6 +404,32 @@ def _read_by_plugin(path: Path, columns: Mapping[str, str]) -> Path:
 
     with foreign_errors(f"cannot read {path}"):
         return cached_table(batches(), [digest_of_file(path), plugins.reader_sources[kind], dict(columns)])
+
+
+def _opened(path: Path) -> Any:
+    """The file as text, decompressed if its name says so, with its line ends."""
+    import fsspec
+
+    return fsspec.open(str(path), "rt", compression="infer", encoding="utf-8-sig", newline="")
+
+
+@lru_cache
+def _is_quoted(path: Path, changed: int) -> bool:
+    """Whether the cells of a `.tsv` are quoted, as its first lines with a quote are.
+
+    All quotes must surround cells or be doubled inside, and a program must have had a reason to quote these cells: pandas quotes
+    cells with a quote, a tab or a line end, Excel also those with a comma, others all cells and the header.
+    """
+    with _opened(path) as file:
+        number, line = next(((number, line) for number, line in enumerate(file) if '"' in line), (1, ""))
+        sample = line + "".join(islice(file, SAMPLE_LINES))
+    cells, others = QUOTED_CELL.findall(sample), QUOTED_CELL.sub("", sample)
+    of_commas = all("," in cell for cell in cells) and "," not in others
+    has_reason = number == 0 or of_commas or any(re.search(r'["\t\r\n]', cell) for cell in cells)
+    is_quoted = bool(cells) and '"' not in others and has_reason
+    if is_quoted:
+        log.warning("%s: its cells are quoted; to keep quotes as they are, write raw:%s", path, path)
+    return is_quoted
 
 
 @lru_cache  # a program asks several times, and each time would ask the hub

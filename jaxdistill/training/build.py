@@ -21,7 +21,7 @@ from jaxdistill.core import MAX_INT32, InputError, Objective, Sizes, TrainState,
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.ops.dense import dtype_of
-from jaxdistill.core.ops.nested import Wrapped
+from jaxdistill.core.ops.nested import Nested
 from jaxdistill.core.paths import public_name
 from jaxdistill.data.batches import QUEUE_SEED, Batches, Viewed
 from jaxdistill.data.tokens import TokenStore
@@ -193,7 +193,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
 
 def sized_to_text(objective: Objective, rows: int) -> Objective:
     """The objective with a queue of at most `QUEUE_SHARE` of the text's rows."""
-    if isinstance(objective, Wrapped):
+    if isinstance(objective, Nested):
         return dataclasses.replace(objective, objective=sized_to_text(objective.objective, rows))
     if isinstance(objective, Weighted):
         terms = [dataclasses.replace(term, objective=sized_to_text(term.objective, rows)) for term in objective.terms]

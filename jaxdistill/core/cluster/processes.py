@@ -54,11 +54,8 @@ class SharedError(InputError):
 def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
     """Joins the processes of the run, if there are several; enter it before using JAX's devices.
 
-    Args:
-      facts: returns what must be the same in all processes; not called if there is one process.
-
-    Raises:
-      InputError: JAX does not find the others, or the facts differ (in every process). If one never joins, JAX aborts.
+    `facts` returns what must be the same in all processes, and is not called if there is one. Raises `InputError` if JAX does not
+    find the others, or, in every process, if the facts differ. If a process never joins, JAX aborts.
     """
     if jax.distributed.is_initialized() or not may_have_others():
         yield
@@ -130,21 +127,17 @@ def _end(error: BaseException) -> NoReturn:
 
 @contextlib.contextmanager
 def agreed() -> Iterator[dict[str, Any]]:
-    """Yields a dict for the `with` body to fill with facts (JSON values) that must be the same in every process.
-
-    Raises:
-      InputError: in every process; names the facts that differ.
-    """
+    """Yields a dict for facts (JSON values) that must be the same in every process; otherwise all raise `InputError`, which names
+    those that differ."""
     facts: dict[str, Any] = {}
     yield facts
     first, *others = gathered(facts)
     for number, other in enumerate(others, start=1):
-        differences = [
+        if differences := [
             f"{key} is {first.get(key)!r} in the first, {other.get(key)!r} in the other"
             for key in {**first, **other}
             if first.get(key) != other.get(key)
-        ]
-        if differences:
+        ]:
             raise InputError(
                 f"process 0 and process {number} do not run the same training ({'; '.join(differences)}); start all with the same "
                 "command, files and version, or with JAX_NUM_PROCESSES=1 for separate trainings."
@@ -165,11 +158,7 @@ def gathered(value: Any) -> list[Any]:
 
 
 def wait(what: str) -> None:
-    """Barrier: waits until all processes have called this.
-
-    Args:
-      what: what is done once all are here; documents the call.
-    """
+    """Barrier: waits until all processes have called this; `what` documents the call."""
     gathered(what)
 
 
@@ -187,11 +176,8 @@ class StopVote:
         self._highest = jax.jit(jnp.max, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
     def after_step(self, status: int) -> int:
-        """Exit status with which to stop after this step, or 0; all processes call this after every step.
-
-        Args:
-          status: exit status of the signal that this process got; 0: none.
-        """
+        """Exit status with which to stop after this step, or 0; all processes call this after every step, with the exit status of
+        the signal that they got, or 0."""
         if count() == 1:
             return status
         local = np.full(len(self._sharding.addressable_devices), status, np.int32)
@@ -212,10 +198,7 @@ def folder_owner(folder: Path) -> int:
 def run_in_all(work: Callable[[], Result]) -> Result:
     """Runs `work`, which may call models of `over_processes`, and returns its result. All must call this together.
 
-    If it fails in one process, such as for a file that cannot be read, the others fail too instead of waiting forever.
-
-    Raises:
-      InputError: in every process, if `work` raises it in one.
+    If it raises `InputError` in one process, such as for a file that cannot be read, it does in all, and none waits forever.
     """
     problem, result = "", None
     try:

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,14 @@ def local(path: str | Path, option: str) -> Path:
             f"{option}={path} is an address, which this option does not accept; give a local path, or mount it (gcsfuse, s3fs)."
         )
     return Path(os.path.expanduser(path))
+
+
+def output_file(path: str | Path, suffixes: Sequence[str]) -> Path:
+    """The absolute path of the option `output`; raises `InputError` if it has none of the suffixes."""
+    path = local(path, "output").resolve()
+    if path.suffix not in suffixes:
+        raise InputError(f"output={path} must end in {' or '.join(suffixes)}.")
+    return path
 
 
 @contextlib.contextmanager
@@ -128,13 +136,7 @@ def writing(path: Path, remedy: str = "") -> Iterator[None]:
 def make_folder_atomic(folder: Path, fill: Callable[[Path], None], *, what: str) -> None:
     """Creates a cache folder under a temporary name, then renames it; keeps one that another process has made meanwhile.
 
-    Args:
-      folder: final path, named by a digest of the content.
-      fill: writes the content into the temporary folder.
-      what: name of the content for errors.
-
-    Raises:
-      InputError: the folder cannot be written.
+    `fill` writes the content into the temporary folder; `what` names it for the `InputError` if the folder cannot be written.
     """
     with writing(folder, f"; or choose another cache folder for {what} (--config.data.cache_folder, JAXDISTILL_CACHE)"):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -173,14 +175,8 @@ def replacing(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
     """Yields a path for the new version of `folder`, which then replaces it by two renames; keeps the user's own files, and edited ones
     as `NAME.edited`.
 
-    If `folder` already holds the same files, it is left unchanged. An error changes nothing.
-
-    Args:
-      facts: entries of the marker besides the list of files.
-
-    Raises:
-      InputError: `folder` is not empty and has no marker.
-      OSError: the folder cannot be written.
+    If `folder` already holds the same files, it is left unchanged. An error changes nothing. Raises `InputError` if it is not empty
+    and has no marker. The marker has the `facts` besides the list of files.
     """
     new, old = (folder.with_name(f".{folder.name[:40]}.{name}{UNFINISHED_SUFFIX}") for name in ("new", "old"))
     if old.is_dir() and not folder.exists():  # a program was killed between the two renames

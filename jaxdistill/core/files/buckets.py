@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxdistill.core import InputError, TemporaryError, error_line
+from jaxdistill.core import InputError, TemporaryError, error_line, refuse
 from jaxdistill.core.files import MARK, file_names, make_folder_atomic
 
-STORES = {
-    "s3": ("s3fs", "`aws configure` or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
-    "gs": ("gcsfs", "`gcloud auth application-default login`"),
+SIGN_IN = {
+    "s3": "`aws configure` or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "`gcloud auth application-default login`",
 }
-"""Maps schemes of addresses to the package that fsspec needs, and how to sign in."""
+"""Maps schemes of addresses to how to sign in."""
 
 log = logging.getLogger(__name__)
 
@@ -28,31 +28,28 @@ def checked_address(address: str | Path) -> str:
     """The address in its plain form, also of a `Path` of it; raises `InputError`, which never repeats a secret, for a wrong one."""
     scheme, _, rest = str(address).partition(":")
     path = rest.strip("/")
-    if scheme not in STORES or not path:
-        allowed = " or ".join(f"{one}://BUCKET/PATH" for one in STORES)
-        raise InputError(f"{scheme}: is not an address of a supported store; give {allowed}.")
-    if "@" in path.partition("/")[0] or re.search(r"[?&][\w-]+=", path):
-        raise InputError(f"the {scheme}:// address holds a key or a signature; give the plain address, and sign in.")
+    allowed = " or ".join(f"{one}://BUCKET/PATH" for one in SIGN_IN)
+    has_secret = "@" in path.partition("/")[0] or re.search(r"[?&][\w-]+=", path)
+    refuse([
+        (scheme not in SIGN_IN or not path, f"{scheme}: is not an address of a supported store; give {allowed}."),
+        (has_secret, f"the {scheme}:// address holds a key or a signature; give the plain address, and sign in."),
+    ])  # fmt: skip
     return f"{scheme}://{path}"
 
 
 @contextlib.contextmanager
 def store_errors(address: str) -> Iterator[None]:
     """Turns a store's errors into `InputError`, or into `TemporaryError` if it does not answer."""
-    package, sign_in = STORES[address.partition(":")[0]]
     try:
         yield
-    except ImportError:
-        raise InputError(f"{address} needs the package {package}; run: pip install {package}") from None
     except Exception as error:  # each store's client has exceptions of its own
         number, code = getattr(error, "errno", None), str(getattr(error, "code", ""))
         if isinstance(error, InputError) or number in (errno.ENOSPC, errno.EDQUOT) or getattr(error, "filename", None):
             raise
-        if isinstance(error, FileNotFoundError) or code == "404":
-            raise InputError(f"{address} does not exist; check the bucket and the path.") from error
         line = re.sub(r"[?][^ ]*", "", f"{type(error).__name__}: {error_line(error):.200}")  # signatures are in queries
-        refused = isinstance(error, PermissionError) or number == errno.EINVAL or code in ("401", "403")
-        if refused or "Credentials" in line or "Forbidden" in line:
+        refused = isinstance(error, ImportError | FileNotFoundError | PermissionError) or number == errno.EINVAL
+        if refused or code in ("401", "403", "404") or "Credentials" in line or "Forbidden" in line:
+            sign_in = SIGN_IN[address.partition(":")[0]]
             raise InputError(f"{address} is not accessible ({line}); check it, or sign in with {sign_in}.") from error
         raise TemporaryError(f"{address} cannot be reached ({line}); give the same command again.") from error
 
@@ -78,11 +75,10 @@ def objects(address: str | Path) -> dict[str, str]:
 
 
 def fetched_files(address: str | Path, cache: Path) -> list[Path]:
-    """Local copies of the objects that an address or a glob names, sorted; empty if a glob matches none."""
+    """Local copies of the objects that an address or a glob names, sorted; empty if there are none."""
     versions, address = objects(address), checked_address(address)
-    if not glob.has_magic(address) and address not in versions:
-        raise InputError(f"{address} does not exist or is a folder; name an object, or a glob such as *.txt.gz.")
-    return [_fetched(one, {one: version}, cache) for one, version in versions.items()]
+    chosen = versions if glob.has_magic(address) else [address] * (address in versions)
+    return [_fetched(one, {one: versions[one]}, cache) for one in chosen]
 
 
 def fetched_folder(address: str | Path, cache: Path, patterns: Sequence[str]) -> Path:

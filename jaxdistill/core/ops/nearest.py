@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Integer
 
-from jaxdistill.core import Array, InputError
+from jaxdistill.core import Array
 from jaxdistill.core.ops.similarity import unit
 
 QUERY_ROWS = 1024
@@ -33,21 +33,14 @@ def nearest(
 
     Returns:
       Cosines in [-1, 1] or dot products, and indices of rows; ties are ordered by index.
-
-    Raises:
-      InputError: queries and rows have different widths.
     """
     cosines, rows = np.zeros((len(queries), 0), np.float32), np.zeros((len(queries), 0), np.int64)
     parts = [np.asarray(queries[at : at + QUERY_ROWS], np.float32) for at in range(0, len(queries), QUERY_ROWS)]
     start = 0
     for block in blocks:
-        candidates = np.asarray(block, np.float32)
-        if queries.shape[1] != candidates.shape[1]:
-            raise InputError(
-                f"the queries have {queries.shape[1]} numbers and the index {candidates.shape[1]}; "
-                "query the index of another model with a student that keeps its head."
-            )
-        found = [_nearest_in(part, candidates, count=min(count, len(block)), dot=dot) for part in parts]
+        found = [
+            _nearest_in(part, np.asarray(block, np.float32), count=min(count, len(block)), dot=dot) for part in parts
+        ]
         values, indices = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
         # Earlier rows come first, and the stable sort keeps their order on ties.
         cosines, rows = np.concatenate([cosines, values], axis=1), np.concatenate([rows, indices + start], axis=1)
@@ -81,19 +74,14 @@ def scores_of_pairs(
     *,
     dot: bool = False,
 ) -> Float[np.ndarray, " pairs"]:
-    """Cosine or dot product of each pair of a query and a row, given by indices; 0 for a zero vector.
-
-    Args:
-      queries, rows: arrays, also on disk, that are indexed by row numbers.
-    """
+    """Cosine or dot product of each pair of a query and a row, given by indices into arrays, also on disk; 0 for a zero vector."""
     scores = np.zeros(len(query_indices), np.float32)
     for start in range(0, len(scores), PAIRS):
         block = slice(start, start + PAIRS)
         left, right = queries[query_indices[block]], rows[row_indices[block]]
         if not dot:
-            left, right = (
-                side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12) for side in (left, right)
-            )
+            norms = (np.linalg.norm(side, axis=1, keepdims=True) for side in (left, right))
+            left, right = (side / np.maximum(norm, 1e-12) for side, norm in zip((left, right), norms, strict=True))
         scores[block] = np.einsum("ne,ne->n", left, right)
     return scores
 

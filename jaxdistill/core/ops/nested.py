@@ -22,11 +22,14 @@ from jaxdistill.core import Array, Encoded, Objective, Params, Sizes, alias
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Wrapped(Objective):
-    """Forwards the members of `objective` that a wrapper does not change."""
+class Nested(Objective):
+    """An objective for the whole vector and for its first `dims` numbers; the loss is the mean over the widths."""
 
     objective: Objective
+    dims: tuple[int, ...]
+    targets: str
 
+    # Nothing of the objective changes but its state and its loss.
     student_views = alias("objective.student_views")
     teacher_views = alias("objective.teacher_views")
     queue_size = alias("objective.queue_size")
@@ -38,14 +41,6 @@ class Wrapped(Objective):
     logits = alias("objective.logits")
     similarity = alias("objective.similarity")
     largest_label = alias("objective.largest_label")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Nested(Wrapped):
-    """An objective for the whole vector and for its first `dims` numbers; the loss is the mean over the widths."""
-
-    dims: tuple[int, ...]
-    targets: str
 
     @property
     def _projected(self) -> bool:
