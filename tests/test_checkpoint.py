@@ -66,7 +66,7 @@ def test_a_reader_leaves_alone_what_a_training_is_writing(tmp_path):
 
 # NOTE: TensorStore may end one read after another has failed and Orbax has closed its event loop, which is a warning.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_state_of_other_shapes_and_a_damaged_file_are_one_line_with_the_kept_steps(tmp_path):
+def test_a_state_of_other_shapes_is_one_line_with_the_kept_steps(tmp_path):
     checkpoints = Checkpoints(Workdir(tmp_path))
     assert checkpoints.restore(state_at(0), placed(1)) is None
     for step in (1, 2):
@@ -76,11 +76,6 @@ def test_a_state_of_other_shapes_and_a_damaged_file_are_one_line_with_the_kept_s
     error = r"checkpoints/2 cannot be read \(.*\); kept: 1, 2\. Go back to .* --config.run.restore_step=1"
     with pytest.raises(InputError, match=error):
         checkpoints.restore(wider, placed(1))
-    for file in (tmp_path / "checkpoints" / "2" / "state").rglob("d/*"):
-        file.write_bytes(file.read_bytes()[:-9])
-    checkpoints = Checkpoints(Workdir(tmp_path))
-    with pytest.raises(InputError, match=error):
-        checkpoints.restore(state_at(0), placed(1))
     with pytest.raises(InputError, match="no checkpoint of step 3; kept: 1, 2"):
         checkpoints.restore_alone(3)
     assert checkpoints.restore(state_at(0), placed(1), step=1).step == 1

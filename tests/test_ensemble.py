@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxdistill import evaluate
-from jaxdistill.core import InputError
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import Embedder, Ensemble
@@ -61,11 +59,3 @@ def test_cross_encoders_are_averaged_too(tmp_path):
     first, second = ["w1 w2", "w3"], ["w4", "w5 w6"]
     wanted = (members[0].score(first, second) + members[1].score(first, second)) / 2
     np.testing.assert_allclose(Ensemble(members).score(first, second), wanted, atol=1e-6)
-
-
-@pytest.mark.parametrize(("spec", "message"), [("a+", "has an empty name next to a"), ("absent+b", "absent")])
-def test_a_member_that_is_not_there_is_named(spec, message, tmp_path, monkeypatch, two):
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "data" / "sts" / "stsb.dev.tsv.gz", GRADED)
-    with pytest.raises(InputError, match=message):
-        evaluate.main([f"--model={spec}", "--tasks=sts-b-dev", "--data=data", "--out="])

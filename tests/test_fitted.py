@@ -84,15 +84,6 @@ def test_teacher_and_student_give_vectors_as_pooled_where_asked(tmp_path):
         Several(model="a,b", normalize=False).check()
 
 
-@pytest.mark.parametrize(("head", "named"), [("tanh", "--config.student.head=linear"), ("linear", "head_init=uniform")])
-def test_a_head_that_cannot_be_fitted_is_refused(head, named):
-    config = parse_config(
-        dict(student=dict(model="none", head=head, head_init="fitted"), objective=dict(kind="embedding"))
-    )
-    with pytest.raises(InputError, match=named):
-        config.student.check(config.teacher)
-
-
 def test_students_start_close_to_targets_that_are_whitened_and_reduced(tmp_path, monkeypatch):
     """The direction of a principal component is arbitrary: without the map, a table starts with a cosine near 0."""
     config = starting(tmp_path, "fitted")

@@ -5,10 +5,8 @@ import os
 
 import jax
 import numpy as np
-import pytest
 
 from jaxdistill.config import parse_config
-from jaxdistill.core import InputError
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
@@ -88,9 +86,3 @@ def test_a_run_chooses_layers_by_its_text_and_keeps_them(tmp_path):
     os.remove(config.data.text)  # an export needs none
     again = read_student(config, workdir)
     assert (again.digest(), again.source) == (student.digest(), student.source)
-
-
-@pytest.mark.parametrize("layers", ["greedy:0", "greedy:5"])
-def test_a_number_of_layers_that_the_model_does_not_have_is_refused(tmp_path, layers):
-    with pytest.raises(InputError, match=f"student.layers='{layers}': give a number from 1 to 4 .* greedy:2"):
-        make_student(asking(tmp_path, layers), (), tmp_path / "w")

@@ -88,15 +88,6 @@ def test_entities_choose_the_best_checkpoint_by_their_mean_over_languages(tmp_pa
         dev.dev_tasks(pair)
 
 
-def test_entities_are_a_set_a_language(tmp_path):
-    lines = ["query\tentity\tlabel"]
-    files = tuple(str(write(tmp_path / name, lines)) for name in ("de.tsv.gz", "stations.fr.csv", "other.de.tsv"))
-    assert [one.name for _, one in suite.planned(["retrieval"], Sources(entities=files[:2])).sets] == [
-        "entity/de",
-        "entity/fr",
-    ]
-
-
 def test_equal_vectors_are_neighbours_in_their_order():
     cosines, rows = nearest_others(same := np.float32([[1, 0], [2, 0], [3, 0], [0, 1]]), same, count=2)
     assert rows.tolist() == [[1, 2], [0, 2], [0, 1], [0, 1]] and cosines.tolist() == [[1, 1], [1, 1], [1, 1], [0, 0]]

@@ -99,8 +99,6 @@ def test_another_dev_score_is_refused_and_names_the_variable(folder, finished, c
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--config.stage2.student.model=/absent"], "model folder '/absent' does not exist"),
-        (["--config.stage2.data.exclude=/no.txt"], "data.exclude: /no.txt does not exist"),
         (["--config.stage2.run.steps=0", "--config.stage2.run.epochs=0"], "give 0 steps"),
         ([f"--config.stage2.evals.best={STS_B}"], "dev set sts-b-dev/spearman: mteb/stsbenchmark-sts cannot be loaded"),
     ],
