@@ -12,6 +12,9 @@ import jaxdistill
 from program import environment, write_teacher
 from tiny_text import made_up
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
+
 CALLED = []
 """Steps and names of metrics that the callback of `result` was given."""
 

@@ -9,14 +9,14 @@ import pytest
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 
-from jaxdistill.evals.model_card import Facts, model_card, origin_of
+from jaxdistill.evals.model_card import Facts, model_card
 from jaxdistill.models.checkpoints.model import CardFacts, load_model, read_card
 from jaxdistill.models.inference import Embedder
 from jaxdistill.training import export as export_module
 from jaxdistill.training.export import export
 
 import encoder_cases as cases
-from tiny_models import made_from, tiny_model, word_table
+from tiny_models import tiny_model, word_table
 
 NASTY = "`a` ``| b` | *c* _d_ [e](f) <script>alert(1)</script> &amp; {{ g }} {% h %} $i$ ~~j~~ \\| \\ # k\n---\n# l"
 ORIGIN = {"teacher": "org/teacher", "base_models": "org/teacher", "languages": "en"}
@@ -129,16 +129,6 @@ def data_of(text):
 def test_a_card_states_languages_or_nothing(tmp_path, text, languages):
     (tmp_path / "README.md").write_text(text)
     assert read_card(tmp_path, "org/model") == CardFacts(("org/model",), languages)
-
-
-def test_a_student_has_what_all_its_models_state(model):
-    one, other = (
-        made_from(model, card=CardFacts((f"a/{name}",), languages))
-        for name, languages in (("x", ("de", "en")), ("y", ("en", "fr", "de")))
-    )
-    assert origin_of(one, one) == {"base_models": "a/x", "languages": "de, en"}
-    assert origin_of(one, other) == {"base_models": "a/x, a/y", "languages": "de, en"}
-    assert origin_of() == {"base_models": "", "languages": ""}
 
 
 def test_origin_is_handed_down_from_export_to_export(model, tmp_path, unchecked):

@@ -3,7 +3,6 @@
 import fnmatch
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from jaxdistill.evals.documents import ordered, query_measures, read_set, set_fi
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.evaluate import EvaluationFailed
 from jaxdistill.models.checkpoints.folder import save
-from jaxdistill.models.inference import Embedder
 from jaxdistill.models.students.cross_encoder import CrossEncoder
 from jaxdistill.objectives.simcse import SimCSE
 from jaxdistill.training import dev
@@ -130,24 +128,6 @@ def test_a_faulty_set_costs_itself_only(tmp_path):
     assert "documents/average ndcg@10" not in row["scores"]
     (scores,) = evaluate(model, retrieval=good, index_model=model).scores.values()
     assert scores["asymmetric documents/tiny ndcg@10"] == scores["documents/tiny ndcg@10"]
-
-
-def test_the_index_is_encoded_once_for_all_models(tmp_path, monkeypatch):
-    folder = str(write_set(tmp_path / "tiny"))
-    for seed, name in enumerate(("index", "one", "two")):
-        save(tiny_model(tmp_path / "tokenizer", seed=seed), tmp_path / name)
-    encoded, encode = [], Embedder.encode
-
-    def counting(embedder, *texts, **options):
-        encoded.append(Path(embedder.model.source).name)
-        return encode(embedder, *texts, **options)
-
-    monkeypatch.setattr(Embedder, "encode", counting)
-    students = [tmp_path / "one", tmp_path / "two"]
-    found = evaluate(students, tasks="documents", retrieval=folder, index_model=str(tmp_path / "index"))
-    assert all("asymmetric documents/tiny ndcg@10" in scores for scores in found.scores.values())
-    assert encoded.count("one") == encoded.count("two") == 2  # queries and documents
-    assert encoded.count("index") == 1
 
 
 def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):

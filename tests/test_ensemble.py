@@ -8,9 +8,8 @@ from scipy import stats
 
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
-from jaxdistill.models.inference import Embedder, Ensemble
+from jaxdistill.models.inference import Embedder
 
-import encoder_cases as cases
 from eval_cases import GRADED, run, write
 from tiny_models import tiny_model
 
@@ -50,12 +49,3 @@ def test_the_program_scores_pairs_by_the_mean_cosine_and_refuses_tasks_of_vector
     assert [line for line in errors if line.startswith("failed")] == [
         f"failed: geometry of {spec}: {spec} is an ensemble: it has no vectors of sentences; score pairs."
     ]
-
-
-def test_cross_encoders_are_averaged_too(tmp_path):
-    for name, family in (("a", "bert"), ("b", "roberta")):
-        cases.write_cross_encoder(tmp_path / name, family)
-    members = [Embedder(load_model(str(tmp_path / name))) for name in "ab"]
-    first, second = ["w1 w2", "w3"], ["w4", "w5 w6"]
-    wanted = (members[0].score(first, second) + members[1].score(first, second)) / 2
-    np.testing.assert_allclose(Ensemble(members).score(first, second), wanted, atol=1e-6)

@@ -335,18 +335,6 @@ def test_no_file_of_others_and_no_results_of_other_inputs_are_replaced(tiny, dat
     assert out.read_text() == before
 
 
-def test_files_may_be_globs_or_in_a_package_or_below_the_home_folder(tiny, data, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("JAXDISTILL_DATA", "~/data")
-    monkeypatch.chdir(data)
-    (tmp_path / "places.en.tsv").write_text("query\tentity\tlabel\nrome\tRoma\t1\nparis\tParis\t1\n")
-    given = ["--pairs=package:jaxdistill/core/assets/graded_pairs.tsv", f"--entities={tmp_path}/*.en.tsv"]
-    evaluate.main(["--model=~/tiny", *given, "--tasks=pairs,entities,sts-b", "--out=~/x.json"])
-    found = json.loads((tmp_path / "x.json").read_text())
-    assert found["data"] == str(data) and not (data / "~").exists()
-    assert {"entity/en recall@5", "pairs", "sts-b"} <= set(found["models"][0]["scores"])
-
-
 def test_the_teacher_has_its_published_scores(data_folder, tmp_path):
     out = tmp_path / "results.json"
     options = [f"--model={TEACHER}", f"--tasks={','.join(TEACHER_SCORES)}", f"--data={data_folder}", f"--out={out}"]

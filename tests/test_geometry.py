@@ -26,14 +26,6 @@ def test_alignment_and_uniformity_by_hand():
     assert geometry.uniformity(np.ones(3), power=2) == 0.0  # all in one place: the worst
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "expected"),
-    [("a b c", "", 3), ("a cat sleeps", "cat sleeps now", 2), ("a b c d", "d c b a", 4)],
-)
-def test_edit_distance_by_hand(first, second, expected):
-    assert geometry.edit_distance(first.split(), second.split()) == expected
-
-
 def random_vectors(texts):
     return np.stack([np.random.default_rng(list(text.encode())).normal(size=32) for text in texts])
 
@@ -104,10 +96,3 @@ def test_own_pairs_with_labels_are_judged_by_auc(tmp_path):
         tasks(best="pairs/auc")
     with pytest.raises(InputError, match="'mrpc-dev/auc' needs a set from the data folder"):
         tasks(best="mrpc-dev/auc")
-
-
-def test_speed_is_of_single_sentences_and_of_all():
-    sentences, calls = tuple("a" * length for length in range(1, 31)), []
-    values = geometry.rates(sentences, lambda texts: calls.append(len(texts)))
-    assert calls == [1] * 3 + [30] + [1] * 30 + [30] * 3
-    assert values["speed/batch 1 (sentences/s)"] > 0 and values["speed/batch 128 (sentences/s)"] > 0

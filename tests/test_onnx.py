@@ -46,7 +46,8 @@ def unchecked_shapes():
 def write_family(folder, family, *, layers=1):
     """A small encoder of the family, with at least so many layers."""
     layers = max(layers, 2 if family in SEVERAL_LAYERS else 1)
-    cases.write_encoder(folder, family, num_hidden_layers=layers, **SEVERAL_LAYERS.get(family, {}))
+    several = SEVERAL_LAYERS.get(family, {}) if layers == 2 else {}
+    cases.write_encoder(folder, family, num_hidden_layers=layers, **several)
 
 
 POOLINGS = [*TOKEN_POOLINGS, *(f"mean:{layers}" for layers in LAYER_CHOICES if layers != "last")]

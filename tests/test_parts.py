@@ -19,6 +19,9 @@ from program import write_teacher
 from tiny_models import tiny_model, tiny_tokenizer
 from tiny_text import made_up, rows_at
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
+
 OBJECTIVE = """
 import dataclasses
 import jax.numpy as jnp

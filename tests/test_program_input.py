@@ -66,16 +66,9 @@ def test_a_mistyped_option_is_one_clear_line(folder, changed, words, capsys):
     assert not (folder / "never").exists()
 
 
-@pytest.mark.parametrize(
-    "overrides, words",
-    [
-        (
-            dict(teacher__kind="stored", student__kind="static", student__width=8, student__layers=None),
-            "the student's vectors have 8 numbers, the teacher's 16; set student.head",
-        ),
-    ],
-)
-def test_bad_input_is_one_clear_line_and_leaves_nothing_behind(folder, overrides, words, capsys):
-    arguments = tiny_arguments(folder, **overrides)
+def test_a_student_of_another_width_is_refused_and_leaves_nothing_behind(folder, capsys):
+    student = dict(student__kind="static", student__width=8, student__layers=None)
+    arguments = tiny_arguments(folder, teacher__kind="stored", **student)
+    words = "the student's vectors have 8 numbers, the teacher's 16; set student.head"
     assert words in refused(main, [*arguments, f"--workdir={folder / 'bad'}"], capsys)
     assert not (folder / "bad").exists() and not (folder / "cache" / "targets").exists()

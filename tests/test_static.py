@@ -47,15 +47,6 @@ def by_hand(model, text):
     return mean / max(np.linalg.norm(mean), 1e-12)
 
 
-@pytest.mark.parametrize("dropped", [UNKNOWN, None])
-def test_a_student_is_kept_with_its_head_unfolded(tmp_path, dropped):
-    model = table_model(tmp_path / "tokenizer", dense=(LINEAR,), dropped=dropped)
-    save(model, tmp_path / "kept", keeps_form=True)
-    again = load_model(str(tmp_path / "kept"))
-    assert again.definition == model.definition and again.params.keys() == model.params.keys()
-    assert all(np.array_equal(again.params[path], array) for path, array in model.params.items())
-
-
 @pytest.mark.parametrize("dense", [(), (LINEAR,)])
 def test_an_export_gives_the_same_vectors_in_both_packages(tmp_path, dense):
     from model2vec import StaticModel

@@ -14,6 +14,9 @@ from jaxdistill.training.workdir.folder import STUDENT
 
 from program import environment, tiny_arguments, trained
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
+
 KILLED = """
 import os, signal, sys
 from jaxdistill import main
@@ -36,6 +39,7 @@ cli.run(main.main, sys.argv[2:])
         {"student__layers": "", "student__pooling": "mean:second_to_last", "teacher__normalize": False},
         {"student__embedding": 8, "student__head": "none"},
         {"student__kind": "fresh", "student__layers": None, "student__vocabulary": 300},
+        {"student__trim": "text.txt"},
         {"student__kind": "static", "student__layers": None, "student__width": 8, "student__head": "linear"},
         {"student__kind": "cross_encoder", "student__pooling": ""},
         {"teacher__prompt": "query: ", "student__max_length": 8},
@@ -43,8 +47,9 @@ cli.run(main.main, sys.argv[2:])
     ],
     ids=lambda options: " ".join(map(str, options.values())),
 )
-def test_a_student_is_read_as_it_was_made(options, tmp_path):
+def test_a_student_is_read_as_it_was_made(options, tmp_path, monkeypatch):
     workdir = tmp_path / "w"
+    monkeypatch.chdir(tmp_path)
     config = main.parse_flags([*tiny_arguments(tmp_path, **options), f"--workdir={workdir}"]).config
     teachers = config.teacher.load(context_of(config, workdir))
     made = config.student.with_length(make_student(config, teachers, workdir), 24)

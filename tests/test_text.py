@@ -317,20 +317,6 @@ def test_paths_and_sources_stay_what_they_are(tmp_path):
         sources_of([str(path)], {})
 
 
-@pytest.mark.parametrize(
-    ("text", "columns", "words"),
-    [
-        (["a", 3], {}, "text: cannot read the text .*int"),
-        ([], {}, "text: there is no row of text"),
-        (pandas.DataFrame({"a": ["x"], "b": ["y"]}), {}, r"has no column 'text'; it has 'a', 'b'.*columns=\{'text': 'COLUMN'\}"),
-        ([("a", "b"), ("c",)], NAMED, r"a row has 1 values \(\('c',\)\), but there are 2 columns \(q, d\)"),
-    ],
-)  # fmt: skip
-def test_a_fault_of_text_in_memory_is_one_line(text, columns, words):
-    with pytest.raises(InputError, match=words):
-        list(read(sources_of(text, columns), columns or ("text",)))
-
-
 TREE = {"id": [1, 2], "translation": [{"en": "a", "x": {"de": "b"}}, {"en": "c", "x": {"de": None}}]}
 TREE |= {"plain.name": ["own", "own"]}
 FIELDS = {"text": "no.column|translation.en", "second": "translation.x.de", "third": "plain.name"}

@@ -91,19 +91,6 @@ def test_every_cycle_of_simcse_first_starts_from_the_same_bi_encoder():
     assert chain == [("", "bert-base-uncased", ""), *sum(cycles, [])]
 
 
-@pytest.mark.parametrize(
-    "changed, words",
-    [
-        ({"objective.form": "bi"}, "the student is a cross-encoder, which reads pairs"),
-        ({"data.columns": "(('text', 'sentence1'),)"}, "the text has no column 'second'"),
-        ({"teacher.model": "stage3"}, "model 'stage3' refers to the export of a stage before"),
-    ],
-)
-def test_what_cannot_be_trained_is_refused(folder, changed, words, capsys, tmp_path):
-    arguments = [*program.arguments_of(TINY, options(folder, **changed)), f"--workdir={tmp_path / 'w'}"]
-    assert words in program.refused(main, arguments, capsys)
-
-
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_cross_encoder_of_one_label_labels_and_gives_a_student_its_head(count, tmp_path, caplog):
     theirs = cases.write_cross_encoder(tmp_path, "bert", num_labels=count)

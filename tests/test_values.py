@@ -1,7 +1,5 @@
 """Kinds with their options as arguments of `distill`: the same configs as from options by name."""
 
-import dataclasses
-
 import pytest
 
 import jaxdistill
@@ -9,14 +7,6 @@ from jaxdistill.config import flat_stages
 from jaxdistill.core import InputError
 from jaxdistill.models.students.cut import Cut
 from jaxdistill.training.distill import configured
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Shallow(Cut):
-    """A student of one's own."""
-
-    kind: str = "test_values:Shallow"
-    depth: int = 2
 
 
 def config_of(arguments=None, options=None, config="configs/l2.py:tiny", text="", **objects):
@@ -36,11 +26,6 @@ def test_values_and_options_by_name_are_the_same_config():
     assert (named["objective.kind"], named["objective.alpha"]) == ("congen", 0.5)
     options = {name: value for name, value in named.items() if not name.endswith(".kind")}
     assert config_of(options=options, config="configs/l2.py:tiny:teacher=stored:objective=congen") == values
-
-
-def test_a_class_of_ones_own_is_a_value_too():
-    parsed = config_of(student=Shallow("MODEL", depth=3))
-    assert (parsed["student.kind"], parsed["student.depth"]) == ("test_values:Shallow", 3)
 
 
 def test_an_argument_or_an_option_reaches_one_stage_or_all():

@@ -2,9 +2,7 @@
 
 import dataclasses
 import logging
-import os
 import random
-import shutil
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ from jaxdistill import config as configs
 from jaxdistill.config import load_config
 from jaxdistill.core import InputError, unknown_id
 from jaxdistill.data import wordpiece, words
-from jaxdistill.export import restored_student
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.checkpoints.tokenizer import read_tokenizer
@@ -23,12 +20,15 @@ from jaxdistill.models.inference import Embedder
 from jaxdistill.models.model_text import check_reads, tokenised_text
 from jaxdistill.training import loop
 from jaxdistill.training.build import build
-from jaxdistill.training.models import read_student, write_student
+from jaxdistill.training.models import write_student
 from jaxdistill.training.workdir.folder import Workdir, claim_workdir
 
 from program import write_teacher
 from tiny_models import tiny_model
 from tiny_text import made_up
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
 
 ENGLISH = ["The girl drinks coffee.", "She sells nice beach chairs!", "A café is already beautiful."]
 GERMAN = ["Das Mädchen trinkt Kaffee.", "Sie verkauft schöne Liegestühle!", "Ein Café ist schon schön."]
@@ -113,15 +113,6 @@ def test_the_export_is_a_plain_bert_with_the_same_ids_everywhere(trained, tmp_pa
     assert auto(HARD, truncation=True)["input_ids"] == ours
     (tmp_path / "tokenizer.json").unlink()  # leaves vocab.txt and tokenizer_config.json, which older programs read
     assert transformers.AutoTokenizer.from_pretrained(tmp_path)(HARD, truncation=True)["input_ids"] == ours
-
-
-def test_a_run_goes_on_and_is_exported_without_cache_and_text(trained):
-    config, run, outcome = trained
-    shutil.rmtree(config.data.cache_folder)
-    os.remove(config.data.text)
-    assert read_student(config, run.workdir).digest() == run.student.digest()
-    restored = restored_student(Workdir(run.workdir), [outcome.best_step])
-    np.testing.assert_array_equal(Embedder(restored).encode(ENGLISH), Embedder(outcome.student).encode(ENGLISH))
 
 
 THAI = ["แมวนอนหลับ", "สุนัขวิ่ง", "ในสวน", "เด็กหญิงดื่มกาแฟ", "ทุกเช้า", "ฝนตก", "ที่บ้าน", "กับเพื่อน", "สวยมาก"]
