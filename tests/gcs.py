@@ -16,8 +16,6 @@ Answer = tuple[int, bytes | dict, dict[str, str]]
 class Store(http.server.ThreadingHTTPServer):
     """Objects of one bucket, in memory."""
 
-    block_on_close = False  # clients keep their connections open
-
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.objects: dict[str, tuple[int, bytes]] = {}

@@ -40,7 +40,7 @@ def store(folder):
             if path.is_file():
                 store.put(str(path.relative_to(folder)), path.read_bytes())
         yield store
-    fsspec.filesystem("gs").clear_instance_cache()
+        fsspec.filesystem("gs").clear_instance_cache()  # later, it would look for credentials
 
 
 def arguments(folder: pathlib.Path, place: str, workdir: str) -> list[str]:

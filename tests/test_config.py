@@ -58,18 +58,6 @@ def test_every_preset_spells_out_every_option_with_values_of_its_type(path, pres
 
 
 @pytest.mark.parametrize(
-    "preset, words",
-    [
-        ("paper:bert-tinny", "argument 'bert-tinny' is unknown; paper takes bert-tiny, .* Did you mean bert-tiny"),
-        ("tiny:bert-tiny", "tiny takes no argument; give congen.py:tiny"),
-    ],
-)
-def test_a_wrong_preset_argument_or_kind_is_refused_with_the_allowed_ones(preset, words):
-    with pytest.raises(InputError, match=words):
-        main.parse_flags([f"--config=configs/congen.py:{preset}", "--workdir=w"])
-
-
-@pytest.mark.parametrize(
     "change, words",
     [
         (lambda raw: raw["run"].update(steps="many"), r"run\.steps='many' has type str; it must have type int"),

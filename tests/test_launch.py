@@ -279,21 +279,6 @@ def test_a_printed_command_passes_the_check_before_anything_is_created(texts, ma
     assert not caplog.records  # each address was looked up
 
 
-@pytest.mark.parametrize(
-    "where, changed, words",
-    [
-        ("elsewhere", {"data.text": "texts/a.txt.gz"}, "--config.data.text=texts/a.txt.gz is on this machine"),
-        ("elsewhere", {"workdir": "runs/l3"}, "--workdir=runs/l3 is on this machine, but the training runs"),
-    ],
-)  # fmt: skip
-def test_a_training_that_could_not_start_is_refused_before_it_is_launched(texts, where, changed, words, capsys):
-    options = {"data.text": f"{texts}/*.txt.gz", "workdir": "gs://BUCKET/runs/l3"} | changed
-    options = {name if name == "workdir" else f"config.{name}": value for name, value in options.items()}
-    arguments = [L3, f"--check={where}", *(f"--{name}={value}" for name, value in options.items())]
-    assert words in refused(main, arguments, capsys)
-    assert not os.path.exists("runs")
-
-
 def test_later_stages_are_checked_and_what_cannot_be_known_here_is_not(texts, monkeypatch, capsys, caplog):
     workdir = "--workdir=gs://BUCKET/runs/l3"
     stages = ["--config=configs/recommended.py:l3:labelled", workdir, "--check=here"]

@@ -18,20 +18,6 @@ from tiny_models import tiny_model
 from tiny_text import made_up
 
 
-def test_the_layer_that_is_missed_least_is_dropped_first():
-    """Each layer adds numbers of its own, so that what is missed is the sum of the squares of those that are gone."""
-    parts = np.random.default_rng(0).standard_normal((4, 20, 8)) * np.array([3.0, 0.1, 2.0, 0.5])[:, None, None]
-    asked = []
-
-    def vectors(layers):
-        asked.append(tuple(layers))
-        return parts[list(layers)].sum(axis=0)
-
-    assert greedy(vectors, 4, 2) == [0, 2]
-    assert len(asked) == 1 + 4 + 3 + 2 * 2  # the last are exchanges, of which none helps
-    assert greedy(vectors, 4, 4) == [0, 1, 2, 3]
-
-
 def test_a_layer_that_was_dropped_too_early_comes_back():
     """0 is worth most alone, 1 and 2 are worth more together: what is dropped first is 0."""
     directions = (

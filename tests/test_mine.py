@@ -154,15 +154,3 @@ def test_a_query_and_its_positives_are_no_negatives_in_any_case_or_white_space(f
     corpus = ["the cat ", "A dog", "a\tDOG", "snow"]
     rows = jaxdistill.mine(folder / "model", pairs, corpus=corpus, num_negatives=1, range_max=1)
     assert len(rows) == 3 and {row["negative"] for row in rows if row["text"] != "else"} <= {"snow", "far"}
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--max_score=-2"], "the most that are within the limits and no positives are 0, num_negatives=3; relax"),
-        (["--num_negatives=99", "--output_format=n-tuple"], "num_negatives=99; relax the limits"),
-        (["--logits"], "logits are those of a cross_encoder"),
-    ],
-)
-def test_faulty_options_are_one_line(folder, tmp_path, capsys, flags, words):
-    assert words in refused(mine, arguments(folder, tmp_path / "out.tsv", *flags), capsys)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
 
-from jaxdistill.config import options_from
 from jaxdistill.core import Batch, InputError, Sizes, Tokens
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.encoders.sentence import init_params
@@ -163,20 +162,6 @@ def test_no_gradient_reaches_the_teacher_and_jit_changes_nothing(name):
             np.testing.assert_allclose(total(teacher), value, rtol=1e-5)
     for leaf in jax.tree.leaves(gradient):
         assert leaf.dtype == jax.dtypes.float0 or not np.any(leaf)
-
-
-@pytest.mark.parametrize(
-    "name, changed, words",
-    [
-        ("embedding", dict(second_view=""), "set --config.objective.second_view"),
-        ("simcse", dict(views=("text",)), "has 1 parts; their number must be at least 2 and at most 3"),
-        ("simcse", dict(among="both"), "give two views"),
-    ],
-)
-def test_conflicting_options_are_refused(name, changed, words):
-    options = dataclasses.asdict(CASES[name]) | changed
-    with pytest.raises(InputError, match=words):
-        options_from(type(CASES[name]), options, prefix="objective")
 
 
 COLUMNS = (("text", "text"), ("positive", "positive"))

@@ -56,15 +56,6 @@ def test_the_table_has_main_scores_then_costs_then_all_others():
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_names_are_shown_as_they_are():
-    name = "m[b]x[/bold]:smile:"
-    stage = dict(
-        number=1, form="", student=name, metric=name, no_gain="", before=None, after=None, sts=None, paper=None
-    )
-    for table in (score_table([Entry(name="a", scores={name: 0.5})]), stage_table([stage])):
-        assert name in as_text(table)
-
-
 @pytest.mark.parametrize(
     ("scores", "labels"),
     [

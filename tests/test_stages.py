@@ -80,17 +80,6 @@ def test_a_stage_that_others_were_made_of_is_not_trained_again(folder, finished,
     assert (workdir / "stage1" / "export" / "model.safetensors").read_bytes() == before
 
 
-def test_another_dev_score_is_refused_and_names_the_variable(folder, finished, capsys, tmp_path):
-    workdir = shutil.copytree(folder / "w" / "stage1", tmp_path / "stage1")
-    note = json.loads((workdir / "inputs.json").read_text())
-    assert note["dev score"] == "agreement/spearman" and "content of data.text" in note
-    (workdir / "inputs.json").write_text(json.dumps(note | {"dev score": "sts-b-dev/spearman"}))
-    given = [*program.tiny_arguments(folder, run__steps=12, evals__every=4)[1:], f"--workdir={workdir}"]
-    line = program.refused(main, ["--config=configs/ckd.py:tiny", *given], capsys)
-    assert "was started with sts-b-dev/spearman as its dev score, which is agreement/spearman now" in line
-    assert "JAXDISTILL_DATA" in line
-
-
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

@@ -5,7 +5,6 @@ import pytest
 import jaxdistill
 from jaxdistill.config import flat_stages
 from jaxdistill.core import InputError
-from jaxdistill.models.students.cut import Cut
 from jaxdistill.training.distill import configured
 
 
@@ -38,17 +37,3 @@ def test_an_argument_or_an_option_reaches_one_stage_or_all():
     for name in ("run.steps", "stage3.run.steps", "stage1.run.step"):
         with pytest.raises(InputError, match=f"unknown option {name}. Did you mean stage.*run.steps"):
             config_of(options={name: 1}, config="configs/ckd.py:two-stage")
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (dict(student="static"), r"student='static' is no student with its options; give one such as jaxdistill.students.Cut"),
-        (dict(teacher=jaxdistill.students.Cut("M")), r"teacher=Cut\(.* is no teacher with its options; .*jaxdistill.teachers.Stored"),
-        (dict(student=Cut(layers="even:3")), r"student.model is empty; a student of kind cut starts from a model"),
-    ],
-)  # fmt: skip
-def test_what_is_no_value_is_one_line(tmp_path, given, words):
-    with pytest.raises(InputError, match=words) as raised:
-        jaxdistill.distill(**{"teacher": "", "config": "configs/l2.py:tiny", "workdir": tmp_path / "run", **given})
-    assert "\n" not in str(raised.value)

@@ -1,7 +1,5 @@
 """A tokenizer trained on the user's own text: what it holds, that it stays the same, and who can load it."""
 
-import dataclasses
-import logging
 import random
 
 import numpy as np
@@ -11,20 +9,18 @@ from sentence_transformers import SentenceTransformer
 
 from jaxdistill import config as configs
 from jaxdistill.config import load_config
-from jaxdistill.core import InputError, unknown_id
+from jaxdistill.core import unknown_id
 from jaxdistill.data import wordpiece, words
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.checkpoints.tokenizer import read_tokenizer
 from jaxdistill.models.inference import Embedder
-from jaxdistill.models.model_text import check_reads, tokenised_text
 from jaxdistill.training import loop
 from jaxdistill.training.build import build
 from jaxdistill.training.models import write_student
 from jaxdistill.training.workdir.folder import Workdir, claim_workdir
 
 from program import write_teacher
-from tiny_models import tiny_model
 from tiny_text import made_up
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -136,19 +132,3 @@ def test_a_language_without_spaces_gets_tokens_and_not_one_unknown_word(tmp_path
     assert found.unknown.characters == 3 * len(fresh) + 1
     theirs = transformers.AutoTokenizer.from_pretrained(str(folder))
     assert theirs(with_rare)["input_ids"] == tokenizer.encode(with_rare).ids
-
-
-def test_a_text_that_a_tokenizer_does_not_know_is_refused_unless_it_is_allowed(tmp_path, caplog):
-    caplog.set_level(logging.INFO)
-    model = tiny_model(tmp_path / "model")
-    (tmp_path / "a.txt").write_text("the cat sleeps\n" * 8 + "".join(THAI) + "\n", encoding="utf-8")
-    data = configs.Data(text=str(tmp_path / "a.txt"), cache_folder=str(tmp_path / "cache"), max_length=16, dedupe=False)
-    length = len("".join(THAI))
-    shares = f"{1 / 25:.2%} of tokens, {length / (8 * 12 + length):.2%} of characters"
-    for _ in range(2):  # built, and from the cache
-        with pytest.raises(InputError, match=f"not know the text of column text: {shares}.*--config.data.max_unknown="):
-            tokenised_text(data, model, ("text",), max_length=16, progress=False)
-    store = tokenised_text(dataclasses.replace(data, max_unknown=1.0), model, ("text",), max_length=16, progress=False)
-    assert f"column text, tokenizer of tiny: {shares} unknown" in caplog.text
-    with pytest.raises(InputError, match=f"{shares}.*max_unknown"):
-        check_reads(data, model, ("delete_words",), store)
