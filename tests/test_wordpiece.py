@@ -1,7 +1,5 @@
 """A tokenizer trained on the user's own text: what it holds, that it stays the same, and who can load it."""
 
-import random
-
 import numpy as np
 import pytest
 import transformers
@@ -114,14 +112,8 @@ def test_the_export_is_a_plain_bert_with_the_same_ids_everywhere(trained, tmp_pa
 THAI = ["แมวนอนหลับ", "สุนัขวิ่ง", "ในสวน", "เด็กหญิงดื่มกาแฟ", "ทุกเช้า", "ฝนตก", "ที่บ้าน", "กับเพื่อน", "สวยมาก"]
 
 
-def thai_sentences(count):
-    """Sentences without spaces."""
-    draw = random.Random(0)
-    return ["".join(draw.choices(THAI, k=draw.randint(8, 30))) for _ in range(count)]
-
-
 def test_a_language_without_spaces_gets_tokens_and_not_one_unknown_word(tmp_path):
-    *texts, fresh = thai_sentences(200)
+    *texts, fresh = ["".join(THAI[row:] + THAI[:row]) * 2 for row in range(len(THAI))]
     (tmp_path / "thai.txt").write_text("\n".join(texts), encoding="utf-8")
     folder = wordpiece.train_wordpiece([str(tmp_path / "thai.txt")], entries=400, cache_folder=tmp_path / "cache")
     tokenizer = read(folder)
