@@ -1,4 +1,4 @@
-"""The Python API, as a notebook uses it: distill, load, evaluate, export, and errors that are raised."""
+"""The Python API, as a notebook uses it: distill, load, evaluate, export, and what a callback raises."""
 
 import subprocess
 import sys

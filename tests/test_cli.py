@@ -1,4 +1,4 @@
-"""What all programs do alike: addresses refused, closed pipes outlived, signals answered, useless folders refused."""
+"""What all programs do alike: closed pipes outlived, signals answered, versions printed."""
 
 import os
 import re

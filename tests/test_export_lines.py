@@ -1,13 +1,16 @@
 """Lines of cards and docs that run an export without this package, as printed."""
 
 import csv
+import json
 import re
+import subprocess
 import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from test_onnx import unchecked_shapes  # noqa: F401 - a fixture
+from test_recipes import node  # noqa: F401 - a fixture
 
 from jaxdistill.evals.model_card import Facts, model_card
 from jaxdistill.models.checkpoints import onnx
@@ -74,6 +77,15 @@ def test_lines_of_a_card_in_python(tmp_path, monkeypatch, kind):
         np.testing.assert_allclose(names["documents"], documents, atol=1e-5)
     else:
         np.testing.assert_allclose(names["vectors"], own.encode(["A cat sleeps.", "A cat naps."]), atol=1e-5)
+
+
+def test_lines_of_a_card_in_node(tmp_path, node):  # noqa: F811
+    model, card = in_onnx(model_of("roberta", tmp_path / "in"), tmp_path / FOLDER)
+    (tmp_path / "node_modules").symlink_to(node / "node_modules")
+    (tmp_path / "lines.mjs").write_text(f"{lines_with('@huggingface', card)}\nconsole.log(JSON.stringify(vectors));\n")
+    ran = subprocess.run(["node", "lines.mjs"], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True)
+    vectors = json.loads(ran.stdout.splitlines()[-1])
+    np.testing.assert_allclose(vectors, Embedder(model).encode(["A cat sleeps.", "A cat naps."]), atol=1e-5)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Geometry, the area under the ROC curve, and speed: by hand and by their limits."""
+"""Geometry and the area under the ROC curve: by hand and by their limits."""
 
 import gzip
 

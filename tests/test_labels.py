@@ -1,4 +1,4 @@
-"""Labels of pairs: how a pair is read, what labellers of each form give, each labelled once, killed and resumed."""
+"""Labels of pairs: how a pair is read, what labellers of each form give, scores of the user's own."""
 
 import jax
 import jax.numpy as jnp

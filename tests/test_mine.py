@@ -1,4 +1,4 @@
-"""Hard negatives: the choice equals sentence-transformers', and the program stores, resumes and refuses."""
+"""Hard negatives: the choice equals sentence-transformers', and the program stores its vectors."""
 
 import dataclasses
 from functools import partial

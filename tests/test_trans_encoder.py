@@ -1,4 +1,4 @@
-"""Trans-Encoder: a cycle, ended in its second stage and resumed; the longest chain of a preset; cross-encoders; refusals."""
+"""Trans-Encoder: a cycle, ended in its second stage and resumed; the longest chain of a preset; cross-encoders."""
 
 import dataclasses
 import json
