@@ -47,6 +47,6 @@ export JAX_PLATFORMS=cpu HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=
 "$venv/bin/basedpyright" --pythonpath "$venv/bin/python"
 "$venv/bin/shellcheck" launch/*.sh .ci/run
 "$venv/bin/hadolint" launch/Dockerfile
-# Two processes, a file of tests each: most of the time goes into compiling, which uses one core. In the order of names:
-# sorted by number of tests, the long programs would come last, one process alone with them.
+# Two processes, a file of tests each: most of the time goes into compiling, which uses one core. In the order of
+# tests/conftest.py: sorted by number of tests, the long programs would come last, one process alone with them.
 exec "$venv/bin/python" -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"

@@ -54,10 +54,10 @@ SLOW = {
     f"test_{name}"
     for name in (
         "accelerator", "api", "augment", "bucket_run", "compiled_step", "config", "cross_encoder", "docs", "encode",
-        "encoder_numerics", "encoders", "evaluate", "export_lines", "family_training", "folder", "golden",
+        "encoder_numerics", "encoders", "evaluate", "export_lines", "folder", "golden",
         "labels", "launch", "layer_choice", "listwise", "loop", "mine", "mteb", "objective_losses",
         "objectives", "onnx", "pages", "parts", "plan", "processes", "processes_agree", "program", "program_input",
-        "program_stops", "pruning", "recipes", "report", "roles", "runtimes", "several_teachers", "sharding", "stages",
+        "program_stops", "pruning", "recipes", "report", "roles", "several_teachers", "sharding", "stages",
         "sweep", "trans_encoder", "wheel", "wordpiece", "wrong_inputs",
     )
 }  # fmt: skip
@@ -68,6 +68,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.stem in SLOW:
             item.add_marker(pytest.mark.slow)
+    # With slow files first, the processes of a run end together.
+    items.sort(key=lambda item: item.path.stem not in SLOW)
 
 
 def docs_script(name: str) -> ModuleType:
@@ -93,6 +95,16 @@ def memory_of_a_file():
     """Frees the programs that JAX compiled for a file of tests; no other file uses them."""
     yield
     jax.clear_caches()
+
+
+@pytest.fixture(scope="module")
+def one_device():
+    """The trainings of a file use one device, for which JAX compiles in half the time of eight."""
+    from program import on_devices
+
+    with pytest.MonkeyPatch.context() as patched:
+        on_devices(patched, 1)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -71,6 +71,8 @@ CONFIGS = {
     "albert:wide": of("Albert", DECODER, embedding_size=32),
 }  # fmt: skip
 """Families, some in two forms."""
+GRAPHS = ("bert", "electra", "mpnet", "albert", "modernbert", "mistral", "qwen3", "gemma3-text:both-sides")
+"""One family for each kind of graph; what a family names otherwise is compared where its files are read and written."""
 SPECIAL_IDS = {"[PAD]": 0, "[CLS]": 2, "[SEP]": 3, "[UNK]": 4, "[MASK]": 5}
 
 

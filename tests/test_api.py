@@ -1,6 +1,5 @@
-"""The Python API, as a notebook uses it: distill, load, evaluate, export, and errors that are raised."""
+"""The Python API, as a notebook uses it: distill, load, evaluate, export, and what a callback raises."""
 
-import pathlib
 import subprocess
 import sys
 
@@ -11,6 +10,9 @@ import jaxdistill
 
 from program import environment, write_teacher
 from tiny_text import made_up
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
 
 CALLED = []
 """Steps and names of metrics that the callback of `result` was given."""
@@ -112,24 +114,3 @@ def test_what_a_callback_raises_ends_the_training_and_the_call_resumes(result, t
         workdir=folder, config="l2.py:cosine:objective=congen", options=options, callbacks=[stop]
     )
     assert again.scores == result.scores and "left out: 2 with an empty sentence" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"options": {"run.step": 5}}, "Did you mean run.steps"),
-        ({"text": ["a", 3.5]}, "text: cannot read the text .Expected bytes"),
-        ({"text": None}, "text: cannot read the text .'NoneType' object is not iterable"),
-        ({"steps": 5, "epochs": 1.0}, "steps and epochs exclude each other"),
-        ({"objective": jaxdistill.objectives.ConGen}, r"give one such as jaxdistill.objectives.ConGen\(alpha=1.0\)"),
-        ({"steps": "5"}, "^run.steps='5' has type str; it must have type int"),
-        ({"teacher": None, "options": {"teacher.model": "none-here"}}, "model 'none-here' is not a local folder"),
-    ],
-)
-def test_wrong_input_of_distill_raises_one_line_about_its_arguments(tmp_path, monkeypatch, given, words):
-    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(jaxdistill.InputError, match=words) as error:
-        jaxdistill.distill(
-            **{"text": ["a"], "workdir": tmp_path / "run", "config": pathlib.Path("configs/l2.py:cosine"), **given}
-        )
-    assert "--" not in str(error.value)

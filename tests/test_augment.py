@@ -39,7 +39,8 @@ def test_a_masked_language_model_replaces_some_tokens(augment, tmp_path):
     assert 0.1 < sum(changed) / len(changed) < 0.2
 
 
-def test_translators_are_applied_in_turn(augment, tmp_path):
+def test_translators_are_applied_in_turn(augment, tmp_path, monkeypatch):
+    monkeypatch.setattr(augment, "MAX_TOKENS", 8)
     sizes = dict(layers=1, attention_heads=2, ffn_dim=16)
     sizes = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sizes.items()}
     ids = dict(pad_token_id=0, eos_token_id=3, bos_token_id=2, decoder_start_token_id=0, forced_eos_token_id=3)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from test_packing import unpacked
 
-from jaxdistill.core import InputError
 from jaxdistill.data.targets import Selected
 from jaxdistill.data.tokens import TokenStore, build_store
 
@@ -121,15 +120,3 @@ def test_weights_are_the_shares_of_the_sources(tmp_path):
         assert set(np.bincount(rows, minlength=100)[90:]) <= {7, 8}, "a source goes through its own sentences in turn"
     drawn = np.bincount(np.concatenate(epochs), minlength=100)
     assert set(drawn[90:]) == {30} and set(drawn[:90]) == {1, 2}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"batch_size": 16, "reserve_rows": 140}, "10 of the text's 150 sentences .* 140 reserved .* needs 16"),
-        ({"batch_size": 8, "student_views": ("delete_wrods",)}, "Did you mean delete_words"),
-    ],
-)
-def test_what_cannot_be_batched_is_refused(store, options, message):
-    with pytest.raises(InputError, match=message):
-        batches_of(store, **({"student_views": ("text",)} | options))

@@ -7,7 +7,7 @@ import fsspec
 import pytest
 
 from jaxdistill.core import InputError, cli
-from jaxdistill.core.files import MARK, buckets, replacing
+from jaxdistill.core.files import MARK, replacing
 from jaxdistill.core.paths import delivered
 from jaxdistill.data.text import read, source_files
 from jaxdistill.models.checkpoints.model import locate
@@ -78,17 +78,8 @@ def status_and_line(address: str, capsys) -> tuple[int, str]:
 
 
 def test_faults_of_the_store_are_one_line_and_a_status(capsys, monkeypatch):
-    for wrong in ("https://host/file.txt", "s3://", "s3://key:secret@bucket/a.txt", "s3://bucket/a?Signature=secret"):
-        with pytest.raises(InputError, match="address") as error:
-            buckets.objects(wrong)
-        assert "secret" not in str(error.value)
     address = f"s3://{bucket.NAME}/none.txt"
     assert status_and_line(address, capsys)[0] == status_and_line("s3://nobucket/none.txt", capsys)[0] == 2
-    fsspec.filesystem("s3").clear_instance_cache()
-    with monkeypatch.context() as patched:
-        patched.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-        status, line = status_and_line(address, capsys)
-        assert status == 75 and "cannot be reached" in line and "same command again" in line
     fsspec.filesystem("s3").clear_instance_cache()
     with monkeypatch.context() as patched:
         for name, value in {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nowhere", "AWS_PROFILE": ""}.items():

@@ -9,7 +9,7 @@ import pytest
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 
-from jaxdistill.evals.model_card import Facts, model_card, origin_of
+from jaxdistill.evals.model_card import Facts, model_card
 from jaxdistill.models.checkpoints.model import load_model, read_card
 from jaxdistill.models.inference import Embedder
 from jaxdistill.training import export as export_module
@@ -129,16 +129,6 @@ def data_of(text):
 def test_a_card_states_languages_or_nothing(tmp_path, text, languages):
     (tmp_path / "README.md").write_text(text)
     assert read_card(tmp_path, "org/model") == {"base_models": ("org/model",), "languages": languages}
-
-
-def test_a_student_has_what_all_its_models_state(model):
-    one, other = (
-        dataclasses.replace(model, base_models=(f"a/{name}",), languages=languages)
-        for name, languages in (("x", ("de", "en")), ("y", ("en", "fr", "de")))
-    )
-    assert origin_of(one, one) == {"base_models": "a/x", "languages": "de, en"}
-    assert origin_of(one, other) == {"base_models": "a/x, a/y", "languages": "de, en"}
-    assert origin_of() == {"base_models": "", "languages": ""}
 
 
 def test_origin_is_handed_down_from_export_to_export(model, tmp_path, unchecked):

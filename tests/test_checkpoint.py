@@ -1,8 +1,6 @@
 """Checkpoints: what is kept, what comes back, and a full disk."""
 
 import errno
-import shutil
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +9,6 @@ import pytest
 
 from jaxdistill.core import InputError, TrainState
 from jaxdistill.core.cluster.mesh import make_mesh, shardings
-from jaxdistill.training.loop import first_or_restored
 from jaxdistill.training.workdir.checkpoint import Checkpoints
 from jaxdistill.training.workdir.folder import Workdir
 
@@ -66,7 +63,7 @@ def test_a_reader_leaves_alone_what_a_training_is_writing(tmp_path):
 
 # NOTE: TensorStore may end one read after another has failed and Orbax has closed its event loop, which is a warning.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_state_of_other_shapes_and_a_damaged_file_are_one_line_with_the_kept_steps(tmp_path):
+def test_a_state_of_other_shapes_is_one_line_with_the_kept_steps(tmp_path):
     checkpoints = Checkpoints(Workdir(tmp_path))
     assert checkpoints.restore(state_at(0), placed(1)) is None
     for step in (1, 2):
@@ -76,11 +73,6 @@ def test_a_state_of_other_shapes_and_a_damaged_file_are_one_line_with_the_kept_s
     error = r"checkpoints/2 cannot be read \(.*\); kept: 1, 2\. Go back to .* --config.run.restore_step=1"
     with pytest.raises(InputError, match=error):
         checkpoints.restore(wider, placed(1))
-    for file in (tmp_path / "checkpoints" / "2" / "state").rglob("d/*"):
-        file.write_bytes(file.read_bytes()[:-9])
-    checkpoints = Checkpoints(Workdir(tmp_path))
-    with pytest.raises(InputError, match=error):
-        checkpoints.restore(state_at(0), placed(1))
     with pytest.raises(InputError, match="no checkpoint of step 3; kept: 1, 2"):
         checkpoints.restore_alone(3)
     assert checkpoints.restore(state_at(0), placed(1), step=1).step == 1
@@ -98,22 +90,3 @@ def test_a_full_disk_is_one_clear_line_and_the_checkpoint_before_stays(tmp_path,
     with pytest.raises(InputError, match="could not save .*No space left .*kept checkpoints: 1"):
         checkpoints.save(state_at(2), {})
     assert Checkpoints(Workdir(tmp_path)).restore(state_at(0), placed(1)).step == 1
-
-
-def test_a_run_forgets_a_best_step_that_was_removed_and_is_refused_beyond_its_steps(tmp_path):
-    checkpoints = Checkpoints(Workdir(tmp_path))
-    for step, best in ((1, 1), (2, 1), (3, 3)):  # when step 3 is the best, step 1 is removed
-        checkpoints.save(state_at(step), {"best": 0.5, "best_step": best, "before": None})
-    checkpoints.close()
-    shutil.rmtree(tmp_path / "checkpoints" / "3")
-    checkpoints = Checkpoints(Workdir(tmp_path))
-    run = SimpleNamespace(
-        config=SimpleNamespace(evals=SimpleNamespace(average=())),
-        program=SimpleNamespace(like=state_at(0), shardings=placed(1), steps=9),
-        workdir="w",
-    )
-    state, record = first_or_restored(run, checkpoints)
-    assert int(state.step) == 2 and (record["best"], record["best_step"]) == (None, 2)
-    run.program.steps = 1
-    with pytest.raises(InputError, match=r"w is at step 2 .* with run.steps=1 .*; raise --config.run.steps"):
-        first_or_restored(run, checkpoints)

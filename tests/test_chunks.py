@@ -103,15 +103,12 @@ def built(passages, folder, **changed):
         "teacher.model": str(folder / "model"), "data.roles": "title=query", "student.query_prompt": "the ",
         "student.layers": "0", "evals.pairs": "", "evals.agreement": str(folder / "dev.txt"), "evals.best": "agreement/spearman",
     } | {name.replace("__", "."): value for name, value in changed.items()}  # fmt: skip
-    if options.get("teacher.kind") == "vectors":
-        del options["teacher.model"]
     return build_module.build(program.config_of("configs/l2.py:tiny", options), folder / "w", progress=False)
 
 
 def test_a_run_trains_on_chunks_and_refuses_what_needs_rows(passages, tmp_path):
     write_teacher(tmp_path)
     (tmp_path / "dev.txt").write_text("\n".join(made_up(8)) + "\n")
-    np.save(tmp_path / "v.npy", np.zeros((1, 16), np.float32))
     run = built(passages, tmp_path)
     lengths = run.store.lengths("text")
     assert lengths.max() <= 32 and run.store.rows > 30
@@ -120,14 +117,6 @@ def test_a_run_trains_on_chunks_and_refuses_what_needs_rows(passages, tmp_path):
     assert batch.student.ids.shape == batch.teacher.ids.shape
     refused = {
         "that the student reads": {"data__chunk_tokens": 64},
-        "chunk_least": {"data__chunk_least": 33},
-        "whole rows": {
-            "teacher__kind": "vectors",
-            "teacher__file": f"{tmp_path}/v.npy",
-            "data__roles": "",
-            "student__query_prompt": "",
-            "student__model": str(tmp_path / "model"),
-        },
         "column 'nothing'": {"data__columns": (("text", "text"), ("title", "nothing"))},
     }
     for words, change in refused.items():

@@ -46,8 +46,8 @@ def test_a_longer_queue_costs_no_traffic_and_no_temporaries_but_its_mask_on_eigh
 
 def test_a_longer_queue_costs_no_traffic_and_no_temporaries_but_its_mask_on_a_tpu_slice():
     """Temporaries that fit into a chip's fast memory beside the queue count as none, so that both queues must fit or neither."""
-    mesh = tpu_mesh("v5e:16x16")
-    assert_the_queue_costs_nothing_more(mesh, batch_size=8 * 256, groups=256, short=8192 * 256)
+    mesh = tpu_mesh("v5e:4x4")
+    assert_the_queue_costs_nothing_more(mesh, batch_size=8 * 16, groups=16, short=8192 * 16)
 
 
 def test_a_deep_teacher_makes_a_program_for_tpus_no_larger():
@@ -58,7 +58,7 @@ def test_a_deep_teacher_makes_a_program_for_tpus_no_larger():
         step, arguments = train_step(mesh, congen(4096), teacher_layers=teacher_layers, **options)
         return len(step.lower(*arguments).compile().as_text())
 
-    assert size(24) == pytest.approx(size(4), rel=0.01)
+    assert size(12) == pytest.approx(size(4), rel=0.01)
 
 
 def test_long_rows_are_attended_to_in_one_kernel_on_a_tpu():

@@ -179,16 +179,3 @@ def test_the_body_of_a_cross_encoder_can_be_a_sentence_encoder(tmp_path, caplog)
         wanted = theirs.roberta(input_ids=torch.as_tensor(ids)[None]).last_hidden_state[0].mean(0).numpy()
     got = np.asarray(jax.jit(embed, static_argnums=0)(ours.definition, ours.params, cases.padded([ids])))[0, 0]
     np.testing.assert_allclose(got, wanted, atol=1e-5)
-
-
-def test_a_classifier_of_several_labels_is_refused(tmp_path):
-    cases.write_cross_encoder(tmp_path, "bert", num_labels=3)
-    with pytest.raises(InputError, match="is a classifier with 3 labels; a cross-encoder has one"):
-        load_model(str(tmp_path))
-
-
-def test_a_cross_encoder_has_no_vectors(pair):
-    with pytest.raises(InputError, match="is a cross-encoder: it has no vectors"):
-        Embedder(pair[1]).encode(["w1"])
-    with pytest.raises(InputError, match="is a cross-encoder: it has no vectors"):
-        Embedder(pair[1]).prefix()

@@ -9,7 +9,7 @@ import datasets
 import pytest
 
 from jaxdistill import main
-from jaxdistill.data.text import read, split_specs
+from jaxdistill.data.text import read
 from jaxdistill.evals.pairs import read_pairs
 
 from conftest import ROOT
@@ -56,16 +56,6 @@ def test_every_set_that_the_page_names_is_read_with_the_columns_that_it_lists(hu
         own = spec.rpartition(":")[2]
         other = second if own == first else first
         assert list(read([spec], {"text": "", "second": other}))[0] == (f"{own} 1", f"{other} 1")
-
-
-def test_presets_read_their_sets_from_the_hub(hub):
-    for preset, row in (
-        ("trans_encoder.py:bi-to-bi-qnli", ("question 1", "sentence 1")),
-        ("congen.py:paper:bert-tiny", ("premise 1",)),
-    ):
-        data = main.parse_flags([f"--config=configs/{preset}", "--workdir=w"]).stages[-1].data
-        specs = [spec for spec in split_specs(data.text) if spec.startswith("hf:")]
-        assert next(read(specs, dict(data.columns) or ("text",))) == row
 
 
 def test_the_commands_for_quoras_pairs_make_the_codes_files(tmp_path):

@@ -1,6 +1,5 @@
 """A text becomes a file of vectors, row for row; killed and resumed, and in bounded memory."""
 
-import errno
 import gzip
 import os
 import signal
@@ -78,12 +77,8 @@ def test_a_table_holds_the_same_vectors_beside_their_sentences(model, text, tmp_
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (["--output=v.txt"], "v.txt must end in .npy or .parquet"),
         (["--output=v.npy", "--keep_text"], "must end in .parquet"),
-        (["--output=v.npy", "--dims=17"], "dims=17 must be from 1 to 16, the width of the model's vectors"),
         ([f"--output={'v' * 300}.npy"], "File name too long"),
-        (["--output=v.npy", "--prompt=query"], "unknown option --prompt. Did you mean --prompt_name?"),
-        (["--output=v.npy", "--column=words", "--text=absent.tsv"], "absent.tsv does not exist"),
     ],
 )
 def test_wrong_options_are_one_clear_line(model, text, tmp_path, monkeypatch, capsys, wrong, said):
@@ -139,36 +134,6 @@ def test_control_c_says_how_to_go_on_and_only_the_rest_is_computed(
     assert sizes == [2, 2, 2, 2, 1] and "2 of 7 texts" in capsys.readouterr().out
     encode.main([*arguments, f"--output={tmp_path}/whole.parquet"])
     assert output.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
-
-
-def test_a_full_disk_is_one_clear_line_and_the_same_call_goes_on(model, text, tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(targets.os, "fsync", full)
-        with pytest.raises(
-            InputError, match=r"vectors.npy.* could not be written: no space left on the disk; free some"
-        ):
-            encode.encode(model, text, output=tmp_path / "v.parquet")
-    assert len(vectors_of(encode.encode(model, text, output=tmp_path / "v.parquet"))) == 7
-
-
-def test_a_text_that_changes_meanwhile_leaves_nothing_wrong(model, text, tmp_path, monkeypatch, blocks_of_two):
-    changed = [*text.read_text().splitlines(), "more"]
-    encode_ids, output = Embedder.encode_ids, tmp_path / "v.npy"
-
-    def encode_and_change(self, ids, **options):
-        text.write_text("\n".join(changed) + "\n")
-        return encode_ids(self, ids, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Embedder, "encode_ids", encode_and_change)
-        with pytest.raises(InputError, match=r"sentences.txt changed while it was read"):
-            encode.encode(model, text, output=output)
-    assert not output.exists()
-    found = np.load(encode.encode(model, text, output=output))
-    np.testing.assert_allclose(found, load(model).encode(changed), rtol=0, atol=1e-6)
 
 
 MEASURE = """

@@ -9,7 +9,7 @@ import torch
 import transformers
 
 from jaxdistill.core import STACKED, InputError, Tokens
-from jaxdistill.encoders import hugging_face, sentence
+from jaxdistill.encoders import families, hugging_face, sentence
 from jaxdistill.encoders.architecture import EncoderDefinition, LayerKind, Pooling
 from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS
 from jaxdistill.encoders.sentence import init_params, pooled
@@ -43,7 +43,7 @@ def sentences(model, tokens):
 jitted_states = jax.jit(cases.hidden_states, static_argnums=0)
 
 
-@pytest.mark.parametrize("family", cases.CONFIGS)
+@pytest.mark.parametrize("family", cases.GRAPHS)
 def test_stacked_layers_give_the_vectors_of_unrolled_ones(tmp_path, mesh, monkeypatch, family):
     """Of all layers, with dropout; layers of several kinds, and a first one that differs, repeat twice."""
     cases.write_config(tmp_path, family)
@@ -57,6 +57,10 @@ def test_stacked_layers_give_the_vectors_of_unrolled_ones(tmp_path, mesh, monkey
     assert any(path.startswith(STACKED) for path in stacked) and len(stacked) <= len(params)
     vectors = [jitted_embed(definition, each, tokens, key=jax.random.key(1)) for each in (params, stacked)]
     np.testing.assert_allclose(*vectors, rtol=0, atol=1e-6)
+
+
+def test_the_cases_have_every_family():
+    assert {*families.model_types()} - {name.partition(":")[0] for name in cases.CONFIGS} == {"new"}  # read like gte
 
 
 @pytest.mark.parametrize("family", cases.CONFIGS)

@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxdistill import evaluate
-from jaxdistill.core import InputError
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
-from jaxdistill.models.inference import Embedder, ensemble
+from jaxdistill.models.inference import Embedder
 
-import encoder_cases as cases
 from eval_cases import GRADED, run, write
 from tiny_models import tiny_model
 
@@ -52,20 +49,3 @@ def test_the_program_scores_pairs_by_the_mean_cosine_and_refuses_tasks_of_vector
     assert [line for line in errors if line.startswith("failed")] == [
         f"failed: geometry of {spec}: {spec} is an ensemble: it has no vectors of sentences; score pairs."
     ]
-
-
-def test_cross_encoders_are_averaged_too(tmp_path):
-    for name, family in (("a", "bert"), ("b", "roberta")):
-        cases.write_cross_encoder(tmp_path / name, family)
-    members = [Embedder(load_model(str(tmp_path / name))) for name in "ab"]
-    first, second = ["w1 w2", "w3"], ["w4", "w5 w6"]
-    wanted = (members[0].score(first, second) + members[1].score(first, second)) / 2
-    np.testing.assert_allclose(ensemble(members).score(first, second), wanted, atol=1e-6)
-
-
-@pytest.mark.parametrize(("spec", "message"), [("a+", "has an empty name next to a"), ("absent+b", "absent")])
-def test_a_member_that_is_not_there_is_named(spec, message, tmp_path, monkeypatch, two):
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "data" / "sts" / "stsb.dev.tsv.gz", GRADED)
-    with pytest.raises(InputError, match=message):
-        evaluate.main([f"--model={spec}", "--tasks=sts-b-dev", "--data=data", "--out="])

@@ -9,7 +9,6 @@ from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.inference import Embedder
-from jaxdistill.models.student import affine_map
 from jaxdistill.models.students import static
 from jaxdistill.models.students.static import Static
 from jaxdistill.models.teachers.several import Several
@@ -20,19 +19,6 @@ from jaxdistill.training.models import context_of, make_student
 import program
 from tiny_models import tiny_model
 from tiny_text import made_up
-
-
-def test_least_squares_finds_an_affine_map_also_where_numbers_or_rows_repeat():
-    draw = np.random.RandomState(0)
-    x, kernel, bias = draw.randn(400, 6), draw.randn(6, 3), draw.randn(3)
-    affine = affine_map(x, x @ kernel + bias)
-    np.testing.assert_allclose(affine["kernel"], kernel, atol=0.05)
-    np.testing.assert_allclose(affine["bias"], bias, atol=0.05)
-    x = np.repeat(draw.randn(50, 1), 4, axis=1)
-    np.testing.assert_allclose(x @ affine_map(x, x[:, :2])["kernel"], x[:, :2], atol=0.05)
-    affine = affine_map(np.ones((5, 3)), np.arange(10.0).reshape(5, 2))
-    np.testing.assert_allclose(np.ones(3) @ affine["kernel"] + affine["bias"], [4.0, 5.0])
-
 
 TEXT = made_up(300, words=6)
 
@@ -82,15 +68,6 @@ def test_teacher_and_student_give_vectors_as_pooled_where_asked(tmp_path):
         assert np.ptp(lengths[False]) > 0.01 and lengths[False].mean() > 1.5
     with pytest.raises(InputError, match="2 teachers' vectors are joined at unit length"):
         Several(model="a,b", normalize=False).check()
-
-
-@pytest.mark.parametrize(("head", "named"), [("tanh", "--config.student.head=linear"), ("linear", "head_init=uniform")])
-def test_a_head_that_cannot_be_fitted_is_refused(head, named):
-    config = parse_config(
-        dict(student=dict(model="none", head=head, head_init="fitted"), objective=dict(kind="embedding"))
-    )
-    with pytest.raises(InputError, match=named):
-        config.student.check(config.teacher)
 
 
 def test_students_start_close_to_targets_that_are_whitened_and_reduced(tmp_path, monkeypatch):

@@ -58,23 +58,9 @@ def test_every_family_survives_the_way_out_and_back(tmp_path, family):
     again = load_model(str(tmp_path / "out"))
     assert again.definition == model.definition and again.max_length == model.max_length
     assert all(np.array_equal(again.params[path], model.params[path]) for path in model.params)
-    assert np.abs(theirs(tmp_path / "out") - ours(model)).max() <= TOLERANCE
     assert not any(loading_report(tmp_path / "out").values())
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config.get("num_hidden_layers", config.get("n_layers")) == 2
-
-
-@pytest.mark.parametrize("pooling", ["pooler", "mean:second_to_last", "mean:last2:concat", "mean"])
-@pytest.mark.parametrize("activation", ["tanh", "identity"])
-def test_a_student_is_kept_as_it_is_trained(tmp_path, pooling, activation):
-    """An export may fold, move or drop layers, and a training could not go on from it."""
-    cases.write_encoder(tmp_path / "in", "bert")
-    model = load_model(str(tmp_path / "in"), pooling=pooling)
-    model = surgery.add_head(model, 24, key=jax.random.key(0), activation=activation)
-    save(model, tmp_path / "kept", keeps_form=True)
-    again = load_model(str(tmp_path / "kept"))
-    assert again.digest() == model.digest() and again.params.keys() == model.params.keys()
-    assert again.unread_pooler.keys() == model.unread_pooler.keys()
 
 
 @pytest.fixture(scope="module")
@@ -187,20 +173,10 @@ def saved(tmp_path, bert_folder):
 def test_modules_of_an_unknown_type_or_order_are_refused(tmp_path, bert_folder):
     path = saved(tmp_path, bert_folder) / "modules.json"
     text, modules = path.read_text(), json.loads(path.read_text())
+    swapped = json.dumps([modules[index] for index in (0, 2, 1)])
     for changed, words in (
-        (
-            text.replace("models.Dense", "models.LSTM"),
-            "has the modules Transformer, Pooling, LSTM; Transformer or",
-        ),
-        (
-            text.replace("sentence_transformers.models.Dense", "my_code.Dense"),
-            "has the modules Transformer, Pooling, my_code.Dense; Transformer or",
-        ),
-        (
-            json.dumps([modules[place] for place in (0, 2, 1)]),
-            "has the modules Transformer, Dense on tokens, Pooling; Transformer or",
-        ),
-        (json.dumps([modules[place] for place in (1, 0, 2)]), "has the modules Pooling, Transformer, Dense"),
+        (text.replace("models.Dense", "models.LSTM"), "has the modules Transformer, Pooling, LSTM; Transformer or"),
+        (swapped, "has the modules Transformer, Dense on tokens, Pooling; Transformer or"),
     ):
         path.write_text(changed)
         with pytest.raises(InputError, match=words):

@@ -1,4 +1,4 @@
-"""Geometry, the area under the ROC curve, and speed: by hand and by their limits."""
+"""Geometry and the area under the ROC curve: by hand and by their limits."""
 
 import gzip
 
@@ -24,14 +24,6 @@ def test_alignment_and_uniformity_by_hand():
     assert geometry.uniformity(right_angle_and_same, power=2) == pytest.approx(np.log((np.exp(-4) + 1) / 2))
     assert geometry.uniformity(right_angle_and_same, power=1) == pytest.approx(np.log((np.exp(-2 * 2**0.5) + 1) / 2))
     assert geometry.uniformity(np.ones(3), power=2) == 0.0  # all in one place: the worst
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "expected"),
-    [("a b c", "", 3), ("a cat sleeps", "cat sleeps now", 2), ("a b c d", "d c b a", 4)],
-)
-def test_edit_distance_by_hand(first, second, expected):
-    assert geometry.edit_distance(first.split(), second.split()) == expected
 
 
 def random_vectors(texts):
@@ -106,10 +98,3 @@ def test_own_pairs_with_labels_are_judged_by_auc(tmp_path):
         dev.chosen_metric(tasks(best="pairs/auc"), "pairs/auc")
     with pytest.raises(InputError, match="evals.best=mrpc-dev/auc is in the data folder; set JAXDISTILL_DATA"):
         tasks(best="mrpc-dev/auc")
-
-
-def test_speed_is_of_single_sentences_and_of_all():
-    sentences, calls = tuple("a" * length for length in range(1, 31)), []
-    values = geometry.rates(sentences, lambda texts: calls.append(len(texts)))
-    assert calls == [1] * 3 + [30] + [1] * 30 + [30] * 3
-    assert values["speed/batch 1 (sentences/s)"] > 0 and values["speed/batch 128 (sentences/s)"] > 0

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from jaxdistill import main, objectives
-from jaxdistill.config import defaults, load_config, parse_config, set_kind, set_options
+from jaxdistill.config import defaults, parse_config, set_kind
 from jaxdistill.core import InputError
 from jaxdistill.core.plugins import KINDS
 
@@ -41,14 +41,3 @@ def test_a_preset_may_have_other_kinds():
     assert config.objective == objectives.CKD(queue_size=8)
     with pytest.raises(InputError, match="teacher=stored: ckd.py:two-stage has several stages"):
         main.parse_flags(["--config=ckd.py:two-stage:teacher=stored"])
-
-
-@pytest.mark.parametrize("name", ["teacher.kind", "stage2.teacher.kind"])
-def test_a_kind_is_not_set_as_an_option(name):
-    preset = "ckd.py:two-stage" if "stage" in name else "l2.py:tiny"
-    with pytest.raises(
-        InputError, match=rf"^--config.{name}: a teacher's kind .*PRESET:teacher=KIND.*config file.*Stored"
-    ):
-        main.parse_flags([f"--config={preset}", f"--config.{name}=stored"])
-    with pytest.raises(InputError, match=rf"^{name}: a teacher's kind"):
-        set_options(load_config(preset), {name: "stored"})

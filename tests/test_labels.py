@@ -1,4 +1,4 @@
-"""Labels of pairs: how a pair is read, what labellers of each form give, each labelled once, killed and resumed."""
+"""Labels of pairs: how a pair is read, what labellers of each form give, scores of the user's own."""
 
 import jax
 import jax.numpy as jnp
@@ -89,33 +89,3 @@ def test_scores_of_ones_own_stay_with_their_pairs(tmp_path):
     assert found.width == 0
     with pytest.raises(InputError, match=r"2 numbers per row, .* one score per pair"):
         targets_of(np.zeros((4, 2), np.float32))
-
-
-def test_labellers_of_both_forms_are_refused_before_any_labels(pairs, tmp_path):
-    bi = tiny_model(tmp_path / "model")
-    store = store_of_pairs(tmp_path, pairs, bi.tokenizer, 16)
-    with pytest.raises(InputError, match="mixes sentence encoders and cross-encoders; name models of one kind"):
-        made([bi, surgery.cross_encoder(bi, key=jax.random.key(0))], store, tmp_path / "labels")
-    assert not (tmp_path / "labels").exists()
-
-
-def test_labelling_goes_on_where_it_was_killed(pairs, tmp_path, monkeypatch):
-    cross = surgery.cross_encoder(tiny_model(tmp_path / "model"), key=jax.random.key(0))
-    store = store_of_pairs(tmp_path, pairs, cross.tokenizer, 16)
-    whole = made([cross], store, tmp_path / "other")
-    monkeypatch.setattr(labels.targets, "BLOCK_ROWS", 4)
-    read = []
-    score = Embedder.score
-
-    def dies(self, first, second, **options):
-        if len(read) == 8:
-            raise KeyboardInterrupt
-        read.extend(zip(first, second, strict=True))
-        return score(self, first, second, **options)
-
-    monkeypatch.setattr(Embedder, "score", dies)
-    with pytest.raises(KeyboardInterrupt):
-        made([cross], store, tmp_path / "labels")
-    read.append(None)  # lives on
-    np.testing.assert_allclose(made([cross], store, tmp_path / "labels"), whole, atol=1e-6)
-    assert [pair for pair in read if pair] == pairs

@@ -5,10 +5,8 @@ import os
 
 import jax
 import numpy as np
-import pytest
 
 from jaxdistill.config import parse_config
-from jaxdistill.core import InputError
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
@@ -18,20 +16,6 @@ from jaxdistill.training.models import make_student, read_student, write_student
 
 from tiny_models import tiny_model
 from tiny_text import made_up
-
-
-def test_the_layer_that_is_missed_least_is_dropped_first():
-    """Each layer adds numbers of its own, so that what is missed is the sum of the squares of those that are gone."""
-    parts = np.random.default_rng(0).standard_normal((4, 20, 8)) * np.array([3.0, 0.1, 2.0, 0.5])[:, None, None]
-    asked = []
-
-    def vectors(layers):
-        asked.append(tuple(layers))
-        return parts[list(layers)].sum(axis=0)
-
-    assert greedy(vectors, 4, 2) == [0, 2]
-    assert len(asked) == 1 + 4 + 3 + 2 * 2  # the last are exchanges, of which none helps
-    assert greedy(vectors, 4, 4) == [0, 1, 2, 3]
 
 
 def test_a_layer_that_was_dropped_too_early_comes_back():
@@ -88,9 +72,3 @@ def test_a_run_chooses_layers_by_its_text_and_keeps_them(tmp_path):
     os.remove(config.data.text)  # an export needs none
     again = read_student(config, workdir)
     assert (again.digest(), again.source) == (student.digest(), student.source)
-
-
-@pytest.mark.parametrize("layers", ["greedy:0", "greedy:5"])
-def test_a_number_of_layers_that_the_model_does_not_have_is_refused(tmp_path, layers):
-    with pytest.raises(InputError, match=f"student.layers='{layers}' does not fit an encoder of 4 layers; .* greedy:3"):
-        make_student(asking(tmp_path, layers), (), tmp_path / "w")

@@ -4,13 +4,10 @@ import dataclasses
 import json
 import logging
 
-import jax
 import pytest
 
 from jaxdistill import config as configs
 from jaxdistill import objectives
-from jaxdistill.models import surgery
-from jaxdistill.models.teachers.labels import Labels
 from jaxdistill.training import models as lengths
 
 from tiny_models import tiny_model
@@ -18,7 +15,6 @@ from tiny_text import store_of
 
 SHORT, LONG = "a" * 6, "a" * 25
 """Words of as many tokens, between two special ones."""
-PAIRS = (("text", "sentence1"), ("second", "sentence2"))
 
 
 @pytest.fixture(scope="module")
@@ -48,27 +44,6 @@ def test_a_length_suits_the_text_the_teacher_and_the_students_positions(student,
     assert ("a choice is at most 16 here" in caplog.text) == (read == 16)
     longer = config_of(tmp_path / "text.txt", max_length=99)
     assert lengths.training_length(longer, student, (teacher,), tmp_path) == 32
-
-
-def test_rows_are_sampled_whole_so_that_no_column_is_left_out(student, tmp_path, monkeypatch):
-    """Every second sentence of such a text is a short one."""
-    monkeypatch.setattr(lengths, "SAMPLE", 8)
-    (tmp_path / "pairs.tsv").write_text("\n".join(["sentence1\tsentence2", *[f"{SHORT}\t{LONG}"] * 64]))
-    config = config_of(tmp_path / "pairs.tsv", columns=PAIRS)
-    for views, length in ((("text", "second"), 32), (("text", "text"), 16)):
-        changed = dataclasses.replace(config, objective=objectives.SimCSE(views=views))
-        assert lengths.training_length(changed, student, (), tmp_path) == length
-
-
-def test_the_length_of_a_cross_encoder_is_of_both_sentences(student, tmp_path):
-    (tmp_path / "pairs.tsv").write_text("\n".join(["sentence1\tsentence2", *[f"{SHORT}\t{'a' * 8}"] * 20]))
-    config = dataclasses.replace(
-        config_of(tmp_path / "pairs.tsv", columns=PAIRS),
-        objective=objectives.TransEncoder(form="cross"),
-        teacher=Labels(model="any"),
-    )
-    cross = surgery.cross_encoder(student, key=jax.random.key(0))
-    assert lengths.training_length(config, cross, (), tmp_path) == 32
 
 
 def test_chunks_are_read_whole_and_a_begun_run_keeps_its_length_without_its_text(student, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from jaxdistill import main
 from jaxdistill.core import InputError
 from jaxdistill.training import dev, loop, metrics
-from jaxdistill.training.dev import RANK, SPREAD
+from jaxdistill.training.dev import SPREAD
 
 from program import tiny_arguments, write_text
 
@@ -47,14 +47,6 @@ def test_the_spread_of_vectors_by_hand():
     assert spread["vectors/uniformity"] == pytest.approx(np.log(np.mean(np.exp(-2 * (2 - 2 * cosines)))))
     unknown = {**vectors, "\N{GRINNING FACE}": [0.0, 0.0]}  # of a static student
     assert dev.measured_spread(lambda texts: np.array([unknown[text] for text in texts]), list(unknown)) == spread
-
-
-def test_a_fall_below_a_quarter_of_the_highest_is_a_collapse():
-    highest = {SPREAD: 0.2, RANK: 60.0}
-    assert dev.collapse_of({SPREAD: 0.051, RANK: 15.1}, highest) == ""
-    assert dev.collapse_of({SPREAD: 0.2, RANK: 14.9}, highest) == "vectors/rank fell from 60 to 14.9"
-    assert dev.collapse_of({SPREAD: 0.01, RANK: 1.0}, highest).count("fell") == 2
-    assert dev.collapse_of({SPREAD: 0.01, RANK: 1.0}, {}) == ""
 
 
 def test_each_run_of_a_workdir_appends_what_it_says_to_its_log(tmp_path, capsys, monkeypatch):

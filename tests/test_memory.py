@@ -42,14 +42,11 @@ def machine(tmp_path, monkeypatch):
     """Writes what Linux says of a machine of 16 GiB and returns what `is_scarce` makes of it; numbers are GiB."""
     page, gib = runtime.os.sysconf("SC_PAGE_SIZE"), 1 << 30
 
-    def is_scarce(*, held: float = 4, files: float = 1, available: float = 12, group="", limit="max") -> bool:
+    def is_scarce(*, held: float = 4, files: float = 1, available: float = 12) -> bool:
         (tmp_path / "statm").write_text(f"0 {int((held + files) * gib) // page} {int(files * gib) // page} 0 0 0 0\n")
         (tmp_path / "meminfo").write_text(
             f"MemTotal: {16 << 20} kB\nMemFree: 1 kB\nMemAvailable: {int(available * (1 << 20))} kB\nHugePages: 0\n"
         )
-        if group:
-            (tmp_path / "control" / group).parent.mkdir(parents=True)
-            (tmp_path / "control" / group).write_text(f"{limit}\n")
         for name, file in (("PROCESS", "statm"), ("MACHINE", "meminfo"), ("GROUPS", "cgroup"), ("CONTROL", "control")):
             monkeypatch.setattr(runtime, name, tmp_path / file)
         return runtime.is_scarce()
@@ -64,9 +61,3 @@ def machine(tmp_path, monkeypatch):
 def test_memory_is_scarce_by_what_this_process_holds_and_what_is_available(machine, given, scarce):
     """Files that are mapped are not the process's own."""
     assert machine(**given) == scarce
-
-
-@pytest.mark.parametrize("group", ["jobs/7", "jobs"])
-@pytest.mark.parametrize(("limit", "scarce"), [("max", False), (9 << 30, False), (7 << 30, True)])
-def test_a_control_group_of_any_level_limits_memory(machine, group, limit, scarce):
-    assert machine(group=f"{group}/memory.max", limit=limit) == scarce

@@ -1,4 +1,4 @@
-"""Hard negatives: the choice equals sentence-transformers', and the program stores, resumes and refuses."""
+"""Hard negatives: the choice equals sentence-transformers', and the program stores its vectors."""
 
 import dataclasses
 from functools import partial
@@ -154,21 +154,3 @@ def test_a_query_and_its_positives_are_no_negatives_in_any_case_or_white_space(f
     corpus = ["the cat ", "A dog", "a\tDOG", "snow"]
     rows = jaxdistill.mine(folder / "model", pairs, corpus=corpus, num_negatives=1, range_max=1)
     assert len(rows) == 3 and {row["negative"] for row in rows if row["text"] != "else"} <= {"snow", "far"}
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (
-            ["--num_negatives=9", "--range_max=5"],
-            "num_negatives=9 must be at least 1, and range_min=0 must be at least 0",
-        ),
-        (["--max_score=-2"], "the most that are within the limits and no positives are 0, num_negatives=3; relax"),
-        (["--num_negatives=99", "--output_format=n-tuple"], "num_negatives=99; relax the limits"),
-        (["--column=nothing"], "has no column 'nothing'"),
-        (["--output=a.txt"], "must end in .tsv"),
-        (["--relative_marign=0.1"], "Did you mean --relative_margin"),
-    ],
-)
-def test_faulty_options_are_one_line(folder, tmp_path, capsys, flags, words):
-    assert words in refused(mine, arguments(folder, tmp_path / "out.tsv", *flags), capsys)

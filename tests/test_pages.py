@@ -1,23 +1,23 @@
 """The code of docs/ runs as printed: the tutorial, how it works, and the notebook, with less text and fewer steps."""
 
 import doctest
-import io
 import json
 import re
 import shlex
-from contextlib import redirect_stderr, redirect_stdout
+import subprocess
+import sys
 
-from jaxdistill import main
 from jaxdistill.models.checkpoints.folder import save
 
 from conftest import ROOT
-from program import write_teacher, write_text
+from program import environment, write_teacher, write_text
 from tiny_models import tiny_model
 
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", TUTORIAL, re.M | re.S)
 FEWER = {"12000": "400", "--config.run.minutes=5": "--config.run.steps=8 --config.data.batch_size=32"}
 VARYING = r"─+|\b[0-9a-f]{12}\b|[\d.,]+|( \S+)? instead of .*|^run.minutes.*|^estimated time.*|^objective.queue_size.*|^rows x tokens.*"
+CONTINUED, END = "\\\n", "end of a block"
 LOGGED = ("12000", "continuing", "run.minutes", "step ", "best checkpoint", "data.max_length", "teacher embeddings")
 """Lines with other numbers of tickets or steps, and lines that go to the log, which the tests take away."""
 
@@ -27,21 +27,20 @@ def shape(line: str) -> str:
     return " ".join(re.sub(VARYING, "#", re.sub(r"\S*/(?=runs/)|\bb(?=float16)", "", line)).split())
 
 
-def test_the_tutorial_shows_what_its_lines_print(tmp_path, monkeypatch):
-    """The student comes closer to the real teacher, and finds tickets."""
-    monkeypatch.chdir(tmp_path)
-    printed = []
+def test_the_tutorial_shows_what_its_lines_print(tmp_path):
+    """The student comes closer to the real teacher, and finds tickets. All lines run in one process of their own."""
+    script = ["from jaxdistill import main"]
     for language, code in BLOCKS:
         for text, less in FEWER.items():
             code = code.replace(text, less)
-        with redirect_stdout(io.StringIO()) as out, redirect_stderr(out):
-            if language == "python":
-                exec(code, {})
-            elif code.startswith("python -m jaxdistill.main"):
-                main.main(shlex.split(code.replace("\\\n", " "))[3:])
-            else:
-                continue
-        printed.append(out.getvalue())
+        if code.startswith("python -m jaxdistill.main"):
+            code = f"main.main({shlex.split(code.replace(CONTINUED, ' '))[3:]!r})"
+        elif language != "python":
+            continue
+        script += [code, f"print({END!r})"]
+    command = [sys.executable, "-u", "-c", "\n".join(script)]
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    printed = subprocess.run(command, cwd=tmp_path, env=environment(), check=True, **pipes).stdout.split(END)
     shown = [code for language, code in BLOCKS if not language and not code.startswith("python -m")]
     for expected, output in zip((shown[0], shown[1], shown[2], shown[4]), printed, strict=False):
         lines = set(map(shape, output.splitlines()))

@@ -19,6 +19,9 @@ from program import write_teacher
 from tiny_models import tiny_model, tiny_tokenizer
 from tiny_text import made_up, rows_at
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
+
 OBJECTIVE = """
 import dataclasses
 import jax.numpy as jnp
@@ -199,8 +202,3 @@ def test_a_model_of_an_own_family_is_loaded_from_python(folder):
     path = folder / "tiny" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": "my-bert"}))
     assert jaxdistill.load(str(folder / "tiny"), plugins=str(folder / "others.py")).width == 16
-
-
-def test_a_module_without_parts_is_refused(folder):
-    with pytest.raises(InputError, match="has none of FAMILIES, VIEWS, READERS and EVALUATIONS"):
-        plugins.use(str(folder / "loss.py"))

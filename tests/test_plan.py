@@ -21,7 +21,7 @@ from jaxdistill.training.plan import (
     slice_named,
 )
 
-from program import refused, tiny_arguments, write_text
+from program import tiny_arguments, write_text
 
 HLO = """
 %piece (wide: f32[16,8]) -> f32[16,8] {
@@ -124,8 +124,3 @@ def test_a_student_that_models_would_make_is_planned_by_its_shapes(options, tmp_
     planned = build(config, tmp_path / "w", progress=False, absent=slice_named("v5e-8").mesh(model_axis=1))
     assert shapes_of(planned.student.params) == shapes_of(made.params)
     assert planned.student.definition == made.definition
-
-
-def test_a_plan_without_a_dry_run_is_refused(capsys):
-    line = refused(main, ["--config=configs/l2.py:tiny", "--workdir=w", "--compile_for=v5e-8"], capsys)
-    assert "--compile_for=v5e-8" in line and "add --dry_run" in line

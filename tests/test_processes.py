@@ -1,4 +1,4 @@
-"""A run on several hosts: two processes with two devices each, or four with one; one workdir and one cache folder."""
+"""A run on several hosts: two processes with two devices each; one workdir and one cache folder."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from jaxdistill.evals import sts
 from jaxdistill.training.workdir.checkpoint import Checkpoints
 from jaxdistill.training.workdir.folder import Workdir
 
-from program import ended, run, series, start_all, tiny_arguments, trained, write_teacher, write_text
+from program import ended, series, start_all, tiny_arguments, trained, write_teacher, write_text
 from tiny_text import made_up
 
 STORED = {"teacher__kind": "stored"}
@@ -114,21 +114,21 @@ def test_processes_evaluate_together_and_the_first_writes(folder, monkeypatch):
     assert two == pytest.approx(one, abs=1e-6) and "sts-b" in one and "geometry/uniformity" in one
 
 
-def test_sigterm_to_one_process_saves_in_all_and_the_same_command_continues_on_fewer(folder, alone):
+def test_sigterm_to_one_process_saves_in_all_and_the_same_command_continues_on_fewer(folder, alone, caplog):
     """Live targets train as stored ones, and matrices that the processes share as whole ones."""
     workdir = folder / "interrupted"
     arguments = arguments_of(folder, workdir, run__sharding=(("kernel$", ("data", "")),))
-    four = start_all(arguments, count=4)
-    for said in four[0].stdout:
+    both = start_all(arguments)
+    for said in both[0].stdout:
         if "step 5:" in said:
             break
-    four[1].send_signal(signal.SIGTERM)
-    ended(four, AGAIN)
+    both[1].send_signal(signal.SIGTERM)
+    ended(both, AGAIN)
     checkpoints = Checkpoints(Workdir(workdir))
     assert checkpoints.steps[-1] < 20
     checkpoints.close()
-    first, _ = run("main", arguments, devices=4)
-    assert "continuing from the checkpoint of step" in first
+    trained(arguments, devices=4)
+    assert "continuing from the checkpoint of step" in caplog.text
     assert_alike(workdir, alone)
 
 

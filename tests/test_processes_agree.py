@@ -8,15 +8,14 @@ import sys
 import jax
 import pytest
 
-from jaxdistill import main
 from jaxdistill.core import InputError
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.mesh import make_mesh
-from jaxdistill.core.runtime import BAD_INPUT, IN_USE
+from jaxdistill.core.runtime import BAD_INPUT
 from jaxdistill.training.workdir import folder as lock
 from jaxdistill.training.workdir.folder import LOCK, read_note
 
-from program import ABORTED, ROOT, environment, refused, tiny_arguments
+from program import ABORTED, ROOT, environment
 
 SLURM = {
     "SLURM_JOB_ID": "1234", "SLURM_STEP_NODELIST": "node[007-008]", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2",
@@ -46,15 +45,6 @@ def test_a_process_without_a_launcher_is_on_its_own(monkeypatch):
         assert processes.count() == 1 and processes.is_first() and processes.gathered({"a": 1}) == [{"a": 1}]
     set_all(monkeypatch, SLURM | {"JAX_NUM_PROCESSES": "1"})  # tasks may train on their own
     assert not processes.may_have_others()
-
-
-def test_tasks_that_cannot_be_joined_are_refused_with_what_to_set(monkeypatch):
-    set_all(monkeypatch, {"JAX_COORDINATOR_ADDRESS": "here:1"})
-    # Another test of this process may have used devices, which JAX would refuse first.
-    monkeypatch.setattr("jax._src.xla_bridge.backends_are_initialized", lambda: False)
-    with pytest.raises(InputError, match="Number of processes must be defined.*set JAX_COORDINATOR_ADDRESS=FIRST_HOST"):
-        with processes.connected(dict):
-            pass
 
 
 def test_a_vote_is_read_after_its_delay_and_has_the_highest_status(monkeypatch):
@@ -159,11 +149,3 @@ def test_a_folder_is_locked_for_one_run_and_the_lock_of_a_killed_one_is_taken_ov
         assert f"pid {os.getpid()}" in lock.described(read_note(folder / LOCK))
         with pytest.raises(InputError, match="in use"), lock.locked(folder):  # by the same process too
             pass
-
-
-def test_a_training_in_a_folder_in_use_is_refused(tmp_path, capsys):
-    arguments = tiny_arguments(tmp_path)
-    with lock.locked(tmp_path / "w"):
-        given = [*arguments, f"--workdir={tmp_path / 'w'}"]
-        assert "in use by another run" in refused(main, given, capsys, status=IN_USE)
-        assert [path.name for path in (tmp_path / "w").iterdir()] == [".lock"]

@@ -21,6 +21,9 @@ import eval_cases
 from program import on_devices, refused, run, series, start, tiny_arguments, trained, wait_for
 from tiny_text import made_up
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
+
 SECRETS = ("HF_TOKEN", "WANDB_API_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GOOGLE_API_KEY")
 SECRET = "hf_nobody-may-read-this"
 
@@ -207,7 +210,9 @@ def test_minutes_choose_the_steps_that_a_resumed_run_keeps(folder, monkeypatch, 
     assert steps_of(workdir)[-1] == 6
 
 
-def test_a_damaged_newest_checkpoint_is_reported_and_an_option_goes_back_to_the_one_before(folder, finished, capsys):
+def test_a_damaged_newest_checkpoint_is_reported_and_an_option_goes_back_to_the_one_before(
+    folder, finished, capsys, caplog
+):
     workdir = folder / "damaged"
     shutil.copytree(finished[0], workdir)
     for file in (workdir / "checkpoints" / "20" / "state").rglob("d/*"):
@@ -218,13 +223,14 @@ def test_a_damaged_newest_checkpoint_is_reported_and_an_option_goes_back_to_the_
     back = "--config.run.restore_step="
     assert "no checkpoint of step 7; kept: 15, 20" in refused(main, [*arguments, f"{back}7"], capsys)
     arguments.append(re.search(f"{back}15", line)[0])
-    assert "continuing from the checkpoint of step 15" in run("main", arguments)[0]
+    trained(arguments)
+    assert "continuing from the checkpoint of step 15" in caplog.text
     assert_identical(state_of(workdir, 20), state_of(finished[0], 20))
     assert series(workdir, "loss") == series(finished[0], "loss") and steps_of(workdir) == steps_of(finished[0])
     weights = [(one / "export" / "model.safetensors").read_bytes() for one in (workdir, finished[0])]
     assert weights[0] == weights[1]
-    # A launcher gives the same command after a kill.
-    assert "continuing from the checkpoint of step 20" in run("main", arguments)[0]
+    trained(arguments)  # a launcher gives the same command after a kill
+    assert "continuing from the checkpoint of step 20" in caplog.text
 
 
 def test_another_text_option_or_folder_is_refused_on_resume(folder, finished, capsys, tmp_path):

@@ -11,6 +11,8 @@ from jaxdistill.training.workdir.folder import Workdir
 
 from program import start, tiny_arguments, wait_for
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

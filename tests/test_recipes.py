@@ -2,15 +2,17 @@
 
 import dataclasses
 import json
+import pathlib
 import re
 import shlex
+import shutil
 import subprocess
+import tempfile
 from importlib import metadata
 
 import numpy as np
 import pytest
 from test_onnx import unchecked_shapes  # noqa: F401 - a fixture
-from test_runtimes import node  # noqa: F401 - a fixture
 
 from jaxdistill.models.checkpoints import onnx
 from jaxdistill.models.checkpoints.folder import save
@@ -22,6 +24,8 @@ from tiny_models import tiny_model, word_table
 
 PAGE = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
 TEXTS = ["A cat sleeps.", "It rains."]
+NODE = pathlib.Path(tempfile.gettempdir()) / "jaxdistill-test-node"
+TRANSFORMERS_JS = "@huggingface/transformers@4.3.1"
 
 
 def section(heading: str) -> str:
@@ -81,7 +85,21 @@ def test_vectors(folder, monkeypatch, heading, package, model):
         np.testing.assert_allclose(names["vectors"], loaded(folder, model).encode(TEXTS), atol=1e-5)
 
 
-def test_transformers_js(folder, node):  # noqa: F811
+@pytest.fixture(scope="module")
+def node():
+    """A folder with transformers.js, which npm installs there once a machine."""
+    if not shutil.which("npm"):
+        pytest.skip("npm is not installed")
+    if not (NODE / "node_modules" / TRANSFORMERS_JS.rpartition("@")[0]).is_dir():
+        NODE.mkdir(exist_ok=True)
+        command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", TRANSFORMERS_JS]
+        made = subprocess.run(command, cwd=NODE, capture_output=True, text=True, timeout=300)
+        if made.returncode:
+            pytest.skip(f"npm cannot install {TRANSFORMERS_JS}: {made.stderr[-200:]}")
+    return NODE
+
+
+def test_transformers_js(folder, node):
     [code] = blocks("transformers.js", "js")
     (folder / "node_modules").symlink_to(node / "node_modules")
     (folder / "encode.mjs").write_text(f"{code}\nconsole.log(JSON.stringify(vectors));\n")

@@ -83,44 +83,19 @@ def test_entities_choose_the_best_checkpoint_by_their_mean_over_languages(tmp_pa
         dev.dev_tasks(pair)
 
 
-def test_entities_are_a_set_a_language(tmp_path):
-    lines = ["query\tentity\tlabel"]
-    files = tuple(str(write(tmp_path / name, lines)) for name in ("de.tsv.gz", "stations.fr.csv", "other.de.tsv"))
-    assert [one.name for _, one in suite.planned(["retrieval"], Sources(entities=files[:2])).sets] == [
-        "entity/de",
-        "entity/fr",
-    ]
-
-
 def test_equal_vectors_are_neighbours_in_their_order():
     cosines, rows = nearest_others(same := np.float32([[1, 0], [2, 0], [3, 0], [0, 1]]), same, count=2)
     assert rows.tolist() == [[1, 2], [0, 2], [0, 1], [0, 1]] and cosines.tolist() == [[1, 1], [1, 1], [1, 1], [0, 0]]
 
 
-WORDS = tuple(f"word {number}" for number in range(40))
-
-
-@pytest.mark.parametrize(
-    "task",
-    [
-        partial(
-            retrieval.entity_recalls,
-            retrieval.EntitySet("de", [*WORDS[2:]], {WORDS[0]: {WORDS[2]}, WORDS[1]: {WORDS[3]}}),
-        ),
-        partial(retrieval.translation_recalls, "x.en-de", [*zip(WORDS[:20], WORDS[20:], strict=True)]),
-        partial(
-            pairs.pairs_auc,
-            pairs=GradedPairs(name="mrpc", first=WORDS[:20], second=WORDS[20:], scores=np.arange(20.0) % 2),
-        ),
-    ],
-    ids=["entity", "bitext", "auc"],
-)
-def test_a_collapsed_model_has_no_score(task):
+def test_a_collapsed_model_has_no_score():
     """Its classes would have the share of the largest."""
+    words = tuple(f"word {number}" for number in range(40))
     one = np.random.default_rng(0).normal(size=(1, 32))
-    rounding = 1 + 1e-6 * np.random.default_rng(1).normal(size=(len(WORDS), 32))
+    rounding = 1 + 1e-6 * np.random.default_rng(1).normal(size=(len(words), 32))
+    labelled = GradedPairs(name="mrpc", first=words[:20], second=words[20:], scores=np.arange(20.0) % 2)
     with pytest.raises(InputError, match="equally similar .1.: it has collapsed"):
-        task(lambda sentences: np.float32(one * rounding[: len(sentences)]))
+        pairs.area(labelled, "auc/mrpc", lambda sentences: np.float32(one * rounding[: len(sentences)]))
 
 
 EN, DE = ("one", "two", "three", "four"), ("eins", "zwei", "drei", "vier")

@@ -1,7 +1,6 @@
 """Requests of few sentences: few programs, kept in the cache folder, and the vectors of large requests."""
 
 import numpy as np
-import pyarrow
 import pytest
 from pandas import DataFrame
 from sentence_transformers import SentenceTransformer
@@ -74,21 +73,3 @@ def test_options_of_encode_mean_what_they_mean_in_sentence_transformers(tmp_path
         np.testing.assert_allclose(embedder.encode(texts, **options), expected, atol=1e-5, err_msg=str(options))
     first, second = embedder.encode(texts), embedder.encode("rain")
     np.testing.assert_allclose(embedder.similarity(first, second), theirs.similarity(first, second).numpy(), atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"truncate_dim": 17}, "truncate_dim=17 must be"),
-        ({"prompt_name": "no"}, "prompt 'no' is unknown"),
-    ],
-)
-def test_wrong_options_of_encode_are_one_line(embedder, options, words):
-    with pytest.raises(InputError, match=words):
-        embedder.encode(["the cat sleeps"], **options)
-
-
-def test_any_iterable_is_a_list(embedder):
-    vectors = embedder.encode(["a", "b"])
-    for texts in ((text for text in ("a", "b")), pyarrow.chunked_array([["a"], ["b"]])):
-        np.testing.assert_array_equal(embedder.encode(texts, role=None), vectors)

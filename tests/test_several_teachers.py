@@ -21,13 +21,15 @@ from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.training import build as build_module
-from jaxdistill.training.check import make_objective
 from jaxdistill.training.workdir.checkpoint import Checkpoints
 from jaxdistill.training.workdir.folder import Workdir
 
 import program
 from program import write_teacher, write_text
 from tiny_text import byte_level
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
 
 WIDTHS = (16, 24)
 SHARES = (0.75, 0.25)
@@ -157,34 +159,3 @@ def test_a_run_that_averages_exports_and_scores_the_mean_of_its_checkpoints(fini
         InputError, match=r"keeps the checkpoints of steps .*2, 4, which do not .*average kept or later"
     ):
         main.main([*arguments, f"--workdir={workdir}", "--config.evals.average=(1,4)"])
-
-
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"evals.average": (0, 6)}, r"step 6 is beyond the run's 4 steps"),
-        ({"evals.patience_epochs": 1.0, "evals.best": "last"}, r"give only one of best=last, average and patience"),
-    ],
-)
-def test_what_chooses_the_checkpoint_is_one_thing_within_the_run(folder, tmp_path, changed, words):
-    config = config_of(folder, **{name.replace(".", "__"): value for name, value in changed.items()})
-    with pytest.raises(InputError, match=words):
-        build_module.build(config, tmp_path, progress=False)
-
-
-@pytest.mark.parametrize(
-    "changed, words",
-    [
-        ({"teacher.weights": (1.0, 2.0, 3.0)}, "has 3 weights, but teacher.model names 2"),
-        (
-            {"teacher.model": "a"},
-            "names 1 model, but .* takes several, separated by commas; choose .*:teacher=stored",
-        ),
-        ({"student.dims": (4,), "student.dims_targets": "truncated"}, "--config.student.dims_targets=projected"),
-        ({"student.dims": (4,), "student.keep_head": False}, "student.keep_head=False exports others"),
-    ],
-)
-def test_what_does_not_go_with_several_teachers_is_refused_in_one_line(folder, changed, words):
-    with pytest.raises(InputError, match=words) as error:
-        make_objective(config_of(folder, **{name.replace(".", "__"): value for name, value in changed.items()}))
-    assert "\n" not in str(error.value)

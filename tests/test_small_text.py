@@ -1,7 +1,6 @@
 """A text of a few hundred sentences trains: the queue shrinks with it."""
 
 import logging
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -36,13 +35,3 @@ def test_a_preset_trains_on_a_small_text_with_a_smaller_queue(tmp_path, caplog):
         InputError, match="15 of the text's 16 sentences are left without the 1 reserved ones .* needs 16"
     ):
         small_run(tmp_path, 16)
-
-
-def test_a_small_text_reserves_at_most_a_tenth_and_its_queue_takes_the_rest_of_what_is_trained_on():
-    assert [build_module.reserved_rows(*case) for case in ((900, 225, 60), (build_module.SMALL, 12_000, 2_000))] == [
-        90,
-        14_000,
-    ]
-    data = SimpleNamespace(reserved=np.arange(90), trained=np.arange(90, 900))
-    of_queue, of_evaluation = map(set, build_module.drawn_rows(data, 225, 60))
-    assert len(of_queue) == 225 and of_queue | of_evaluation >= {*data.reserved} and not of_queue & of_evaluation

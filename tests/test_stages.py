@@ -2,15 +2,10 @@
 
 import json
 import shutil
-import sys
 
 import pytest
-from test_sts import fake_datasets
 
 from jaxdistill import main
-from jaxdistill.core import InputError
-from jaxdistill.objectives.ckd import CKD
-from jaxdistill.objectives.simcse import SimCSE
 from jaxdistill.training.stages import rivals
 
 import program
@@ -85,22 +80,9 @@ def test_a_stage_that_others_were_made_of_is_not_trained_again(folder, finished,
     assert (workdir / "stage1" / "export" / "model.safetensors").read_bytes() == before
 
 
-def test_another_dev_score_is_refused_and_names_the_variable(folder, finished, capsys, tmp_path):
-    workdir = shutil.copytree(folder / "w" / "stage1", tmp_path / "stage1")
-    note = json.loads((workdir / "inputs.json").read_text())
-    assert note["dev score"] == "agreement/spearman" and "content of data.text" in note
-    (workdir / "inputs.json").write_text(json.dumps(note | {"dev score": "sts-b-dev/spearman"}))
-    given = [*program.tiny_arguments(folder, run__steps=12, evals__every=4)[1:], f"--workdir={workdir}"]
-    line = program.refused(main, ["--config=configs/ckd.py:tiny", *given], capsys)
-    assert "the dev score has changed since" in line and "(sts-b-dev/spearman then, agreement/spearman now)" in line
-    assert "JAXDISTILL_DATA" in line
-
-
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--config.stage2.student.model=/absent"], "model folder '/absent' does not exist"),
-        (["--config.stage2.data.exclude=/no.txt"], "data.exclude: /no.txt does not exist"),
         (["--config.stage2.run.steps=0", "--config.stage2.run.epochs=0"], "give 0 steps"),
         ([f"--config.stage2.evals.best={STS_B}"], "dev set sts-b-dev/spearman: mteb/stsbenchmark-sts cannot be loaded"),
     ],
@@ -113,31 +95,12 @@ def test_what_a_later_stage_cannot_use_is_refused_before_the_first_is_trained(
     assert line.startswith("error: stage 2: ") and words in line and not (tmp_path / "w" / "stage1").exists()
 
 
-def chosen_by(folder, first: str, second: str) -> list[str]:
-    """The run without a teacher in its second stage."""
-    best = [f"--config.stage{number}.evals.best={metric}" for number, metric in ((1, first), (2, second))]
-    return [flag for flag in arguments(folder) if "evals.best" not in flag] + [*best, "--config.stage2.teacher.model="]
-
-
 def test_a_later_stage_without_its_columns_is_refused_before_the_first_is_trained(folder, finished, capsys, tmp_path):
     (tmp_path / "plain.csv").write_text("text\n" + "It rains.\n" * 40)
     given = ["--config=configs/recommended.py:two-stage", f"--workdir={tmp_path / 'w'}"]
     texts = [f"--config.stage1.data.text={folder / 'text.txt'}", f"--config.stage2.data.text={tmp_path / 'plain.csv'}"]
     assert "stage 2: " in (line := program.refused(main, [*given, *texts], capsys)) and "'positive'" in line
     assert not (tmp_path / "w").exists()
-
-
-def test_sts_b_dev_comes_from_the_hub(folder, finished, tmp_path, monkeypatch):
-    columns = {
-        "score": [0.0, 2.0, 5.0, 3.0],
-        "sentence1": ["the cat", "a dog", "rain", "it"],
-        "sentence2": list("abcd"),
-    }
-    monkeypatch.setitem(sys.modules, "datasets", fake_datasets(lambda *_, **__: columns))
-    program.trained([*chosen_by(folder, STS_B, STS_B), f"--workdir={tmp_path / 'w'}"])
-    for stage in ("stage1", "stage2"):
-        results = json.loads((tmp_path / "w" / stage / "results.json").read_text())
-        assert results["best_metric"] == STS_B in results["scores"]["student after"]
 
 
 def test_the_best_is_one_a_form_and_language_model():
@@ -149,18 +112,3 @@ def test_the_best_is_one_a_form_and_language_model():
     one = {"bi": [2, 4, 6], "cross": [1, 3, 5]}
     assert found("trans_encoder.py:paper") == found("trans_encoder.py:sequential") == one
     assert found("ckd.py:two-stage") == {}
-
-
-def test_shared_options_reach_every_stage_that_has_no_value_of_its_own():
-    given = [
-        "--config=configs/ckd.py:two-stage",
-        "--config.stage2.run.seed=8",
-        "--config.seed=7",
-        "--config.text=a.txt",
-    ]
-    first, second = main.parse_flags(given).stages
-    assert (first.objective, type(second.objective)) == (CKD(queue_size=16384), SimCSE)
-    assert [(stage.run.seed, stage.data.text) for stage in (first, second)] == [(7, "a.txt"), (8, "a.txt")]
-    assert second.student.model == "previous" and second.data.batch_size == 128
-    with pytest.raises(InputError, match="unknown option --config.run.seed. Did you mean --config.seed?"):
-        main.parse_flags([*given, "--config.run.seed=1"])

@@ -1,6 +1,5 @@
 """Static encoders: tables of token vectors, read from and written for sentence-transformers and model2vec."""
 
-import dataclasses
 import json
 
 import numpy as np
@@ -9,9 +8,9 @@ import safetensors.numpy
 import tokenizers
 
 from jaxdistill.core import InputError
-from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
+from jaxdistill.encoders.architecture import Dense, EncoderDefinition
 from jaxdistill.models.checkpoints import static
-from jaxdistill.models.checkpoints.folder import check_exportable, save
+from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.students.static import start
@@ -45,15 +44,6 @@ def by_hand(model, text):
     rows = [table[i] for i in model.tokenizer.encode(text, add_special_tokens=False).ids if i != UNKNOWN]
     mean = np.mean(rows, axis=0) if rows else np.zeros(table.shape[1])
     return mean / max(np.linalg.norm(mean), 1e-12)
-
-
-@pytest.mark.parametrize("dropped", [UNKNOWN, None])
-def test_a_student_is_kept_with_its_head_unfolded(tmp_path, dropped):
-    model = table_model(tmp_path / "tokenizer", dense=(LINEAR,), dropped=dropped)
-    save(model, tmp_path / "kept", keeps_form=True)
-    again = load_model(str(tmp_path / "kept"))
-    assert again.definition == model.definition and again.params.keys() == model.params.keys()
-    assert all(np.array_equal(again.params[path], array) for path, array in model.params.items())
 
 
 @pytest.mark.parametrize("dense", [(), (LINEAR,)])
@@ -162,20 +152,6 @@ def test_model2vec_takes_the_length_of_config_json_alone(tmp_path, stated):
     texts = ["the cat 茶 sleeps " * 5, "z" * 100]  # letters are tokens; model2vec also cuts at three characters a token
     theirs = StaticModel.from_pretrained(str(tmp_path)).encode(texts)
     np.testing.assert_allclose(Embedder(load_model(str(tmp_path))).encode(texts), theirs, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"pooling": Pooling.parse("max")},
-        {"dense": (dataclasses.replace(LINEAR, bias=True),)},
-        {"dense": (dataclasses.replace(LINEAR, activation="tanh"),)},
-    ],
-)
-def test_what_a_table_cannot_hold_is_refused(tmp_path, changes):
-    definition = dataclasses.replace(table_model(tmp_path).definition, **changes)
-    with pytest.raises(InputError, match="static encoder"):
-        check_exportable(definition)
 
 
 def test_the_start_has_principal_components_smaller_for_frequent_tokens():

@@ -12,7 +12,10 @@ from jaxdistill.core.files import UNFINISHED_SUFFIX
 from jaxdistill.training.models import context_of, make_student, read_student, write_student
 from jaxdistill.training.workdir.folder import STUDENT
 
-from program import environment, run, tiny_arguments
+from program import environment, tiny_arguments, trained
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
 
 KILLED = """
 import os, signal, sys
@@ -36,6 +39,7 @@ cli.run(main.main, sys.argv[2:])
         {"student__layers": "", "student__pooling": "mean:second_to_last", "teacher__normalize": False},
         {"student__embedding": 8, "student__head": "none"},
         {"student__kind": "fresh", "student__layers": None, "student__vocabulary": 300},
+        {"student__trim": "text.txt"},
         {"student__kind": "static", "student__layers": None, "student__width": 8, "student__head": "linear"},
         {"student__kind": "cross_encoder", "student__pooling": ""},
         {"teacher__prompt": "query: ", "student__max_length": 8},
@@ -43,8 +47,9 @@ cli.run(main.main, sys.argv[2:])
     ],
     ids=lambda options: " ".join(map(str, options.values())),
 )
-def test_a_student_is_read_as_it_was_made(options, tmp_path):
+def test_a_student_is_read_as_it_was_made(options, tmp_path, monkeypatch):
     workdir = tmp_path / "w"
+    monkeypatch.chdir(tmp_path)
     config = main.parse_flags([*tiny_arguments(tmp_path, **options), f"--workdir={workdir}"]).config
     teachers = config.teacher.load(context_of(config, workdir))
     made = config.student.with_length(make_student(config, teachers, workdir), 24)
@@ -61,14 +66,14 @@ def test_a_student_is_read_as_it_was_made(options, tmp_path):
 
 def test_a_run_killed_around_the_writing_of_its_student_ends_with_the_same_bits(tmp_path):
     given = tiny_arguments(tmp_path, student__dropout=0.1, run__steps=4, evals__every=2)
-    run("main", [*given, f"--workdir={tmp_path / 'whole'}"])
+    trained([*given, f"--workdir={tmp_path / 'whole'}"])
     workdir = tmp_path / "killed"
     for moment, is_written in (("during", False), ("after", True)):
         command = [sys.executable, "-c", KILLED, moment, *given, f"--workdir={workdir}"]
         assert subprocess.run(command, env=environment(), capture_output=True).returncode == -9
         assert (workdir / STUDENT).is_dir() == is_written and not (workdir / "checkpoints").exists()
     assert not list(workdir.glob(f".{STUDENT}*{UNFINISHED_SUFFIX}"))
-    run("main", [*given, f"--workdir={workdir}"])
+    trained([*given, f"--workdir={workdir}"])
     whole, killed = ((tmp_path / name / "export" / "model.safetensors").read_bytes() for name in ("whole", "killed"))
     assert whole == killed
 

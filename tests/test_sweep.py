@@ -83,21 +83,6 @@ def arguments(folder, *more, **overrides):
     return [*tiny_arguments(folder, **options), f"--workdir={folder / 'sweep'}", *more]
 
 
-@pytest.mark.parametrize(
-    "more, words",
-    [
-        (["--config.objective.alfa=0,1"], "objective.alpha?"),
-        (["--config.objective.alpha=much,little"], "alpha"),
-        (["--grid=congen_alfa"], "Did you mean congen_alpha?"),
-        (["--seeds=a"], "run.seed=a"),
-        (["--seed=0"], "Did you mean --seeds?"),
-    ],
-)
-def test_a_wrong_grid_is_one_line_before_anything_runs(more, words, tmp_path, capsys):
-    assert words in refused(sweep, arguments(tmp_path, *more), capsys)
-    assert not (tmp_path / "sweep").exists()
-
-
 def test_a_dry_run_lists_the_points_and_writes_nothing(tmp_path, capsys):
     more = ["--config.objective.alpha=0, 0.5", "--config.data.columns='text,second'", "--seeds=3", "--dry_run"]
     sweep.main(arguments(tmp_path, *more))

@@ -181,15 +181,3 @@ def test_a_text_that_changes_while_it_is_tokenised_makes_no_store(tmp_path, monk
             store_of(tmp_path, SENTENCES)
     assert not list((tmp_path / "cache").rglob("*.shards")) and not list((tmp_path / "cache").rglob("store.json"))
     assert store_of(tmp_path, SENTENCES).texts()[0] == SENTENCES[0]
-
-
-@pytest.mark.parametrize(
-    ("lines", "options", "message"),
-    [
-        (["", " "], {}, "every row has an empty sentence"),
-        (["x"], {"max_length": 2}, "max_length=2 leaves no token for the text; .* is 3"),
-    ],
-)
-def test_what_cannot_be_tokenised_is_refused(tmp_path, lines, options, message):
-    with pytest.raises(InputError, match=message):
-        store_of(tmp_path, lines, **options)

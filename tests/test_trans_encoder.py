@@ -1,4 +1,4 @@
-"""Trans-Encoder: a cycle, ended in its second stage and resumed; the longest chain of a preset; cross-encoders; refusals."""
+"""Trans-Encoder: a cycle, ended in its second stage and resumed; the longest chain of a preset; cross-encoders."""
 
 import dataclasses
 import json
@@ -89,19 +89,6 @@ def test_every_cycle_of_simcse_first_starts_from_the_same_bi_encoder():
     ]
     cycles = [[("cross", "bert-base-uncased", f"stage{n}"), ("bi", "stage1", f"stage{n + 1}")] for n in (1, 3, 5)]
     assert chain == [("", "bert-base-uncased", ""), *sum(cycles, [])]
-
-
-@pytest.mark.parametrize(
-    "changed, words",
-    [
-        ({"objective.form": "bi"}, "the student is a cross-encoder, which reads pairs"),
-        ({"data.columns": "(('text', 'sentence1'),)"}, "the text has no column 'second'"),
-        ({"teacher.model": "stage3"}, "stage3/export' does not exist"),
-    ],
-)
-def test_what_cannot_be_trained_is_refused(folder, changed, words, capsys, tmp_path):
-    arguments = [*program.arguments_of(TINY, options(folder, **changed)), f"--workdir={tmp_path / 'w'}"]
-    assert words in program.refused(main, arguments, capsys)
 
 
 @pytest.mark.parametrize("count", [1, 3])

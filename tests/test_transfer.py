@@ -41,11 +41,6 @@ def scikit_learn_folds(labels):
     return fold_of
 
 
-@pytest.mark.parametrize("labels", [np.repeat([1, 0], [57, 43]), np.random.default_rng(0).integers(0, 5, 203)])
-def test_folds_are_those_of_scikit_learn(labels):
-    np.testing.assert_array_equal(transfer.stratified_folds(labels), scikit_learn_folds(labels))
-
-
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize(
     "scale", [0.05, 20.0]
@@ -127,9 +122,6 @@ def test_a_set_is_learnt_and_each_sentence_embedded_once(tmp_path):
     [
         (["label\tsentence", "1\tfine", "2\tbad"], r"mr.all.tsv.gz: label '2' is not one of 0, 1"),
         (["label\ttext", "1\tfine"], "the columns are label, text, .* label and sentence are needed"),
-        (["label\tsentence", "1\tfine\tmore"], "mr.all.tsv.gz: a row has 3 cells instead of 2"),
-        (["label\tsentence", "1\t "], "mr.all.tsv.gz: row 1 has an empty cell in the column sentence"),
-        (["label\tsentence"], "of 0 rows; .* at least one row"),
         (["label\tsentence\tSentence", "1\ta\tb"], "label, sentence, sentence, of 1 rows; .* each once"),
         (["label\tsentence", *["1\tfine"] * 20], "all 20 rows have one label; a classifier needs rows of at least 2"),
     ],

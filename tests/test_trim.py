@@ -1,8 +1,6 @@
 """Vocabularies trimmed to a text: it is read as before, by us and by transformers, and little is left of the table."""
 
 import json
-import logging
-import os
 
 import jax
 import numpy as np
@@ -13,16 +11,13 @@ from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from jaxdistill import config as configs
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models import trim
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
-from jaxdistill.training.models import make_student, read_student, write_student
 
-from program import write_teacher
 from tiny_text import made_up
 
 ENGLISH = made_up(300, words=6)
@@ -232,27 +227,3 @@ def test_the_export_gives_the_same_vectors_here_and_in_sentence_transformers(kin
     auto = transformers.AutoTokenizer.from_pretrained(tmp_path / "export")
     assert auto(CORPUS)["input_ids"] == [encoding.ids for encoding in result.encode_batch(CORPUS)]
     assert auto.pad_token_id == student.definition.architecture.pad_id
-
-
-def trimming(folder, option):
-    """A run whose student is a tiny model, trimmed."""
-    (folder / "text.txt").write_text("\n".join(["the cat", "the dog☃", "", "rain, rain!"]), encoding="utf-8")
-    return configs.parse_config(
-        {
-            "data": {"text": str(folder / "text.txt"), "cache_folder": str(folder / "cache")},
-            "student": {"model": write_teacher(folder), "trim": option.format(folder=folder)},
-            "objective": {"kind": "simcse"},
-        }
-    )
-
-
-def test_a_run_keeps_its_vocabulary(tmp_path, caplog):
-    caplog.set_level(logging.INFO)
-    config, workdir = trimming(tmp_path, "{folder}/text.txt"), tmp_path / "w"
-    student, whole = make_student(config, (), workdir), load_model(config.student.model)
-    entries = student.definition.architecture.vocab_size
-    assert f"from {whole.definition.architecture.vocab_size} to {entries} tokens" in caplog.text
-    assert f"saves {whole.parameter_count - student.parameter_count:,} parameters" in caplog.text
-    write_student(student, workdir)
-    os.remove(config.data.text)
-    assert read_student(config, workdir).digest() == student.digest()

@@ -1,22 +1,11 @@
 """Kinds with their options as arguments of `distill`: the same configs as from options by name."""
 
-import dataclasses
-
 import pytest
 
 import jaxdistill
 from jaxdistill.config import flat_stages
 from jaxdistill.core import InputError
-from jaxdistill.models.students.cut import Cut
 from jaxdistill.training.distill import configured
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Shallow(Cut):
-    """A student of one's own."""
-
-    kind: str = "test_values:Shallow"
-    depth: int = 2
 
 
 def config_of(arguments=None, options=None, config="configs/l2.py:tiny", text="", **objects):
@@ -38,11 +27,6 @@ def test_values_and_options_by_name_are_the_same_config():
     assert config_of(options=options, config="configs/l2.py:tiny:teacher=stored:objective=congen") == values
 
 
-def test_a_class_of_ones_own_is_a_value_too():
-    parsed = config_of(student=Shallow("MODEL", depth=3))
-    assert (parsed["student.kind"], parsed["student.depth"]) == ("test_values:Shallow", 3)
-
-
 def test_an_argument_or_an_option_reaches_one_stage_or_all():
     arguments = {"steps": 3, "seed": 5, "columns": (("text", "body"),)}
     options = {"stage2.run.steps": 7, "stage2.data.text": "own.txt", "batch_size": 16}
@@ -53,17 +37,3 @@ def test_an_argument_or_an_option_reaches_one_stage_or_all():
     for name in ("run.steps", "stage3.run.steps", "stage1.run.step"):
         with pytest.raises(InputError, match=f"unknown option {name}. Did you mean stage.*run.steps"):
             config_of(options={name: 1}, config="configs/ckd.py:two-stage")
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (dict(student="static"), r"student='static' is no student with its options; give one such as jaxdistill.students.Cut"),
-        (dict(teacher=jaxdistill.students.Cut("M")), r"teacher=Cut\(.* is no teacher with its options; .*jaxdistill.teachers.Stored"),
-        (dict(student=Cut(layers="even:3")), r"student.model='' names no model; give --config.student.model="),
-    ],
-)  # fmt: skip
-def test_what_is_no_value_is_one_line(tmp_path, given, words):
-    with pytest.raises(InputError, match=words) as raised:
-        jaxdistill.distill(**{"teacher": "", "config": "configs/l2.py:tiny", "workdir": tmp_path / "run", **given})
-    assert "\n" not in str(raised.value)

@@ -22,14 +22,6 @@ def test_a_column_is_a_view_and_wins_over_an_augmentation():
     assert views.parse_view("delete_words:0.2", ["text"]) == expected
 
 
-@pytest.mark.parametrize(
-    "name", ["delete_wrods", "delete_words:x", "delete_one_word:0.1", "", "crop:nan", "mask_span:0.1"]
-)
-def test_a_view_that_is_none_is_refused(name):
-    with pytest.raises(InputError, match="view"):
-        views.parse_view(name, ["text"])
-
-
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(data=st.data(), name=st.sampled_from(AUGMENTATIONS))
 def test_special_tokens_stay_and_no_sentence_becomes_empty(data, name):

@@ -64,7 +64,7 @@ def test_a_config_names_them_with_their_options():
     assert parse_config(nested(parsed)) == parsed
     with pytest.raises(InputError, match="objectives.gram.alpha is unknown"):
         parse_config({"objectives": {"gram": {"alpha": 1.0}}})
-    with pytest.raises(InputError, match="needs one objective"):
+    with pytest.raises(InputError, match="leave one of them out"):
         parse_config({"objective": {"kind": "gram"}, "objectives": {"gram": {}}})
 
 

@@ -1,11 +1,5 @@
 """A tokenizer trained on the user's own text: what it holds, that it stays the same, and who can load it."""
 
-import dataclasses
-import logging
-import os
-import random
-import shutil
-
 import numpy as np
 import pytest
 import transformers
@@ -13,22 +7,22 @@ from sentence_transformers import SentenceTransformer
 
 from jaxdistill import config as configs
 from jaxdistill.config import load_config
-from jaxdistill.core import InputError, unknown_id
+from jaxdistill.core import unknown_id
 from jaxdistill.data import wordpiece, words
-from jaxdistill.export import restored_student
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.checkpoints.tokenizer import read_tokenizer
 from jaxdistill.models.inference import Embedder
-from jaxdistill.models.model_text import check_reads, tokenised_text
 from jaxdistill.training import loop
 from jaxdistill.training.build import build
-from jaxdistill.training.models import read_student, write_student
+from jaxdistill.training.models import write_student
 from jaxdistill.training.workdir.folder import Workdir, claim_workdir
 
 from program import write_teacher
-from tiny_models import tiny_model
 from tiny_text import made_up
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
 
 ENGLISH = ["The girl drinks coffee.", "She sells nice beach chairs!", "A café is already beautiful."]
 GERMAN = ["Das Mädchen trinkt Kaffee.", "Sie verkauft schöne Liegestühle!", "Ein Café ist schon schön."]
@@ -115,26 +109,11 @@ def test_the_export_is_a_plain_bert_with_the_same_ids_everywhere(trained, tmp_pa
     assert transformers.AutoTokenizer.from_pretrained(tmp_path)(HARD, truncation=True)["input_ids"] == ours
 
 
-def test_a_run_goes_on_and_is_exported_without_cache_and_text(trained):
-    config, run, outcome = trained
-    shutil.rmtree(config.data.cache_folder)
-    os.remove(config.data.text)
-    assert read_student(config, run.workdir).digest() == run.student.digest()
-    restored = restored_student(Workdir(run.workdir), [outcome.best_step])
-    np.testing.assert_array_equal(Embedder(restored).encode(ENGLISH), Embedder(outcome.student).encode(ENGLISH))
-
-
 THAI = ["แมวนอนหลับ", "สุนัขวิ่ง", "ในสวน", "เด็กหญิงดื่มกาแฟ", "ทุกเช้า", "ฝนตก", "ที่บ้าน", "กับเพื่อน", "สวยมาก"]
 
 
-def thai_sentences(count):
-    """Sentences without spaces."""
-    draw = random.Random(0)
-    return ["".join(draw.choices(THAI, k=draw.randint(8, 30))) for _ in range(count)]
-
-
 def test_a_language_without_spaces_gets_tokens_and_not_one_unknown_word(tmp_path):
-    *texts, fresh = thai_sentences(200)
+    *texts, fresh = ["".join(THAI[row:] + THAI[:row]) * 2 for row in range(len(THAI))]
     (tmp_path / "thai.txt").write_text("\n".join(texts), encoding="utf-8")
     folder = wordpiece.train_wordpiece([str(tmp_path / "thai.txt")], entries=400, cache_folder=tmp_path / "cache")
     tokenizer = read(folder)
@@ -145,19 +124,3 @@ def test_a_language_without_spaces_gets_tokens_and_not_one_unknown_word(tmp_path
     assert found.unknown.characters == 3 * len(fresh) + 1
     theirs = transformers.AutoTokenizer.from_pretrained(str(folder))
     assert theirs(with_rare)["input_ids"] == tokenizer.encode(with_rare).ids
-
-
-def test_a_text_that_a_tokenizer_does_not_know_is_refused_unless_it_is_allowed(tmp_path, caplog):
-    caplog.set_level(logging.INFO)
-    model = tiny_model(tmp_path / "model")
-    (tmp_path / "a.txt").write_text("the cat sleeps\n" * 8 + "".join(THAI) + "\n", encoding="utf-8")
-    data = configs.Data(text=str(tmp_path / "a.txt"), cache_folder=str(tmp_path / "cache"), max_length=16, dedupe=False)
-    length = len("".join(THAI))
-    shares = f"{1 / 25:.2%} of tokens, {length / (8 * 12 + length):.2%} of characters"
-    for _ in range(2):  # built, and from the cache
-        with pytest.raises(InputError, match=f"not know the text of column text: {shares}.*--config.data.max_unknown="):
-            tokenised_text(data, model, ("text",), max_length=16, progress=False)
-    store = tokenised_text(dataclasses.replace(data, max_unknown=1.0), model, ("text",), max_length=16, progress=False)
-    assert f"column text, tokenizer of tiny: {shares} unknown" in caplog.text
-    with pytest.raises(InputError, match=f"{shares}.*max_unknown"):
-        check_reads(data, model, ("delete_words",), store)

@@ -11,7 +11,6 @@ from jaxdistill.core import unknown_id
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models.checkpoints import static
-from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import SentenceModel
 
 SPECIAL = {
@@ -65,12 +64,6 @@ def tiny_model(folder, *, pooling="mean", head=None, seed=0, scale=10.0, max_len
         source="tiny",
         tokenizer_folder=folder,
     )
-
-
-def saved_tiny_model(folder) -> str:
-    """The folder of a `tiny_model` without prompts."""
-    save(dataclasses.replace(tiny_model(folder / "tokenizer"), prompts={}), folder / "export")
-    return str(folder / "export")
 
 
 def word_table(model):
