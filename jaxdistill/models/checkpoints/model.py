@@ -321,6 +321,10 @@ def _transformer_params(
     module, width = family(definition.architecture.family), definition.architecture.hidden_size
     names = tensor_names(module.NAMES, shapes)
     params = params_from_tensors(tensors, names, shapes, prefixes=module.PREFIXES, source=source, frozen=frozen)
+    if definition.pooling.tokens == "pooler" and not np.any(params.get(POOLER + "kernel", 0.0)):
+        raise InputError(
+            f"{folder}: pooling pooler needs a pooler, which this checkpoint lacks; choose another such as cls."
+        )
     if definition.reads_pairs:
         head = head_names(definition.architecture)
         of_head = {name: tensor for name, tensor in tensors.items() if name in head.values()}
