@@ -74,7 +74,7 @@ def test_sweep_takes_a_dict_and_lists_its_points(capsys, tmp_path):
         (lambda: jaxdistill.encode("package:absent/model", SENTENCES), "package 'absent' is not installed"),
         (lambda: jaxdistill.encode("x", SENTENCES, output="s3://b/x.npy"), "^output=s3://b/x.npy is an address"),
         (lambda: jaxdistill.encode("x", SENTENCES, role="ask"), "^role='ask' is unknown; allowed: '', 'query', 'document'"),
-        (lambda: jaxdistill.mine("x", [("a", "b", "c")]), r"^pairs: a row has 3 values"),
+        (lambda: jaxdistill.mine("x", [("a", "b", "c")]), "^pairs: cannot read the text .*has 3 elements"),
         (lambda: jaxdistill.sweep("congen.py:tiny", workdir="w", grid={"a": 1}), "the grid must be a dict of option to list"),
     ],
 )  # fmt: skip

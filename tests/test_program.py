@@ -112,7 +112,7 @@ def test_a_run_that_is_hung_up_killed_and_not_listened_to_ends_with_the_same_bit
     shutil.copy(finished[0] / "config.json", workdir)
     (workdir / "metrics.jsonl").write_text('{"step": 0, "agreement/spearman": 0.5}\n')
     process = start("main", arguments)
-    wait_for(lambda: logged(workdir, 7), process)
+    wait_for(lambda: logged(workdir, 3), process)
     process.send_signal(signal.SIGHUP)
     out, err = process.communicate(timeout=200)
     assert process.returncode == runtime.AGAIN and "is saved" in out + err

@@ -95,7 +95,7 @@ def test_a_collapsed_model_has_no_score():
     rounding = 1 + 1e-6 * np.random.default_rng(1).normal(size=(len(words), 32))
     labelled = GradedPairs(name="mrpc", first=words[:20], second=words[20:], scores=np.arange(20.0) % 2)
     with pytest.raises(InputError, match="equally similar .1.: it has collapsed"):
-        pairs.area(labelled, "auc/mrpc", lambda sentences: np.float32(one * rounding[: len(sentences)]))
+        pairs.pairs_auc(lambda sentences: np.float32(one * rounding[: len(sentences)]), labelled)
 
 
 EN, DE = ("one", "two", "three", "four"), ("eins", "zwei", "drei", "vier")

@@ -62,6 +62,11 @@ def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
             kernels = [f"attention/{part}/kernel" for part in ("query", "key", "value")]
             layer |= {path: layer[path].astype(np.float32) * scale for path in kernels}
         params |= {f"{LAYERS}{new}/{path}": array for path, array in layer.items()}
+    whole = [layer for layer in range(old.layers) if not old.kind(layer).window]
+    if whole and not set(whole) & set(chosen):
+        window = max(old.kind(layer).window for layer in chosen)
+        message = "student.layers=%s keeps only layers that see %d tokens on each side; those that see the whole sentence are %s"
+        logger.warning(message, layers, window, ",".join(map(str, whole)))
     definition = dataclasses.replace(model.definition, architecture=old.with_layers(chosen))
     return model.remade(definition, params, f"{model.source}, layers {', '.join(map(str, chosen))}", unread_pooler={})
 

@@ -321,7 +321,7 @@ def _transformer_params(
     module, width = family(definition.architecture.family), definition.architecture.hidden_size
     names = tensor_names(module.NAMES, shapes)
     params = params_from_tensors(tensors, names, shapes, prefixes=module.PREFIXES, source=source, frozen=frozen)
-    if definition.pooling.tokens == "pooler" and not np.any(params.get(POOLER + "kernel", 0.0)):
+    if definition.pooling.tokens == "pooler" and POOLER + "kernel" not in params:
         raise InputError(
             f"{folder}: pooling pooler needs a pooler, which this checkpoint lacks; choose another such as cls."
         )
