@@ -31,6 +31,7 @@ def emulated() -> Iterator[ThreadedMotoServer]:
     with pytest.MonkeyPatch.context() as patched:
         for name, value in variables.items():
             patched.setenv(name, value)
+        files().clear_instance_cache()  # one of an earlier test would keep that test's address
         files().mkdir(NAME)
         yield server
         reset = urllib.request.Request(f"{variables['AWS_ENDPOINT_URL']}/moto-api/reset", method="POST")
