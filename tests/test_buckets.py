@@ -90,5 +90,7 @@ def test_faults_of_the_store_are_one_line_and_a_status(capsys, monkeypatch):
         assert status == 2 and "aws configure" in line
     fsspec.filesystem("s3").clear_instance_cache()
     monkeypatch.setitem(sys.modules, "gcsfs", None)
-    monkeypatch.delitem(fsspec.registry._registry, "gs", raising=False)  # what an earlier test has imported
+    monkeypatch.delitem(
+        sys.modules["fsspec.registry"]._registry, "gs", raising=False
+    )  # what an earlier test has imported
     assert "install gcsfs" in status_and_line("gs://bucket/a.txt", capsys)[1]
