@@ -101,13 +101,7 @@ def vectors_and_states(
 
 def pooled(pooling: Pooling, states: list[Float[Array, "g r l d"]], tokens: Tokens) -> Float[Array, "g n p"]:
     """Sentence vectors from the hidden states of all layers; for `pooler`, the first token, as for `cls`."""
-    chosen = [states[index] for index in pooling.indices(len(states) - 1)]
-    if len(chosen) == 1:
-        x = chosen[0]
-    elif pooling.combine == "concat":
-        x = jnp.concatenate(chosen, axis=-1)
-    else:
-        x = jnp.max(jnp.stack(chosen), axis=0) if pooling.combine == "max" else sum(chosen[1:], chosen[0]) / len(chosen)
+    x = combined(pooling, states)
     g, r, l, width = x.shape
     flat = x.reshape(g, r * l, width)
     owner = tokens.owner.reshape(g, r * l)
@@ -125,6 +119,31 @@ def pooled(pooling: Pooling, states: list[Float[Array, "g r l d"]], tokens: Toke
     # Highest precision: products with 0 and 1 must keep every bit of x.
     total = jnp.einsum("gnt,gtd->gnd", member, flat, precision=jax.lax.Precision.HIGHEST)
     return total / (jnp.sqrt(count) if pooling.tokens == "mean_sqrt_len" else count)
+
+
+def combined(pooling: Pooling, states: list[Float[Array, "g r l d"]]) -> Float[Array, "g r l p"]:
+    """The hidden states of the layers that the pooling reads, averaged, concatenated or their maximum."""
+    chosen = [states[index] for index in pooling.indices(len(states) - 1)]
+    if len(chosen) == 1:
+        return chosen[0]
+    if pooling.combine == "concat":
+        return jnp.concatenate(chosen, axis=-1)
+    return jnp.max(jnp.stack(chosen), axis=0) if pooling.combine == "max" else sum(chosen[1:], chosen[0]) / len(chosen)
+
+
+def embed_tokens(
+    definition: EncoderDefinition, params: Params, tokens: Tokens, *, compute_dtype: DTypeLike = jnp.float32
+) -> Float[Array, "g r l e"]:
+    """Vectors of tokens before pooling, with linear heads applied: of a model with mean pooling, a sentence's vector is their mean,
+    up to its length."""
+    encoder = as_module(definition, params)
+    x = combined(
+        definition.pooling, encoder.transformer(tokens, key=None, compute_dtype=compute_dtype, remat=False, gather=dict)
+    )
+    for module in encoder.dense:
+        assert isinstance(module, Linear)  # any other part acts on sentences alone
+        x = module(x, compute_dtype)
+    return x
 
 
 def tokens_at(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial, partialmethod
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +23,8 @@ from jaxdistill.core.cluster.mesh import batch_devices, batch_sharding, make_mes
 from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.core.runtime import Advance, counted
 from jaxdistill.data.packing import pad
-from jaxdistill.encoders.architecture import EncoderDefinition
-from jaxdistill.encoders.sentence import embed
+from jaxdistill.encoders.architecture import Dense, EncoderDefinition
+from jaxdistill.encoders.sentence import embed, embed_tokens
 from jaxdistill.models.checkpoints.model import NO_PROMPT, SentenceModel, check_size, load_model
 from jaxdistill.models.vectors import cosines, unit_rows
 
@@ -40,6 +40,15 @@ SERVED = (16, 32, 64, 128, 256, 512)
 """Padded lengths of small requests."""
 SLOTS_PER_SENTENCE = 32
 """A batch has at most `batch_size * SLOTS_PER_SENTENCE` token slots, so it holds more short sentences than long ones."""
+
+
+class TokenVectors(NamedTuple):
+    """The vectors of a sentence's tokens."""
+
+    vectors: Float[np.ndarray, "t e"]
+    """Before pooling; of special tokens and the prompt too, because poolings count them."""
+    offsets: Integer[np.ndarray, "t 2"]
+    """First character of each token in the sentence, and the one after its last; (0, 0) for special tokens and the prompt."""
 
 
 class Embedder:
@@ -112,8 +121,9 @@ class Embedder:
         normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
         params: Params | None = None,
-    ) -> Float[np.ndarray, "*n e"]:
-        """Vectors of `sentences`, one row each, in their order; for a single string, one vector.
+        output: Literal["sentences", "tokens"] = "sentences",
+    ) -> Any:
+        """Vectors of `sentences`, float32 `[n, e]`, in their order; for a single string, one vector `[e]`.
 
         >>> model.encode(["A cat sleeps.", "It rains."]).shape, model.encode("A cat sleeps.", truncate_dim=4).shape
         ((2, 16), (4,))
@@ -129,10 +139,11 @@ class Embedder:
           normalize_embeddings: return vectors of unit length; applies after truncation.
           truncate_dim: return only this many leading dimensions, for a model trained with nested widths; None: all.
           params: other parameters of the same model, on the same mesh (a student in training).
+          output: `tokens`: a list of `TokenVectors`, one per sentence; for a single string, one.
 
         Raises:
-          InputError: anything but strings, an unknown prompt or role, a width that the model lacks, or a cross-encoder, which
-            has no vectors.
+          InputError: anything but strings, an unknown prompt or role, a width that the model lacks, a cross-encoder, which has no
+            vectors, or tokens of a model whose head is not linear.
         """
         texts = _checked([sentences] if isinstance(sentences, str) else sentences, "encode")
         roles = [role or ""] * len(texts) if isinstance(role, str | None) else role
@@ -140,6 +151,19 @@ class Embedder:
         if truncate_dim is not None:
             check_size("truncate_dim", truncate_dim, self.width, "the width of the vectors")
         prompted = [prefixes[one] + text for one, text in zip(roles, texts, strict=True)]
+        if output == "tokens":
+            with counted(len(texts), "sentences", shown=show_progress_bar) as advance:
+                tokens = self._token_vectors(prompted, advance, params, batch_size)
+            found = [
+                TokenVectors(
+                    unit_rows(vectors[:, :truncate_dim]).astype(np.float32)
+                    if normalize_embeddings
+                    else vectors[:, :truncate_dim],
+                    np.maximum(offsets - len(prefixes[one]), 0),
+                )
+                for one, (vectors, offsets) in zip(roles, tokens, strict=True)
+            ]
+            return found[0] if isinstance(sentences, str) else found
         ids = [np.asarray(encoding.ids, np.int32) for encoding in self._encodings(prompted)]
         with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
             vectors = self.encode_ids(ids, advance=advance, params=params, batch_size=batch_size)[:, :truncate_dim]
@@ -222,19 +246,47 @@ class Embedder:
         For pairs, `firsts` has the numbers of tokens of the first sentences, and the result is logits.
         """
         vectors = np.zeros((len(ids), self.width), np.float32)
-        params = self.params if params is None else params
-        batches = self._batches(ids, firsts, self.batch_size if batch_size is None else batch_size)
-        running = ((rows, self._embed(params, tokens)) for rows, tokens in batches)
-        # The device computes one batch while the one before it is fetched.
-        for (rows, result), _ in pairwise(chain(running, [((), None)])):
-            vectors[rows] = np.asarray(result)[: len(rows), 0]
+        for rows, result in self._computed(self._embed, ids, firsts, params, batch_size):
+            vectors[rows] = result[:, 0]
             advance(len(rows))
         return vectors
 
-    def _encodings(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> Iterator[tokenizers.Encoding]:
+    def _computed(
+        self, function, ids, firsts, params: Params | None, batch_size: int | None
+    ) -> Iterator[tuple[Any, np.ndarray]]:
+        """Yields (indices of sentences, what the jitted function gives for them), a batch at a time."""
+        params = self.params if params is None else params
+        batches = self._batches(ids, firsts, self.batch_size if batch_size is None else batch_size)
+        running = ((rows, function(params, tokens)) for rows, tokens in batches)
+        # The device computes one batch while the one before it is fetched.
+        for (rows, result), _ in pairwise(chain(running, [((), None)])):
+            yield rows, np.asarray(result)[: len(rows)]
+
+    def _token_vectors(self, texts: Sequence[str], advance: Advance, params: Params | None, batch_size: int | None):
+        """The vectors of each text's tokens, `[t, e]`, and their offsets in it, `[t, 2]`."""
+        definition = self.model.definition
+        if not all(isinstance(part, Dense) and part.activation == "identity" for part in definition.dense):
+            raise InputError(
+                f"{self.model.source}: its head is not linear, so it has no vectors of tokens; give output='sentences'."
+            )
+        read = [
+            (np.asarray(one.ids, np.int32), np.array(one.offsets, np.int64))
+            for one in self._encodings(texts, offsets=True)
+        ]
+        found: list[Any] = [None] * len(read)
+        embed_batch = make_embed(definition, self.mesh, self.compute_dtype, tokens=True)
+        for rows, result in self._computed(embed_batch, [ids for ids, _ in read], None, params, batch_size):
+            for row, vectors in zip(rows, result, strict=True):
+                found[row] = vectors[0, : len(read[row][0])], read[row][1]
+            advance(len(rows))
+        return found
+
+    def _encodings(
+        self, texts: Sequence[str] | Sequence[tuple[str, str]], *, offsets: bool = False
+    ) -> Iterator[tokenizers.Encoding]:
         """Yields the tokenised texts, block by block, because an encoding takes 40 times the memory of its ids."""
         for start in range(0, len(texts), TOKENISED):
-            yield from self.model.encodings(texts[start : start + TOKENISED])
+            yield from self.model.encodings(texts[start : start + TOKENISED], offsets=offsets)
 
     def _batches(self, ids: Sequence[np.ndarray], firsts: Integer[np.ndarray, " n"] | None, size: int):
         """Yields (rows, padded tokens), longest first, so that a lack of memory shows at once."""
@@ -327,12 +379,14 @@ def load(
 
 @lru_cache(maxsize=16)
 def make_embed(
-    definition: EncoderDefinition, mesh: Mesh, compute_dtype: DTypeLike
+    definition: EncoderDefinition, mesh: Mesh, compute_dtype: DTypeLike, *, tokens: bool = False
 ) -> Callable[[Params, Tokens], Array]:
-    """The jitted `(params, tokens) -> [g, n, e]`, without dropout: groups are split over the mesh, every process gets all vectors."""
+    """The jitted `(params, tokens) -> [g, n, e]`, without dropout, or `[g, r, l, e]` for the vectors of `tokens`: groups are split
+    over the mesh, every process gets all vectors."""
+    function = embed_tokens if tokens else embed
 
     def embed_batch(params: Params, tokens: Tokens) -> Array:
         with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
-            return embed(definition, params, tokens, compute_dtype=compute_dtype)
+            return function(definition, params, tokens, compute_dtype=compute_dtype)
 
     return jax.jit(embed_batch, in_shardings=(None, batch_sharding(mesh)), out_shardings=replicated(mesh))

@@ -144,10 +144,13 @@ class SentenceModel:
             return self.definition.architecture.vocab_size * self.definition.embedding_width
         return sum(array.size for array in self.params.values())
 
-    def encodings(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[tokenizers.Encoding]:
-        """Tokenises sentences or pairs; raises `InputError` if the tokenizer fails or panics."""
+    def encodings(
+        self, texts: Sequence[str] | Sequence[tuple[str, str]], *, offsets: bool = False
+    ) -> list[tokenizers.Encoding]:
+        """Tokenises sentences or pairs, faster without `offsets`; raises `InputError` if the tokenizer fails or panics."""
         with while_reading(f"the text with the tokenizer of {self.source}"):
-            return self.tokenizer.encode_batch_fast(list(texts))
+            encode = self.tokenizer.encode_batch if offsets else self.tokenizer.encode_batch_fast
+            return encode(list(texts))
 
     def digest(self) -> str:
         """SHA-256 of everything that determines its vectors or scores."""
