@@ -20,8 +20,7 @@ from jaxdistill.core.runtime import Interrupted, Interrupts
 from jaxdistill.data.batches import Batches
 from jaxdistill.data.packing import Shape, Shapes
 from jaxdistill.models.inference import Embedder
-from jaxdistill.training.build import Run
-from jaxdistill.training.check import profiled_steps
+from jaxdistill.training.build import Run, profiled_steps
 from jaxdistill.training.dev import Evaluator
 from jaxdistill.training.finish import Outcome, outcome_of
 from jaxdistill.training.metrics import Callback, Goodput, Metrics, product_flops, say
@@ -62,7 +61,7 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
             stack.enter_context(contextlib.closing(metrics))
             student = run.config.student.evaluated(run.student)
             embedder = Embedder(student, mesh=run.mesh, compute_dtype=run.compute_dtype, params={})
-            evaluator = Evaluator(run.dev, evals, embedder, record, run.store, run.batches.steps_per_epoch)
+            evaluator = Evaluator(run, embedder, record)
 
             def evaluate(step: int, state: TrainState) -> None:
                 metrics.report(step)
