@@ -41,11 +41,7 @@ class Checkpoints:
         self._always_kept = [policies.LatestN(keep), policies.CustomSteps(keep_steps)]
         self._policy = policies.AnyPreservationPolicy(self._always_kept)
         options = ocp.CheckpointManagerOptions(
-            preservation_policy=self._policy,
-            cleanup_tmp_directories=not read_only,
-            create=not read_only,
-            step_prefix=None,
-            enable_background_delete=False,
+            preservation_policy=self._policy, cleanup_tmp_directories=not read_only, create=not read_only
         )
         handlers = {"state": ocp.StandardCheckpointHandler(), "progress": ocp.JsonCheckpointHandler()}
         self._manager = ocp.CheckpointManager(self.folder, options=options, item_handlers=handlers)
