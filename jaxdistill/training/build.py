@@ -663,8 +663,12 @@ class Targets:
 
     def embedded(self, embed: RoleEmbed, rows: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
         """The vectors that `embed` gives to the sentences of some rows."""
-        texts = [self.text.text(self.column, row) for row in rows]
-        return embed(texts, role=self.text.roles(self.column, rows))
+        texts, roles = self.sentences(self.column, rows)
+        return embed(texts, role=roles)
+
+    def sentences(self, column: str, rows: Integer[np.ndarray, " n"]) -> tuple[list[str], Sequence[str]]:
+        """The sentences of some rows of a column, and their roles."""
+        return [self.text.text(column, row) for row in rows], self.text.roles(column, rows)
 
     def fitted(self, config: Config, student: SentenceModel, trained: Integer[np.ndarray, " n"]) -> SentenceModel:
         """The untrained student, fitted to the targets of evenly spaced rows among those that it will be trained on."""

@@ -183,16 +183,11 @@ def dev_agreement(
         return agreement.agreement_task(targets.embed, *agreeing)
     if len(held_out) < MIN_HELD_OUT or (targets.embed is None and not targets.arrays):
         return None
-
-    def read(column: str) -> tuple[list[str], Sequence[str]]:
-        """The held-out sentences of a column, and their roles."""
-        return [targets.text.text(column, row) for row in held_out], targets.text.roles(column, held_out)
-
     if targets.views == (LABELS,):
-        (first, roles), (second, others) = map(read, targets.scored[:2])
+        (first, roles), (second, others) = (targets.sentences(column, held_out) for column in targets.scored[:2])
         scores = targets.rows(held_out)[:, 0]
         return agreement.AgreementTask(first=tuple(first), second=tuple(second), teacher=scores, roles=(roles, others))
-    texts, roles = read(targets.column)
+    texts, roles = targets.sentences(targets.column, held_out)
     vectors = dict(zip(texts, targets.rows(held_out), strict=True))
     return agreement.held_out_task(vectors, seed=config.run.seed, roles=dict(zip(texts, roles, strict=True)))
 

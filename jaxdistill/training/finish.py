@@ -63,7 +63,7 @@ def outcome_of(
     def student_at(step: int) -> dict[str, np.ndarray]:
         restored = checkpoints.restore(run.program.like, run.program.shardings, step=step)
         assert restored is not None  # a missing step is an error
-        return {path: meshes.on_host(array) for path, array in restored.state.evaluated.items()}
+        return {path: meshes.on_host(array) for path, array in restored[0].evaluated.items()}
 
     params = mean_params(map(student_at, averaged or [best_step]))
     student = run.config.student.evaluated(run.student.with_params(params))

@@ -171,11 +171,9 @@ def digests(run: Run) -> dict[str, str]:
     """Digests, by name, of inputs that must be the same in all processes of a run, and when it is resumed."""
     config, evals = run.config, run.config.evals
     files: dict[str, Sequence[str]] = {
-        "evals.pairs": split_specs(evals.pairs),
-        "evals.agreement": split_specs(evals.agreement),
-        "evals.entities": split_specs(evals.entities),
-        "evals.retrieval": [str(path) for files in retrieval_files(evals) for path in files.paths],
+        f"evals.{name}": split_specs(getattr(evals, name)) for name in ("pairs", "agreement", "entities")
     }
+    files["evals.retrieval"] = [str(path) for files in retrieval_files(evals) for path in files.paths]
     files |= config.teacher.files
     contents = {name: content_digest(specs) for name, specs in files.items() if specs}
     contents |= {f"{name}.model": model.digest() for name, model in run.named_teachers.items()}
