@@ -144,30 +144,20 @@ class Slice(NamedTuple):
         return meshes.make_mesh(model_axis=model_axis, slices=slices, devices=list(devices)[: self.chips])
 
 
-FLAT = {1: "2x2", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
-SOLID = {
-    1: "2x2x1",
-    4: "2x2x1",
-    8: "2x2x2",
-    16: "2x2x4",
-    32: "2x4x4",
-    64: "4x4x4",
-    128: "4x4x8",
-    256: "4x8x8",
-    512: "8x8x8",
-}
-"""Shapes of slices by number of chips; a single chip is part of the smallest slice."""
+FLAT = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+SOLID = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8")
 KINDS = (
     ("v5e", 1, FLAT, (PEAK_FLOPS_PER_S["TPU v5 lite"], 200e9, 15.75)),
     ("v5p", 2, SOLID, (PEAK_FLOPS_PER_S["TPU v5"], 600e9, 95.74)),
     ("v6e", 1, FLAT, (PEAK_FLOPS_PER_S["TPU v6 lite"], 400e9, 31.25)),
 )
 """Kinds of chips: the cores of a chip that names of slices count (`v5p-8` has 4 chips), shapes, and a chip's rates and memory."""
-SLICES = {
-    f"{kind}-{chips * cores}": Slice(f"{kind}-{chips * cores}", chips, f"{kind}:{shape}", *chip)
-    for kind, cores, shapes, chip in KINDS
-    for chips, shape in shapes.items()
-}
+SLICES: dict[str, Slice] = {}
+for kind, cores, shapes, chip in KINDS:
+    counts = [math.prod(map(int, shape.split("x"))) for shape in shapes]
+    for chips, shape in zip([1, *counts], [shapes[0], *shapes], strict=True):  # a chip is part of the smallest slice
+        name = f"{kind}-{chips * cores}"
+        SLICES[name] = Slice(name, chips, f"{kind}:{shape}", *chip)
 
 
 def slice_named(name: str) -> Slice:
