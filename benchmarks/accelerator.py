@@ -35,8 +35,7 @@ from jaxdistill.data.packing import pad
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models import inference
 from jaxdistill.models.checkpoints.model import SentenceModel
-from jaxdistill.training.build import make_step
-from jaxdistill.training.check import make_objective
+from jaxdistill.training.build import make_objective, make_step
 from jaxdistill.training.metrics import product_flops
 from jaxdistill.training.sharding import frozen_shardings
 

@@ -32,8 +32,7 @@ from jaxdistill.models.teachers.live import Live
 from jaxdistill.models.teachers.stored import Stored
 from jaxdistill.objectives.congen import ConGen
 from jaxdistill.objectives.embedding import Embedding
-from jaxdistill.training.build import make_step
-from jaxdistill.training.check import make_objective
+from jaxdistill.training.build import make_objective, make_step
 from jaxdistill.training.plan import GIB, compiled_plan, slice_named
 from jaxdistill.training.sharding import frozen_shardings
 

@@ -22,9 +22,9 @@ from jaxdistill.evals.model_card import Facts, averaged_steps, read_facts
 from jaxdistill.models.checkpoints import onnx
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
+from jaxdistill.training.build import read_student
 from jaxdistill.training.export import Form, weights_bytes
 from jaxdistill.training.export import export as write_export
-from jaxdistill.training.models import read_student
 from jaxdistill.training.workdir.checkpoint import Checkpoints, mean_params
 from jaxdistill.training.workdir.folder import CHECKPOINTS, CONFIG, STUDENT, Workdir, fetched, read_config
 

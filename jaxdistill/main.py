@@ -136,7 +136,7 @@ def train(args: Flags) -> None:
     """Does what a command line says."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
     logging.getLogger("jaxdistill").setLevel(logging.INFO)
-    from jaxdistill.training.check import check_launch
+    from jaxdistill.training.build import check_launch
     from jaxdistill.training.plan import print_plan
     from jaxdistill.training.stages import run_stages
 

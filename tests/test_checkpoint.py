@@ -41,12 +41,12 @@ def test_a_state_of_eight_devices_comes_back_on_others(tmp_path, devices, model_
     checkpoints = Checkpoints(Workdir(tmp_path))
     checkpoints.save(jax.device_put(state_at(3), placed(8)), {"note": [1, 2]})
     checkpoints.close()
-    back = Checkpoints(Workdir(tmp_path)).restore(state_at(0), placed(devices, model_axis=model_axis))
-    assert back.step == 3 and back.progress == {"note": [1, 2]}
-    np.testing.assert_array_equal(back.state.params["student"]["a/kernel"], state_at(3).params["student"]["a/kernel"])
-    np.testing.assert_array_equal(back.state.objective["ring"], state_at(3).objective["ring"])
-    assert back.state.objective["ring"].sharding.spec == jax.P(None, ("slice", "data"), None)
-    np.testing.assert_array_equal(jax.random.key_data(back.state.key), jax.random.key_data(state_at(3).key))
+    state, record = Checkpoints(Workdir(tmp_path)).restore(state_at(0), placed(devices, model_axis=model_axis))
+    assert state.step == 3 and record == {"note": [1, 2]}
+    np.testing.assert_array_equal(state.params["student"]["a/kernel"], state_at(3).params["student"]["a/kernel"])
+    np.testing.assert_array_equal(state.objective["ring"], state_at(3).objective["ring"])
+    assert state.objective["ring"].sharding.spec == jax.P(None, ("slice", "data"), None)
+    np.testing.assert_array_equal(jax.random.key_data(state.key), jax.random.key_data(state_at(3).key))
 
 
 def test_a_reader_leaves_alone_what_a_training_is_writing(tmp_path):
@@ -75,7 +75,7 @@ def test_a_state_of_other_shapes_is_one_line_with_the_kept_steps(tmp_path):
         checkpoints.restore(wider, placed(1))
     with pytest.raises(InputError, match="no checkpoint of step 3; kept: 1, 2"):
         checkpoints.restore_alone(3)
-    assert checkpoints.restore(state_at(0), placed(1), step=1).step == 1
+    assert checkpoints.restore(state_at(0), placed(1), step=1)[0].step == 1
 
 
 def test_a_full_disk_is_one_clear_line_and_the_checkpoint_before_stays(tmp_path, monkeypatch):
@@ -89,4 +89,4 @@ def test_a_full_disk_is_one_clear_line_and_the_checkpoint_before_stays(tmp_path,
     monkeypatch.setattr(checkpoints._manager, "save", full)
     with pytest.raises(InputError, match="could not save .*No space left .*kept checkpoints: 1"):
         checkpoints.save(state_at(2), {})
-    assert Checkpoints(Workdir(tmp_path)).restore(state_at(0), placed(1)).step == 1
+    assert Checkpoints(Workdir(tmp_path)).restore(state_at(0), placed(1))[0].step == 1

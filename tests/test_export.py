@@ -14,8 +14,8 @@ from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.training import export as export_module
+from jaxdistill.training.build import context_of, make_student, training_length
 from jaxdistill.training.export import export, weights_bytes
-from jaxdistill.training.models import context_of, make_student, training_length
 
 from tiny_models import tiny_model
 

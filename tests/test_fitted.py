@@ -13,8 +13,7 @@ from jaxdistill.models.students import static
 from jaxdistill.models.students.static import Static
 from jaxdistill.models.teachers.several import Several
 from jaxdistill.models.teachers.stored import Stored
-from jaxdistill.training.build import build
-from jaxdistill.training.models import context_of, make_student
+from jaxdistill.training.build import build, context_of, make_student
 
 import program
 from tiny_models import tiny_model

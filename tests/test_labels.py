@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdistill.config.options import Config
+from jaxdistill.config.options import Config, RunOptions
 from jaxdistill.core import InputError
 from jaxdistill.data import views
 from jaxdistill.data.tokens import build_store
@@ -14,7 +14,7 @@ from jaxdistill.models.inference import Embedder
 from jaxdistill.models.teachers import labels
 from jaxdistill.models.teachers.scores import Scores
 from jaxdistill.objectives.cosent import CoSENT
-from jaxdistill.training.models import Targets, context_of
+from jaxdistill.training.build import Targets, context_of
 
 from tiny_models import tiny_model
 from tiny_text import COLUMNS, made_up, write_pairs
@@ -75,12 +75,11 @@ def test_scores_of_ones_own_stay_with_their_pairs(tmp_path):
     def targets_of(scores):
         np.save(tmp_path / "scores.npy", scores)
         teacher = Scores(file=str(tmp_path / "scores.npy"))
-        config = Config(objective=CoSENT(), teacher=teacher)
+        config = Config(objective=CoSENT(), teacher=teacher, run=RunOptions(precision="float32"))
         parts = dict(
             teachers=(),
             labellers=config.teacher.labellers(context_of(config, tmp_path)),
             store=store,
-            compute_dtype=jnp.float32,
         )
         return Targets(config, CoSENT(), **parts, progress=False)
 

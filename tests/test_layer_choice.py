@@ -12,7 +12,7 @@ from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.pruning import closeness, greedy
-from jaxdistill.training.models import make_student, read_student, write_student
+from jaxdistill.training.build import make_student, read_student, write_student
 
 from tiny_models import tiny_model
 from tiny_text import made_up

@@ -8,7 +8,7 @@ import pytest
 
 from jaxdistill import config as configs
 from jaxdistill import objectives
-from jaxdistill.training import models as lengths
+from jaxdistill.training import build as lengths
 
 from tiny_models import tiny_model
 from tiny_text import store_of

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdistill.config.options import Config
+from jaxdistill.config.options import Config, RunOptions
 from jaxdistill.core import InputError
 from jaxdistill.data.options import Data
 from jaxdistill.data.tokens import build_store
@@ -20,8 +20,7 @@ from jaxdistill.models.teachers import labels
 from jaxdistill.models.teachers.columns import Columns
 from jaxdistill.models.teachers.labels import Labels
 from jaxdistill.objectives.listwise import Listwise
-from jaxdistill.training.check import make_objective
-from jaxdistill.training.models import Targets
+from jaxdistill.training.build import Targets, make_objective
 
 from tiny_models import tiny_model
 
@@ -101,8 +100,9 @@ def test_a_margin_of_dot_products_is_a_cross_encoders_margin_of_logits(path, mod
         objective=Listwise(loss=loss, similarity=similarity),
         teacher=Labels(model="cross"),
         data=Data(text=str(path), columns=tuple(zip(COLUMNS, COLUMNS, strict=True)), cache_folder=str(tmp_path / "c")),
+        run=RunOptions(precision="float32"),
     )  # fmt: skip
-    options = dict(teachers=(), labellers=[cross], store=store, compute_dtype=jnp.float32, progress=False)
+    options = dict(teachers=(), labellers=[cross], store=store, progress=False)
     found = Targets(config, make_objective(config), **options).rows(np.arange(store.rows))
     sides = [list(store.texts(column)) for column in COLUMNS]
     wanted = [Embedder(cross).score(sides[0], other, logits=True) for other in sides[1:]]

@@ -14,7 +14,7 @@ from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models.students.cut import Cut
 from jaxdistill.training import optim, step
-from jaxdistill.training.check import check_models, make_objective
+from jaxdistill.training.build import check_models, make_objective
 
 from compiled import ADAMW, definition
 from objective_cases import CASES, EVERY, TEACHER_LAYERS, case, encoded, start

@@ -10,11 +10,9 @@ from jaxdistill import main
 from jaxdistill.core import InputError
 from jaxdistill.models import pruning
 from jaxdistill.models.inference import Embedder
-from jaxdistill.training.build import build
+from jaxdistill.training.build import build, context_of, make_student
 from jaxdistill.training.metrics import product_flops
-from jaxdistill.training.models import context_of, make_student
 from jaxdistill.training.plan import (
-    CHIPS,
     collective_bytes,
     compiled_plan,
     shapes_of,
@@ -69,7 +67,7 @@ def test_slices_have_the_names_of_google_and_skypilot_and_those_of_v5p_count_cor
 
 
 def test_a_step_that_does_not_fit_says_what_to_change():
-    small = slice_named("v5e-8")._replace(chip=CHIPS["v5e"]._replace(memory_gib=1e-3))
+    small = slice_named("v5e-8")._replace(memory_gib=1e-3)
     step = jax.jit(lambda state, teacher, batch: jnp.sort(batch[:, None] * batch[None], axis=0).sum(axis=0))
     with pytest.raises(
         InputError, match=r"a chip of v5e-8 \(it needs 0.0 of 0.001 GiB of HBM\); use --config.run.remat=True"

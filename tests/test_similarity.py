@@ -14,8 +14,8 @@ from jaxdistill.models.checkpoints import static
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.training import dev
+from jaxdistill.training.build import make_student
 from jaxdistill.training.export import export
-from jaxdistill.training.models import make_student
 
 import encoder_cases as cases
 from eval_cases import write_set

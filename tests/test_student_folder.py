@@ -9,7 +9,7 @@ import pytest
 
 from jaxdistill import export, main
 from jaxdistill.core.files import UNFINISHED_SUFFIX
-from jaxdistill.training.models import context_of, make_student, read_student, write_student
+from jaxdistill.training.build import context_of, make_student, read_student, write_student
 from jaxdistill.training.workdir.folder import STUDENT
 
 from program import environment, tiny_arguments, trained
@@ -21,8 +21,8 @@ KILLED = """
 import os, signal, sys
 from jaxdistill import main
 from jaxdistill.core import cli
-from jaxdistill.training import models, stages
-module, name = (models, "save") if sys.argv[1] == "during" else (stages, "write_student")
+from jaxdistill.training import build, stages
+module, name = (build, "save") if sys.argv[1] == "during" else (stages, "write_student")
 function = getattr(module, name)
 def killed(*arguments, **options):
     function(*arguments, **options)

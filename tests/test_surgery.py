@@ -13,7 +13,7 @@ from jaxdistill.models import surgery
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import Embedder
-from jaxdistill.training.models import make_student
+from jaxdistill.training.build import make_student
 
 import encoder_cases as cases
 from tiny_text import made_up

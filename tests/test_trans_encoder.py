@@ -10,7 +10,7 @@ import jaxdistill
 from jaxdistill import main
 from jaxdistill.core import InputError
 from jaxdistill.models.checkpoints.model import load_model
-from jaxdistill.training.models import context_of, make_student
+from jaxdistill.training.build import context_of, make_student
 
 import encoder_cases as cases
 import program

@@ -14,8 +14,7 @@ from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.checkpoints.tokenizer import read_tokenizer
 from jaxdistill.models.inference import Embedder
 from jaxdistill.training import loop
-from jaxdistill.training.build import build
-from jaxdistill.training.models import write_student
+from jaxdistill.training.build import build, write_student
 from jaxdistill.training.workdir.folder import Workdir, claim_workdir
 
 from program import write_teacher

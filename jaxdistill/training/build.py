@@ -1,4 +1,4 @@
-"""Builds a run from its config: models, text, targets, objective and step, each made once and checked before step 1."""
+"""Builds a run from its config: options, text, models, objective, steps, targets and evaluations, each checked where it appears."""
 
 import dataclasses
 import logging
@@ -14,27 +14,56 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
-from jaxtyping import Integer
+from jaxtyping import Float, Integer
 
+from jaxdistill.config import of_stage
 from jaxdistill.config.options import Config
-from jaxdistill.core import MAX_INT32, InputError, Objective, Sizes, TrainState, platform
+from jaxdistill.core import (
+    LABELS,
+    MAX_INT32,
+    InputError,
+    Objective,
+    RoleEmbed,
+    Sizes,
+    TrainState,
+    platform,
+    plugins,
+    refuse,
+)
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
+from jaxdistill.core.files import MARK, buckets, foreign_errors, is_remote, replacing
 from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.core.ops.nested import Nested
 from jaxdistill.core.paths import public_name
+from jaxdistill.data import views
 from jaxdistill.data.batches import QUEUE_SEED, Batches, Viewed
+from jaxdistill.data.chunks import bare
+from jaxdistill.data.targets import Stored
+from jaxdistill.data.text import TEXT, files_of, is_hub, split_specs
 from jaxdistill.data.tokens import TokenStore
+from jaxdistill.encoders.architecture import Pooling
+from jaxdistill.models import model_text
 from jaxdistill.models.checkpoints import onnx
-from jaxdistill.models.checkpoints.model import SentenceModel
-from jaxdistill.models.model_text import student_text
+from jaxdistill.models.checkpoints.folder import check_exportable, save
+from jaxdistill.models.checkpoints.model import SentenceModel, load_model, locate
+from jaxdistill.models.inference import Embedder
+from jaxdistill.models.student import StudentInputs
+from jaxdistill.models.teacher import ModelContext, StoredVectors, TargetInputs, Teacher, check_roles
 from jaxdistill.objectives.weighted import Weighted
 from jaxdistill.training import dev as devs
 from jaxdistill.training import optim, step
-from jaxdistill.training.check import check_models, checked_setup, step_count
-from jaxdistill.training.models import Targets, context_of, make_student, read_student, training_length
-from jaxdistill.training.sharding import frozen_shardings, sharding_rules
-from jaxdistill.training.workdir.folder import INPUTS, STEPS, read_note
+from jaxdistill.training.sharding import frozen_shardings, sharded_embedder, sharding_rules
+from jaxdistill.training.workdir.folder import (
+    INPUTS,
+    LENGTH,
+    STAGE_NAME,
+    STEPS,
+    STUDENT,
+    address_of,
+    read_note,
+    stage_export,
+)
 
 SMALL = 100_000
 """Fewest rows of a text of which more than a tenth may be held out."""
@@ -42,6 +71,14 @@ QUEUE_SHARE = 0.25
 """Largest queue, as a fraction of the text's rows: a longer queue would hold the same sentences many times."""
 UNTIMED = MAX_INT32
 """Number of steps of a run whose speed is still to be measured for `run.minutes`."""
+WHOLE = 0.99
+"""Fraction of rows that a chosen length must not truncate."""
+STEP, MAX_LENGTH = 16, 512
+"""A chosen length is a multiple of `STEP`, and at most `MAX_LENGTH`, because attention's work grows with its square."""
+MAX_TRUNCATED = 0.05
+"""Fraction of truncated sentences in a column above which a run warns."""
+FITTING_SAMPLE = 4096
+"""Sentences to which a student is fitted: ten times the numbers of a usual vector."""
 
 log = logging.getLogger(__name__)
 
@@ -128,9 +165,15 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     agreeing = devs.agreement_pairs(config)
     length = training_length(config, student, teachers, workdir)
     student = config.student.with_length(student, length)
-    store = student_text(config.data, objective, student, length, of_rows=teaching.of_rows, progress=progress)
+    store = model_text.student_text(
+        config.data, objective, student, length, of_rows=teaching.of_rows, progress=progress
+    )
     objective = sized_to_text(objective, store.rows)
-    held_out = devs.held_out_rows(config.evals, store.rows)
+    # Reserved are the rows of the first queue and for evaluation: of a small text at most a tenth.
+    held_out, seeds = devs.held_out_rows(config.evals, store.rows), objective.reserve_rows
+    reserved = seeds + held_out
+    if store.rows < SMALL:
+        reserved = min(reserved, max(held_out, store.rows // 10))
     on_cpus = platform(mesh) == "cpu"
     batches_with = partial(
         Batches,
@@ -140,7 +183,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         weights=config.data.weights,
         groups=groups,
         local=meshes.local_groups(mesh, groups) if computed else None,
-        reserve_rows=reserved_rows(store.rows, objective.reserve_rows, held_out),
+        reserve_rows=reserved,
         max_shapes=config.data.pack_shapes or (4 if on_cpus else 3),
         divided=on_cpus,
     )
@@ -157,16 +200,16 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     if computed and written is None and config.student.computes:
         student = config.student.with_length(make_student(config, teachers, workdir), length)
         program = program_of(student)
-    targets = Targets(
-        config, objective, teachers=teachers, labellers=labellers, store=store, compute_dtype=dtype, progress=progress,
-        absent=not computed,
-    )  # fmt: skip
+    targets = Targets(config, objective, store, teachers, labellers, progress=progress, absent=not computed)
     live = None if targets.store is None else Viewed(targets.store, objective.teacher_views)
     data = batches_with(live or targets.arrays)
     if computed and written is None:
         student = targets.fitted(config, student, data.trained)
-    seed_rows, dev_rows = drawn_rows(data, objective.reserve_rows, held_out)
-    dev, frozen = devs.Dev(tasks={}, best=""), {}
+    # Of a small text, the queue also takes rows that are trained on, because too few are reserved.
+    shuffled, trained = (np.random.RandomState(QUEUE_SEED).permutation(rows) for rows in (data.reserved, data.trained))
+    queued, dev_rows = np.split(shuffled, [len(shuffled) - held_out])
+    seed_rows = np.concatenate([queued, np.resize(trained, seeds - len(queued))])
+    dev, frozen = devs.Dev(), {}
     if computed:
         dev = devs.make_dev(config, tasks, devs.dev_agreement(config, targets, agreeing, dev_rows))
     if live_teacher:
@@ -189,35 +232,6 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         program=program,
         teacher_params=frozen,
     )
-
-
-def sized_to_text(objective: Objective, rows: int) -> Objective:
-    """The objective with a queue of at most `QUEUE_SHARE` of the text's rows."""
-    if isinstance(objective, Nested):
-        return dataclasses.replace(objective, objective=sized_to_text(objective.objective, rows))
-    if isinstance(objective, Weighted):
-        terms = [dataclasses.replace(term, objective=sized_to_text(term.objective, rows)) for term in objective.terms]
-        return dataclasses.replace(objective, terms=tuple(terms))
-    size, most = objective.queue_size, max(1, int(QUEUE_SHARE * rows))
-    if size <= most:
-        return objective
-    log.info(f"objective.queue_size: {most:,} instead of {size:,}: at most a quarter of the text's {rows:,} rows")
-    return dataclasses.replace(cast(Any, objective), queue_size=most)
-
-
-def reserved_rows(rows: int, seeds: int, held_out: int) -> int:
-    """Rows of the text to reserve for the first queue and for evaluation: of a small text at most a tenth."""
-    return seeds + held_out if rows >= SMALL else min(seeds + held_out, max(held_out, rows // 10))
-
-
-def drawn_rows(
-    data: Batches, seeds: int, held_out: int
-) -> tuple[Integer[np.ndarray, " seeds"], Integer[np.ndarray, " held_out"]]:
-    """The rows whose targets fill the first queue, and the held-out rows. Of a small text, the queue also takes rows that are
-    trained on, because too few are reserved."""
-    reserved, trained = (np.random.RandomState(QUEUE_SEED).permutation(rows) for rows in (data.reserved, data.trained))
-    of_queue = len(reserved) - held_out
-    return np.concatenate([reserved[:of_queue], np.resize(trained, seeds - of_queue)]), reserved[of_queue:]
 
 
 def make_step(
@@ -286,3 +300,393 @@ def with_steps(run: Run, steps: int) -> Run:
     steps, live = step_count(run.config, 0, timed=steps), bool(run.teacher_params)
     program = make_step(run.config, run.objective, run.student, run.teacher, run.mesh, live=live, steps=steps)
     return dataclasses.replace(run, program=program)
+
+
+def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
+    """Raises `InputError` for options, text and models with which the training would fail at its start; reads and loads none.
+
+    Args:
+      where: `here`, if the training will see this machine's files, or `elsewhere`, if it sees only buckets and hubs.
+    """
+    if is_remote(workdir):
+        address_of(workdir)
+    else:
+        _refuse_local("--workdir", workdir, where)
+    mesh = meshes.make_mesh(devices=jax.devices()[:1])  # the training's own devices are not known here
+    for number, stage in enumerate(stages, start=1):
+        with of_stage(number, stages):
+            checked_setup(stage, mesh)
+            check_inputs(stage, where)
+
+
+def check_inputs(stage: Config, where: str = "here") -> None:
+    """Raises `InputError` for a text or a model that does not exist; those on the hub are not looked for."""
+    texts = {"data.text": stage.data.text, "data.exclude": stage.data.exclude, "evals.agreement": stage.evals.agreement}
+    named = [(option, spec) for option, specs in texts.items() for spec in split_specs(specs)]
+    named += [*(("teacher.model", name) for name in stage.teacher.models), ("student.model", stage.student.model)]
+    for option, spec in named:
+        is_model, is_packaged = option.endswith(".model"), spec.startswith("package:")
+        is_local = spec.startswith((".", "/", "~")) or pathlib.Path(spec).exists()
+        if is_model and (spec in ("", "teacher") or STAGE_NAME.fullmatch(spec)):
+            continue
+        if is_remote(spec):
+            try:
+                found = buckets.objects(spec)
+            except InputError as error:
+                log.warning("%s is not checked: %s", option, error)
+                continue
+            if not found:
+                raise InputError(f"{option}: no object matches {spec}; check the address, and quote the glob.")
+        elif is_packaged or not (is_hub(spec) or (is_model and not is_local)):
+            if not is_packaged:
+                _refuse_local(f"--config.{option}", spec, where)
+            if is_model:
+                locate(spec)
+            else:
+                files_of(option, [spec])
+
+
+def _refuse_local(option: str, path: str, where: str) -> None:
+    if where == "elsewhere":
+        raise InputError(
+            f"{option}={path} is on this machine, but the training runs on others; give the address of a bucket, such as "
+            f"{option}=gs://BUCKET/{pathlib.Path(path).name}."
+        )
+
+
+def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int, Objective]:
+    """Devices (or the mesh of absent ones), groups of a batch and objective; raises `InputError` for options that are wrong for any
+    models and text."""
+    plugins.use(config.run.plugins)
+    profiled_steps(config.run.profile)
+    if config.student.pooling:
+        Pooling.parse(config.student.pooling)
+    specs, weights, evals = split_specs(config.data.text), config.data.weights, config.evals
+    mesh = absent or meshes.make_mesh(model_axis=config.run.model_axis, slices=config.run.slices)
+    groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
+    objective = make_objective(config)
+    accumulate, per_device = config.run.accumulate, groups // meshes.batch_devices(mesh)
+    choices = [evals.best == devs.LAST, bool(evals.average), bool(evals.patience or evals.patience_epochs)]
+    refuse([
+        (not specs, "no text is given; set --config.data.text to at least one file, glob or data set."),
+        (weights and len(weights) != len(specs),
+         f"weights {list(weights)} for {len(specs)} source{'s' * (len(specs) != 1)}; set --config.data.weights to one positive number "
+         "per source, or leave it empty."),
+        (accumulate > 1 and objective.couples_examples and objective.reads,
+         f"run.accumulate={accumulate}: {config.kinds['objective']} compares the examples of a batch by more than their vectors, so its "
+         "gradient cannot be cached; use --config.run.remat=True for less memory."),
+        (per_device % accumulate,
+         f"run.accumulate={accumulate} does not divide the {per_device} groups of a device; raise data.pack_groups."),
+        (sum(choices) > 1,
+         f"evals.best={evals.best}, evals.average={evals.average} and evals.patience choose the checkpoint in different ways; give only "
+         "one of best=last, average and patience (or patience_epochs), and lower run.steps to end earlier."),
+    ])  # fmt: skip
+    if config.run.steps or not (config.run.epochs or config.run.minutes):  # otherwise text or speed determine the steps
+        step_count(config, steps_per_epoch=0)
+    return mesh, groups, objective
+
+
+def profiled_steps(option: str) -> tuple[int, int]:
+    """First and last step of `run.profile`, (0, 0) for none; raises `InputError` for anything but `FIRST:LAST`."""
+    with foreign_errors(f"run.profile={option!r} is not a range of steps such as 10:20"):
+        first, last = map(int, (option or "0:0").split(":"))
+    return first, last
+
+
+def step_count(config: Config, steps_per_epoch: int, timed: int = 0) -> int:
+    """Updates of the run; `timed` is the number that takes `run.minutes`, or that is still to be measured. Raises `InputError` if
+    there are none, or if evals.average names a step beyond them."""
+    run, last = config.run, max(config.evals.average, default=0)
+    steps = run.steps or timed or int(round(run.epochs * steps_per_epoch))
+    refuse([
+        (not 1 <= steps <= MAX_INT32,
+         f"run.steps={run.steps} and run.epochs={run.epochs} give {steps:.0f} steps; set one of them to give 1 to {MAX_INT32:,} steps."),
+        (last > steps, f"evals.average={config.evals.average}: step {last} is beyond the run's {steps} steps."),
+    ])  # fmt: skip
+    return steps
+
+
+def make_objective(config: Config) -> Objective:
+    """The objective, wrapped for nested widths; raises `InputError` if it does not fit the other options."""
+    objective, teacher, name = config.objective, config.teacher, config.kinds["objective"]
+    columns = dict(config.data.columns) or {TEXT: TEXT}
+    named = [view for view in (*objective.student_views, *objective.teacher_views) if view != LABELS]
+    read = {column for view in named for column in views.parse_view(view, list(columns)).columns}
+    read |= {*objective.scored} if LABELS in objective.teacher_views else set()
+    lacking, unread = sorted(read - {*columns}), [column for column in columns if column not in (TEXT, *read)]
+    # Every column of a text in chunks is read, and a trimmed vocabulary may be for more languages than the views.
+    unread = [] if config.data.chunk_tokens or getattr(config.student, "trim", "") else unread
+    taught = [view for view in dict.fromkeys(objective.teacher_views) if view in columns]
+    changing = [view for view in objective.teacher_views if view not in columns and isinstance(teacher, StoredVectors)]
+    refuse([
+        (teacher.scores_pairs != (tuple(objective.teacher_views) == (LABELS,)),
+         f"the teacher {teacher.kind} does not go with objective {name}: scores of pairs (labels, scores, columns) are the targets of "
+         "trans_encoder, cosent and listwise, and of no other: "
+         f"choose --config=FILE.py:PRESET:teacher={'stored' if teacher.scores_pairs else 'labels'}."),
+        (objective.teacher_views and not teacher.is_given,
+         f"objective {name} needs a teacher; set --config.teacher.{teacher.given_by}."),
+        (objective.reads and not teacher.is_live,
+         f"objective {name} needs targets that include single tokens or layers; choose --config=FILE.py:PRESET:teacher=live and "
+         "name one teacher model."),
+        (teacher.transforms and len(taught) > 1,
+         f"teacher.whiten and teacher.components transform each column by itself, but objective {name} compares the teacher's vectors "
+         f"of {', '.join(taught)} with each other; set both to 0."),
+        (teacher.of_rows and not teacher.scores_pairs and len(taught) > 1,
+         f"the teacher {teacher.kind} has one vector for each row, but the teacher of objective {name} reads {', '.join(taught)}; "
+         "name a teacher model."),
+        (lacking, f"the text has no column {lacking and lacking[0]!r}; it has {', '.join(columns)}. Set --config.data.columns."),
+        (unread,
+         f"data.columns names {' and '.join(unread)}, but objective {name} reads only {', '.join(sorted(read))}; leave out the rest, or "
+         f"join it to the text: --config.data.columns={'+'.join(columns.get(column, column) for column in (TEXT, *unread))}"),
+        (changing,
+         f"the teacher {teacher.kind} needs a teacher view that is a column of the text ({', '.join(columns)}); "
+         f"{changing and changing[0]!r} differs at every step: choose --config=FILE.py:PRESET:teacher=live."),
+    ])  # fmt: skip
+    if objective.teacher_views:
+        teacher.check()
+    config.student.check(teacher)
+    return config.student.wrapped(objective)
+
+
+def sized_to_text(objective: Objective, rows: int) -> Objective:
+    """The objective with a queue of at most `QUEUE_SHARE` of the text's rows."""
+    if isinstance(objective, Nested):
+        return dataclasses.replace(objective, objective=sized_to_text(objective.objective, rows))
+    if isinstance(objective, Weighted):
+        terms = [dataclasses.replace(term, objective=sized_to_text(term.objective, rows)) for term in objective.terms]
+        return dataclasses.replace(objective, terms=tuple(terms))
+    size, most = objective.queue_size, max(1, int(QUEUE_SHARE * rows))
+    if size <= most:
+        return objective
+    log.info(f"objective.queue_size: {most:,} instead of {size:,}: at most a quarter of the text's {rows:,} rows")
+    return dataclasses.replace(cast(Any, objective), queue_size=most)
+
+
+def context_of(config: Config, workdir: pathlib.Path, *, draft: bool = False) -> ModelContext:
+    """The context in which a run's models are made: data and run options, views, earlier stages."""
+    return ModelContext(
+        data=config.data,
+        student_views=config.objective.student_views,
+        seed=config.run.seed,
+        precision=config.run.precision,
+        located=lambda name: stage_export(name, workdir),
+        draft=draft,
+    )
+
+
+def make_student(
+    config: Config, teachers: Sequence[SentenceModel], workdir: pathlib.Path, *, draft: bool = False
+) -> SentenceModel:
+    """The untrained student, with the similarity by which its training compares vectors.
+
+    Args:
+      teachers: models whose vectors are the targets; `student.model=teacher` means the first one.
+      draft: see `ModelContext.draft`.
+
+    Raises:
+      InputError: it cannot be made or exported.
+    """
+    inputs = StudentInputs(context_of(config, workdir, draft=draft), config.teacher, teachers)
+    student = config.student.make(inputs)
+    if not config.teacher.scores_pairs:
+        check_roles(config.data, [student, *teachers])
+    similarity = config.objective.similarity or (teachers[0] if teachers else student).definition.similarity
+    # Targets of several teachers have unit length, transformed ones other lengths than the teacher's.
+    if len(teachers) > 1 or config.teacher.transforms:
+        similarity = "cosine"
+    by_dot = [model.source for model in (*teachers, student) if model.definition.similarity == "dot"]
+    if by_dot and similarity == "cosine":
+        log.warning(
+            "%s: its checkpoint compares by dot product, but this training by cosine, by which the student is evaluated and exported",
+            by_dot[0],
+        )
+    student = dataclasses.replace(student, definition=dataclasses.replace(student.definition, similarity=similarity))
+    check_exportable(config.student.evaluated(student).definition)
+    return student
+
+
+def write_student(student: SentenceModel, workdir: pathlib.Path) -> None:
+    """Writes the untrained student to the workdir, from where resumed runs, exports and means of checkpoints read it."""
+    facts = {"source": student.source, "default_prompt": student.checkpoint_prompt}
+    facts |= {"card": [student.base_models, student.languages]}
+    if not (workdir / STUDENT).is_dir():
+        with replacing(workdir / STUDENT, facts) as folder:
+            save(student, folder, keeps_form=True)
+
+
+def read_student(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
+    """The untrained student in the workdir; None before the run has written it."""
+    folder = workdir / STUDENT
+    if not all(processes.gathered(folder.is_dir())):  # some may have no copy of the workdir
+        return None
+    student, facts = load_model(str(folder), plugins=config.run.plugins), read_note(folder / MARK)
+    base_models, languages = map(tuple, facts["card"])
+    made_of = {"source": facts["source"], "checkpoint_prompt": facts["default_prompt"]}
+    return dataclasses.replace(student, **made_of, base_models=base_models, languages=languages)
+
+
+def training_length(
+    config: Config, student: SentenceModel, teachers: Sequence[SentenceModel], workdir: pathlib.Path
+) -> int:
+    """Maximum tokens per sentence: `data.max_length` or `data.chunk_tokens` if set; otherwise the length that the run in the
+    workdir began with, or a new one that suits the text. At most what all that read the student's tokens can read.
+
+    Args:
+      teachers: models whose vectors are the targets.
+    """
+    readers = [student, *(teachers if config.objective.reads else ())]
+    longest = min(model.definition.architecture.longest for model in readers)
+    length = config.data.max_length or config.data.chunk_tokens
+    length = length or int(processes.gathered(read_note(workdir / INPUTS).get(LENGTH, 0))[0])
+    if not length:
+        most = min(MAX_LENGTH, longest, max((teacher.max_length for teacher in teachers), default=MAX_LENGTH))
+        rows = model_text.evenly_sampled(
+            model_text.prompted_rows(config.data, config.objective.student_views, student), model_text.SAMPLE
+        )
+        whole = dataclasses.replace(student, tokenizer=bare(student.tokenizer))  # which does not truncate
+        if student.definition.reads_pairs:
+            counts = [len(one) for one in whole.encodings([(row[0], row[1]) for row in rows if len(row) == 2])]
+        else:
+            encodings = iter(whole.encodings([text for row in rows for text in row]))
+            counts = [max(len(next(encodings)) for _ in row) for row in rows if row]
+        quantile = int(np.quantile(counts, WHOLE, method="higher")) if counts else 1
+        fitting = -(-quantile // STEP) * STEP
+        length = processes.gathered(min(fitting, most))[0]
+        limit = f"; a choice is at most {most} here" if fitting > most else ""
+        message = "data.max_length: %d, because %.0f %% of the rows have at most %d tokens%s"
+        log.info(message, length, 100 * WHOLE, fitting, limit)
+    return min(length, longest)
+
+
+def truncation_warnings(objective: Objective, student: SentenceModel, store: TokenStore) -> list[str]:
+    """A line for each column of the student's text with many truncated sentences."""
+    longest, lines = student.definition.architecture.longest, []
+    for column in model_text.columns_of_views(store, objective.student_views):
+        if (share := store.truncated(column)) > MAX_TRUNCATED:
+            remedy = f"set --config.data.max_length (at most {longest}) to read more of them"
+            if longest <= store.max_length:
+                remedy = f"the student reads no more; --config.data.chunk_tokens={longest} splits long texts instead"
+            lines.append(
+                f"warning: data.max_length={store.max_length} truncates {share:.0%} of the sentences of column {column}; {remedy}"
+            )
+    return lines
+
+
+def check_models(
+    config: Config, objective: Objective, student: SentenceModel, teachers: Sequence[SentenceModel]
+) -> None:
+    """Raises `InputError` if the objective cannot compare this student with these teachers."""
+    student_views, teacher_views, definition = objective.student_views, objective.teacher_views, student.definition
+    form = "a cross-encoder, which reads pairs" if definition.reads_pairs else "a sentence encoder"
+    # A column that is read twice gives two views only by dropout; all other views change the sentences.
+    plain = [view for view in student_views if view in (dict(config.data.columns) or (TEXT,))]
+    a = config.student.in_training(student).definition.architecture
+    drops = not a.is_static and (a.hidden_dropout or a.attention_dropout or a.drophead)
+    width = definition.embedding_width
+    target_width = config.teacher.width([one.definition.embedding_width for one in teachers]) if teacher_views else 0
+    # Token by token, both read the student's tokens.
+    roles = {role for source in model_text.sentence_roles(config.data) for role in source.values()}
+    read_otherwise = objective.reads and any(
+        student.tokenizer.get_vocab() != teacher.tokenizer.get_vocab()
+        or any(student.role_prompts[role] != teacher.role_prompts[role] for role in roles)
+        for teacher in teachers
+    )
+    refuse([
+        (any(view in views.PAIRS for view in student_views) != definition.reads_pairs,
+         f"the student is {form}, but the objective's views are {', '.join(student_views)}; set "
+         "--config=FILE.py:PRESET:student=cross_encoder for views of pairs, or student.pooling to make a sentence encoder of a cross-encoder."),
+        (not teacher_views and len({*plain}) < len(plain) and not drops,
+         f"objective.views={tuple(student_views)} reads a sentence twice, and without dropout both vectors are "
+         "equal, so the loss has no positives; set --config.student.dropout=0.1, or make one view delete_words."),
+        (target_width not in (0, width) and not objective.any_width,  # 0: targets are no vectors
+         f"the student's vectors have {width} numbers, the teacher's {target_width}; "
+         "set student.head to tanh or linear, which maps to the teacher's width."),
+        (objective.reads and tuple(student_views) != tuple(teacher_views),
+         f"to compare token by token, both must read the same views, not {student_views} and {teacher_views}."),
+        (read_otherwise,
+         "to compare token by token, student and teacher must share tokenizer and prompts; cut the student from the "
+         "teacher, or choose an objective of whole sentences."),
+    ])  # fmt: skip
+
+
+class Targets:
+    """The targets: live, stored, or the user's own. For `absent` devices, zeros without memory stand in for what a model computes."""
+
+    def __init__(
+        self,
+        config: Config,
+        objective: Objective,
+        store: TokenStore,
+        teachers: Sequence[SentenceModel],
+        labellers: Sequence[SentenceModel],
+        *,
+        progress: bool,
+        absent: bool = False,
+    ):
+        dtype, teacher, views = dtype_of(config.run.precision), config.teacher, tuple(objective.teacher_views)
+        # Only this process's devices: each process makes its own part of stored targets without waiting for others.
+        embedders = [sharded_embedder(model, config.run, compute_dtype=dtype) for model in teachers]
+        embed = joint_embed(embedders, teacher)
+        self.embed: RoleEmbed | None = processes.over_processes(embed) if embed else None
+        """Computes the targets of any sentences, divided among the processes; None without a teacher model."""
+        self.text, self.views, self.scored = store, views, objective.scored
+        self.column = views[0] if views and views[0] in store.columns else "text"
+        """The column of the text in the teacher's first view."""
+        self.width = teacher.width([embedder.width for embedder in embedders]) if views else 0
+        """Width of the targets; 0 without a teacher or with labels."""
+        self.store: TokenStore | None = None
+        """Tokens for a live teacher that does not read the student's."""
+        self.arrays: tuple[Stored, ...] = ()
+        """Stored targets, one array per teacher view; empty for a live teacher."""
+        if not views or objective.reads:
+            return
+        if teacher.is_live:
+            options = {"max_length": teachers[0].max_length, "chunking": store.chunking, "progress": progress}
+            self.store = model_text.tokenised_text(config.data, teachers[0], views, **options)
+        elif absent and teacher.models:
+            columns = len(objective.scored) - 1 if teacher.scores_pairs else self.width
+            self.arrays = (np.broadcast_to(np.float32(0), (store.rows, columns)),) * len(views)
+        else:
+            self.arrays = teacher.stored(
+                TargetInputs(
+                    store, config.data, objective, embedders, labellers, compute_dtype=dtype, progress=progress
+                )
+            )
+
+    def rows(self, rows: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
+        """The targets of some rows of the text, for the first teacher view."""
+        if self.arrays:
+            return np.asarray(self.arrays[0][rows], np.float32)
+        assert self.embed is not None  # without a teacher model, `arrays` has its vectors
+        log.info("teacher embeddings of %d sentences", len(rows))
+        return self.embedded(self.embed, rows)
+
+    def embedded(self, embed: RoleEmbed, rows: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
+        """The vectors that `embed` gives to the sentences of some rows."""
+        texts, roles = self.sentences(self.column, rows)
+        return embed(texts, role=roles)
+
+    def sentences(self, column: str, rows: Integer[np.ndarray, " n"]) -> tuple[list[str], Sequence[str]]:
+        """The sentences of some rows of a column, and their roles."""
+        return [self.text.text(column, row) for row in rows], self.text.roles(column, rows)
+
+    def fitted(self, config: Config, student: SentenceModel, trained: Integer[np.ndarray, " n"]) -> SentenceModel:
+        """The untrained student, fitted to the targets of evenly spaced rows among those that it will be trained on."""
+
+        def examples(model: SentenceModel) -> tuple[np.ndarray, np.ndarray]:
+            rows = trained[np.unique(np.linspace(0, len(trained) - 1, FITTING_SAMPLE, dtype=np.int64))]
+            embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(config.run.precision))
+            return self.embedded(embedder.encode, rows), self.rows(rows)
+
+        return config.student.fitted(student, examples) if self.width else student
+
+
+def joint_embed(embedders: Sequence[Embedder], teacher: Teacher) -> RoleEmbed | None:
+    """A function that gives the teachers' joined vectors, see `data.targets.joined`; a single teacher's stay unchanged."""
+    if len(embedders) < 2:
+        return embedders[0].encode if embedders else None
+
+    def embed(sentences: Sequence[str], *, role: str | Sequence[str] = "") -> Float[np.ndarray, "n e"]:
+        return teacher.joined([embedder.encode(sentences, role=role) for embedder in embedders])
+
+    return embed

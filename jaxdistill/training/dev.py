@@ -10,14 +10,13 @@ for a fixed sample of the training text show this:
   (Roy and Vetterli, EUSIPCO 2007; RankMe, https://arxiv.org/abs/2210.02885).
 """
 
-import dataclasses
 import logging
 import math
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -45,7 +44,9 @@ from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.vectors import unit_or_zero_vectors
 from jaxdistill.training.metrics import say
-from jaxdistill.training.models import Targets
+
+if TYPE_CHECKING:
+    from jaxdistill.training.build import Run, Targets
 
 LAST = "last"
 """Value of `evals.best` for the last checkpoint."""
@@ -69,13 +70,12 @@ SHARE = 0.25
 log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Dev:
+class Dev(NamedTuple):
     """The evaluations during training."""
 
-    tasks: Mapping[str, Task]
+    tasks: Mapping[str, Task] = {}
     """Maps each dev metric to its evaluation."""
-    best: str
+    best: str = ""
     """The metric that chooses the best checkpoint."""
 
     def scores(self, embed: Embed | Scorer) -> dict[str, float]:
@@ -96,11 +96,8 @@ def dev_tasks(config: Config, *, named: bool = True, similarity: str = "cosine")
     """
     evals, best, tasks = config.evals, config.evals.best, dict[str, Task]()
 
-    def correlation(metric: str, graded: pairs.GradedPairs) -> Task:
-        return lambda embed: {metric: pairs.pairs_spearman(embed, graded)}
-
-    def auc(metric: str, graded: pairs.GradedPairs) -> Task:
-        return lambda embed: {metric: pairs.pairs_auc(embed, graded)}
+    def add(metric: str, measure: Callable[..., float], graded: pairs.GradedPairs) -> None:
+        tasks[metric] = lambda embed: {metric: measure(embed, graded)}
 
     for option in ("retrieval", "entities"):
         if (value := getattr(evals, option)) and config.student.reads_pairs:
@@ -110,21 +107,23 @@ def dev_tasks(config: Config, *, named: bool = True, similarity: str = "cosine")
     if evals.pairs:
         graded = pairs.read_pairs(file_of("evals.pairs", evals.pairs))
         if pairs.is_binary(graded) and best in ("", pairs.AUC_METRIC):
-            tasks[pairs.AUC_METRIC] = auc(pairs.AUC_METRIC, graded)
+            add(pairs.AUC_METRIC, pairs.pairs_auc, graded)
         else:
-            tasks[pairs.METRIC] = correlation(pairs.METRIC, graded)
+            add(pairs.METRIC, pairs.pairs_spearman, graded)
     if evals.retrieval:
         sets = [documents.read_set(files) for files in retrieval_files(evals)]
         tasks[documents.METRICS[sets[0].split]] = partial(documents.mean_ndcg, sets, similarity=similarity)
     if paths := files_of("evals.entities", split_specs(evals.entities)):
         tasks[retrieval.METRIC] = partial(retrieval.mean_recall, [*map(retrieval.read_entities, paths)])
-    folder = sts_data_folder() if named else None
-    if named and best in pairs.DEV:
-        tasks[best] = auc(best, pairs.dev_pairs(folder or needed_data_folder(f"evals.best={best}"), best))
-    if folder or (named and best == sts.DEV_METRIC):
+    if not named:
+        return tasks
+    folder = sts_data_folder()
+    if best in pairs.DEV:
+        add(best, pairs.pairs_auc, pairs.dev_pairs(folder or needed_data_folder(f"evals.best={best}"), best))
+    if folder or best == sts.DEV_METRIC:
         with errors_of(f"dev set {sts.DEV_METRIC}"):
-            tasks[sts.DEV_METRIC] = correlation(sts.DEV_METRIC, sts.read_set("sts-b-dev", folder))
-    if named and not tasks and not evals.agreement and not config.teacher.is_given:
+            add(sts.DEV_METRIC, pairs.pairs_spearman, sts.read_set("sts-b-dev", folder))
+    if not tasks and not evals.agreement and not config.teacher.is_given:
         chosen_metric({}, best)
     return tasks
 
@@ -138,8 +137,7 @@ def agreement_pairs(config: Config) -> Sequence[Sequence[str]]:
 
 def chosen_metric(tasks: Mapping[str, Task], best: str = "") -> str:
     """The named metric, or the first available one when none is named; higher is better. Empty for `LAST` without any."""
-    agreeing = tasks.get(agreement.METRIC)
-    measured = [*tasks, *(agreeing.metrics[1:] if isinstance(agreeing, agreement.AgreementTask) else ())]
+    measured = [name for metric, task in tasks.items() for name in getattr(task, "metrics", [metric])]
     if best in measured:
         return best
     if best == LAST or (tasks and not best):
@@ -176,7 +174,7 @@ def make_dev(config: Config, tasks: Mapping[str, Task], agreeing: Task | None) -
 
 
 def dev_agreement(
-    config: Config, targets: Targets, agreeing: Sequence[Sequence[str]], held_out: Integer[np.ndarray, " n"]
+    config: Config, targets: "Targets", agreeing: Sequence[Sequence[str]], held_out: Integer[np.ndarray, " n"]
 ) -> Task | None:
     """Agreement with the teacher on the pairs of a file (`agreeing`), or on held-out sentences, each paired with its neighbour
     and a random one."""
@@ -185,16 +183,11 @@ def dev_agreement(
         return agreement.agreement_task(targets.embed, *agreeing)
     if len(held_out) < MIN_HELD_OUT or (targets.embed is None and not targets.arrays):
         return None
-
-    def read(column: str) -> tuple[list[str], Sequence[str]]:
-        """The held-out sentences of a column, and their roles."""
-        return [targets.text.text(column, row) for row in held_out], targets.text.roles(column, held_out)
-
     if targets.views == (LABELS,):
-        (first, roles), (second, others) = map(read, targets.scored[:2])
+        (first, roles), (second, others) = (targets.sentences(column, held_out) for column in targets.scored[:2])
         scores = targets.rows(held_out)[:, 0]
         return agreement.AgreementTask(first=tuple(first), second=tuple(second), teacher=scores, roles=(roles, others))
-    texts, roles = read(targets.column)
+    texts, roles = targets.sentences(targets.column, held_out)
     vectors = dict(zip(texts, targets.rows(held_out), strict=True))
     return agreement.held_out_task(vectors, seed=config.run.seed, roles=dict(zip(texts, roles, strict=True)))
 
@@ -227,24 +220,16 @@ class Evaluator:
     Args:
       embedder: of the student as it is evaluated, without parameters.
       record: best score, its step, evaluations without a better one and so on; checkpoints keep it.
-      store: the training text, of which some sentences' vectors are watched.
     """
 
-    def __init__(
-        self,
-        dev: Dev,
-        evals: Evals,
-        embedder: Embedder,
-        record: dict[str, Any],
-        store: TokenStore,
-        steps_per_epoch: int,
-    ):
-        self.dev, self.evals, self.embedder, self.record = dev, evals, embedder, record
-        by_epochs = math.ceil(round(evals.patience_epochs * steps_per_epoch / evals.every, 6))
-        self.patience = min((count for count in (evals.patience, by_epochs) if count), default=0)
+    def __init__(self, run: "Run", embedder: Embedder, record: dict[str, Any]):
+        self.dev, self.evals, self.embedder, self.record = run.dev, run.config.evals, embedder, record
+        epochs = self.evals.patience_epochs * run.batches.steps_per_epoch
+        counts = self.evals.patience, math.ceil(round(epochs / self.evals.every, 6))
+        self.patience = min(filter(None, counts), default=0)
         """Number of evaluations without a better score after which the run stops; 0: it never does."""
-        is_watched = evals.collapse != "off" and not embedder.model.definition.reads_pairs
-        self.sample = sample_of(store) if is_watched else ()
+        is_watched = self.evals.collapse != "off" and not embedder.model.definition.reads_pairs
+        self.sample = sample_of(run.store) if is_watched else ()
 
     def evaluate(self, step: int, params: Params) -> dict[str, float]:
         """The scores of a student with these parameters and the spread of its vectors; prints the scores.
@@ -264,8 +249,10 @@ class Evaluator:
         if self.sample:
             spread = measured_spread(partial(self.embedder.encode, params=params, prompt=""), self.sample)
             highest = record.get("widest", {})
-            if collapse := collapse_of(spread, highest):
-                collapse = f"the student's vectors collapse: {collapse}"
+            fallen = [name for name in (SPREAD, RANK) if spread[name] < SHARE * highest.get(name, 0.0)]
+            if fallen:
+                falls = [f"{name} fell from {highest[name]:.3g} to {spread[name]:.3g}" for name in fallen]
+                collapse = f"the student's vectors collapse: {' and '.join(falls)}"
                 if self.evals.collapse == "stop":
                     raise Diverged(f"at step {step}: {collapse}")
                 log.warning("step %d: %s; evals.collapse=stop ends such a run", step, collapse)
@@ -312,11 +299,8 @@ def measured_spread(embed: Embed, sentences: Sequence[str]) -> dict[str, float]:
     vectors = unit_or_zero_vectors(embed, sentences)
     vectors = vectors[np.any(vectors, axis=1)]
     cosines = pairwise_cosines(vectors)
-    return {
-        SPREAD: float(np.std(cosines)),
-        "vectors/uniformity": uniformity(cosines, power=2),
-        RANK: effective_rank(vectors),
-    }
+    uniform, rank = uniformity(cosines, power=2), effective_rank(vectors)
+    return {SPREAD: float(np.std(cosines)), "vectors/uniformity": uniform, RANK: rank}
 
 
 def effective_rank(vectors: Float[np.ndarray, "n e"]) -> float:
@@ -326,9 +310,3 @@ def effective_rank(vectors: Float[np.ndarray, "n e"]) -> float:
         return 0.0
     shares = singular[singular > 0] / total
     return float(np.exp(-np.sum(shares * np.log(shares))))
-
-
-def collapse_of(spread: Mapping[str, float], highest: Mapping[str, float]) -> str:
-    """Says which numbers have fallen below `SHARE` of their highest value in the run; empty if none has."""
-    fallen = [name for name in (SPREAD, RANK) if spread[name] < SHARE * highest.get(name, 0.0)]
-    return " and ".join(f"{name} fell from {highest[name]:.3g} to {spread[name]:.3g}" for name in fallen)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from jaxtyping import Float
 
 from jaxdistill.core import InputError
 from jaxdistill.core.files import MARK, local, replacing, writing
@@ -93,13 +94,10 @@ def _write_onnx(model: SentenceModel, folder: Path) -> list[dict[str, str]]:
     """Adds the ONNX files, and leaves out 8-bit weights that change the model too much; returns a table of both."""
     held_out = [line for (line,) in islice(read([HELDOUT]), ONNX_SENTENCES)]
     texts, rows, is_cross = [*CHECK_SENTENCES, *held_out], [], model.definition.reads_pairs
-    others, embedder = [*texts[1:], *texts[:1]], Embedder(model)
-    if is_cross:
-        expected = embedder.score(texts, others, logits=True)[:, None]
-    else:
-        expected = unit_rows(embedder.encode(texts))
+    inputs: Any = list(zip(texts, [*texts[1:], *texts[:1]], strict=True)) if is_cross else texts
+    expected = _outputs(model, texts, logits=True)
     for file in onnx.write(model, folder):
-        actual = onnx.encoder(model, file)(list(zip(texts, others, strict=True)) if is_cross else texts)
+        actual = onnx.encoder(model, file)(inputs)
         actual = actual if is_cross else unit_rows(actual)
         difference = np.abs(actual - expected).max()
         if is_cross:
@@ -113,23 +111,25 @@ def _write_onnx(model: SentenceModel, folder: Path) -> list[dict[str, str]]:
             file.unlink()
             log.warning("%s is left out: 8-bit weights change this model too much (%.4f)", name, likeness)
             continue
-        size = f"{file.stat().st_size / 1e6:.1f}"
-        row = {"form": name, "MB": size, "largest difference": f"{difference:.1e}"}
+        row = {"form": name, "MB": f"{file.stat().st_size / 1e6:.1f}", "largest difference": f"{difference:.1e}"}
         rows.append(row | {"correlation" if is_cross else "mean cosine": f"{likeness:.6f}"})
     return rows
+
+
+def _outputs(model: SentenceModel, sentences: Sequence[str], *, logits: bool = False) -> Float[np.ndarray, "n e"]:
+    """Unit vectors of sentences; or the scores (or logits) of each one with the next."""
+    embedder = Embedder(model)
+    if model.definition.reads_pairs:
+        return embedder.score(sentences, [*sentences[1:], *sentences[:1]], logits=logits)[:, None]
+    return unit_rows(embedder.encode(list(sentences)))
 
 
 def largest_difference(before: SentenceModel, after: SentenceModel, sentences: Sequence[str]) -> float:
     """Largest absolute difference between numbers of unit vectors of the same sentence, or between scores of pairs; infinity if
     the models give different things."""
-    outputs = []
-    for model in (before, after):
-        embedder = Embedder(model)
-        if model.definition.reads_pairs:
-            outputs.append(embedder.score(sentences, [*sentences[1:], *sentences[:1]]))
-        else:
-            outputs.append(unit_rows(embedder.encode(list(sentences))))
-    return float(np.abs(outputs[0] - outputs[1]).max()) if outputs[0].shape == outputs[1].shape else float("inf")
+    first, second = _outputs(before, sentences), _outputs(after, sentences)
+    is_same = before.definition.reads_pairs == after.definition.reads_pairs and first.shape == second.shape
+    return float(np.abs(first - second).max()) if is_same else float("inf")
 
 
 def weights_bytes(folder: str | Path) -> int:

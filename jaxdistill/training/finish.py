@@ -57,16 +57,16 @@ def outcome_of(
     run: Run, workdir: Workdir, record: Mapping[str, Any], *, seconds: float, spent: Mapping[str, float]
 ) -> Outcome:
     """The student that a finished training ends with, and its scores; `record` is the evaluations'."""
-    averaged, best_step = sorted(set(run.config.evals.average)), record["best_step"]
+    averaged, best_step, scores = sorted(set(run.config.evals.average)), record["best_step"], record["scores"]
     checkpoints = Checkpoints(workdir, read_only=True)
 
     def student_at(step: int) -> dict[str, np.ndarray]:
         restored = checkpoints.restore(run.program.like, run.program.shardings, step=step)
         assert restored is not None  # a missing step is an error
-        return {path: meshes.on_host(array) for path, array in restored.state.evaluated.items()}
+        return {path: meshes.on_host(array) for path, array in restored[0].evaluated.items()}
 
     params = mean_params(map(student_at, averaged or [best_step]))
-    student, scores = run.config.student.evaluated(run.student.with_params(params)), record["scores"]
+    student = run.config.student.evaluated(run.student.with_params(params))
     last_step = checkpoints.steps[-1]
     checkpoints.close()
     if averaged:
@@ -121,13 +121,14 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
         return
     dev = {"teacher": teacher_scores, "student before": outcome.before, "student after": outcome.scores}
     scores = {name: dev[name] | on_sts[name].get("scores", {}) for name in models}
+    checkpoint, lost = exported(run, outcome), no_gain(run, outcome)
     facts = facts_of(run, outcome, scores, command)
     write_facts(workdir, facts)
     say("writing the export; reloading and comparing it")
     folder = export(config.student.exported(outcome.student), workdir / EXPORT, facts=facts, to=config.run.export_to)
     title = f"{objective_title(config)}: student {facts.student.removeprefix('package:')} ({facts.name})"
     plot = training_plot(workdir / METRICS, workdir / "training.png", title=title)
-    entries, cited = [], {}
+    entries, cited, page = [], {}, workdir / "report.html"
     for name, model in models.items():
         size = 4 * model.parameter_count if name == "teacher" else weights_bytes(folder)
         costs = {"parameters": model.parameter_count, "size_bytes": size, "sentences_per_s": speeds[name]}
@@ -138,25 +139,18 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
         paper = paper.only([name for name in paper.scores if name in (measured or (*sts.TESTS, "average"))])
         entries.append(Entry(name=paper.label, scores=paper.scores, is_cited=True))
         cited = {"Paper": f"{paper.label}: {paper.tables}"}
-    lost = no_gain(run, outcome)
-    for line in (title, as_text(score_table(entries), width=200), *cited.values()):
-        say(line)
+    lines = [title, as_text(score_table(entries), width=200), *cited.values()]
     if lost:
         rate = f"{config.optimizer.learning_rate:g}"
-        say(f"{lost}; train for more steps (--config.run.steps), or try another optimizer.learning_rate than {rate}")
-    say(f"trained for {outcome.seconds / 60:.1f} minutes in this process; the export is {exported(run, outcome)}")
-    say(f"export (reloaded and compared): {folder}")
-    say(f"plot: {plot}")
-    made = {
-        "Command": facts.command,
-        "Text": facts.data,
-        "Objective": facts.objective,
-        "Student": facts.student,
-        "Checkpoint": exported(run, outcome),
-        "Versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
-    }
+        lines.append(
+            f"{lost}; train for more steps (--config.run.steps), or try another optimizer.learning_rate than {rate}"
+        )
+    lines.append(f"trained for {outcome.seconds / 60:.1f} minutes in this process; the export is {checkpoint}")
+    for line in (*lines, f"export (reloaded and compared): {folder}", f"plot: {plot}"):
+        say(line)
+    made = {"Command": facts.command, "Text": facts.data, "Objective": facts.objective, "Student": facts.student}
+    made |= {"Checkpoint": checkpoint, "Versions": ", ".join(map(" ".join, versions().items()))}
     sections, teacher = {"How it was made": made | cited}, "teacher" if "teacher" in models else ""
-    page = workdir / "report.html"
     write_page(page, entries, title=title, warning=lost, teacher=teacher, plot=plot, sections=sections)
     results = {
         "command": command,
@@ -181,8 +175,7 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
 
 def facts_of(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], command: str) -> Facts:
     """What the model card says of the training."""
-    config, student = run.config, run.student
-    sections = nested(config)
+    config, student, sections = run.config, run.student, nested(run.config)
     several = sections.get("objectives", {})
     options = {f"{name}.{key}": value for name, term in several.items() for key, value in term.items()}
     options |= {key: value for key, value in sections.get("objective", {}).items() if key != "kind"}
@@ -190,9 +183,8 @@ def facts_of(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], co
         options["queue_size"] = run.objective.queue_size  # a small text has a smaller one
     teachers = [model.source for model in run.teachers] or config.teacher.shown
     base_models = run.teachers if config.student.model == "teacher" else [*run.teachers, student]
-    readers = ({"student": student} | run.named_teachers).items()
-    roles = [role for role in run.store.prompts if role]
-    role_prompts = {role: {reader: model.role_prompts[role] for reader, model in readers} for role in roles}
+    readers, roles = {"student": student} | run.named_teachers, [role for role in run.store.prompts if role]
+    role_prompts = {role: {reader: model.role_prompts[role] for reader, model in readers.items()} for role in roles}
     return Facts(
         name=run.workdir.resolve().name,
         teacher=", ".join(map(public_name, teachers)),

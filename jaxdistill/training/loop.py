@@ -20,8 +20,7 @@ from jaxdistill.core.runtime import Interrupted, Interrupts
 from jaxdistill.data.batches import Batches
 from jaxdistill.data.packing import Shape, Shapes
 from jaxdistill.models.inference import Embedder
-from jaxdistill.training.build import Run
-from jaxdistill.training.check import profiled_steps
+from jaxdistill.training.build import Run, profiled_steps
 from jaxdistill.training.dev import Evaluator
 from jaxdistill.training.finish import Outcome, outcome_of
 from jaxdistill.training.metrics import Callback, Goodput, Metrics, product_flops, say
@@ -62,7 +61,7 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
             stack.enter_context(contextlib.closing(metrics))
             student = run.config.student.evaluated(run.student)
             embedder = Embedder(student, mesh=run.mesh, compute_dtype=run.compute_dtype, params={})
-            evaluator = Evaluator(run.dev, evals, embedder, record, run.store, run.batches.steps_per_epoch)
+            evaluator = Evaluator(run, embedder, record)
 
             def evaluate(step: int, state: TrainState) -> None:
                 metrics.report(step)
@@ -136,17 +135,18 @@ def first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, d
     restored = checkpoints.restore(run.program.like, run.program.shardings)
     if restored is None:
         return run.first_state(run.seeds()), {"best": None, "best_step": 0, "since_best": 0, "before": None}
-    log.info("continuing from the checkpoint of step %d in %s", restored.step, checkpoints.folder)
+    (state, record), step = restored, int(restored[0].step)
+    log.info("continuing from the checkpoint of step %d in %s", step, checkpoints.folder)
     steps, average = checkpoints.steps, run.config.evals.average
-    lost = [step for step in average if step <= restored.step and step not in steps]
-    if restored.step > run.program.steps or lost:
+    lost = [other for other in average if other <= step and other not in steps]
+    if step > run.program.steps or lost:
         raise InputError(
-            f"{run.workdir} is at step {restored.step} and keeps the checkpoints of steps {', '.join(map(str, steps))}, which do not go "
+            f"{run.workdir} is at step {step} and keeps the checkpoints of steps {', '.join(map(str, steps))}, which do not go "
             f"with run.steps={run.program.steps} and evals.average={average}; raise --config.run.steps, or average kept or later steps."
         )
-    if restored.progress["best_step"] not in steps:  # a later one was better, and was removed since
-        restored.progress.update(best=None, best_step=restored.step)
-    return restored.state, restored.progress
+    if record["best_step"] not in steps:  # a later one was better, and was removed since
+        record |= {"best": None, "best_step": step}
+    return state, record
 
 
 class CountedStep:

@@ -138,29 +138,49 @@ def product_flops(jaxpr: Jaxpr) -> float:
 
 
 class Metrics:
-    """Means of the steps' metrics, fetched from the devices only when they are due.
+    """Means of the steps' metrics, fetched from the devices only when they are due, and written in the first process: to
+    `metrics.jsonl`, to callbacks and, where TensorBoard is installed, to its files.
 
     Args:
-      start: the step from which this process continues.
-      is_new: no checkpoint was restored.
+      start: the step from which this process continues. Lines of later steps, which run again, are dropped.
+      is_new: no checkpoint was restored: a killed run may have written step 0 without saving it.
       progress: whether to show a bar.
-      callbacks: called in the first process with each step and its scalars, after they are written.
+      callbacks: called with each step and its scalars, after they are written.
     """
 
     def __init__(
         self, run: "Run", goodput: Goodput, *, start: int, is_new: bool, progress: bool, callbacks: Sequence[Callback]
     ):
         self.goodput, self.start, self.steps = goodput, start, run.program.steps
-        self.learning_rate, self.batch_size = run.program.schedule, run.batches.batch_size
-        # A killed run may have written step 0 without saving it.
-        self.writer = MetricWriter(run.workdir, last_step=-1 if is_new else start) if processes.is_first() else None
-        self.callbacks = callbacks if processes.is_first() else ()
+        self.learning_rate, self.batch_size, self.callbacks = run.program.schedule, run.batches.batch_size, callbacks
         form = "{l_bar}{bar}| {n_fmt}/{total_fmt} steps [{elapsed}{postfix}]"
         options = {"disable": not progress, "dynamic_ncols": True, "mininterval": seconds_between(), "bar_format": form}
-        self.bar = Bar(initial=start, total=self.steps, **options)
+        self.files = contextlib.ExitStack()
+        self.bar = self.files.enter_context(Bar(initial=start, total=self.steps, **options))
         self.pending: list[tuple[int, Mapping[str, Array]]] = []
         """Steps whose metrics have not been fetched from the devices."""
+        self.jsonl = self.event = self.records = None
         self.restart_clock(start)
+        if processes.is_first():
+            self._open(run.workdir, last_step=-1 if is_new else start)
+
+    def _open(self, workdir: pathlib.Path, last_step: int) -> None:
+        path = workdir / METRICS
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        write_atomic(path, "".join(f"{line}\n" for line in lines if _step_of(line) <= last_step))
+        self.jsonl = self.files.enter_context(path.open("a", encoding="utf-8"))
+        try:  # imported here: it takes half a second, which other commands need not wait for
+            from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue] - protobuf makes it on import
+            from tensorboard.summary.writer.record_writer import RecordWriter
+        except ImportError:
+            log.info("no files for TensorBoard; to get them: pip install 'jaxdistill[tensorboard]'")
+            return
+        path = workdir / "tensorboard" / f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
+        path.parent.mkdir(exist_ok=True)
+        self.event, self.records = Event, RecordWriter(self.files.enter_context(path.open("ab")))
+        self._record(0, file_version="brain.Event:2")
+        # This record makes TensorBoard ignore what earlier files hold of this step and later ones.
+        self._record(last_step + 1, session_log={"status": "START"})
 
     def add(self, step: int, metrics: Mapping[str, Array]) -> None:
         """Keeps the metrics of a step, which devices may still be computing."""
@@ -189,15 +209,18 @@ class Metrics:
         # Everything but compilation goes on at the mean pace so far.
         spent = sum(self.goodput.total.values()) - self.goodput.total["compile"]
         left = duration(spent / max(step - self.start, 1) * (self.steps - step))
-        self.bar.set_postfix_str(
-            f"{left} left, {rate:,.0f} sentences/s, loss {means['loss']:.4g}", refresh=sys.stderr.isatty()
-        )
+        line = f"{left} left, {rate:,.0f} sentences/s, loss {means['loss']:.4g}"
+        self.bar.set_postfix_str(line, refresh=sys.stderr.isatty())
         self.write(step, means)
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Writes scalars of a step, in the first process only."""
-        if self.writer:
-            self.writer.write(step, scalars)
+        """Writes scalars of a step, in the first process only; non-finite values become null in JSON."""
+        if self.jsonl is None:
+            return
+        finite = {name: value if math.isfinite(value) else None for name, value in scalars.items()}
+        self.jsonl.write(json.dumps({"step": step, **finite}) + "\n")
+        self.jsonl.flush()
+        self._record(step, summary={"value": [{"tag": name, "simple_value": value} for name, value in scalars.items()]})
         for callback in self.callbacks:
             callback(step, dict(scalars))
 
@@ -206,49 +229,12 @@ class Metrics:
         self.clock = time.monotonic(), step
 
     def close(self) -> None:
-        self.bar.close()
-        if self.writer:
-            self.writer.close()
-
-
-class MetricWriter:
-    """Appends the scalars of steps to `metrics.jsonl` and, where TensorBoard is installed, to its files. Lines of steps after
-    `last_step`, which run again, are dropped; -1: the run starts from scratch, and step 0 is written too."""
-
-    def __init__(self, workdir: pathlib.Path, *, last_step: int):
-        path = workdir / METRICS
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        write_atomic(path, "".join(f"{line}\n" for line in lines if _step_of(line) <= last_step))
-        self._files = contextlib.ExitStack()
-        self._jsonl = self._files.enter_context(path.open("a", encoding="utf-8"))
-        self._event = self._records = None
-        try:  # imported here: it takes half a second, which other commands need not wait for
-            from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue] - protobuf makes it on import
-            from tensorboard.summary.writer.record_writer import RecordWriter
-        except ImportError:
-            log.info("no files for TensorBoard; to get them: pip install 'jaxdistill[tensorboard]'")
-            return
-        path = workdir / "tensorboard" / f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
-        path.parent.mkdir(exist_ok=True)
-        self._event, self._records = Event, RecordWriter(self._files.enter_context(path.open("ab")))
-        self._record(0, file_version="brain.Event:2")
-        # This record makes TensorBoard ignore what earlier files hold of this step and later ones.
-        self._record(last_step + 1, session_log={"status": "START"})
-
-    def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Writes one line of metrics; non-finite values become null in JSON."""
-        finite = {name: value if math.isfinite(value) else None for name, value in scalars.items()}
-        self._jsonl.write(json.dumps({"step": step, **finite}) + "\n")
-        self._jsonl.flush()
-        self._record(step, summary={"value": [{"tag": name, "simple_value": value} for name, value in scalars.items()]})
+        self.files.close()
 
     def _record(self, step: int, **content: Any) -> None:
-        if self._event and self._records:
-            self._records.write(self._event(wall_time=time.time(), step=step, **content).SerializeToString())
-            self._records.flush()
-
-    def close(self) -> None:
-        self._files.close()
+        if self.event and self.records:
+            self.records.write(self.event(wall_time=time.time(), step=step, **content).SerializeToString())
+            self.records.flush()
 
 
 def _step_of(line: str) -> float:

@@ -6,7 +6,6 @@ import math
 import pathlib
 import re
 import time
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,11 +26,9 @@ from jaxdistill.data.batches import padding_share
 from jaxdistill.data.text import TEXT
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.evals import agreement, sts
-from jaxdistill.models.checkpoints.model import SentenceModel
-from jaxdistill.training.build import UNTIMED, Run, build, with_steps
+from jaxdistill.training.build import UNTIMED, Run, build, joint_embed, truncation_warnings, with_steps
 from jaxdistill.training.dev import sts_data_folder
 from jaxdistill.training.metrics import note, product_flops, say
-from jaxdistill.training.models import joint_embed, truncation_warnings
 from jaxdistill.training.sharding import sharded_embedder
 
 PADDING_STEPS = 8
@@ -45,41 +42,40 @@ COLLECTIVE = re.compile(
 def overview(run: Run) -> tuple[Run, dict[str, float]]:
     """Prints devices, models, text, memory and time; returns the run, with as many steps as take `run.minutes` at the speed
     measured here unless it has a number already, and the teacher's dev scores."""
-    config, program, data = run.config, run.program, run.batches
+    config, data, minutes = run.config, run.batches, run.config.run.minutes
     axes = ", ".join(f"{axis} {size}" for axis, size in run.mesh.shape.items() if axis != "slice" or size > 1)
+    devices = f"{run.mesh.size} x {jax.devices()[0].device_kind} ({axes})"
     say(f"jaxdistill {jaxdistill.__version__}, JAX {jax.__version__}")
-    say(
-        f"devices: {run.mesh.size} x {jax.devices()[0].device_kind} ({axes}), "
-        f"matrix products in {np.dtype(run.compute_dtype).name}"
-    )
-    for teacher in run.teachers:
-        say(f"teacher: {model_line(teacher)}")
-    say(f"student: {model_line(run.student)}")
+    say(f"devices: {devices}, matrix products in {np.dtype(run.compute_dtype).name}")
+    for role, model in [*(("teacher", teacher) for teacher in run.teachers), ("student", run.student)]:
+        architecture, heads = model.definition.architecture, len(model.definition.dense)
+        size = f"{model.parameter_count:,} parameters, {architecture.layers} layers, width {architecture.hidden_size}"
+        dense = f", {heads} dense layers" if heads else ""
+        say(f"{role}: {model.source}: {size}, pooling {model.definition.pooling}{dense}")
     note(parameter_table(run))
-    for line in run.store.report():
-        say(line)
-    columns = [f"{name} ({source})" for name, source in config.data.columns]
-    say(f"columns read: {', '.join(columns) or TEXT}")
+    columns = ", ".join(f"{name} ({source})" for name, source in config.data.columns)
     reserved = f"{len(data.reserved):,} held out for the queue and evaluation"
-    say(f"training: {len(data.trained):,} sentences, {reserved}, {data.steps_per_epoch:,} steps per epoch")
     shapes = "; ".join(" + ".join(map(str, shapes)) for shapes in data.shapes)
     batches = [data.batch_at(step) for step in range(PADDING_STEPS)]
     padding = np.mean([padding_share(batch) for batch in batches])
-    say(f"rows x tokens per group: {shapes}; {padding:.1%} of token slots are padding")
-    scores = teacher_scores(run)
-    if scores:
+    for line in (
+        *run.store.report(),
+        f"columns read: {columns or TEXT}",
+        f"training: {len(data.trained):,} sentences, {reserved}, {data.steps_per_epoch:,} steps per epoch",
+        f"rows x tokens per group: {shapes}; {padding:.1%} of token slots are padding",
+    ):
+        say(line)
+    if scores := teacher_scores(run):
         say("teacher's own dev scores: " + ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items()))
     memory, seconds = probe(run, batches[0])
     say(f"memory: {memory / 2**20:,.0f} MiB per device (arguments and temporaries of a step)")
-    if program.steps == UNTIMED:
-        run = with_steps(run, processes.gathered(max(1, int(60 * config.run.minutes / seconds)))[0])
-    steps = run.program.steps
-    say(
-        f"steps: {steps:,} of {data.batch_size} sentences; a step takes {seconds:.3f} s, {data.batch_size / seconds:,.0f} sentences/s"
-    )
-    if config.run.minutes:
+    if run.program.steps == UNTIMED:
+        run = with_steps(run, processes.gathered(max(1, int(60 * minutes / seconds)))[0])
+    steps, speed = run.program.steps, f"a step takes {seconds:.3f} s, {data.batch_size / seconds:,.0f} sentences/s"
+    say(f"steps: {steps:,} of {data.batch_size} sentences; {speed}")
+    if minutes:
         again = f"a resumed run has as many, and elsewhere --config.run.steps={steps} gives as many"
-        say(f"run.minutes={config.run.minutes:g}: {steps:,} steps; {again}")
+        say(f"run.minutes={minutes:g}: {steps:,} steps; {again}")
     evaluations = -(-steps // config.evals.every) + 1
     say(f"estimated time: {duration(seconds * steps)} for all steps; {evaluations} evaluations are not counted")
     for line in truncation_warnings(run.objective, run.student, run.store):
@@ -96,24 +92,13 @@ def parameter_table(run: Run) -> str:
     return parameter_overview.get_parameter_overview(placed, include_stats="sharding")
 
 
-def model_line(model: SentenceModel) -> str:
-    """A model's name, size and shape."""
-    architecture, pooling = model.definition.architecture, model.definition.pooling
-    heads = f", {count} dense layers" if (count := len(model.definition.dense)) else ""
-    return (
-        f"{model.source}: {model.parameter_count:,} parameters, {architecture.layers} layers, width {architecture.hidden_size}, "
-        f"pooling {pooling}{heads}"
-    )
-
-
 def teacher_scores(run: Run) -> dict[str, float]:
     """The teacher's (or the joined teachers') value of each dev metric; empty if the teacher is only stored vectors."""
     options = {"mesh": run.mesh, "compute_dtype": run.compute_dtype}
     embedders = [sharded_embedder(teacher, run.config.run, **options) for teacher in run.teachers]
-    embed = joint_embed(embedders, run.config.teacher)
+    embed, scores = joint_embed(embedders, run.config.teacher), dict[str, float]()
     if embed is None:
-        return {}
-    scores: dict[str, float] = {}
+        return scores
     for task in run.dev.tasks.values():
         # On the sentences of a file, the task compares with the teacher's own vectors; held-out targets may be whitened.
         with_itself = isinstance(task, agreement.AgreementTask) and bool(run.config.evals.agreement)
@@ -125,48 +110,29 @@ def probe(run: Run, batch: Batch) -> tuple[int, float]:
     """(bytes per device, seconds per step), measured on steps whose results are discarded."""
     rows, train_step, teacher_params = run.objective.reserve_rows, run.program.train_step, run.teacher_params
     state = run.first_state(np.ones((rows, run.student.definition.embedding_width), np.float32) if rows else None)
-    batch = meshes.place_batch(batch, run.mesh, run.batches.groups)
-    memory, seconds = step_memory(train_step.lower(state, teacher_params, batch).compile()), []
+    batch, seconds = meshes.place_batch(batch, run.mesh, run.batches.groups), []
+    memory = sum(step_memory(train_step.lower(state, teacher_params, batch).compile()).values())
     for _ in range(2):
         begun = time.monotonic()
         state, metrics = train_step(state, teacher_params, batch)
         jax.block_until_ready((state, metrics))
         seconds.append(time.monotonic() - begun)
-    return sum(memory.values()), min(seconds)
-
-
-class Chip(NamedTuple):
-    """Peak rates and memory of a TPU chip. Source: cloud.google.com/tpu/docs/v5e, /v5p and /v6e, read on 22 November 2026."""
-
-    flops_per_s: float
-    """Of bfloat16 products."""
-    link_bytes_per_s: float
-    """To other chips over all links: half of the documented bidirectional bandwidth."""
-    memory_gib: float
-    """Available to a program, by the TPU compiler; documented are 16, 95 and 32."""
-    cores: int
-    """Cores per chip that names of slices count: `v5p-8` has 4 chips; names of other kinds count chips (1)."""
-    topologies: Mapping[int, str]
-    """Maps a slice's number of chips to its shape."""
-
-
-FLAT = {4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
-SOLID = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4", 128: "4x4x8", 256: "4x8x8", 512: "8x8x8"}
-CHIPS = {
-    "v5e": Chip(PEAK_FLOPS_PER_S["TPU v5 lite"], 200e9, memory_gib=15.75, cores=1, topologies=FLAT),
-    "v5p": Chip(PEAK_FLOPS_PER_S["TPU v5"], 600e9, memory_gib=95.74, cores=2, topologies=SOLID),
-    "v6e": Chip(PEAK_FLOPS_PER_S["TPU v6 lite"], 400e9, memory_gib=31.25, cores=1, topologies=FLAT),
-}
+    return memory, min(seconds)
 
 
 class Slice(NamedTuple):
-    """Connected chips of one kind."""
+    """Connected TPU chips of one kind. Source: cloud.google.com/tpu/docs/v5e, /v5p and /v6e, read on 22 November 2026."""
 
     name: str
-    chip: Chip
     chips: int
     topology: str
     """The TPU compiler's name of the slice, such as `v5e:4x4`."""
+    flops_per_s: float
+    """A chip's, of bfloat16 products."""
+    link_bytes_per_s: float
+    """From a chip to others over all links: half of the documented bidirectional bandwidth."""
+    memory_gib: float
+    """A chip's, available to a program, by the TPU compiler; documented are 16, 95 and 32."""
 
     def mesh(self, *, model_axis: int = 1, slices: int = 0) -> Mesh:
         """A mesh of the slice's devices, for compiling only; raises `InputError` without the TPU compiler."""
@@ -178,17 +144,28 @@ class Slice(NamedTuple):
         return meshes.make_mesh(model_axis=model_axis, slices=slices, devices=list(devices)[: self.chips])
 
 
+FLAT = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+SOLID = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8")
+KINDS = (
+    ("v5e", 1, FLAT, (PEAK_FLOPS_PER_S["TPU v5 lite"], 200e9, 15.75)),
+    ("v5p", 2, SOLID, (PEAK_FLOPS_PER_S["TPU v5"], 600e9, 95.74)),
+    ("v6e", 1, FLAT, (PEAK_FLOPS_PER_S["TPU v6 lite"], 400e9, 31.25)),
+)
+"""Kinds of chips: the cores of a chip that names of slices count (`v5p-8` has 4 chips), shapes, and a chip's rates and memory."""
+SLICES: dict[str, Slice] = {}
+for kind, cores, shapes, chip in KINDS:
+    counts = [math.prod(map(int, shape.split("x"))) for shape in shapes]
+    for chips, shape in zip([1, *counts], [shapes[0], *shapes], strict=True):  # a chip is part of the smallest slice
+        name = f"{kind}-{chips * cores}"
+        SLICES[name] = Slice(name, chips, f"{kind}:{shape}", *chip)
+
+
 def slice_named(name: str) -> Slice:
     """The slice of this name: `v5e-16`, Google's `v5litepod-16` or SkyPilot's `tpu-v5litepod-16`; raises `InputError`."""
-    short_name, slices = name.removeprefix("tpu-").replace("v5litepod", "v5e"), {}
-    for kind, chip in CHIPS.items():
-        shapes = {1: chip.topologies[4]} | dict(chip.topologies)  # a single chip is part of the smallest slice
-        for chips, shape in shapes.items():
-            one = Slice(f"{kind}-{chips * chip.cores}", chip, chips, f"{kind}:{shape}")
-            slices[one.name] = one
-    if short_name not in slices:
-        raise InputError(f"--compile_for={name} is not a TPU slice; allowed: {', '.join(slices)}.")
-    return slices[short_name]
+    short_name = name.removeprefix("tpu-").replace("v5litepod", "v5e")
+    if short_name not in SLICES:
+        raise InputError(f"--compile_for={name} is not a TPU slice; allowed: {', '.join(SLICES)}.")
+    return SLICES[short_name]
 
 
 def print_plan(config: Config, workdir: pathlib.Path, name: str) -> None:
@@ -200,26 +177,30 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str) -> None:
     if config.run.precision == "auto":  # as on that slice, not on this machine
         config = dataclasses.replace(config, run=dataclasses.replace(config.run, precision="bfloat16"))
     run = build(config, workdir, progress=True, absent=mesh)
-    batches, batch = run.batches, run.batches.batch_at(0)
     axes = ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
     say(f"{target.name}: {target.chips} chips, {axes}, {config.run.precision}")
-    begun, program = time.monotonic(), run.program
+    begun, program, batch, shapes = (
+        time.monotonic(),
+        run.program,
+        run.batches.batch_at(0),
+        len(run.batches.usual_shapes),
+    )
     arguments = (program.train_step, program.like, run.teacher_params, shapes_of(batch))
-    lines, least = compiled_plan(target, *arguments, batch_size=batches.batch_size)
-    compile_s, shapes = time.monotonic() - begun, len(batches.usual_shapes)
-    for line in [f"compiled its step in {compile_s:.0f} s", *lines]:
-        say(line)
+    lines, least = compiled_plan(target, *arguments, batch_size=run.batches.batch_size)
+    compile_s = time.monotonic() - begun
     steps = int(60 * config.run.minutes / least) or program.steps
     flops = target_flops(run) if batch.targets is not None else 0.0
     seconds = {
         f"{steps:,} steps at least": steps * least,
-        "stored targets at least": flops / (target.chips * target.chip.flops_per_s),
+        "stored targets at least": flops / (target.chips * target.flops_per_s),
         f"compiling {shapes} shapes of a batch, as fast as here,": shapes * compile_s,
     }
-    say("time: " + "; ".join(f"{what} {duration(each)}" for what, each in seconds.items()))
+    times = "; ".join(f"{what} {duration(each)}" for what, each in seconds.items())
     minutes = sum(seconds.values()) / 60
     cost = f"{minutes:,.1f} minutes, {minutes * target.chips / 60:,.2f} chip-hours"
-    say(f"the run takes at least {cost}; evaluations and scores of pairs by teachers are not counted")
+    total = f"the run takes at least {cost}; evaluations and scores of pairs by teachers are not counted"
+    for line in (f"compiled its step in {compile_s:.0f} s", *lines, f"time: {times}", total):
+        say(line)
 
 
 def target_flops(run: Run) -> float:
@@ -250,12 +231,12 @@ def compiled_plan(
     Returns:
       Lines on what a chip needs for it; and its least seconds, if products and collectives overlap fully at the chip's peak rates.
     """
-    traced, chip = train_step.trace(state, teacher_params, batch), target.chip
+    traced = train_step.trace(state, teacher_params, batch)
     try:
         compiled = traced.lower().compile()
         memory = step_memory(compiled)
-        if (needed := sum(memory.values()) / GIB) > chip.memory_gib:
-            raise jax.errors.JaxRuntimeError(f"it needs {needed:.1f} of {chip.memory_gib:g} GiB of HBM")
+        if (needed := sum(memory.values()) / GIB) > target.memory_gib:
+            raise jax.errors.JaxRuntimeError(f"it needs {needed:.1f} of {target.memory_gib:g} GiB of HBM")
     except jax.errors.JaxRuntimeError as error:
         reason = str(error).splitlines()[0]
         if not re.search(r"\bhbm\b", reason, re.IGNORECASE):
@@ -265,17 +246,17 @@ def compiled_plan(
             "--config.run.sharding=fsdp (parameters), a larger slice or a smaller --config.data.batch_size."
         ) from error
     flops, collectives = product_flops(traced.jaxpr.jaxpr) / target.chips, collective_bytes(compiled.as_text())
-    seconds = {"arithmetic": flops / chip.flops_per_s, "links": sum(collectives.values()) / chip.link_bytes_per_s}
+    seconds = {"arithmetic": flops / target.flops_per_s, "links": sum(collectives.values()) / target.link_bytes_per_s}
     least, bound = max(seconds.values()), max(seconds, key=lambda name: seconds[name])
     held = ", ".join(f"{what} {size / GIB:.2f}" for what, size in memory.items())
     moved = ", ".join(f"{kind} {size / 1e6:,.1f} MB" for kind, size in collectives.items())
     return [
-        f"memory of a chip: {needed:.2f} of {chip.memory_gib:g} GiB ({held})",
+        f"memory of a chip: {needed:.2f} of {target.memory_gib:g} GiB ({held})",
         f"products of a chip and step: {flops / 1e12:,.3f} TFLOP",
         f"collectives: {moved or 'none'}",
         "a step at peak rates: " + ", ".join(f"{name} {1000 * value:,.2f} ms" for name, value in seconds.items()),
         f"a step takes at least {1000 * least:,.2f} ms, bound by {bound}: at most {batch_size / least:,.0f} sentences/s and "
-        f"{flops / chip.flops_per_s / least:.0%} of the chips' arithmetic",
+        f"{flops / target.flops_per_s / least:.0%} of the chips' arithmetic",
     ], least
 
 

@@ -23,13 +23,11 @@ from jaxdistill.evals import sts
 from jaxdistill.evals.papers import cited
 from jaxdistill.evals.report import as_text, stage_table
 from jaxdistill.models.model_text import text_portions
-from jaxdistill.training.build import Run, build, objective_title
-from jaxdistill.training.check import check_inputs, checked_setup
+from jaxdistill.training.build import Run, build, check_inputs, checked_setup, objective_title, write_student
 from jaxdistill.training.dev import agreement_pairs, dev_tasks, retrieval_files
 from jaxdistill.training.finish import finish
 from jaxdistill.training.loop import train
 from jaxdistill.training.metrics import Callback, logged, say
-from jaxdistill.training.models import write_student
 from jaxdistill.training.plan import overview
 from jaxdistill.training.workdir import folder as workdirs
 from jaxdistill.training.workdir.checkpoint import Checkpoints
@@ -61,35 +59,34 @@ def run_stages(
             "--workdir": str(workdir if is_remote(workdir) else pathlib.Path(workdir).absolute()),
         }
 
-    with processes.connected(facts):
+    with processes.connected(facts), workdirs.opened(workdir, dry_run=dry_run) as files:
         if not processes.is_first():
             logging.getLogger("jaxdistill").setLevel(logging.WARNING)
-        with workdirs.opened(workdir, dry_run=dry_run) as files:
-            run, folder = partial(run_training, dry_run=dry_run, command=command, callbacks=callbacks), files.folder
-            if len(stages) == 1:
-                if files.checkpoints.is_dir() or not is_finished(folder, stages[0]):
-                    run(stages[0], files)
-                else:
-                    say(f"{folder} is finished: {folder / workdirs.EXPORT}; a sweep removed its checkpoints")
-                return
-            with processes.agreed() as agreed:
-                folders = [workdirs.stage_folder(folder, number) for number in range(1, len(stages) + 1)]
-                agreed["finished stages"] = finished = [*map(is_finished, folders, stages)]
-                check_stages(stages, folders, finished)
-                for name in rivals(stages):
-                    refuse_foreign(folder / f"best-{name}", advice="Move it, or give another --workdir.")
-            with contextlib.nullcontext() if dry_run else files.held():
-                for number, (stage, done) in enumerate(zip(stages, finished, strict=True), start=1):
-                    if done:
-                        say(f"stage {number} of {len(stages)} is finished: {folders[number - 1] / workdirs.EXPORT}")
-                        continue
-                    say(f"stage {number} of {len(stages)}: {objective_title(stage)} in {folders[number - 1]}")
-                    run(stage, files.stage(number))
-                    if dry_run:
-                        return  # the next stage's student does not exist yet
-                    files.share()
-                if processes.is_first():
-                    summarise(stages, folder)
+        run, folder, count = partial(run_training, command=command, callbacks=callbacks), files.folder, len(stages)
+        if count == 1:
+            if files.checkpoints.is_dir() or not is_finished(folder, stages[0]):
+                run(stages[0], files, dry_run=dry_run)
+            else:
+                say(f"{folder} is finished: {folder / workdirs.EXPORT}; a sweep removed its checkpoints")
+            return
+        with processes.agreed() as agreed:
+            folders = [workdirs.stage_folder(folder, number) for number in range(1, count + 1)]
+            agreed["finished stages"] = finished = [*map(is_finished, folders, stages)]
+            check_stages(stages, folders, finished)
+            for name in rivals(stages):
+                refuse_foreign(folder / f"best-{name}", advice="Move it, or give another --workdir.")
+        with contextlib.nullcontext() if dry_run else files.held():
+            for number, (stage, done) in enumerate(zip(stages, finished, strict=True), start=1):
+                if done:
+                    say(f"stage {number} of {count} is finished: {folders[number - 1] / workdirs.EXPORT}")
+                    continue
+                say(f"stage {number} of {count}: {objective_title(stage)} in {folders[number - 1]}")
+                run(stage, files.stage(number), dry_run=dry_run)
+                if dry_run:
+                    return  # the next stage's student does not exist yet
+                files.share()
+            if processes.is_first():
+                summarise(stages, folder)
 
 
 def check_stages(stages: Sequence[Config], folders: Sequence[pathlib.Path], finished: Sequence[bool]) -> None:
@@ -174,11 +171,9 @@ def digests(run: Run) -> dict[str, str]:
     """Digests, by name, of inputs that must be the same in all processes of a run, and when it is resumed."""
     config, evals = run.config, run.config.evals
     files: dict[str, Sequence[str]] = {
-        "evals.pairs": split_specs(evals.pairs),
-        "evals.agreement": split_specs(evals.agreement),
-        "evals.entities": split_specs(evals.entities),
-        "evals.retrieval": [str(path) for files in retrieval_files(evals) for path in files.paths],
+        f"evals.{name}": split_specs(getattr(evals, name)) for name in ("pairs", "agreement", "entities")
     }
+    files["evals.retrieval"] = [str(path) for files in retrieval_files(evals) for path in files.paths]
     files |= config.teacher.files
     contents = {name: content_digest(specs) for name, specs in files.items() if specs}
     contents |= {f"{name}.model": model.digest() for name, model in run.named_teachers.items()}

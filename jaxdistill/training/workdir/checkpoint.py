@@ -6,7 +6,7 @@ latest, the best, and those that `evals.average` names are kept. A JSON record b
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,15 +16,6 @@ from orbax.checkpoint import checkpoint_managers as policies
 from jaxdistill.core import InputError, Params, TemporaryError, TrainState, error_line
 from jaxdistill.core.cluster.processes import run_in_all
 from jaxdistill.training.workdir.folder import Workdir
-
-
-class Restored(NamedTuple):
-    """Content of a checkpoint."""
-
-    step: int
-    state: TrainState
-    progress: dict[str, Any]
-    """The record of evaluations."""
 
 
 class Checkpoints:
@@ -41,11 +32,7 @@ class Checkpoints:
         self._always_kept = [policies.LatestN(keep), policies.CustomSteps(keep_steps)]
         self._policy = policies.AnyPreservationPolicy(self._always_kept)
         options = ocp.CheckpointManagerOptions(
-            preservation_policy=self._policy,
-            cleanup_tmp_directories=not read_only,
-            create=not read_only,
-            step_prefix=None,
-            enable_background_delete=False,
+            preservation_policy=self._policy, cleanup_tmp_directories=not read_only, create=not read_only
         )
         handlers = {"state": ocp.StandardCheckpointHandler(), "progress": ocp.JsonCheckpointHandler()}
         self._manager = ocp.CheckpointManager(self.folder, options=options, item_handlers=handlers)
@@ -76,8 +63,10 @@ class Checkpoints:
         with self._saving():
             self._manager.wait_until_finished()
 
-    def restore(self, like: TrainState, shardings: TrainState, *, step: int | None = None) -> Restored | None:
-        """The latest checkpoint, or the one of `step`, placed by `shardings`; None if there are none.
+    def restore(
+        self, like: TrainState, shardings: TrainState, *, step: int | None = None
+    ) -> tuple[TrainState, dict[str, Any]] | None:
+        """State and record of evaluations of the latest checkpoint, or of `step`, placed by `shardings`; None if there is none.
 
         Args:
           like: shapes and dtypes of the state.
@@ -97,7 +86,7 @@ class Checkpoints:
 
     def restore_alone(self, step: int) -> TrainState:
         """The state of a kept step on one device; takes shapes from the checkpoint itself."""
-        return self._read(step, None).state
+        return self._read(step, None)[0]
 
     def go_back(self, step: int, like: TrainState, shardings: TrainState) -> None:
         """Removes the checkpoints after `step`, which is read first; raises `InputError` like `restore`."""
@@ -110,7 +99,7 @@ class Checkpoints:
         self.wait()
         self._manager.close()
 
-    def _read(self, step: int, abstract: dict[str, Any] | None) -> Restored:
+    def _read(self, step: int, abstract: dict[str, Any] | None) -> tuple[TrainState, dict[str, Any]]:
         """A checkpoint as the shapes and shardings `abstract` say, or as it is, on one device."""
         if step not in self.steps:
             raise InputError(f"{self.folder} has no checkpoint of step {step}; kept: {self._shown()}.")
@@ -130,7 +119,7 @@ class Checkpoints:
                 "give another --workdir."
             ) from error
         fields = {**read.state, "key": jax.random.wrap_key_data(read.state["key"])}
-        return Restored(step, TrainState(**fields), read.progress)
+        return TrainState(**fields), read.progress
 
     def _shown(self) -> str:
         return ", ".join(map(str, self.steps)) or "none"

@@ -73,11 +73,8 @@ def stage_named(name: str, current: int) -> int:
 
 def stage_export(name: str, workdir: Path) -> str:
     """The export that `previous` or `stage3` refers to from the stage in `workdir`; other names are returned unchanged."""
-    if not STAGE_NAME.fullmatch(name):
-        return name
-    stage = re.fullmatch(r"stage(\d+)", workdir.name)
-    current = int(stage[1]) if stage else 0
-    return str(stage_folder(workdir.parent, stage_named(name, current)) / EXPORT)
+    number = stage_named(name, stage_named(workdir.name, 0))
+    return str(stage_folder(workdir.parent, number) / EXPORT) if STAGE_NAME.fullmatch(name) else name
 
 
 def read_config(workdir: Path) -> Config | None:
