@@ -17,6 +17,7 @@ Tasks, separated by commas:
   documents      nDCG@10, recall, MRR@10 and MAP of documents (--retrieval=FOLDER, in BEIR's format); with --index_model
                  also in that model's index, to which --max_length and --document_prompt also apply. --split=dev uses the dev
                  judgements
+  nanobeir       the same for the 13 sets of NanoBEIR, from the hub
   agreement      share of the nearest 1 and 10 sentences that --teacher finds in --text=FILE which the model also finds, and the
                  correlation of their similarities
   geometry       alignment, uniformity, anisotropy, edit distance, an out-of-domain example

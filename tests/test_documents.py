@@ -4,6 +4,7 @@ import fnmatch
 import json
 from dataclasses import replace
 
+import datasets
 import numpy as np
 import pytest
 import pytrec_eval
@@ -236,6 +237,25 @@ def test_a_set_of_the_hub_is_fetched_with_its_judgements(tmp_path, monkeypatch):
     assert set_files("ORG/tiny+ORG/other", split="test").name == "tiny+other"
     with pytest.raises(InputError, match="ORG/absent is no folder, and cannot be fetched"):
         set_files("ORG/absent", split="test")
+
+
+def test_nanobeir_is_a_collection_of_the_hub_with_judgements_of_1(tmp_path, monkeypatch):
+    queries = [{"_id": "q1", "text": "rain"}, {"_id": "q2", "text": "cats"}]
+    corpus = [{"_id": f"d{n}", "text": text} for n, text in enumerate(("It rains.", "A cat.", "Snow."))]
+    rows = {"queries": queries, "corpus": corpus, "qrels": [{"query-id": "q1", "corpus-id": "d0"}, {"query-id": "q2", "corpus-id": "d1"}]}  # fmt: skip
+    asked = []
+
+    def load_dataset(name, part, *, split):
+        asked.append((name, part, split))
+        return datasets.Dataset.from_list(rows[part])
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path))
+    plan = suite.planned(["nanobeir"], Sources(data=""))
+    assert len(plan.sets) == 13 and not plan.absent
+    assert ("sentence-transformers/NanoBEIR-en", "qrels", "NanoTouche2020") in asked and len(asked) == 39
+    read = read_test("sentence-transformers/NanoBEIR-en:NanoNQ")  # from the cache
+    assert (read.name, read.judged, len(asked)) == ("NanoNQ", {"q1": {"d0": 1}, "q2": {"d1": 1}}, 39)
 
 
 def test_each_split_has_its_own_judgements_and_a_lone_file_counts_as_test(tmp_path):

@@ -8,14 +8,17 @@ without a relevant document counts as 0. The gain of nDCG is the relevance itsel
 
 A set (BEIR, Thakur et al., NeurIPS Datasets 2021, https://arxiv.org/abs/2104.08663) is a folder with documents (`corpus`), queries
 (`queries`) and judgements (`qrels`) as JSON lines, tables or Parquet, as on the Hugging Face hub; docs/guide/evaluation.md has all
-names. A set may be given by its name on the hub. `A+B` runs the queries of A on the documents of B, which must have the same ids:
+names. A set may be given by its name on the hub, or as `ORG/COLLECTION:SET` if the hub has many in one repository, as
+sentence-transformers/NanoBEIR-en does: its splits are sets. `A+B` runs the queries of A on the documents of B, which must have the same ids:
 for a set in two languages, this measures retrieval across them.
 """
 
+import contextlib
 import json
 import logging
 import os
 import re
+import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +31,7 @@ from jaxtyping import Float, Integer
 from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer, Split
 from jaxdistill.core.files import foreign_errors
 from jaxdistill.core.ops.nearest import nearest
+from jaxdistill.core.paths import cache_folder
 from jaxdistill.evals.evaluation import (
     Evaluation,
     MissingSet,
@@ -44,6 +48,14 @@ from jaxdistill.models.vectors import finite_vectors, unit_or_zero_vectors
 CORPUS = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.tsv", "corpus.tsv.gz", "corpus/*.parquet")
 QUERIES = ("queries.jsonl", "queries.jsonl.gz", "queries.tsv", "queries.tsv.gz", "queries/*.parquet")
 SPLITS: tuple[Split, ...] = get_args(Split)
+NANOBEIR = tuple(
+    f"sentence-transformers/NanoBEIR-en:Nano{name}"
+    for name in (
+        "ArguAna", "ClimateFEVER", "DBPedia", "FEVER", "FiQA2018", "HotpotQA", "MSMARCO", "NFCorpus", "NQ", "QuoraRetrieval",
+        "SCIDOCS", "SciFact", "Touche2020",
+    )
+)  # fmt: skip
+"""NanoBEIR: 50 queries of each set of BEIR, and a few thousand documents."""
 ASYMMETRIC = "asymmetric "
 """Prefix of scores of retrieval in another model's index."""
 DEPTH = 1000
@@ -130,7 +142,7 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
 
 def set_name(spec: str) -> str:
     """The name of a set's folder; of `A+B`, both."""
-    return "+".join(os.path.basename(os.path.abspath(part)) for part in _names(spec))
+    return "+".join(os.path.basename(os.path.abspath(part)).rpartition(":")[2] for part in _names(spec))
 
 
 def _names(spec: str) -> list[str]:
@@ -139,12 +151,36 @@ def _names(spec: str) -> list[str]:
 
 
 def _fetched(name: str) -> Path:
-    """Downloads a hub's data set; returns the folder."""
+    """Downloads a hub's data set, or one of a collection; returns the folder."""
     from huggingface_hub import snapshot_download
 
     with foreign_errors(f"retrieval set {name or 'nothing'} is no folder, and cannot be fetched from the hub"):
+        if ":" in name:
+            return _of_collection(*name.split(":"))
         patterns = [*CORPUS, *QUERIES, "qrels*", "*.tsv", "*.tsv.gz"]
         return Path(snapshot_download(name, repo_type="dataset", allow_patterns=patterns))
+
+
+def _of_collection(collection: str, name: str) -> Path:
+    """A folder in the cache with the set that is the split `name` of each part of a collection; judgements without a grade are 1."""
+    import datasets
+
+    folder = cache_folder("") / "retrieval" / collection.replace("/", "--") / name
+    if not folder.is_dir():
+        parts = {part: datasets.load_dataset(collection, part, split=name) for part in ("corpus", "queries", "qrels")}
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(dir=folder.parent))
+        for part in ("corpus", "queries"):
+            parts[part].to_json(unfinished / f"{part}.jsonl")
+        lines = ["query-id\tcorpus-id\tscore"]
+        for row in parts["qrels"]:
+            relevant = row["corpus-id"] if isinstance(row["corpus-id"], list) else [row["corpus-id"]]
+            lines += [f"{row['query-id']}\t{document}\t{row.get('score', 1)}" for document in relevant]
+        (unfinished / "qrels").mkdir()
+        (unfinished / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n", "utf-8")
+        with contextlib.suppress(OSError):  # another process was first
+            unfinished.rename(folder)
+    return folder
 
 
 def read_set(files: SetFiles) -> RetrievalSet:
@@ -287,8 +323,9 @@ def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer, similarity: s
 def _sets(sources: Sources) -> Iterator[TestSet]:
     """The named sets, or all in `retrieval/` of the data folder: the model alone, and with another model's index."""
     specs = sources.retrieval
-    if not specs and sources.data:
+    if not specs and sources.data and {*sources.tasks} != {"nanobeir"}:
         specs = sorted(str(path) for path in Path(sources.data).glob("retrieval/*/") if [*path.glob("corpus*")])
+    specs = [*specs, *(NANOBEIR if "nanobeir" in sources.tasks else ())]
     if not specs:
         raise MissingSet("needs sets in BEIR's format: retrieval=FOLDER, or retrieval/ in data=FOLDER.")
     for spec in dict.fromkeys(specs):
@@ -329,6 +366,7 @@ def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:
 
 EVALUATION = Evaluation(
     task="documents",
+    names=("nanobeir",),
     scores=("documents", f"{ASYMMETRIC}documents"),
     sets=_sets,
     run=_run,
