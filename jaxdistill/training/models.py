@@ -22,7 +22,7 @@ from jaxdistill.models.checkpoints.model import SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.model_text import SAMPLE, columns_of_views, evenly_sampled, prompted_rows, tokenised_text
 from jaxdistill.models.student import StudentInputs
-from jaxdistill.models.teacher import ModelContext, TargetInputs, Teacher, check_roles
+from jaxdistill.models.teacher import Labeller, ModelContext, TargetInputs, Teacher, check_roles
 from jaxdistill.training.sharding import sharded_embedder
 from jaxdistill.training.workdir.folder import INPUTS, LENGTH, STUDENT, read_note, stage_export
 
@@ -64,7 +64,7 @@ def make_student(
     """
     inputs = StudentInputs(context_of(config, workdir, draft=draft), config.teacher, teachers)
     student = config.student.make(inputs)
-    if not config.teacher.scores_pairs:
+    if not (config.teacher.scores_pairs or config.teacher.is_outside):
         check_roles(config.data, [student, *teachers])
     similarity = config.objective.similarity or (teachers[0] if teachers else student).definition.similarity
     # Targets of several teachers have unit length, transformed ones other lengths than the teacher's.
@@ -166,7 +166,7 @@ class Targets:
         objective: Objective,
         *,
         teachers: Sequence[SentenceModel],
-        labellers: Sequence[SentenceModel],
+        labellers: Sequence[Labeller],
         store: TokenStore,
         compute_dtype: DTypeLike,
         progress: bool,
@@ -194,7 +194,7 @@ class Targets:
         if teacher.is_live:
             options = {"max_length": teachers[0].max_length, "chunking": store.chunking, "progress": progress}
             self.store = tokenised_text(config.data, teachers[0], self.views, **options)
-        elif absent and teacher.models:
+        elif absent and (teacher.models or teacher.is_outside):
             columns = len(objective.scored) - 1 if teacher.scores_pairs else self.width
             self.arrays = (np.broadcast_to(np.float32(0), (store.rows, columns)),) * len(self.views)
         else:

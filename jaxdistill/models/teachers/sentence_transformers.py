@@ -1,0 +1,87 @@
+"""A teacher that sentence-transformers loads and runs on torch. The package of that name is imported in `models.outside`."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxdistill.core import ROLES, Count, CountOrNone
+from jaxdistill.data import targets
+from jaxdistill.data.text import used_roles
+from jaxdistill.models import outside
+from jaxdistill.models.checkpoints.model import prompt_text
+from jaxdistill.models.model_text import sentence_roles
+from jaxdistill.models.teacher import ModelContext, OutsideVectors, Prompting, TargetInputs
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentenceTransformers(Prompting, OutsideVectors):
+    """Any model that sentence-transformers loads, which computes its vectors of the text once, on torch."""
+
+    kind: str = "sentence_transformers"
+    model: str = dataclasses.field(default="", kw_only=False)
+    """Folder, also at `s3://` or `gs://`, `package:NAME/PATH` or hub name."""
+    max_length: CountOrNone = 0
+    """Maximum tokens per sentence; 0: the checkpoint's."""
+    dims: CountOrNone = 0
+    """Above 0: truncates the teacher's vectors to this width."""
+    batch_size: Count = 32
+    """Sentences that are computed together."""
+    trust_remote_code: bool = False
+    """Run the Python files that come with the model, with all of your rights. Read them first."""
+
+    def load(self, context: ModelContext) -> tuple[()]:
+        self.check_prompts(used_roles(sentence_roles(context.data)), self._role_prompts(), "teacher", self.model)
+        return ()
+
+    def vector_width(self) -> int:
+        return self.embed(["a"], "").shape[1]
+
+    def digest(self) -> str:
+        facts = (
+            outside.content_digest(self.model),
+            _model(self).max_seq_length,
+            self.dims,
+            sorted(self._role_prompts().items()),
+        )
+        return f"sentence_transformers {facts}"
+
+    def embed(self, texts: Sequence[str], role: str) -> Float[np.ndarray, "n e"]:
+        model = _model(self)
+        # A model may route the roles through different layers.
+        encode = {"query": model.encode_query, "document": model.encode_document}.get(role, model.encode)
+        prompt = self._role_prompts()[role]
+        return encode(texts, prompt=prompt, batch_size=self.batch_size, show_progress_bar=False)
+
+    def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
+        try:
+            return super().stored(inputs)
+        finally:
+            _model.cache_clear()  # the training needs its memory
+
+    def _role_prompts(self) -> dict[str, str]:
+        """Maps each role to its prompt; the empty key is for sentences without a role."""
+        model = _model(self)
+        chosen = {"": self.prompt, "query": self.query_prompt, "document": self.document_prompt}
+        names = {"": (model.default_prompt_name,), **ROLES}
+        own = {role: [model.prompts[name] for name in names[role] if name in model.prompts] for role in chosen}
+        return {
+            role: prompt_text(model.prompts, prompt) if prompt else next(iter(own[role]), "")
+            for role, prompt in chosen.items()
+        }
+
+
+@functools.lru_cache(maxsize=1)
+def _model(options: SentenceTransformers) -> Any:
+    model = outside.loaded(
+        "SentenceTransformer",
+        options.model,
+        trust_remote_code=options.trust_remote_code,
+        truncate_dim=options.dims or None,
+    )
+    if options.max_length:
+        model.max_seq_length = options.max_length
+    return model

@@ -1,0 +1,179 @@
+"""Teachers that run outside of JAX: a user's function, and what sentence-transformers runs on torch."""
+
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import sentence_transformers
+import torch
+import transformers
+
+import jaxdistill
+from jaxdistill import main, mine
+from jaxdistill.config.options import Config
+from jaxdistill.core import InputError
+from jaxdistill.data.options import Data
+from jaxdistill.data.text import parse_roles
+from jaxdistill.data.tokens import build_store
+from jaxdistill.models import outside, teacher
+from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.models.checkpoints.model import load_model
+from jaxdistill.models.inference import Embedder, load
+from jaxdistill.models.teachers.function import Function
+from jaxdistill.models.teachers.labels import Labels
+from jaxdistill.models.teachers.sentence_transformers import SentenceTransformers
+from jaxdistill.objectives.cosent import CoSENT
+from jaxdistill.objectives.embedding import Embedding
+from jaxdistill.training.models import Targets, context_of
+
+from encoder_cases import DECODER, write_cross_encoder, write_tokenizer
+from program import refused, write_teacher, write_text
+from tiny_models import tiny_model
+from tiny_text import COLUMNS, made_up, write_pairs
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+TEXTS = made_up(25, words=6)
+
+
+def stored(kind, folder, *, roles="", objective=None, columns=("text",), path=None):
+    """A teacher's targets of `TEXTS`, or of the file at `path`."""
+    if path is None:
+        path = folder / "text.txt"
+        path.write_text("\n".join(TEXTS) + "\n")
+    data = Data(text=str(path), roles=roles, cache_folder=str(folder / "cache"))
+    config = Config(objective=objective or Embedding(), teacher=kind, data=data)
+    context = context_of(config, folder)
+    labellers, none = kind.labellers(context), kind.load(context)
+    assert not none  # no model of ours
+    given = parse_roles(roles, columns=tuple(columns), sources=1)
+    tokenizer = tiny_model(folder / "student").tokenizer
+    options = dict(tokenizer=tokenizer, max_length=16, cache_folder=folder / "cache", columns=columns, roles=given)
+    options |= {"prompts": {"": "", "query": ""}}
+    made = Targets(
+        config, config.objective, teachers=(), labellers=labellers, store=build_store([str(path)], **options),
+        compute_dtype=jnp.float32, progress=False,
+    )  # fmt: skip
+    return made.rows(np.arange(made.text.rows))
+
+
+def lengths(texts):
+    return np.array([[len(text), text.count("a") + 1] for text in texts], np.float64)
+
+
+def test_a_function_is_not_asked_again_for_finished_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(teacher, "BLOCK_ROWS", 10)
+    asked, fails_after = [], 20
+
+    def embed(texts, role):
+        assert len(texts) <= 4 and role == "query"
+        if len(asked) >= fails_after:
+            raise TimeoutError("the service is busy")
+        asked.extend(texts)
+        return lengths(texts)
+
+    def targets():
+        return stored(Function.of(embed, name="counted", dims=2, batch_size=4), tmp_path, roles="query")
+
+    with pytest.raises(InputError, match=r"teacher.function=counted failed at row 20 .*the service is busy"):
+        targets()
+    assert asked == TEXTS[:20]
+    fails_after = 25
+    np.testing.assert_array_equal(targets(), lengths(TEXTS))
+    assert asked == TEXTS
+    np.testing.assert_array_equal(targets(), lengths(TEXTS))
+    assert asked == TEXTS
+    with pytest.raises(InputError, match=r"gives an array \[4, 2\] for 4 texts, not \[4, 3\]"):
+        stored(Function.of(lengths, name="wider", dims=3, batch_size=4), tmp_path)
+
+
+def test_a_function_of_a_file_trains_a_student_and_is_asked_again_after_a_change(tmp_path, capsys):
+    (tmp_path / "service.py").write_text(
+        "import numpy as np\n\n\ndef embed(texts):\n    return np.array([[len(text), text.count('a'), 1.0] for text in texts])\n"
+    )
+    flags = [
+        "--config=l2.py:tiny:teacher=function:student=fresh", f"--config.teacher.function={tmp_path}/service.py:embed",
+        f"--config.data.text={write_text(tmp_path, rows=100)}", f"--config.data.cache_folder={tmp_path}/cache",
+        f"--config.student.model={write_teacher(tmp_path)}", "--config.student.width=16", "--config.student.depth=1",
+        "--config.student.head=linear", "--config.run.steps=2", "--config.data.batch_size=16",
+        f"--workdir={tmp_path}/run", "--config.evals.best=last",
+    ]  # fmt: skip
+    assert "teacher.dims=0: say how many" in refused(main, flags, capsys)
+    flags.append("--config.teacher.dims=3")
+    main.main(flags)
+    assert len(list((tmp_path / "cache" / "targets").iterdir())) == 1
+    with open(tmp_path / "service.py", "a") as file:
+        file.write("# changed\n")
+    assert "content of teacher" in refused(main, flags, capsys)
+    assert len(list((tmp_path / "cache" / "targets").iterdir())) == 2
+
+
+def test_a_function_from_python_is_a_teacher_of_distill(tmp_path):
+    result = jaxdistill.distill(
+        jaxdistill.teachers.Function.of(lengths, name="lengths", dims=2), made_up(90), workdir=tmp_path / "run", steps=2,
+        student=jaxdistill.students.Cut(write_teacher(tmp_path), layers="even:1", head="linear"), batch_size=8,
+        options={"evals.best": "last", "data.cache_folder": str(tmp_path / "cache")},
+    )  # fmt: skip
+    assert result.model.encode("a cat").shape == (2,) and result.results["config"]["teacher.function"] == "lengths"
+
+
+@pytest.mark.parametrize("roles", ["", "query"])
+def test_sentence_transformers_gives_the_vectors_that_our_own_teacher_gives(roles, tmp_path):
+    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "model")
+    path = str(tmp_path / "model")
+    found = stored(SentenceTransformers(path), tmp_path, roles=roles)
+    np.testing.assert_allclose(found, load(path, precision="float32").encode(TEXTS, role=roles), atol=1e-5)
+    prompt = SentenceTransformers(path, **{"query_prompt" if roles else "prompt": "rain "}, dims=4)
+    found = stored(prompt, tmp_path, roles=roles)
+    expected = load(path, precision="float32").encode(TEXTS, prompt="rain ", truncate_dim=4)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    if not roles:
+        with pytest.raises(InputError, match="query_prompt='rain ' is for sentences with the role query"):
+            stored(SentenceTransformers(path, query_prompt="rain "), tmp_path)
+
+
+def test_sentence_transformers_reads_a_family_that_we_do_not(tmp_path, monkeypatch):
+    sizes = dict(vocab_size=99, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    torch.manual_seed(0)
+    transformers.DebertaV2Model(transformers.DebertaV2Config(**sizes)).save_pretrained(tmp_path / "deberta")
+    write_tokenizer(tmp_path / "deberta")
+    path = str(tmp_path / "deberta")
+    with pytest.raises(InputError, match="As a teacher it may run on torch: the kind sentence_transformers"):
+        load_model(path, pooling="mean")
+    expected = sentence_transformers.SentenceTransformer(path, device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(stored(SentenceTransformers(path), tmp_path), expected, atol=1e-5)
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(InputError, match="pip install sentence-transformers torch"):
+        stored(SentenceTransformers(path), tmp_path)
+
+
+def test_a_reranker_on_torch_labels_pairs_as_ours_does(tmp_path):
+    write_cross_encoder(tmp_path / "cross", "bert")
+    name, pairs = str(tmp_path / "cross"), list(zip(TEXTS, TEXTS[1:], strict=False))
+    path = write_pairs(tmp_path / "pairs.tsv", pairs)
+    (first, second), ours = zip(*pairs, strict=True), load(name, precision="float32")
+    found = stored(
+        Labels(outside.PREFIX + name), tmp_path, objective=CoSENT(), columns=COLUMNS, path=path
+    )  # fmt: skip
+    expected = ours.score(first, second, logits=CoSENT().logits)
+    np.testing.assert_allclose(found[:, 0], expected, atol=1e-5)
+
+
+def test_a_causal_reranker_scores_what_is_mined(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
+    torch.manual_seed(0)
+    config = transformers.Qwen3Config(**DECODER | dict(num_key_value_heads=2, head_dim=12))
+    transformers.Qwen3ForCausalLM(config).save_pretrained(tmp_path / "causal")
+    write_tokenizer(tmp_path / "causal")
+    tokens = tmp_path / "causal" / "tokenizer.json"
+    tokens.write_text(tokens.read_text().replace('"w80"', '"yes"').replace('"w81"', '"no"'))
+    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "model")
+    pairs = [(f"w{index} w2", f"w{index + 9} w3") for index in range(6)]
+    rows = mine.mine(
+        tmp_path / "model", pairs, num_negatives=2, cross_encoder=f"{outside.PREFIX}{tmp_path}/causal", logits=True
+    )
+    reference = sentence_transformers.CrossEncoder(str(tmp_path / "causal"), device="cpu")
+    expected = reference.predict([(row["text"], row["negative"]) for row in rows], activation_fn=torch.nn.Identity())
+    np.testing.assert_allclose([row["score_negative"] for row in rows], expected, atol=1e-4)
+    assert np.ptp(expected) > 0
