@@ -19,7 +19,7 @@ from jaxdistill.data.tokens import build_store
 from jaxdistill.models import outside, teacher
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
-from jaxdistill.models.inference import Embedder, load
+from jaxdistill.models.inference import load
 from jaxdistill.models.teachers.function import Function
 from jaxdistill.models.teachers.labels import Labels
 from jaxdistill.models.teachers.sentence_transformers import SentenceTransformers

@@ -9,8 +9,9 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import InputError
-from jaxdistill.core.files import file_digest, file_names, foreign_errors, is_remote
+from jaxdistill.core.files import file_names, foreign_errors, is_remote
 from jaxdistill.core.runtime import Advance
+from jaxdistill.data.text import digest_of_file
 from jaxdistill.models.checkpoints.model import locate, prompt_text
 
 PREFIX = "sentence_transformers:"
@@ -39,7 +40,7 @@ def content_digest(model: str) -> str:
 
         return Path(huggingface_hub.snapshot_download(model, local_files_only=True)).name
     names = [name for name in file_names(folder) if not name.endswith(".md")]
-    return hashlib.sha256("".join(f"{name} {file_digest(folder / name)} " for name in names).encode()).hexdigest()
+    return hashlib.sha256("".join(f"{name} {digest_of_file(folder / name)} " for name in names).encode()).hexdigest()
 
 
 def _local(model: str) -> Path | None:

@@ -384,7 +384,7 @@ class OutsideVectors(WhiteningOptions):
                         batch = of_role[begin : begin + self.texts_per_call]
                         texts = [text.text(view, rows[index]) for index in batch]
                         with foreign_errors(
-                            f"{named} failed at row {rows[batch[0]]:,} of the text; finished blocks are kept"
+                            f"{named} failed at row {rows[batch[0]]:,} of the text; finished blocks are kept: give the same command again"
                         ):
                             found = np.asarray(self.embed(texts, role))
                         if found.shape != (len(batch), width):

@@ -2,8 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -34,48 +34,38 @@ class SentenceTransformers(Prompting, OutsideVectors):
     """Run the Python files that come with the model, with all of your rights. Read them first."""
 
     def load(self, context: ModelContext) -> tuple[()]:
-        self.check_prompts(used_roles(sentence_roles(context.data)), self._role_prompts(), "teacher", self.model)
+        self.check_prompts(used_roles(sentence_roles(context.data)), _loaded(self).prompts, "teacher", self.model)
         return ()
 
     def vector_width(self) -> int:
         return self.embed(["a"], "").shape[1]
 
     def digest(self) -> str:
-        facts = (
-            outside.content_digest(self.model),
-            _model(self).max_seq_length,
-            self.dims,
-            sorted(self._role_prompts().items()),
-        )
+        model, prompts = _loaded(self)
+        facts = outside.content_digest(self.model), model.max_seq_length, self.dims, sorted(prompts.items())
         return f"sentence_transformers {facts}"
 
     def embed(self, texts: Sequence[str], role: str) -> Float[np.ndarray, "n e"]:
-        model = _model(self)
+        model, prompts = _loaded(self)
         # A model may route the roles through different layers.
         encode = {"query": model.encode_query, "document": model.encode_document}.get(role, model.encode)
-        prompt = self._role_prompts()[role]
-        return encode(texts, prompt=prompt, batch_size=self.batch_size, show_progress_bar=False)
+        return encode(texts, prompt=prompts[role], batch_size=self.batch_size, show_progress_bar=False)
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
         try:
             return super().stored(inputs)
         finally:
-            _model.cache_clear()  # the training needs its memory
+            _loaded.cache_clear()  # the training needs its memory
 
-    def _role_prompts(self) -> dict[str, str]:
-        """Maps each role to its prompt; the empty key is for sentences without a role."""
-        model = _model(self)
-        chosen = {"": self.prompt, "query": self.query_prompt, "document": self.document_prompt}
-        names = {"": (model.default_prompt_name,), **ROLES}
-        own = {role: [model.prompts[name] for name in names[role] if name in model.prompts] for role in chosen}
-        return {
-            role: prompt_text(model.prompts, prompt) if prompt else next(iter(own[role]), "")
-            for role, prompt in chosen.items()
-        }
+
+class _Loaded(NamedTuple):
+    model: Any
+    prompts: Mapping[str, str]
+    """Maps each role to its prompt; the empty key is for sentences without a role."""
 
 
 @functools.lru_cache(maxsize=1)
-def _model(options: SentenceTransformers) -> Any:
+def _loaded(options: SentenceTransformers) -> _Loaded:
     model = outside.loaded(
         "SentenceTransformer",
         options.model,
@@ -84,4 +74,9 @@ def _model(options: SentenceTransformers) -> Any:
     )
     if options.max_length:
         model.max_seq_length = options.max_length
-    return model
+    chosen = {"": options.prompt, "query": options.query_prompt, "document": options.document_prompt}
+    own, prompts = model.prompts, {}
+    for role, names in {"": (model.default_prompt_name,), **ROLES}.items():
+        first = next((own[name] for name in names if name in own), "")
+        prompts[role] = prompt_text(own, chosen[role]) if chosen[role] else first
+    return _Loaded(model, prompts)
