@@ -139,14 +139,8 @@ class Models(NamedTuple):
     document_prompt: str
     logits: bool
     progress: bool
-
-    @property
-    def scored_by(self) -> Sequence[str]:
-        """The cross-encoder's digest and precision."""
-        scorer = self.cross_encoder
-        if isinstance(scorer, Embedder):
-            return scorer.model.digest(), scorer.compute_dtype.name
-        return [scorer.digest() if scorer else ""]
+    scored_by: Sequence[str]
+    """The cross-encoder's digest and precision."""
 
 
 def mine(
@@ -204,8 +198,7 @@ def mine(
       relative_margin: The same as a share of that positive's score, such as 0.05.
       sampling_strategy: Take the nearest of the candidates, or random ones.
       seed: Of random sampling.
-      cross_encoder: Cross-encoder that scores candidates and positives instead of the model. `sentence_transformers:MODEL`
-        runs on torch, also with an architecture that is unknown here.
+      cross_encoder: Cross-encoder that scores candidates and positives, or sentence_transformers:MODEL, which runs on torch.
       logits: Use the cross-encoder's logits, also for the limits; for MarginMSE.
       prompt_name: Name of the model's prompt for queries, or none; empty: the prompt of their role.
       corpus_prompt_name: The same for documents.
@@ -231,14 +224,16 @@ def mine(
         absolute_margin=absolute_margin, relative_margin=relative_margin, sampling_strategy=sampling_strategy, seed=seed,
     )  # fmt: skip
     embedder = load(model, pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision)
-    scorer = None
+    scorer, scored_by = None, [""]
     if str(cross_encoder).startswith(PREFIX):
         scorer = Reranker(str(cross_encoder), batch_size=batch_size)
+        scored_by = [scorer.digest()]
     elif cross_encoder:
         scorer = load(cross_encoder, batch_size=batch_size, precision=precision)
+        scored_by = [scorer.model.digest(), scorer.compute_dtype.name]
     query_prompt = embedder.prefix(prompt_name or None, "" if prompt_name else "query")
     document_prompt = embedder.prefix(corpus_prompt_name or None, "" if corpus_prompt_name else "document")
-    models = Models(embedder, scorer, query_prompt, document_prompt, logits, show_progress_bar)
+    models = Models(embedder, scorer, query_prompt, document_prompt, logits, show_progress_bar, scored_by)
     return _mined(texts, models, limits, output_format=output_format, path=path)
 
 

@@ -10,16 +10,14 @@ import torch
 import transformers
 
 import jaxdistill
-from jaxdistill import main, mine
+from jaxdistill import mine
 from jaxdistill.config.options import Config
 from jaxdistill.core import InputError
 from jaxdistill.data.options import Data
-from jaxdistill.data.text import parse_roles
-from jaxdistill.data.tokens import build_store
 from jaxdistill.models import outside, teacher
 from jaxdistill.models.checkpoints.folder import save
-from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import load
+from jaxdistill.models.model_text import tokenised_text
 from jaxdistill.models.teachers.function import Function
 from jaxdistill.models.teachers.labels import Labels
 from jaxdistill.models.teachers.sentence_transformers import SentenceTransformers
@@ -28,7 +26,7 @@ from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.training.models import Targets, context_of
 
 from encoder_cases import DECODER, write_cross_encoder, write_tokenizer
-from program import refused, write_teacher, write_text
+from program import write_teacher
 from tiny_models import tiny_model
 from tiny_text import COLUMNS, made_up, write_pairs
 
@@ -37,25 +35,17 @@ pytestmark = pytest.mark.usefixtures("one_device")
 TEXTS = made_up(25, words=6)
 
 
-def stored(kind, folder, *, roles="", objective=None, columns=("text",), path=None):
-    """A teacher's targets of `TEXTS`, or of the file at `path`."""
-    if path is None:
-        path = folder / "text.txt"
-        path.write_text("\n".join(TEXTS) + "\n")
-    data = Data(text=str(path), roles=roles, cache_folder=str(folder / "cache"))
-    config = Config(objective=objective or Embedding(), teacher=kind, data=data)
-    context = context_of(config, folder)
-    labellers, none = kind.labellers(context), kind.load(context)
-    assert not none  # no model of ours
-    given = parse_roles(roles, columns=tuple(columns), sources=1)
-    tokenizer = tiny_model(folder / "student").tokenizer
-    options = dict(tokenizer=tokenizer, max_length=16, cache_folder=folder / "cache", columns=columns, roles=given)
-    options |= {"prompts": {"": "", "query": ""}}
-    made = Targets(
-        config, config.objective, teachers=(), labellers=labellers, store=build_store([str(path)], **options),
-        compute_dtype=jnp.float32, progress=False,
-    )  # fmt: skip
-    return made.rows(np.arange(made.text.rows))
+def stored(kind, folder, *, objective=None, **options):
+    """A teacher's targets of `TEXTS`, or of the data that `options` name."""
+    (folder / "text.txt").write_text("\n".join(TEXTS) + "\n")
+    objective = objective or Embedding()
+    data = Data(**{"text": str(folder / "text.txt"), "cache_folder": str(folder / "cache"), **options})
+    config = Config(objective=objective, teacher=kind, data=data)
+    context, student = context_of(config, folder), tiny_model(folder / "student")
+    assert not kind.load(context)  # no model of ours
+    store = tokenised_text(data, student, objective.student_views, max_length=16, progress=False)
+    models = dict(teachers=(), labellers=kind.labellers(context), compute_dtype=jnp.float32)
+    return Targets(config, objective, **models, store=store, progress=False).rows(np.arange(store.rows))
 
 
 def lengths(texts):
@@ -84,63 +74,50 @@ def test_a_function_is_not_asked_again_for_finished_blocks(tmp_path, monkeypatch
     assert asked == TEXTS
     np.testing.assert_array_equal(targets(), lengths(TEXTS))
     assert asked == TEXTS
-    with pytest.raises(InputError, match=r"gives an array \[4, 2\] for 4 texts, not \[4, 3\]"):
+    with pytest.raises(InputError, match=r"gives \[4, 2\] numbers, not \[4, 3\]"):
         stored(Function.of(lengths, name="wider", dims=3, batch_size=4), tmp_path)
 
 
-def test_a_function_of_a_file_trains_a_student_and_is_asked_again_after_a_change(tmp_path, capsys):
-    (tmp_path / "service.py").write_text(
-        "import numpy as np\n\n\ndef embed(texts):\n    return np.array([[len(text), text.count('a'), 1.0] for text in texts])\n"
-    )
-    flags = [
-        "--config=l2.py:tiny:teacher=function:student=fresh", f"--config.teacher.function={tmp_path}/service.py:embed",
-        f"--config.data.text={write_text(tmp_path, rows=100)}", f"--config.data.cache_folder={tmp_path}/cache",
-        f"--config.student.model={write_teacher(tmp_path)}", "--config.student.width=16", "--config.student.depth=1",
-        "--config.student.head=linear", "--config.run.steps=2", "--config.data.batch_size=16",
-        f"--workdir={tmp_path}/run", "--config.evals.best=last",
-    ]  # fmt: skip
-    assert "teacher.dims=0: say how many" in refused(main, flags, capsys)
-    flags.append("--config.teacher.dims=3")
-    main.main(flags)
-    assert len(list((tmp_path / "cache" / "targets").iterdir())) == 1
-    with open(tmp_path / "service.py", "a") as file:
-        file.write("# changed\n")
-    assert "content of teacher" in refused(main, flags, capsys)
-    assert len(list((tmp_path / "cache" / "targets").iterdir())) == 2
-
-
-def test_a_function_from_python_is_a_teacher_of_distill(tmp_path):
-    result = jaxdistill.distill(
-        jaxdistill.teachers.Function.of(lengths, name="lengths", dims=2), made_up(90), workdir=tmp_path / "run", steps=2,
-        student=jaxdistill.students.Cut(write_teacher(tmp_path), layers="even:1", head="linear"), batch_size=8,
+def test_functions_of_a_file_and_of_python_are_teachers_of_distill(tmp_path):
+    service = tmp_path / "service.py"
+    service.write_text("def embed(texts):\n    return [[len(text), text.count('a') + 1] for text in texts]\n")
+    options = dict(
+        student=jaxdistill.students.Cut(write_teacher(tmp_path), layers="even:1", head="linear"), steps=2, batch_size=8,
         options={"evals.best": "last", "data.cache_folder": str(tmp_path / "cache")},
     )  # fmt: skip
-    assert result.model.encode("a cat").shape == (2,) and result.results["config"]["teacher.function"] == "lengths"
+    for kind in (Function(f"{service}:embed", dims=2), Function.of(lengths, name="lengths", dims=2)):
+        result = jaxdistill.distill(kind, made_up(90), workdir=tmp_path / kind.function[-7:], **options)
+        assert result.model.encode("a cat").shape == (2,)
+    np.testing.assert_array_equal(*map(np.load, tmp_path.glob("cache/targets/*/vectors.npy")))
+    with open(service, "a") as file:
+        file.write("# changed\n")
+    with pytest.raises(InputError, match="content of teacher"):
+        jaxdistill.distill(Function(f"{service}:embed", dims=2), made_up(90), workdir=tmp_path / "y:embed", **options)
+    with pytest.raises(InputError, match="teacher.dims=0: say how many"):
+        jaxdistill.distill(Function("lengths"), made_up(90), workdir=tmp_path / "none", **options)
 
 
 @pytest.mark.parametrize("roles", ["", "query"])
 def test_sentence_transformers_gives_the_vectors_that_our_own_teacher_gives(roles, tmp_path):
     save(tiny_model(tmp_path / "tokenizer"), tmp_path / "model")
     path = str(tmp_path / "model")
+    ours = load(path, precision="float32")
     found = stored(SentenceTransformers(path), tmp_path, roles=roles)
-    np.testing.assert_allclose(found, load(path, precision="float32").encode(TEXTS, role=roles), atol=1e-5)
-    prompt = SentenceTransformers(path, **{"query_prompt" if roles else "prompt": "rain "}, dims=4)
-    found = stored(prompt, tmp_path, roles=roles)
-    expected = load(path, precision="float32").encode(TEXTS, prompt="rain ", truncate_dim=4)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    if not roles:
-        with pytest.raises(InputError, match="query_prompt='rain ' is for sentences with the role query"):
-            stored(SentenceTransformers(path, query_prompt="rain "), tmp_path)
+    np.testing.assert_allclose(found, ours.encode(TEXTS, role=roles), atol=1e-5)
+    prompt = {"query_prompt" if roles else "prompt": "rain "}
+    found = stored(SentenceTransformers(path, **prompt, dims=4), tmp_path, roles=roles)
+    np.testing.assert_allclose(found, ours.encode(TEXTS, prompt="rain ", truncate_dim=4), atol=1e-5)
+    with pytest.raises(InputError, match="document_prompt='rain ' is for sentences with the role document"):
+        stored(SentenceTransformers(path, document_prompt="rain "), tmp_path, roles=roles)
 
 
 def test_sentence_transformers_reads_a_family_that_we_do_not(tmp_path, monkeypatch):
     sizes = dict(vocab_size=99, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
-    torch.manual_seed(0)
     transformers.DebertaV2Model(transformers.DebertaV2Config(**sizes)).save_pretrained(tmp_path / "deberta")
     write_tokenizer(tmp_path / "deberta")
     path = str(tmp_path / "deberta")
     with pytest.raises(InputError, match="As a teacher it may run on torch: the kind sentence_transformers"):
-        load_model(path, pooling="mean")
+        load(path, pooling="mean")
     expected = sentence_transformers.SentenceTransformer(path, device="cpu").encode(TEXTS)
     np.testing.assert_allclose(stored(SentenceTransformers(path), tmp_path), expected, atol=1e-5)
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
@@ -151,18 +128,15 @@ def test_sentence_transformers_reads_a_family_that_we_do_not(tmp_path, monkeypat
 def test_a_reranker_on_torch_labels_pairs_as_ours_does(tmp_path):
     write_cross_encoder(tmp_path / "cross", "bert")
     name, pairs = str(tmp_path / "cross"), list(zip(TEXTS, TEXTS[1:], strict=False))
-    path = write_pairs(tmp_path / "pairs.tsv", pairs)
+    data = dict(text=str(write_pairs(tmp_path / "pairs.tsv", pairs)), columns=tuple(COLUMNS.items()))
     (first, second), ours = zip(*pairs, strict=True), load(name, precision="float32")
-    found = stored(
-        Labels(outside.PREFIX + name), tmp_path, objective=CoSENT(), columns=COLUMNS, path=path
-    )  # fmt: skip
+    found = stored(Labels(outside.PREFIX + name), tmp_path, objective=CoSENT(), **data)
     expected = ours.score(first, second, logits=CoSENT().logits)
     np.testing.assert_allclose(found[:, 0], expected, atol=1e-5)
 
 
 def test_a_causal_reranker_scores_what_is_mined(tmp_path, monkeypatch):
     monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
-    torch.manual_seed(0)
     config = transformers.Qwen3Config(**DECODER | dict(num_key_value_heads=2, head_dim=12))
     transformers.Qwen3ForCausalLM(config).save_pretrained(tmp_path / "causal")
     write_tokenizer(tmp_path / "causal")

@@ -136,15 +136,13 @@ def cached_vectors(
       embed: returns finite vectors of `width` numbers; calls its second argument with numbers of finished texts.
       texts: one per row; may be lazy, only slices are read.
       what: label of the progress bar.
-      block_rows: as in `stored_vectors`.
     """
     digest = hashlib.sha256(f"vectors {of} {len(texts)} {width}".encode()).hexdigest()[:32]
 
     def compute(rows: range, advance: Advance) -> tuple[np.ndarray, int]:
         return checked_block(embed(texts[rows.start : rows.stop], advance), rows.start), 0
 
-    shown = progress and what
-    options = {"unit": "rows", "shown": shown, "block_rows": block_rows}
+    options = {"unit": "rows", "shown": progress and what, "block_rows": block_rows}
     return stored_vectors(Path(folder) / digest, len(texts), width, compute, **options)[0]
 
 

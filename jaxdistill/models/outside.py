@@ -25,9 +25,7 @@ def loaded(loader: str, model: str, **options: Any) -> Any:
     try:
         import sentence_transformers
     except ImportError as error:
-        raise InputError(
-            f"{model} needs sentence-transformers and torch ({error}): pip install sentence-transformers torch"
-        ) from None
+        raise InputError(f"{model} needs torch ({error}): pip install sentence-transformers torch") from None
     with foreign_errors(f"sentence-transformers cannot load {model}"):
         return getattr(sentence_transformers, loader)(str(_local(model) or model), **options)
 
@@ -58,8 +56,7 @@ class Reranker:
         self._model = loaded("CrossEncoder", self._name)
         if self._model.num_labels != 1:
             raise InputError(f"{source} has {self._model.num_labels} labels; a cross-encoder has one.")
-        if max_length:
-            self._model.max_seq_length = max_length
+        self._model.max_seq_length = max_length or self._model.max_seq_length
         self._prompt = prompt_text(self._model.prompts, prompt) if prompt else None
 
     def digest(self) -> str:

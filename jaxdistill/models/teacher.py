@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 from jax.typing import DTypeLike
@@ -27,10 +27,8 @@ SEPARATOR = "|"
 """Separates the values of an option that has one per model."""
 ROUNDING = 1e-6
 """Fraction by which rounding may push a score above its limit."""
-
 BLOCK_ROWS = 1024
 """Rows of a teacher outside of JAX that are stored together: fewer than of a model, because its vectors may cost money."""
-
 Labeller = SentenceModel | Reranker
 """Scores the pairs of the text."""
 
@@ -204,10 +202,9 @@ class Prompting:
 
         `section` is `teacher` or `student`.
         """
-        prompts = {"query": self.query_prompt, "document": self.document_prompt}
         used = () if model.definition.reads_pairs else used_roles(sentence_roles(data))
         if used:
-            model = model.with_role_prompts({role: prompts[role] for role in used})
+            model = model.with_role_prompts({role: getattr(self, f"{role}_prompt") for role in used})
         self.check_prompts(used, model.role_prompts, section, model.source)
         return model
 
@@ -383,26 +380,18 @@ class OutsideVectors(WhiteningOptions):
                     for begin in range(0, len(of_role), self.texts_per_call):
                         batch = of_role[begin : begin + self.texts_per_call]
                         texts = [text.text(view, rows[index]) for index in batch]
-                        with foreign_errors(
-                            f"{named} failed at row {rows[batch[0]]:,} of the text; finished blocks are kept: give the same command again"
-                        ):
-                            found = np.asarray(self.embed(texts, role))
+                        failed = f"{named} failed at row {rows[batch[0]]:,} of the text; run it again to continue after the last block"
+                        with foreign_errors(failed):
+                            found = self.embed(texts, role)
                         if found.shape != (len(batch), width):
-                            raise InputError(
-                                f"{named} gives an array {list(found.shape)} for {len(batch)} texts, not [{len(batch)}, {width}]."
-                            )
+                            raise InputError(f"{named} gives {list(found.shape)} numbers, not {[len(batch), width]}.")
                         vectors[batch] = found
                         advance(len(batch))
                 return vectors
 
             key = f"{self.digest()} {text.content_digest} {inputs.data.roles} {view}"
-            rows: Any = range(text.rows)
+            rows, options = cast(Any, range(text.rows)), {"progress": inputs.progress, "block_rows": BLOCK_ROWS}
             stored.append(
-                self.whitened(
-                    targets.cached_vectors(
-                        folder, key, embed, rows, width, what=f"targets of {named}", progress=inputs.progress,
-                        block_rows=BLOCK_ROWS,
-                    )
-                )
-            )  # fmt: skip
-        return tuple(stored)
+                targets.cached_vectors(folder, key, embed, rows, width, what=f"targets of {named}", **options)
+            )
+        return tuple(map(self.whitened, stored))

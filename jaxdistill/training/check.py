@@ -139,11 +139,8 @@ def make_objective(config: Config) -> Objective:
     # Every column of a text in chunks is read, and a trimmed vocabulary may be for more languages than the views.
     unread = [] if config.data.chunk_tokens or getattr(config.student, "trim", "") else unread
     taught = [view for view in dict.fromkeys(objective.teacher_views) if view in columns]
-    changing = [
-        view
-        for view in objective.teacher_views
-        if view not in columns and (teacher.is_outside or isinstance(teacher, StoredVectors))
-    ]
+    is_cached = teacher.is_outside or isinstance(teacher, StoredVectors)
+    changing = [view for view in objective.teacher_views if is_cached and view not in columns]
     refuse([
         (teacher.scores_pairs != (tuple(objective.teacher_views) == (LABELS,)),
          f"the teacher {teacher.kind} does not go with objective {name}: scores of pairs (labels, scores, columns) are the targets of "

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import Count, CountOrNone, InputError
-from jaxdistill.core.plugins import is_outside, load_module, source_digests
+from jaxdistill.core.plugins import load_module, source_digests
 from jaxdistill.models.teacher import ModelContext, OutsideVectors
 
 functions: dict[str, Callable[..., Any]] = {}
@@ -33,9 +33,8 @@ class Function(OutsideVectors):
 
     @classmethod
     def of(cls, function: Callable[..., Any], *, name: str, **options: Any) -> "Function":
-        """The teacher of a function in Python. Its stored vectors are found by the `name`: give another one when they change."""
-        if is_outside(name) or not name:
-            raise InputError(f"name={name!r} must be a word of your own for the function, without a colon.")
+        """The teacher of a function in Python. Its stored vectors are found by the `name`, a text of your own without a colon:
+        give another one when they change."""
         functions[name] = function
         return cls(name, **options)
 
@@ -61,14 +60,13 @@ class Function(OutsideVectors):
     def embed(self, texts: Sequence[str], role: str) -> Float[np.ndarray, "n e"]:
         function = self._callable()
         has_role = "role" in inspect.signature(function).parameters
-        return function(texts, role=role) if has_role else function(texts)
+        return np.asarray(function(texts, role=role) if has_role else function(texts), np.float32)
 
     def _callable(self) -> Callable[..., Any]:
         file, _, name = self.function.rpartition(":")
         found = getattr(load_module(file), name, None) if file else functions.get(name)
         if not callable(found):
             raise InputError(
-                f"teacher.function={self.function!r} is no function; give FILE.py:NAME or MODULE:NAME, or in Python "
-                "jaxdistill.teachers.Function.of(FUNCTION, name=NAME)."
+                f"teacher.function={self.function!r} is no function; give FILE.py:NAME, MODULE:NAME or, in Python, Function.of(...)."
             )
         return found

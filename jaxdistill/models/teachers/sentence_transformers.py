@@ -2,8 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -12,7 +12,7 @@ from jaxdistill.core import ROLES, Count, CountOrNone
 from jaxdistill.data import targets
 from jaxdistill.data.text import used_roles
 from jaxdistill.models import outside
-from jaxdistill.models.checkpoints.model import prompt_text
+from jaxdistill.models.checkpoints.model import NO_PROMPT, prompt_text
 from jaxdistill.models.model_text import sentence_roles
 from jaxdistill.models.teacher import ModelContext, OutsideVectors, Prompting, TargetInputs
 
@@ -34,7 +34,7 @@ class SentenceTransformers(Prompting, OutsideVectors):
     """Run the Python files that come with the model, with all of your rights. Read them first."""
 
     def load(self, context: ModelContext) -> tuple[()]:
-        self.check_prompts(used_roles(sentence_roles(context.data)), _loaded(self).prompts, "teacher", self.model)
+        self.check_prompts(used_roles(sentence_roles(context.data)), _loaded(self)[1], "teacher", self.model)
         return ()
 
     def vector_width(self) -> int:
@@ -52,31 +52,21 @@ class SentenceTransformers(Prompting, OutsideVectors):
         return encode(texts, prompt=prompts[role], batch_size=self.batch_size, show_progress_bar=False)
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
-        try:
-            return super().stored(inputs)
-        finally:
-            _loaded.cache_clear()  # the training needs its memory
-
-
-class _Loaded(NamedTuple):
-    model: Any
-    prompts: Mapping[str, str]
-    """Maps each role to its prompt; the empty key is for sentences without a role."""
+        arrays = super().stored(inputs)
+        _loaded.cache_clear()  # the training needs its memory
+        return arrays
 
 
 @functools.lru_cache(maxsize=1)
-def _loaded(options: SentenceTransformers) -> _Loaded:
-    model = outside.loaded(
-        "SentenceTransformer",
-        options.model,
-        trust_remote_code=options.trust_remote_code,
-        truncate_dim=options.dims or None,
-    )
+def _loaded(options: SentenceTransformers) -> tuple[Any, dict[str, str]]:
+    """The model, and the prompt of each role; the empty key is for sentences without a role."""
+    how = {"trust_remote_code": options.trust_remote_code, "truncate_dim": options.dims or None}
+    model = outside.loaded("SentenceTransformer", options.model, **how)
     if options.max_length:
         model.max_seq_length = options.max_length
     chosen = {"": options.prompt, "query": options.query_prompt, "document": options.document_prompt}
     own, prompts = model.prompts, {}
     for role, names in {"": (model.default_prompt_name,), **ROLES}.items():
-        first = next((own[name] for name in names if name in own), "")
-        prompts[role] = prompt_text(own, chosen[role]) if chosen[role] else first
-    return _Loaded(model, prompts)
+        first = next((name for name in names if name in own), NO_PROMPT)
+        prompts[role] = prompt_text(own, chosen[role] or first)
+    return model, prompts
