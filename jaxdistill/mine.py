@@ -39,6 +39,7 @@ from jaxdistill.core.runtime import Advance
 from jaxdistill.data.targets import cached_vectors, finished, write_note
 from jaxdistill.data.text import TEXT, Text, local_files, read, sources_of, split_specs
 from jaxdistill.models.inference import Embedder, load
+from jaxdistill.models.outside import PREFIX, Reranker
 
 log = logging.getLogger(__name__)
 
@@ -132,12 +133,14 @@ class Models(NamedTuple):
     """The models that find and score candidates, and how they read texts."""
 
     embedder: Embedder
-    cross_encoder: Embedder | None
+    cross_encoder: Embedder | Reranker | None
     """Scores what the embedder finds."""
     query_prompt: str
     document_prompt: str
     logits: bool
     progress: bool
+    scored_by: Sequence[str]
+    """The cross-encoder's digest and precision."""
 
 
 def mine(
@@ -195,7 +198,7 @@ def mine(
       relative_margin: The same as a share of that positive's score, such as 0.05.
       sampling_strategy: Take the nearest of the candidates, or random ones.
       seed: Of random sampling.
-      cross_encoder: Cross-encoder that scores candidates and positives instead of the model.
+      cross_encoder: Cross-encoder that scores candidates and positives, or sentence_transformers:MODEL, which runs on torch.
       logits: Use the cross-encoder's logits, also for the limits; for MarginMSE.
       prompt_name: Name of the model's prompt for queries, or none; empty: the prompt of their role.
       corpus_prompt_name: The same for documents.
@@ -221,10 +224,16 @@ def mine(
         absolute_margin=absolute_margin, relative_margin=relative_margin, sampling_strategy=sampling_strategy, seed=seed,
     )  # fmt: skip
     embedder = load(model, pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision)
-    scorer = load(cross_encoder, batch_size=batch_size, precision=precision) if cross_encoder else None
+    scorer, scored_by = None, [""]
+    if str(cross_encoder).startswith(PREFIX):
+        scorer = Reranker(str(cross_encoder), batch_size=batch_size)
+        scored_by = [scorer.digest()]
+    elif cross_encoder:
+        scorer = load(cross_encoder, batch_size=batch_size, precision=precision)
+        scored_by = [scorer.model.digest(), scorer.compute_dtype.name]
     query_prompt = embedder.prefix(prompt_name or None, "" if prompt_name else "query")
     document_prompt = embedder.prefix(corpus_prompt_name or None, "" if corpus_prompt_name else "document")
-    models = Models(embedder, scorer, query_prompt, document_prompt, logits, show_progress_bar)
+    models = Models(embedder, scorer, query_prompt, document_prompt, logits, show_progress_bar, scored_by)
     return _mined(texts, models, limits, output_format=output_format, path=path)
 
 
@@ -241,7 +250,7 @@ def _mined(
         **limits, "output_format": output_format, "logits": models.logits, "prompt of a query": models.query_prompt,
         "prompt of a document": models.document_prompt, "model": models.embedder.model.digest(),
         "max_length": models.embedder.model.max_length, "precision": models.embedder.compute_dtype.name,
-        "cross_encoder": models.cross_encoder.model.digest() if models.cross_encoder else "", "text": _digest(json.dumps(texts)),
+        "cross_encoder": models.scored_by[0], "text": _digest(json.dumps(texts)),
     }  # fmt: skip
     size = f"{len(texts.queries):,} queries, {len(texts.documents):,} documents"
     if path and (done := finished(path, origin)):
@@ -307,13 +316,13 @@ def _scored_candidates(
         if scorer is None:
             return scores_of_pairs(queries, documents, query_rows, document_rows, dot=is_dot)
 
-        def score(block: Any, advance: Advance, scorer: Embedder = scorer) -> np.ndarray:
+        def score(block: Any, advance: Advance, scorer: Embedder | Reranker = scorer) -> np.ndarray:
             left, right = [texts.queries[row] for row in block[:, 0]], [texts.documents[row] for row in block[:, 1]]
             return scorer.score(left, right, logits=models.logits, show_progress_bar=advance)[:, None]
 
         rows: Any = np.stack([query_rows, document_rows], axis=1)
         chosen = hashlib.sha256(rows.tobytes()).hexdigest()
-        key = _digest(scorer.model.digest(), scorer.compute_dtype.name, models.logits, json.dumps(texts), chosen)
+        key = _digest(*models.scored_by, models.logits, json.dumps(texts), chosen)
         return cached_vectors(folder, key, score, rows, 1, what="scoring pairs", progress=models.progress)[:][:, 0]
 
     queries = vectors(models.query_prompt, texts.queries, "queries")

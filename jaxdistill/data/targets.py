@@ -45,10 +45,11 @@ def stored_vectors(
     *,
     unit: str,
     shown: bool | str,
+    block_rows: int = 0,
 ) -> tuple[Float[np.ndarray, "rows e"], int]:
     """Computes a long array block by block into one file; a killed program goes on with the blocks that are missing.
 
-    The file `vectors.npy` has all rows from the beginning, and `done.npy` notes for each block of `BLOCK_ROWS` rows whether it is
+    The file `vectors.npy` has all rows from the beginning, and `done.npy` notes for each block of rows whether it is
     there. Processes of a run that see the same folder compute every n-th block each; all must call this together.
 
     Returns the memory-mapped vectors, and the sum of the blocks' counts.
@@ -59,12 +60,14 @@ def stored_vectors(
         function that it gets as `advance` raises `Interrupted`.
       unit: what a row is, such as `sentences`, for the progress bar and the error.
       shown: as in `progress_bar`; the first process shows its own share.
+      block_rows: rows of a block, always the same for a folder; 0: `BLOCK_ROWS`.
 
     Raises:
       InputError: the folder cannot be written.
       Interrupted: after a signal; blocks that are there stay.
     """
-    blocks = [range(begin, min(begin + BLOCK_ROWS, rows)) for begin in range(0, rows, BLOCK_ROWS)]
+    block_rows = block_rows or BLOCK_ROWS
+    blocks = [range(begin, min(begin + block_rows, rows)) for begin in range(0, rows, block_rows)]
 
     def fill(draft: Path) -> None:
         np.lib.format.open_memmap(draft / VECTORS, "w+", np.float32, (rows, width)).flush()
@@ -122,6 +125,7 @@ def cached_vectors(
     *,
     what: str,
     progress: bool,
+    block_rows: int = 0,
 ) -> Float[np.ndarray, "rows e"]:
     """Returns the vectors of all texts, memory-mapped; computes and stores those missing in `folder`.
 
@@ -138,8 +142,8 @@ def cached_vectors(
     def compute(rows: range, advance: Advance) -> tuple[np.ndarray, int]:
         return checked_block(embed(texts[rows.start : rows.stop], advance), rows.start), 0
 
-    shown = progress and what
-    return stored_vectors(Path(folder) / digest, len(texts), width, compute, unit="rows", shown=shown)[0]
+    options = {"unit": "rows", "shown": progress and what, "block_rows": block_rows}
+    return stored_vectors(Path(folder) / digest, len(texts), width, compute, **options)[0]
 
 
 def checked_block(vectors: np.ndarray, start: int) -> Float[np.ndarray, "n e"]:

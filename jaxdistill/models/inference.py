@@ -26,6 +26,7 @@ from jaxdistill.data.packing import pad
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition
 from jaxdistill.encoders.sentence import embed, embed_tokens
 from jaxdistill.models.checkpoints.model import NO_PROMPT, SentenceModel, check_size, load_model
+from jaxdistill.models.outside import Reranker
 from jaxdistill.models.vectors import cosines, unit_rows
 
 TOKENISED = 4096
@@ -327,9 +328,9 @@ def no_vectors(what: str) -> InputError:
     return InputError(f"{what}: it has no vectors of sentences; score pairs.")
 
 
-def refuse_mixed(models: Sequence[SentenceModel]) -> None:
+def refuse_mixed(models: Sequence[SentenceModel | Reranker]) -> None:
     """Raises `InputError` if sentence encoders and cross-encoders are mixed: their scores have different scales."""
-    if len({model.definition.reads_pairs for model in models}) > 1:
+    if len({isinstance(model, Reranker) or model.definition.reads_pairs for model in models}) > 1:
         names = "+".join(model.source for model in models)
         raise InputError(f"{names} mixes sentence encoders and cross-encoders; name models of one kind.")
 

@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 from jax.typing import DTypeLike
@@ -12,6 +12,7 @@ from jaxtyping import Float
 from jaxdistill.core import CountOrNone, Fraction, InputError, Objective, Precision
 from jaxdistill.core.files import foreign_errors
 from jaxdistill.core.paths import cache_folder
+from jaxdistill.core.runtime import Advance
 from jaxdistill.data import targets
 from jaxdistill.data.options import Data
 from jaxdistill.data.text import split_specs, used_roles
@@ -19,12 +20,17 @@ from jaxdistill.data.tokens import TokenStore
 from jaxdistill.models.checkpoints.model import SentenceModel, check_size, load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.model_text import check_reads, sentence_roles
+from jaxdistill.models.outside import Reranker
 from jaxdistill.models.surgery import first_numbers
 
 SEPARATOR = "|"
 """Separates the values of an option that has one per model."""
 ROUNDING = 1e-6
 """Fraction by which rounding may push a score above its limit."""
+BLOCK_ROWS = 1024
+"""Rows of a teacher outside of JAX that are stored together: fewer than of a model, because its vectors may cost money."""
+Labeller = SentenceModel | Reranker
+"""Scores the pairs of the text."""
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +59,7 @@ class TargetInputs(NamedTuple):
     objective: Objective
     embedders: Sequence[Embedder]
     """Embedders of the models whose vectors are the targets."""
-    labellers: Sequence[SentenceModel]
+    labellers: Sequence[Labeller]
     compute_dtype: DTypeLike
     progress: bool
 
@@ -79,6 +85,8 @@ class Teacher:
     """The option that names what gives the targets."""
     dropout = False
     """Whether a live teacher has dropout."""
+    is_outside = False
+    """Whether something besides JAX computes the vectors, so that there is no `SentenceModel`."""
 
     @property
     def is_given(self) -> bool:
@@ -108,11 +116,15 @@ class Teacher:
     def check(self) -> None:
         """Raises `InputError` for options that exclude each other."""
 
+    def digest(self) -> str:
+        """Everything that determines the vectors of a teacher that is outside; otherwise empty."""
+        return ""
+
     def load(self, context: ModelContext) -> tuple[SentenceModel, ...]:
         """The models whose vectors are the targets."""
         return ()
 
-    def labellers(self, context: ModelContext) -> list[SentenceModel]:
+    def labellers(self, context: ModelContext) -> Sequence[Labeller]:
         """The models that score the pairs of the text."""
         return []
 
@@ -190,19 +202,22 @@ class Prompting:
 
         `section` is `teacher` or `student`.
         """
-        prompts = {"query": self.query_prompt, "document": self.document_prompt}
         used = () if model.definition.reads_pairs else used_roles(sentence_roles(data))
-        for role, prompt in prompts.items():
+        if used:
+            model = model.with_role_prompts({role: getattr(self, f"{role}_prompt") for role in used})
+        self.check_prompts(used, model.role_prompts, section, model.source)
+        return model
+
+    def check_prompts(self, used: Sequence[str], prompts: Mapping[str, str], section: str, source: str) -> None:
+        """Logs the model's `prompts` of the roles that are used; raises `InputError` for an option for any other role."""
+        for role, prompt in {"query": self.query_prompt, "document": self.document_prompt}.items():
             if prompt and role not in used:
                 raise InputError(
-                    f"{section}.{role}_prompt={prompt!r} is for sentences with the role {role}, of which {model.source} reads none; "
+                    f"{section}.{role}_prompt={prompt!r} is for sentences with the role {role}, of which {source} reads none; "
                     f"leave it empty, or set --config.data.roles={role}, or one role for each source or column."
                 )
-        if used:
-            model = model.with_role_prompts({role: prompts[role] for role in used})
         for role in used:
-            log.info("%s: the prompt of a %s is %r", section, role, model.role_prompts[role])
-        return model
+            log.info("%s: the prompt of a %s is %r", section, role, prompts[role])
 
 
 def check_roles(data: Data, models: Sequence[SentenceModel]) -> None:
@@ -233,9 +248,8 @@ class Encoder(Prompting, Teacher):
     def models(self) -> Sequence[str]:
         return split_specs(self.model)
 
-    def read(self, context: ModelContext, *, frozen: bool) -> list[SentenceModel]:
-        """The models that `model` names, with their prompts; raises `InputError` if an option has neither one value nor one per
-        model."""
+    def each(self) -> list[Self]:
+        """The options of each model that `model` names; raises `InputError` if one has neither one value nor one per model."""
         each = [dataclasses.replace(self, model=name) for name in self.models]
         for option in ("pooling", "prompt", "query_prompt", "document_prompt") if len(each) > 1 else ():
             value = getattr(self, option)
@@ -244,14 +258,15 @@ class Encoder(Prompting, Teacher):
             ):
                 values = np.broadcast_to(value.split(SEPARATOR), len(each)).tolist()
             each = [dataclasses.replace(one, **{option: part}) for one, part in zip(each, values, strict=True)]
-        models = []
-        for one in each:
-            model = load_model(
-                context.located(one.model), pooling=one.pooling, max_length=one.max_length, prompt=one.prompt, frozen=frozen,
-                option="teacher.pooling",
-            )  # fmt: skip
-            models.append(one.prompted(context.data, model, "teacher"))
-        return models
+        return each
+
+    def read(self, context: ModelContext, *, frozen: bool) -> SentenceModel:
+        """The only model, with its prompts."""
+        model = load_model(
+            context.located(self.model), pooling=self.pooling, max_length=self.max_length, prompt=self.prompt, frozen=frozen,
+            option="teacher.pooling",
+        )  # fmt: skip
+        return self.prompted(context.data, model, "teacher")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -269,7 +284,7 @@ class VectorModel(Encoder):
     """Whether `model` names several models, separated by commas."""
 
     def load(self, context: ModelContext) -> tuple[SentenceModel, ...]:
-        models = self.read(context, frozen=True)
+        models = [one.read(context, frozen=True) for one in self.each()]
         models = models if self.normalize else [model.as_pooled() for model in models]
         return tuple(first_numbers(model, self.dims or model.definition.embedding_width) for model in models)
 
@@ -330,3 +345,53 @@ class StoredVectors(VectorModel, WhiteningOptions):
             ]
             stored.append(self.whitened(arrays[0] if len(arrays) == 1 else targets.Joined(arrays, self.shares())))
         return tuple(stored)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutsideVectors(WhiteningOptions):
+    """Vectors that something besides JAX computes once; blocks that are done are cached on disk."""
+
+    normalize: bool = True
+    """False: compare vectors as they come; a student made from a checkpoint with a Normalize module lacks it."""
+
+    is_outside = True
+    texts_per_call = BLOCK_ROWS
+
+    def vector_width(self) -> int:
+        """Numbers in a vector."""
+        raise NotImplementedError
+
+    def embed(self, texts: Sequence[str], role: str) -> Float[np.ndarray, "n e"]:
+        """The vectors of at most `texts_per_call` texts of one role, which may be empty."""
+        raise NotImplementedError
+
+    def width(self, widths: Sequence[int]) -> int:
+        return super().width([self.vector_width()])
+
+    def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
+        folder, text, width = cache_folder(inputs.data.cache_folder) / "targets", inputs.text, self.vector_width()
+        named, stored = f"teacher.{self.given_by}={getattr(self, self.given_by)}", []
+        for view in inputs.objective.teacher_views:
+
+            def embed(rows: Sequence[int], advance: Advance, view: str = view) -> np.ndarray:
+                vectors, roles = np.zeros((len(rows), width), np.float32), np.array(text.roles(view, rows))
+                for role in dict.fromkeys(roles.tolist()):
+                    of_role = np.flatnonzero(roles == role)
+                    for begin in range(0, len(of_role), self.texts_per_call):
+                        batch = of_role[begin : begin + self.texts_per_call]
+                        texts = [text.text(view, rows[index]) for index in batch]
+                        failed = f"{named} failed at row {rows[batch[0]]:,} of the text; run it again to continue after the last block"
+                        with foreign_errors(failed):
+                            found = self.embed(texts, role)
+                        if found.shape != (len(batch), width):
+                            raise InputError(f"{named} gives {list(found.shape)} numbers, not {[len(batch), width]}.")
+                        vectors[batch] = found
+                        advance(len(batch))
+                return vectors
+
+            key = f"{self.digest()} {text.content_digest} {inputs.data.roles} {view}"
+            rows, options = cast(Any, range(text.rows)), {"progress": inputs.progress, "block_rows": BLOCK_ROWS}
+            stored.append(
+                targets.cached_vectors(folder, key, embed, rows, width, what=f"targets of {named}", **options)
+            )
+        return tuple(map(self.whitened, stored))

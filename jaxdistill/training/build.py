@@ -49,7 +49,7 @@ from jaxdistill.models.checkpoints.folder import check_exportable, save
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model, locate
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.student import StudentInputs
-from jaxdistill.models.teacher import ModelContext, StoredVectors, TargetInputs, Teacher, check_roles
+from jaxdistill.models.teacher import Labeller, ModelContext, StoredVectors, TargetInputs, Teacher, check_roles
 from jaxdistill.objectives.weighted import Weighted
 from jaxdistill.training import dev as devs
 from jaxdistill.training import optim, step
@@ -417,7 +417,8 @@ def make_objective(config: Config) -> Objective:
     # Every column of a text in chunks is read, and a trimmed vocabulary may be for more languages than the views.
     unread = [] if config.data.chunk_tokens or getattr(config.student, "trim", "") else unread
     taught = [view for view in dict.fromkeys(objective.teacher_views) if view in columns]
-    changing = [view for view in objective.teacher_views if view not in columns and isinstance(teacher, StoredVectors)]
+    is_cached = teacher.is_outside or isinstance(teacher, StoredVectors)
+    changing = [view for view in objective.teacher_views if is_cached and view not in columns]
     refuse([
         (teacher.scores_pairs != (tuple(objective.teacher_views) == (LABELS,)),
          f"the teacher {teacher.kind} does not go with objective {name}: scores of pairs (labels, scores, columns) are the targets of "
@@ -488,7 +489,7 @@ def make_student(
     """
     inputs = StudentInputs(context_of(config, workdir, draft=draft), config.teacher, teachers)
     student = config.student.make(inputs)
-    if not config.teacher.scores_pairs:
+    if not (config.teacher.scores_pairs or config.teacher.is_outside):
         check_roles(config.data, [student, *teachers])
     similarity = config.objective.similarity or (teachers[0] if teachers else student).definition.similarity
     # Targets of several teachers have unit length, transformed ones other lengths than the teacher's.
@@ -618,7 +619,7 @@ class Targets:
         objective: Objective,
         store: TokenStore,
         teachers: Sequence[SentenceModel],
-        labellers: Sequence[SentenceModel],
+        labellers: Sequence[Labeller],
         *,
         progress: bool,
         absent: bool = False,
@@ -643,7 +644,7 @@ class Targets:
         if teacher.is_live:
             options = {"max_length": teachers[0].max_length, "chunking": store.chunking, "progress": progress}
             self.store = model_text.tokenised_text(config.data, teachers[0], views, **options)
-        elif absent and teacher.models:
+        elif absent and (teacher.models or teacher.is_outside):
             columns = len(objective.scored) - 1 if teacher.scores_pairs else self.width
             self.arrays = (np.broadcast_to(np.float32(0), (store.rows, columns)),) * len(views)
         else:

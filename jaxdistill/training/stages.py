@@ -178,6 +178,7 @@ def digests(run: Run) -> dict[str, str]:
     contents = {name: content_digest(specs) for name, specs in files.items() if specs}
     contents |= {f"{name}.model": model.digest() for name, model in run.named_teachers.items()}
     contents |= {f"labeller {number}": digest for number, digest in enumerate(run.labeller_digests, start=1)}
+    contents |= {"teacher": digest} if (digest := config.teacher.digest()) else {}
     contents |= {"student.model": run.student.digest(), "data.text": run.store.content_digest}
     outside = [name.rpartition(":")[0] for name in config.kinds.values() if plugins.is_outside(name)]
     contents |= plugins.source_digests([*outside, *split_specs(config.run.plugins)])

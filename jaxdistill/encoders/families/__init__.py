@@ -36,7 +36,8 @@ def family(model_type: str) -> ModuleType:
         return plugins.families[model_type]
     if str(model_type).replace("_", "-") not in model_types():
         raise InputError(
-            f"model_type {model_type!r:.80} is not a family that can be read; known are {', '.join(model_types())}."
+            f"model_type {model_type!r:.80} is not a family that can be read; known are {', '.join(model_types())}. "
+            "As a teacher it may run on torch: the kind sentence_transformers, or sentence_transformers:MODEL as a cross-encoder."
         )
     return importlib.import_module(f"{__name__}.{SAME.get(model_type, model_type).replace('-', '_')}")
 

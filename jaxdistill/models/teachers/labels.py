@@ -18,7 +18,7 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Float
 
-from jaxdistill.core import SECOND
+from jaxdistill.core import SECOND, InputError
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.core.runtime import Advance
 from jaxdistill.data import targets
@@ -27,7 +27,8 @@ from jaxdistill.data.tokens import TokenStore
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.inference import Embedder, refuse_mixed
 from jaxdistill.models.model_text import check_reads
-from jaxdistill.models.teacher import Encoder, ModelContext, TargetInputs
+from jaxdistill.models.outside import PREFIX, Reranker
+from jaxdistill.models.teacher import Encoder, Labeller, ModelContext, TargetInputs
 
 log = logging.getLogger(__name__)
 
@@ -41,12 +42,19 @@ class Labels(Encoder):
 
     scores_pairs = of_rows = True
 
-    def labellers(self, context: ModelContext) -> list[SentenceModel]:
-        return self.read(context, frozen=False)
+    def labellers(self, context: ModelContext) -> Sequence[Labeller]:
+        return [one._labeller(context) for one in self.each()]
+
+    def _labeller(self, context: ModelContext) -> Labeller:
+        if not self.model.startswith(PREFIX):
+            return self.read(context, frozen=False)
+        if self.pooling or self.query_prompt or self.document_prompt:
+            raise InputError(f"{self.model} scores pairs; leave teacher.pooling and the prompts of roles empty.")
+        return Reranker(self.model, prompt=self.prompt, max_length=self.max_length)
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
         columns = inputs.objective.scored
-        for model in inputs.labellers:
+        for model in (one for one in inputs.labellers if isinstance(one, SentenceModel)):
             check_reads(inputs.data, model, columns, inputs.text)
         scores = labels(
             inputs.labellers, inputs.text, cache_folder(inputs.data.cache_folder) / "labels", columns=columns,
@@ -56,7 +64,7 @@ class Labels(Encoder):
 
 
 def labels(
-    labellers: Sequence[SentenceModel],
+    labellers: Sequence[Labeller],
     store: TokenStore,
     folder: Path,
     *,
@@ -84,11 +92,12 @@ def labels(
 
 
 def _scores(
-    labeller: SentenceModel, store: TokenStore, folder: Path, columns: Sequence[str], *, logits: bool,
+    labeller: Labeller, store: TokenStore, folder: Path, columns: Sequence[str], *, logits: bool,
     compute_dtype: DTypeLike, progress: bool,
 ) -> Float[np.ndarray, "rows k"]:  # fmt: skip
     """One labeller's scores of each row's pairs; what the model computes is cached."""
-    embedder, dtype = Embedder(labeller, compute_dtype=compute_dtype), np.dtype(compute_dtype).name
+    dtype = np.dtype(compute_dtype).name
+    embedder = Embedder(labeller, compute_dtype=compute_dtype) if isinstance(labeller, SentenceModel) else labeller
 
     def cached(
         what: str, columns: Sequence[str], texts: Sequence[Any], width: int, compute: Callable[..., Any]
@@ -97,7 +106,7 @@ def _scores(
         key = f"{what} {' '.join(columns)} {labeller.digest()} {store.content_digest} {dtype}"
         return targets.cached_vectors(folder, key, compute, texts, width=width, what=what, progress=progress)
 
-    if labeller.definition.reads_pairs:
+    if isinstance(embedder, Reranker) or embedder.model.definition.reads_pairs:
 
         def score(pairs: Sequence[tuple[str, str]], advance: Advance) -> np.ndarray:
             first, second = zip(*pairs, strict=True)
@@ -109,12 +118,12 @@ def _scores(
             scores.append(cached(what, (columns[0], other), pairs, 1, score)[:])
         return np.concatenate(scores, axis=1)
 
-    dot = labeller.definition.similarity == "dot"
+    dot = embedder.model.definition.similarity == "dot"
     if dot and not logits:
         log.warning("%s: its checkpoint compares by dot product; its labels are cosines here", labeller.source)
     # Each distinct sentence is encoded once; `sides` has its row in every column of the pairs.
     index_of: dict[str, int] = {}
-    texts = [store.texts(column, labeller.role_prompts) for column in columns]
+    texts = [store.texts(column, embedder.model.role_prompts) for column in columns]
     sides = [np.array([index_of.setdefault(text, len(index_of)) for text in of_column]) for of_column in texts]
 
     def encode(sentences: Sequence[str], advance: Advance) -> np.ndarray:

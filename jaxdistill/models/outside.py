@@ -1,0 +1,83 @@
+"""Models that sentence-transformers runs on torch, for architectures that `encoders` does not have."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxdistill.core import InputError
+from jaxdistill.core.files import file_names, foreign_errors, is_remote
+from jaxdistill.core.runtime import Advance
+from jaxdistill.data.text import digest_of_file
+from jaxdistill.models.checkpoints.model import locate, prompt_text
+
+PREFIX = "sentence_transformers:"
+"""Begins the name of a cross-encoder that sentence-transformers loads and runs."""
+PAIRS = 512
+"""Pairs that are scored between two looks at the signals."""
+
+
+def loaded(loader: str, model: str, **options: Any) -> Any:
+    """The model as the class `loader` of sentence-transformers loads it; raises `InputError` with the reason if it cannot."""
+    try:
+        import sentence_transformers
+    except ImportError as error:
+        raise InputError(f"{model} needs torch ({error}): pip install sentence-transformers torch") from None
+    with foreign_errors(f"sentence-transformers cannot load {model}"):
+        return getattr(sentence_transformers, loader)(str(_local(model) or model), **options)
+
+
+def content_digest(model: str) -> str:
+    """SHA-256 of a local model's files but its card, or the commit of one that was downloaded from the hub."""
+    folder = _local(model)
+    if not folder:
+        import huggingface_hub
+
+        return Path(huggingface_hub.snapshot_download(model, local_files_only=True)).name
+    names = [name for name in file_names(folder) if not name.endswith(".md")]
+    return hashlib.sha256("".join(f"{name} {digest_of_file(folder / name)} " for name in names).encode()).hexdigest()
+
+
+def _local(model: str) -> Path | None:
+    """The folder of the model; None for a hub name, of which sentence-transformers downloads what it needs."""
+    is_file = is_remote(model) or model.startswith((".", "/", "~", "package:")) or Path(model).is_dir()
+    return locate(model) if is_file else None
+
+
+class Reranker:
+    """A cross-encoder, also a causal one, that sentence-transformers runs; it never runs code that comes with a model."""
+
+    def __init__(self, source: str, *, prompt: str = "", max_length: int = 0, batch_size: int = 32):
+        """`source` begins with `PREFIX`; the other arguments are as in `load_model`."""
+        self.source, self._name, self._batch_size = source, source.removeprefix(PREFIX), batch_size
+        self._model = loaded("CrossEncoder", self._name)
+        if self._model.num_labels != 1:
+            raise InputError(f"{source} has {self._model.num_labels} labels; a cross-encoder has one.")
+        self._model.max_seq_length = max_length or self._model.max_seq_length
+        self._prompt = prompt_text(self._model.prompts, prompt) if prompt else None
+
+    def digest(self) -> str:
+        """SHA-256 of everything that determines its scores."""
+        facts = content_digest(self._name), self._model.max_seq_length, self._prompt
+        return hashlib.sha256(f"{PREFIX} {facts}".encode()).hexdigest()
+
+    def score(
+        self, first: Sequence[str], second: Sequence[str], *, logits: bool = False, show_progress_bar: Advance
+    ) -> Float[np.ndarray, " n"]:
+        """Scores of pairs in (0, 1), or their logits, as `Embedder.score` gives them."""
+        import torch
+
+        pairs, scores = list(zip(first, second, strict=True)), []
+        for begin in range(0, len(pairs), PAIRS):
+            with foreign_errors(f"sentence-transformers cannot score pairs with {self.source}"):
+                found = self._model.predict(
+                    pairs[begin : begin + PAIRS], prompt=self._prompt, batch_size=self._batch_size,
+                    activation_fn=torch.nn.Identity(), show_progress_bar=False,
+                )  # fmt: skip
+            scores.append(np.asarray(found, np.float32))
+            show_progress_bar(len(found))
+        found = np.concatenate(scores)
+        return found if logits else np.exp(-np.logaddexp(0.0, -found.astype(np.float64)))
