@@ -167,7 +167,9 @@ def _of_collection(collection: str, name: str) -> Path:
 
     folder = cache_folder("") / "retrieval" / collection.replace("/", "--") / name
     if not folder.is_dir():
-        parts = {part: datasets.load_dataset(collection, part, split=name) for part in ("corpus", "queries", "qrels")}
+        parts: dict[str, Any] = {
+            part: datasets.load_dataset(collection, part, split=name) for part in ("corpus", "queries", "qrels")
+        }
         folder.parent.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(dir=folder.parent))
         for part in ("corpus", "queries"):
