@@ -23,7 +23,7 @@ from jaxdistill.models.teachers.labels import Labels
 from jaxdistill.models.teachers.sentence_transformers import SentenceTransformers
 from jaxdistill.objectives.cosent import CoSENT
 from jaxdistill.objectives.embedding import Embedding
-from jaxdistill.training.models import Targets, context_of
+from jaxdistill.training.build import Targets, context_of
 
 from encoder_cases import DECODER, write_cross_encoder, write_tokenizer
 from program import write_teacher
