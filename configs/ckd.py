@@ -93,7 +93,7 @@ def second_stage(config: ConfigDict, *, batch_size: int, learned_scale: str = "n
     then.evals = config.evals.copy_and_resolve_references()
     then.evals.patience_epochs = 0.0
     then.run = config.run.copy_and_resolve_references()
-    then.run.epochs, then.run.steps = 5.0, 0
+    then.run.epochs, then.run.steps = 5.0, -1
     return then
 
 

@@ -23,7 +23,7 @@ def gist(views: tuple[str, ...]) -> ConfigDict:
     config = minilm_l3(kind="gist", temperature=0.01, margin=0.0, candidates="all", views=views)
     config.data.columns = PLAIN_TRIPLETS[: len(views)]
     config.optimizer.learning_rate = 5e-5
-    config.run.steps, config.run.epochs = 0, 1.0
+    config.run.steps, config.run.epochs = -1, 1.0
     return config
 
 

@@ -55,7 +55,7 @@ def leaf() -> ConfigDict:
     config.student.layers = ""
     config.student.pooling = "mean"
     config.student.head = "linear"
-    config.run.steps, config.run.epochs = 0, 1.0
+    config.run.steps, config.run.epochs = -1, 1.0
     return config
 
 

@@ -41,7 +41,7 @@ def listwise(**changed) -> ConfigDict:
     config.student.model = TEACHER
     config.optimizer.learning_rate = 5e-5
     config.optimizer.eps = 1e-12  # the loss has a factor of temperature^2, and so have its gradients
-    config.run.steps, config.run.epochs = 0, 1.0
+    config.run.steps, config.run.epochs = -1, 1.0
     return config
 
 

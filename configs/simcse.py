@@ -148,7 +148,7 @@ def minilm_l3(supervised: bool = False) -> ConfigDict:
     config.optimizer.learning_rate = 5e-5
     if supervised:
         config.data.columns = PLAIN_TRIPLETS
-        config.run.steps, config.run.epochs = 0, 1.0
+        config.run.steps, config.run.epochs = -1, 1.0
     return config
 
 

@@ -74,7 +74,7 @@ def test_a_wrong_key_or_type_is_refused_with_its_name(change, words):
 
 def test_minutes_replace_the_steps_of_a_preset():
     run = main.parse_flags(["--config=l2.py:minilm-l3", "--config.run.minutes=5"]).config.run
-    assert (run.steps, run.minutes) == (0, 5.0)
+    assert (run.steps, run.minutes) == (-1, 5.0)
 
 
 def test_command_line_values_reach_the_config(monkeypatch):

@@ -83,7 +83,7 @@ def test_a_stage_that_others_were_made_of_is_not_trained_again(folder, finished,
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--config.stage2.run.steps=0", "--config.stage2.run.epochs=0"], "give 0 steps"),
+        (["--config.stage2.run.steps=-1", "--config.stage2.run.epochs=0"], "give 0 steps"),
         ([f"--config.stage2.evals.best={STS_B}"], "dev set sts-b-dev/spearman: mteb/stsbenchmark-sts cannot be loaded"),
     ],
 )

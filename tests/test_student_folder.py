@@ -5,14 +5,16 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from jaxdistill import export, main
 from jaxdistill.core.files import UNFINISHED_SUFFIX
+from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.training.build import context_of, make_student, read_student, write_student
 from jaxdistill.training.workdir.folder import STUDENT
 
-from program import environment, tiny_arguments, trained
+from program import environment, refused, tiny_arguments, trained
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -89,3 +91,15 @@ def test_a_checkpoint_is_exported_without_teacher_text_and_cache(tmp_path):
     export.main([f"--workdir={workdir}", f"--step={best}", f"--out={tmp_path / 'out'}"])
     for name in ("model.safetensors", "tokenizer.json", "modules.json", "config_sentence_transformers.json"):
         assert (tmp_path / "out" / name).read_bytes() == (workdir / "export" / name).read_bytes()
+
+
+def test_no_step_exports_the_student_as_it_is_made(tmp_path, capsys):
+    """Without text: surgery needs none here."""
+    arguments = tiny_arguments(tmp_path, run__steps=0, data__text="absent.txt", student__layers="1")
+    main.main([*arguments, f"--workdir={tmp_path / 'w'}"])
+    exported, teacher = load_model(str(tmp_path / "w" / "export")), load_model(str(tmp_path / "model"))
+    for path, array in exported.params.items():
+        np.testing.assert_array_equal(array, teacher.params[path.replace("layers/0", "layers/1")])
+    assert exported.definition.architecture.layers == 1 and "export (reloaded and compared)" in capsys.readouterr().out
+    (tmp_path / "w" / "checkpoints").mkdir()
+    assert "has checkpoints; give another" in refused(main, [*arguments, f"--workdir={tmp_path / 'w'}"], capsys)

@@ -236,7 +236,7 @@ def parse_config(config: ConfigDict | Mapping[str, Any]) -> Config:
         else:
             read[section] = _of_kind(section, config.get(section, {}), prefix=section)
     parsed = Config(**read)
-    return dataclasses.replace(parsed, run=dataclasses.replace(parsed.run, steps=0)) if parsed.run.minutes else parsed
+    return dataclasses.replace(parsed, run=dataclasses.replace(parsed.run, steps=-1)) if parsed.run.minutes else parsed
 
 
 def _of_kind(section: str, options: Mapping[str, Any], *, prefix: str) -> Any:

@@ -133,13 +133,14 @@ class Evals:
 class RunOptions:
     """Length, seed, precision, devices and checkpoints of a run."""
 
-    steps: CountOrNone = 0
-    """Number of updates; 0: determined by `minutes` or `epochs`. A preset's number gives way to `minutes`."""
+    steps: Annotated[int, Range(least=-1)] = -1
+    """Number of updates; -1: determined by `minutes` or `epochs`; 0: no training, which exports the student as it is made. A
+    preset's number gives way to `minutes`."""
     minutes: NotNegative = 0.0
     """Above 0: as many updates as take this long, without evaluations, at the speed measured before step 1. The number is
     printed, and kept in the workdir for resumed runs."""
     epochs: NotNegative = 1.0
-    """Passes over the text, used if `steps` and `minutes` are 0."""
+    """Passes over the text, used if `steps` is -1 and `minutes` is 0."""
     seed: Annotated[int, Range(least=0, most=2**32 - 1)] = 0
     """Seed of all random choices, except which sentences are reserved for the first queue and for evaluation."""
     precision: Precision = "auto"

@@ -381,7 +381,9 @@ def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int
          f"evals.best={evals.best}, evals.average={evals.average} and evals.patience choose the checkpoint in different ways; give only "
          "one of best=last, average and patience (or patience_epochs), and lower run.steps to end earlier."),
     ])  # fmt: skip
-    if config.run.steps or not (config.run.epochs or config.run.minutes):  # otherwise text or speed determine the steps
+    if config.run.steps > 0 or not (
+        config.run.epochs or config.run.minutes
+    ):  # otherwise text or speed determine the steps
         step_count(config, steps_per_epoch=0)
     return mesh, groups, objective
 
@@ -397,7 +399,7 @@ def step_count(config: Config, steps_per_epoch: int, timed: int = 0) -> int:
     """Updates of the run; `timed` is the number that takes `run.minutes`, or that is still to be measured. Raises `InputError` if
     there are none, or if evals.average names a step beyond them."""
     run, last = config.run, max(config.evals.average, default=0)
-    steps = run.steps or timed or int(round(run.epochs * steps_per_epoch))
+    steps = max(run.steps, 0) or timed or int(round(run.epochs * steps_per_epoch))
     refuse([
         (not 1 <= steps <= MAX_INT32,
          f"run.steps={run.steps} and run.epochs={run.epochs} give {steps:.0f} steps; set one of them to give 1 to {MAX_INT32:,} steps."),

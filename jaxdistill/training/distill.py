@@ -188,7 +188,7 @@ def configured(
         stages = in_every_stage(config, ARGUMENTS[name])
         set_options(config, dict.fromkeys(stages if name in OF_ALL_STAGES else stages[:1], value))
     if "epochs" in arguments:
-        first.run.steps = 0  # which would override epochs
+        first.run.steps = -1  # a number would override epochs
     set_options(config, options)
     if has_text:
         columns = columns_of(typed(first.data.columns, Columns, "data.columns"))

@@ -5,11 +5,13 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxdistill.config import flat, nested
+from jaxdistill.config.options import Config
 from jaxdistill.core import SECOND
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
@@ -206,6 +208,21 @@ def facts_of(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], co
         roles=config.data.roles if role_prompts else "",
         role_prompts=role_prompts,
         dims=", ".join(map(str, config.student.dims)),
+    )
+
+
+def untrained_facts(
+    config: Config, workdir: Path, student: SentenceModel, teachers: Sequence[SentenceModel], command: str
+) -> Facts:
+    """What the model card says of a student that is exported as it is made."""
+    return Facts(
+        name=workdir.resolve().name,
+        teacher=", ".join(public_name(model.source) for model in teachers),
+        student=without_folders(student.source, [model.source for model in teachers]),
+        **origin_of(*teachers, student),
+        seed=config.run.seed,
+        command=public_command(command),
+        prompt=student.prompt,
     )
 
 

@@ -23,9 +23,19 @@ from jaxdistill.evals import sts
 from jaxdistill.evals.papers import cited
 from jaxdistill.evals.report import as_text, stage_table
 from jaxdistill.models.model_text import text_portions
-from jaxdistill.training.build import Run, build, check_inputs, checked_setup, objective_title, write_student
+from jaxdistill.training.build import (
+    Run,
+    build,
+    check_inputs,
+    checked_setup,
+    context_of,
+    make_student,
+    objective_title,
+    write_student,
+)  # fmt: skip
 from jaxdistill.training.dev import agreement_pairs, dev_tasks, retrieval_files
-from jaxdistill.training.finish import finish
+from jaxdistill.training.export import export
+from jaxdistill.training.finish import finish, untrained_facts
 from jaxdistill.training.loop import train
 from jaxdistill.training.metrics import Callback, logged, say
 from jaxdistill.training.plan import overview
@@ -97,6 +107,8 @@ def check_stages(stages: Sequence[Config], folders: Sequence[pathlib.Path], fini
     for number, (stage, folder, done) in enumerate(zip(stages, folders, finished, strict=True), start=1):
         with of_stage(number, stages):
             specs = split_specs(stage.data.text)
+            if stage.run.steps == 0:
+                continue
             if done:
                 plugins.use(stage.run.plugins)  # the user's own readers are part of the digest
                 before = workdirs.read_note(folder / workdirs.INPUTS).get(workdirs.TEXT_FILES)
@@ -127,6 +139,8 @@ def run_training(
     Every process of a multi-host run calls it, and only the first prints and writes.
     """
     is_first, workdir = processes.is_first(), files.folder
+    if config.run.steps == 0:
+        return export_untrained(config, files, dry_run=dry_run, command=command)
     with processes.agreed() as facts:
         plugins.use(config.run.plugins)
         before = workdirs.claim_workdir(workdir, config, write=False)
@@ -165,6 +179,45 @@ def run_training(
             outcome = train(run, files, progress=is_first, callbacks=callbacks)
             finish(run, outcome, teacher_scores, paper=paper, command=command)
             processes.wait("finished")
+
+
+def export_untrained(config: Config, files: Workdir, *, dry_run: bool, command: str) -> None:
+    """Exports the student as it is made of the models, such as some of their layers or a table of their tokens; it learns nothing,
+    and only a student that is made from text reads any."""
+    workdir = files.folder
+    plugins.use(config.run.plugins)
+    workdirs.claim_workdir(workdir, config, write=False)
+    refuse_foreign(workdir / workdirs.EXPORT, advice="Move it, or give another --workdir.")
+    if files.checkpoints.is_dir():
+        raise InputError(
+            f"run.steps=0 exports an untrained student, but {workdir} has checkpoints; give another --workdir."
+        )
+    config.student.check(config.teacher)
+    teachers = config.teacher.load(context_of(config, workdir))
+    student = config.student.evaluated(make_student(config, teachers, workdir))
+    say(
+        f"student: {student.source}: {student.parameter_count:,} parameters, width {student.definition.embedding_width}"
+    )
+    if not dry_run and processes.is_first():
+        with files.held(), contextlib.ExitStack() as stack:
+            workdirs.claim_workdir(workdir, config, write=True)
+            stack.enter_context(logged(workdir, command))
+            facts = untrained_facts(config, workdir, student, teachers, command)
+            folder = export(
+                config.student.exported(student), workdir / workdirs.EXPORT, facts=facts, to=config.run.export_to
+            )
+            scores = {"student before": {}, "student after": {}}
+            results = {
+                "command": command,
+                "config": flat(config),
+                "best_metric": "",
+                "scores": scores,
+                "no_gain": "",
+                "paper": None,
+            }
+            write_atomic(workdir / workdirs.RESULTS, json.dumps(results, indent=2) + "\n")
+            say(f"export (reloaded and compared): {folder}")
+    processes.wait("the untrained student is exported")
 
 
 def digests(run: Run) -> dict[str, str]:

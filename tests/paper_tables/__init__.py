@@ -74,7 +74,7 @@ ours: not read without a head | student.head=none, student.head_init=uniform, st
 ours: the teacher's own, in every step | teacher.pooling=, teacher.max_length=0, teacher.kind=live, teacher.dropout=False
 ours: no code stops early, evaluates before it trains, or leaves repeated sentences out | evals.patience=0,
   evals.patience_epochs=0.0, evals.untrained=False, data.dedupe=False
-ours: epochs are given | run.steps=0
+ours: epochs are given | run.steps=-1
 ours: one learning rate, AdamW with PyTorch's defaults | optimizer.b1=0.9, optimizer.b2=0.999, optimizer.bias_correction=True,
   optimizer.eps_before_correction=False, optimizer.decay=matrices
 """)
@@ -94,7 +94,7 @@ def observed(raw: Mapping[str, Any], rows: int) -> dict[str, Any]:
     config = configs.parse_config(raw)
     views = config.objective.student_views
     optimizer, run, batch_size = config.optimizer, config.run, config.data.batch_size
-    steps = run.steps or round(run.epochs * (rows // batch_size))
+    steps = run.steps if run.steps > 0 else round(run.epochs * (rows // batch_size))
     warmup = optimizer.warmup_steps or math.ceil(round(optimizer.warmup_fraction * steps, 6))
     derived = {
         "derived.sequences_per_step": batch_size * len(views),
