@@ -2,7 +2,6 @@
 
 import sys
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import sentence_transformers
@@ -11,7 +10,7 @@ import transformers
 
 import jaxdistill
 from jaxdistill import mine
-from jaxdistill.config.options import Config
+from jaxdistill.config.options import Config, RunOptions
 from jaxdistill.core import InputError
 from jaxdistill.data.options import Data
 from jaxdistill.models import outside, teacher
@@ -40,12 +39,12 @@ def stored(kind, folder, *, objective=None, **options):
     (folder / "text.txt").write_text("\n".join(TEXTS) + "\n")
     objective = objective or Embedding()
     data = Data(**{"text": str(folder / "text.txt"), "cache_folder": str(folder / "cache"), **options})
-    config = Config(objective=objective, teacher=kind, data=data)
+    config = Config(objective=objective, teacher=kind, data=data, run=RunOptions(precision="float32"))
     context, student = context_of(config, folder), tiny_model(folder / "student")
     assert not kind.load(context)  # no model of ours
     store = tokenised_text(data, student, objective.student_views, max_length=16, progress=False)
-    models = dict(teachers=(), labellers=kind.labellers(context), compute_dtype=jnp.float32)
-    return Targets(config, objective, **models, store=store, progress=False).rows(np.arange(store.rows))
+    targets = Targets(config, objective, store, (), kind.labellers(context), progress=False)
+    return targets.rows(np.arange(store.rows))
 
 
 def lengths(texts):

@@ -215,11 +215,13 @@ def untrained_facts(
     config: Config, workdir: Path, student: SentenceModel, teachers: Sequence[SentenceModel], command: str
 ) -> Facts:
     """What the model card says of a student that is exported as it is made."""
+    origin = origin_of(*teachers, student)
     return Facts(
         name=workdir.resolve().name,
         teacher=", ".join(public_name(model.source) for model in teachers),
         student=without_folders(student.source, [model.source for model in teachers]),
-        **origin_of(*teachers, student),
+        base_models=origin["base_models"],
+        languages=origin["languages"],
         seed=config.run.seed,
         command=public_command(command),
         prompt=student.prompt,
