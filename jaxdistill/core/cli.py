@@ -137,6 +137,8 @@ def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None =
     SIGTERM and SIGHUP during a loop that saves with 75."""
     streams, handler = (sys.stdout, sys.stderr), signal.getsignal(signal.SIGINT)
     sys.unraisablehook = functools.partial(_report, sys.unraisablehook)
+    # Orbax logs the traceback of an error that it then raises, such as that another process died during a save.
+    logging.getLogger("absl").addFilter(lambda record: not record.exc_info)
     if runtime.is_main_thread() and handler != signal.SIG_IGN:  # ignored under nohup
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for stream in streams:
