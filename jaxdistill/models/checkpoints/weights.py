@@ -4,6 +4,7 @@ Files are safetensors or PyTorch's `pytorch_model.bin`, single or sharded. Kerne
 `[out, in]`.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,10 @@ FILES = ("model.safetensors", "pytorch_model.bin")
 WEIGHT_FILES = tuple(name + end for name in FILES for end in ("", ".index.json"))
 """File names of weights, in the order in which they are tried."""
 
+NARROW = {
+    "BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2, "BOOL": np.bool_,
+}  # fmt: skip
+"""NumPy's dtypes of names that do not say their kind and size, as F32 does."""
 OUTER_PREFIXES = ("", "model.", "module.", "auto_model.", "0.auto_model.", "encoder.", "0.")
 """Prefixes that training programs add to names, before the family's own prefix."""
 
@@ -53,9 +58,20 @@ def read_checkpoint(folder: Path) -> dict[str, np.ndarray]:
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """Tensors in the stored dtype, by name."""
-    with while_reading(path), safetensors.safe_open(path, "np") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}
+    """Tensors in the stored dtype, by name. They stay in the file until they are used, so that a frozen teacher is not held in memory
+    beside its copy on the devices; safetensors' own interface copies them."""
+    with while_reading(path):
+        safetensors.safe_open(path, "np")  # checks that the header describes the file
+        content = np.memmap(path, np.uint8, "r")
+        start = 8 + int.from_bytes(content[:8].tobytes(), "little")
+        entries = json.loads(content[8:start].tobytes())
+        entries.pop("__metadata__", None)
+        tensors = {}
+        for name, entry in entries.items():
+            dtype = NARROW.get(entry["dtype"]) or f"{entry['dtype'][0].lower()}{int(entry['dtype'][1:]) // 8}"
+            data = content[start:][slice(*entry["data_offsets"])]
+            tensors[name] = data.view(np.dtype(dtype)).reshape(entry["shape"])
+        return tensors
 
 
 def read_torch_file(path: Path) -> dict[str, np.ndarray]:
@@ -86,8 +102,12 @@ def params_from_tensors(
 ) -> dict[str, np.ndarray]:
     """Parameters by our paths, in float32; raises `InputError` for missing or unknown tensors, wrong shapes and NaN.
 
-    `names` and `shapes` are by our paths; `prefixes` are those of the family's task models; `source` is the folder, for errors.
-    A `frozen` model keeps bfloat16.
+    Args:
+      names: maps our paths to names in a plain encoder's checkpoint, or to parts of tensors.
+      shapes: maps our paths to shapes.
+      prefixes: what the family's task models put before the names.
+      source: the folder, for errors.
+      frozen: keep bfloat16, and do not copy tensors.
     """
     parts = {path: name if isinstance(name, Part) else Part(name, 0, 1) for path, name in names.items()}
     expected = {part.name for part in parts.values()}
