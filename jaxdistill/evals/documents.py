@@ -13,12 +13,10 @@ sentence-transformers/NanoBEIR-en does: its splits are sets. `A+B` runs the quer
 for a set in two languages, this measures retrieval across them.
 """
 
-import contextlib
 import json
 import logging
 import os
 import re
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +27,7 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer, Split
-from jaxdistill.core.files import foreign_errors
+from jaxdistill.core.files import foreign_errors, make_folder_atomic
 from jaxdistill.core.ops.nearest import nearest
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.evals.evaluation import (
@@ -165,23 +163,22 @@ def _of_collection(collection: str, name: str) -> Path:
     """A folder in the cache with the set that is the split `name` of each part of a collection; judgements without a grade are 1."""
     import datasets
 
-    folder = cache_folder("") / "retrieval" / collection.replace("/", "--") / name
-    if not folder.is_dir():
+    def fill(draft: Path) -> None:
         parts: dict[str, Any] = {
             part: datasets.load_dataset(collection, part, split=name) for part in ("corpus", "queries", "qrels")
         }
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(tempfile.mkdtemp(dir=folder.parent))
         for part in ("corpus", "queries"):
-            parts[part].to_json(unfinished / f"{part}.jsonl")
+            parts[part].to_json(draft / f"{part}.jsonl")
         lines = ["query-id\tcorpus-id\tscore"]
         for row in parts["qrels"]:
             relevant = row["corpus-id"] if isinstance(row["corpus-id"], list) else [row["corpus-id"]]
             lines += [f"{row['query-id']}\t{document}\t{row.get('score', 1)}" for document in relevant]
-        (unfinished / "qrels").mkdir()
-        (unfinished / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n", "utf-8")
-        with contextlib.suppress(OSError):  # another process was first
-            unfinished.rename(folder)
+        (draft / "qrels").mkdir()
+        (draft / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n", "utf-8")
+
+    folder = cache_folder() / "retrieval" / collection.replace("/", "--") / name
+    if not folder.is_dir():
+        make_folder_atomic(folder, fill, what="retrieval sets")
     return folder
 
 
