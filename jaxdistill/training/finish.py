@@ -175,6 +175,22 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
     say(f"report: {page}")
 
 
+def student_facts(
+    config: Config, workdir: Path, student: SentenceModel, teachers: Sequence[SentenceModel], command: str
+) -> Facts:
+    """What the model card says of a student before it learns anything."""
+    names = [model.source for model in teachers] or config.teacher.shown
+    return Facts(
+        name=workdir.resolve().name,
+        teacher=", ".join(map(public_name, names)),
+        student=without_folders(student.source, [*names, stage_export(config.student.model, workdir)]),
+        **origin_of(*(teachers if config.student.model == "teacher" else [*teachers, student])),
+        seed=config.run.seed,
+        command=public_command(command),
+        prompt=student.prompt,
+    )
+
+
 def facts_of(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], command: str) -> Facts:
     """What the model card says of the training."""
     config, student, sections = run.config, run.student, nested(run.config)
@@ -183,48 +199,23 @@ def facts_of(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], co
     options |= {key: value for key, value in sections.get("objective", {}).items() if key != "kind"}
     if "queue_size" in options:
         options["queue_size"] = run.objective.queue_size  # a small text has a smaller one
-    teachers = [model.source for model in run.teachers] or config.teacher.shown
-    base_models = run.teachers if config.student.model == "teacher" else [*run.teachers, student]
     readers, roles = {"student": student} | run.named_teachers, [role for role in run.store.prompts if role]
     role_prompts = {role: {reader: model.role_prompts[role] for reader, model in readers.items()} for role in roles}
-    return Facts(
-        name=run.workdir.resolve().name,
-        teacher=", ".join(map(public_name, teachers)),
-        student=without_folders(student.source, [*teachers, stage_export(config.student.model, run.workdir)]),
-        **origin_of(*base_models),
+    return dataclasses.replace(
+        student_facts(config, run.workdir, student, run.teachers, command),
         objective=f"{objective_title(config)} ({', '.join(f'{key} {value}' for key, value in options.items())})",
         data=", ".join(map(public_name, split_specs(config.data.text))),
         data_digest=run.store.content_digest,
         sentences=len(run.batches.trained),
         batch_size=run.batches.batch_size,
-        seed=config.run.seed,
-        command=public_command(command),
         steps=max(outcome.averaged, default=outcome.best_step),
         chosen_by="" if outcome.averaged or run.exports_last else run.dev.best,
         averaged=averaged_steps(outcome.averaged),
         scores=scores["student after"],
         teacher_scores=scores.get("teacher", {}),
-        prompt=student.prompt,
         roles=config.data.roles if role_prompts else "",
         role_prompts=role_prompts,
         dims=", ".join(map(str, config.student.dims)),
-    )
-
-
-def untrained_facts(
-    config: Config, workdir: Path, student: SentenceModel, teachers: Sequence[SentenceModel], command: str
-) -> Facts:
-    """What the model card says of a student that is exported as it is made."""
-    origin = origin_of(*teachers, student)
-    return Facts(
-        name=workdir.resolve().name,
-        teacher=", ".join(public_name(model.source) for model in teachers),
-        student=without_folders(student.source, [model.source for model in teachers]),
-        base_models=origin["base_models"],
-        languages=origin["languages"],
-        seed=config.run.seed,
-        command=public_command(command),
-        prompt=student.prompt,
     )
 
 

@@ -35,7 +35,7 @@ from jaxdistill.training.build import (
 )  # fmt: skip
 from jaxdistill.training.dev import agreement_pairs, dev_tasks, retrieval_files
 from jaxdistill.training.export import export
-from jaxdistill.training.finish import finish, untrained_facts
+from jaxdistill.training.finish import finish, student_facts
 from jaxdistill.training.loop import train
 from jaxdistill.training.metrics import Callback, logged, say
 from jaxdistill.training.plan import overview
@@ -202,7 +202,7 @@ def export_untrained(config: Config, files: Workdir, *, dry_run: bool, command: 
         with files.held(), contextlib.ExitStack() as stack:
             workdirs.claim_workdir(workdir, config, write=True)
             stack.enter_context(logged(workdir, command))
-            facts = untrained_facts(config, workdir, student, teachers, command)
+            facts = student_facts(config, workdir, student, teachers, command)
             folder = export(
                 config.student.exported(student), workdir / workdirs.EXPORT, facts=facts, to=config.run.export_to
             )
