@@ -152,23 +152,22 @@ class Embedder:
         if truncate_dim is not None:
             check_size("truncate_dim", truncate_dim, self.width, "the width of the vectors")
         prompted = [prefixes[one] + text for one, text in zip(roles, texts, strict=True)]
+
+        def shortened(vectors: Float[np.ndarray, "n _"]) -> Float[np.ndarray, "n _"]:
+            vectors = vectors[:, :truncate_dim]
+            return unit_rows(vectors).astype(np.float32) if normalize_embeddings else vectors
+
         if output == "tokens":
             with counted(len(texts), "sentences", shown=show_progress_bar) as advance:
                 tokens = self._token_vectors(prompted, advance, params, batch_size)
             found = [
-                TokenVectors(
-                    unit_rows(vectors[:, :truncate_dim]).astype(np.float32)
-                    if normalize_embeddings
-                    else vectors[:, :truncate_dim],
-                    np.maximum(offsets - len(prefixes[one]), 0),
-                )
+                TokenVectors(shortened(vectors), np.maximum(offsets - len(prefixes[one]), 0))
                 for one, (vectors, offsets) in zip(roles, tokens, strict=True)
             ]
             return found[0] if isinstance(sentences, str) else found
         ids = [np.asarray(encoding.ids, np.int32) for encoding in self._encodings(prompted)]
         with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
-            vectors = self.encode_ids(ids, advance=advance, params=params, batch_size=batch_size)[:, :truncate_dim]
-        vectors = unit_rows(vectors).astype(np.float32) if normalize_embeddings else vectors
+            vectors = shortened(self.encode_ids(ids, advance=advance, params=params, batch_size=batch_size))
         return vectors[0] if isinstance(sentences, str) else vectors
 
     encode_query = partialmethod(encode, role="query")
