@@ -25,7 +25,7 @@ from jaxdistill.core.cli import run
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.data.options import Data
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
-from jaxdistill.encoders.families import bert, qwen3, roberta
+from jaxdistill.encoders.families import bert, mistral, qwen3, roberta
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.teachers.live import Live
@@ -51,7 +51,7 @@ MODELS: dict[str, tuple[Any, str, Any, Mapping]] = {
     "qwen3-embedding-0.6b": (qwen3, "last", jnp.bfloat16, QWEN3 | dict(
         vocab_size=151669, hidden_size=1024, num_hidden_layers=28, num_attention_heads=16, intermediate_size=3072,
         max_position_embeddings=32768)),
-    "e5-mistral-7b": (qwen3, "last", jnp.bfloat16, dict(model_type="mistral",
+    "e5-mistral-7b": (mistral, "last", jnp.bfloat16, dict(
         vocab_size=32000, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8,
         intermediate_size=14336, max_position_embeddings=32768, rope_theta=1e4, rms_norm_eps=1e-5, sliding_window=4096)),
     "qwen3-embedding-8b": (qwen3, "last", jnp.bfloat16, QWEN3 | dict(

@@ -156,6 +156,12 @@ def rope_parameters(kind: LayerKind) -> dict[str, Any]:
     return base | ({"rope_type": "default"} if kind.divisor == 1.0 else linear)
 
 
+def sliding_window(architecture: Architecture) -> int | None:
+    """The `sliding_window` of an architecture whose windows all have one width."""
+    widest = max(kind.window for kind in architecture.kinds)
+    return widest + architecture.causal if widest else None
+
+
 def layer_types(config: Settings, default: Sequence[str]) -> list[str]:
     """`full_attention` or `sliding_attention` for each layer."""
     types = config.get("layer_types") or list(default)
@@ -167,6 +173,15 @@ def layer_types(config: Settings, default: Sequence[str]) -> list[str]:
 def types_of(architecture: Architecture) -> list[str]:
     """The inverse of `layer_types`."""
     return [SLIDING if kind.window else FULL for kind in architecture.kinds]
+
+
+def with_windows(plain: Architecture, config: Settings, default: Sequence[str]) -> Architecture:
+    """The architecture with the window of a `config.json` in its layers of type `sliding_attention`, by default `default`."""
+    width = config.get("sliding_window", 4096)
+    window = 0 if width is None else width - plain.causal  # a causal window counts the token itself
+    types = layer_types(config, default)
+    kinds = tuple(dataclasses.replace(plain.kind(0), window=window if kind == SLIDING else 0) for kind in types)
+    return dataclasses.replace(plain, kinds=kinds)
 
 
 def head_sizes(config: Settings) -> dict[str, int]:

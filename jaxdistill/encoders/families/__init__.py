@@ -24,7 +24,6 @@ SAME = {
     "xlm-roberta": "roberta",
     "new": "gte",
     "qwen2": "qwen3",
-    "mistral": "qwen3",
     "eurobert": "llama",
 }
 """Maps a `model_type` to the one whose file reads it too; `new` is of GTE checkpoints with their own code, which is never run."""

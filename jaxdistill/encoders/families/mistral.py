@@ -1,0 +1,21 @@
+"""Mistral: Llama with a window; for E5-Mistral and other decoders used as sentence encoders."""
+
+from jaxdistill.encoders import hugging_face
+from jaxdistill.encoders.architecture import Architecture
+from jaxdistill.encoders.families import llama
+from jaxdistill.encoders.families.llama import NAMES as NAMES
+from jaxdistill.encoders.families.llama import PREFIXES as PREFIXES
+from jaxdistill.encoders.hugging_face import Settings
+
+
+def architecture(config: Settings) -> Architecture:
+    """Reads a `config.json`; transformers loads one with `layer_types` as Ministral."""
+    plain = llama.architecture({**config, "attention_bias": False, "mlp_bias": False}, family="mistral")
+    return hugging_face.with_windows(plain, config, [hugging_face.SLIDING] * plain.layers)
+
+
+def config(architecture: Architecture) -> Settings:
+    """The `config.json` of a plain encoder."""
+    window = {"sliding_window": hugging_face.sliding_window(architecture)}
+    mixed = {"layer_types": hugging_face.types_of(architecture)} if len({*architecture.kinds}) > 1 else {}
+    return llama.config(architecture) | window | mixed
