@@ -132,13 +132,17 @@ def _report(report: Callable[[Any], object], unraisable: Any) -> None:
         report(unraisable)
 
 
+def _has_no_traceback(record: logging.LogRecord) -> bool:
+    """Drops Orbax's traceback of an error that it then raises, such as that another process died during a save."""
+    return not record.exc_info
+
+
 def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
     """Runs a program's `main`. Bad input and disk errors print one line and exit with status 2, Ctrl-C with 130,
     SIGTERM and SIGHUP during a loop that saves with 75."""
     streams, handler = (sys.stdout, sys.stderr), signal.getsignal(signal.SIGINT)
     sys.unraisablehook = functools.partial(_report, sys.unraisablehook)
-    # Orbax logs the traceback of an error that it then raises, such as that another process died during a save.
-    logging.getLogger("absl").addFilter(lambda record: not record.exc_info)
+    logging.getLogger("absl").addFilter(_has_no_traceback)
     if runtime.is_main_thread() and handler != signal.SIG_IGN:  # ignored under nohup
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for stream in streams:

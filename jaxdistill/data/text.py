@@ -379,13 +379,9 @@ def _load(
             for path in files:
                 _load([path], builder, cache, options, columns)
         cause = error.__cause__ or error  # `datasets` itself says only that it failed
-        is_empty = any(part in str(cause) for part in EMPTY)
-        reason = (
-            f"{files[0]} is empty: it has no rows of text."
-            if is_empty
-            else f"cannot read {files[0]} ({error_line(cause):.200})."
-        )
-        raise InputError(reason) from None
+        if any(part in str(cause) for part in EMPTY):
+            raise InputError(f"{files[0]} is empty: it has no rows of text.") from None
+        raise InputError(f"cannot read {files[0]} ({error_line(cause):.200}).") from None
 
 
 def _read_by_plugin(path: Path, columns: Mapping[str, str]) -> Path:
@@ -573,8 +569,8 @@ def sources_of(
 
 
 def _arrow_table(text: Any, names: Sequence[str]) -> "pyarrow.Table":
-    """Text in memory as a table of Arrow; `names` are those of the cells of tuples. Tables of polars and `datasets` are
-    recognised by their members, so that polars is not imported."""
+    """Converts text in memory to an Arrow table. `names` are the columns of tuples. The methods of an object tell a table of polars
+    or `datasets`, so that neither package need be imported."""
     import pandas
     import pyarrow
 

@@ -84,8 +84,8 @@ def measured(
 ) -> Result:
     """The result of a set for a model, from the cache if it was computed before. All processes of a run call this together.
 
-    `digests` are those of the model, and of the other models that the set uses. Raises `InputError` in every process if one of them
-    cannot read the set or use the model, or if a score is not finite.
+    `digests` identify the model and the other models that the set uses. Raises `InputError` in every process if one process cannot
+    read the set or use the model, or if a score is not finite.
     """
 
     def score() -> dict[str, Any]:

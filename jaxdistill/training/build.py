@@ -381,9 +381,8 @@ def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int
          f"evals.best={evals.best}, evals.average={evals.average} and evals.patience choose the checkpoint in different ways; give only "
          "one of best=last, average and patience (or patience_epochs), and lower run.steps to end earlier."),
     ])  # fmt: skip
-    if config.run.steps > 0 or not (
-        config.run.epochs or config.run.minutes
-    ):  # otherwise text or speed determine the steps
+    is_open = config.run.steps <= 0 and bool(config.run.epochs or config.run.minutes)
+    if not is_open:  # otherwise the text or the speed determines the steps
         step_count(config, steps_per_epoch=0)
     return mesh, groups, objective
 

@@ -66,7 +66,8 @@ class Checkpoints:
     def restore(
         self, like: TrainState, shardings: TrainState, *, step: int | None = None
     ) -> tuple[TrainState, dict[str, Any]] | None:
-        """State and record of evaluations of the latest checkpoint, or of `step`, placed by `shardings`; None if there is none.
+        """Restores the latest checkpoint, or the one of `step`: its state, placed by `shardings`, and its record of evaluations.
+        Returns None if there is no checkpoint.
 
         Args:
           like: shapes and dtypes of the state.
