@@ -180,11 +180,13 @@ def student_facts(
 ) -> Facts:
     """What the model card says of a student before it learns anything."""
     names = [model.source for model in teachers] or config.teacher.shown
+    origin = origin_of(*(teachers if config.student.model == "teacher" else [*teachers, student]))
     return Facts(
         name=workdir.resolve().name,
         teacher=", ".join(map(public_name, names)),
         student=without_folders(student.source, [*names, stage_export(config.student.model, workdir)]),
-        **origin_of(*(teachers if config.student.model == "teacher" else [*teachers, student])),
+        base_models=origin["base_models"],
+        languages=origin["languages"],
         seed=config.run.seed,
         command=public_command(command),
         prompt=student.prompt,
