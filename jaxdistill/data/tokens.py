@@ -11,7 +11,7 @@ Arrays have one entry per row: `input_row` and `keys`; and for each column, `wor
 import hashlib
 import json
 import shutil
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -428,57 +428,69 @@ class _Builder(NamedTuple):
         """
         import pyarrow
 
-        names = ("input_row", "repeat_keys", "exclude_keys")
-        keys = [[shard[name].to_numpy() for name in names] for shard in _opened(shards)]
-        keys = keys or [[np.zeros(0, np.int64) for _ in names]]
-        input_row, repeat_keys, exclude_keys = map(np.concatenate, zip(*keys, strict=True))
-        is_excluded = np.isin(exclude_keys, [] if excluded is None else excluded)
+        def keys_of(name: str) -> np.ndarray:
+            return np.concatenate(
+                [np.zeros(0, np.uint64), *(shard[name].to_numpy().copy() for shard in _opened(shards))]
+            )
+
+        # Only these arrays have an entry per row in memory; everything else is read and written shard by shard.
+        is_excluded = np.isin(keys_of("exclude_keys"), [] if excluded is None else excluded)
         selected = ~is_excluded
         if dedupe:
             rows = np.flatnonzero(selected)
-            selected[np.delete(rows, np.unique(repeat_keys[rows], return_index=True)[1])] = False  # the first ones stay
+            _, firsts = np.unique(keys_of("repeat_keys")[rows], return_index=True)
+            selected[np.delete(rows, firsts)] = False
         if not selected.any():
             why = "has an empty sentence" + ("" if excluded is None else " or is in data.exclude")
             raise InputError(f"{', '.join(self.specs)}: every row {why}; no text remains for training.")
 
-        collected, dtypes, begin = defaultdict[str, list[np.ndarray]](list), dict[str, str](), 0
+        dtypes: dict[str, str] = {}
+
+        def append(name: str, values: np.ndarray) -> None:
+            dtypes[name] = values.dtype.str
+            with open(folder / name, "ab") as file:
+                values.tofile(file)
+
+        for index in range(len(self.columns)):
+            append(f"{index}.ids.starts", np.zeros(1, np.int64))
+            append(f"{index}.text.starts", np.zeros(1, np.int64))
+        totals, longest = Counter[str](), Counter[str]()
+        ends = np.cumsum(portion_rows)
+        per_portion, begin, filled_rows, excluded_rows = np.zeros(len(ends), np.int64), 0, 0, 0
         for shard in _opened(shards):
-            table = shard.filter(pyarrow.array(selected[begin : begin + len(shard)]))
-            begin += len(shard)
+            part = slice(begin, begin := begin + len(shard))
+            input_row = shard["input_row"].to_numpy()
+            filled_rows += len(np.unique(input_row))  # counts rows, not their chunks, which are all in one shard
+            excluded_rows += len(np.unique(input_row[is_excluded[part]]))
+            portion = np.searchsorted(ends, input_row[selected[part]], side="right")
+            per_portion += np.bincount(portion, minlength=len(ends))
+            table = shard.filter(pyarrow.array(selected[part]))
             for name in table.column_names:
                 values: Any = table[name].combine_chunks()
                 if pyarrow.types.is_large_list(values.type):
-                    flat = values.flatten().to_numpy()
-                    dtypes[name] = flat.dtype.str
-                    with open(folder / name, "ab") as file:
-                        file.write(flat.tobytes())
-                    values = values.value_lengths()
-                collected[name].append(values.to_numpy())
-        arrays = {name: np.concatenate(pieces) for name, pieces in collected.items()}
-        saved = {name: arrays[name] for name in ("input_row", "keys")}
-        for index in map(str, range(len(self.columns))):
-            saved |= {name: arrays[name] for name in (f"{index}.words", f"{index}.tokens")}
-            saved |= {
-                f"{name}.starts": np.append(0, np.cumsum(arrays[name])) for name in (f"{index}.ids", f"{index}.text")
-            }
-        for name, values in saved.items():
-            values.tofile(folder / name)
-            dtypes[name] = values.dtype.str
+                    append(name, values.flatten().to_numpy())
+                    values = values.value_lengths().to_numpy()
+                    if not name.endswith(".marks"):  # which begin where the ids do
+                        append(f"{name}.starts", totals[name] + np.cumsum(values))
+                else:
+                    values = values.to_numpy()
+                    if name in ("input_row", "keys") or name.endswith((".words", ".tokens")):
+                        append(name, values)
+                totals[name] += int(values.sum())
+                longest[name] = max(longest[name], int(values.max(initial=0)))
 
-        columns, of_columns = {}, []
-        rows, ends = int(selected.sum()), np.cumsum(portion_rows)
-        per_portion = np.bincount(np.searchsorted(ends, input_row[selected], side="right"), minlength=len(ends))
+        columns, of_columns, rows = {}, [], int(selected.sum())
         for index, name in enumerate(self.columns):
-            totals = {kind: int(arrays[f"{index}.{kind}"].sum()) for kind in ("ids", "truncated", *Unknown._fields)}
-            columns[name] = totals | {"longest": int(arrays[f"{index}.ids"].max())}
+            counts = {kind: totals[f"{index}.{kind}"] for kind in ("ids", "truncated", *Unknown._fields)}
+            columns[name] = counts | {"longest": longest[f"{index}.ids"]}
             of_columns.append(
-                f"column {name}: {totals['ids']:,} tokens, {totals['ids'] / rows:.1f} per sentence, "
-                f"{totals['truncated'] / rows:.2%} of sentences truncated at {self.max_length} tokens"
+                f"column {name}: {counts['ids']:,} tokens, {counts['ids'] / rows:.1f} per sentence, "
+                f"{counts['truncated'] / rows:.2%} of sentences truncated at {self.max_length} tokens"
             )
         left_out = {
-            "with an empty sentence": sum(portion_rows) - len(np.unique(input_row)),
+            "with an empty sentence": sum(portion_rows) - filled_rows,
             "duplicates": int((~is_excluded).sum()) - rows,
-            "in data.exclude": len(np.unique(input_row[is_excluded])),  # counts rows, not their chunks
+            "in data.exclude": excluded_rows,
         }
         report = [f"text: {rows:,} rows of {len(self.specs)} source{'s' * (len(self.specs) != 1)}"]
         if any(left_out.values()) or excluded is not None:
