@@ -6,20 +6,14 @@
 
 --config.SECTION.OPTION=A,B trains with each value, and several such options with each combination. Brackets and quotes keep a
 value whole: --config.data.text='"a.txt,b.txt"'. Running the same command again resumes the sweep; points and seeds may be
-added. Each point has its own log and workdir. The workdir of the sweep gets sweep.csv with the scores of all points. The
-checkpoints of a finished point are removed; its export holds the best student.
+added. Each point has its own log and workdir; sweep.csv has the scores of all. A finished point keeps its export alone.
 """
 
-import collections
-import csv
 import hashlib
-import io
 import itertools
-import os
 import re
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import time
@@ -27,15 +21,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import pandas
 import tyro
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from jaxdistill.config import in_every_stage, load_config
-from jaxdistill.core import InputError, did_you_mean, errors_of, plugins, refuse
+from jaxdistill.config import in_every_stage, load_config, load_study
+from jaxdistill.core import InputError, errors_of, refuse
 from jaxdistill.core.cli import BY_NAME, Listed, listed, make_callable, parse, run
 from jaxdistill.core.files import local, write_atomic
-from jaxdistill.core.paths import configs_folder
 from jaxdistill.core.runtime import Interrupted, Interrupts
 from jaxdistill.evals.report import as_text, hundredfold
 from jaxdistill.main import parse_flags
@@ -43,10 +37,8 @@ from jaxdistill.training.stages import is_finished
 from jaxdistill.training.workdir import folder as workdirs
 
 Row = dict[str, Any]
-"""A point: its folder `point`, swept `options`, `seed`, `stages`, `arguments` of `jaxdistill.main`, exit `status`, a line on its
-`failure`, digest of its `text`, and in [-1, 1] the best `score` by `metric` and the `sts_average`."""
+"""A point as `sweep` returns it, with its `stages`, the `arguments` of `jaxdistill.main` and a digest of its `text`."""
 SCORES = ("score", "sts_average")
-POINT_FAILED = 1
 
 
 def sweep(
@@ -71,10 +63,10 @@ def sweep(
       dry_run: Check the options, list the points, and stop.
 
     Returns:
-      One row per training: `point`, `options`, `seed`, `status` (0: trained), `failure`, `metric`, `score`, `sts_average`; empty
-      for a dry run.
+      One row per training: its folder `point`, swept `options`, `seed`, exit `status` (0: trained), a line on its `failure`, and
+      in [-1, 1] the best `score` by `metric` and the `sts_average`; empty for a dry run.
     """
-    study, grid = read_study(str(grid)) if isinstance(grid, str | Path) else ("", grid)
+    study, grid = load_study(str(grid)) if isinstance(grid, str | Path) else ("", grid)
     lists = {name: value for name, value in (options or {}).items() if isinstance(value, list)}
     fixed = {name: value for name, value in (options or {}).items() if name not in lists}
     points = [{**point, **chosen} for point in combinations(grid) for chosen in combinations(lists)]
@@ -84,16 +76,17 @@ def sweep(
         return []
     with workdirs.locked(folder):
         for number, row in enumerate(rows, 1):
-            done, log = finished(row, folder), folder / f"{row['point']}.log"
+            done, log = read_scores(row, folder), folder / f"{row['point']}.log"
             print(f"point {number} of {len(rows)}: {row['point']}, log {log}", end=" ... ", flush=True)
             row["status"] = 0 if done else train(row, folder, log)
-            row |= done or finished(row, folder) or {}
             if row["status"]:
                 line = re.split(r"[\r\n]+", log.read_text(encoding="utf-8", errors="replace").strip())[-1]
                 row["failure"] = f"failed with status {row['status']}: {line}"
+            elif not done:
+                read_scores(row, folder)
             score = "-" if row["score"] is None else hundredfold(row["score"])
-            print(row["failure"] or score + " (done before)" * bool(done))
-            write_csv(rows, folder / "sweep.csv")
+            print(row["failure"] or score + " (done before)" * done)
+            write_atomic(folder / "sweep.csv", compared(rows).to_csv(index=False))
     texts = {(row["stages"][-1].data.text, row["text"]) for row in rows if row["text"]}
     if len(texts) > len(dict(texts)):
         raise InputError(
@@ -113,22 +106,7 @@ def main(arguments: Sequence[str]) -> None:
         values = [text.strip("\"'")] if is_whole else [value.strip() for value in text.split(",")]
         options[name.removeprefix("--config.")] = values if len(values) > 1 else values[0]
     if any(row["status"] for row in sweep(**parsed)):
-        sys.exit(POINT_FAILED)
-
-
-def shipped_studies() -> dict[str, Path]:
-    """Maps names to files of the papers' studies."""
-    return {path.stem: path for path in sorted((configs_folder() / "studies").glob("*.py"))}
-
-
-def read_study(name: str) -> tuple[str, Any]:
-    """CONFIG and GRID of a file or of a shipped study; for an empty name, one point without options."""
-    path, shipped = Path(name), shipped_studies()
-    if name and not path.is_file() and path.stem not in shipped:
-        close = did_you_mean(path.stem, list(shipped))
-        raise InputError(f"study {name} does not exist; shipped: {', '.join(shipped)}.{close}")
-    module = plugins.load_module(str(path if path.is_file() else shipped[path.stem])) if name else None
-    return getattr(module, "CONFIG", ""), getattr(module, "GRID", None if name else [{}])
+        sys.exit(1)
 
 
 def combinations(grid: Any) -> Sequence[Mapping[str, Any]]:
@@ -144,7 +122,6 @@ def plan(
     specs: Sequence[str], options: Mapping[str, Any], grid: Sequence[Mapping[str, Any]], seeds: Sequence[Any]
 ) -> list[Row]:
     """The points of a sweep; parses the options of all before the first one runs. A grid's values override `options`, seeds both."""
-    columns = dict.fromkeys(name for chosen in grid for name in chosen)
     points: dict[str, Row] = {}
     for spec, chosen, seed in itertools.product(specs, grid, seeds or [None]):
         values = {**options, **chosen}
@@ -153,26 +130,23 @@ def plan(
         arguments = [f"--config={spec}", *(f"--config.{name}={value}" for name, value in values.items())]
         with errors_of(spec or "a sweep"):
             stages = parse_flags([*arguments, "--workdir=unused"]).stages
-        shown = {"config": spec} if len(specs) > 1 else {}
-        shown |= {name: chosen.get(name, "-") for name in columns if not name.endswith("run.seed")}
-        named = {name: value for name, value in shown.items() if value != "-"} | {"run.seed": stages[0].run.seed}
-        plain = ",".join(f"{name}={value}" for name, value in named.items())
+        swept = {"config": spec} if len(specs) > 1 else {}
+        swept |= {name: value for name, value in chosen.items() if not name.endswith("run.seed")}
+        plain = ",".join(f"{name}={value}" for name, value in {**swept, "run.seed": stages[0].run.seed}.items())
         point = re.sub(r"[^A-Za-z0-9_.=,+-]", "-", plain)[:150]
         point += "" if point == plain else f"-{hashlib.sha256(plain.encode()).hexdigest()[:8]}"
-        points[point] = {
-            "point": point, "options": shown, "seed": stages[0].run.seed, "stages": stages, "arguments": arguments, "status": None,
-            "failure": "", "text": None, "metric": None, **dict.fromkeys(SCORES),
+        points[point] = dict.fromkeys(("status", "text", "metric", *SCORES)) | {
+            "point": point, "options": swept, "seed": stages[0].run.seed, "stages": stages, "arguments": arguments, "failure": "",
         }  # fmt: skip
     return list(points.values())
 
 
 def train(row: Row, folder: Path, log: Path) -> int:
     """Trains a point; returns the exit status. Passes on Ctrl-C, SIGTERM and SIGHUP, so that the training saves and exits."""
-    command = [sys.executable, "-m", "jaxdistill.main", *row["arguments"], f"--workdir={folder / row['point']}"]
+    command = [sys.executable, "-u", "-m", "jaxdistill.main", *row["arguments"], f"--workdir={folder / row['point']}"]
     with log.open("ab") as file, Interrupts() as interrupts:
         # A new session: otherwise the terminal would send it a second Ctrl-C, on which it exits without saving.
-        unbuffered = os.environ | {"PYTHONUNBUFFERED": "1"}
-        process = subprocess.Popen(command, stdout=file, stderr=file, env=unbuffered, start_new_session=True)
+        process = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
         while process.poll() is None and not interrupts.status:
             time.sleep(0.1)
         if interrupts.status:
@@ -183,43 +157,40 @@ def train(row: Row, folder: Path, log: Path) -> int:
     return process.returncode
 
 
-def finished(row: Row, folder: Path) -> Row | None:
-    """The scores of a finished point, whose checkpoints are removed; None for an unfinished one."""
-    workdir, count = folder / row["point"], len(row["stages"])
-    folders = [workdir] if count == 1 else [workdirs.stage_folder(workdir, number) for number in range(1, count + 1)]
+def read_scores(row: Row, folder: Path) -> bool:
+    """Whether a point is finished; its scores are then put into its row, and its checkpoints are removed."""
+    folders = workdirs.stage_folders(folder / row["point"], len(row["stages"]))
     if not all(map(is_finished, folders, row["stages"])):
-        return None
+        return False
     for each in folders:
         shutil.rmtree(each / workdirs.CHECKPOINTS, ignore_errors=True)
     results = workdirs.read_note(folders[-1] / workdirs.RESULTS)
     metric, scores = results["best_metric"], results["scores"]["student after"]
-    text = workdirs.read_note(folders[-1] / workdirs.INPUTS).get(workdirs.TEXT_FILES)
-    return {"metric": metric, "score": scores.get(metric), "sts_average": scores.get("average"), "text": text}
+    row |= {"metric": metric, "score": scores.get(metric), "sts_average": scores.get("average")}
+    row["text"] = workdirs.read_note(folders[-1] / workdirs.INPUTS).get(workdirs.TEXT_FILES)
+    return True
 
 
-def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """Adds means and standard deviations (n - 1) over the seeds of the same options to the rows, and writes them."""
-    for row, name in itertools.product(rows, SCORES):
-        scores = [other[name] for other in rows if other["options"] == row["options"] and other[name] is not None]
-        row[f"{name}_mean"] = statistics.fmean(scores) if scores else None
-        row[f"{name}_sd"] = statistics.stdev(scores) if len(scores) > 1 else None
-    text, names = io.StringIO(), [f"{name}{end}" for name in SCORES for end in ("", "_mean", "_sd")]
-    columns = [*rows[0]["options"], "seed", "status", "metric", *names]
-    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(row["options"] | row for row in rows)
-    write_atomic(path, text.getvalue())
+def compared(rows: Sequence[Row]) -> pandas.DataFrame:
+    """The table of sweep.csv: options and scores of each point, with mean and deviation (n - 1) over seeds of the same options."""
+    options = pandas.DataFrame([row["options"] for row in rows], dtype=object).fillna("-")
+    frame = options.join(pandas.DataFrame(rows, columns=["seed", "status", "metric", *SCORES], dtype=object))
+    choices = [str(row["options"]) for row in rows]
+    for name in SCORES:
+        scores = frame[name].astype(float).groupby(choices)
+        frame = frame.assign(**{f"{name}_mean": scores.transform("mean"), f"{name}_sd": scores.transform("std")})
+    return frame
 
 
 def table(rows: Sequence[Row]) -> Table:
     """One line for each choice of options: means and standard deviations over seeds, times 100."""
-    names = [name for name in SCORES if any(row[name] is not None for row in rows)]
-    shown = Table(*rows[0]["options"], "seeds", "metric", *(f"{name} ± s.d." for name in names), box=SIMPLE_HEAD)
-    for choice, seeds in collections.Counter(str(row["options"]) for row in rows).items():
-        row = next(row for row in rows if str(row["options"]) == choice)
-        numbers = [[row[f"{name}_{end}"] for end in ("mean", "sd")] for name in names]
-        scores = [" ± ".join(hundredfold(number) for number in pair if number is not None) or "-" for pair in numbers]
-        shown.add_row(*map(str, row["options"].values()), str(seeds), row["metric"] or "-", *scores)
+    frame, options = compared(rows), list(dict.fromkeys(name for row in rows for name in row["options"]))
+    names = [name for name in SCORES if frame[name].notna().any()]
+    shown = Table(*options, "seeds", "metric", *(f"{name} ± s.d." for name in names), box=SIMPLE_HEAD)
+    for _, points in frame.groupby([str(row["options"]) for row in rows], sort=False):
+        first = points.iloc[0]
+        scores = [" ± ".join(map(hundredfold, first[[f"{name}_mean", f"{name}_sd"]].dropna())) or "-" for name in names]
+        shown.add_row(*map(str, first[options]), str(len(points)), first["metric"] or "-", *scores)
     return shown
 
 

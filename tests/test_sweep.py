@@ -11,6 +11,7 @@ import subprocess
 import pytest
 
 from jaxdistill import main, sweep
+from jaxdistill.config import load_study, shipped_configs
 from jaxdistill.core import InputError
 from jaxdistill.evals.report import as_text
 from jaxdistill.training.workdir import folder as workdirs
@@ -36,8 +37,12 @@ def row(a, seed, score, *, sts=None, status=0):
 def test_points_have_a_folder_and_the_options_of_their_training():
     points = planned(options={"run.steps": 3}, grid=[{"objective.alpha": "0.5"}, {"student.pooling": "mean:last2"}])
     assert [point["options"] for point in points] == [
-        {"objective.alpha": "0.5", "student.pooling": "-"},
-        {"objective.alpha": "-", "student.pooling": "mean:last2"},
+        {"objective.alpha": "0.5"},
+        {"student.pooling": "mean:last2"},
+    ]
+    assert sweep.compared(points)[["objective.alpha", "student.pooling"]].values.tolist() == [
+        ["0.5", "-"],
+        ["-", "mean:last2"],
     ]
     assert points[0]["point"] == "objective.alpha=0.5,run.seed=0"
     assert points[1]["point"].startswith("student.pooling=mean-last2,run.seed=0-")
@@ -56,18 +61,18 @@ def test_several_configs_are_a_column_and_seeds_are_those_of_every_stage():
         planned(specs=specs[1:], grid=[{"stage1.objective.alhpa": 0.5}])
 
 
-@pytest.mark.parametrize("name", sweep.shipped_studies())
-def test_the_points_of_a_study_are_options_of_its_config_and_its_docstring_has_the_command(name):
-    config, grid = sweep.read_study(name)
+@pytest.mark.parametrize("path", shipped_configs("studies"), ids=lambda path: path.stem)
+def test_the_points_of_a_study_are_options_of_its_config_and_its_docstring_has_the_command(path):
+    config, grid = load_study(path.stem)
     grid = sweep.combinations(grid)
     assert len(planned(specs=[config], grid=grid)) == len(grid) > 1
-    assert f"--grid={name} " in sweep.plugins.load_module(str(sweep.shipped_studies()[name])).__doc__
+    assert f"--grid={path.stem} " in path.read_text()
 
 
 def test_table_and_csv_have_means_and_deviations_over_the_seeds(tmp_path):
     scores = [(0, 0, 0.80), (0, 1, 0.84), (0, 2, 0.82), (1, 0, 0.90), (1, 1, 0.91), (1, 2, 0.95)]
     rows = [row(a, seed, score, sts=0.7) for a, seed, score in scores] + [row("x", 0, None, status=2)]
-    sweep.write_csv(rows, tmp_path / "sweep.csv")
+    (tmp_path / "sweep.csv").write_text(sweep.compared(rows).to_csv(index=False))
     first, *_, failed = csv.DictReader((tmp_path / "sweep.csv").read_text().splitlines())
     assert (first["a"], first["seed"], first["metric"], first["score"]) == ("0", "0", "pairs/spearman", "0.8")
     assert float(first["score_mean"]) == pytest.approx(0.82) and float(first["score_sd"]) == pytest.approx(0.02)
@@ -164,7 +169,7 @@ def test_points_that_fail_are_told_each_with_the_line_of_its_training(finished):
     points = [{"objective.alpha": 0.25}, {"objective.alpha": 1.0, "student.dims": "(999,)"}]
     (folder / "grid.py").write_text(f"GRID = {points}")
     output, status = swept(arguments(folder, f"--grid={folder / 'grid.py'}", optimizer__learning_rate=0.01))
-    assert status == sweep.POINT_FAILED and "(done before)" not in output
+    assert status == 1 and "(done before)" not in output
     assert re.search(r" \.\.\. failed with status 2: error: .*learning_rate: 0.0005 there, 0.01 now", output)
     assert " ... failed with status 2: error: student.dims=999 must be from 1 to" in output
     rows = list(csv.DictReader((folder / "sweep" / "sweep.csv").read_text().splitlines()))

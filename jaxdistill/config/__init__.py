@@ -37,7 +37,7 @@ from jaxdistill.objectives.weighted import Term, Weighted
 
 __all__ = [
     "EXTENSIONS", "SECTIONS", "WITHOUT_EFFECT", "Columns", "Config", "Data", "Evals", "Optimizer", "RunOptions", "Sharding", "chain",
-    "defaults", "flat", "flat_stages", "load_config", "nested", "of_stage", "options_from", "parse_config",
+    "defaults", "flat", "flat_stages", "load_config", "load_study", "nested", "of_stage", "options_from", "parse_config",
     "parse_stages", "refuse_other_training", "set_kind", "set_options",
 ]  # fmt: skip
 
@@ -56,21 +56,30 @@ def load_config(spec: str) -> ConfigDict:
         return plugins.load_module(str(path)).get_config(*[preset] * bool(preset))
 
 
-def find_config(name: str) -> pathlib.Path:
-    """The file of that name, or else the shipped config of that name."""
+def load_study(name: str) -> tuple[str, Any]:
+    """CONFIG and GRID of a file or of a shipped study, see `sweep`; for an empty name, one point without options."""
+    if not name:
+        return "", [{}]
+    module = plugins.load_module(str(find_config(name, "studies")))
+    return getattr(module, "CONFIG", ""), getattr(module, "GRID", None)
+
+
+def find_config(name: str, folder: str = "") -> pathlib.Path:
+    """The file of that name, or else the shipped config of that name, which may lie in a `folder` of configs."""
     path = pathlib.Path(name).expanduser()
     if path.is_file():
         return path
-    shipped = {file.name: file for file in shipped_configs()}
-    if path.parent.name in ("", "configs") and path.name in shipped:
-        return shipped[path.name]
-    close = did_you_mean(path.name, list(shipped))
+    shipped = {file.name: file for file in shipped_configs(folder)}
+    sought = path.name if path.suffix else f"{path.name}.py"
+    if path.parent.name in ("", "configs", folder) and sought in shipped:
+        return shipped[sought]
+    close = did_you_mean(sought, list(shipped))
     raise InputError(f"config file {path} does not exist; shipped: configs/{', '.join(shipped)}.{close}")
 
 
-def shipped_configs() -> list[pathlib.Path]:
+def shipped_configs(folder: str = "") -> list[pathlib.Path]:
     """The config files installed with the package, or beside it in a clone."""
-    return sorted(path for path in configs_folder().glob("*.py") if not path.name.startswith("_"))
+    return sorted(path for path in (configs_folder() / folder).glob("*.py") if not path.name.startswith("_"))
 
 
 def default_workdir(spec: str) -> str:

@@ -33,7 +33,7 @@ from jaxdistill.models.student import Student
 from jaxdistill.models.teacher import Teacher
 from jaxdistill.training.metrics import Callback
 from jaxdistill.training.stages import run_stages
-from jaxdistill.training.workdir.folder import EXPORT, RESULTS, local_folder, read_note, stage_folder
+from jaxdistill.training.workdir.folder import EXPORT, RESULTS, local_folder, read_note, stage_folders
 
 ARGUMENTS = {
     "teacher": "teacher.model",
@@ -156,8 +156,7 @@ def distill(
     run_stages(stages, workdir, dry_run=dry_run, command=command, callbacks=callbacks)
     if dry_run:
         return None
-    folder = local_folder(workdir)
-    folder = stage_folder(folder, len(stages)) if len(stages) > 1 else folder
+    folder = stage_folders(local_folder(workdir), len(stages))[-1]
     results = read_note(folder / RESULTS)
     scores, by_teacher = results["scores"]["student after"], results["scores"].get("teacher", {})
     return Result(

@@ -80,7 +80,7 @@ def run_stages(
                 say(f"{folder} is finished: {folder / workdirs.EXPORT}; a sweep removed its checkpoints")
             return
         with processes.agreed() as agreed:
-            folders = [workdirs.stage_folder(folder, number) for number in range(1, count + 1)]
+            folders = workdirs.stage_folders(folder, count)
             agreed["finished stages"] = finished = [*map(is_finished, folders, stages)]
             check_stages(stages, folders, finished)
             for name in rivals(stages):

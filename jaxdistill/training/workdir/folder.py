@@ -65,6 +65,11 @@ def stage_folder(workdir: Path, number: int) -> Path:
     return workdir / f"stage{number}"
 
 
+def stage_folders(workdir: Path, count: int) -> list[Path]:
+    """The workdirs of `count` stages; a single stage has the training's own."""
+    return [workdir] if count == 1 else [stage_folder(workdir, number) for number in range(1, count + 1)]
+
+
 def stage_named(name: str, current: int) -> int:
     """The stage that `previous` or `stage3` refers to from stage `current`; 0 for other names."""
     named = STAGE_NAME.fullmatch(name)
