@@ -62,6 +62,10 @@ def test_every_preset_spells_out_every_option_with_values_of_its_type(path, pres
     [
         (lambda raw: raw["run"].update(steps="many"), r"run\.steps='many' has type str; it must have type int"),
         (lambda raw: raw["data"].update(columns=5), "data.columns=5 has type int; it must have type tuple"),
+        (
+            lambda raw: raw["data"].update(columns=(("text",),)),
+            r"columns\[0\]=\('text',\) has 1 parts; their number must be exactly 2",
+        ),
         (lambda raw: raw.pop("objective"), "objective.kind='' is unknown; available: ckd, congen"),
     ],
 )
@@ -70,6 +74,11 @@ def test_a_wrong_key_or_type_is_refused_with_its_name(change, words):
     change(raw)
     with pytest.raises(InputError, match=words):
         configs.parse_config(raw)
+
+
+def test_an_objective_that_a_sum_names_twice_is_refused():
+    with pytest.raises(InputError, match="'embedding\\+gram\\+gram' names gram twice"):
+        configs.defaults(objective="embedding+gram+gram")
 
 
 def test_minutes_replace_the_steps_of_a_preset():

@@ -268,6 +268,7 @@ def test_each_split_has_its_own_judgements_and_a_lone_file_counts_as_test(tmp_pa
     )
     with pytest.raises(InputError, match=f"{error} them, or give split=dev.$"):
         set_files(str(folder), split="train")
+    assert set_files(str(folder.rename(tmp_path / "a:b")), split="dev").name == "a:b"
     beside = write_set(tmp_path / "hub", "parquet")
     (tmp_path / "hub-qrels" / "dev.tsv").write_text("q1\td2\t1\n")
     assert read_set(set_files(str(beside), split="dev")).judged == {"q1": {"d2": 1}}

@@ -128,7 +128,12 @@ def set_kind(config: ConfigDict, section: str, kind: str, **options: Any) -> Non
     Options that both kinds of student or teacher have keep their values; all others have their defaults. `options` are set last.
     """
     if section == "objective" and "+" in kind:
-        several = {one: {**KINDS[section].default_options(one), "weight": 1.0} for one in kind.split("+")}
+        kinds = kind.split("+")
+        if repeated := [one for one in kinds if kinds.count(one) > 1]:
+            raise InputError(
+                f"objective {kind!r} names {repeated[0]} twice; in a config file, entries of config.objectives may have one `kind`."
+            )
+        several = {one: {**KINDS[section].default_options(one), "weight": 1.0} for one in kinds}
         if "objective" in config:
             del config.objective
         config.objectives = ConfigDict(several)

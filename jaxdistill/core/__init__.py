@@ -321,6 +321,8 @@ class Range:
 
     def __str__(self) -> str:
         """The range in words, such as `at least 0 and below 1`."""
+        if self.least == self.most is not None:
+            return f"exactly {self.least:,}"
         bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
         words = [f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None]
         return " and ".join(words) or "a finite number"

@@ -139,8 +139,9 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
 
 
 def set_name(spec: str) -> str:
-    """The name of a set's folder; of `A+B`, both."""
-    return "+".join(os.path.basename(os.path.abspath(part)).rpartition(":")[2] for part in _names(spec))
+    """The name of a set's folder, or of a hub's set; of `A+B`, both."""
+    names = {part: os.path.basename(os.path.abspath(part)) for part in _names(spec)}
+    return "+".join(name if Path(part).is_dir() else name.rpartition(":")[2] for part, name in names.items())
 
 
 def _names(spec: str) -> list[str]:

@@ -277,7 +277,8 @@ class Embedder:
         embed_batch = make_embed(definition, self.mesh, self.compute_dtype, tokens=True)
         for rows, result in self._computed(embed_batch, [ids for ids, _ in read], None, params, batch_size):
             for row, vectors in zip(rows, result, strict=True):
-                found[row] = vectors[0, : len(read[row][0])], read[row][1]
+                # Copied: a slice would hold the whole batch with its padding.
+                found[row] = vectors[0, : len(read[row][0])].copy(), read[row][1]
             advance(len(rows))
         return found
 
