@@ -137,7 +137,8 @@ def encode(
 def _block_encoder(
     embedder: Embedder, text: Watched, prompt: str, width: int
 ) -> Callable[[range, Advance], tuple[np.ndarray, int]]:
-    """Returns the vectors of some rows, and how many are truncated; reads the text once, because the ranges rise."""
+    """Returns a function that encodes a range of rows: their vectors, and how many are truncated. Ranges must rise, because the text
+    is read once."""
     unread, position = text.rows(), 0
 
     def encode_block(rows: range, advance: Advance) -> tuple[np.ndarray, int]:

@@ -240,7 +240,8 @@ def mine(
 def _mined(
     texts: Questions, models: Models, limits: Mapping[str, Any], *, output_format: str, path: Path | None
 ) -> list[dict[str, Any]] | Path:
-    """The rows of the table, or its path; `limits` are those of `hard_negatives`."""
+    """Finds the negatives and writes the table; returns its path, or its rows without `path`. `limits` are the keyword arguments of
+    `hard_negatives`."""
     number, range_min, range_max = limits["num_negatives"], limits["range_min"], limits["range_max"]
     if number < 1 or not 0 <= range_min <= range_max - number:
         raise InputError(

@@ -60,11 +60,10 @@ def sweep(
       grid: Name of a study, or a file with CONFIG and GRID as in configs/studies/; from Python also such a GRID.
       seeds: Seeds of each point, of all its stages.
       options: options of every training, by dotted name, such as `{"data.text": "texts/*.txt"}`; lists are swept.
-      dry_run: Check the options, list the points, and stop.
+      dry_run: Check the options, list the points, and stop; returns no rows.
 
     Returns:
-      One row per training: its folder `point`, swept `options`, `seed`, exit `status` (0: trained), a line on its `failure`, and
-      in [-1, 1] the best `score` by `metric` and the `sts_average`; empty for a dry run.
+      A row per training: its folder `point`, `options`, `seed`, `status` (0: trained), `failure`, `metric`, `score`, `sts_average`.
     """
     study, grid = load_study(str(grid)) if isinstance(grid, str | Path) else ("", grid)
     lists = {name: value for name, value in (options or {}).items() if isinstance(value, list)}
@@ -133,6 +132,7 @@ def plan(
         swept = {"config": spec} if len(specs) > 1 else {}
         swept |= {name: value for name, value in chosen.items() if not name.endswith("run.seed")}
         plain = ",".join(f"{name}={value}" for name, value in {**swept, "run.seed": stages[0].run.seed}.items())
+        # The point's folder. Equal points have one name, so a repeated one is trained once; a digest tells shortened names apart.
         point = re.sub(r"[^A-Za-z0-9_.=,+-]", "-", plain)[:150]
         point += "" if point == plain else f"-{hashlib.sha256(plain.encode()).hexdigest()[:8]}"
         points[point] = dict.fromkeys(("status", "text", "metric", *SCORES)) | {

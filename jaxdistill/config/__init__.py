@@ -321,7 +321,8 @@ def refuse_other_training(before: Mapping[str, Any], now: Mapping[str, Any], *, 
 
 
 def typed(value: Any, kind: Any, name: str) -> Any:
-    """Converts the value of the option `name` to the type `kind` of its field; raises `InputError` if the type does not allow it."""
+    """Converts the value of the option `name` to the type `kind` of its field; raises `InputError` for another type, a
+    wrong number of parts, or a value out of range."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
         return _in_range(typed(value, arguments[0], name), arguments[1], name)
@@ -337,6 +338,7 @@ def typed(value: Any, kind: Any, name: str) -> Any:
         kind = ShardingRules if kind == Sharding else kind
         origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is tuple and isinstance(value, list | tuple):
+        # The number of parts is fixed, unless the type ends in `...`.
         kinds = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
         _in_range(tuple(value), Range(least=len(kinds), most=len(kinds)), name)
         return tuple(typed(item, one, f"{name}[{i}]") for i, (item, one) in enumerate(zip(value, kinds, strict=True)))
@@ -344,7 +346,7 @@ def typed(value: Any, kind: Any, name: str) -> Any:
         return _in_range(float(value), Range(), name)
     plain = origin or kind
     if isinstance(kind, types.UnionType) or not isinstance(plain, type):
-        return value
+        return value  # no shipped option has such a type; a user's own kind checks the value itself
     if not isinstance(value, plain) or (isinstance(value, bool) and kind is not bool):
         raise InputError(f"{name}={value!r} has type {type(value).__name__}; it must have type {plain.__name__}.")
     return value

@@ -54,7 +54,7 @@ class Diverged(InputError):
 
 
 class TemporaryError(InputError):
-    """The same command may succeed later, such as after a failure of the network. Programs exit with status 75."""
+    """The same command may succeed later, for example after a network failure. Programs exit with status 75."""
 
 
 class InUseError(InputError):

@@ -82,7 +82,8 @@ def printed(log: logging.Logger) -> Iterator[None]:
 
 
 def make_callable(name: str, function: Callable[..., Any]) -> None:
-    """Makes a program's module `name` callable as `function`: `jaxdistill.evaluate(...)`."""
+    """Makes a program's module `name` callable as `function`: `jaxdistill.evaluate(...)`. A call raises `InputError` for a value outside
+    a `Literal`."""
     signature = inspect.signature(function)
 
     def call(*args: Any, **options: Any) -> Any:

@@ -58,18 +58,21 @@ def configs_folder() -> Path:
     return installed if installed.is_dir() else package.parent / "configs"
 
 
-def fetched_folder() -> Path:
-    """The cache folder for copies of objects."""
+def objects_cache() -> Path:
+    """The cache folder for copies of objects in buckets."""
     return cache_folder() / "fetched"
 
 
 @contextlib.contextmanager
 def delivered(spec: str, *, upload: bool = True) -> Iterator[str]:
-    """Yields the path of a new file or folder (a `spec` that ends in `/`); for an address, a local path that is uploaded at
-    the end. It is always the same, so a restarted program continues a killed one's work, also if the upload fails.
+    """Yields a local path to write to, and uploads what is there to the address `spec` at the end; a local `spec` is yielded as it is.
 
-    Raises `InputError` before the body is run if the address has other objects than an export. A process that does not `upload`
-    must not write to the path.
+    A `spec` that ends in `/` is a folder, which exists when the body runs. The path for an address is always the same, so a
+    restarted program continues a killed one's work, also if the upload fails. A process that does not `upload` must not write to it.
+
+    Raises:
+      InputError: before the body runs, if the address, without a final `/`, holds objects but neither a file of that very name nor an
+        export.
     """
     if not is_remote(spec):
         yield spec

@@ -54,7 +54,7 @@ def choose_shapes(
     different = longest[:1] if is_shared else longest
     streams = [_Needs.of([batch[index] for batch in batches], size, divided) for index, size in enumerate(different)]
     streams *= len(longest) if is_shared else 1
-    largest = tuple(_cheapest(stream.with_margin(), stream.longest) for stream in streams)
+    largest = tuple(_cheapest(stream.with_margin(), stream.full_length) for stream in streams)
     chosen = [largest][: most - 1]
     candidates = set(_candidates(streams))
     costs = {shapes: _costs(shapes, streams) for shapes in (*candidates, largest)}
@@ -65,7 +65,7 @@ def choose_shapes(
         chosen.append(best)
         candidates.remove(best)
     # The last set holds any batch: one row per sentence.
-    chosen.append(tuple(Shape(batches[0][index].shape[1], stream.longest) for index, stream in enumerate(streams)))
+    chosen.append(tuple(Shape(batches[0][index].shape[1], stream.full_length) for index, stream in enumerate(streams)))
     return tuple(sorted(dict.fromkeys(chosen), key=_cost))
 
 
@@ -82,8 +82,8 @@ class _Needs(NamedTuple):
     """Length of each batch's longest sentence."""
     tokens: Integer[np.ndarray, " batches"]
     """Tokens of each batch's fullest group."""
-    longest: int
-    """The shortest row length that holds any sentence."""
+    full_length: int
+    """Row length that holds any sentence: the longest one's, rounded up to `LENGTH_STEP`."""
 
     @classmethod
     def of(cls, batches: Sequence[Integer[np.ndarray, "g _"]], longest: int, divided: bool) -> "_Needs":
@@ -92,7 +92,7 @@ class _Needs(NamedTuple):
         needs = np.array([[rows_needed(batch, *form) for form in forms] for batch in batches])
         reach = np.array([batch.max() for batch in batches])
         tokens = np.array([batch.sum(axis=1).max() for batch in batches])
-        return cls(forms, needs[..., 0], needs[..., 1], reach, tokens=tokens, longest=least)
+        return cls(forms, needs[..., 0], needs[..., 1], reach, tokens=tokens, full_length=least)
 
     @property
     def whole(self) -> Integer[np.ndarray, "batches forms"]:

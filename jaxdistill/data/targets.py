@@ -49,14 +49,14 @@ def stored_vectors(
 ) -> tuple[Float[np.ndarray, "rows e"], int]:
     """Computes a long array block by block into one file; a killed program goes on with the blocks that are missing.
 
-    The file `vectors.npy` has all rows from the beginning, and `done.npy` notes for each block of rows whether it is
-    there. Processes of a run that see the same folder compute every n-th block each; all must call this together.
+    The file `vectors.npy` has all rows from the beginning, and `done.npy` holds each block's count plus 1, or 0 while it is
+    missing. Processes of a run that see the same folder each compute every n-th block; all must call this together.
 
     Returns the memory-mapped vectors, and the sum of the blocks' counts.
 
     Args:
       folder: its name stands for everything that determines the vectors.
-      compute: returns the float32 vectors of some rows, and a count of the caller's; called with rising ranges. After a signal, the
+      compute: returns the float32 vectors of some rows, and any count that the caller wants summed; called with rising ranges. After a signal, the
         function that it gets as `advance` raises `Interrupted`.
       unit: what a row is, such as `sentences`, for the progress bar and the error.
       shown: as in `progress_bar`; the first process shows its own share.
@@ -73,7 +73,7 @@ def stored_vectors(
         np.lib.format.open_memmap(draft / VECTORS, "w+", np.float32, (rows, width)).flush()
         np.save(draft / DONE, np.zeros(len(blocks), np.int64))
 
-    owners = processes.gathered(folder_owner(folder.parent)) if processes.count() > 1 else [""]
+    owners = processes.gathered(folder_owner(folder.parent)) if processes.count() > 1 else [0]
     # The processes that see the same folder as this one.
     group = [number for number, owner in enumerate(owners) if owner == owners[processes.index()]]
     if len(group) < len(owners) and processes.is_first():
@@ -82,9 +82,9 @@ def stored_vectors(
     if rank == 0 and not folder.is_dir():
         make_folder_atomic(folder, fill, what="the vectors")
     processes.wait("the file is there")
-    local = range(rank, len(blocks), len(group))
-    missing = [block for block in local if not np.load(folder / DONE)[block]]
-    total = sum(len(blocks[block]) for block in local)
+    assigned = range(rank, len(blocks), len(group))
+    missing = [block for block in assigned if not np.load(folder / DONE)[block]]
+    total = sum(len(blocks[block]) for block in assigned)
     with Interrupts() as interrupts, progress_bar(total, unit, shown=processes.is_first() and shown) as bar:
 
         def advance(count: int) -> None:
@@ -262,7 +262,8 @@ def joined(vectors: Sequence[Float[np.ndarray, "*n _"]], shares: Sequence[float]
 
 
 class Whitened:
-    """The first principal components of targets, each divided by a power of its standard deviation; of unit length."""
+    """Targets projected on their first principal components, each divided by a power of its standard deviation, and scaled to unit
+    length; zero vectors stay zero."""
 
     def __init__(self, array: Float[np.ndarray, "rows _"] | Selected | Joined, *, power: float, components: int = 0):
         """

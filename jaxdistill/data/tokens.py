@@ -1,11 +1,11 @@
-"""Tokenises text once into flat arrays on disk, and reads these at random.
+"""Tokenises text once into flat arrays on disk, and gives random access to them.
 
 A text is tokenised in shards of `SHARD_ROWS` rows by `Dataset.map`, each with a cache file of its own, so that a restarted run
 repeats missing shards only. Duplicates and excluded rows are left out by hashes of their text. What remains becomes a store: one
 folder of memory-mapped arrays, named by the digest of everything that determines it. The shards are then removed.
 
-Arrays have one entry per row: `input_row` and `keys`; and for each column, `words` and `tokens` (see `Counts`), `ids.starts` and
-`text.starts` (where a sentence begins in `ids`, `marks` and in `text`, with a last entry for the end).
+`input_row` and `keys` have one entry per row, as do each column's `words` and `tokens` (see `Counts`). `ids` and `marks` have one per
+token, `text` one per byte; `ids.starts` and `text.starts` say where each sentence begins, with a last entry for the end.
 """
 
 import hashlib

@@ -8,8 +8,8 @@ from jaxdistill.core import InputError, alias
 
 SHORTEST = 3
 """Smallest allowed maximum length: one token between the special ones."""
-TRAINING_ONLY = ("drophead", "drops", "reads_pairs")
-"""Fields that change no vector outside training. `reads_pairs` needs no place in a digest: a cross-encoder is the model of width 1."""
+NOT_IN_IDENTITY = ("drophead", "drops", "reads_pairs")
+"""Fields that `identity` leaves out: they change no vector outside training, or, as `reads_pairs`, a digest adds them itself."""
 
 
 def identity(part: Any) -> str:
@@ -22,7 +22,7 @@ def identity(part: Any) -> str:
     if not dataclasses.is_dataclass(part):
         return repr(part)
     fields = [
-        (field, getattr(part, field.name)) for field in dataclasses.fields(part) if field.name not in TRAINING_ONLY
+        (field, getattr(part, field.name)) for field in dataclasses.fields(part) if field.name not in NOT_IN_IDENTITY
     ]
     shown = (f"{field.name}={identity(value)}" for field, value in fields if value != field.default)
     return f"{type(part).__name__}({', '.join(shown)})"

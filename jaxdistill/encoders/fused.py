@@ -32,15 +32,15 @@ def should_fuse(slots: int, compute_dtype: DTypeLike) -> bool:
 
 
 def fused(
-    query: Float[Array, "g r l h *each s"],
-    keys: Float[Array, "g r l h s"],
-    value: Float[Array, "g r l h s"],
+    query: Float[Array, "g r l h *each f"],
+    keys: Float[Array, "g r l h f"],
+    value: Float[Array, "g r l h f"],
     owner: Integer[Array, "g r l"],
     *,
     window: int,
     causal: bool,
     interpret: bool = False,
-) -> Float[Array, "g r l heads s"]:
+) -> Float[Array, "g r l heads f"]:
     """Softmax attention inside each sentence of a row.
 
     The context's mesh splits `g` over the batch axes, and heads over the axis `model`, if its size divides them.

@@ -158,7 +158,7 @@ def drophead(
 def hashed(shape: tuple[int, ...], seed: Integer[Array, " 2"]) -> Integer[Array, "..."]:
     """Pseudo-random 32-bit numbers: two rounds of an integer hash on each element's index.
 
-    Good enough for dropout. `jax.random`'s threefry is ten times as long: with it, a MiniLM step on a CPU takes a third
+    Good enough for dropout. `jax.random`'s threefry takes ten times as many operations: with it, a MiniLM step on a CPU takes a third
     longer and compiles several times as long.
 
     Source: the constants of Wellons' `lowbias32`, https://nullprogram.com/blog/2018/07/31/.

@@ -134,8 +134,8 @@ def combined(pooling: Pooling, states: list[Float[Array, "g r l d"]]) -> Float[A
 def embed_tokens(
     definition: EncoderDefinition, params: Params, tokens: Tokens, *, compute_dtype: DTypeLike = jnp.float32
 ) -> Float[Array, "g r l e"]:
-    """Vectors of tokens before pooling, with linear heads applied: of a model with mean pooling, a sentence's vector is their mean,
-    up to its length."""
+    """Token vectors before pooling, with linear heads applied. With mean pooling, a sentence's vector is the mean of its tokens', up to
+    scale; tokens with `dropped_id` are here too, but not in that mean."""
     encoder = as_module(definition, params)
     x = combined(
         definition.pooling, encoder.transformer(tokens, key=None, compute_dtype=compute_dtype, remat=False, gather=dict)

@@ -25,7 +25,7 @@ CONSTANT = 1e-7
 
 
 class MissingSet(InputError):
-    """A set that was not given; its evaluation is skipped."""
+    """Raised for a set that was not given; its evaluation is skipped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,10 +191,11 @@ def cells(path: Path) -> list[list[str]]:
 
 
 def read_table(path: str | Path, names: Sequence[str], *, needs_header: bool = True) -> dict[str, tuple[str, ...]]:
-    """The columns of a table with a header, by name.
+    """The columns of a table with a header, by their lower-case names; raises `InputError` for a missing column, a row of another
+    length, or an empty cell.
 
     Args:
-      names: the columns that the table must have, in any case; their cells must not be empty.
+      names: columns that the table must have, in lower case; the header's case does not matter.
       needs_header: False: a table without these names has no header, and exactly these columns.
     """
     rows = cells(Path(path))
@@ -213,7 +214,8 @@ def read_table(path: str | Path, names: Sequence[str], *, needs_header: bool = T
     table = dict(zip(header, zip(*rows, strict=True), strict=True))
     for name in names:
         if "" in table[name]:
-            raise InputError(f"{path}: row {table[name].index('') + 1} has an empty cell in the column {name}.")
+            row = rows[table[name].index("")]
+            raise InputError(f"{path}: the row {row!r:.60} has an empty cell in the column {name}.")
     return table
 
 

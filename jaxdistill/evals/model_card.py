@@ -37,7 +37,7 @@ class Facts:
     base_models: str = ""
     """The models that the student was made from, separated by commas."""
     languages: str = ""
-    """Languages common to the cards of these models, such as `en, de`."""
+    """Languages common to those of their cards that state any, such as `en, de`."""
     objective: str = ""
     """The objective with its options, in one line."""
     data: str = ""

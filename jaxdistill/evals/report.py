@@ -136,10 +136,11 @@ def write_page(
     path: Path,
     entries: Sequence[Entry],
     *,
+    title: str,
+    sections: Mapping[str, Mapping[str, Any]],
     teacher: str = "",
     plot: Path | None = None,
     warning: str = "",
-    **texts: Any,
 ) -> Path:
     """Writes the page; returns its path. Names and sentences are escaped.
 
@@ -147,15 +148,15 @@ def write_page(
       teacher: name of the entry with which others are compared; empty: none.
       plot: the plot of the training that the report is about.
       warning: a prominent line below the title.
-      texts: the `title`, and `sections`, which maps headings at the end of the page to terms with their lines.
+      sections: maps headings at the end of the page to terms with their lines.
     """
     main, costs, others = score_rows(entries)
     rows = [(row, _shares(row, entries, teacher)) for row in main] + [(row, None) for row in costs]
-    tables = {"main": rows, "others": [(row, None) for row in others], "images": images(entries, plot)}
-    models = [entry.name for entry in entries]
+    content = {"main": rows, "others": [(row, None) for row in others], "images": images(entries, plot)}
+    content |= {"title": title, "sections": sections, "models": [entry.name for entry in entries]}
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, filled("report.html", models=models, teacher=teacher, warning=warning, **tables, **texts))
+        write_atomic(path, filled("report.html", teacher=teacher, warning=warning, **content))
     return path
 
 

@@ -3,10 +3,10 @@
 Translations: recall at 1 of a sentence's translation among all, in both directions. The protocol follows LASER's Tatoeba test
 (Artetxe and Schwenk, TACL 2019, https://arxiv.org/abs/1812.10464), which reports the error rate, one minus recall. The sets come
 from a data folder (`multilingual/tatoeba.en-de.test.tsv.gz` and so on), or are the user's own tables with one column per language.
-The name of a file ends in these columns: `[NAME.]en-de[.test].tsv` or `.csv`.
+A file's name states its two columns: `[NAME.]en-de[.test].tsv` or `.csv`, which may be compressed by gzip.
 
 Entities: recall of the entity in a catalogue that a query refers to. The task is SimTDE's (Xie et al., SIGIR 2023, section 4.2 and
-Table 3): recall at `k` is the share of queries with a right entity among the `k` nearest. Its radio stations are not public, so the
+Table 3): recall at `k` is the share of queries with a right entity among the `k` nearest. SimTDE's radio stations are not public, so the
 files are the user's own, one per language, which is the last part of its name before the suffix (`stations.de.csv.gz`). The columns
 are `query`, `entity` and `label` (1: the query refers to the entity). All entities of a file form the catalogue; queries without a
 right entity are ignored.

@@ -104,7 +104,8 @@ def measured(
 
 
 def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-    """The result of `score`, read from `folder` if it was computed before from inputs (model and sets) of the same digests.
+    """The result of `score`, read from `folder` if it was computed before from inputs (model and sets) of the same digests,
+    by the same code and versions.
 
     All processes of a run call this together; the first one's cache decides whether all compute.
     """

@@ -170,6 +170,7 @@ class _Fit(NamedTuple):
     age: Float[Array, ""]
     """Steps since the last restart, which sets momentum to zero."""
     decrease: Float[Array, ""]
+    """Predicted decrease of the mean loss in the last step, in nats."""
 
 
 @partial(jax.jit, static_argnames="classes")
@@ -189,19 +190,19 @@ def _train(
     `strength`, is diagonal, so its inverse is a safe step size for each axis. The bound holds for all folds once it is
     scaled by the ratio of their rows.
     """
-    axes, variances = _principal_axes(features, jnp.any(trains, axis=0))
+    rotated, variances = _principal_axes(features, jnp.any(trains, axis=0))
     if classes == 2:  # one column: the difference of the two classes' weights, penalised half as much
         targets, strengths, curvature = (labels == 1).astype(jnp.float32)[None], strengths / 2, 0.25
     else:
         targets, curvature = jax.nn.one_hot(labels, classes, axis=0), 0.5
-    rows = trains.sum(axis=1).astype(jnp.float32)
-    weight_of_row = trains.astype(jnp.float32) / rows[:, None]
+    counts = trains.sum(axis=1).astype(jnp.float32)
+    weight_of_row = trains.astype(jnp.float32) / counts[:, None]
     # A fold's covariance is at most this many times the covariance of all rows.
-    curvature = curvature * trains.any(axis=0).sum().astype(jnp.float32) / rows.min()
+    curvature = curvature * trains.any(axis=0).sum().astype(jnp.float32) / counts.min()
 
     def logits_of(weights: Float[Array, "classes d"], bias: Float[Array, " classes"]) -> Float[Array, "classes n"]:
-        # `k n` and `k d`: with the classes last, XLA copies the transposed features in every step on a CPU.
-        return weights @ axes.T + bias[:, None]
+        # Classes first: with them last, XLA copies the transposed features in every step on a CPU.
+        return weights @ rotated.T + bias[:, None]
 
     def step(fit: _Fit, weight_of_row: Float[Array, " n"], strength: Float[Array, ""]) -> _Fit:
         """One step for one classifier."""
@@ -209,15 +210,15 @@ def _train(
         logits = logits_of(weights, bias)
         probabilities = jax.nn.sigmoid(logits) if len(targets) == 1 else jax.nn.softmax(logits, axis=0)
         residual = (probabilities - targets) * weight_of_row[None]
-        gradient = residual @ axes + strength * weights
+        gradient = residual @ rotated + strength * weights
         bias_gradient = residual.sum(axis=1)
-        inverse = 1.0 / (curvature * variances + strength)[None]
-        new_weights, new_bias = weights - inverse * gradient, bias - bias_gradient / curvature
+        step_sizes = 1.0 / (curvature * variances + strength)[None]
+        new_weights, new_bias = weights - step_sizes * gradient, bias - bias_gradient / curvature
         moved, bias_moved = new_weights - fit.weights, new_bias - fit.bias
         uphill = jnp.sum(gradient * moved) + jnp.sum(bias_gradient * bias_moved) > 0
         age = jnp.where(uphill, 0.0, fit.age + 1.0)
         momentum = age / (age + 3.0)
-        decrease = (jnp.sum(gradient**2 * inverse) + jnp.sum(bias_gradient**2) / curvature) / 2
+        decrease = (jnp.sum(gradient**2 * step_sizes) + jnp.sum(bias_gradient**2) / curvature) / 2
         ahead = (new_weights + momentum * moved, new_bias + momentum * bias_moved)
         return _Fit(new_weights, new_bias, ahead, age, decrease=decrease)
 

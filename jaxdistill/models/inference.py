@@ -95,7 +95,8 @@ class Embedder:
         return self.model.definition.embedding_width
 
     def prefix(self, prompt_name: str | None = None, role: str = "", *, prompt: str | None = None) -> str:
-        """The text to prepend to each sentence; raises `InputError` for an unknown prompt or role, or for a cross-encoder."""
+        """The text to prepend to each sentence: `prompt` if given, else the prompt of the `role`, else the one named. No name means
+        the default prompt, an empty one none. Raises `InputError` for an unknown prompt or role, or for a cross-encoder."""
         model = self.model
         if model.definition.reads_pairs:
             raise no_vectors(f"{model.source} is a cross-encoder")

@@ -127,7 +127,7 @@ def _renumbered(content: dict[str, Any], ids: Mapping[str, int], new: Mapping[in
 
 
 def write(before: Tokenizer, after: Tokenizer, origin: Path, folder: Path) -> None:
-    """Writes the trimmed tokenizer with the other files of `origin`, except those whose ids would be wrong."""
+    """Writes the trimmed `tokenizer.json`, the settings of `origin` with renumbered ids, and for WordPiece `vocab.txt`."""
     content = json.loads(after.to_str())
     (folder / "tokenizer.json").write_text(tokenizer_json(content, indent=2), encoding="utf-8")
     new = {str(old): str(index) for index, old in enumerate(old_ids(before, after).tolist())}
@@ -159,7 +159,8 @@ def with_trimmed(model: SentenceModel, folder: Path) -> SentenceModel:
 
 
 def needed_rows(model: SentenceModel) -> set[int]:
-    """Ids that stay regardless of the text: padding, lower ids if positions count from it, prompts, and named tokens."""
+    """Ids that stay whatever the text: the padding token's, all below the position offset (RoBERTa's), and those of prompts and named
+    tokens."""
     architecture, tokenizer = model.definition.architecture, model.tokenizer
     rows = {architecture.pad_id, *range(architecture.position_offset)}
     for prompt in model.prompts.values():

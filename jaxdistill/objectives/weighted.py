@@ -132,7 +132,7 @@ class Weighted(Objective):
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded | None
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
-        """The weighted sum; metrics are the terms' own, and their unweighted losses as `loss/NAME`."""
+        """The weighted sum; metrics are the terms' own as `NAME/METRIC`, and their unweighted losses as `loss/NAME`."""
         total, states, metrics = jnp.float32(0.0), {}, {}
         for term in self.terms:
             prefix = f"{term.name}/"

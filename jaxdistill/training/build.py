@@ -191,7 +191,9 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     noted = read_note(workdir / INPUTS).get(STEPS, UNTIMED) if config.run.minutes else 0
     steps = step_count(config, batches_with().steps_per_epoch, timed=int(processes.gathered(noted)[0]))
     if computed:
-        devs.check_dev(config, tasks, teachers, objective, count=sum(map(len, agreeing)) or held_out)
+        devs.check_dev(
+            config, tasks, teachers, objective, count=len({text for texts in agreeing for text in texts}) or held_out
+        )
     teacher = teachers[0] if len(teachers) == 1 else None
     live_teacher = teacher if objective.teacher_views and teaching.is_live else None
     program_of = partial(make_step, config, objective, teacher=teacher, mesh=mesh, live=bool(live_teacher), steps=steps)
@@ -303,7 +305,8 @@ def with_steps(run: Run, steps: int) -> Run:
 
 
 def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
-    """Raises `InputError` for options, text and models with which the training would fail at its start; reads and loads none.
+    """Raises `InputError` for options, text and models with which the training would fail at its start; reads no text
+    and loads no model.
 
     Args:
       where: `here`, if the training will see this machine's files, or `elsewhere`, if it sees only buckets and hubs.
@@ -354,15 +357,15 @@ def _refuse_local(option: str, path: str, where: str) -> None:
         )
 
 
-def checked_setup(config: Config, absent: Mesh | None = None) -> tuple[Mesh, int, Objective]:
-    """Devices (or the mesh of absent ones), groups of a batch and objective; raises `InputError` for options that are wrong for any
-    models and text."""
+def checked_setup(config: Config, mesh: Mesh | None = None) -> tuple[Mesh, int, Objective]:
+    """Devices, groups of a batch and objective; raises `InputError` for options that are wrong for any models and text. `mesh`
+    replaces this machine's devices."""
     plugins.use(config.run.plugins)
-    profiled_steps(config.run.profile)
+    profiled_steps(config.run.profile)  # this and the next for their errors
     if config.student.pooling:
         Pooling.parse(config.student.pooling)
     specs, weights, evals = split_specs(config.data.text), config.data.weights, config.evals
-    mesh = absent or meshes.make_mesh(model_axis=config.run.model_axis, slices=config.run.slices)
+    mesh = mesh or meshes.make_mesh(model_axis=config.run.model_axis, slices=config.run.slices)
     groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
     objective = make_objective(config)
     accumulate, per_device = config.run.accumulate, groups // meshes.batch_devices(mesh)
@@ -391,12 +394,15 @@ def profiled_steps(option: str) -> tuple[int, int]:
     """First and last step of `run.profile`, (0, 0) for none; raises `InputError` for anything but `FIRST:LAST`."""
     with foreign_errors(f"run.profile={option!r} is not a range of steps such as 10:20"):
         first, last = map(int, (option or "0:0").split(":"))
+        if option and not 1 <= first <= last:
+            raise ValueError("the first step is at least 1, and the last one not before it")
     return first, last
 
 
 def step_count(config: Config, steps_per_epoch: int, timed: int = 0) -> int:
-    """Updates of the run; `timed` is the number that takes `run.minutes`, or that is still to be measured. Raises `InputError` if
-    there are none, or if evals.average names a step beyond them."""
+    """Updates of the run: `run.steps`, else `timed`, else `run.epochs`. `timed` is the number that takes `run.minutes`: `UNTIMED`
+    before it is measured, 0 without `run.minutes`. Raises `InputError` if there are none or too many, or if evals.average names a
+    step beyond them."""
     run, last = config.run, max(config.evals.average, default=0)
     steps = max(run.steps, 0) or timed or int(round(run.epochs * steps_per_epoch))
     refuse([
@@ -677,6 +683,7 @@ class Targets:
 
         def examples(model: SentenceModel) -> tuple[np.ndarray, np.ndarray]:
             rows = trained[np.unique(np.linspace(0, len(trained) - 1, FITTING_SAMPLE, dtype=np.int64))]
+            # As pooled: the head is fitted to vectors before it, and lengths are part of the targets.
             embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(config.run.precision))
             return self.embedded(embedder.encode, rows), self.rows(rows)
 

@@ -157,11 +157,14 @@ def chosen_metric(tasks: Mapping[str, Task], best: str = "") -> str:
 def check_dev(
     config: Config, tasks: Mapping[str, Task], teachers: Sequence[SentenceModel], objective: Objective, *, count: int
 ) -> None:
-    """Raises `InputError` if no evaluation will be able to choose the best checkpoint; needs no targets, only the `count` of
-    sentences on which agreement is measured."""
+    """Raises `InputError` if no evaluation will be able to choose the best checkpoint, or `evals.agreement` has no teacher model.
+
+    Needs no targets, only the `count` of distinct sentences on which agreement would be measured.
+    """
     if config.evals.agreement and not teachers:
         raise InputError("evals.agreement needs a teacher model; your own vectors only cover the training text.")
     nearest = None if config.teacher.scores_pairs else np.empty((count, 0), np.int64)
+    # A stand-in without contents: only the names of its metrics are asked for.
     expected = agreement.AgreementTask(first=(), second=(), teacher=np.empty(0), nearest=nearest)
     is_measured = count >= MIN_HELD_OUT and (teachers or objective.teacher_views)
     make_dev(config, tasks, expected if is_measured else None)

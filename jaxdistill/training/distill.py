@@ -37,7 +37,6 @@ from jaxdistill.training.workdir.folder import EXPORT, RESULTS, local_folder, re
 
 ARGUMENTS = {
     "teacher": "teacher.model",
-    "text": "data.text",
     "columns": "data.columns",
     "layers": "student.layers",
     "steps": "run.steps",
@@ -47,7 +46,7 @@ ARGUMENTS = {
     "seed": "run.seed",
 }
 """Maps arguments of `distill` to the options that they set."""
-OF_ALL_STAGES = ("text", "columns", "seed")
+OF_ALL_STAGES = ("columns", "seed")
 """Arguments that set an option in every stage; all others set it only in the first."""
 
 

@@ -205,6 +205,7 @@ def shaped(batch: Batch, shapes: Shapes, groups: int, batch_size: int) -> Batch:
 
     def tokens(like: Tokens | None, shape: Shape) -> Any:
         slots = (groups, shape.rows, shape.length)
+        assert like is None or like.parts is None  # only CPUs divide rows, and they do not compile ahead
         return jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(slots if x.ndim == 3 else (groups, x.shape[1]), x.dtype), like
         )

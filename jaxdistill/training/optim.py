@@ -17,7 +17,8 @@ SCHEDULE_FREE = "schedule_free"
 
 
 def make_schedule(options: Optimizer, steps: int) -> optax.Schedule:
-    """Learning rate by update, counted from 0: a linear warm-up from 0, then the schedule's decay to 0 at `steps`.
+    """Learning rate by update, counted from 0: a linear warm-up from 0, then the schedule, which
+    ends at 0 unless it is `constant`.
 
     As with PyTorch's LambdaLR, the first update of a warm-up has the rate 0.
     """
@@ -73,7 +74,7 @@ def make_average(options: Optimizer) -> Callable[[Any, dict[str, Params], Params
 
 
 def _from_optax(options: Optimizer, schedule: optax.Schedule, mask: Any) -> optax.GradientTransformation:
-    """An optimiser that optax has by this name, with its own defaults but for learning rate and weight decay."""
+    """An optimiser that optax has by this name, with its own defaults except for learning rate, weight decay and its mask."""
     make = getattr(optax, options.name, None) or getattr(optax.contrib, options.name, None)
     arguments = inspect.signature(make).parameters if inspect.isfunction(make) else {}
     if make is None or "learning_rate" not in arguments:

@@ -239,7 +239,7 @@ def digests(run: Run) -> dict[str, str]:
 
 
 def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
-    """Prints a table of all stages, and copies the best encoder of each form and language model."""
+    """Prints a table of all stages, and copies the best export of each group of `rivals` to `best-GROUP` in the workdir."""
     rows = []
     for number, stage in enumerate(stages, start=1):
         results = workdirs.read_note(workdirs.stage_folder(workdir, number) / workdirs.RESULTS)

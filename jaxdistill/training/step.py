@@ -20,6 +20,9 @@ from jaxdistill.core.cluster.mesh import batch_sharding, replicated, unsharded
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.sentence import vectors_and_states, word_embeddings
 
+OBJECTIVE_KEY = 0x0B7EC71
+"""Folded into the run's key, in place of a step, for the objective's first parameters."""
+
 TrainStep = Callable[[TrainState, Params, Batch], tuple[TrainState, dict[str, Array]]]
 
 
@@ -283,7 +286,8 @@ def make_state(
     averages: bool = False,
 ) -> TrainState:
     """The state before step 1; call it under `jax.jit`, so that the optimiser's state is sharded like the parameters."""
-    objective_params, objective_state = objective.init(jax.random.fold_in(key, 0x0B7EC71), sizes, seeds)
+    objective_params, objective_state = objective.init(jax.random.fold_in(key, OBJECTIVE_KEY), sizes, seeds)
     params = {"student": student, "objective": objective_params}
+    # A copy: jit would return the parameters' own buffers, and a step donates both.
     average = jax.tree.map(jnp.array, student) if averages else None
     return TrainState(jnp.int32(0), params, optimizer.init(params), objective_state, key, average)

@@ -127,8 +127,8 @@ def _end(error: BaseException) -> NoReturn:
 
 @contextlib.contextmanager
 def agreed() -> Iterator[dict[str, Any]]:
-    """Yields a dict for facts (JSON values) that must be the same in every process; otherwise all raise `InputError`, which names
-    those that differ."""
+    """Yields a dict to fill with facts (JSON values). As the block ends, all processes compare theirs, and all raise `InputError`,
+    which names the facts that differ, if any do."""
     facts: dict[str, Any] = {}
     yield facts
     first, *others = gathered(facts)

@@ -82,7 +82,7 @@ def fetched_files(address: str | Path, cache: Path) -> list[Path]:
 
 
 def fetched_folder(address: str | Path, cache: Path, patterns: Sequence[str]) -> Path:
-    """A local copy of the objects under an address whose names match one of the patterns."""
+    """A local copy of the objects under an address whose names match one of the patterns; raises `InputError` if there are none."""
     versions, address = objects(address), checked_address(address)
     names = {one: one[len(address) + 1 :] for one in versions}
     chosen = {one: versions[one] for one in names if any(fnmatch.fnmatch(names[one], pattern) for pattern in patterns)}

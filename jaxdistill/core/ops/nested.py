@@ -23,7 +23,7 @@ from jaxdistill.core import Array, Encoded, Objective, Params, Sizes, alias
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Nested(Objective):
-    """An objective for the whole vector and for its first `dims` numbers; the loss is the mean over the widths."""
+    """An objective of the whole vector and of its leading dimensions, for each width in `dims`; the loss is the mean over the widths."""
 
     objective: Objective
     dims: tuple[int, ...]

@@ -31,8 +31,8 @@ MIN_LOGIT = -1e15
 MASKED = -1e30
 """Added to products with rows that are not keys. So far below `MIN_LOGIT` that their weight, exp(MASKED - maximum), is 0."""
 BLOCK_ROWS, BLOCK_ROWS_OF_GPUS = 1024, 16384
-"""Keys that a device processes at a time, which bounds the memory. A block of 1,024 keys occupies a GPU many times longer
-than its arithmetic takes (docs/performance.md)."""
+"""Keys that a device processes at a time, elsewhere and on GPUs; bounds the memory. GPUs take larger blocks, because at 1,024 keys
+the overhead of a block far exceeds its arithmetic (docs/performance.md)."""
 
 
 class Ring(NamedTuple):

@@ -30,6 +30,7 @@ OWN_NAMES = {
 def architecture(config: Settings) -> Architecture:
     """Reads a `config.json`."""
     general = {name: config[own] for name, own in OWN_NAMES.items() if own in config}
+    # Either name may give a size, but transformers reads only `hidden_dim`, even beside `intermediate_size`.
     config = general | config | {"intermediate_size": config["hidden_dim"]}
     hugging_face.refuse_others(config, hugging_face.ENCODER)
     return Architecture(

@@ -44,7 +44,7 @@ READABLE = {
     "rotary_emb_scale_base": (),
     "num_experts": (0,),
 }
-"""Implemented values of older options that change the computation."""
+"""Older options that change the computation, with the values that are implemented; an absent or null option is accepted too."""
 
 
 def architecture(config: Settings) -> Architecture:

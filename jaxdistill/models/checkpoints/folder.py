@@ -157,9 +157,10 @@ def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarra
     is_static = definition.architecture.is_static
     is_standard = pooling.in_sentence_transformers and pooling.tokens != "pooler"
     on_tokens = is_standard and definition.dense_on_tokens and not is_static
-    # Kind, config.json and tensors of each module, in the order of the names of folders.
-    first = modules.STATIC if is_static else "Transformer"
-    parts: list[tuple[str, dict[str, Any], dict[str, np.ndarray]]] = [(first, {}, {})]
+    # Kind, config.json and tensors of each module.
+    Part = tuple[str, dict[str, Any], dict[str, np.ndarray]]
+    parts: list[Part] = [(modules.STATIC if is_static else "Transformer", {}, {})]
+    dense: list[Part] = []
     if pooling.averages_layers:
         chosen = pooling.indices(layers)
         config = {"word_embedding_dimension": width, "layer_start": chosen[0], "num_hidden_layers": layers}
@@ -172,7 +173,6 @@ def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarra
         parts.append(("Pooling", {"word_embedding_dimension": pooled, **flags, "include_prompt": True}, {}))
     elif not is_static:
         parts.append((modules.LAYER_POOLING, {"pooling": str(pooling)}, {}))
-    order = list(range(len(parts)))
     activations = {ours: theirs for theirs, ours in modules.DENSE_ACTIVATIONS.items()}
     for index, part in enumerate(definition.dense):
         kind, config = "LayerNorm", {"dimension": part.in_features}
@@ -180,26 +180,24 @@ def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarra
             kind, config = "Dense", {name: getattr(part, name) for name in ("in_features", "out_features", "bias")}
             config |= {"activation_function": activations[part.activation]}
         config |= {"module_input_name": modules.TOKENS} if on_tokens else {}
-        # In modules.json, a linear layer on tokens comes before the pooling.
-        order.insert(len(order) - on_tokens, len(parts))
-        parts.append((kind, config, tensors_from_params(params, modules.sentence_tensors(index, part))))
-    if definition.normalize:
-        order.append(len(parts))
-        parts.append(("Normalize", {}, {}))
-    paths = ["", *(f"{index}_{kind}" for index, (kind, _, _) in enumerate(parts) if index)]
-    for path, (_, config, tensors) in zip(paths[1:], parts[1:], strict=True):
-        write_json(folder / path / "config.json", config)
+        dense.append((kind, config, tensors_from_params(params, modules.sentence_tensors(index, part))))
+    pooled_at = len(parts) - 1 if on_tokens else len(parts)  # layers on tokens come before the pooling
+    parts[pooled_at:pooled_at] = dense
+    parts += [("Normalize", {}, {})] if definition.normalize else []
+    entries = []
+    for index, (kind, config, tensors) in enumerate(parts):
+        package = "jaxdistill" if kind == modules.LAYER_POOLING else "sentence_transformers.models"
+        path = f"{index}_{kind}" if index else ""
+        entries.append({"idx": index, "name": str(index), "path": path, "type": f"{package}.{kind}"})
+        if index:
+            write_json(folder / path / "config.json", config)
         if tensors:
             write_safetensors(tensors, folder / path / "model.safetensors")
-    entries = [{"idx": index, "name": str(index), "path": paths[number]} for index, number in enumerate(order)]
-    for entry, number in zip(entries, order, strict=True):
-        package = "jaxdistill" if parts[number][0] == modules.LAYER_POOLING else "sentence_transformers.models"
-        entry["type"] = f"{package}.{parts[number][0]}"
     write_json(folder / "modules.json", entries)
 
 
 def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
-    """Writes what transformers reads besides `tokenizer.json`."""
+    """Writes the tokenizer's files besides `tokenizer.json`, for transformers."""
     origin, tokenizer = model.tokenizer_folder, model.tokenizer
     for name in tokenizers.TOKENIZER_FILES:
         if (origin / name).exists() and origin.resolve() != folder.resolve():

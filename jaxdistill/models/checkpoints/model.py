@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 from jaxdistill.core import ROLES, InputError, Params, error_line, errors_of
 from jaxdistill.core.cluster.mesh import FrozenParams
 from jaxdistill.core.files import MARK, buckets, is_remote, while_reading
-from jaxdistill.core.paths import fetched_folder, in_package, public_name
+from jaxdistill.core.paths import in_package, objects_cache, public_name
 from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling, identity
 from jaxdistill.encoders.families import cross_definition, family, head_names
@@ -44,7 +44,7 @@ def locate(spec: str) -> Path:
     """The folder with the files of the model `spec`: a folder, `package:NAME/PATH` inside an installed package, an address in a
     bucket, or a hub name; what is remote is downloaded."""
     if is_remote(spec):
-        return buckets.fetched_folder(spec, fetched_folder(), HUB_FILES)
+        return buckets.fetched_folder(spec, objects_cache(), HUB_FILES)
     folder = in_package(spec) if spec.startswith("package:") else Path(os.path.expanduser(spec))
     if spec and folder.is_dir():
         return folder
@@ -153,13 +153,14 @@ class SentenceModel:
             return encode(list(texts))
 
     def digest(self) -> str:
-        """SHA-256 of everything that determines its vectors or scores."""
+        """SHA-256 of everything that determines its vectors or scores but the precision."""
         sha = hashlib.sha256(identity(self.definition).encode())
         for path in sorted(self.params):
             array = np.ascontiguousarray(self.params[path], np.float32)
             sha.update(f"{path}{array.shape}".encode())
             sha.update(array.data)
         sha.update(self.tokenizer.to_str().encode())
+        # `identity` leaves out whether it reads pairs, so that the digests of encoders stay as they were.
         kind = ["scores pairs"] * self.definition.reads_pairs
         sha.update(json.dumps([self.max_length, self.prompts, self.default_prompt, *kind], sort_keys=True).encode())
         return sha.hexdigest()
@@ -336,9 +337,9 @@ def _transformer_params(
             logger.warning("%s: both sentences of a pair are of token type 0, as tokenizer_config.json says", folder)
             params[TOKEN_TYPES] = np.repeat(params[TOKEN_TYPES][:1], len(params[TOKEN_TYPES]), axis=0)
     pooler = {}
-    for name, tensor in tensors.items() if POOLER + "kernel" not in params else ():
+    for name, tensor in ({} if POOLER + "kernel" in params else tensors).items():
         for ours, suffix, shape in (("kernel", "weight", (width, width)), ("bias", "bias", (width,))):
             if name.endswith(f"pooler.dense.{suffix}") and tensor.shape == shape:  # under any prefix
                 pooler[POOLER + ours] = as_torch_lays_it(POOLER + ours, tensor.astype(np.float32))
-    # A kernel of zeros stands for no pooler.
+    # Exports write a kernel of zeros for a missing pooler, see `_write_transformer`.
     return params, pooler if len(pooler) == 2 and np.any(pooler[POOLER + "kernel"]) else {}

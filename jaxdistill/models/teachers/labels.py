@@ -78,7 +78,8 @@ def labels(
     Args:
       labellers: sentence encoders or cross-encoders, not both (InputError), because their scores differ in scale.
       folder: cache of scores, and of the vectors they are computed from, keyed by the digest of their inputs.
-      logits: cross-encoders give logits instead of scores in (0, 1), and sentence encoders for dot products these.
+      logits: cross-encoders give logits instead of scores in (0, 1); sentence encoders whose checkpoint compares by dot product give
+        dot products instead of cosines.
     """
     refuse_mixed(labellers)
     scores = [

@@ -40,7 +40,7 @@ from jaxdistill.core.files import (
     write_atomic,
 )
 from jaxdistill.core.files.buckets import address_digest, checked_address, store_errors
-from jaxdistill.core.paths import cache_folder, fetched_folder
+from jaxdistill.core.paths import cache_folder, objects_cache
 
 EXPORT, STUDENT, CHECKPOINTS = "export", "student", "checkpoints"
 """Folders: the exported student; the untrained one as it is trained, whose parameters are the checkpoints', by name and shape;
@@ -246,7 +246,7 @@ def fetched(workdir: str | Path) -> Workdir:
     """A workdir for reading: a local one itself, or a copy of the files in a bucket."""
     if not is_remote(workdir):
         return Workdir(local_folder(workdir))
-    files = Workdir(local_folder(workdir, fetched_folder()), address_of(workdir))
+    files = Workdir(local_folder(workdir, objects_cache()), address_of(workdir))
     files.download()
     return files
 
