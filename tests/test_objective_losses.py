@@ -212,13 +212,19 @@ def test_cosent():
 
 @pytest.mark.parametrize(
     "changed",
-    [{}, dict(views=("text", "positive"), margin=0.0), dict(candidates="positives")],
-    ids=["hard negatives", "paper", "positives alone"],
+    [
+        {},
+        dict(views=("text", "positive"), margin=0.0),
+        dict(candidates="positives"),
+        dict(candidates="symmetric", views=("text", "positive", "negative", "other")),
+    ],
+    ids=["hard negatives", "paper", "positives alone", "both directions and two hard negatives"],
 )
 def test_gist(changed):
     objective = case("gist", **changed)
     sources = [(0, 1)] + ([(0, 0), (1, 1)] if objective.candidates == "all" else [])
-    sources += [(0, 2)] if len(objective.views) == 3 else []
+    sources += [(1, 0)] if objective.candidates == "symmetric" else []
+    sources += [(0, view) for view in range(2, len(objective.views))]
 
     def reference(s, t, _):
         x, g = unit(s.sentences), unit(t.sentences)
@@ -227,7 +233,7 @@ def test_gist(changed):
             limit, logits = g[i, 0] @ g[i, 1] - objective.margin, [x[i, 0] @ x[i, 1]]
             for anchor, other in sources:
                 for j in range(8):
-                    if (i != j or other == 2) and g[i, anchor] @ g[j, other] <= limit:
+                    if (i != j or other >= 2) and g[i, anchor] @ g[j, other] <= limit:
                         logits.append(x[i, anchor] @ x[j, other])
             logits = torch.stack(logits) / objective.temperature
             losses.append(logits.logsumexp(0) - logits[0])
