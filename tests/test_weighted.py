@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from jaxdistill.config import defaults, nested, parse_config, set_options
-from jaxdistill.core import InputError
+from jaxdistill.core import Encoded, InputError
 from jaxdistill.core.cluster.mesh import make_mesh
-from jaxdistill.objectives.weighted import Term, Weighted
+from jaxdistill.objectives.weighted import Term, Weighted, selected
 
 from objective_cases import CASES, SEVERAL, encoded, start
 
@@ -40,6 +40,13 @@ def test_the_loss_is_the_weighted_sum_and_each_objective_reads_its_own_views():
             np.testing.assert_allclose(metrics[f"{term.name}/{name}"], value, rtol=1e-5)
         jax.tree.map(np.testing.assert_array_equal, states[term.name], state_alone)
     np.testing.assert_allclose(losses, total, rtol=1e-6)
+
+
+def test_keys_go_with_their_views():
+    encoded, texts = (np.arange(24, dtype=np.float32).reshape(2, 3, 4), np.arange(12, dtype=np.uint32).reshape(2, 3, 2))
+    own = selected(Encoded(encoded, keys=texts), ("text", "other", "text"), ("other", "text"))
+    np.testing.assert_array_equal(own.sentences, encoded[:, [1, 0]])
+    np.testing.assert_array_equal(own.keys, texts[:, [1, 0]])
 
 
 def test_one_objective_of_weight_1_is_that_objective():

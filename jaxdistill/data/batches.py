@@ -17,6 +17,7 @@ from jaxdistill.core import Batch, InputError
 from jaxdistill.data import packing, views
 from jaxdistill.data.shapes import choose_shapes
 from jaxdistill.data.targets import Stored
+from jaxdistill.data.text import TEXT, text_key
 from jaxdistill.data.tokens import TokenStore
 
 SIMULATED_STEPS = 160
@@ -88,6 +89,7 @@ class Batches:
       batch_size: sentences per step.
       seed: seed of order and augmentation.
       weights: relative sampling weight of each source; empty: all sentences are sampled equally often.
+      keyed: whether batches have `keys`.
       groups: number of groups of a batch, each packed by itself; a multiple of the devices.
       local: the groups that this process holds, ascending; None: all.
       reserve_rows: number of rows that are held out of training, with all rows of equal text.
@@ -102,6 +104,7 @@ class Batches:
         batch_size: int,
         seed: int = 0,
         weights: Sequence[float] = (),
+        keyed: bool = False,
         groups: int = 1,
         local: Integer[np.ndarray, " local"] | None = None,
         reserve_rows: int = 0,
@@ -115,6 +118,7 @@ class Batches:
         self._teacher, self._targets = (_Stream.of(teacher), ()) if live else (None, tuple(teacher))
         self.reserved, self.trained = _split(student.store, reserve_rows, batch_size)
         self._shares = _shares(student.store, self.trained, weights)
+        self._keyed = keyed
         self._draws = max(stream.store.max_length for stream in self._streams)
         self._epoch = lru_cache(maxsize=2)(self._epoch_rows)
         self._max_shapes, self._divided = max_shapes, divided
@@ -147,11 +151,19 @@ class Batches:
             packing.filled(_viewed(stream, plan, changed, local_examples), first, shape, pad_id=stream.store.pad_id)
             for stream, changed, (first, shape) in zip(self._streams, plan.changed, self._packed(plan), strict=True)
         ]
-        targets = None
+        rows, targets = plan.rows[local_examples], None
         if self._targets:
-            rows = plan.rows[local_examples]
             targets = np.stack([np.asarray(target[rows], np.float32) for target in self._targets], axis=1)
-        return Batch(student, teacher[0] if teacher else None, targets)
+        keys = self._keys(rows) if self._keyed else None
+        return Batch(student, teacher[0] if teacher else None, targets, keys)
+
+    def _keys(self, rows: Integer[np.ndarray, " m"]) -> Integer[np.ndarray, "m v 2"]:
+        """Hashes of the columns that the student's views read."""
+        store, columns = self._student.store, [view.column for view in self._student.views]
+        hashed = {column: [text_key(store.text(column, row)) for row in rows] for column in {*columns} - {TEXT}}
+        hashed[TEXT] = store.keys[rows].tolist()
+        keys = np.array([hashed[column] for column in columns], np.uint64)
+        return np.ascontiguousarray(keys.T)[..., None].view(np.uint32)
 
     def _packed(self, plan: _Plan) -> list[tuple[Integer[np.ndarray, "own n"], packing.Shape]]:
         """For each stream, the first slot of each sentence of this process's groups, and the smallest shape that holds

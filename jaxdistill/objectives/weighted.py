@@ -96,6 +96,10 @@ class Weighted(Objective):
         return any(term.objective.couples_examples for term in self.terms)
 
     @property
+    def compares_texts(self) -> bool:
+        return any(term.objective.compares_texts for term in self.terms)
+
+    @property
     def any_width(self) -> bool:
         return all(term.objective.any_width or not term.objective.teacher_views for term in self.terms)
 
@@ -172,4 +176,9 @@ def selected(encoded: Encoded | None, views: Sequence[str], names: Sequence[str]
         return encoded
     where = {view: [index for index, other in enumerate(views) if other == view] for view in names}
     indices = [where[name][names[:position].count(name)] for position, name in enumerate(names)]
-    return encoded._replace(sentences=jnp.stack([encoded.sentences[:, index] for index in indices], axis=1))
+
+    def chosen(array: Array) -> Array:
+        return jnp.stack([array[:, index] for index in indices], axis=1)
+
+    keys = None if encoded.keys is None else chosen(encoded.keys)
+    return encoded._replace(sentences=chosen(encoded.sentences), keys=keys)

@@ -181,6 +181,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         batch_size=config.data.batch_size,
         seed=config.run.seed,
         weights=config.data.weights,
+        keyed=objective.compares_texts,
         groups=groups,
         local=meshes.local_groups(mesh, groups) if computed else None,
         reserve_rows=reserved,
