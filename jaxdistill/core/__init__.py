@@ -134,7 +134,8 @@ class Batch(NamedTuple):
     targets: Float[Array, "b w e"] | None
     """Stored targets; None with a live teacher."""
     keys: Integer[Array, "b v 2"] | None = None
-    """See `Encoded`."""
+    """See `Encoded`, likewise `active`."""
+    active: Float[Array, "b k"] | None = None
 
 
 class TrainState(NamedTuple):
@@ -172,6 +173,8 @@ class Encoded(NamedTuple):
     """The table of word embeddings, projected to the width of the layers."""
     keys: Integer[Array, "b v 2"] | None = None
     """A 64-bit hash of the text behind each of the student's views, as two numbers, for an objective that `compares_texts`."""
+    active: Float[Array, "b k"] | None = None
+    """1 for those of several objectives that train on the batch's source, 0 for the others; all rows are equal. None: all train."""
 
 
 BATCH_AXES = ("slice", "data")

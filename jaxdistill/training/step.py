@@ -142,7 +142,7 @@ class Forward(NamedTuple):
     @jax.named_scope("objective")
     def compared(self, params: Params, objective_state, vectors: Encoded, targets: Encoded | None, batch: Batch):
         """Like `loss`, from the outputs of both sides."""
-        vectors = vectors._replace(keys=batch.keys)
+        vectors = vectors._replace(keys=batch.keys, active=batch.active)
         losses, objective_state, metrics = self.objective(params, objective_state, vectors, targets)
         return jnp.mean(losses), (objective_state, metrics)
 
