@@ -8,6 +8,7 @@ import numpy as np
 from jaxdistill.core import Encoded, Objective, Sizes
 from jaxdistill.core.ops.nested import Nested
 from jaxdistill.objectives.ckd import CKD
+from jaxdistill.objectives.contrastive import Contrastive
 from jaxdistill.objectives.cosent import CoSENT
 from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.objectives.gist import GIST
@@ -22,6 +23,10 @@ from compiled import congen
 
 CASES = {
     "congen": congen(20),
+    "contrastive": Contrastive(
+        temperature=0.1, learned_scale="log", directions=("query_to_doc", "doc_to_query", "query_to_query", "doc_to_doc"),
+        views=("text", "positive", "negative", "other"),
+    ),
     "cosent": CoSENT(temperature=0.1),
     "embedding": Embedding(distance="squared", normalize=True, second_view="delete_words", third="views"),
     "ckd": CKD(temperature=0.1, learned_scale="log", queue_size=20),
@@ -72,7 +77,14 @@ def encoded(random, objective, *, width: int = 8) -> tuple[Encoded, Encoded | No
         )
 
     student = one(len(objective.student_views), 1)
+    if objective.compares_texts:
+        student = student._replace(keys=random_keys(random, 8, len(objective.student_views)))
     return student, one(len(objective.teacher_views), TEACHER_LAYERS) if objective.teacher_views else None
+
+
+def random_keys(random, examples: int, views: int) -> np.ndarray:
+    """Keys of texts of which some are equal."""
+    return np.stack([random.integers(0, 4 * examples, (examples, views)).astype(np.uint32)] * 2, axis=-1)
 
 
 def start(objective, *, width: int = 8, seeds=None):

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from test_packing import unpacked
 
+from jaxdistill.core import InputError
 from jaxdistill.data.targets import Selected
 from jaxdistill.data.tokens import TokenStore, build_store
+from jaxdistill.objectives.weighted import SourceTerms
 
 from tiny_models import tiny_tokenizer
 from tiny_text import COLUMNS, batches_of, made_up, rows_at, store_of, word_piece, write_pairs
@@ -69,7 +71,7 @@ def test_each_process_reads_and_packs_its_own_groups_which_together_are_the_batc
 
     monkeypatch.setattr(TokenStore, "gather", counted)
     monkeypatch.setattr("jaxdistill.data.batches.SIMULATED_STEPS", 5)
-    options = {"student_views": names, "teacher_views": names[-1:], "batch_size": 32, "groups": 8}
+    options = {"student_views": names, "teacher_views": names[-1:], "batch_size": 32, "groups": 8, "keyed": True}
     for kind in ({"targets": (np.arange(180).reshape(90, 2),)}, {"other": teacher}):
         for step in (0, 7):
             made = {}
@@ -108,11 +110,56 @@ def test_reserved_rows_and_their_repeats_are_never_trained_on(tmp_path):
     assert again.reserved.tolist() == batches.reserved.tolist()
 
 
+def test_equal_texts_have_equal_keys_in_all_columns(tmp_path):
+    pairs = [("one", "two"), ("two", "one"), ("One", "three"), ("three", "one"), ("four", "four"), ("five", "two")]
+    options = {"tokenizer": word_piece(), "max_length": 64, "cache_folder": tmp_path, "columns": COLUMNS}
+    store = build_store([str(write_pairs(tmp_path / "pairs.tsv", pairs))], **options)
+    batches = batches_of(store, student_views=("text", "second", "crop"), batch_size=6, keyed=True)
+    texts = [(*pairs[row], pairs[row][0]) for row in rows_at(batches, 0)]
+    every = batches.batch_at(0).keys.reshape(18, 2).tolist()
+    assert [every.index(key) for key in every] == [sum(texts, ()).index(text) for text in sum(texts, ())]
+    assert batches_of(store, student_views=("text",), batch_size=6).batch_at(0).keys is None
+
+
+def two_sources(folder, *counts):
+    """A store of the sources a and b."""
+    for name, count in zip("ab", counts, strict=True):
+        (folder / f"{name}.txt").write_text("".join(f"{name} {line}\n" for line in made_up(count)))
+    specs = [str(folder / f"{name}.txt") for name in "ab"]
+    return build_store(specs, tokenizer=word_piece(), max_length=64, cache_folder=folder / "cache")
+
+
+def test_batches_are_of_one_source_in_turn_or_by_weights(tmp_path):
+    store = two_sources(tmp_path, 70, 10)
+    for weights, turns in (((), "aaaabaaa"), ((1.0, 1.0), "abababab"), ((3.0, 1.0), "aabaaaba")):
+        sources = [SourceTerms([1, 0], [{0}, set()]), SourceTerms([1, 1], [{1}, {0}])]
+        options = dict(
+            student_views=("crop", "text"),
+            teacher_views=("text",),
+            batch_size=10,
+            weights=weights,
+            sources=sources,
+        )
+        batches, again = (batches_of(store, store, **options) for _ in range(2))
+        assert batches.steps_per_epoch == 8
+        seen = []
+        for step in range(16):
+            rows, batch = rows_at(batches, step), batches.batch_at(step)
+            assert {*(rows >= 70)} == {turns[step % 8] == "b"}
+            assert batch.active.tolist() == [[1, float(turns[step % 8] == "b")]] * 10
+            views = [unpacked(batch.student)[0::2], unpacked(batch.student)[1::2], unpacked(batch.teacher)]
+            one_token = [view == [[store.pad_id]] * 10 for view in views]
+            assert one_token == ([True, False, False] if turns[step % 8] == "a" else [False, True, True])
+            seen.append(rows)
+        np.testing.assert_array_equal(rows_at(again, 13), seen[13])  # asked for alone
+        drawn = np.bincount(np.concatenate(seen), minlength=80)
+        assert np.ptp(drawn[:70]) <= 1 and np.ptp(drawn[70:]) == 0, "a source goes through its own sentences in turn"
+    with pytest.raises(InputError, match="source 2 of data.text has none of the 8 batches"):
+        batches_of(store, store, **options | {"weights": (99.0, 1.0)})
+
+
 def test_weights_are_the_shares_of_the_sources(tmp_path):
-    for name, count in (("a", 90), ("b", 10)):
-        (tmp_path / f"{name}.txt").write_text("".join(f"{name} {line}\n" for line in made_up(count)))
-    specs = [str(tmp_path / f"{name}.txt") for name in "ab"]
-    store = build_store(specs, tokenizer=word_piece(), max_length=64, cache_folder=tmp_path / "cache")
+    store = two_sources(tmp_path, 90, 10)
     batches = batches_of(store, student_views=("text",), batch_size=10, weights=(1.0, 3.0))
     epochs = [np.concatenate([rows_at(batches, 10 * epoch + step) for step in range(10)]) for epoch in range(4)]
     for rows in epochs:

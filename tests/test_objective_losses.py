@@ -12,9 +12,12 @@ import torch
 import torch.nn.functional as F
 from sentence_transformers.sentence_transformer import losses as published
 
-from jaxdistill.core import Encoded
+from jaxdistill.core import Encoded, InputError
+from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.ops.nested import Nested
+from jaxdistill.data.text import text_key
 from jaxdistill.objectives import gram
+from jaxdistill.objectives.contrastive import Contrastive
 from jaxdistill.objectives.cosent import CoSENT
 from jaxdistill.objectives.gist import GIST
 from jaxdistill.objectives.listwise import Listwise
@@ -43,7 +46,9 @@ def compare(objective, reference, student, teacher, params=None, state=None):
 
     gradients = jax.jit(jax.value_and_grad(total, argnums=(0, 1), has_aux=True, allow_int=True))
     (_, losses), (of_student, of_params) = gradients(student, params)
-    outputs = {name: array for name, array in student._asdict().items() if array is not None and name != "owner"}
+    outputs = {
+        name: array for name, array in student._asdict().items() if array is not None and name not in ("owner", "keys")
+    }
     s = {name: as_torch(array).requires_grad_() for name, array in outputs.items()}
     t = {name: as_torch(getattr(teacher, name)) for name in outputs} if teacher is not None else {}
     p = {name: as_torch(array).requires_grad_() for name, array in params.items()}
@@ -212,13 +217,19 @@ def test_cosent():
 
 @pytest.mark.parametrize(
     "changed",
-    [{}, dict(views=("text", "positive"), margin=0.0), dict(candidates="positives")],
-    ids=["hard negatives", "paper", "positives alone"],
+    [
+        {},
+        dict(views=("text", "positive"), margin=0.0),
+        dict(candidates="positives"),
+        dict(candidates="symmetric", views=("text", "positive", "negative", "other")),
+    ],
+    ids=["hard negatives", "paper", "positives alone", "both directions and two hard negatives"],
 )
 def test_gist(changed):
     objective = case("gist", **changed)
     sources = [(0, 1)] + ([(0, 0), (1, 1)] if objective.candidates == "all" else [])
-    sources += [(0, 2)] if len(objective.views) == 3 else []
+    sources += [(1, 0)] if objective.candidates == "symmetric" else []
+    sources += [(0, view) for view in range(2, len(objective.views))]
 
     def reference(s, t, _):
         x, g = unit(s.sentences), unit(t.sentences)
@@ -227,13 +238,80 @@ def test_gist(changed):
             limit, logits = g[i, 0] @ g[i, 1] - objective.margin, [x[i, 0] @ x[i, 1]]
             for anchor, other in sources:
                 for j in range(8):
-                    if (i != j or other == 2) and g[i, anchor] @ g[j, other] <= limit:
+                    if (i != j or other >= 2) and g[i, anchor] @ g[j, other] <= limit:
                         logits.append(x[i, anchor] @ x[j, other])
             logits = torch.stack(logits) / objective.temperature
             losses.append(logits.logsumexp(0) - logits[0])
         return torch.stack(losses)
 
     compare(objective, reference, *encoded(np.random.default_rng(2), objective))
+
+
+EVERY_DIRECTION = ("query_to_doc", "doc_to_query", "query_to_query", "doc_to_doc")
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+@pytest.mark.parametrize(
+    "changed, views",
+    [
+        ({}, 2),
+        ({}, 4),
+        (dict(directions=EVERY_DIRECTION[:2], partition_mode="per_direction"), 2),
+        (dict(directions=EVERY_DIRECTION), 4),
+    ],
+    ids=["pairs", "two hard negatives", "symmetric", "GTE's four directions"],
+)
+def test_contrastive_equals_sentence_transformers(changed, views, devices):
+    objective = Contrastive(temperature=0.1, views=("text", "positive", "negative", "other")[:views], **changed)
+    loss = published.MultipleNegativesRankingLoss(None, scale=10.0, **changed)
+    in_parts = published.CachedMultipleNegativesRankingLoss([None], scale=10.0, mini_batch_size=3, **changed)
+
+    def reference(s, t, _):
+        columns = list(s.sentences.unbind(1))
+        whole, cached = (
+            loss.compute_loss_from_embeddings(columns, None),
+            in_parts.calculate_loss([[x] for x in columns]),
+        )
+        torch.testing.assert_close(whole, cached)
+        return whole
+
+    student = Encoded(np.random.default_rng(4).standard_normal((8, views, 6)).astype(np.float32))
+    student = meshes.place(student, meshes.batch_sharding(meshes.make_mesh(devices=jax.devices()[:devices])))
+    compare(objective, reference, student, None, {}, ())
+
+
+def test_equal_texts_are_no_negatives_of_each_other():
+    """Neither a repeated query or positive, nor the other text of a pair that repeats one, nor a hard negative that is one of them."""
+    rows = [
+        ("q0", "p0", "n0"), ("q1", "p0", "q0"), ("q0", "p2", "n0"), ("p2", "p3", "p0"), ("q4", "p4", "p4"), ("q5", "p5", "q1"),
+        ("q6", "p6", "n0"), ("q7", "q6", "n7"),
+    ]  # fmt: skip
+    keys = np.array([[text_key(text) for text in row] for row in rows], np.uint64)[..., None].view(np.uint32)
+    objective = Contrastive(temperature=0.1, directions=EVERY_DIRECTION, views=("text", "positive", "negative"))
+    candidates = [(0, 1), (0, 2), (1, 0), (0, 0), (1, 1), (1, 2)]
+
+    def reference(s, t, _):
+        x, losses = unit(s.sentences), []
+        for i, (query, positive, _) in enumerate(rows):
+            logits = []
+            for anchor, view in candidates:
+                for j, other in enumerate(rows):
+                    if i == j and ((anchor, view) in [(0, 0), (1, 1), (1, 2)] or other[view] in (query, positive)):
+                        if (anchor, view) not in [(0, 1), (1, 0)]:
+                            continue
+                    elif {query, positive} & {other[view], *(other[:2] if view < 2 else ())}:
+                        continue
+                    logits.append(x[i, anchor] @ x[j, view])
+            losses.append((torch.stack(logits) / 0.1).logsumexp(0) - x[i, 0] @ x[i, 1] / 0.1)
+        return torch.stack(losses)
+
+    vectors = np.random.default_rng(5).standard_normal((8, 3, 6)).astype(np.float32)
+    compare(objective, reference, Encoded(vectors, keys=keys), None, {}, ())
+
+
+def test_directions_without_a_positive_have_no_softmax_of_their_own():
+    with pytest.raises(InputError, match="no other than doc_to_query"):
+        Contrastive(directions=EVERY_DIRECTION, partition_mode="per_direction")
 
 
 NONE = dict(cosine_weight=0.0, pair_weight=0.0, triplet_weight=0.0, kl_weight=0.0, spread_weight=0.0, views=("text",))

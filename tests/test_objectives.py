@@ -17,7 +17,7 @@ from jaxdistill.training import optim, step
 from jaxdistill.training.build import check_models, make_objective
 
 from compiled import ADAMW, definition
-from objective_cases import CASES, EVERY, TEACHER_LAYERS, case, encoded, start
+from objective_cases import CASES, EVERY, TEACHER_LAYERS, case, encoded, random_keys, start
 from program import config_of
 from tiny_models import tiny_model
 
@@ -69,6 +69,7 @@ class World:
                     make_tokens(random, views * BATCH // GROUPS),
                     make_tokens(random, of_teacher * BATCH // GROUPS) if read else None,
                     None,
+                    random_keys(random, BATCH, views) if objective.compares_texts else None,
                 ),
                 meshes.batch_sharding(self.mesh),
             )
@@ -112,13 +113,13 @@ def same(one: World, other: World, *, rtol: float):
             np.testing.assert_allclose(array, there, atol=tolerance)
 
 
-@pytest.mark.parametrize("name", ["congen", "ckd", "gram", "simtde", "gist", "nested congen"])
+@pytest.mark.parametrize("name", ["congen", "ckd", "gram", "simtde", "gist", "contrastive", "nested congen"])
 def test_four_devices_train_as_one_does(name):
     """Those with a part that is written for devices, or with more than one product in a batch."""
     same(on_one_device(name), World(EVERY[name], 4, dropout=DROPOUT.get(name, 0.0)), rtol=2e-5)
 
 
-@pytest.mark.parametrize("name", ["ckd", "gram", "embedding", "simtde"])
+@pytest.mark.parametrize("name", ["ckd", "gram", "embedding", "contrastive", "simtde"])
 def test_parts_of_a_batch_train_as_the_whole_does(name):
     """A queue and a learned scale; three whose losses add up. SimTDE's means over tokens do not."""
     if name == "simtde":

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from jaxdistill.config import defaults, nested, parse_config, set_options
-from jaxdistill.core import InputError
+from jaxdistill.core import Encoded, InputError
 from jaxdistill.core.cluster.mesh import make_mesh
-from jaxdistill.objectives.weighted import Term, Weighted
+from jaxdistill.objectives.weighted import Term, Weighted, selected, terms_of_sources
+from jaxdistill.training.build import checked_setup
 
 from objective_cases import CASES, SEVERAL, encoded, start
+from program import config_of
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +42,13 @@ def test_the_loss_is_the_weighted_sum_and_each_objective_reads_its_own_views():
             np.testing.assert_allclose(metrics[f"{term.name}/{name}"], value, rtol=1e-5)
         jax.tree.map(np.testing.assert_array_equal, states[term.name], state_alone)
     np.testing.assert_allclose(losses, total, rtol=1e-6)
+
+
+def test_keys_go_with_their_views():
+    encoded, texts = (np.arange(24, dtype=np.float32).reshape(2, 3, 4), np.arange(12, dtype=np.uint32).reshape(2, 3, 2))
+    own = selected(Encoded(encoded, keys=texts), ("text", "other", "text"), ("other", "text"))
+    np.testing.assert_array_equal(own.sentences, encoded[:, [1, 0]])
+    np.testing.assert_array_equal(own.keys, texts[:, [1, 0]])
 
 
 def test_one_objective_of_weight_1_is_that_objective():
@@ -75,3 +84,34 @@ def test_a_config_names_them_with_their_options():
 def test_objectives_that_cannot_share_a_batch_are_refused(names, words):
     with pytest.raises(InputError, match=words):
         Weighted(terms=tuple(Term(dataclasses.replace(CASES[name])) for name in names))
+
+
+def test_an_objective_is_as_it_was_after_a_batch_of_a_source_that_does_not_train_it():
+    objective = SEVERAL["several"]
+    sources = terms_of_sources(objective, ["embedding+simcse", "congen", ""])
+    assert sources == [([0, 1, 1], [{1}, set()]), ([1, 0, 0], [{2}, set()]), ([1, 1, 1], [set(), set()])]
+    assert terms_of_sources(objective, ["congen+embedding", "simcse"])[1].unread == [{1}, {0}]
+    assert terms_of_sources(CASES["congen"], ["", ""]) == [([], [set(), set()])] * 2
+    student, teacher = encoded(np.random.default_rng(0), objective)
+    params, state = start(objective)
+    whole = jax.jit(objective)(params, state, student, teacher)
+    for (source, _), (without, trained) in zip(
+        sources, (("congen", "embedding"), ("embedding", "congen")), strict=False
+    ):
+        of_source = student._replace(active=np.tile(np.float32(source), (8, 1)))
+        losses, states, metrics = jax.jit(objective)(params, state, of_source, teacher)
+        terms = [term for term, is_active in zip(objective.terms, source, strict=True) if is_active]
+        np.testing.assert_allclose(
+            losses.mean(), sum(term.weight * whole[2][f"loss/{term.name}"] for term in terms), rtol=1e-6
+        )
+        jax.tree.map(np.testing.assert_array_equal, states[without], state[without])
+        jax.tree.map(np.testing.assert_array_equal, states[trained], whole[1][trained])
+        assert np.isnan(metrics[f"loss/{without}"])
+        np.testing.assert_allclose(metrics[f"loss/{trained}"], whole[2][f"loss/{trained}"], rtol=1e-6)
+    config = config_of(
+        "configs/l2.py:tiny", {"objective.kind": "embedding+gram", "data.objectives": ("embedding", "gram")}
+    )
+    with pytest.raises(InputError, match="for 1 source; name the objectives of each source"):
+        checked_setup(config)
+    with pytest.raises(InputError, match="names congen, gram, but config.objectives has congen, embedding, simcse"):
+        terms_of_sources(objective, ["congen+gram", "congen"])

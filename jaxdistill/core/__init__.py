@@ -133,6 +133,9 @@ class Batch(NamedTuple):
     """The teacher's views, `n = (b / g) * w`, in the teacher's own tokens; None with stored targets or no teacher."""
     targets: Float[Array, "b w e"] | None
     """Stored targets; None with a live teacher."""
+    keys: Integer[Array, "b v 2"] | None = None
+    """See `Encoded`, likewise `active`."""
+    active: Float[Array, "b k"] | None = None
 
 
 class TrainState(NamedTuple):
@@ -168,6 +171,10 @@ class Encoded(NamedTuple):
     """Outputs of all layers, first to last."""
     vocabulary: Float[Array, "words d"] | None = None
     """The table of word embeddings, projected to the width of the layers."""
+    keys: Integer[Array, "b v 2"] | None = None
+    """A 64-bit hash of the text behind each of the student's views, as two numbers, for an objective that `compares_texts`."""
+    active: Float[Array, "b k"] | None = None
+    """1 for those of several objectives that train on the batch's source, 0 for the others; all rows are equal. None: all train."""
 
 
 BATCH_AXES = ("slice", "data")
@@ -226,6 +233,8 @@ class Objective:
     teacher, which reads the student's views in the student's tokens."""
     couples_examples: bool = False
     """Whether an example's loss depends on the rest of its batch; gradient accumulation then uses a gradient cache."""
+    compares_texts: bool = False
+    """Whether it reads `Encoded.keys`, to find equal texts in a batch."""
     any_width: bool = False
     """Whether the vectors of teacher and student may differ in width."""
     scored: Sequence[str] = ("text", SECOND)

@@ -17,7 +17,9 @@ from jaxdistill.core import Batch, InputError
 from jaxdistill.data import packing, views
 from jaxdistill.data.shapes import choose_shapes
 from jaxdistill.data.targets import Stored
+from jaxdistill.data.text import TEXT, text_key
 from jaxdistill.data.tokens import TokenStore
+from jaxdistill.objectives.weighted import SourceTerms
 
 SIMULATED_STEPS = 160
 """Number of batches from which the shapes are chosen."""
@@ -65,7 +67,8 @@ class _Plan(NamedTuple):
     slots: list[Integer[np.ndarray, "g n"]]
     """Slots to reserve for each sentence, at least its length; group-major, an example's views adjacent."""
     changed: list[dict[int, packing.Ragged]]
-    """Maps the index of each view that changes the text to its sentences, in the order of the epoch."""
+    """Maps the index of each view that changes the text, or is not read, to its sentences, in the order of the epoch."""
+    terms: SourceTerms
 
 
 class Viewed(NamedTuple):
@@ -79,7 +82,8 @@ class Batches:
     """Random access to the batches of a run.
 
     Each epoch shuffles the sentences anew and drops the last, incomplete batch. With weights, an epoch has the same
-    number of sentences; each source reshuffles and repeats its own sentences to fill its share.
+    number of sentences; each source reshuffles and repeats its own sentences to fill its share. With `sources`, each batch
+    is of one source, and an epoch spreads the batches of each source evenly.
 
     Args:
       student: what the student reads. Repeated views are drawn independently; the n-th use of a view keeps the same words for
@@ -88,6 +92,8 @@ class Batches:
       batch_size: sentences per step.
       seed: seed of order and augmentation.
       weights: relative sampling weight of each source; empty: all sentences are sampled equally often.
+      sources: what the batches of each source train; empty: batches mix the sources.
+      keyed: whether batches have `keys`.
       groups: number of groups of a batch, each packed by itself; a multiple of the devices.
       local: the groups that this process holds, ascending; None: all.
       reserve_rows: number of rows that are held out of training, with all rows of equal text.
@@ -102,6 +108,8 @@ class Batches:
         batch_size: int,
         seed: int = 0,
         weights: Sequence[float] = (),
+        sources: Sequence[SourceTerms] = (),
+        keyed: bool = False,
         groups: int = 1,
         local: Integer[np.ndarray, " local"] | None = None,
         reserve_rows: int = 0,
@@ -114,7 +122,9 @@ class Batches:
         live = isinstance(teacher, Viewed)
         self._teacher, self._targets = (_Stream.of(teacher), ()) if live else (None, tuple(teacher))
         self.reserved, self.trained = _split(student.store, reserve_rows, batch_size)
-        self._shares = _shares(student.store, self.trained, weights)
+        self._sources, self._keyed = sources, keyed
+        weights = weights or (student.store.source_rows if sources else ())
+        self._shares = _shares(student.store, self.trained, weights, batch_size if sources else 1)
         self._draws = max(stream.store.max_length for stream in self._streams)
         self._epoch = lru_cache(maxsize=2)(self._epoch_rows)
         self._max_shapes, self._divided = max_shapes, divided
@@ -147,11 +157,21 @@ class Batches:
             packing.filled(_viewed(stream, plan, changed, local_examples), first, shape, pad_id=stream.store.pad_id)
             for stream, changed, (first, shape) in zip(self._streams, plan.changed, self._packed(plan), strict=True)
         ]
-        targets = None
+        rows, targets, active = plan.rows[local_examples], None, None
         if self._targets:
-            rows = plan.rows[local_examples]
             targets = np.stack([np.asarray(target[rows], np.float32) for target in self._targets], axis=1)
-        return Batch(student, teacher[0] if teacher else None, targets)
+        if plan.terms.active:
+            active = np.tile(np.array(plan.terms.active, np.float32), (len(rows), 1))
+        keys = self._keys(rows) if self._keyed else None
+        return Batch(student, teacher[0] if teacher else None, targets, keys, active)
+
+    def _keys(self, rows: Integer[np.ndarray, " m"]) -> Integer[np.ndarray, "m v 2"]:
+        """Hashes of the columns that the student's views read."""
+        store, columns = self._student.store, [view.column for view in self._student.views]
+        hashed = {column: [text_key(store.text(column, row)) for row in rows] for column in {*columns} - {TEXT}}
+        hashed[TEXT] = store.keys[rows].tolist()
+        keys = np.array([hashed[column] for column in columns], np.uint64)
+        return np.ascontiguousarray(keys.T)[..., None].view(np.uint32)
 
     def _packed(self, plan: _Plan) -> list[tuple[Integer[np.ndarray, "own n"], packing.Shape]]:
         """For each stream, the first slot of each sentence of this process's groups, and the smallest shape that holds
@@ -173,20 +193,25 @@ class Batches:
         epoch, index = divmod(step, self.steps_per_epoch)
         rows = self._epoch(epoch)[index * self.batch_size : (index + 1) * self.batch_size]
         uniform = self._uniform(step, max(stream.most_words(rows) for stream in self._streams))
-        # Sentences of the views that change the text: their lengths are only known after tokenising.
+        terms = SourceTerms((), (set(), set()))
+        if self._sources:
+            terms = self._sources[np.searchsorted(np.cumsum(self._student.store.source_rows), rows[0], side="right")]
+        # Sentences of the views that change the text, whose lengths are only known after tokenising, and of those not read.
         changed = [
             {
-                index: views.viewed(view, stream.store, rows, partial(uniform, use))
+                index: packing.Ragged(np.full(len(rows), stream.store.pad_id), np.ones(len(rows), np.int64))
+                if index in unread
+                else views.viewed(view, stream.store, rows, partial(uniform, use))
                 for index, view, use in stream.each_use()
-                if view.changes_text
+                if view.changes_text or index in unread
             }
-            for stream in self._streams
+            for stream, unread in zip(self._streams, terms.unread, strict=False)
         ]
         streams = zip(self._streams, changed, strict=True)
         lengths = [_most_tokens(stream, sentences, rows, uniform) for stream, sentences in streams]
         order = packing.balanced_order(lengths[0].sum(axis=0), self.groups)
         slots = [of_views[:, order].T.reshape(self.groups, -1) for of_views in lengths]
-        return _Plan(rows, order, uniform, slots, changed)
+        return _Plan(rows, order, uniform, slots, changed, terms)
 
     def _uniform(self, step: int, width: int):
         """Returns a function of n that draws `[b, width]` for the n-th use of an augmentation, from (seed, step, n).
@@ -222,7 +247,11 @@ class Batches:
             passes = range(begin // len(rows), -(-end // len(rows)))
             orders = [np.random.default_rng([self.seed, 2, source, turn]).permutation(rows) for turn in passes]
             parts.append(np.concatenate(orders)[begin - passes.start * len(rows) :][:share] if share else rows[:0])
-        return generator.permutation(np.concatenate(parts))
+        if not self._sources:
+            return generator.permutation(np.concatenate(parts))
+        counts = [len(part) // self.batch_size for part in parts]
+        turns = np.concatenate([(np.arange(count) + 0.5) / count for count in counts])
+        return np.concatenate(parts).reshape(-1, self.batch_size)[np.argsort(turns, kind="stable")].ravel()
 
 
 def padding_share(batch: Batch) -> float:
@@ -244,19 +273,26 @@ def _split(store: TokenStore, reserve_rows: int, batch_size: int) -> tuple[np.nd
     return reserved, rows
 
 
-def _shares(store: TokenStore, rows: np.ndarray, weights: Sequence[float]) -> list[tuple[np.ndarray, int]]:
-    """For each source, its rows and how many of them an epoch takes; empty without weights."""
+def _shares(
+    store: TokenStore, rows: np.ndarray, weights: Sequence[float], batch_size: int = 1
+) -> list[tuple[np.ndarray, int]]:
+    """For each source, its rows and how many of them, in whole batches, an epoch takes; empty without weights."""
     if not weights:
         return []
     # Rounding the cumulative ends, not each count, makes the counts add up to the epoch exactly.
-    ends = np.cumsum(np.asarray(weights, np.float64) / sum(weights)) * len(rows)
-    counts = np.diff(np.round(ends).astype(int), prepend=0)
+    ends = np.cumsum(np.asarray(weights, np.float64) / sum(weights)) * (len(rows) // batch_size)
+    counts = np.diff(np.round(ends).astype(int), prepend=0) * batch_size
     source = np.repeat(np.arange(len(weights)), store.source_rows)[rows]
     parts = [rows[source == index] for index in range(len(weights))]
     empty = [index for index, part in enumerate(parts) if not len(part)]
     if empty:
         raise InputError(
             f"source {empty[0] + 1} of data.text has no sentence to train on; remove it and its data.weights entry."
+        )
+    if batch_size > 1 and not all(counts):
+        raise InputError(
+            f"source {np.argmin(counts) + 1} of data.text has none of the {len(rows) // batch_size} batches of an epoch; raise its "
+            "data.weights, or reduce --config.data.batch_size."
         )
     return list(zip(parts, counts.tolist(), strict=True))
 

@@ -22,6 +22,10 @@ class Data:
     """Sources, as for `text`, whose sentences or pairs (in either order) are not trained on; case is ignored."""
     weights: tuple[Positive, ...] = ()
     """Relative sampling weight of each source; empty: all sentences are sampled equally often."""
+    objectives: tuple[str, ...] = ()
+    """The objectives, of those in `config.objectives`, that each source trains, such as `("embedding+gram", "contrastive")`; an
+    empty name: all. A batch is then from one source. Sources alternate evenly by `weights`, which count batches: equal weights
+    take turns, and without weights sources have batches by their sentences. Empty: batches mix all sources."""
     columns: Columns = ()
     """For tables: pairs of a view and the file's column, such as `(("text", "en"), ("translation", "de"))`. A single
     word, such as `body`, names the column of the sentences. `sentence1|premise` reads the first of these columns that

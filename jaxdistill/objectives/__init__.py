@@ -7,6 +7,7 @@ from jaxdistill.core.plugins import KINDS
 if TYPE_CHECKING:  # what editors complete and type checkers know; imported on use below
     from jaxdistill.objectives.ckd import CKD as CKD
     from jaxdistill.objectives.congen import ConGen as ConGen
+    from jaxdistill.objectives.contrastive import Contrastive as Contrastive
     from jaxdistill.objectives.cosent import CoSENT as CoSENT
     from jaxdistill.objectives.embedding import Embedding as Embedding
     from jaxdistill.objectives.gist import GIST as GIST

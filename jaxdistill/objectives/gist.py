@@ -5,8 +5,9 @@ c of example i is hidden if its g reaches g(a_i, p_i) - margin:
 
     loss_i = log(exp(s(a_i, p_i) / temperature) + sum over all c not hidden of exp(s / temperature)) - s(a_i, p_i) / temperature
 
-Candidates are the other positives and the hard negatives, compared with the anchor. `candidates=all` adds the other
-anchors, compared with the anchor, and the other positives, compared with the example's own positive.
+Candidates are the other positives and the hard negatives, compared with the anchor. `candidates=symmetric` adds the other
+anchors, compared with the positive. `candidates=all` adds the other anchors, compared with the anchor, and the other positives,
+compared with the example's own positive.
 
 Paper: Solatorio, GISTEmbed: Guided In-sample Selection of Training Negatives for Text Embedding Fine-tuning, 2024 (arXiv
 2402.16829), with a temperature of 0.01. Code consulted: sentence-transformers' `GISTEmbedLoss`, whose margin (`absolute`) the
@@ -19,13 +20,13 @@ similar ones, so rounding decides when two rows of a batch share a positive.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.core import Array, Encoded, NotNegative, Objective, Params, Positive, TwoOrThree, alias
+from jaxdistill.core import Array, Encoded, NotNegative, Objective, Params, Positive, Range, alias
 from jaxdistill.core.ops.similarity import HIDDEN, products, unit, without_own
 
 TIE = 1e-5
@@ -40,11 +41,11 @@ class GIST(Objective):
     """Divides the student's cosine similarities."""
     margin: NotNegative = 0.0
     """Also hides candidates that the guide scores at most this much below the positive."""
-    candidates: Literal["all", "positives"] = "all"
-    """Negatives besides hard ones: the other `positives` for each anchor, or also the other anchors, and the other
-    positives for each positive (`all`, the paper)."""
-    views: TwoOrThree = ("text", "positive")
-    """Views of the anchor, the positive and, optionally, the hard negative, which guide and student read."""
+    candidates: Literal["all", "symmetric", "positives"] = "all"
+    """Negatives besides hard ones: the other `positives` for each anchor; also the other anchors for each positive (`symmetric`);
+    or also the other anchors, and the other positives for each positive (`all`, the paper)."""
+    views: Annotated[tuple[str, ...], Range(least=2)] = ("text", "positive")
+    """Views of the anchor, the positive and any number of hard negatives, which guide and student read."""
 
     any_width = True
     couples_examples = True
@@ -74,6 +75,7 @@ class GIST(Objective):
         parts = [without_own(products(anchors, positives))]
         if self.candidates == "all":
             parts += [without_own(products(one, one)) for one in (anchors, positives)]
-        if vectors.shape[1] == 3:
-            parts.append(products(anchors, vectors[:, 2]))
+        if self.candidates == "symmetric":
+            parts.append(without_own(products(positives, anchors)))
+        parts += [products(anchors, vectors[:, index]) for index in range(2, vectors.shape[1])]
         return jnp.concatenate(parts, axis=1)

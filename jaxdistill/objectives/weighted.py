@@ -10,13 +10,15 @@ In Python: `distill(objective=Weighted(terms=(Term(Embedding()), Term(Gram(), we
 
 Jasper and Stella sum cosine, similarities and their order (arXiv 2412.19048); others add InfoNCE to cosine distillation. Each
 objective keeps its own options, parameters (such as a temperature), state (such as a queue) and metrics. A batch has the views that
-any of them reads, each as often as one objective needs it.
+any of them reads, each as often as one objective needs it. If sources of text name their objectives (`data.objectives`), the others
+have no loss in the batches of a source, keep their states, and report NaN; a view that only they read is one token.
 """
 
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -96,6 +98,10 @@ class Weighted(Objective):
         return any(term.objective.couples_examples for term in self.terms)
 
     @property
+    def compares_texts(self) -> bool:
+        return any(term.objective.compares_texts for term in self.terms)
+
+    @property
     def any_width(self) -> bool:
         return all(term.objective.any_width or not term.objective.teacher_views for term in self.terms)
 
@@ -134,20 +140,27 @@ class Weighted(Objective):
     ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
         """The weighted sum; metrics are the terms' own as `NAME/METRIC`, and their unweighted losses as `loss/NAME`."""
         total, states, metrics = jnp.float32(0.0), {}, {}
-        for term in self.terms:
+        for index, term in enumerate(self.terms):
             prefix = f"{term.name}/"
             term_params = {
                 path.removeprefix(prefix): array for path, array in params.items() if path.startswith(prefix)
             }
-            losses, states[term.name], term_metrics = term.objective(
+            losses, term_state, term_metrics = term.objective(
                 term_params,
                 state[term.name],
                 selected(student, self.student_views, term.objective.student_views),
                 selected(teacher, self.teacher_views, term.objective.teacher_views),
             )
-            total = total + term.weight * losses
-            metrics |= {f"loss/{term.name}": jnp.mean(losses)}
-            metrics |= {f"{prefix}{name}": value for name, value in term_metrics.items()}
+            is_active = None if student.active is None else student.active[0, index] > 0
+            if is_active is not None:
+                losses = jnp.where(is_active, losses, 0.0)
+                term_state = jax.tree.map(partial(jnp.where, is_active), term_state, state[term.name])
+            total, states[term.name] = total + term.weight * losses, term_state
+            scalars = {f"loss/{term.name}": jnp.mean(losses)}
+            scalars |= {f"{prefix}{name}": value for name, value in term_metrics.items()}
+            if is_active is not None:
+                scalars = {name: jnp.where(is_active, value, jnp.nan) for name, value in scalars.items()}
+            metrics |= scalars
         return total, states, metrics
 
 
@@ -170,6 +183,49 @@ def selected(encoded: Encoded | None, views: Sequence[str], names: Sequence[str]
         return None
     if tuple(names) == tuple(views):
         return encoded
+    indices = view_indices(views, names)
+
+    def chosen(array: Array) -> Array:
+        return jnp.stack([array[:, index] for index in indices], axis=1)
+
+    keys = None if encoded.keys is None else chosen(encoded.keys)
+    return encoded._replace(sentences=chosen(encoded.sentences), keys=keys)
+
+
+def view_indices(views: Sequence[str], names: Sequence[str]) -> list[int]:
+    """The index in `views` of each name; the n-th use of a view is its n-th occurrence."""
     where = {view: [index for index, other in enumerate(views) if other == view] for view in names}
-    indices = [where[name][names[:position].count(name)] for position, name in enumerate(names)]
-    return encoded._replace(sentences=jnp.stack([encoded.sentences[:, index] for index in indices], axis=1))
+    return [where[name][names[:position].count(name)] for position, name in enumerate(names)]
+
+
+class SourceTerms(NamedTuple):
+    """What the batches of a source of text train."""
+
+    active: Sequence[float]
+    """1 for each of several objectives that it trains, 0 for the others."""
+    unread: Sequence[set[int]]
+    """The student's and the teacher's views that none of these reads."""
+
+
+def terms_of_sources(objective: Objective, sources: Sequence[str]) -> list[SourceTerms]:
+    """What each source trains: the objectives that it names, such as `embedding+gram`, or all for an empty name."""
+    terms = objective.terms if isinstance(objective, Weighted) else ()
+    names = [term.name for term in terms]
+    chosen = [source.split("+") if source else names for source in sources]
+    every = {name for source in chosen for name in source}
+    if sources and every != {*names}:
+        raise InputError(
+            f"data.objectives names {', '.join(sorted(every))}, but config.objectives has {', '.join(names) or 'none'}; each of these "
+            "must have a source, and each source one of these, or an empty name for all."
+        )
+    made = []
+    for source in chosen:
+        trained = [term.objective for term in terms if term.name in source] or [objective]
+        student_views = [view_indices(objective.student_views, one.student_views) for one in trained]
+        teacher_views = [view_indices(objective.teacher_views, one.teacher_views) for one in trained]
+        unread = [
+            {*range(len(objective.student_views))}.difference(*student_views),
+            {*range(len(objective.teacher_views))}.difference(*teacher_views),
+        ]
+        made.append(SourceTerms([float(name in source) for name in names], unread))
+    return made

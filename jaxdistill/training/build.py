@@ -50,7 +50,7 @@ from jaxdistill.models.checkpoints.model import SentenceModel, load_model, locat
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.student import StudentInputs
 from jaxdistill.models.teacher import Labeller, ModelContext, StoredVectors, TargetInputs, Teacher, check_roles
-from jaxdistill.objectives.weighted import Weighted
+from jaxdistill.objectives.weighted import Weighted, terms_of_sources
 from jaxdistill.training import dev as devs
 from jaxdistill.training import optim, step
 from jaxdistill.training.sharding import frozen_shardings, sharded_embedder, sharding_rules
@@ -181,6 +181,8 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         batch_size=config.data.batch_size,
         seed=config.run.seed,
         weights=config.data.weights,
+        sources=terms_of_sources(config.objective, config.data.objectives),
+        keyed=objective.compares_texts,
         groups=groups,
         local=meshes.local_groups(mesh, groups) if computed else None,
         reserve_rows=reserved,
@@ -368,6 +370,7 @@ def checked_setup(config: Config, mesh: Mesh | None = None) -> tuple[Mesh, int, 
     mesh = mesh or meshes.make_mesh(model_axis=config.run.model_axis, slices=config.run.slices)
     groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
     objective = make_objective(config)
+    terms_of_sources(config.objective, named := config.data.objectives)
     accumulate, per_device = config.run.accumulate, groups // meshes.batch_devices(mesh)
     choices = [evals.best == devs.LAST, bool(evals.average), bool(evals.patience or evals.patience_epochs)]
     refuse([
@@ -375,6 +378,8 @@ def checked_setup(config: Config, mesh: Mesh | None = None) -> tuple[Mesh, int, 
         (weights and len(weights) != len(specs),
          f"weights {list(weights)} for {len(specs)} source{'s' * (len(specs) != 1)}; set --config.data.weights to one positive number "
          "per source, or leave it empty."),
+        (named and len(named) != len(specs),
+         f"data.objectives={named} for {len(specs)} source{'s' * (len(specs) != 1)}; name the objectives of each source, or '' for all of them."),
         (accumulate > 1 and objective.couples_examples and objective.reads,
          f"run.accumulate={accumulate}: {config.kinds['objective']} compares the examples of a batch by more than their vectors, so its "
          "gradient cannot be cached; use --config.run.remat=True for less memory."),

@@ -210,8 +210,8 @@ def shaped(batch: Batch, shapes: Shapes, groups: int, batch_size: int) -> Batch:
             lambda x: jax.ShapeDtypeStruct(slots if x.ndim == 3 else (groups, x.shape[1]), x.dtype), like
         )
 
-    targets: Any = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch_size, *x.shape[1:]), x.dtype), batch.targets)
-    return Batch(tokens(batch.student, shapes[0]), tokens(batch.teacher, shapes[-1]), targets)
+    of_examples: Any = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch_size, *x.shape[1:]), x.dtype), batch[2:])
+    return Batch(tokens(batch.student, shapes[0]), tokens(batch.teacher, shapes[-1]), *of_examples)
 
 
 def _shapes(batch: Batch) -> Any:

@@ -201,7 +201,10 @@ class Metrics:
         if bad := [number for number, metrics in fetched if not math.isfinite(metrics["loss"])]:
             span = f"step {bad[0]}" if len(bad) == 1 else f"steps {bad[0]} to {bad[-1]}"
             raise Diverged(f"the loss is not finite at {span}")
-        means = {name: float(np.mean([metrics[name] for _, metrics in fetched])) for name in fetched[0][1]}
+        means = {}
+        for name in fetched[0][1]:  # NaN where an objective did not train on the batch's source
+            values = [metrics[name] for _, metrics in fetched if not math.isnan(metrics[name])]
+            means[name] = float(np.mean(values)) if values else math.nan
         rate = self.batch_size * (step - self.clock[1]) / max(time.monotonic() - self.clock[0], 1e-9)
         self.restart_clock(step)
         means |= {"learning_rate": float(np.asarray(self.learning_rate(step - 1))), "sentences_per_s": rate}

@@ -125,7 +125,7 @@ class Forward(NamedTuple):
     def loss(self, params, objective_state, targets: Encoded | None, batch: Batch, key: jax.Array):
         """(mean loss, (the objective's next state, metrics)) of a batch."""
         vectors = self.vectors(params["student"], batch, key)
-        return self.compared(params["objective"], objective_state, vectors, targets)
+        return self.compared(params["objective"], objective_state, vectors, targets, batch)
 
     @jax.named_scope("student")
     def vectors(self, params: Params, batch: Batch, key: jax.Array) -> Encoded:
@@ -143,8 +143,9 @@ class Forward(NamedTuple):
         )
 
     @jax.named_scope("objective")
-    def compared(self, params: Params, objective_state, vectors: Encoded, targets: Encoded | None):
+    def compared(self, params: Params, objective_state, vectors: Encoded, targets: Encoded | None, batch: Batch):
         """Like `loss`, from the outputs of both sides."""
+        vectors = vectors._replace(keys=batch.keys, active=batch.active)
         losses, objective_state, metrics = self.objective(params, objective_state, vectors, targets)
         return jnp.mean(losses), (objective_state, metrics)
 
@@ -201,7 +202,7 @@ def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: B
         return None, (student, forward.targets(teacher_params, one, part_key))
 
     def compared(student: Encoded, params: Params):
-        return forward.compared(params, state.objective, whole(student), whole(teacher))
+        return forward.compared(params, state.objective, whole(student), whole(teacher), batch)
 
     def add(total, part):
         (index, one), slope = part

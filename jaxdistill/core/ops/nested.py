@@ -36,6 +36,7 @@ class Nested(Objective):
     reserve_rows = alias("objective.reserve_rows")
     reads = alias("objective.reads")
     couples_examples = alias("objective.couples_examples")
+    compares_texts = alias("objective.compares_texts")
     any_width = alias("objective.any_width")
     scored = alias("objective.scored")
     logits = alias("objective.logits")
