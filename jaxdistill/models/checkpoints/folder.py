@@ -151,14 +151,16 @@ def _write_table(
         write_json(folder / "config.json", config)
 
 
+Part = tuple[str, dict[str, Any], dict[str, np.ndarray]]
+"""Kind, config.json and tensors of a module."""
+
+
 def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarray], folder: Path) -> None:
     """Writes `modules.json`, and all modules but the first one, each into its folder."""
     pooling, width, layers = definition.pooling, definition.architecture.hidden_size, definition.architecture.layers
     is_static = definition.architecture.is_static
     is_standard = pooling.in_sentence_transformers and pooling.tokens != "pooler"
     on_tokens = is_standard and definition.dense_on_tokens and not is_static
-    # Kind, config.json and tensors of each module.
-    Part = tuple[str, dict[str, Any], dict[str, np.ndarray]]
     parts: list[Part] = [(modules.STATIC if is_static else "Transformer", {}, {})]
     dense: list[Part] = []
     if pooling.averages_layers:
