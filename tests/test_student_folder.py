@@ -66,29 +66,38 @@ def test_a_student_is_read_as_it_was_made(options, tmp_path, monkeypatch):
     assert facts[0] == facts[1] and read.role_prompts == made.role_prompts
 
 
-def test_a_run_killed_around_the_writing_of_its_student_ends_with_the_same_bits(tmp_path):
-    given = tiny_arguments(tmp_path, student__dropout=0.1, run__steps=4, evals__every=2)
-    trained([*given, f"--workdir={tmp_path / 'whole'}"])
-    workdir = tmp_path / "killed"
+def arguments(folder):
+    return tiny_arguments(folder, student__dropout=0.1, run__steps=4, evals__every=2)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A folder with model, text and cache, and the workdir `whole` of an undisturbed run."""
+    folder = tmp_path_factory.mktemp("student")
+    trained([*arguments(folder), f"--workdir={folder / 'whole'}"])
+    return folder
+
+
+def test_a_run_killed_around_the_writing_of_its_student_ends_with_the_same_bits(whole):
+    given, workdir = arguments(whole), whole / "killed"
     for moment, is_written in (("during", False), ("after", True)):
         command = [sys.executable, "-c", KILLED, moment, *given, f"--workdir={workdir}"]
         assert subprocess.run(command, env=environment(), capture_output=True).returncode == -9
         assert (workdir / STUDENT).is_dir() == is_written and not (workdir / "checkpoints").exists()
     assert not list(workdir.glob(f".{STUDENT}*{UNFINISHED_SUFFIX}"))
     trained([*given, f"--workdir={workdir}"])
-    whole, killed = ((tmp_path / name / "export" / "model.safetensors").read_bytes() for name in ("whole", "killed"))
-    assert whole == killed
+    weights = [(whole / name / "export" / "model.safetensors").read_bytes() for name in ("whole", "killed")]
+    assert weights[0] == weights[1]
 
 
-def test_a_checkpoint_is_exported_without_teacher_text_and_cache(tmp_path):
-    workdir = tmp_path / "w"
-    given = [*tiny_arguments(tmp_path, run__steps=4, evals__every=2), f"--workdir={workdir}"]
-    main.main(given)
+def test_a_checkpoint_is_exported_without_teacher_text_and_cache(whole, tmp_path):
+    workdir = shutil.copytree(whole / "whole", tmp_path / "w")
     best = json.loads((workdir / "results.json").read_text())["best_step"]
-    for name in ("model", "tokenizer", "cache"):
-        shutil.rmtree(tmp_path / name)
-    (tmp_path / "text.txt").unlink()
-    export.main([f"--workdir={workdir}", f"--step={best}", f"--out={tmp_path / 'out'}"])
+    hidden = whole.rename(whole.with_name("hidden"))
+    try:
+        export.main([f"--workdir={workdir}", f"--step={best}", f"--out={tmp_path / 'out'}"])
+    finally:
+        hidden.rename(whole)
     for name in ("model.safetensors", "tokenizer.json", "modules.json", "config_sentence_transformers.json"):
         assert (tmp_path / "out" / name).read_bytes() == (workdir / "export" / name).read_bytes()
 
