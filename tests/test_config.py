@@ -51,6 +51,8 @@ def test_every_preset_spells_out_every_option_with_values_of_its_type(path, pres
         read = configs.nested(configs.parse_config(stage))
         assert json.loads(json.dumps(stage.to_dict())) == read
         for section, options in stage.to_dict().items():
+            if section == "objectives":  # several, whose values and types were compared above
+                continue
             kind = getattr(configs.parse_config(stage), section)
             assert options.keys() - {"kind"} == {field.name for field in dataclasses.fields(kind)} - {"kind"}
             for name, value in options.items():

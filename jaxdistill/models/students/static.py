@@ -101,14 +101,11 @@ class Static(Headed):
 
 def add_words(tokenizer: Tokenizer, words: Iterable[str]) -> dict[int, list[int]]:
     """Adds words that the tokenizer splits; maps each one's id to the ids of the tokens that it had before."""
-    bare, pieces = Tokenizer.from_str(tokenizer.to_str()), {}
-    for word in dict.fromkeys(word.strip() for word in words):
-        ids = bare.encode(word).ids
-        if len(ids) > 1:
-            # `lstrip`: the space before a word is part of it, as in byte-level BPE.
-            tokenizer.add_tokens([AddedToken(word, single_word=True, lstrip=True, normalized=True)])
-            pieces[tokenizer.token_to_id(word)] = ids
-    return pieces
+    pieces = {word: tokenizer.encode(word).ids for word in (word.strip() for word in words)}
+    split = {word: ids for word, ids in pieces.items() if len(ids) > 1}
+    # `lstrip`: the space before a word is part of it, as in byte-level BPE.
+    tokenizer.add_tokens([AddedToken(word, single_word=True, lstrip=True, normalized=True) for word in split])
+    return {tokenizer.token_to_id(word): ids for word, ids in split.items()}
 
 
 def clustered(table: Float[np.ndarray, "v d"], clusters: int) -> Float[np.ndarray, "v d"]:
