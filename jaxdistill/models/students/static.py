@@ -105,7 +105,7 @@ def add_words(tokenizer: Tokenizer, words: Iterable[str]) -> dict[int, list[int]
     split = {word: ids for word, ids in pieces.items() if len(ids) > 1}
     # `lstrip`: the space before a word is part of it, as in byte-level BPE.
     tokenizer.add_tokens([AddedToken(word, single_word=True, lstrip=True, normalized=True) for word in split])
-    return {tokenizer.token_to_id(word): ids for word, ids in split.items()}
+    return {token: ids for word, ids in split.items() if (token := tokenizer.token_to_id(word)) is not None}
 
 
 def clustered(table: Float[np.ndarray, "v d"], clusters: int) -> Float[np.ndarray, "v d"]:
