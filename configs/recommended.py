@@ -27,6 +27,10 @@ static:tuned:gte+e5   gte-small and e5-small both learn the pairs, in stages 1 a
 domain      400 steps on passages of one subject, without labels, from l6 or another student of gte-small:
             --config.student.model=runs/l6/export --config.data.text=PASSAGES,OTHER. OTHER is other text, for what the student
             should not forget; 40 % of the rows are from there
+code        for code search: six layers of gte-small read questions and the functions that answer them, learn the teacher's vectors of
+            both and tell each question's function from the others: --config.data.text=code.tsv, which docs/code_text.py writes from
+            your own Python. CodeSearchNet on the hub: --config.data.text=hf:sentence-transformers/codesearchnet:train:comment
+            --config.data.columns='(("text","comment"),("positive","code"))'
 two-stage   3 layers of all-MiniLM-L6-v2: ConGen on 115,200 sentences of your text, then fine-tuning of the best student
             on triplets with the columns text, positive, negative (a premise, a sentence it entails, one it contradicts)
 simtde      about half that size, 9.3M parameters: SimTDE on 115,200 sentences, then TRIPLETS.tsv as above
@@ -49,7 +53,7 @@ from jaxdistill.config.shipped._presets import Stages, chosen, embedded, minilm_
 from jaxdistill.config.shipped.ckd import second_stage
 from jaxdistill.config.shipped.congen import minilm_l3 as unlabelled
 from jaxdistill.config.shipped.l2 import l2
-from jaxdistill.config.shipped.simcse import PLAIN_TRIPLETS
+from jaxdistill.config.shipped.simcse import PLAIN_TRIPLETS, VIEWS_OF_TRIPLETS
 from jaxdistill.config.shipped.simtde import minilm_128_l3 as simtde
 from jaxdistill.config.shipped.trans_encoder import COLUMNS as PAIRS
 
@@ -162,6 +166,25 @@ def domain() -> ConfigDict:
     return config
 
 
+def code() -> ConfigDict:
+    """Pairs of a question and a function, one pass over the text. The teacher hides negatives that it finds as good as the answer."""
+    config = reference(-1, 100, model="teacher", layers="greedy:6")
+    config.objectives = ConfigDict({
+        "questions": {**l2(distance="cosine"), "weight": 1.0},
+        "functions": {**l2(distance="cosine", view="positive"), "weight": 1.0},
+        "pairs": dict(
+            kind="gist", weight=0.05, temperature=0.02, margin=0.0, candidates="all", views=VIEWS_OF_TRIPLETS[:2]
+        ),
+    })  # fmt: skip
+    del config.objective
+    config.data.columns = PLAIN_TRIPLETS[:2]
+    config.data.batch_size = 64
+    config.data.max_length = config.teacher.max_length = 128
+    config.student.max_length = 256
+    config.evals.best = "last"  # no dev set of sentences says much about code
+    return config
+
+
 def graded(model: str) -> ConfigDict:
     """CoSENT on graded pairs."""
     stage = options(kind="cosent", temperature=0.05)
@@ -243,6 +266,7 @@ PRESETS = {
     "unlabelled": unlabelled,
     "static": static,
     "domain": domain,
+    "code": code,
     **embedded(unlabelled),
 } | {name: reference_preset(name) for name in STUDENTS}
 ARGUMENTS = {name: (*ADDED, *OTHER_TEACHERS, *SEVERAL_TEACHERS) for name in STUDENTS} | {

@@ -18,6 +18,7 @@ Tasks, separated by commas:
                  also in that model's index, to which --max_length and --document_prompt also apply. --split=dev uses the dev
                  judgements
   nanobeir       the same for the 13 sets of NanoBEIR, from the hub
+  mteb           MTEB's own tasks, run by mteb: --mteb='MTEB(eng, v2)', or names such as --mteb=STSBenchmark,SciFact
   agreement      share of the nearest 1 and 10 sentences that --teacher finds in --text=FILE which the model also finds, and the
                  correlation of their similarities
   geometry       alignment, uniformity, anisotropy, edit distance, an out-of-domain example
@@ -69,7 +70,14 @@ from jaxdistill.models.vectors import unit_rows
 from jaxdistill.training.export import weights_bytes
 from jaxdistill.training.workdir.folder import RESULTS
 
-TASK_OF = {"pairs": "pairs", "bitext": "bitext", "entities": "entities", "retrieval": "documents", "text": "agreement"}
+TASK_OF = {
+    "pairs": "pairs",
+    "bitext": "bitext",
+    "entities": "entities",
+    "retrieval": "documents",
+    "mteb": "mteb",
+    "text": "agreement",
+}
 """Maps options that name sets to the tasks that read them, which are the default tasks if the option is given."""
 LISTS = ("tasks", "bitext", "entities", "retrieval", "text", "postprocess_text", "dims", "plugins")
 OUTSIDE = ("model", "batch_size", "out")
@@ -185,6 +193,7 @@ def evaluate(
     retrieval: Listed = "",
     split: Split = "test",
     index_model: str | Path = "",
+    mteb: str = "",
     text: Listed = "",
     teacher: str | Path = "",
     paper: Annotated[str | Sequence[str], BY_NAMES, UseAppendAction] = (),
@@ -214,6 +223,7 @@ def evaluate(
       retrieval: Folders or hub names in BEIR's form; A+B: A's queries, B's documents; empty: the sets of the data folder.
       split: Judgements of the sets of documents.
       index_model: Model that makes the index of asymmetric retrieval, such as the teacher. Pooling and other prompts are its own.
+      mteb: A benchmark or tasks of MTEB, which reads its sets from the hub. Its result files go into the folder mteb beside `out`'s.
       text: Sentences on which the task agreement compares models with the teacher: files or globs.
       teacher: Also scored, and the reference of the report and of the task agreement.
       paper: Row of a paper's tables to show beside the models, as congen:tinybert-l4 (configs/papers/ has them).
@@ -262,7 +272,7 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Candidate], out: str) 
         with writing(file):  # checked before the evaluation, which takes minutes
             try_writing(file)
     with processes.agreed() as facts:
-        plan = _planned(inputs)
+        plan = _planned(inputs, file.with_name("mteb") if file else None)
         digests = {one.name: one.digest() for _, one in plan.sets}
         facts |= digests | {"absent": plan.absent}
     if file:
@@ -310,7 +320,7 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Candidate], out: str) 
     return result
 
 
-def _planned(inputs: Mapping[str, Any]) -> suite.Suite:
+def _planned(inputs: Mapping[str, Any], mteb_folder: Path | None) -> suite.Suite:
     """The sets that the inputs name; a line says what is absent."""
     sources = Sources(
         data=inputs["data"],
@@ -319,6 +329,8 @@ def _planned(inputs: Mapping[str, Any]) -> suite.Suite:
         bitext=tuple(inputs["bitext"]),
         retrieval=tuple(inputs["retrieval"]),
         split=inputs["split"],
+        mteb=inputs["mteb"],
+        mteb_folder=mteb_folder,
         text=tuple(files_of("text", inputs["text"])) if inputs["teacher"] else (),
         asymmetric=bool(inputs["index_model"]),
     )
@@ -411,7 +423,7 @@ def _scored(
 ) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
     """A model's row of the results file, and graded pairs to plot."""
     start, digest = time.perf_counter(), candidate.digest
-    results, failed = {}, {}
+    model, results, failed = replace(model, name=candidate.label, digest=digest), {}, {}
     for evaluation, one in plan.sets:
         try:
             digests = [digest, *(others[name].digest for name in one.uses)]

@@ -52,6 +52,8 @@ def test_every_preset_spells_out_every_option_with_values_of_its_type(path):
             parsed = configs.parse_config(stage)
             assert json.loads(json.dumps(stage.to_dict())) == configs.nested(parsed), preset
             for section, options in stage.to_dict().items():
+                if section == "objectives":  # several, whose values and types were compared above
+                    continue
                 kind = getattr(parsed, section)
                 assert options.keys() - {"kind"} == {field.name for field in dataclasses.fields(kind)} - {"kind"}
                 for name, value in options.items():

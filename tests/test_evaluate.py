@@ -57,7 +57,7 @@ def data(tmp_path):
 
 def test_every_name_has_its_sets(data_folder):
     tasks = ["sts", "multilingual", "transfer", "nli", "pairs", "retrieval", "documents", "geometry", "speed"]
-    assert {*tasks, "agreement", "bitext", "entities", "nanobeir", *sts.SETS} == {*suite.tasks()}
+    assert {*tasks, "agreement", "bitext", "entities", "mteb", "nanobeir", *sts.SETS} == {*suite.tasks()}
     plan = suite.planned(tasks, Sources(data=str(data_folder)))
     names = [test_set.name for _, test_set in plan.sets]
     assert names[:-11] == [

@@ -1,8 +1,9 @@
-"""The snippet of docs/mteb.md runs a task of MTEB on an export; it is a real class with local data.
+"""The snippet of docs/mteb.md, and `evaluate --mteb`, run a task of MTEB on an export; it is a real class with local data.
 
 With the export's prompts for queries, for documents, for both and for neither nDCG differs, so that each prompt is seen.
 """
 
+import json
 import re
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from itertools import combinations, product
 
 import pytest
 
+import jaxdistill
+from jaxdistill.core import InputError
 from jaxdistill.evals.documents import ranked_by_vectors, scored
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
@@ -80,3 +83,25 @@ def test_the_documented_snippet_scores_an_export_as_we_do(tmp_path):
     }
     assert min(abs(first - second) for first, second in combinations(ndcg.values(), 2)) > 0.001
     assert float(score) == pytest.approx(100 * ndcg["query", "document"], abs=0.01)
+
+
+def test_evaluate_runs_a_task_of_mteb_and_keeps_its_result_file(tmp_path, monkeypatch):
+    import mteb
+
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
+    save(replace(tiny_model(tmp_path / "tokenizer"), prompts={"query": "cat, cat: "}), tmp_path / "export")
+    known = read_test(write_orders(tmp_path / "documents"))
+    corpus = [{"id": name, "title": "", "text": text} for name, text in known.documents.items()]
+    queries = [{"id": name, "text": text} for name, text in known.queries.items()]
+    namespace = {}
+    exec(LOCAL_TASK.replace("SET", repr((corpus, queries, known.judged))), namespace)
+    monkeypatch.setattr(mteb, "get_task", {"LocalRetrieval": namespace["LocalRetrieval"]()}.__getitem__)
+    result = jaxdistill.evaluate(
+        tmp_path / "export", mteb="LocalRetrieval", retrieval=tmp_path / "documents", out=f"{tmp_path}/report/"
+    )
+    scores = result.scores[str(tmp_path / "export")]
+    assert scores["mteb/LocalRetrieval"] == pytest.approx(scores["documents/documents ndcg@10"], abs=1e-4)
+    (file,) = (tmp_path / "report" / "mteb").rglob("LocalRetrieval.json")
+    assert json.loads(file.read_text())["scores"]["test"][0]["main_score"] == scores["mteb/LocalRetrieval"]
+    with pytest.raises(InputError, match="mteb=Absent names no benchmark or task of an installed mteb"):
+        jaxdistill.evaluate(tmp_path / "export", mteb="Absent")

@@ -13,7 +13,7 @@ from jaxdistill.models.checkpoints import static
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
-from jaxdistill.models.students.static import start
+from jaxdistill.models.students.static import Static, add_words, start
 from jaxdistill.training.export import export
 
 from tiny_models import tiny_tokenizer
@@ -64,6 +64,33 @@ def test_an_export_gives_the_same_vectors_in_both_packages(tmp_path, dense):
     held = sum(tensor.size for tensor in safetensors.numpy.load_file(folder / "model.safetensors").values())
     assert model.parameter_count == load_model(str(folder)).parameter_count == held
     assert f"| Parameters | {held:,} |" in (folder / "README.md").read_text()
+
+
+def test_listed_words_are_tokens_and_clustered_tokens_share_rows_in_both_packages(tmp_path):
+    from model2vec import StaticModel
+    from sentence_transformers import SentenceTransformer
+
+    model = table_model(tmp_path / "tokenizer")
+    before = [model.tokenizer.encode(text).ids for text in ("catdog", "rain, cat")]
+    words = add_words(model.tokenizer, ["catdog", "rain, cat", "cat", ""])
+    assert list(words.values()) == before and min(words) == len(model.params[static.TABLE])
+    assert model.tokenizer.encode("the Catdog sleeps").ids[1] == min(words)
+    assert model.tokenizer.encode("the rain, cat").ids[1:] == [max(words)]
+    assert model.tokenizer.encode("catdogs").ids[: len(before[0])] == before[0]
+    table = np.random.default_rng(0).normal(size=(max(words) + 1, 16)).astype(np.float32)
+    definition = EncoderDefinition(
+        architecture=static.architecture_of(table, dropped=UNKNOWN), pooling=static.POOLING, normalize=True
+    )
+    shared = Static(clusters=4).exported(model.remade(definition, {static.TABLE: table}))
+    expected = np.stack([by_hand(shared, text) for text in (*TEXTS, "catdog sleeps")])
+    folder = export(shared, tmp_path / "out")
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+    assert tensors["embeddings"].shape == (5, 16) and len(tensors["mapping"]) == len(table)  # and the unknown token's
+    for vectors in (
+        SentenceTransformer(str(folder), device="cpu").encode([*TEXTS, "catdog sleeps"]),
+        StaticModel.from_pretrained(folder).encode([*TEXTS, "catdog sleeps"]),
+    ):
+        np.testing.assert_allclose(vectors, expected, atol=1e-6)
 
 
 def test_a_table_that_counts_unknown_tokens_is_exported_for_sentence_transformers(tmp_path):

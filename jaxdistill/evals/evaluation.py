@@ -33,6 +33,9 @@ class Model:
     """A model as evaluations see it."""
 
     embed: Embed
+    name: str = ""
+    digest: str = ""
+    """Its name in results, and a digest of everything that determines its scores."""
     parameters: int = 0
     size_bytes: int = 0
     """Size of the weights files."""
@@ -64,6 +67,9 @@ class Sources:
     split: Split = "test"
     text: tuple[Path, ...] = ()
     """Empty without a teacher."""
+    mteb: str = ""
+    mteb_folder: Path | None = None
+    """Where mteb writes its results; None: in its own cache."""
     asymmetric: bool = False
     """Whether to measure retrieval also in another model's index."""
 

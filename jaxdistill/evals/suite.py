@@ -14,7 +14,7 @@ from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.processes import run_in_all
 from jaxdistill.core.files import write_atomic
 from jaxdistill.core.runtime import source_digest, versions
-from jaxdistill.evals import agreement, documents, geometry, pairs, retrieval, sts, transfer
+from jaxdistill.evals import agreement, benchmark, documents, geometry, pairs, retrieval, sts, transfer
 from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Result, Sources, TestSet
 
 EVALUATIONS = (
@@ -26,6 +26,7 @@ EVALUATIONS = (
     retrieval.BITEXT,
     retrieval.ENTITIES,
     documents.EVALUATION,
+    benchmark.EVALUATION,
     agreement.EVALUATION,
     geometry.EVALUATION,
     geometry.SPEED,

@@ -135,10 +135,18 @@ def _write_transformer(
 def _write_table(
     model: SentenceModel, definition: EncoderDefinition, table: Float[np.ndarray, "v d"], folder: Path
 ) -> None:
-    """Writes a table that sentence-transformers reads: in model2vec's format, unless the mean includes unknown tokens."""
+    """Writes a table that sentence-transformers reads: in model2vec's format, unless the mean includes unknown tokens.
+
+    In model2vec's format, tokens that share a row name it by `mapping`, if that makes the file smaller.
+    """
     unknown = unknown_id(model.tokenizer)
     of_model2vec = definition.architecture.dropped_id == (-1 if unknown is None else unknown)
-    write_safetensors({"embeddings" if of_model2vec else "embedding.weight": table}, folder / "model.safetensors")
+    tensors = {"embeddings" if of_model2vec else "embedding.weight": table}
+    if of_model2vec:
+        rows, mapping = np.unique(table, axis=0, return_inverse=True)
+        if 2 * len(rows) <= len(table):
+            tensors = {"embeddings": rows, "mapping": mapping.reshape(-1).astype(np.int32)}
+    write_safetensors(tensors, folder / "model.safetensors")
     if of_model2vec:
         config = {
             "model_type": static.MODEL2VEC,

@@ -1,15 +1,19 @@
-"""A static student: a table of token vectors, initialised from a model's vectors of single tokens."""
+"""A static student: a table of token vectors, initialised from a model's vectors of single tokens and of listed words."""
 
 import dataclasses
 import logging
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 import numpy as np
 from jaxtyping import Float
+from scipy.cluster.vq import kmeans2
 from scipy.linalg import orthogonal_procrustes
+from tokenizers import AddedToken, Tokenizer
 
-from jaxdistill.core import Count, unknown_id
+from jaxdistill.core import Count, CountOrNone, unknown_id
 from jaxdistill.core.ops.dense import dtype_of
+from jaxdistill.data.text import read, split_specs
 from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.models.checkpoints import static
 from jaxdistill.models.checkpoints.model import SentenceModel, check_size
@@ -37,14 +41,22 @@ class Static(Headed):
     kind: str = "static"
     width: Count = 256
     """Width of the table."""
+    words: str = ""
+    """Words or phrases, one a line (sources as in `data.text`), each of which becomes one token with a row of its own."""
+    clusters: CountOrNone = 0
+    """Above 0: the most distinct rows of the export, the means of similar ones (k-means), as in model2vec's quantised
+    vocabularies. The run's own scores are those of the table before."""
 
     def make(self, inputs: StudentInputs) -> SentenceModel:
         model = self.loaded(inputs)
         if self.model == "teacher":
             model = model.with_params(model.params)  # float32, which the teacher's file need not have
-        most, entries = model.definition.embedding_width, model.definition.architecture.vocab_size
+        most, rows = model.definition.embedding_width, model.definition.architecture.vocab_size
         check_size("student.width", self.width, most, f"the width of the vectors of {model.source}")
         tokenizer = static.without_special_tokens(model.tokenizer)
+        lines = (line for (line,) in read(split_specs(self.words), cache=inputs.context.data.cache_folder))
+        words = add_words(tokenizer, lines)
+        entries = max([rows, *(token + 1 for token in words)])
         tokenizer.enable_truncation(static.MAX_LENGTH)
         dropped = unknown_id(tokenizer)
         bare = dataclasses.replace(model.without_prompts(), tokenizer=tokenizer, max_length=static.MAX_LENGTH)
@@ -55,11 +67,21 @@ class Static(Headed):
             encodings = bare.encodings(evenly_sampled(texts, SAMPLE))
             ids = np.fromiter(chain.from_iterable(one.ids for one in encodings), np.int64)
             share = np.bincount(ids, minlength=entries) / max(len(ids), 1)
-            table = start(token_vectors(inputs.context, model), share, self.width, dropped=dropped)
+            pieces = [words.get(token, [token]) for token in range(entries)]
+            table = start(token_vectors(inputs.context, model, pieces), share, self.width, dropped=dropped)
         architecture = static.architecture_of(table, dropped=dropped)
         definition = EncoderDefinition(architecture=architecture, pooling=static.POOLING, normalize=True)
         source = f"a table of {self.width} numbers per token of {model.source}"
         return self.with_head(inputs, bare.remade(definition, {static.TABLE: table}, source, unread_pooler={}))
+
+    def exported(self, student: SentenceModel) -> SentenceModel:
+        student = super().exported(student)
+        if not self.clusters:
+            return student
+        table = clustered(static.folded(student.definition, student.params), self.clusters)
+        architecture = static.architecture_of(table, dropped=unknown_id(student.tokenizer))
+        definition = dataclasses.replace(student.definition, architecture=architecture, dense=())
+        return student.remade(definition, {static.TABLE: table})
 
     def fitted(self, student: SentenceModel, examples: Examples) -> SentenceModel:
         if self.head != "none":
@@ -77,16 +99,32 @@ class Static(Headed):
         return student.with_params({static.TABLE: scaled(table, student.definition.architecture.dropped_id)})
 
 
-def token_vectors(context: ModelContext, model: SentenceModel) -> Float[np.ndarray, "v e"]:
-    """The model's vector of each single token between a sentence's special tokens, not normalised."""
+def add_words(tokenizer: Tokenizer, words: Iterable[str]) -> dict[int, list[int]]:
+    """Adds words that the tokenizer splits; maps each one's id to the ids of the tokens that it had before."""
+    pieces = {word: tokenizer.encode(word).ids for word in (word.strip() for word in words)}
+    split = {word: ids for word, ids in pieces.items() if len(ids) > 1}
+    # `lstrip`: the space before a word is part of it, as in byte-level BPE.
+    tokenizer.add_tokens([AddedToken(word, single_word=True, lstrip=True, normalized=True) for word in split])
+    return {token: ids for word, ids in split.items() if (token := tokenizer.token_to_id(word)) is not None}
+
+
+def clustered(table: Float[np.ndarray, "v d"], clusters: int) -> Float[np.ndarray, "v d"]:
+    """The table with each row replaced by the mean of its cluster; rows of zeros stay."""
+    table, used = table.copy(), np.any(table, axis=1)
+    centres, nearest = kmeans2(table[used], min(clusters, int(used.sum())), minit="points", rng=0)
+    table[used] = centres[nearest]
+    return table
+
+
+def token_vectors(context: ModelContext, model: SentenceModel, pieces: Sequence[list[int]]) -> Float[np.ndarray, "v e"]:
+    """The model's vector of each row's tokens between a sentence's special tokens, not normalised."""
     # Any sentence shows which special tokens the tokenizer puts before and after the text.
     encoding = model.tokenizer.encode("a")
     ids, special = encoding.ids, encoding.special_tokens_mask
     index = special.index(0) if 0 in special else 1
     before, after = ids[:index], ids[len(ids) - special[::-1].index(0) :]
     embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(context.precision))
-    rows = range(model.definition.architecture.vocab_size)
-    return embedder.encode_ids([np.array([*before, row, *after], np.int32) for row in rows])
+    return embedder.encode_ids([np.array([*before, *ids, *after], np.int32) for ids in pieces])
 
 
 def start(

@@ -1,0 +1,63 @@
+"""MTEB's tasks by name: mteb reads the sets, scores the model's vectors, and writes its own result files."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from jaxdistill.core import InputError
+from jaxdistill.core.cluster import processes
+from jaxdistill.core.files import foreign_errors
+from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Sources, TestSet
+
+
+def _sets(sources: Sources) -> Iterable[TestSet]:
+    """The tasks of a benchmark such as `MTEB(eng, v2)`, or tasks whose names commas separate."""
+    if not sources.mteb:
+        raise MissingSet("needs mteb='MTEB(eng, v2)', or names of tasks such as mteb=STSBenchmark,SciFact")
+    if processes.count() > 1:
+        raise InputError(f"mteb={sources.mteb} runs in one process, not in {processes.count()}; start one.")
+    with foreign_errors(f"mteb={sources.mteb} names no benchmark or task of an installed mteb (pip install mteb)"):
+        import mteb
+
+        is_benchmark = any(one.name == sources.mteb for one in mteb.get_benchmarks())
+        names = [name.strip() for name in sources.mteb.split(",")]
+        for task in mteb.get_benchmark(sources.mteb).tasks if is_benchmark else map(mteb.get_task, names):
+            name, protocol = task.metadata.name, f"mteb {mteb.__version__}: {task.metadata.main_score}"
+            content = task, sources.mteb_folder
+            yield TestSet(name=f"mteb/{name}", protocol=protocol, content=content, is_repeatable=False)
+
+
+def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
+    """The task's main score. What the folder has of the same model, from an earlier run, is not computed again."""
+    import mteb
+    from mteb.models.abs_encoder import AbsEncoder
+    from mteb.models.model_meta import ModelMeta, ScoringFunction
+
+    class Encoder(AbsEncoder):
+        def __init__(self):
+            name = re.sub(r"[^0-9A-Za-z.]+", "-", model.name).strip("-")
+            facts = {"name": f"jaxdistill/{name}", "revision": model.digest[:12]}
+            similarity = ScoringFunction(model.similarity)
+            self.mteb_model_meta = ModelMeta.create_empty(facts | {"similarity_fn_name": similarity})
+
+        def encode(self, inputs: Any, *, prompt_type: Any = None, **_: Any) -> np.ndarray:
+            embed = getattr(model, prompt_type.value) if prompt_type else model.embed
+            return np.asarray(embed([text for batch in inputs for text in batch["text"]]), np.float32)
+
+    encoder: Any = Encoder()
+    task, folder = test_set.content
+    with foreign_errors(f"{test_set.name} cannot be run"):
+        cache = mteb.ResultCache(folder)
+        results = mteb.evaluate(encoder, task, cache=cache, co2_tracker=False, show_progress_bar=False)
+        return {test_set.name: float(results.task_results[0].get_score())}
+
+
+def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:
+    """The mean over tasks, if there are several."""
+    scores = [score for name, score in measured.items() if name.startswith("mteb/")]
+    return {"mteb/average": float(np.mean(scores))} if len(scores) > 1 else {}
+
+
+EVALUATION = Evaluation(task="mteb", scores=("mteb",), sets=_sets, run=_run, averages=_averages)
