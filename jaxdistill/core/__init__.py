@@ -99,7 +99,7 @@ def unknown_id(tokenizer: Tokenizer) -> int | None:
     token = getattr(tokenizer.model, "unk_token", None)
     if token is not None:
         return tokenizer.token_to_id(token)
-    return json.loads(tokenizer.to_str())["model"].get("unk_id")
+    return json.loads(tokenizer.to_str())["model"].get("unk_id")  # Unigram names no token, only its id
 
 
 class Tokens(NamedTuple):

@@ -32,8 +32,9 @@ Listed = Annotated[str | int | Path | Sequence[str | int | Path], BY_COMMAS]
 
 
 def listed(value: str | int | Path | Sequence[str | int | Path]) -> list[str]:
-    """The values of a `Listed` argument, with `~` expanded."""
-    values = value.split(",") if isinstance(value, str) else [value] if isinstance(value, int | Path) else value
+    """The values of a `Listed` argument as text, with `~` expanded; empty ones are left out."""
+    value = value.split(",") if isinstance(value, str) else value
+    values = [value] if isinstance(value, int | Path) else value
     return [os.path.expanduser(text) for one in values if (text := str(one).strip())]
 
 

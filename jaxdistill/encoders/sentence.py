@@ -31,14 +31,13 @@ class SentenceEncoder(nnx.Module):
 
     def __init__(self, definition: EncoderDefinition, *, rngs: nnx.Rngs, stacked: bool = False):
         self.transformer = Transformer(definition.architecture, rngs=rngs, stacked=stacked)
-        self.dense = nnx.List(
-            [
-                Norm(part.width, SENTENCE_NORM_EPS)
-                if isinstance(part, SentenceNorm)
-                else Linear(part.in_features, part.out_features, rngs=rngs, bias=part.bias, torch_start=True)
-                for part in definition.dense
-            ]
-        )
+
+        def module(part: Dense | SentenceNorm) -> Linear | Norm:
+            if isinstance(part, SentenceNorm):
+                return Norm(part.width, SENTENCE_NORM_EPS)
+            return Linear(part.in_features, part.out_features, rngs=rngs, bias=part.bias, torch_start=True)
+
+        self.dense = nnx.List([module(part) for part in definition.dense])
 
 
 def embed(
@@ -137,9 +136,8 @@ def embed_tokens(
     """Token vectors before pooling, with the dense layers applied, which must be linear. With mean pooling, a
     sentence's vector is the mean of its tokens', up to scale; `dropped_id` tokens are here, but not in that mean."""
     encoder = as_module(definition, params)
-    x = combined(
-        definition.pooling, encoder.transformer(tokens, key=None, compute_dtype=compute_dtype, remat=False, gather=dict)
-    )
+    states = encoder.transformer(tokens, key=None, compute_dtype=compute_dtype, remat=False)
+    x = combined(definition.pooling, states)
     for module in encoder.dense:
         assert isinstance(module, Linear)  # any other part acts on sentences alone
         x = module(x, compute_dtype)

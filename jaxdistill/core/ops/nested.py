@@ -53,18 +53,16 @@ class Nested(Objective):
         params, whole = self.objective.init(whole_key, sizes, seeds)
         if self._projected:
             matrices = {
-                f"nested/{dim}/kernel": dim**-0.5 * jax.random.normal(one, (dim, sizes.width), jnp.float32)
-                for dim, one in zip(shorter, jax.random.split(matrices_key, len(shorter)), strict=True)
+                f"nested/{dim}/kernel": dim**-0.5 * jax.random.normal(matrix_key, (dim, sizes.width), jnp.float32)
+                for dim, matrix_key in zip(shorter, jax.random.split(matrices_key, len(shorter)), strict=True)
             }
             # All widths share the whole vector's state: mapped to the full width, they need no queue of their own.
             return {**params, **matrices}, {"whole": whole}
-        states = {
-            str(dim): self.objective.init(
-                one, sizes._replace(width=dim), None if seeds is None else jnp.asarray(seeds)[:, :dim]
-            )[1]
-            for dim, one in zip(shorter, keys, strict=True)
-        }
-        return params, {"whole": whole, **states}
+        states = {"whole": whole}
+        for dim, width_key in zip(shorter, keys, strict=True):
+            cut_seeds = None if seeds is None else jnp.asarray(seeds)[:, :dim]
+            _, states[str(dim)] = self.objective.init(width_key, sizes._replace(width=dim), cut_seeds)
+        return params, states
 
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded | None

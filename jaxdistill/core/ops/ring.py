@@ -141,11 +141,8 @@ def _scan_ring(queries, ring, newest, filled, *, expired, without_newest, block_
         keys, masked = (jax.lax.dynamic_slice_in_dim(x, start, count, axis=0) for x in (ring, mask))
         return _absorb(carry, queries, keys.reshape(count * b, e), masked.reshape(count * b))
 
-    carry = (
-        jnp.full(queries.shape[0], MIN_LOGIT, jnp.float32),
-        jnp.zeros(queries.shape[0], jnp.float32),
-        jnp.zeros(queries.shape, jnp.float32),
-    )
+    maximum, total = jnp.full(queries.shape[0], MIN_LOGIT, jnp.float32), jnp.zeros(queries.shape[0], jnp.float32)
+    carry = (maximum, total, jnp.zeros(queries.shape, jnp.float32))
     # Slices have a static size: the loop takes whole groups of blocks, and the rest is absorbed after it.
     full = blocks // span
     carry = jax.lax.fori_loop(
