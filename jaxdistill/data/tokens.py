@@ -240,7 +240,7 @@ class Texts(Sequence):
         return self._store.rows
 
     def __getitem__(self, index):
-        rows = range(len(self))[index]
+        rows = range(len(self))[index]  # a range, or for an integer index an integer
         if isinstance(rows, int):
             return self[rows : rows + 1][0]
         texts = [self._store.text(self._column, row) for row in rows]
@@ -296,10 +296,15 @@ def build_store(
     watched = [Watched(specs)]
     with errors_of("data.exclude"):
         watched += [Watched(exclude)] if exclude else []
-    # Lists that are empty for most texts, whose digests must not change.
-    of_rows = [list(roles)] if prompts.keys() - {""} else []
-    split = [chunking.digest] if chunking else ["whole rows"] if dedupe and len(columns) > len(identity) else []
-    content = _digest(FORMAT, [text.digest for text in watched], columns, dedupe, *of_rows, *split)
+    parts: list[Any] = [FORMAT, [text.digest for text in watched], columns, dedupe]
+    # Appended only where they apply, so that the digests of other texts stay the same.
+    if prompts.keys() - {""}:
+        parts.append(list(roles))
+    if chunking:
+        parts.append(chunking.digest)
+    elif dedupe and len(columns) > len(identity):
+        parts.append("whole rows")
+    content = _digest(*parts)
     folder = Path(cache) / "tokens" / _digest(content, LAYOUT, tokenizer.to_str(), prompts, max_length)
 
     def build(shards: Path) -> None:
@@ -431,9 +436,8 @@ class _Builder(NamedTuple):
         import pyarrow
 
         def keys_of(name: str) -> np.ndarray:
-            return np.concatenate(
-                [np.zeros(0, np.uint64), *(shard[name].to_numpy().copy() for shard in _opened(shards))]
-            )
+            arrays = [shard[name].to_numpy().copy() for shard in _opened(shards)]
+            return np.concatenate([np.zeros(0, np.uint64), *arrays])
 
         # Only these arrays have an entry per row in memory; everything else is read and written shard by shard.
         is_excluded = np.isin(keys_of("exclude_keys"), [] if excluded is None else excluded)

@@ -104,10 +104,10 @@ def tokenised_words(
     word = np.cumsum(boundary & ~space) + space  # white space belongs to the word after it, as in many tokenizers
 
     sentence = np.repeat(np.arange(len(sentences)), lengths)
-    of_prompt = np.fromiter(map(len, prompts), np.int64, len(prompts))[sentence]
-    outside = special | ((of_prompt > 0) & (ends <= of_prompt))
-    number = np.where(outside, -1, word[base[sentence] + np.minimum(begins, characters[sentence] - 1)])
-    starts = np.diff(number, prepend=-1) != 0
+    prompt_end = np.fromiter(map(len, prompts), np.int64, len(prompts))[sentence]
+    outside = special | ((prompt_end > 0) & (ends <= prompt_end))
+    word_of = np.where(outside, -1, word[base[sentence] + np.minimum(begins, characters[sentence] - 1)])
+    starts = np.diff(word_of, prepend=-1) != 0
     marks = np.where(outside, PROTECTED, np.where(starts, STARTS, CONTINUES)).astype(np.uint8)
 
     covered = np.where(outside, 0, np.minimum(ends - begins, MAX_CHARACTERS))
