@@ -165,7 +165,7 @@ def chain(stages: Sequence[Any]) -> ConfigDict:
 
 
 def stage_names(config: ConfigDict | Mapping[str, Any]) -> list[str]:
-    """`stage1`, `stage2` and so on; none for a single training."""
+    """`stage1`, `stage2` and so on; empty for a single training."""
     names = [name for name in config if re.fullmatch(r"stage[1-9]\d*", name)]
     return sorted(names, key=lambda name: int(name.removeprefix("stage")))
 

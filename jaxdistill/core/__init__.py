@@ -241,7 +241,7 @@ class Objective:
     """Addition to the objective's name in titles, such as `control term alone`, by the options; empty: none."""
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: Any) -> tuple[Params, Any]:
-        """The objective's parameters and initial state; none by default.
+        """The objective's parameters and initial state; both empty by default.
 
         Args:
           seeds: the teacher's vectors of `reserve_rows` sentences, `[k, e]`; None if there are none.

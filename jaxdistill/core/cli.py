@@ -1,4 +1,4 @@
-"""What the command-line programs share: options from signatures, one-line errors, Ctrl-C, closed pipes.
+"""Shared parts of the command-line programs: options from signatures, one-line errors, Ctrl-C, closed pipes.
 
 A program is one typed function. tyro makes its command line from the signature and the docstring, and Python calls it.
 """

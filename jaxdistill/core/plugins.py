@@ -105,7 +105,7 @@ class Kinds:
     example: str
     """An object of a kind, for errors."""
     default: str = ""
-    """The kind if a section names none; empty: it must name one."""
+    """The kind of a section that does not name one; empty: a section must."""
 
     def available(self) -> list[str]:
         """Names of the kinds: the modules of the package."""

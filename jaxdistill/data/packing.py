@@ -65,7 +65,7 @@ class Ragged(NamedTuple):
     ids: Integer[np.ndarray, " t"]
     lengths: Integer[np.ndarray, " n"]
     firsts: Integer[np.ndarray, " n"] | None = None
-    """For sentence pairs: number of tokens of type 0, which belong to the first sentence."""
+    """For sentence pairs: number of leading tokens of type 0, the first sentence and its special tokens."""
 
     def taken(self, indices: Integer[np.ndarray, " m"]) -> "Ragged":
         """The sentences with these indices, in that order."""

@@ -17,7 +17,7 @@ LENGTH_STEP = 8
 SHARES = (0.2, 0.4, 0.6, 0.8, 0.9, 1.0)
 """Candidate row lengths: quantiles of the batches' longest sentences."""
 LEVELS = (*np.linspace(0.2, 0.95, 16), 1.0)
-"""Candidate row counts: quantiles of the rows that these batches need."""
+"""Candidate row counts: quantiles of the rows that the batches within a row length need."""
 MARGIN_DEVIATIONS = 5.0
 """The largest tight shape holds the mean tokens of a batch's fullest group plus this many standard deviations."""
 MARGIN_SHARE = 0.04

@@ -50,7 +50,7 @@ EMPTY = ("corresponds to no data", "at least one example")
 COLON = re.compile(r":(?![^\[\]]*\])")
 """Separates the parts of a hub's spec; does not match inside a slice of a split, such as `train[:10000]`."""
 HEADER = re.compile(r"[\w.:/-]{1,64}")
-"""What passes for the header of a single column that the caller did not name: one word, not a sentence."""
+"""Accepted header of a single column that the caller did not name: one word, not a sentence."""
 SAMPLE_LINES = 200
 """Lines of a `.tsv`, from its first quote on, that show whether its cells are quoted."""
 QUOTED_CELL = re.compile(r'(?<![^\t\r\n])"((?:[^"]|"")*+)(?:"(?![^\t\r\n])|\Z)')

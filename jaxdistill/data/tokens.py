@@ -53,7 +53,7 @@ FORMAT = 3
 LAYOUT = 6
 """Version of the store's files and tokens, part of the store's digest only; bump to tokenise again."""
 SHARD_ROWS = 1 << 16
-"""Rows of the input that are tokenised into one file; a killed run repeats at most these."""
+"""Number of input rows tokenised into one file; a killed run repeats at most that many."""
 BATCH_ROWS = 4096
 """Rows tokenised at a time."""
 

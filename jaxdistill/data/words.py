@@ -1,4 +1,4 @@
-"""Maps tokens to the words of the raw text, which white space separates."""
+"""Maps tokens to the words of the raw text, as white space separates them."""
 
 import sys
 from collections.abc import Sequence

@@ -41,7 +41,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def refuse_adapter(folder: Path) -> None:
-    """Raises `InputError`, which says how to merge it into its base model with peft, if the folder has an adapter."""
+    """Raises `InputError` if the folder has an adapter; the error shows how peft merges one into its base model."""
     if (folder / "adapter_config.json").exists():
         raise InputError(
             f"{folder} has a LoRA adapter; merge it with peft and give FOLDER: "

@@ -110,7 +110,7 @@ def unsharded(params: Params, shardings: Mapping[str, NamedSharding], dtype: DTy
 
     Otherwise the compiler splits hidden states by width where a matrix is split over the batch's devices, and reshards them
     in every product. Kernels are sent in `dtype`, to which products round them anyway; gradients are summed in float32.
-    Stacks of layers stay split; called with the weights of one layer, it gathers these.
+    Stacks of layers stay split; the weights of one layer, cut from a stack, are gathered.
     """
 
     def whole(path: str, array: Array) -> Array:
