@@ -1,4 +1,4 @@
-"""All options of a run: config files, shipped or the user's own, make a `ConfigDict`, which is read once into frozen dataclasses."""
+"""All options of a run: a config file makes a `ConfigDict`, which is read once into frozen dataclasses."""
 
 import contextlib
 import dataclasses
@@ -45,19 +45,20 @@ SHARED = {
     "text": "data.text", "columns": "data.columns", "batch_size": "data.batch_size", "seed": "run.seed", "best": "evals.best",
     "pairs": "evals.pairs", "entities": "evals.entities",
 }  # fmt: skip
-"""Options of a chain that set one of every stage, if all stages begin with the same value."""
+"""Options of a chain, mapped to what each sets in every stage; a chain has those whose values all stages share."""
 
 
 def load_config(spec: str) -> ConfigDict:
-    """What `get_config` of `FILE`, `FILE:PRESET` or `FILE:PRESET:ARGUMENT` returns; raises `InputError` if it cannot."""
+    """Calls `get_config` of `FILE`, `FILE:PRESET` or `FILE:PRESET:ARGUMENT`; any error becomes an `InputError`."""
     name, _, preset = spec.partition(":")
     path = find_config(name)
     with foreign_errors(f"config file {path} cannot be read"):
-        return plugins.load_module(str(path)).get_config(*[preset] * bool(preset))
+        get_config = plugins.load_module(str(path)).get_config
+        return get_config(preset) if preset else get_config()
 
 
 def load_study(name: str) -> tuple[str, Any]:
-    """CONFIG and GRID of a file or of a shipped study, see `sweep`; for an empty name, one point without options."""
+    """CONFIG and GRID of a file or a shipped study, see `sweep`; for an empty name, one point without options."""
     if not name:
         return "", [{}]
     module = plugins.load_module(str(find_config(name, "studies")))
@@ -65,7 +66,7 @@ def load_study(name: str) -> tuple[str, Any]:
 
 
 def find_config(name: str, folder: str = "") -> pathlib.Path:
-    """The file of that name, or else the shipped config of that name, which may lie in a `folder` of configs."""
+    """The file of that name, or else the shipped config of that name, in `configs/` or a `folder` inside it."""
     path = pathlib.Path(name).expanduser()
     if path.is_file():
         return path
@@ -74,7 +75,8 @@ def find_config(name: str, folder: str = "") -> pathlib.Path:
     if path.parent.name in ("", "configs", folder) and sought in shipped:
         return shipped[sought]
     close = did_you_mean(sought, list(shipped))
-    raise InputError(f"config file {path} does not exist; shipped: configs/{', '.join(shipped)}.{close}")
+    names = f"{pathlib.Path('configs', folder)}/{', '.join(shipped)}"
+    raise InputError(f"config file {path} does not exist; shipped: {names}.{close}")
 
 
 def shipped_configs(folder: str = "") -> list[pathlib.Path]:
@@ -92,7 +94,7 @@ def default_workdir(spec: str) -> str:
 
 
 def one_config_help(spec: str) -> str:
-    """The description of a config, the arguments of its presets, and the kinds and options of the preset that is named."""
+    """Help for a config: its description, the arguments of its presets, and the chosen preset's kinds and options."""
     module, config = plugins.load_module(str(find_config(spec.partition(":")[0]))), load_config(spec)
     lines = [inspect.cleandoc(module.__doc__ or ""), ""]
     lines += [f"{preset}:ARGUMENT  {', '.join(taken)}" for preset, taken in getattr(module, "ARGUMENTS", {}).items()]
@@ -113,8 +115,8 @@ def configs_help() -> str:
 
 
 def defaults(*, objective: str, student: str = "cut", teacher: str = "live") -> ConfigDict:
-    """Every option of a training with its default, for a config file to change; the kinds determine those of their sections.
-    The objective `embedding+gram` is two objectives, in the section `objectives`."""
+    """Every option of a training with its default, for a config file to change; a kind determines its section's
+    options. The objective `embedding+gram` makes two objectives, in the section `objectives`."""
     made: dict[str, Any] = {section: dataclasses.asdict(kind()) for section, kind in PLAIN.items()}
     made |= {"student": KINDS["student"].default_options(student), "teacher": KINDS["teacher"].default_options(teacher)}
     config = ConfigDict(made)
@@ -123,9 +125,9 @@ def defaults(*, objective: str, student: str = "cut", teacher: str = "live") -> 
 
 
 def set_kind(config: ConfigDict, section: str, kind: str, **options: Any) -> None:
-    """Makes the student, the teacher or the objective another kind.
+    """Changes the kind of the student, the teacher or the objective.
 
-    Options that both kinds of student or teacher have keep their values; all others have their defaults. `options` are set last.
+    A student or teacher keeps the values of options that both kinds have; others get defaults. `options` are set last.
     """
     if section == "objective" and "+" in kind:
         kinds = kind.split("+")
@@ -148,8 +150,8 @@ def set_kind(config: ConfigDict, section: str, kind: str, **options: Any) -> Non
 def chain(stages: Sequence[Any]) -> ConfigDict:
     """A training of several stages, `stage1` and so on, each of which passes its student on to the next.
 
-    Options of `SHARED` whose values are the same in all stages have a name of their own, such as `seed`, which sets them in
-    every stage that has no other value. The stages are what `defaults` returns, changed.
+    If all stages have the same value for an option of `SHARED`, the chain has one too, such as `seed`, which sets it in
+    every stage where it is not set separately. Stages are configs that `defaults` has made.
     """
     config = ConfigDict({f"stage{number}": stage for number, stage in enumerate(stages, start=1)})
     for name, option in SHARED.items():
@@ -163,7 +165,7 @@ def chain(stages: Sequence[Any]) -> ConfigDict:
 
 
 def stage_names(config: ConfigDict | Mapping[str, Any]) -> list[str]:
-    """`stage1`, `stage2` and so on; none for a single training."""
+    """`stage1`, `stage2` and so on; empty for a single training."""
     names = [name for name in config if re.fullmatch(r"stage[1-9]\d*", name)]
     return sorted(names, key=lambda name: int(name.removeprefix("stage")))
 
@@ -184,9 +186,9 @@ def set_options(config: ConfigDict, options: Mapping[str, Any]) -> None:
 
 
 def check_option(names: Sequence[str], name: str, *, flag: str = "") -> None:
-    """Raises `InputError` if a config, which has `names`, has no option of this name, or the name is a kind; `flag` precedes it on
-    the command line."""
-    *_, section, option = ["", *name.split(".")]
+    """Raises `InputError` if `name` is not among a config's option `names`, or is a section's `kind`; `flag` precedes
+    it in errors, as on the command line."""
+    section, option = ["", *name.split(".")][-2:]
     kinds = KINDS.get(section)
     if kinds and option == "kind":
         raise InputError(
@@ -196,9 +198,10 @@ def check_option(names: Sequence[str], name: str, *, flag: str = "") -> None:
     if name in names:
         return
     hint = closest_option(name, names, flag=flag)
+    having = [kind for kind in kinds.available() if option in kinds.default_options(kind)] if kinds else []
     if any(other.startswith(f"{name}.") for other in names):
         hint = f" It is a section; set one of its options, such as {flag}{name}.OPTION."
-    elif having := [kind for kind in kinds.available() if option in kinds.default_options(kind)] if kinds else []:
+    elif having:
         hint = f" The {section} {', '.join(having)} has it; choose that by the preset "
         hint += f"(--config=FILE.py:PRESET:{section}={having[0]}) or in a config file."
     raise InputError(f"unknown option {flag}{name}.{hint}")
@@ -208,6 +211,7 @@ def closest_option(name: str, names: Sequence[str], *, flag: str = "") -> str:
     """` Did you mean X?` for an option whose last word is similar, in the same section if it has one; otherwise empty."""
     section, _, option = name.rpartition(".")
     ordered = sorted(names, key=lambda other: (other.rpartition(".")[0] == section, -other.count(".")))
+    # Of names with the same last word, the last one wins: in the same section, or else with the fewest dots.
     by_word = {other.rpartition(".")[2]: other for other in ordered}
     meant = closest(option, list(by_word))
     return f" Did you mean {flag}{by_word[meant]}?" if meant else ""
@@ -235,7 +239,7 @@ def of_stage(number: int, stages: Sequence[Any]) -> contextlib.AbstractContextMa
 def parse_config(config: ConfigDict | Mapping[str, Any]) -> Config:
     """Reads a nested mapping, with defaults for missing options; raises `InputError` for unknown options and wrong values.
 
-    `run.minutes` replaces `run.steps`, which most presets set.
+    `run.minutes` overrides `run.steps`, which most presets set and which becomes -1.
     """
     config = config.to_dict() if isinstance(config, ConfigDict) else config
     _refuse_unknown(config, (*SECTIONS, "objectives"), prefix="")
@@ -285,7 +289,7 @@ def _refuse_unknown(options: Mapping[str, Any], allowed: Sequence[str], *, prefi
 
 
 def nested(config: Config) -> dict[str, dict[str, Any]]:
-    """All options as JSON round-trips them, each section with its kind."""
+    """All options as JSON round-trips them; students, teachers and objectives with their kinds."""
     options = json.loads(json.dumps({name: dataclasses.asdict(getattr(config, name)) for name in SECTIONS}))
     objective = options.pop("objective")
     if isinstance(config.objective, Weighted):
@@ -311,7 +315,7 @@ def flat_stages(stages: Sequence[Config]) -> dict[str, Any]:
 
 
 def refuse_other_training(before: Mapping[str, Any], now: Mapping[str, Any], *, workdir: str) -> None:
-    """Raises `InputError` with the differences if the workdir belongs to a run with incompatible options."""
+    """Raises `InputError`, with the differences, if an option outside `EXTENSIONS` differs from the workdir's."""
     changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key) and key not in EXTENSIONS]
     if changed:
         shown = "; ".join(f"{key}: {before.get(key)!r} there, {now.get(key)!r} now" for key in changed)
@@ -334,7 +338,9 @@ def typed(value: Any, kind: Any, name: str) -> Any:
         # `config_flags` makes a tuple of a word.
         value = value[0] if isinstance(value, list | tuple) and len(value) == 1 and isinstance(value[0], str) else value
         if isinstance(value, str):
-            return typed(value, ShardingWord, name) if kind == Sharding else (("text", value),) if value else ()
+            if kind == Sharding:
+                return typed(value, ShardingWord, name)
+            return (("text", value),) if value else ()
         kind = ShardingRules if kind == Sharding else kind
         origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is tuple and isinstance(value, list | tuple):
@@ -353,8 +359,10 @@ def typed(value: Any, kind: Any, name: str) -> Any:
 
 
 def _in_range(value: Any, allowed: Range, name: str) -> Any:
-    """The value, if it, or the length of a tuple, is in range."""
-    number, parts = (len(value), f"has {len(value)} parts; their number ") if isinstance(value, tuple) else (value, "")
+    """Returns the value; raises `InputError` if it, or the length of a tuple, is out of range."""
+    number, subject = value, ""
+    if isinstance(value, tuple):
+        number, subject = len(value), f"has {len(value)} parts; their number "
     if fault := allowed.fault(number):
-        raise InputError(f"{name}={value} {parts}{fault}.")
+        raise InputError(f"{name}={value} {subject}{fault}.")
     return value

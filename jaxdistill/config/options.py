@@ -134,11 +134,11 @@ class RunOptions:
     """Length, seed, precision, devices and checkpoints of a run."""
 
     steps: Annotated[int, Range(least=-1)] = -1
-    """Number of updates; -1: determined by `minutes` or `epochs`; 0: no training, which exports the student as it is made. A
-    preset's number gives way to `minutes`."""
+    """Number of updates; -1: determined by `minutes` or `epochs`; 0: exports the untrained student. `minutes`, if set,
+    replaces it."""
     minutes: NotNegative = 0.0
-    """Above 0: as many updates as take this long, without evaluations, at the speed measured before step 1. The number is
-    printed, and kept in the workdir for resumed runs."""
+    """Above 0: as many updates as take this long, without evaluations, at the speed measured before step 1. Their
+    number is printed, and stored in the workdir for resumed runs."""
     epochs: NotNegative = 1.0
     """Passes over the text, used if `steps` is -1 and `minutes` is 0."""
     seed: Annotated[int, Range(least=0, most=2**32 - 1)] = 0
@@ -177,10 +177,10 @@ class RunOptions:
     """Row of a paper (configs/papers/), such as `congen:tinybert-l4`, whose scores are shown beside the run's; empty: none.
     Presets that repeat a row set it."""
     keep: Annotated[int, Range(least=2)] = 2
-    """Number of latest checkpoints to keep besides the best one; at least 2, so that a damaged one has a predecessor."""
+    """Number of latest checkpoints to keep besides the best one; at least 2, in case the latest is damaged."""
     restore_step: Annotated[int, Range(least=-1)] = -1
-    """Step of a kept checkpoint from which a resumed run goes on; its later checkpoints and metrics are dropped. The same command
-    again continues from the latest one. -1: the latest."""
+    """Step of a checkpoint from which a resumed run continues; later checkpoints and metrics are deleted. The same
+    command again continues from the latest checkpoint. -1: the latest."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -197,7 +197,7 @@ class Config:
 
     @property
     def kinds(self) -> Mapping[str, str]:
-        """The kind of each section that has kinds, and of each of several objectives."""
+        """Maps each section that has kinds, and each of several objectives (`objectives.NAME`), to its kind."""
         terms = self.objective.terms if isinstance(self.objective, Weighted) else ()
         several = {f"objectives.{term.name}": term.kind for term in terms}
         return {section: kinds.name_of(getattr(self, section)) for section, kinds in KINDS.items()} | several

@@ -1,4 +1,4 @@
-"""The types that all layers of the package share, and errors of one line.
+"""Types that all layers of the package share, and one-line errors.
 
 Axes in signatures have one meaning per letter; rarer ones have names, and `_` differs between the arrays of a list:
 `b` examples, `v` student views, `w` teacher views, `e` width of sentence vectors,
@@ -69,7 +69,7 @@ def refuse(rules: Sequence[tuple[object, str]]) -> None:
 
 
 def error_line(error: BaseException) -> str:
-    """The first line of what an error of another library says; with the name of its class if it says nothing or only a key."""
+    """First line of another library's error: its message, `KeyError: KEY`, or its class's name without a message."""
     kind, line = type(error).__name__, str(error).strip()
     return f"{kind}: {line}" if isinstance(error, KeyError) else (line or kind).splitlines()[0]
 
@@ -99,7 +99,7 @@ def unknown_id(tokenizer: Tokenizer) -> int | None:
     token = getattr(tokenizer.model, "unk_token", None)
     if token is not None:
         return tokenizer.token_to_id(token)
-    return json.loads(tokenizer.to_str())["model"].get("unk_id")
+    return json.loads(tokenizer.to_str())["model"].get("unk_id")  # Unigram names no token, only its id
 
 
 class Tokens(NamedTuple):
@@ -224,13 +224,13 @@ class Objective:
     teacher_views: Sequence[str] = ()
     """Names of views that the teacher reads; empty without a teacher; `(LABELS,)` if the targets are scores of pairs."""
     queue_size: int = 0
-    """Number of earlier sentences kept as negatives, which a run limits to a quarter of the text's rows; 0: no queue."""
+    """Number of earlier sentences used as negatives; a run limits it to a quarter of the text's rows. 0: no queue."""
     reserve_rows: int = 0
-    """Number of sentences whose teacher vectors initialise the objective's state. They are held out of training, as far as a
-    small text has enough."""
+    """Number of sentences whose teacher vectors initialise the objective's state. They are held out of training; of a
+    small text, at most a tenth of the rows is."""
     reads: Sequence[str] = ()
-    """Which of `embeddings`, `hidden` and `vocabulary` (see `Encoded`) it uses besides sentence vectors. If any, it needs a live
-    teacher, which reads the student's views in the student's tokens."""
+    """Outputs that it uses besides sentence vectors: `embeddings`, `hidden` or `vocabulary` (see `Encoded`). If there
+    are any, the teacher must be live and read the student's views in the student's tokens."""
     couples_examples: bool = False
     """Whether an example's loss depends on the rest of its batch; gradient accumulation then uses a gradient cache."""
     compares_texts: bool = False
@@ -242,14 +242,15 @@ class Objective:
     logits: bool = False
     """Whether a cross-encoder labels with logits instead of their sigmoids."""
     similarity: str = "cosine"
-    """How it compares the student's vectors: by `cosine` or `dot`; empty: with the teacher's, whose lengths they learn."""
+    """Similarity for which it trains the student's vectors: `cosine` or `dot`; empty: the teacher's, because the
+    student also learns the lengths of the teacher's vectors."""
     largest_label: float = float(np.inf)
     """Largest allowed magnitude of the user's own scores."""
     variant: str = ""
-    """What the loss is under the current options, for titles, if its name says too much."""
+    """Addition to the objective's name in titles, such as `control term alone`, by the options; empty: none."""
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: Any) -> tuple[Params, Any]:
-        """The objective's parameters and initial state; none by default.
+        """The objective's parameters and initial state; both empty by default.
 
         Args:
           seeds: the teacher's vectors of `reserve_rows` sentences, `[k, e]`; None if there are none.
@@ -307,7 +308,7 @@ MAX_INT32 = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Range:
-    """Finite numbers between bounds. The default upper bound is what 32 bits can hold."""
+    """Finite numbers between bounds. Without `most`, numbers must fit into 32 bits."""
 
     least: float | None = None
     above: float | None = None
@@ -317,7 +318,7 @@ class Range:
     def fault(self, number: float) -> str:
         """The end of an error message, such as `must be above 0`; empty if `number` is in range."""
         inside = (
-            math.isfinite(number)
+            (isinstance(number, int) or math.isfinite(number))  # `isfinite` cannot take integers above 1e308
             and (self.least is None or number >= self.least)
             and (self.above is None or number > self.above)
             and (self.most is None or number <= self.most)
@@ -325,7 +326,7 @@ class Range:
         )
         largest = MAX_INT32 if isinstance(number, int) else float(np.finfo(np.float32).max)
         if inside and self.most is None and abs(number) > largest:
-            return f"must be at most {largest:,.0f}"
+            return f"must be at most {largest:,.0f}" if number > 0 else f"must be at least {-largest:,.0f}"
         return "" if inside else f"must be {self}"
 
     def __str__(self) -> str:

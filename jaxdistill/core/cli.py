@@ -1,4 +1,4 @@
-"""What the command-line programs share: options from signatures, one-line errors, Ctrl-C, closed pipes.
+"""Shared parts of the command-line programs: options from signatures, one-line errors, Ctrl-C, closed pipes.
 
 A program is one typed function. tyro makes its command line from the signature and the docstring, and Python calls it.
 """
@@ -23,7 +23,7 @@ from jaxdistill.core import InputError, did_you_mean, runtime
 BATCH_SIZE = 128
 """Default batch size of programs that run a model, in sentences of 32 tokens."""
 BY_NAME = tyro.conf.arg(constructor=str, help_behavior_hint=lambda default: "")
-"""Of an argument that may be an object in Python: the command line takes its name."""
+"""For an argument that may be an object in Python; the command line takes its name."""
 BY_NAMES = tyro.conf.arg(constructor=tuple[str, ...])
 """The same for several, with `tyro.conf.UseAppendAction`: the option is repeated."""
 BY_COMMAS = tyro.conf.arg(constructor=str, metavar="A,B,..", help_behavior_hint=lambda default: "")
@@ -32,17 +32,18 @@ Listed = Annotated[str | int | Path | Sequence[str | int | Path], BY_COMMAS]
 
 
 def listed(value: str | int | Path | Sequence[str | int | Path]) -> list[str]:
-    """The values of a `Listed` argument, with `~` expanded."""
-    values = value.split(",") if isinstance(value, str) else [value] if isinstance(value, int | Path) else value
+    """The values of a `Listed` argument as text, with `~` expanded; empty ones are left out."""
+    value = value.split(",") if isinstance(value, str) else value
+    values = [value] if isinstance(value, int | Path) else value
     return [os.path.expanduser(text) for one in values if (text := str(one).strip())]
 
 
 def parse(
     function: Callable[..., Any], arguments: Sequence[str], *, others: str = "", **defaults: Any
 ) -> tuple[dict[str, Any], list[str]]:
-    """The arguments of a program's function from its command line, and others, whose names must begin with `others`.
+    """Parses a program's command line; returns the arguments of `function`, and unknown flags that begin with `others`.
 
-    Prints and exits for `--help` and `--version`. `defaults` of the program may differ from the function's.
+    Prints and exits for `--help` and `--version`. Raises `InputError` for other flags. `defaults` are the program's.
     """
     if "--version" in arguments:
         print(runtime.version_text())
@@ -62,9 +63,11 @@ def parse(
         return_unknown_args=True,
         config=(tyro.conf.FlagCreatePairsOff,),
     )
-    for flag in (argument.split("=")[0] for argument in unknown if not (others and argument.startswith(others))):
-        close = did_you_mean(flag, [f"--{name}" for name in parsed])
-        raise InputError(f"unknown option {flag}.{close} --help lists the options.")
+    for argument in unknown:
+        if not others or not argument.startswith(others):
+            flag = argument.split("=")[0]
+            close = did_you_mean(flag, [f"--{name}" for name in parsed])
+            raise InputError(f"unknown option {flag}.{close} --help lists the options.")
     return parsed, unknown
 
 
@@ -82,8 +85,8 @@ def printed(log: logging.Logger) -> Iterator[None]:
 
 
 def make_callable(name: str, function: Callable[..., Any]) -> None:
-    """Makes a program's module `name` callable as `function`: `jaxdistill.evaluate(...)`. A call raises `InputError` for a value outside
-    a `Literal`."""
+    """Makes a program's module `name` callable as `function`: `jaxdistill.evaluate(...)`. A call raises `InputError` if
+    an argument is none of the values of its `Literal`."""
     signature = inspect.signature(function)
 
     def call(*args: Any, **options: Any) -> Any:
@@ -128,19 +131,20 @@ class _Outliving:
 
 
 def _report(report: Callable[[Any], object], unraisable: Any) -> None:
-    """Reports an error that Python cannot raise, but none of TensorStore's reads of a damaged checkpoint that end late."""
+    """Hook for exceptions that Python cannot raise: passes them to the hook `report`, except those of TensorStore's
+    reads of a damaged checkpoint that end after their event loop."""
     if "Event loop is closed" not in str(unraisable.exc_value):
         report(unraisable)
 
 
 def _has_no_traceback(record: logging.LogRecord) -> bool:
-    """Drops Orbax's traceback of an error that it then raises, such as that another process died during a save."""
+    """Log filter that drops records with a traceback: Orbax also raises the error, such as another process's death."""
     return not record.exc_info
 
 
 def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
     """Runs a program's `main`. Bad input and disk errors print one line and exit with status 2, Ctrl-C with 130,
-    SIGTERM and SIGHUP during a loop that saves with 75."""
+    temporary errors with 75, as do SIGTERM and SIGHUP during a loop that saves, and a workdir in use with 73."""
     streams, handler = (sys.stdout, sys.stderr), signal.getsignal(signal.SIGINT)
     sys.unraisablehook = functools.partial(_report, sys.unraisablehook)
     logging.getLogger("absl").addFilter(_has_no_traceback)

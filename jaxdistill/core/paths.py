@@ -27,7 +27,7 @@ def cache_folder(named: str = "") -> Path:
 
 
 def other_cache(path: Path) -> str:
-    """How to choose another cache folder, to end an error about a path in this one; empty for a path elsewhere."""
+    """End of an error about `path`: how to choose another cache folder; empty if the path is not in the default one."""
     is_inside = path.absolute().is_relative_to(cache_folder().absolute())
     return "; set JAXDISTILL_CACHE to another folder for the cache" if is_inside else ""
 
@@ -45,7 +45,7 @@ def data_folder() -> Path | None:
 
 
 def needed_data_folder(what: str, *, instead: str = "") -> Path:
-    """Like `data_folder`, but raises `InputError`, which says `what` is read and what to do `instead`, if the variable is unset."""
+    """Like `data_folder`, but raises `InputError` if unset; it says that `what` is there and what to do `instead`."""
     if (folder := data_folder()) is None:
         raise InputError(f"{what} is in the data folder; set JAXDISTILL_DATA to that folder{instead}.")
     return folder
@@ -92,7 +92,7 @@ def delivered(spec: str, *, upload: bool = True) -> Iterator[str]:
 
 
 def in_package(spec: str) -> Path:
-    """The path that `spec` names, which may not exist; raises `InputError` if the package is not installed."""
+    """The path that `package:NAME/PATH` names; need not exist. Raises `InputError` if the package is not installed."""
     name, _, inside = spec.removeprefix("package:").partition("/")
     package = importlib.util.find_spec(name) if name.isidentifier() else None
     if package is None or not package.submodule_search_locations:
@@ -107,7 +107,7 @@ def is_hub_name(path: str) -> bool:
 
 
 def public_name(spec: str) -> str:
-    """A spec for a model card: the last part of a local path, with the run's folder for an export; others unchanged."""
+    """Spec for a model card: of a local path only the last part, of an export the last two; others are unchanged."""
     if spec.startswith("hf:"):  # NAME of hf:NAME:SPLIT:COLUMN may be a local folder
         name, colon, rest = spec.removeprefix("hf:").partition(":")
         return f"hf:{name if is_hub_name(name) else Path(name).name}{colon}{rest}"

@@ -1,10 +1,10 @@
 """Kinds of student, teacher and objective, one file per kind in the package, and plugins: a user's own modules or files.
 
-An own kind is named where it is used (`--config=FILE.py:PRESET:objective=my_file.py:MyLoss`). All other plugins are variables of a
-module that `run.plugins` names, or `--plugins` of `evaluate`, `encode` and `mine`:
+A user's kind is named where it is used (`--config=FILE.py:PRESET:objective=my_file.py:MyLoss`). All other plugins are
+variables of a module that `run.plugins` names, or `--plugins` of `evaluate`, `encode` and `mine`:
 
     FAMILIES = {"my-bert": my_bert}                       # model_type to a module as in encoders/families
-    VIEWS = {"shout": lambda text, uniform: text.upper()}   # (sentence, random number in [0, 1)) to what is read instead
+    VIEWS = {"shout": lambda text, uniform: text.upper()}   # (sentence, random number in [0, 1)) -> text to read
     READERS = {".lines": read_lines}                      # suffix to (path, {our name: column}) -> rows of texts
     EVALUATIONS = [Evaluation(task="mine", ...)]          # see evals/evaluation.py
 """
@@ -47,7 +47,7 @@ def use(specs: str) -> None:
             raise InputError(
                 f"plugins {spec!r} has none of FAMILIES, VIEWS, READERS and EVALUATIONS; define one of them."
             )
-        for registry, added in zip((families, views, readers), registered, strict=False):
+        for registry, added in zip((families, views, readers), registered[:3], strict=True):
             registry.update(added or {})
         reader_sources.update(dict.fromkeys(registered[2] or {}, _digests[module]))
         evaluations[_digests[module]] = tuple(registered[3] or ())
@@ -64,7 +64,7 @@ def load_module(spec: str) -> ModuleType:
     with foreign_errors(f"{spec} cannot be imported"):
         if path.suffix != ".py":
             module = importlib.import_module(spec)
-            source = Path(module.__file__ or os.devnull).read_bytes()
+            source = Path(module.__file__ or os.devnull).read_bytes()  # a folder without __init__.py has no file
         else:
             source = path.read_bytes()
             name = f"{PREFIX}{hashlib.sha256(f'{path.resolve()} '.encode() + source).hexdigest()[:12]}"
@@ -93,8 +93,8 @@ def source_digests(specs: Iterable[str]) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Kinds:
-    """The kinds that a section of the config can have: frozen options classes, found by the name of their file. The section's
-    option `kind` names one."""
+    """Kinds of a section of the config, of which its option `kind` names one: frozen options classes, found by the name
+    of their file."""
 
     section: str
     """Name of the section, such as `student`."""
@@ -105,7 +105,7 @@ class Kinds:
     example: str
     """An object of a kind, for errors."""
     default: str = ""
-    """The kind if a section names none; empty: it must name one."""
+    """The kind of a section that does not name one; empty: a section must."""
 
     def available(self) -> list[str]:
         """Names of the kinds: the modules of the package."""

@@ -148,7 +148,8 @@ def keep_freed() -> None:
 
 
 def is_scarce() -> bool:
-    """Whether this process holds over half of its memory limit, or under a quarter of the machine's memory is available."""
+    """Whether this process holds over half of its memory limit, or under a quarter of the machine's memory is
+    available; True if Linux does not say."""
     try:
         _, resident, shared, *_ = map(int, PROCESS.read_bytes().split())
         sizes = {line.split()[0]: 1024 * int(line.split()[1]) for line in MACHINE.read_text().splitlines()}
@@ -171,7 +172,7 @@ DRIVERS = ("jaxlib", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
 
 
 def prepare_libtpu() -> None:
-    """Where there is no TPU, sets variables without which libtpu looks for one, warns, and allows one process at a time."""
+    """Without a TPU, sets variables that keep libtpu from searching for one, warning, and allowing only one process."""
     if not (glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*")):
         os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
         os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
@@ -182,7 +183,7 @@ def prepare_libtpu() -> None:
 def keep_compiled() -> None:
     """Enables JAX's compilation cache in the cache folder, unless the environment sets another one.
 
-    NOTE: it has no size limit, with which JAX fails on the entries that killed processes leave without an access time.
+    NOTE: no size limit is set: with one, JAX fails on entries that killed processes leave without an access time.
     """
     folder = os.environ.get("JAX_COMPILATION_CACHE_DIR") or str(cache_folder() / "compiled")
     jax.config.update("jax_compilation_cache_dir", folder)
@@ -211,8 +212,8 @@ def version_text() -> str:
 
 @functools.cache
 def source_digest(*within: str) -> str:
-    """SHA-256 of this package's source files, or of those `within` folders such as `evals`: states of the code with the same version
-    differ in it."""
+    """SHA-256 of this package's source files, or of those whose paths begin with one of `within`, such as `evals/`.
+    Tells states of the code with the same version apart."""
     package = pathlib.Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
@@ -229,15 +230,15 @@ Advance = Callable[[int], object]
 
 
 class Bar(tqdm):
-    """A bar that looks at the time with every update. tqdm's skips updates and starts a thread for good that notices delays."""
+    """A bar that checks the time at every update; tqdm's skips updates, and corrects that by a permanent thread."""
 
     monitor_interval = 0
 
 
 def progress_bar(total: int | None, unit: str, *, shown: bool | str) -> Bar:
-    """A bar that counts `unit`s up to `total`, if it is known.
+    """A bar that counts `unit`s up to `total`, if it is known; nothing appears if `shown` is false.
 
-    `shown` may be a title: such a bar appears only if the work takes a while, and disappears at the end.
+    `shown` may be a title: a bar with a title appears only if the work takes a while, and disappears at the end.
     """
     seconds = seconds_between()
     titled = {"desc": shown, "leave": False, "delay": seconds} if isinstance(shown, str) else {}
@@ -248,7 +249,7 @@ def progress_bar(total: int | None, unit: str, *, shown: bool | str) -> Bar:
 
 @contextlib.contextmanager
 def counted(total: int, unit: str, *, shown: bool | str | Advance) -> Iterator[Advance]:
-    """Yields the function to call with numbers of finished units: `shown` if it is one, otherwise the update of a bar."""
+    """Yields the function to call with the number of units just finished: `shown`, if it is one, or a bar's update."""
     if callable(shown):
         yield shown
     else:

@@ -71,7 +71,7 @@ class Chunking:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
     def split(self, texts: Iterable[str]) -> Iterator[list[str]]:
-        """Yields the chunks of each text; none is empty or has outer white space."""
+        """Yields the chunks of each text; no chunk is empty or has outer white space."""
         tokenizer, texts = bare(self.tokenizer), iter(texts)
         while batch := list(islice(texts, BATCH_TEXTS)):
             with foreign_errors("the tokenizer cannot read the text"):
@@ -91,7 +91,7 @@ class Chunking:
         """The chunk, or parts of it if its `tokens` are too many."""
         if tokens <= self.most or self.most == 1:  # a character may have more tokens than any limit
             return [chunk]
-        shorter = dataclasses.replace(self, most=max(2 * self.most - tokens, 1), least=0)
+        shorter = dataclasses.replace(self, most=max(2 * self.most - tokens, 1), least=0)  # lower by the excess
         return next(shorter.split([chunk]))
 
     def _cuts(self, text: str, token_ends: Integer[np.ndarray, " t"]) -> list[int]:
@@ -104,8 +104,8 @@ class Chunking:
             return [len(text)]
         words = [space.end() for space in _SPACES.finditer(text)]
         # Where a chunk may end, from best to worst; and the number of tokens before each of these ends.
-        ends = [np.asarray(level) for level in (sentence_ends(text), [*words, len(text)], np.unique(token_ends))]
-        levels = [(level, np.searchsorted(token_ends, level, side="right")) for level in ends]
+        by_level = [np.asarray(ends) for ends in (sentence_ends(text), [*words, len(text)], np.unique(token_ends))]
+        levels = [(ends, np.searchsorted(token_ends, ends, side="right")) for ends in by_level]
         key = hashlib.blake2b(text.encode(), digest_size=8).digest()
         generator = np.random.default_rng(int.from_bytes(key))
         cuts, done = [], 0
@@ -117,14 +117,14 @@ class Chunking:
                 if index < beyond:
                     index = min(int(np.searchsorted(tokens, done + drawn)), beyond - 1)
                     break
-            # Without a break, the last level's next end: one character of more than `most` tokens.
+            # If no level broke the loop, `index` is the last level's next end: a character of more than `most` tokens.
             cuts.append(int(ends[index]))
             done = int(tokens[index])
         return cuts
 
 
 def tokens_around(tokenizer: Tokenizer, prompts: Iterable[str]) -> int:
-    """Tokens that a model reads besides the chunk: special tokens and the longest prompt."""
+    """Number of tokens that a model reads besides the chunk: special tokens and those of the longest prompt."""
     longest = max(len(tokenizer.encode(prompt, add_special_tokens=False)) for prompt in prompts)
     return tokenizer.num_special_tokens_to_add(False) + longest
 

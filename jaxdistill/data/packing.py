@@ -65,7 +65,7 @@ class Ragged(NamedTuple):
     ids: Integer[np.ndarray, " t"]
     lengths: Integer[np.ndarray, " n"]
     firsts: Integer[np.ndarray, " n"] | None = None
-    """For sentence pairs: number of tokens of type 0, which belong to the first sentence."""
+    """For sentence pairs: number of leading tokens of type 0, the first sentence and its special tokens."""
 
     def taken(self, indices: Integer[np.ndarray, " m"]) -> "Ragged":
         """The sentences with these indices, in that order."""
@@ -108,10 +108,15 @@ def first_fit(lengths: Integer[np.ndarray, " n"], bins: Iterable[int]) -> tuple[
 
 
 def bins_needed(lengths: Integer[np.ndarray, "g n"], size: int, *, after: Sequence[int] = ()) -> int:
-    """Number of bins of one size that the fullest group needs in addition to the bins `after`; `NEVER` if they do not suffice."""
-    bins = [*after, *repeat(size, lengths.shape[1])]  # a bin for each sentence is enough
-    packed = [first_fit(group, bins) for group in lengths]
-    return max(used for _, used in filter(None, packed)) - len(after) if all(packed) else NEVER
+    """Number of bins of one size that the fullest group needs beyond the bins `after`, below 0 if it leaves some of
+    these empty; `NEVER` if a sentence does not fit."""
+    bins, most = [*after, *repeat(size, lengths.shape[1])], 0  # a bin for each sentence is enough
+    for group in lengths:
+        packed = first_fit(group, bins)
+        if packed is None:
+            return NEVER
+        most = max(most, packed[1])
+    return most - len(after)
 
 
 def rows_needed(lengths: Integer[np.ndarray, "g n"], length: int, parts: int = 1) -> tuple[int, int]:
@@ -140,7 +145,8 @@ def balanced_order(lengths: Integer[np.ndarray, " b"], groups: int) -> Integer[n
         return np.arange(size)
     longest_first = np.argsort(-lengths, kind="stable")
     tokens, taken = lengths[longest_first] * groups, np.empty(len(lengths), np.int64)
-    fewest, room = np.arange(groups), np.full(groups, size)  # tokens * groups + group: one number, to sort by both
+    # `fewest` has tokens * groups + group for each group with room: one number, to sort by both.
+    fewest, room = np.arange(groups), np.full(groups, size)
     begin = 0
     while begin < len(lengths):
         # A round gives each group one example, in order of tokens; it stops before the group that would no longer be next.
@@ -185,7 +191,8 @@ def first_slots(
         if packed is None:
             return None
         slots.append(packed[0])
-    return np.stack(slots)[slice(None) if local is None else local]
+    first = np.stack(slots)
+    return first if local is None else first[local]
 
 
 def pad(

@@ -17,7 +17,7 @@ LENGTH_STEP = 8
 SHARES = (0.2, 0.4, 0.6, 0.8, 0.9, 1.0)
 """Candidate row lengths: quantiles of the batches' longest sentences."""
 LEVELS = (*np.linspace(0.2, 0.95, 16), 1.0)
-"""Candidate row counts: quantiles of the rows that these batches need."""
+"""Candidate row counts: quantiles of the rows that the batches within a row length need."""
 MARGIN_DEVIATIONS = 5.0
 """The largest tight shape holds the mean tokens of a batch's fullest group plus this many standard deviations."""
 MARGIN_SHARE = 0.04
@@ -51,17 +51,19 @@ def choose_shapes(
     is_shared = len(set(longest)) == 1 and all(
         np.array_equal(first, other) for first, *others in batches for other in others
     )
-    different = longest[:1] if is_shared else longest
-    streams = [_Needs.of([batch[index] for batch in batches], size, divided) for index, size in enumerate(different)]
-    streams *= len(longest) if is_shared else 1
+    distinct = longest[:1] if is_shared else longest
+    streams = [_Needs.of([batch[index] for batch in batches], size, divided) for index, size in enumerate(distinct)]
+    if is_shared:
+        streams *= len(longest)
     largest = tuple(_cheapest(stream.with_margin(), stream.full_length) for stream in streams)
-    chosen = [largest][: most - 1]
+    chosen = [largest][: most - 1]  # empty if `most` is 1
     candidates = set(_candidates(streams))
     costs = {shapes: _costs(shapes, streams) for shapes in (*candidates, largest)}
-    each = np.nan_to_num(costs[largest], posinf=_cost(largest))  # the largest counts as holding all
+    # Cost of each batch in its cheapest chosen set; the largest counts as holding all.
+    lowest = np.nan_to_num(costs[largest], posinf=_cost(largest))
     while len(chosen) < most - 1 and candidates:
-        best = min(candidates, key=lambda shapes: (np.minimum(each, costs[shapes]).sum(), shapes))
-        each = np.minimum(each, costs[best])
+        best = min(candidates, key=lambda shapes: (np.minimum(lowest, costs[shapes]).sum(), shapes))
+        lowest = np.minimum(lowest, costs[best])
         chosen.append(best)
         candidates.remove(best)
     # The last set holds any batch: one row per sentence.
@@ -87,19 +89,19 @@ class _Needs(NamedTuple):
 
     @classmethod
     def of(cls, batches: Sequence[Integer[np.ndarray, "g _"]], longest: int, divided: bool) -> "_Needs":
-        least = -(-longest // LENGTH_STEP) * LENGTH_STEP
-        forms = _forms(least, PARTS if divided else ())
+        full_length = -(-longest // LENGTH_STEP) * LENGTH_STEP
+        forms = _forms(full_length, PARTS if divided else ())
         needs = np.array([[rows_needed(batch, *form) for form in forms] for batch in batches])
         reach = np.array([batch.max() for batch in batches])
         tokens = np.array([batch.sum(axis=1).max() for batch in batches])
-        return cls(forms, needs[..., 0], needs[..., 1], reach, tokens=tokens, full_length=least)
+        return cls(forms, needs[..., 0], needs[..., 1], reach, tokens, full_length)
 
     @property
     def whole(self) -> Integer[np.ndarray, "batches forms"]:
         return self.rows - self.divided
 
     def with_margin(self) -> list[Shape]:
-        """Each form's shape with a margin for unseen batches, of which one in a few hundred would else need the last shape."""
+        """Each form's shape with a margin for unseen batches: without it, one in a few hundred needs the last shape."""
         tokens = (self.tokens.mean() + MARGIN_DEVIATIONS * self.tokens.std()) * (1.0 + MARGIN_SHARE)
         larger = []
         for index, (length, parts) in enumerate(self.forms):
@@ -138,12 +140,12 @@ def _cheapest(shapes: Sequence[Shape], least: int) -> Shape:
     )
 
 
-def _forms(least: int, numbers: Sequence[int]) -> list[tuple[int, int]]:
-    tried = np.array(
-        [*np.linspace(least / ROW_LENGTHS, least, ROW_LENGTHS), *np.linspace(least, 2 * least, ROW_LENGTHS)]
-    )
+def _forms(full: int, part_counts: Sequence[int]) -> list[tuple[int, int]]:
+    """Candidate (length, parts) of a row: whole rows up to twice `full` long, and a divided one for each part count."""
+    tried = np.array([*np.linspace(full / ROW_LENGTHS, full, ROW_LENGTHS), *np.linspace(full, 2 * full, ROW_LENGTHS)])
     whole = {(int(length), 1) for length in np.ceil(tried / LENGTH_STEP) * LENGTH_STEP}
-    return sorted(whole | {(-(-least // (LENGTH_STEP * parts)) * LENGTH_STEP * parts, parts) for parts in numbers})
+    steps = {parts: LENGTH_STEP * parts for parts in part_counts}  # a part's length is a multiple of `LENGTH_STEP` too
+    return sorted(whole | {(-(-full // step) * step, parts) for parts, step in steps.items()})
 
 
 def _candidates(streams: Sequence[_Needs]) -> Iterator[Shapes]:
@@ -151,7 +153,9 @@ def _candidates(streams: Sequence[_Needs]) -> Iterator[Shapes]:
     for share in SHARES:
         limits = [np.quantile(stream.reach, share, method="higher") for stream in streams]
         below = np.all([stream.reach <= limit for stream, limit in zip(streams, limits, strict=True)], axis=0)
-        for level in LEVELS if below.any() else ():
+        if not below.any():
+            continue
+        for level in LEVELS:
             yield tuple(
                 _cheapest(stream.at_level(level, below), int(limit))
                 for stream, limit in zip(streams, limits, strict=True)

@@ -1,8 +1,8 @@
 """Caches teacher targets on disk, resumably, or reads the user's own vectors; joins and whitens targets.
 
-A cache is one memory-mapped array in a folder named by the digest of everything that determines the targets (teacher's weights,
-tokenizer, pooling, maximum length, precision, text), so a changed teacher or text gets a new folder. A file that the user names has
-a note beside it, which says the same, so that it is not made twice or overwritten.
+A cache is one memory-mapped array in a folder named by the digest of everything that determines the targets (teacher's
+weights, tokenizer, pooling, maximum length, precision, text), so a changed teacher or text gets a new folder. Beside a
+file that the user names lies a note, `NAME.json`, with such facts, so that it is not made twice or overwritten.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ VECTORS, DONE = "vectors.npy", "done.npy"
 BLOCK_ROWS = 8192
 """Rows that are embedded together; a killed run repeats at most this many."""
 SAMPLE = 1 << 16
-"""Most rows of targets from which principal components are computed."""
+"""Maximum number of rows of targets from which principal components are computed."""
 MIN_VARIANCE = 1e-9
 """Components with less than this fraction of the largest variance are rounding errors and become zero."""
 
@@ -56,15 +56,15 @@ def stored_vectors(
 
     Args:
       folder: its name stands for everything that determines the vectors.
-      compute: returns the float32 vectors of some rows, and any count that the caller wants summed; called with rising ranges. After a signal, the
-        function that it gets as `advance` raises `Interrupted`.
+      compute: returns the float32 vectors of a range of rows, and any count that the caller wants summed. Ranges rise.
+        The second argument takes numbers of rows just finished, and raises `Interrupted` after a signal.
       unit: what a row is, such as `sentences`, for the progress bar and the error.
       shown: as in `progress_bar`; the first process shows its own share.
       block_rows: rows of a block, always the same for a folder; 0: `BLOCK_ROWS`.
 
     Raises:
       InputError: the folder cannot be written.
-      Interrupted: after a signal; blocks that are there stay.
+      Interrupted: after a signal; finished blocks stay in the folder.
     """
     block_rows = block_rows or BLOCK_ROWS
     blocks = [range(begin, min(begin + block_rows, rows)) for begin in range(0, rows, block_rows)]
@@ -90,8 +90,8 @@ def stored_vectors(
         def advance(count: int) -> None:
             bar.update(count)
             if interrupts.status:
-                there = sum(len(block) for block, done in zip(blocks, np.load(folder / DONE), strict=True) if done)
-                line = f"{there:,} of {rows:,} {unit} are done; give the same command again to continue"
+                stored = sum(len(block) for block, done in zip(blocks, np.load(folder / DONE), strict=True) if done)
+                line = f"{stored:,} of {rows:,} {unit} are done; give the same command again to continue"
                 raise Interrupted(interrupts.status, f": {line}")
 
         advance(total - sum(len(blocks[block]) for block in missing))
@@ -133,9 +133,9 @@ def cached_vectors(
 
     Args:
       of: everything that determines the vectors; its digest names their folder.
-      embed: returns finite vectors of `width` numbers; calls its second argument with numbers of finished texts.
+      embed: returns finite vectors [n, width]; calls its second argument with the number of texts just finished.
       texts: one per row; may be lazy, only slices are read.
-      what: label of the progress bar.
+      what: title of the progress bar.
     """
     digest = hashlib.sha256(f"vectors {of} {len(texts)} {width}".encode()).hexdigest()[:32]
 
@@ -186,7 +186,7 @@ def write_note(path: Path, origin: Mapping[str, object], counts: Mapping[str, in
 
 
 def open_own_vectors(spec: str | Path, rows: int | None = None) -> Float[np.ndarray, "rows e"]:
-    """Memory-maps the user's own teacher vectors, a `.npy` file, without checking values; None: of any number of `rows`."""
+    """Memory-maps the user's teacher vectors, a `.npy` file of `rows` vectors (None: any number); checks no values."""
     path = local(str(spec), "vectors")
     with foreign_errors(f"{path} cannot be read as a .npy file of numbers, one vector per row of the text"):
         mapped = np.lib.format.open_memmap(path, mode="r")
@@ -208,7 +208,8 @@ def checked_own_vectors(
     """
     array = open_own_vectors(spec, rows)
     is_target = np.zeros(rows, bool)
-    is_target[[] if used is None else used] = True
+    if used is not None:
+        is_target[used] = True
     for start in range(0, rows, BLOCK_ROWS):
         # Opened again for each block: the pages of an open map count as memory of the process.
         largest = np.abs(open_own_vectors(spec)[start : start + BLOCK_ROWS]).max(axis=1)
@@ -252,18 +253,16 @@ def joined(vectors: Sequence[Float[np.ndarray, "*n _"]], shares: Sequence[float]
       vectors: one array per teacher, for the same sentences; widths may differ.
       shares: the weight of each teacher; their sum is 1.
     """
-    return np.concatenate(
-        [
-            share**0.5 * one / np.maximum(np.linalg.norm(one, axis=-1, keepdims=True), 1e-12)
-            for one, share in zip((np.asarray(one, np.float32) for one in vectors), shares, strict=True)
-        ],
-        axis=-1,
-    )
+    scaled = []
+    for array, share in zip(vectors, shares, strict=True):
+        array = np.asarray(array, np.float32)
+        scaled.append(share**0.5 * array / np.maximum(np.linalg.norm(array, axis=-1, keepdims=True), 1e-12))
+    return np.concatenate(scaled, axis=-1)
 
 
 class Whitened:
-    """Targets projected on their first principal components, each divided by a power of its standard deviation, and scaled to unit
-    length; zero vectors stay zero."""
+    """Targets, centred and projected on their first principal components, each divided by a power of its standard
+    deviation, then scaled to unit length; the mean itself becomes zero."""
 
     def __init__(self, array: Float[np.ndarray, "rows _"] | Selected | Joined, *, power: float, components: int = 0):
         """
@@ -278,7 +277,7 @@ class Whitened:
         # float64: `eigh` of float32 would blur the small variances, by which `power` then divides.
         variances, directions = np.linalg.eigh((sample - self._mean).T @ (sample - self._mean) / len(sample))
         varies = variances > MIN_VARIANCE * variances[-1]
-        scale = np.where(varies, np.where(varies, variances, 1.0) ** (-power / 2), 0.0)
+        scale = np.where(varies, np.where(varies, variances, 1.0) ** (-power / 2), 0.0)  # 1.0 is never used
         self._kernel = (directions * scale)[:, ::-1][:, : self.shape[1]]
 
     def __getitem__(self, rows: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:

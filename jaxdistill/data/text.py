@@ -50,7 +50,7 @@ EMPTY = ("corresponds to no data", "at least one example")
 COLON = re.compile(r":(?![^\[\]]*\])")
 """Separates the parts of a hub's spec; does not match inside a slice of a split, such as `train[:10000]`."""
 HEADER = re.compile(r"[\w.:/-]{1,64}")
-"""What passes for the header of a single column that the caller did not name: one word, not a sentence."""
+"""Accepted header of a single column that the caller did not name: one word, not a sentence."""
 SAMPLE_LINES = 200
 """Lines of a `.tsv`, from its first quote on, that show whether its cells are quoted."""
 QUOTED_CELL = re.compile(r'(?<![^\t\r\n])"((?:[^"]|"")*+)(?:"(?![^\t\r\n])|\Z)')
@@ -96,14 +96,15 @@ class Table(NamedTuple):
     def cells(self, batch: "pyarrow.Table") -> list[list[str]]:
         """The texts of each of our columns; a missing value is an empty text."""
         values = {
-            name: ["" if cell is None or cell != cell else str(cell) for cell in cells]
+            name: ["" if cell is None or cell != cell else str(cell) for cell in cells]  # NaN differs from itself
             for name, cells in batch.to_pydict().items()
         }
-        joined = [zip(*(values[name] for name in names), strict=True) for names in self.names]
-        return [
-            values[names[0]] if len(names) == 1 else [" ".join(filter(None, map(str.strip, row))) for row in rows]
-            for names, rows in zip(self.names, joined, strict=True)
-        ]
+        columns = []
+        for names in self.names:
+            rows = zip(*(values[name] for name in names), strict=True)
+            joined = (" ".join(filter(None, map(str.strip, row))) for row in rows)
+            columns.append(values[names[0]] if len(names) == 1 else list(joined))
+        return columns
 
     def rows(self) -> Iterator[Row]:
         """Yields the rows in order."""
@@ -117,7 +118,7 @@ def split_specs(text: str) -> list[str]:
 
 
 def source_files(spec: str) -> list[Path]:
-    """The files of a source, sorted by path; raises `InputError` if there are none. A set of the Hugging Face hub has none."""
+    """The files of a source, sorted by path; raises `InputError` if there are none. Empty for `hf:` specs."""
     if spec.startswith("hf:"):
         return []
     if spec.startswith("tfds:"):
@@ -179,7 +180,7 @@ def prefix(spec: str) -> str:
 
 
 def known_suffix(path: Path) -> str:
-    """The format's suffix in the file's name, without a compression's; empty for a format that is not text."""
+    """The suffix of the file's format, such as `.tsv` for `x.tsv.gz`; empty for a format that is not text."""
     name = path.name.lower()
     name = next((name.removesuffix(packed) for packed in PACKED if name.endswith(packed)), name)
     return next(filter(name.endswith, (*BUILDERS, *plugins.readers)), "")
@@ -207,7 +208,7 @@ def content_digest(specs: Sequence[str]) -> str:
     for spec in specs:
         kind = prefix(spec)
         for path in source_files(spec):
-            form = "" if kind == WHOLE else known_suffix(path)  # vectors of a teacher have none
+            form = "" if kind == WHOLE else known_suffix(path)  # empty for a teacher's `.npy`
             facts.append([kind, form, plugins.reader_sources.get(form, ""), digest_of_file(path)])
         if spec.startswith("hf:"):
             facts.append([spec, hub_table(spec)._fingerprint])
@@ -223,6 +224,7 @@ def digest_of_file(path: Path) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def _digest_of_state(path: Path, *state: int) -> str:
+    """The digest of a file; `state` only keys the cache."""
     with open(path, "rb") as file:
         if file.read(40).startswith(POINTERS):
             raise InputError(f"{path} only points to a file elsewhere; fetch it with git lfs pull or git annex get.")
@@ -237,7 +239,7 @@ class Watched:
         self.digest = content_digest(specs)
 
     def rows(self) -> Iterator[Row]:
-        """Yields the rows, as `read` does."""
+        """Yields the rows as `read` does."""
         return read(self._specs, self._columns, cache=self._cache)
 
     def check(self) -> None:
@@ -259,7 +261,7 @@ def read(
     """Yields the rows of all specs in a fixed order, empty sentences included.
 
     Args:
-      specs: sources, see above; the files of a glob are sorted by name.
+      specs: sources, see above; the files of a glob are sorted by path.
       columns: names, or a mapping from our names to the file's columns, such as
         `{"text": "sentence", "translation": "de"}`. A table with one column needs no mapping for `text`.
         `"sentence1|premise"` reads the first of these columns that a file has, `"subject+body"` both, joined with a space.
@@ -298,8 +300,8 @@ def tables(
 
 
 def _table(dataset: "Dataset", columns: Mapping[str, str], label: str, *, numbers: bool = False) -> Table:
-    """The columns of ours in a table: of `sentence1|premise`, the first that exists; of `subject+body`, both; a single column
-    serves as `text`. Raises `InputError` for one that is missing or no text."""
+    """Selects our columns in a table, see `read`; a table's only column serves as `text`. Raises `MissingColumn`, or
+    `InputError` for a column that is not text; `label` names the table in errors."""
     if any(isinstance(feature, dict) for feature in dataset.features.values()):
         dataset = dataset.flatten()
     available, selected = dataset.column_names, []
@@ -354,7 +356,7 @@ def _load(
     """The files as a table of `datasets`, whose copy of them is in our cache under the digest of their content.
 
     Args:
-      columns: all columns, if they are known; their cells are text.
+      columns: all columns of the files, whose cells are text; empty: `datasets` finds names and types.
     """
     import datasets
 
@@ -411,7 +413,7 @@ def _opened(path: Path) -> Any:
 
 @lru_cache
 def _is_quoted(path: Path, changed: int) -> bool:
-    """Whether the cells of a `.tsv` are quoted, as its first lines with a quote are.
+    """Whether the cells of a `.tsv` are quoted, judged from its first quote on; `changed` only keys the cache.
 
     All quotes must surround cells or be doubled inside, and a program must have had a reason to quote these cells: pandas quotes
     cells with a quote, a tab or a line end, Excel also those with a comma, others all cells and the header.
@@ -440,7 +442,7 @@ def hub_table(spec: str) -> "Dataset":
 
 
 def _tfds_file(spec: str) -> Path:
-    """The texts and numbers of a set in the cache; the set is prepared as array_record, which needs no TensorFlow."""
+    """A set's texts and numbers as a file in the cache; prepares the set as array_record, which needs no TensorFlow."""
     import pyarrow
 
     remedy = (
@@ -455,11 +457,11 @@ def _tfds_file(spec: str) -> Path:
 
         def batches() -> Iterator["pyarrow.Table"]:
             while batch := list(islice(rows, BATCH_ROWS)):
-                scalars = [name for name, cell in batch[0].items() if not getattr(cell, "shape", ())]
-                table = {name: [row[name] for row in batch] for name in scalars}
-                for name, cells in table.items():
+                scalars = [column for column, cell in batch[0].items() if not getattr(cell, "shape", ())]
+                table = {column: [row[column] for row in batch] for column in scalars}
+                for column, cells in table.items():
                     if isinstance(cells[0], bytes):
-                        table[name] = [cell.decode() for cell in cells]
+                        table[column] = [cell.decode() for cell in cells]
                 yield pyarrow.table(table)
 
         return cached_table(batches(), [builder.info.full_name, split, Path(builder.data_dir).stat().st_mtime_ns])
@@ -467,7 +469,7 @@ def _tfds_file(spec: str) -> Path:
 
 @contextlib.contextmanager
 def quiet_datasets() -> Iterator[None]:
-    """Inside, `datasets` shows no bars, starts no thread for them, and logs nothing; its errors are raised as usual."""
+    """Keeps `datasets` from showing bars, starting a thread for them, and logging; its errors are raised as usual."""
     import datasets
     from tqdm import tqdm
 
@@ -485,10 +487,10 @@ def quiet_datasets() -> Iterator[None]:
 
 
 def cached_table(tables: Iterable["pyarrow.Table"], key: Sequence[Any]) -> Path:
-    """A Parquet file in the cache of these tables, one below the other; they need not fit in memory.
+    """A Parquet file in the cache with the rows of all tables, which need not fit in memory; `InputError` if empty.
 
     Args:
-      tables: have the same columns; not read if the file exists. `InputError` if they have no row.
+      tables: have the same columns; not read if the file exists.
       key: everything that determines the content, as JSON values.
     """
     from pyarrow import parquet
@@ -515,7 +517,8 @@ def _requested(columns: Mapping[str, str]) -> set[str]:
 
 
 def _choices(source: str) -> list[tuple[str, ...]]:
-    """The columns that may serve as `subject+body|text`, the preferred ones first; any string may be a column's whole name."""
+    """The choices of columns for `source`, best first: of `subject+body|text`, the column of that very name, that named
+    `subject+body`, `subject` and `body` joined, then `text`."""
     return [(source,), *(one for name in source.split("|") for one in ((name,), tuple(name.split("+"))))]
 
 
@@ -569,8 +572,8 @@ def sources_of(
 
 
 def _arrow_table(text: Any, names: Sequence[str]) -> "pyarrow.Table":
-    """Converts text in memory to an Arrow table. `names` are the columns of tuples. The methods of an object tell a table of polars
-    or `datasets`, so that neither package need be imported."""
+    """Converts text in memory to an Arrow table; `names` are the columns of tuples. Recognises tables of polars and
+    `datasets` by their methods, so that neither package need be imported."""
     import pandas
     import pyarrow
 
@@ -586,13 +589,13 @@ def _arrow_table(text: Any, names: Sequence[str]) -> "pyarrow.Table":
         text = text.to_pandas()
     rows = text if hasattr(text, "dtype") or hasattr(text, "columns") or isinstance(text, Mapping) else list(text)
     frame = pandas.DataFrame(rows)
-    if not isinstance(frame.columns[0] if len(frame.columns) else "", str):  # numbers of unnamed columns
+    if len(frame.columns) and not isinstance(frame.columns[0], str):  # pandas numbers columns without names
         frame.columns = list(names)
     return pyarrow.Table.from_pandas(frame.astype(object), preserve_index=False).replace_schema_metadata(None)
 
 
 def parse_roles(text: str, *, columns: Sequence[str], sources: int) -> Roles:
-    """Parses `data.roles`: which sentences are queries and which documents, to which models prepend different prompts.
+    """Parses `data.roles`: which sentences are queries and which documents, for models with a prompt for each.
 
     Args:
       text: a role for the whole text, roles for all sources in their order (`query,document`), or roles for columns
@@ -603,7 +606,8 @@ def parse_roles(text: str, *, columns: Sequence[str], sources: int) -> Roles:
     entries = [[word.strip() for word in entry.rpartition("=")] for entry in (text.strip() or NO_ROLE).split(",")]
     named = {column: role.replace(NO_ROLE, "") for column, equals, role in entries if equals}
     roles = [role.replace(NO_ROLE, "") for *_, role in entries]
-    roles *= sources if len(roles) == 1 and not named else 1
+    if len(roles) == 1 and not named:
+        roles *= sources
     fits = len(named) == len(entries) and named.keys() <= {*columns} if named else len(roles) == sources
     if not fits or not {*roles} <= {*ROLES, ""}:
         raise InputError(
@@ -648,19 +652,20 @@ def portions(specs: Sequence[str], columns: Mapping[str, str], roles: Roles, *, 
 
 
 def text_key(text: str) -> int:
-    """Hash of a text."""
+    """64-bit hash of a text."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def row_key(cells: Sequence[str], ordered: Sequence[str] = ()) -> int:
     """Hash of a row that ignores case, surrounding white space, and the order of `cells` but not of `ordered`."""
-    folded = [[cell.strip().casefold() for cell in part] for part in (cells, ordered)]
-    return text_key("\0".join([*sorted(folded[0]), *folded[1]]))
+    unordered, in_order = ([cell.strip().casefold() for cell in part] for part in (cells, ordered))
+    return text_key("\0".join([*sorted(unordered), *in_order]))
 
 
 def identifying(columns: Collection[str], *, chunked: bool) -> list[str]:
-    """The columns that decide whether two rows are equal, in either order; with chunks, rows have a single column."""
-    return [name for name in ((TEXT,) if chunked else (TEXT, SECOND)) if name in columns]
+    """The columns that decide, in either order, whether two rows are equal; with chunks, rows have a single column."""
+    names = [TEXT] if chunked else [TEXT, SECOND]
+    return [name for name in names if name in columns]
 
 
 def excluded_keys(specs: Sequence[str], identity: Mapping[str, str], cache: str = "") -> UInt64[np.ndarray, " rows"]:

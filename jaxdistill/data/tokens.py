@@ -53,7 +53,7 @@ FORMAT = 3
 LAYOUT = 6
 """Version of the store's files and tokens, part of the store's digest only; bump to tokenise again."""
 SHARD_ROWS = 1 << 16
-"""Rows of the input that are tokenised into one file; a killed run repeats at most these."""
+"""Number of input rows tokenised into one file; a killed run repeats at most that many."""
 BATCH_ROWS = 4096
 """Rows tokenised at a time."""
 
@@ -68,7 +68,7 @@ class Gathered(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Counts of sentences that are known without reading tokens."""
+    """Counts of sentences, which the store holds apart from the tokens."""
 
     lengths: Integer[np.ndarray, " b"]
     """Number of all tokens."""
@@ -184,9 +184,9 @@ class TokenStore:
 
     def roles(self, column: str, rows: Sequence[int] | Integer[np.ndarray, " n"]) -> list[str]:
         """The role of each sentence: `query`, `document`, or an empty string."""
-        numbers = np.searchsorted(np.cumsum(self._info["portion_rows"]), np.asarray(rows, np.int64), side="right")
-        of_portion = [portion[column] for portion in self._info["roles"]]
-        return [of_portion[number] for number in numbers]
+        of_rows = np.searchsorted(np.cumsum(self._info["portion_rows"]), np.asarray(rows, np.int64), side="right")
+        roles = [portion[column] for portion in self._info["roles"]]
+        return [roles[portion] for portion in of_rows]
 
     def tokenised(
         self, column: str, rows: Integer[np.ndarray, " n"], texts: Sequence[str], *, max_length: int
@@ -203,10 +203,11 @@ class TokenStore:
         # Which special tokens a pair gets does not depend on its sentences, so any two will do.
         encoding = self._tokenizer.encode(self.text(TEXT, 0), self.text(TEXT, 0))
         ids, types = np.asarray(encoding.ids, np.int64), np.asarray(encoding.type_ids)
-        of = np.array([2 if sequence is None else sequence for sequence in encoding.sequence_ids])
-        starts = [int(np.argmax(of == sentence)) for sentence in (0, 1)]
-        ends = [len(of) - int(np.argmax(of[::-1] == sentence)) for sentence in (0, 1)]
-        parts = (slice(0, starts[0]), slice(ends[0], starts[1]), slice(ends[1], len(of)))
+        # The sentence, 0 or 1, of each token; -1 for special tokens.
+        sentence_of = np.array([-1 if sequence is None else sequence for sequence in encoding.sequence_ids])
+        starts = [int(np.argmax(sentence_of == sentence)) for sentence in (0, 1)]
+        ends = [len(ids) - int(np.argmax(sentence_of[::-1] == sentence)) for sentence in (0, 1)]
+        parts = (slice(0, starts[0]), slice(ends[0], starts[1]), slice(ends[1], len(ids)))
         begin, between, end = (ids[part] for part in parts)
         return PairTemplate(
             begin, between, end, int((types[parts[1]] == 0).sum()), has_types=bool(types[parts[2]].any())
@@ -239,7 +240,7 @@ class Texts(Sequence):
         return self._store.rows
 
     def __getitem__(self, index):
-        rows = range(len(self))[index]
+        rows = range(len(self))[index]  # a range, or for an integer index an integer
         if isinstance(rows, int):
             return self[rows : rows + 1][0]
         texts = [self._store.text(self._column, row) for row in rows]
@@ -295,9 +296,15 @@ def build_store(
     watched = [Watched(specs)]
     with errors_of("data.exclude"):
         watched += [Watched(exclude)] if exclude else []
-    of_rows = [list(roles)] if prompts.keys() - {""} else []
-    split = [chunking.digest] if chunking else ["whole rows"] if dedupe and len(columns) > len(identity) else []
-    content = _digest(FORMAT, [text.digest for text in watched], columns, dedupe, *of_rows, *split)
+    parts: list[Any] = [FORMAT, [text.digest for text in watched], columns, dedupe]
+    # Appended only where they apply, so that the digests of other texts stay the same.
+    if prompts.keys() - {""}:
+        parts.append(list(roles))
+    if chunking:
+        parts.append(chunking.digest)
+    elif dedupe and len(columns) > len(identity):
+        parts.append("whole rows")
+    content = _digest(*parts)
     folder = Path(cache) / "tokens" / _digest(content, LAYOUT, tokenizer.to_str(), prompts, max_length)
 
     def build(shards: Path) -> None:
@@ -373,7 +380,7 @@ class _Builder(NamedTuple):
     def _shard(
         self, table: Table, roles: Sequence[str], first: int, advance: Advance, batch: Any, indices: Sequence[int]
     ) -> "pyarrow.Table":
-        """Tokenises the rows of a batch without empty cells; `first` is the input row of the shard's first row."""
+        """Tokenises the rows of a batch that have no empty cell; `first` is the input row of the shard's first row."""
         import pyarrow
 
         def lists(values: np.ndarray, lengths: Any) -> Any:
@@ -386,7 +393,7 @@ class _Builder(NamedTuple):
         rows = [(first + index, row) for index, row in zip(indices, stripped, strict=True) if all(row)]
         advance(len(indices))
         exclude_keys = [row_key([row[index] for index in identity]) for _, row in rows]
-        if self.chunking:  # which only splits rows of a single column
+        if self.chunking:  # rows then have a single column
             chunked = [*self.chunking.split(row[0] for _, row in rows)]
             exclude_keys = [key for key, chunks in zip(exclude_keys, chunked, strict=True) for _ in chunks]
             rows = [(number, (chunk,)) for (number, _), chunks in zip(rows, chunked, strict=True) for chunk in chunks]
@@ -429,9 +436,8 @@ class _Builder(NamedTuple):
         import pyarrow
 
         def keys_of(name: str) -> np.ndarray:
-            return np.concatenate(
-                [np.zeros(0, np.uint64), *(shard[name].to_numpy().copy() for shard in _opened(shards))]
-            )
+            arrays = [shard[name].to_numpy().copy() for shard in _opened(shards)]
+            return np.concatenate([np.zeros(0, np.uint64), *arrays])
 
         # Only these arrays have an entry per row in memory; everything else is read and written shard by shard.
         is_excluded = np.isin(keys_of("exclude_keys"), [] if excluded is None else excluded)
@@ -458,7 +464,8 @@ class _Builder(NamedTuple):
         ends = np.cumsum(portion_rows)
         per_portion, begin, filled_rows, excluded_rows = np.zeros(len(ends), np.int64), 0, 0, 0
         for shard in _opened(shards):
-            part = slice(begin, begin := begin + len(shard))
+            part = slice(begin, begin + len(shard))
+            begin = part.stop
             input_row = shard["input_row"].to_numpy()
             filled_rows += len(np.unique(input_row))  # counts rows, not their chunks, which are all in one shard
             excluded_rows += len(np.unique(input_row[is_excluded[part]]))
@@ -470,7 +477,7 @@ class _Builder(NamedTuple):
                 if pyarrow.types.is_large_list(values.type):
                     append(name, values.flatten().to_numpy())
                     values = values.value_lengths().to_numpy()
-                    if not name.endswith(".marks"):  # which begin where the ids do
+                    if not name.endswith(".marks"):  # marks begin where the ids do
                         append(f"{name}.starts", totals[name] + np.cumsum(values))
                 else:
                     values = values.to_numpy()
@@ -514,7 +521,7 @@ class _Builder(NamedTuple):
 
 
 def _opened(folder: Path) -> Iterator["pyarrow.Table"]:
-    """Yields the shards one at a time: pages of a mapped file count as the process's memory once read."""
+    """Yields shards with rows, one at a time: pages of a mapped file count as the process's memory once read."""
     from datasets import Dataset
 
     for path in sorted(folder.glob("*.arrow")):

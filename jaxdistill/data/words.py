@@ -1,4 +1,4 @@
-"""Maps tokens to the words of the raw text, which white space separates."""
+"""Maps tokens to the words of the raw text, as white space separates them."""
 
 import sys
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from jaxdistill.core import InputError
 from jaxdistill.core.files import foreign_errors
 
 CONTINUES, STARTS, PROTECTED = 0, 1, 2
-"""Mark of a token: continues a word, starts one, or belongs to none (special tokens and the prompt)."""
+"""Mark of a token: it continues a word, starts one, or belongs to no word (special tokens and the prompt)."""
 
 MAX_CHARACTERS = 100
 """Characters of a token that count in the share of unknown ones, so that one line of encoded data does not outweigh a text."""
@@ -71,10 +71,12 @@ def tokenised_words(
     unknown: int | None = None,
 ) -> Tokenised:
     """Tokenises non-empty sentences with their prompts prepended, and marks their words by the characters that tokens cover.
+    Raises `InputError` for a sentence without tokens.
 
     Args:
       prompts: one prompt for all sentences, or one for each.
-      unknown: id of the unknown token, which is counted; None: nothing is.
+      max_length: the number of tokens at which the tokenizer truncates.
+      unknown: id of the unknown token, to count it; None: unknown tokens are not counted.
     """
     prompts = [prompts] * len(texts) if isinstance(prompts, str) else prompts
     sentences = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
@@ -102,10 +104,10 @@ def tokenised_words(
     word = np.cumsum(boundary & ~space) + space  # white space belongs to the word after it, as in many tokenizers
 
     sentence = np.repeat(np.arange(len(sentences)), lengths)
-    of_prompt = np.fromiter(map(len, prompts), np.int64, len(prompts))[sentence]
-    outside = special | ((of_prompt > 0) & (ends <= of_prompt))
-    number = np.where(outside, -1, word[base[sentence] + np.minimum(begins, characters[sentence] - 1)])
-    starts = np.diff(number, prepend=-1) != 0
+    prompt_end = np.fromiter(map(len, prompts), np.int64, len(prompts))[sentence]
+    outside = special | ((prompt_end > 0) & (ends <= prompt_end))
+    word_of = np.where(outside, -1, word[base[sentence] + np.minimum(begins, characters[sentence] - 1)])
+    starts = np.diff(word_of, prepend=-1) != 0
     marks = np.where(outside, PROTECTED, np.where(starts, STARTS, CONTINUES)).astype(np.uint8)
 
     covered = np.where(outside, 0, np.minimum(ends - begins, MAX_CHARACTERS))
@@ -115,5 +117,5 @@ def tokenised_words(
 
 
 def sums(of_tokens: np.ndarray, lengths: Integer[np.ndarray, " rows"]) -> Integer[np.ndarray, " rows"]:
-    """The sum over the tokens of each sentence."""
+    """Sums of each sentence's values, which are concatenated in `of_tokens`; no length may be 0."""
     return np.add.reduceat(of_tokens, np.cumsum(lengths) - lengths, dtype=np.int32)

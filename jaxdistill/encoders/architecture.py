@@ -9,7 +9,7 @@ from jaxdistill.core import InputError, alias
 SHORTEST = 3
 """Smallest allowed maximum length: one token between the special ones."""
 NOT_IN_IDENTITY = ("drophead", "drops", "reads_pairs")
-"""Fields that `identity` leaves out: they change no vector outside training, or, as `reads_pairs`, a digest adds them itself."""
+"""Fields that `identity` leaves out: they change no vector outside training, or digests add them (`reads_pairs`)."""
 
 
 def identity(part: Any) -> str:
@@ -117,7 +117,7 @@ class Architecture:
     gated: bool = False
     """Whether the feed-forward network multiplies `activation(gate(x))` by `intermediate(x)`."""
     intermediate_bias: bool = True
-    """Whether the feed-forward network's first dense layer (and its gate) has a bias."""
+    """Whether the feed-forward network's first dense layer, and its gate, have biases."""
     output_bias: bool = True
     """Whether the feed-forward network's last dense layer has a bias."""
 
@@ -165,7 +165,7 @@ class Architecture:
             for period in range(1, (self.layers - start) // 2 + 1)
             if (self.layers - start) % period == 0 and built[start + period :] == built[start:-period]
         ]
-        return min(repeats, key=sum, default=(self.layers, 0))
+        return min(repeats, key=sum, default=(self.layers, 0))  # compiles the fewest layers: `start`, and one period
 
     def with_layers(self, chosen: Sequence[int]) -> "Architecture":
         """A copy with only the layers of these indices, which may repeat."""
@@ -203,7 +203,7 @@ class Pooling:
 
     @classmethod
     def parse(cls, text: str) -> "Pooling":
-        """Reads `tokens[:layers[:combination]]`, for instance `mean`, `cls` or `mean:last4:max`."""
+        """Reads `tokens[:layers[:combination]]`, such as `cls` or `mean:last4:max`; missing parts have defaults."""
         return cls(**dict(zip(("tokens", "layers", "combine"), text.split(":", 2), strict=False)))
 
     def __str__(self) -> str:
@@ -218,7 +218,7 @@ class Pooling:
 
     @property
     def in_sentence_transformers(self) -> bool:
-        """Whether sentence-transformers has modules for it: it pools the last layer, or a mean of layers."""
+        """Whether sentence-transformers has modules for it: those for the last layer, or a mean of layers."""
         return self.layers == "last" or self.averages_layers
 
     def indices(self, layers: int) -> tuple[int, ...]:
@@ -269,7 +269,7 @@ class EncoderDefinition:
     """Layers applied to the pooled sentence, in order."""
     normalize: bool = False
     similarity: str = "cosine"
-    """How its vectors are compared: `cosine`, or `dot` if their lengths count, which unit vectors do not have."""
+    """How its vectors are compared: `cosine`, or `dot` if their lengths count; `cosine` if `normalize` is set."""
     reads_pairs: bool = False
 
     def __post_init__(self):

@@ -39,7 +39,7 @@ class RowBlock(NamedTuple):
     """Added to the scores: the mask, and MPNet's relative positions. None: the mask is computed block by block."""
 
     def of_rows(self, x: Float[Array, "g r _ ..."], start: int) -> Float[Array, "g pieces l ..."]:
-        """The block's part of an array over all rows, whose first row is `start`."""
+        """The block's part of `x`, an array over all rows; the block's first row is `start`."""
         groups, pieces, length = self.owner.shape
         count = pieces * length // x.shape[2]
         return x[:, start : start + count].reshape(groups, pieces, length, *x.shape[3:])
@@ -55,7 +55,7 @@ class AttentionInputs(NamedTuple):
 
 
 class Attention(nnx.Module):
-    """Multi-head self-attention; its norms are applied by the layer."""
+    """Multi-head self-attention; `Layer` applies its norms. `sliced`: a loop over layers slices its weights."""
 
     def __init__(self, a: Architecture, *, rngs: nnx.Rngs, normed: bool = True, sliced: bool = False):
         queries, keys = a.heads * a.head_width, a.key_head_count * a.head_width
@@ -88,8 +88,9 @@ class Attention(nnx.Module):
         query, keys, value = self.projected(x, inputs.rotation, compute_dtype)
 
         def attend(query, keys, value, bias, seeds):
-            grouped = query.ndim == keys.ndim + 1
-            u, bias = ("u", bias[:, :, :, :, None]) if grouped else ("", bias)
+            u = ""
+            if query.ndim == keys.ndim + 1:  # grouped keys: axis `u` has the queries of one key head
+                u, bias = "u", bias[:, :, :, :, None]
             scores = contraction(f"grqh{u}s,grkhs->grhq{u}k", query, keys, compute_dtype)
             weights = dropout(jax.nn.softmax(scores + bias, axis=-1), self.rate, seeds, 0)
             return contraction(f"grhq{u}k,grkhs->grqh{u}s", weights, value, compute_dtype)
@@ -118,7 +119,7 @@ class Attention(nnx.Module):
         """Queries, keys and values [g r l h s]; with grouped keys, queries [g r l h u s]: `u` per key head."""
         linears = (self.query, self.key, self.value)
         if self.sliced:
-            # To join slices would copy these weights in every round of the loop.
+            # Joining slices would copy these weights in every round of the loop.
             parts = [linear(x, compute_dtype) for linear in linears]
         else:
             # One product for the three: fewer and wider, and one gradient with respect to x instead of a sum of three.
@@ -150,7 +151,7 @@ class Attention(nnx.Module):
 def attention_inputs_of(
     tokens: Tokens, kind: LayerKind, *, head_width: int, causal: bool, relative_bias: Table | None
 ) -> AttentionInputs:
-    """The mask and the rotations for layers of one kind."""
+    """Masks, relative positions and rotations for layers of one kind."""
     rotation = rotation_of(tokens.position, kind, head_width) if kind.theta else None
     pieces = [tokens.owner]
     if tokens.parts is not None:
@@ -171,6 +172,7 @@ def attention_inputs_of(
 def _bias(
     owner: Integer[Array, "g r l"], window: int, *, causal: bool, relative_bias: Table | None
 ) -> Float[Array, "g r #h l l"] | None:
+    """The `bias` of a `RowBlock`; None for rows above `MAX_WHOLE_ROW` slots, unless they have relative positions."""
     length = owner.shape[-1]
     is_static = isinstance(length, int)  # a symbolic length (`jax.export`) has its scores computed whole
     if is_static and length > MAX_WHOLE_ROW and relative_bias is None:
@@ -254,8 +256,9 @@ def rotation_of(
     whole = kind.theta ** (-np.arange(0, head_width, 2) / head_width)
     frequencies = whole / kind.divisor
     if kind.divided_above:
-        ends = 2 * np.pi / np.array([kind.divided_above, kind.kept_below])
-        frequencies += np.interp(whole, ends, [0.0, 1.0]) * (whole - frequencies)
+        # The undivided share of a frequency rises from 0 to 1 between those of the two wavelengths.
+        borders = 2 * np.pi / np.array([kind.divided_above, kind.kept_below])
+        frequencies += np.interp(whole, borders, [0.0, 1.0]) * (whole - frequencies)
     angles = position[..., None].astype(jnp.float32) * frequencies.astype(np.float32)[None, None, None]
     return jnp.cos(angles), jnp.sin(angles)
 

@@ -83,7 +83,7 @@ def _kernel(heads: int, slots: int, window: int, causal: bool, interpret: bool) 
 
     block = next(size for size in range(MAX_BLOCK, 0, -LANES) if slots % size == 0)
     mask: Any = splash.FullMask((slots, slots))
-    if window or causal:
+    if window or causal:  # the second argument: tokens before and after; None: all
         mask = splash.LocalMask((slots, slots), (window or None, 0 if causal else window), 0)
     blocks = splash.BlockSizes(
         block_q=block, block_kv=block, block_q_dkv=block, block_kv_dkv=block, block_q_dq=block, block_kv_dq=block

@@ -14,15 +14,9 @@ from jaxdistill.encoders.architecture import Architecture, LayerKind
 Settings = dict[str, Any]
 """The content of a `config.json`."""
 ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_python": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-}
+    "gelu": "gelu", "gelu_python": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu",
+}  # fmt: skip
 """Maps Hugging Face's names of activations to ours."""
 FULL, SLIDING = "full_attention", "sliding_attention"
 """Hugging Face's types of layers: attention to the whole text, or within a window."""
@@ -32,25 +26,22 @@ ENCODER = {"position_embedding_type": ("absolute",)}
 ENCODER |= dict.fromkeys(("is_decoder", "add_cross_attention", "is_causal"), (False,))
 """Implemented values of keys by which encoders vary, or become decoders."""
 SIZES = {
-    "vocab_size": "vocab_size",
-    "hidden_size": "hidden_size",
-    "layers": "num_hidden_layers",
-    "heads": "num_attention_heads",
-    "intermediate_size": "intermediate_size",
+    "vocab_size": "vocab_size", "hidden_size": "hidden_size", "layers": "num_hidden_layers",
+    "heads": "num_attention_heads", "intermediate_size": "intermediate_size",
     "max_positions": "max_position_embeddings",
-}
+}  # fmt: skip
 """Maps fields of an architecture that all families have to their names in `config.json`."""
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Reads a JSON object; raises `InputError` if it is missing, and says so of an adapter."""
+    """Reads a JSON object; raises `InputError` if it cannot, with advice if the folder has only an adapter."""
     if not path.exists():
         refuse_adapter(path.parent)
     return read_json(path)
 
 
 def refuse_adapter(folder: Path) -> None:
-    """Raises `InputError` if the folder has an adapter, which peft merges into its base model."""
+    """Raises `InputError` if the folder has an adapter; the error shows how peft merges one into its base model."""
     if (folder / "adapter_config.json").exists():
         raise InputError(
             f"{folder} has a LoRA adapter; merge it with peft and give FOLDER: "
@@ -66,7 +57,7 @@ def refuse_others(
     file: Path | str = "config.json",
     advice: str = "",
 ) -> None:
-    """Raises `InputError` if a key has another value than those that are implemented, which would change the result.
+    """Raises `InputError` if a key has a value that is not implemented, because ignoring it would change the result.
 
     Args:
       readable: maps keys to their implemented values; null and an absent key always count as one of them.
@@ -90,10 +81,11 @@ class PairHead:
     activation: str = "tanh"
     """Activation of the hidden layer."""
     drops_input: bool = True
+    """Whether the hidden layer's input has dropout in training."""
 
 
 def sizes(config: Settings) -> dict[str, Any]:
-    """The fields `SIZES` and `pad_id`."""
+    """The architecture's fields in `SIZES`, and `pad_id`."""
     return {ours: config[name] for ours, name in SIZES.items()} | {"pad_id": config.get("pad_token_id") or 0}
 
 
@@ -104,7 +96,7 @@ def written_sizes(architecture: Architecture) -> dict[str, Any]:
 
 
 def activation(config: Settings, key: str = "hidden_act", default: str = "gelu") -> str:
-    """Our name of the activation function."""
+    """Our name of the activation function; raises `InputError` for one that is not in `ACTIVATIONS`."""
     refuse_others(config, {key: tuple(ACTIVATIONS)})
     return ACTIVATIONS[config.get(key) or default]
 
@@ -127,28 +119,33 @@ def rotary(config: Settings, default: float, *, of: str = "", old: str = "rope_t
     parameters: dict[str, Any] = config.get("rope_parameters") or {}
     scaling = config.get("rope_scaling") or {}
     is_shared = bool(parameters) and not parameters.keys() & {FULL, SLIDING}
-    parameters = (parameters.get(of) or {}) | scaling if of and not is_shared else scaling or parameters
+    if of and not is_shared:
+        parameters = (parameters.get(of) or {}) | scaling
+    else:
+        parameters = scaling or parameters
     theta = parameters.get("rope_theta", config.get(old, default))
-    kind = parameters.get("rope_type") or parameters.get("type") or "default"
-    is_readable = kind in ("default", "linear", "llama3") and parameters.get("partial_rotary_factor", 1.0) == 1.0
+    rope_type = parameters.get("rope_type") or parameters.get("type") or "default"
+    is_readable = rope_type in ("default", "linear", "llama3") and parameters.get("partial_rotary_factor", 1.0) == 1.0
     if not is_readable or (of and is_shared):
         how = f"for {FULL} and {SLIDING} each" if of else "for all layers"
         raise InputError(
-            f"config.json has rotary positions {kind!r} ({parameters!s:.160}); give default, linear or llama3 ones {how}."
+            f"config.json has rotary positions {rope_type!r} ({parameters!s:.160}); "
+            f"give default, linear or llama3 ones {how}."
         )
-    divisor = 1.0 if kind == "default" else parameters["factor"]
-    kept = divided = 0.0
-    if kind == "llama3":  # blends the frequencies between two wavelengths
+    divisor = 1.0 if rope_type == "default" else parameters["factor"]
+    kind = LayerKind(theta=float(theta), divisor=float(divisor))
+    if rope_type == "llama3":  # blends the frequencies between two wavelengths
         trained = parameters["original_max_position_embeddings"]
-        kept, divided = (trained / parameters[f"{name}_freq_factor"] for name in ("high", "low"))
-    return LayerKind(theta=float(theta), divisor=float(divisor), kept_below=kept, divided_above=divided)
+        low, high = parameters["low_freq_factor"], parameters["high_freq_factor"]
+        kind = dataclasses.replace(kind, kept_below=trained / high, divided_above=trained / low)
+    return kind
 
 
 def rope_parameters(kind: LayerKind) -> dict[str, Any]:
     """The inverse of `rotary`: `rope_parameters` of a kind of layer."""
     base = {"rope_theta": kind.theta}
     if kind.divided_above:
-        trained = math.ceil(kind.divided_above)
+        trained = math.ceil(kind.divided_above)  # any length: the factors turn it into the two wavelengths again
         factors = {"low_freq_factor": trained / kind.divided_above, "high_freq_factor": trained / kind.kept_below}
         longer = {"factor": kind.divisor, "original_max_position_embeddings": trained}
         return base | {"rope_type": "llama3"} | longer | factors
@@ -157,9 +154,9 @@ def rope_parameters(kind: LayerKind) -> dict[str, Any]:
 
 
 def sliding_window(architecture: Architecture) -> int | None:
-    """The `sliding_window` of an architecture whose windows all have one width."""
+    """The `sliding_window` of an architecture whose windows all have one width; None if no layer has a window."""
     widest = max(kind.window for kind in architecture.kinds)
-    return widest + architecture.causal if widest else None
+    return widest + int(architecture.causal) if widest else None  # a causal window counts the token itself
 
 
 def layer_types(config: Settings, default: Sequence[str]) -> list[str]:
@@ -176,9 +173,9 @@ def types_of(architecture: Architecture) -> list[str]:
 
 
 def with_windows(plain: Architecture, config: Settings, default: Sequence[str]) -> Architecture:
-    """The architecture with the window of a `config.json` in its layers of type `sliding_attention`, by default `default`."""
+    """`plain` with the config's window in layers of type `sliding_attention`; `default`: the types, if it has none."""
     width = config.get("sliding_window", 4096)
-    window = 0 if width is None else width - plain.causal  # a causal window counts the token itself
+    window = 0 if width is None else width - int(plain.causal)  # as in `sliding_window`
     types = layer_types(config, default)
     kinds = tuple(dataclasses.replace(plain.kind(0), window=window if kind == SLIDING else 0) for kind in types)
     return dataclasses.replace(plain, kinds=kinds)
@@ -214,7 +211,8 @@ def tensor_names(table: Mapping[str, str | Part], paths: Iterable[str]) -> dict[
     for path in paths:
         layer, _, leaf = path.removeprefix("transformer/").rpartition("/")
         number = layer.split("/")[1] if layer.startswith("layers/") else ""
-        name, suffix = table.get(layer.replace(f"layers/{number}", "layers/*")), "bias" if leaf == "bias" else "weight"
+        name = table.get(layer.replace(f"layers/{number}", "layers/*"))
+        suffix = "bias" if leaf == "bias" else "weight"
         if isinstance(name, Part):
             names[path] = dataclasses.replace(name, name=f"{name.name.replace('*', number)}.{suffix}")
         elif name is not None:

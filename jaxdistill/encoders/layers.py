@@ -43,8 +43,8 @@ def expanded(vector: Float[Array, " d"], like: Float[Array, "... d"]) -> Float[A
 
 
 def again_backward(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Makes the backward pass recompute elementwise float32 work on bfloat16 arrays, instead of keeping its float32
-    results. Has no effect on float32 arrays."""
+    """Makes the backward pass recompute `function`, elementwise float32 work on a bfloat16 array, instead of keeping
+    its float32 intermediates. Has no effect if the first argument is float32."""
 
     def either(x: Array, *others: Array | None) -> Array:
         return (function if x.dtype == jnp.float32 else jax.checkpoint(function))(x, *others)
@@ -78,7 +78,7 @@ class Linear(nnx.Module):
 
 
 class Table(nnx.Module):
-    """An embedding table; gives float32 rows."""
+    """An embedding table that returns float32 rows; the row `zero_row`, of the padding token, is initially 0."""
 
     def __init__(self, rows: int, width: int, *, rngs: nnx.Rngs, zero_row: int | None = None):
         table = INITIAL_DEVIATION * jax.random.normal(rngs.params(), (rows, width), jnp.float32)
@@ -115,8 +115,8 @@ def dropout(
 ) -> Float[Array, "..."]:
     """Zeroes a fraction `rate` of `x` and scales up the rest.
 
-    The mask depends only on the seeds and on a number's index in the whole array, so it is the same for every sharding of
-    `x` and on every kind of device.
+    The mask depends only on the seeds and on an element's index in the whole array, so it is the same for every
+    sharding of `x` and on every kind of device.
 
     Args:
       seeds: two random 32-bit numbers for each dropout site of the network; None: no dropout.
@@ -181,7 +181,7 @@ def contraction(
     """
     if jnp.dtype(compute_dtype) == jnp.float32:
         return jnp.einsum(equation, a, b, precision=jax.lax.Precision.HIGHEST)
-    return _contraction(equation, jnp.dtype(compute_dtype).name, (a.dtype.name, b.dtype.name), a, b=b)
+    return _contraction(equation, jnp.dtype(compute_dtype).name, (a.dtype.name, b.dtype.name), a, b)
 
 
 def _einsum(equation: str, a: Array, b: Array) -> Array:
@@ -209,11 +209,12 @@ def _of_copies(equation: str, a: Array, b: Array) -> Array:
     batch, inner = [axis for axis in shared if axis in out], [axis for axis in shared if axis not in out]
     rows, columns = [axis for axis in left if axis not in right], [axis for axis in right if axis not in left]
 
-    def laid(x: Array, axes: str, parts: Sequence[Sequence[str]]) -> Array:
-        x = x.transpose([axes.index(axis) for part in parts for axis in part])
-        return jax.lax.optimization_barrier(x.reshape([math.prod(size[axis] for axis in part) for part in parts]))
+    def merged(x: Array, axes: str, groups: Sequence[Sequence[str]]) -> Array:
+        """A copy of `x` with one axis for each group of axes."""
+        x = x.transpose([axes.index(axis) for group in groups for axis in group])
+        return jax.lax.optimization_barrier(x.reshape([math.prod(size[axis] for axis in group) for group in groups]))
 
-    first, second = laid(a, left, (batch, rows, inner)), laid(b, right, (batch, inner, columns))
+    first, second = merged(a, left, (batch, rows, inner)), merged(b, right, (batch, inner, columns))
     multiplied = jax.lax.optimization_barrier(jnp.matmul(first, second, preferred_element_type=jnp.float32))
     order = [*batch, *rows, *columns]
     return multiplied.reshape([size[axis] for axis in order]).transpose([order.index(axis) for axis in out])

@@ -31,14 +31,13 @@ class SentenceEncoder(nnx.Module):
 
     def __init__(self, definition: EncoderDefinition, *, rngs: nnx.Rngs, stacked: bool = False):
         self.transformer = Transformer(definition.architecture, rngs=rngs, stacked=stacked)
-        self.dense = nnx.List(
-            [
-                Norm(d.width, SENTENCE_NORM_EPS)
-                if isinstance(d, SentenceNorm)
-                else Linear(d.in_features, d.out_features, rngs=rngs, bias=d.bias, torch_start=True)
-                for d in definition.dense
-            ]
-        )
+
+        def module(part: Dense | SentenceNorm) -> Linear | Norm:
+            if isinstance(part, SentenceNorm):
+                return Norm(part.width, SENTENCE_NORM_EPS)
+            return Linear(part.in_features, part.out_features, rngs=rngs, bias=part.bias, torch_start=True)
+
+        self.dense = nnx.List([module(part) for part in definition.dense])
 
 
 def embed(
@@ -77,7 +76,7 @@ def vectors_and_states(
     """Like `embed`, but also returns the token vectors after the embeddings and after every layer, first to last.
 
     Args:
-      gather: applied to the weights of stacked layers as the loop reaches them.
+      gather: makes the weights of stacked layers whole, as the loop reaches them.
     """
     encoder = as_module(definition, params)
     states = encoder.transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat, gather=gather)
@@ -134,12 +133,11 @@ def combined(pooling: Pooling, states: list[Float[Array, "g r l d"]]) -> Float[A
 def embed_tokens(
     definition: EncoderDefinition, params: Params, tokens: Tokens, *, compute_dtype: DTypeLike = jnp.float32
 ) -> Float[Array, "g r l e"]:
-    """Token vectors before pooling, with linear heads applied. With mean pooling, a sentence's vector is the mean of its tokens', up to
-    scale; tokens with `dropped_id` are here too, but not in that mean."""
+    """Token vectors before pooling, with the dense layers applied, which must be linear. With mean pooling, a
+    sentence's vector is the mean of its tokens', up to scale; `dropped_id` tokens are here, but not in that mean."""
     encoder = as_module(definition, params)
-    x = combined(
-        definition.pooling, encoder.transformer(tokens, key=None, compute_dtype=compute_dtype, remat=False, gather=dict)
-    )
+    states = encoder.transformer(tokens, key=None, compute_dtype=compute_dtype, remat=False)
+    x = combined(definition.pooling, states)
     for module in encoder.dense:
         assert isinstance(module, Linear)  # any other part acts on sentences alone
         x = module(x, compute_dtype)
@@ -149,7 +147,7 @@ def embed_tokens(
 def tokens_at(
     x: Float[Array, "g t d"], owner: Integer[Array, "g t"], slots: Integer[Array, "g n"]
 ) -> Float[Array, "g n d"]:
-    """The vector at one slot per sentence; zeros if another sentence owns the slot."""
+    """The vector at one slot per sentence; zeros if the slot holds no token of that sentence."""
     slots = jnp.maximum(slots, 0)
     present = jnp.take_along_axis(owner, slots, axis=1) == jnp.arange(slots.shape[-1])[None, :]
     return jnp.where(present[..., None], jnp.take_along_axis(x, slots[..., None], axis=1), 0.0)
@@ -158,7 +156,7 @@ def tokens_at(
 def max_of_tokens(
     x: Float[Array, "g t d"], owner: Integer[Array, "g t"], first: Integer[Array, "g n"], longest: int
 ) -> Float[Array, "g n d"]:
-    """Elementwise maximum over each sentence's tokens: those among the `longest` slots from its first one."""
+    """Elementwise maximum over each sentence's tokens, at most `longest`; zeros for a sentence without tokens."""
     g, n = first.shape
     slots = jnp.minimum(first[..., None] + jnp.arange(longest)[None, None, :], x.shape[1] - 1).reshape(g, n * longest)
     in_sentence = jnp.take_along_axis(owner, slots, axis=1).reshape(g, n, longest) == jnp.arange(n)[None, :, None]
@@ -188,8 +186,8 @@ def param_shapes(definition: EncoderDefinition) -> dict[str, tuple[int, ...]]:
 def with_stacks(
     a: Architecture, mesh: Mesh, by_path: Mapping[str, Any], stack: Callable[[list], Any]
 ) -> dict[str, Any]:
-    """`by_path`, such as parameters, as a frozen model is held on the mesh: except on CPUs, `stack` joins the values of the
-    layers that repeat, see `Transformer`. On CPUs, a loop over layers is slower than a program with all of them."""
+    """Converts `by_path`, such as parameters, to the form of a frozen model on the mesh: `stack` joins the values of
+    layers that repeat, see `Transformer`; not on CPUs, where such a loop is slower than a program with all layers."""
     start, period = a.repeated_layers if platform(mesh) != "cpu" else (a.layers, 0)
     joined: dict[str, Any] = {}
     layers: dict[str, dict[int, Any]] = {}
@@ -211,6 +209,7 @@ def as_module(definition: EncoderDefinition, params: Params) -> SentenceEncoder:
 
 @lru_cache(maxsize=64)
 def _structure(definition: EncoderDefinition, stacked: bool = False):
+    """The encoder's graph definition, and the (path, shape) of each parameter."""
     encoder = nnx.eval_shape(lambda: SentenceEncoder(definition, rngs=nnx.Rngs(params=0), stacked=stacked))
     graph, state = nnx.split(encoder)
     return graph, tuple((path, tuple(variable.shape)) for path, variable in nnx.to_flat_state(state))

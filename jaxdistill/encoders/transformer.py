@@ -72,11 +72,11 @@ class Embeddings(nnx.Module):
         if not self.position_offset:
             return tokens.position
         padding = self.position_offset - 1
-        skipped = (tokens.ids == padding).astype(jnp.int32)
-        before = jnp.cumsum(skipped, axis=-1) - skipped
-        start = jnp.arange(tokens.ids.shape[-1])[None, None] - tokens.position
-        in_sentence = before - jnp.take_along_axis(before, start, axis=-1)
-        return jnp.where(skipped == 1, padding, tokens.position + self.position_offset - in_sentence)
+        is_padding = (tokens.ids == padding).astype(jnp.int32)
+        before = jnp.cumsum(is_padding, axis=-1) - is_padding  # padding tokens in earlier slots of the row
+        start = jnp.arange(tokens.ids.shape[-1])[None, None] - tokens.position  # slot of the sentence's first token
+        before_in_sentence = before - jnp.take_along_axis(before, start, axis=-1)
+        return jnp.where(is_padding == 1, padding, tokens.position + self.position_offset - before_in_sentence)
 
     def of_words(self, rows: Float[Array, "... d"]) -> Float[Array, "... d"]:
         """Rows of the word table, scaled as the family requires."""
@@ -84,7 +84,7 @@ class Embeddings(nnx.Module):
 
 
 class Layer(nnx.Module):
-    """Attention, then the feed-forward network, each with a residual and one or two norms."""
+    """Attention, then the feed-forward network, each with a residual and norms. `sliced`: see `Attention`."""
 
     def __init__(self, a: Architecture, *, rngs: nnx.Rngs, first: bool, sliced: bool = False):
         self.activation, self.rate, self.norm_place = a.activation, a.hidden_dropout, a.norm_place
@@ -126,7 +126,7 @@ class Layer(nnx.Module):
         return self.output(computed_once(hidden(self.intermediate(x, compute_dtype), gate)), compute_dtype)
 
     def before(self, x: Float[Array, "g r l d"], block: "Attention | Layer") -> Float[Array, "g r l d"]:
-        """The input of a block: normalised unless norms come after the residual sum."""
+        """The input of a block: `x`, normalised if the block's norm precedes it."""
         norm = block.norm
         if self.norm_place == "post" or norm is None:
             return x
@@ -139,21 +139,21 @@ class Layer(nnx.Module):
         norm = block.norm if self.norm_place == "post" else None
 
         @again_backward
-        def summed(x: Array, y: Array) -> Array:
+        def add(x: Array, y: Array) -> Array:
             y = y.astype(jnp.float32) if block.norm_after is None else block.norm_after(y)
             total = x.astype(jnp.float32) + y
             return (total if norm is None else norm(total)).astype(x.dtype)
 
-        return summed(x, y)
+        return add(x, y)
 
 
 class LayerSeeds(NamedTuple):
     """Random seeds of a layer, or of several on leading axes; None: nothing is dropped."""
 
     sites: Integer[Array, "*_ 3 2"] | None = None
-    """Of its dropout sites."""
+    """Seeds of the layer's dropout sites."""
     heads: Integer[Array, "*_ 2"] | None = None
-    """Of DropHead."""
+    """Seed of DropHead."""
 
     def of(self, layers: int | slice) -> "LayerSeeds":
         """The seeds of one or some of the layers."""
@@ -170,9 +170,11 @@ class Transformer(nnx.Module):
     def __init__(self, a: Architecture, *, rngs: nnx.Rngs, stacked: bool = False):
         self.embeddings = Embeddings(a, rngs=rngs)
         self.relative_bias = Table(a.relative_buckets, a.heads, rngs=rngs) if a.relative_buckets else None
-        start, period = a.repeated_layers if stacked else (1 if a.shared_layers else a.layers, 0)
+        start, period = (1 if a.shared_layers else a.layers), 0
+        if stacked:
+            start, period = a.repeated_layers
         layers = [
-            Layer(a, rngs=rngs, first=index == 0, sliced=index >= start and stacked) for index in range(start + period)
+            Layer(a, rngs=rngs, first=index == 0, sliced=stacked and index >= start) for index in range(start + period)
         ]
         self.layers, self.stacked = nnx.List(layers[:start]), nnx.List(layers[start:])
         self.norm = Norm(a.hidden_size, a.layer_norm_eps, a.norm) if a.norm_place != "post" else None
@@ -248,13 +250,13 @@ class Transformer(nnx.Module):
         shared = {path: weight[0] for path, weight in weights.items()} if a.shared_layers else {}
 
         def run_period(x: Array, inputs: tuple[Params, LayerSeeds]) -> tuple[Array, list[Array]]:
-            weights, drawn = inputs
-            whole = gather(weights or shared)
+            period_weights, period_seeds = inputs
+            whole = gather(period_weights or shared)
             params = [nnx.Param(whole[f"{STACKED}{path_string(path)}"]) for path in variables.paths]
             layers = nnx.merge(graph, nnx.from_flat_state(zip(variables.paths, params, strict=True)))
             states = []
             for index, layer in enumerate(layers):
-                x = run(x, layer, a.kind(start + index), drawn.of(index))
+                x = run(x, layer, a.kind(start + index), period_seeds.of(index))
                 states.append(x)
             return x, states
 

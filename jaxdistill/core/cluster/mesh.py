@@ -92,25 +92,25 @@ def local_groups(mesh: Mesh, groups: int) -> Integer[np.ndarray, " local"]:
 
 
 def shardings(tree: Any, mesh: Mesh, rules: Rules) -> Any:
-    """The sharding of each leaf of `tree`, by the first rule whose pattern matches its path; replicated if none does."""
+    """The sharding of each leaf of `tree`, by the first rule whose pattern matches its path and whose axes are as many
+    as the leaf's; replicated without such a rule."""
 
     def choose(path, leaf):
         name = path_name(path)
         for pattern, axes in (*rules, QUEUE_RULE):
-            if re.search(pattern, name):
-                if len(axes) == np.ndim(leaf):
-                    return NamedSharding(mesh, PartitionSpec(*(axis or None for axis in axes)))
+            if re.search(pattern, name) and len(axes) == np.ndim(leaf):
+                return NamedSharding(mesh, PartitionSpec(*(axis or None for axis in axes)))
         return NamedSharding(mesh, PartitionSpec())
 
     return jax.tree_util.tree_map_with_path(choose, tree)
 
 
 def unsharded(params: Params, shardings: Mapping[str, NamedSharding], dtype: DTypeLike) -> Params:
-    """Gathers parameters that the data axis splits, inside a jitted function, so that each device has them whole.
+    """Gathers parameters that the axis `data` splits, inside a jitted function, so that each device has them whole.
 
     Otherwise the compiler splits hidden states by width where a matrix is split over the batch's devices, and reshards them
     in every product. Kernels are sent in `dtype`, to which products round them anyway; gradients are summed in float32.
-    Stacks of layers stay split; called with the weights of one layer, it gathers these.
+    Stacks of layers stay split; the weights of one layer, cut from a stack, are gathered.
     """
 
     def whole(path: str, array: Array) -> Array:
@@ -148,7 +148,7 @@ _moved.defvjp(_moved_forward, _moved_backward)
 
 
 def check_rules(rules: Rules, tree: Any, mesh: Mesh) -> None:
-    """Raises `InputError` for a rule of run.sharding that matches no array of `tree`, or by which one cannot be split."""
+    """Raises `InputError` for a rule of run.sharding that matches no array of `tree`, or one that it cannot split."""
     shapes = {path_name(path): np.shape(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
     for pattern, axes in rules:
         matching = [shape for name, shape in shapes.items() if re.search(pattern, name) and len(shape) == len(axes)]
@@ -165,7 +165,7 @@ def path_name(path: tuple) -> str:
 
 
 def place(tree: Any, sharding: Any) -> Any:
-    """Places host arrays on devices; every process must hold the whole host array."""
+    """Places host arrays, which every process must hold whole, on devices, by one sharding or a tree of them."""
 
     def place_array(array: Any, sharding: NamedSharding) -> jax.Array:
         if sharding.is_fully_addressable:

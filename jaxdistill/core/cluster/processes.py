@@ -198,7 +198,7 @@ def folder_owner(folder: Path) -> int:
 def run_in_all(work: Callable[[], Result]) -> Result:
     """Runs `work`, which may call models of `over_processes`, and returns its result. All must call this together.
 
-    If it raises `InputError` in one process, such as for a file that cannot be read, it does in all, and none waits forever.
+    An `InputError` in one process, such as for an unreadable file, is raised in all, so that none waits forever.
     """
     problem, result = "", None
     try:
@@ -207,7 +207,7 @@ def run_in_all(work: Callable[[], Result]) -> Result:
         raise
     except InputError as error:
         problem = str(error)
-    _exchanged(problem)  # others may be in a call of `_in_slices`, which learns it there
+    _exchanged(problem)  # others may be in `_in_slices`, whose own call then raises the problem
     return cast(Result, result)
 
 
@@ -232,7 +232,7 @@ def over_processes(embed: RoleEmbed | Scorer) -> Any:
 
 
 def _in_slices(rows: int, compute: Callable[[slice], np.ndarray]) -> np.ndarray:
-    """Computes a slice of the rows in each process, and returns all rows in every process; `InputError` as in `run_in_all`."""
+    """Computes a slice of the rows in each process; returns all rows, or raises its `InputError`, in every process."""
     if not rows:
         return compute(slice(0, 0))
     size = -(-rows // count())

@@ -78,7 +78,7 @@ def inside(root: Path, path: Path) -> Path:
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether a killed program has left this file or folder unfinished."""
+    """Whether a file or folder, by its name, is being written or was left unfinished by a killed program."""
     return path.name.startswith(".") and path.name.endswith(UNFINISHED_SUFFIX)
 
 
@@ -101,7 +101,7 @@ def write_atomic(path: Path, text: str) -> None:
 
 
 def try_writing(path: Path) -> None:
-    """Raises `OSError` if a file cannot be written; call it before long work. Creates the folder, but leaves no file."""
+    """Raises `OSError` if a file cannot be written; call it before long work. Creates the folder, but no new file."""
     is_new = not path.exists()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.open("a", encoding="utf-8").close()
@@ -111,7 +111,7 @@ def try_writing(path: Path) -> None:
 
 def refuse_overwriting(output: Path, inputs: Iterable[Path]) -> None:
     """Raises `InputError` if the output is one of the input files, or a folder that contains one."""
-    for path in (path.resolve() for path in inputs):
+    for path in map(Path.resolve, inputs):
         if output.resolve() in (path, *path.parents):
             raise InputError(f"{output} is also an input file, or the folder of one ({path}); choose another output.")
 

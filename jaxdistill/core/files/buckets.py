@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def checked_address(address: str | Path) -> str:
-    """The address in its plain form, also of a `Path` of it; raises `InputError`, which never repeats a secret, for a wrong one."""
+    """The address in its plain form, also from a `Path`; raises `InputError`, without any secret, for a wrong one."""
     scheme, _, rest = str(address).partition(":")
     path = rest.strip("/")
     allowed = " or ".join(f"{one}://BUCKET/PATH" for one in SIGN_IN)
@@ -77,7 +77,7 @@ def objects(address: str | Path) -> dict[str, str]:
 def fetched_files(address: str | Path, cache: Path) -> list[Path]:
     """Local copies of the objects that an address or a glob names, sorted; empty if there are none."""
     versions, address = objects(address), checked_address(address)
-    chosen = versions if glob.has_magic(address) else [address] * (address in versions)
+    chosen = [one for one in versions if glob.has_magic(address) or one == address]
     return [_fetched(one, {one: versions[one]}, cache) for one in chosen]
 
 
@@ -98,7 +98,7 @@ def _fetched(root: str, versions: Mapping[str, str], cache: Path) -> Path:
     def fill(draft: Path) -> None:
         log.info("fetching %s", root)
         for address in versions:
-            path = draft / name / address[len(root) + 1 :]
+            path = draft / name / address[len(root) + 1 :]  # just `name` for a single object
             path.parent.mkdir(parents=True, exist_ok=True)
             with store_errors(address):
                 file_system(address).get_file(address, str(path))
@@ -109,7 +109,7 @@ def _fetched(root: str, versions: Mapping[str, str], cache: Path) -> Path:
 
 
 def upload(path: Path, address: str) -> None:
-    """Writes a local file to an object; or a folder, which replaces the files of an export at the address."""
+    """Uploads a file; or a folder, after deleting files of an earlier export at the address that the folder lacks."""
     client = file_system(address)
     with store_errors(address):
         if path.is_file():

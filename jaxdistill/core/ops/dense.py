@@ -27,6 +27,7 @@ def product(
     """
     if jnp.dtype(compute_dtype) == jnp.float32:
         return jnp.matmul(x.astype(jnp.float32), kernel.astype(jnp.float32), precision=jax.lax.Precision.HIGHEST)
+    # The backward pass needs the operands' dtypes, to return gradients in them.
     return _product(x, kernel, jnp.dtype(compute_dtype).name, (x.dtype.name, kernel.dtype.name))
 
 
@@ -76,10 +77,10 @@ def _with_transposed_copy(x: Float[Array, "t i"], y: Float[Array, "t o"]) -> Flo
 
 
 def computed_once(x: Array) -> Array:
-    """`x`, which accelerators compute before the products that read it.
+    """Returns `x`, and makes accelerators compute it once, before the products that read it.
 
-    Otherwise XLA's TPU compiler computes it again inside each of these products, in longer programs that take longer to
-    compile. On CPUs, it has no effect.
+    Otherwise XLA's TPU compiler computes `x` again inside each of these products, and programs grow and take longer to
+    compile. Has no effect on CPUs.
     """
     return jax.lax.platform_dependent(x, cpu=lambda x: x, default=jax.lax.optimization_barrier)
 

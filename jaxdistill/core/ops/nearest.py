@@ -35,11 +35,11 @@ def nearest(
       Cosines in [-1, 1] or dot products, and indices of rows; ties are ordered by index.
     """
     cosines, rows = np.zeros((len(queries), 0), np.float32), np.zeros((len(queries), 0), np.int64)
-    parts = [np.asarray(queries[at : at + QUERY_ROWS], np.float32) for at in range(0, len(queries), QUERY_ROWS)]
+    chunks = [np.asarray(queries[at : at + QUERY_ROWS], np.float32) for at in range(0, len(queries), QUERY_ROWS)]
     start = 0
     for block in blocks:
         found = [
-            _nearest_in(part, np.asarray(block, np.float32), count=min(count, len(block)), dot=dot) for part in parts
+            _nearest_in(chunk, np.asarray(block, np.float32), count=min(count, len(block)), dot=dot) for chunk in chunks
         ]
         values, indices = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
         # Earlier rows come first, and the stable sort keeps their order on ties.
@@ -53,10 +53,11 @@ def nearest(
 def nearest_others(
     queries: Float[np.ndarray, "q e"], rows: Float[np.ndarray, "n e"], *, count: int
 ) -> tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]:
-    """Like `nearest`, but without the query's own row, which has the query's index."""
+    """Like `nearest`, for queries that are the first of the rows: leaves out the row that has the query's index."""
     blocks = (rows[at : at + BLOCK_ROWS] for at in range(0, len(rows), BLOCK_ROWS))
     cosines, nearest_rows = nearest(queries, blocks, count=count + 1)
-    # The stable sort moves the query's own row to the end, which is dropped; without it, the last row is dropped.
+    # The stable sort moves the query's own row to the end, and the last column is dropped. If the own row is not among
+    # the best (equal rows precede it), that drops the worst one instead.
     order = np.argsort(nearest_rows == np.arange(len(queries))[:, None], axis=1, kind="stable")[:, :-1]
     return np.take_along_axis(cosines, order, axis=1), np.take_along_axis(nearest_rows, order, axis=1)
 
@@ -74,14 +75,14 @@ def scores_of_pairs(
     *,
     dot: bool = False,
 ) -> Float[np.ndarray, " pairs"]:
-    """Cosine or dot product of each pair of a query and a row, given by indices into arrays, also on disk; 0 for a zero vector."""
+    """Cosine or dot product of each pair (index of a query, index of a row); 0 for a zero vector. May read a disk."""
     scores = np.zeros(len(query_indices), np.float32)
     for start in range(0, len(scores), PAIRS):
         block = slice(start, start + PAIRS)
         left, right = queries[query_indices[block]], rows[row_indices[block]]
         if not dot:
-            norms = (np.linalg.norm(side, axis=1, keepdims=True) for side in (left, right))
-            left, right = (side / np.maximum(norm, 1e-12) for side, norm in zip((left, right), norms, strict=True))
+            left = left / np.maximum(np.linalg.norm(left, axis=1, keepdims=True), 1e-12)
+            right = right / np.maximum(np.linalg.norm(right, axis=1, keepdims=True), 1e-12)
         scores[block] = np.einsum("ne,ne->n", left, right)
     return scores
 

@@ -1,11 +1,11 @@
-"""Any objective over nested widths of the student's vectors: the first numbers of a vector are a useful vector by themselves.
+"""Any objective over nested widths of vectors: a vector's leading dimensions are a useful vector by themselves.
 
 Source: Kusupati et al., Matryoshka Representation Learning, NeurIPS 2022; none of the distillation papers uses it. A
 shorter vector is compared with one of two targets:
 
     truncated   the teacher's vectors cut to the same width: right for a teacher that was itself trained with nested widths
     projected   the teacher's whole vectors, reached through one matrix per width that is not exported: right for any other
-                teacher, whose first numbers mean no more than its last ones
+                teacher, whose leading dimensions mean no more than the last ones
 
 Truncated, every width has its own state (such as a queue of that width); projected, all share one.
 """
@@ -29,7 +29,7 @@ class Nested(Objective):
     dims: tuple[int, ...]
     targets: str
 
-    # Nothing of the objective changes but its state and its loss.
+    # Only the state and the loss differ from the objective's.
     student_views = alias("objective.student_views")
     teacher_views = alias("objective.teacher_views")
     queue_size = alias("objective.queue_size")
@@ -48,24 +48,22 @@ class Nested(Objective):
         return self.targets == "projected" and bool(self.teacher_views)
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: Float[Array, "k e"] | None) -> tuple[Params, Any]:
-        """The objective's parameters and its state for each width, and the matrices."""
+        """The objective's parameters and the matrices; its states by width, of which the full one is named `whole`."""
         shorter = [dim for dim in self.dims if dim != sizes.width]
         matrices_key, whole_key, *keys = jax.random.split(key, 2 + len(shorter))
         params, whole = self.objective.init(whole_key, sizes, seeds)
         if self._projected:
             matrices = {
-                f"nested/{dim}/kernel": dim**-0.5 * jax.random.normal(one, (dim, sizes.width), jnp.float32)
-                for dim, one in zip(shorter, jax.random.split(matrices_key, max(len(shorter), 1)), strict=False)
+                f"nested/{dim}/kernel": dim**-0.5 * jax.random.normal(matrix_key, (dim, sizes.width), jnp.float32)
+                for dim, matrix_key in zip(shorter, jax.random.split(matrices_key, len(shorter)), strict=True)
             }
             # All widths share the whole vector's state: mapped to the full width, they need no queue of their own.
             return {**params, **matrices}, {"whole": whole}
-        states = {
-            str(dim): self.objective.init(
-                one, sizes._replace(width=dim), None if seeds is None else jnp.asarray(seeds)[:, :dim]
-            )[1]
-            for dim, one in zip(shorter, keys, strict=True)
-        }
-        return params, {"whole": whole, **states}
+        states = {"whole": whole}
+        for dim, width_key in zip(shorter, keys, strict=True):
+            cut_seeds = None if seeds is None else jnp.asarray(seeds)[:, :dim]
+            _, states[str(dim)] = self.objective.init(width_key, sizes._replace(width=dim), cut_seeds)
+        return params, states
 
     def __call__(
         self, params: Params, state: Any, student: Encoded, teacher: Encoded | None

@@ -27,7 +27,7 @@ from jaxtyping import Float, Integer
 from jaxdistill.core import BATCH_AXES, Array, platform
 
 MIN_LOGIT = -1e15
-"""Start of the running maximum: below every product, and finite, so that differences from it are never NaN."""
+"""Start of the running maximum: below every product, and finite, so that subtracting it never gives NaN."""
 MASKED = -1e30
 """Added to products with rows that are not keys. So far below `MIN_LOGIT` that their weight, exp(MASKED - maximum), is 0."""
 BLOCK_ROWS, BLOCK_ROWS_OF_GPUS = 1024, 16384
@@ -64,13 +64,13 @@ def softmax_over_ring(
 ) -> tuple[Float[Array, "b q"], Float[Array, "b q e"]]:
     """Log-sum-exp of each query's products with the keys, and the average of the keys under their softmax.
 
-    Only the log-sum-exp has a gradient, and only with respect to the queries: it is the average. The batch is split over the axes
-    `slice` and `data` of the context's mesh.
+    Only the log-sum-exp has a gradient, and only with respect to the queries: this gradient is the average. The
+    context's mesh splits the batch over its axes `slice` and `data`.
 
     Args:
       queries: vectors already divided by their temperatures.
       ring: the queue after the batch is written; the block after the newest one is the oldest.
-      own_keys: if not None, an example's keys are the queue without the batch, and its own row of these.
+      own_keys: None: the keys are the queue with the batch; else the queue without it, and each example's row of these.
       expired: range (start, stop) of rows of the oldest block that are no longer keys.
       starts_full: whether the initial blocks, before anything is written, hold keys.
     """
@@ -108,17 +108,12 @@ def _local(queries, rows, pushes, own_keys, *, expired, starts_full, block_rows)
     b, q, e = queries.shape
     flat = queries.reshape(b * q, e)
     # Queries travel, keys stay: the batch is small, the queue is not.
-    everyone = jax.lax.all_gather(flat, BATCH_AXES, tiled=True)
+    all_queries = jax.lax.all_gather(flat, BATCH_AXES, tiled=True)
     filled = rows.shape[0] if starts_full else pushes
     scanned = _scan_ring(
-        everyone,
-        rows,
-        (pushes - 1) % rows.shape[0],
-        filled,
-        expired=expired,
-        without_newest=own_keys is not None,
-        block_rows=block_rows,
-    )
+        all_queries, rows, (pushes - 1) % rows.shape[0], filled,
+        expired=expired, without_newest=own_keys is not None, block_rows=block_rows,
+    )  # fmt: skip
     carry = _merge(scanned)
     # After the merge each device has its own sentences again, and adds their own keys locally.
     if own_keys is not None:
@@ -146,11 +141,8 @@ def _scan_ring(queries, ring, newest, filled, *, expired, without_newest, block_
         keys, masked = (jax.lax.dynamic_slice_in_dim(x, start, count, axis=0) for x in (ring, mask))
         return _absorb(carry, queries, keys.reshape(count * b, e), masked.reshape(count * b))
 
-    carry = (
-        jnp.full(queries.shape[0], MIN_LOGIT, jnp.float32),
-        jnp.zeros(queries.shape[0], jnp.float32),
-        jnp.zeros(queries.shape, jnp.float32),
-    )
+    maximum, total = jnp.full(queries.shape[0], MIN_LOGIT, jnp.float32), jnp.zeros(queries.shape[0], jnp.float32)
+    carry = (maximum, total, jnp.zeros(queries.shape, jnp.float32))
     # Slices have a static size: the loop takes whole groups of blocks, and the rest is absorbed after it.
     full = blocks // span
     carry = jax.lax.fori_loop(

@@ -19,14 +19,8 @@ from jaxdistill.core.files import foreign_errors
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.hugging_face import PairHead, Part, tensor_names
 
-SAME = {
-    "camembert": "roberta",
-    "xlm-roberta": "roberta",
-    "new": "gte",
-    "qwen2": "qwen3",
-    "eurobert": "llama",
-}
-"""Maps a `model_type` to the one whose file reads it too; `new` is of GTE checkpoints with their own code, which is never run."""
+SAME = {"camembert": "roberta", "xlm-roberta": "roberta", "new": "gte", "qwen2": "qwen3", "eurobert": "llama"}
+"""Maps a `model_type` to the one whose file reads it; `new` is GTE with code of its own, which is never run."""
 
 
 def family(model_type: str) -> ModuleType:
@@ -54,7 +48,7 @@ def pair_head(model_type: str) -> PairHead:
 
 
 def cross_definition(architecture: Architecture) -> EncoderDefinition:
-    """The definition of the family's cross-encoder with this body."""
+    """The definition of a cross-encoder with this body, and its family's head."""
     head, width = pair_head(architecture.family), architecture.hidden_size
     hidden = Dense(in_features=width, out_features=width, activation=head.activation, drops=head.drops_input)
     output = Dense(in_features=width, out_features=1, activation="identity", drops=True)

@@ -26,16 +26,10 @@ NAMES = EMBEDDINGS | {
 }
 PAIR_HEAD = PairHead("classifier")
 CLASSES = {
-    "albert": "AlbertModel",
-    "bert": "BertModel",
-    "camembert": "CamembertModel",
-    "electra": "ElectraModel",
-    "gte": "GteModel",
-    "mpnet": "MPNetModel",
-    "nomic_bert": "NomicBertModel",
-    "roberta": "RobertaModel",
+    "albert": "AlbertModel", "bert": "BertModel", "camembert": "CamembertModel", "electra": "ElectraModel",
+    "gte": "GteModel", "mpnet": "MPNetModel", "nomic_bert": "NomicBertModel", "roberta": "RobertaModel",
     "xlm-roberta": "XLMRobertaModel",
-}
+}  # fmt: skip
 """transformers' class of each `model_type` whose file is written by `config`."""
 
 

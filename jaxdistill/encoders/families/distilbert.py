@@ -18,18 +18,18 @@ NAMES = bert.EMBEDDINGS | {
 }
 PAIR_HEAD = PairHead("classifier", "pre_classifier", "relu", drops_input=False)
 
-OWN_NAMES = {
+SHORT_NAMES = {
     "hidden_size": "dim",
     "num_attention_heads": "n_heads",
     "num_hidden_layers": "n_layers",
     "intermediate_size": "hidden_dim",
 }
-"""General names mapped to DistilBERT's; a file may have either, except for the last one."""
+"""General names mapped to DistilBERT's; a file may have either, but must have `hidden_dim`."""
 
 
 def architecture(config: Settings) -> Architecture:
     """Reads a `config.json`."""
-    general = {name: config[own] for name, own in OWN_NAMES.items() if own in config}
+    general = {name: config[short] for name, short in SHORT_NAMES.items() if short in config}
     # Either name may give a size, but transformers reads only `hidden_dim`, even beside `intermediate_size`.
     config = general | config | {"intermediate_size": config["hidden_dim"]}
     hugging_face.refuse_others(config, hugging_face.ENCODER)
@@ -48,7 +48,7 @@ def config(architecture: Architecture) -> Settings:
     return {
         "architectures": ["DistilBertModel"],
         "model_type": "distilbert",
-        **{OWN_NAMES.get(name, name): size for name, size in hugging_face.written_sizes(a).items()},
+        **{SHORT_NAMES.get(name, name): size for name, size in hugging_face.written_sizes(a).items()},
         "activation": hugging_face.activation_name(a.activation),
         "dropout": a.hidden_dropout,
         "attention_dropout": a.attention_dropout,

@@ -28,7 +28,7 @@ def architecture(config: Settings) -> Architecture:
     sliding = config.get("sliding_window") or 4096
     # NOTE: two keys switch causality off, with different windows: `use_bidirectional_attention` halves the file's number,
     # and `is_causal` decides whether that number counts the token itself.
-    window = (sliding // 2 + 1 if both_sides else sliding) - causal
+    window = (sliding // 2 + 1 if both_sides else sliding) - int(causal)
     every = config.get("sliding_window_pattern", 6)
     layers = config["num_hidden_layers"]
     types = hugging_face.layer_types(config, [SLIDING if (layer + 1) % every else FULL for layer in range(layers)])

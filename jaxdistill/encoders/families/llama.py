@@ -27,13 +27,9 @@ NAMES = {
     "norm": "norm",
 }
 CLASSES = {
-    "eurobert": "EuroBertModel",
-    "gemma3_text": "Gemma3TextModel",
-    "llama": "LlamaModel",
-    "mistral": "MistralModel",
-    "qwen2": "Qwen2Model",
-    "qwen3": "Qwen3Model",
-}
+    "eurobert": "EuroBertModel", "gemma3_text": "Gemma3TextModel", "llama": "LlamaModel", "mistral": "MistralModel",
+    "qwen2": "Qwen2Model", "qwen3": "Qwen3Model",
+}  # fmt: skip
 """transformers' class of each `model_type` whose file is written by `config`."""
 
 

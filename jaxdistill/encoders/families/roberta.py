@@ -1,4 +1,4 @@
-"""RoBERTa, and XLM-R and CamemBERT, which are the same: BERT with positions that start after the padding token's row."""
+"""RoBERTa, XLM-R and CamemBERT: BERT with positions that start after the padding token's row."""
 
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import bert
