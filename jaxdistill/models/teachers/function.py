@@ -19,15 +19,15 @@ functions: dict[str, Callable[..., Any]] = {}
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Function(OutsideVectors):
     """Your own function, which gives an array with one vector for each of the texts that it gets as a list. If it has an
-    argument `role`, it also gets `query`, `document` or an empty string. A killed run does not ask again for finished blocks."""
+    argument `role`, it also gets `query`, `document` or an empty string. A resumed run calls it only for unfinished blocks."""
 
     kind: str = "function"
     function: str = dataclasses.field(default="", kw_only=False)
     """`FILE.py:NAME` or `MODULE:NAME`."""
     dims: CountOrNone = 0
-    """Numbers in a vector."""
+    """Width of its vectors."""
     batch_size: Count = 64
-    """Most texts that it gets at once; all have the same role."""
+    """Maximum texts per call; all of them have the same role."""
 
     given_by = "function"
 
@@ -43,7 +43,7 @@ class Function(OutsideVectors):
             raise InputError("teacher.dims=0: say how many numbers a vector has, such as --config.teacher.dims=768.")
 
     def load(self, context: ModelContext) -> tuple[()]:
-        self._callable()
+        self._callable()  # raises now if there is none
         return ()
 
     def vector_width(self) -> int:
