@@ -120,7 +120,7 @@ def combinations(grid: Any) -> Sequence[Mapping[str, Any]]:
 def plan(
     specs: Sequence[str], options: Mapping[str, Any], grid: Sequence[Mapping[str, Any]], seeds: Sequence[Any]
 ) -> list[Row]:
-    """The points of a sweep; parses the options of all before the first one runs. A grid's values override `options`; seeds override both."""
+    """The points of a sweep; parses the options of all before any runs. A grid's values override `options`; seeds override both."""
     points: dict[str, Row] = {}
     for spec, chosen, seed in itertools.product(specs, grid, seeds or [None]):
         values = {**options, **chosen}

@@ -7,8 +7,8 @@ Source: Peer et al., Greedy-layer pruning: Speeding up Transformer models for na
 (arXiv 2105.14839). Differences: closeness to the whole model replaces a task's score, and the swaps are an addition.
 
 `student.intermediate` keeps the feed-forward units that contribute most to the hidden states, equally many in each layer. A
-unit is one hidden dimension of the feed-forward network, with the activation `x`. Its contribution for a token is `x` times its row `w [d]` of the output
-kernel, so a unit is scored by the norm of `w` times the root mean square of `x` over the tokens of a text.
+unit is one hidden dimension of the network, with the activation `x`. Its contribution for a token is `x` times its row `w [d]` of
+the output kernel, so a unit is scored by the norm of `w` times the root mean square of `x` over the tokens of a text.
 """
 
 import dataclasses

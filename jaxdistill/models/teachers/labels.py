@@ -4,8 +4,8 @@ A row has one pair (Trans-Encoder, CoSENT), or its sentence with each of several
 
 A labeller is a sentence encoder (cosine similarity, in [-1, 1]) or a cross-encoder (sigmoid, in (0, 1)). Where an objective
 compares differences of any size (`logits`), a cross-encoder gives its logit, because the sigmoids of large logits are all 1 in
-float32, and a sentence encoder whose checkpoint compares by dot product gives that. Several labellers are averaged, as in Trans-Encoder's
-mutual distillation (Liu et al., ICLR 2022, section 2.4).
+float32, and a sentence encoder whose checkpoint compares by dot product gives that. Several labellers are averaged, as in
+Trans-Encoder's mutual distillation (Liu et al., ICLR 2022, section 2.4).
 """
 
 import dataclasses
