@@ -78,7 +78,7 @@ def logged(workdir: pathlib.Path, command: str) -> Iterator[None]:
 
 
 class Goodput:
-    """Seconds that one process's host spends on each activity, and the operations of its steps.
+    """Seconds that one process's host spends on each activity, and the floating-point operations of its steps.
 
     `data` is the time that the host waits for a batch, `steps` the time that it waits for devices, `compile` tracing and compiling a
     step of a new shape. `checkpoints` includes making or restoring the first state.
@@ -88,7 +88,7 @@ class Goodput:
         self.total: dict[str, float] = dict.fromkeys(ACTIVITIES, 0.0)
         """Seconds since the training began, by activity."""
         self.flops = 0.0
-        """Operations since the last report, with those that remat or a gradient cache repeat."""
+        """Floating-point operations since the last report, including those that remat or a gradient cache repeats."""
         self._reported = dict(self.total)
 
     @contextlib.contextmanager
@@ -225,7 +225,7 @@ class Metrics:
             callback(step, dict(scalars))
 
     def restart_clock(self, step: int) -> None:
-        """Starts to count sentences per second anew: evaluations and saves are not training."""
+        """Restarts the measurement of sentences per second, because evaluations and saves are not training."""
         self.clock = time.monotonic(), step
 
     def close(self) -> None:
