@@ -297,7 +297,7 @@ def sample_of(store: TokenStore) -> list[str]:
 def measured_spread(embed: Embed, sentences: Sequence[str]) -> dict[str, float]:
     """Spread, uniformity and rank of a model's vectors; raises `InputError` if a vector is not finite.
 
-    Leaves out zero vectors, which a static student gives for sentences of unknown words.
+    Leaves out zero vectors, which a static student gives for sentences of unknown words; if all are zero, spread is NaN.
     """
     vectors = unit_or_zero_vectors(embed, sentences)
     vectors = vectors[np.any(vectors, axis=1)]
