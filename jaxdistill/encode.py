@@ -138,8 +138,8 @@ def encode(
 def _block_encoder(
     embedder: Embedder, text: Watched, prompt: str, width: int
 ) -> Callable[[range, Advance], tuple[np.ndarray, int]]:
-    """Returns a function that encodes a range of rows: it gives their vectors `[n, width]` and the number of truncated texts. Ranges
-    must come in ascending order, because the text is read once; rows between them are skipped."""
+    """Returns a function that encodes a range of rows: it gives their vectors `[n, width]` and the number of truncated texts.
+    Ranges must come in ascending order, because the text is read once; rows between them are skipped."""
     unread, position = text.rows(), 0
 
     def encode_block(rows: range, advance: Advance) -> tuple[np.ndarray, int]:

@@ -95,8 +95,8 @@ class Embedder:
         return self.model.definition.embedding_width
 
     def prefix(self, prompt_name: str | None = None, role: str = "", *, prompt: str | None = None) -> str:
-        """The text to prepend to each sentence: `prompt` if given, else the prompt of `role`, else the one named `prompt_name` (None:
-        the default prompt; empty: no prompt). Raises `InputError` for an unknown prompt or role, or for a cross-encoder."""
+        """The text to prepend to each sentence: `prompt` if given, else the prompt of `role`, else the one named `prompt_name`
+        (None: the default prompt; empty: no prompt). Raises `InputError` for an unknown prompt or role, or for a cross-encoder."""
         model = self.model
         if model.definition.reads_pairs:
             raise no_vectors(f"{model.source} is a cross-encoder")

@@ -150,8 +150,8 @@ def objective_title(config: Config) -> str:
 
 
 def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh | None = None) -> Run:
-    """A run that is ready to train; raises `InputError` for anything that cannot work. With a mesh of `absent` devices, for which the
-    step is only compiled, no model runs, and the run cannot train."""
+    """A run that is ready to train; raises `InputError` for anything that cannot work. With a mesh of `absent` devices, for which
+    the step is only compiled, no model runs, and the run cannot train."""
     mesh, groups, objective = checked_setup(config, absent)
     dtype, can_run, teacher_options = dtype_of(config.run.precision), absent is None, config.teacher
     context = context_of(config, workdir)
@@ -176,17 +176,10 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         reserved = min(reserved, max(held_out, store.rows // 10))
     on_cpus = platform(mesh) == "cpu"
     batches_with = partial(
-        Batches,
-        Viewed(store, objective.student_views),
-        batch_size=config.data.batch_size,
-        seed=config.run.seed,
-        weights=config.data.weights,
-        groups=groups,
-        local=meshes.local_groups(mesh, groups) if can_run else None,
-        reserve_rows=reserved,
-        max_shapes=config.data.pack_shapes or (4 if on_cpus else 3),
-        divided=on_cpus,
-    )
+        Batches, Viewed(store, objective.student_views), batch_size=config.data.batch_size, seed=config.run.seed,
+        weights=config.data.weights, groups=groups, local=meshes.local_groups(mesh, groups) if can_run else None,
+        reserve_rows=reserved, max_shapes=config.data.pack_shapes or (4 if on_cpus else 3), divided=on_cpus,
+    )  # fmt: skip
     # For `run.minutes`, the steps that an earlier start measured.
     noted = read_note(workdir / INPUTS).get(STEPS, UNTIMED) if config.run.minutes else 0
     steps = step_count(config, batches_with().steps_per_epoch, timed=int(processes.gathered(noted)[0]))
@@ -219,21 +212,10 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         shardings = frozen_shardings(live_teacher, mesh, config.run.sharding)
         frozen = meshes.place_frozen(params, shardings, dtype) if can_run else meshes.frozen_shapes(params, dtype)
     return Run(
-        config=config,
-        workdir=workdir,
-        mesh=mesh,
-        compute_dtype=dtype,
-        objective=objective,
-        teachers=teachers,
-        labeller_digests=[labeller.digest() for labeller in labellers],
-        student=student,
-        store=store,
-        batches=data,
-        seeds=lambda: targets.rows(seed_rows) if len(seed_rows) else None,
-        dev=dev,
-        program=program,
-        teacher_params=frozen,
-    )
+        config=config, workdir=workdir, mesh=mesh, compute_dtype=dtype, objective=objective, teachers=teachers,
+        labeller_digests=[labeller.digest() for labeller in labellers], student=student, store=store, batches=data,
+        seeds=lambda: targets.rows(seed_rows) if len(seed_rows) else None, dev=dev, program=program, teacher_params=frozen,
+    )  # fmt: skip
 
 
 def make_step(
@@ -324,8 +306,8 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
 
 
 def check_inputs(stage: Config, where: str = "here") -> None:
-    """Raises `InputError` for a text or a model that does not exist. Those on the hub are not looked for, and a bucket that does not
-    answer is a warning."""
+    """Raises `InputError` for a text or a model that does not exist. Does not look on the hub, and only warns if a bucket does not
+    answer."""
     texts = {"data.text": stage.data.text, "data.exclude": stage.data.exclude, "evals.agreement": stage.evals.agreement}
     named = [(option, spec) for option, specs in texts.items() for spec in split_specs(specs)]
     named += [*(("teacher.model", name) for name in stage.teacher.models), ("student.model", stage.student.model)]
@@ -620,7 +602,7 @@ def check_models(
 
 
 class Targets:
-    """The targets: live, stored, or the user's own. For `absent` devices, zeros that take no memory stand in for a model's targets."""
+    """The targets: live, stored, or the user's own. For `absent` devices, zeros that take no memory stand in for a model's."""
 
     def __init__(
         self,

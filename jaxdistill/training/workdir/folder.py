@@ -48,7 +48,7 @@ and the kept train states."""
 CONFIG, RESULTS, METRICS, LOG = "config.json", "results.json", "metrics.jsonl", "train.log"
 """Options of the run, its final scores, its curves, and its output with times."""
 LOCK, RUNNING = ".lock", "running.json"
-"""The file that a run keeps locked, which names the run; and the same note in a bucket. The system unlocks it if the process dies."""
+"""The file that a run keeps locked, which names the run; and the same note in a bucket. The lock ends with the process."""
 INPUTS = "inputs.json"
 """Digests of the run's inputs, with the metric that chooses its best checkpoint."""
 TEXT_FILES, DEV_SCORE, LENGTH, STEPS = "content of the files of data.text", "dev score", "data.max_length", "run.steps"
@@ -95,7 +95,7 @@ def read_note(path: Path) -> dict[str, Any]:
 
 
 def claim_workdir(workdir: Path, config: Config, *, write: bool) -> Config | None:
-    """The config of the last start in the workdir, None for a new one; raises `InputError` if the workdir belongs to another training.
+    """The config of the last start in the workdir, None for a new one; raises `InputError` if it belongs to another training.
     `write`: create the workdir and write the options."""
     if any(character in str(workdir.absolute()) for character in "[\\"):
         raise InputError(
