@@ -1,7 +1,7 @@
 """Defines an evaluation: its name in `tasks`, its sets, how a set is read and scored, and how scores are shown.
 
-`evals/suite.py` lists the package's evaluations, a user's module its own in `EVALUATIONS`. Also here is what evaluations share: tables
-of sentences, rank correlation, the area under the ROC curve. Vectors that are all the same are an error.
+`evals/suite.py` lists the package's evaluations; a user's module lists its own in `EVALUATIONS`. Evaluations share the readers of
+tables, rank correlation and the area under the ROC curve at the end of this file. Vectors that are all the same are an error.
 """
 
 import csv
@@ -37,7 +37,7 @@ class Model:
     size_bytes: int = 0
     """Size of the weights files."""
     timed: Embed | None = None
-    """The model as its speed is measured: nothing is cached, and each process uses its own devices."""
+    """The model for measuring speed: without a cache, on this process's own devices."""
     query: Embed | None = None
     document: Embed | None = None
     """The model with its prompts for queries and for documents."""

@@ -147,7 +147,7 @@ def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -
     """The YAML header for model hubs: https://huggingface.co/docs/hub/model-cards. Leaves out fields of unknown value."""
     library = ["sentence-transformers"] if in_sentence_transformers else []
     kinds = ["cross-encoder", "text-ranking"] if reads_pairs else ["sentence-similarity", "feature-extraction"]
-    # An export that states no origin has its public name here, which looks like a hub's.
+    # An export without a stated origin names itself here, and its public name looks like one of the hub.
     base = [name for name in facts.base_models.split(", ") if is_hub_name(name) and not name.endswith("/export")]
     metadata = {
         "language": facts.languages.split(", ") if facts.languages else [],

@@ -168,7 +168,7 @@ class _Fit(NamedTuple):
     ahead: tuple[Float[Array, "classes d"], Float[Array, " classes"]]
     """The point at which the next gradient is taken."""
     age: Float[Array, ""]
-    """Steps since the last restart, which sets momentum to zero."""
+    """Steps since the last restart; a restart sets the momentum to zero."""
     decrease: Float[Array, ""]
     """Predicted decrease of the mean loss in the last step, in nats."""
 

@@ -21,7 +21,7 @@ PAIRS = 512
 
 
 def loaded(loader: str, model: str, **options: Any) -> Any:
-    """The model as the class `loader` of sentence-transformers loads it; raises `InputError` with the reason if it cannot."""
+    """Loads a model by the class `loader` of sentence-transformers, with its `options`; raises `InputError` if that fails."""
     try:
         import sentence_transformers
     except ImportError as error:

@@ -168,7 +168,7 @@ class Headed(Student):
              f"student.dims={self.dims} trains the vectors of the head, but student.keep_head=False exports others; leave out one or "
              "the other (--config.student.dims='()')."),
             (self.dims and models > 1 and self.dims_targets == "truncated",
-             "student.dims: the first numbers of several teachers' vectors are the first teacher's; set "
+             "student.dims: the first dimensions of several teachers' vectors are the first teacher's; set "
              "--config.student.dims_targets=projected."),
             (fitted and (self.head != "linear" or not models),
              "student.head_init=fitted maps to a teacher's vectors by a linear head; set --config.student.head=linear and name "

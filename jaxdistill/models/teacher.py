@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelContext:
-    """Everything besides its own options that a training's model is made from."""
+    """What a training's models are made from besides their own options."""
 
     data: Data
     """The text, and how to read it."""

@@ -663,7 +663,7 @@ class Targets:
         return [self.text.text(column, row) for row in rows], self.text.roles(column, rows)
 
     def fitted(self, config: Config, student: SentenceModel, trained: Integer[np.ndarray, " n"]) -> SentenceModel:
-        """The untrained student, fitted to the targets of evenly spaced rows among those that it will be trained on."""
+        """The untrained student, fitted to the targets of evenly spaced rows among `trained`, those that it will be trained on."""
 
         def examples(model: SentenceModel) -> tuple[np.ndarray, np.ndarray]:
             rows = trained[np.unique(np.linspace(0, len(trained) - 1, FITTING_SAMPLE, dtype=np.int64))]

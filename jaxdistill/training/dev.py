@@ -90,8 +90,7 @@ def dev_tasks(config: Config, *, named: bool = True, similarity: str = "cosine")
     Graded pairs whose scores are all 0 or 1 are scored by AUC, unless `evals.best` names another metric.
 
     Args:
-      named: also read the sets that are not the user's own, which may be on the hub: the one that `evals.best` names, and STS-B dev
-        if there is a data folder.
+      named: also read published sets, perhaps from the hub: the one that `evals.best` names, and STS-B dev if there is a data folder.
       similarity: how a student with vectors ranks documents: by `cosine` or `dot`.
     """
     evals, best, tasks = config.evals, config.evals.best, dict[str, Task]()
@@ -222,7 +221,7 @@ class Evaluator:
 
     Args:
       embedder: of the student as it is evaluated; `evaluate` gets the parameters.
-      record: best score, its step, count of evaluations since and so on, updated in place; checkpoints store it.
+      record: best score, its step, count of evaluations without a higher one and so on, updated in place; checkpoints store it.
     """
 
     def __init__(self, run: "Run", embedder: Embedder, record: dict[str, Any]):
@@ -278,7 +277,8 @@ class Evaluator:
 
 
 def note_score(record: dict[str, Any], step: int, scores: dict[str, float], *, best: str, is_last: bool) -> None:
-    """Notes in the record whether these scores are the best so far by the metric `best`; if `is_last`, the latest ones always are."""
+    """Updates the record: the best score so far by the metric `best`, its step, and the count of evaluations without a higher one.
+    With `is_last`, the latest scores always count as the best."""
     score, highest = scores.get(best, 0.0), record["best"]  # the metric may be missing only if `is_last`
     record["since_best"] = 0 if highest is None or score > highest else record["since_best"] + 1
     if is_last or highest is None or score >= highest:  # at equal scores the later one, trained for longer

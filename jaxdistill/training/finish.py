@@ -137,7 +137,7 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
         costs = {"parameters": model.parameter_count, "size_bytes": size, "sentences_per_s": speeds[name]}
         pairs = on_sts[name].get("scored_pairs")
         entries.append(Entry(name=name, scores=scores[name], costs=costs, scored_pairs=pairs))
-    if paper:  # its scores that the run has measured; if it has measured none, those on STS
+    if paper:  # show only scores that the run has measured; if there are none, those on STS
         measured = {*paper.scores} & {*facts.scores}
         paper = paper.only([name for name in paper.scores if name in (measured or (*sts.TESTS, "average"))])
         entries.append(Entry(name=paper.label, scores=paper.scores, is_cited=True))

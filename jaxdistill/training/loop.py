@@ -218,7 +218,7 @@ def _shapes(batch: Batch) -> Any:
 
 
 def prefetch(batches: Batches, start: int, stop: int) -> Generator[Batch]:
-    """Yields the batches of steps `start` to `stop - 1`, which one thread prepares."""
+    """Yields the batches of steps `start` to `stop - 1`, counted from 0, which one thread prepares."""
     thread = ThreadPoolExecutor(1, "prefetch")
     try:
         ahead = deque(thread.submit(batches.batch_at, step) for step in range(start, min(start + BATCHES_AHEAD, stop)))

@@ -202,7 +202,8 @@ class Metrics:
             span = f"step {bad[0]}" if len(bad) == 1 else f"steps {bad[0]} to {bad[-1]}"
             raise Diverged(f"the loss is not finite at {span}")
         means = {name: float(np.mean([metrics[name] for _, metrics in fetched])) for name in fetched[0][1]}
-        rate = self.batch_size * (step - self.clock[1]) / max(time.monotonic() - self.clock[0], 1e-9)
+        begun, first_step = self.clock
+        rate = self.batch_size * (step - first_step) / max(time.monotonic() - begun, 1e-9)
         self.restart_clock(step)
         means |= {"learning_rate": float(np.asarray(self.learning_rate(step - 1))), "sentences_per_s": rate}
         means |= self.goodput.taken()
@@ -238,7 +239,7 @@ class Metrics:
 
 
 def _step_of(line: str) -> float:
-    """Step of a line; infinity, so that it is dropped, for one that a crash cut off."""
+    """Step of a line; infinity for a line that a crash cut off, so that it is dropped."""
     try:
         return json.loads(line)["step"]
     except ValueError:

@@ -261,7 +261,7 @@ def collective_bytes(text: str) -> dict[str, int]:
     channels: dict[str, tuple[str, str]] = {}
     for line in text.splitlines():
         if match := COLLECTIVE.search(line):
-            channel = re.search(r"channel_id=\d+", line)  # one that overlaps with fusions appears in each of them
+            channel = re.search(r"channel_id=\d+", line)  # a collective split over fusions appears in each, by one id
             channels[channel[0] if channel else line] = match[1], match[2]
     total: dict[str, int] = {}
     for shapes, kind in channels.values():

@@ -39,7 +39,7 @@ def frozen_shardings(model: SentenceModel, mesh: Mesh, sharding: Sharding) -> di
 
 
 def sharded_embedder(model: SentenceModel, run: RunOptions, *, mesh: Mesh | None = None, **options: Any) -> Embedder:
-    """An embedder whose parameters are split as in training; `mesh` defaults to all devices of this process."""
+    """An embedder, with its `options`, whose parameters are split as in training; `mesh` defaults to this process's devices."""
     devices = jax.local_devices()
     mesh = mesh or make_mesh(devices=devices, model_axis=math.gcd(run.model_axis, len(devices)))
     # `tensor` needs a model axis, which a process with few devices may lack.

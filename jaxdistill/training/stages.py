@@ -1,4 +1,4 @@
-"""Runs a training, or several in a row, each of which passes its best student on (two-stage DistilCSE, Trans-Encoder)."""
+"""Runs a training, or several stages in a row, where each passes its best student on (two-stage DistilCSE, Trans-Encoder)."""
 
 import contextlib
 import json

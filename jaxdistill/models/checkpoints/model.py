@@ -81,7 +81,7 @@ def read_card(folder: Path, source: str) -> dict[str, tuple[str, ...]]:
 
 
 def check_size(option: str, size: int, most: int, what: str, *, least: int = 1) -> None:
-    """Raises `InputError` if `size`, the value of `option`, is not from `least` to `most`; `what` says which limit that is."""
+    """Raises `InputError` if `size`, the value of `option`, is not from `least` to `most`; `what` describes the limit."""
     if not least <= size <= most:
         raise InputError(f"{option}={size} must be from {least} to {most}, {what}.")
 

@@ -148,7 +148,7 @@ def wordpiece_settings(tokenizer: tokenizers.Tokenizer, name: str | None) -> dic
 
 
 def _append_end(tokenizer: tokenizers.Tokenizer, config: Mapping[str, Any]) -> None:
-    """Appends `eos_token` to each text as GTE-Qwen2's own code does, which is not run; not if `tokenizer.json` adds tokens."""
+    """Appends `eos_token` to each text, as GTE-Qwen2's own code would, unless `tokenizer.json` already adds tokens."""
     adds_end = "AutoTokenizer" in (config.get("auto_map") or {}) and config.get("add_eos_token")
     if not adds_end or tokenizer.num_special_tokens_to_add(is_pair=False):
         return
@@ -195,7 +195,7 @@ def _from_transformers(folder: Path) -> tokenizers.Tokenizer:
 
 
 def without_paths(config: dict[str, Any]) -> dict[str, Any]:
-    """A `tokenizer_config.json` without names of files or code, which transformers would open or run."""
+    """A `tokenizer_config.json` without the entries that let transformers open other files or run code."""
     return {key: value for key, value in config.items() if key != "auto_map" and not key.endswith("_file")}
 
 
@@ -221,5 +221,5 @@ def _decimal(value: float) -> str:
         nearest = int((exact * 10**places).to_integral_value())
         for digits in (nearest + offset for offset in OFFSETS):
             if 0 <= digits < 2**64 and float(digits) / 10.0**places == abs(value):
-                return f"{'-' * (value < 0)}{digits}e-{places}"
+                return f"{'-' if value < 0 else ''}{digits}e-{places}"
     return repr(value)

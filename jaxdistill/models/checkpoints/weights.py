@@ -38,7 +38,7 @@ UNREAD = re.compile(
 
 
 def first_file(folder: Path, names: Sequence[str], what: str) -> Path:
-    """The first of these files that `folder` has; raises `InputError`, which says `what` they hold, if it has none."""
+    """The first of these files that `folder` has; raises `InputError` if it has none; `what` names their content for the error."""
     path = next((folder / name for name in names if (folder / name).exists()), None)
     if path is None:
         raise InputError(f"{folder} has no {what}; looked for {', '.join(names)}.")

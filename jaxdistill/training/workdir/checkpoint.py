@@ -19,7 +19,7 @@ from jaxdistill.training.workdir.folder import Workdir
 
 
 class Checkpoints:
-    """The checkpoints of a workdir, which all processes of a run see. They make the same calls together."""
+    """The checkpoints of a workdir. All processes of a run see the workdir, and make the same calls together."""
 
     def __init__(self, workdir: Workdir, *, keep: int = 2, keep_steps: Sequence[int] = (), read_only: bool = False):
         """

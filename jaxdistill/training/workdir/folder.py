@@ -43,8 +43,8 @@ from jaxdistill.core.files.buckets import address_digest, checked_address, store
 from jaxdistill.core.paths import cache_folder, objects_cache
 
 EXPORT, STUDENT, CHECKPOINTS = "export", "student", "checkpoints"
-"""Folders: the exported student; the untrained one as it is trained, whose parameters are the checkpoints', by name and shape;
-and the kept train states."""
+"""Folders: the exported student; the untrained student, whose parameters have the checkpoints' names and shapes; and the kept
+train states."""
 CONFIG, RESULTS, METRICS, LOG = "config.json", "results.json", "metrics.jsonl", "train.log"
 """Options of the run, its final scores, its curves, and its output with times."""
 LOCK, RUNNING = ".lock", "running.json"
@@ -318,7 +318,9 @@ def _reserved(bucket: epath.Path) -> Iterator[None]:
 
 def _fetch(source: epath.Path, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
-    for path in source.iterdir() if source.exists() else ():
+    if not source.exists():
+        return
+    for path in source.iterdir():
         if path.name in (CHECKPOINTS, RUNNING) or path == source:
             continue
         (_fetch if path.is_dir() else _copy)(path, target / path.name)
