@@ -297,10 +297,12 @@ def sample_of(store: TokenStore) -> list[str]:
 def measured_spread(embed: Embed, sentences: Sequence[str]) -> dict[str, float]:
     """Spread, uniformity and rank of a model's vectors; raises `InputError` if a vector is not finite.
 
-    Leaves out zero vectors, which a static student gives for sentences of unknown words; if all are zero, spread is NaN.
+    Leaves out zero vectors, which a static student gives for sentences of unknown words. Fewer than two others have no spread: 0.
     """
     vectors = unit_or_zero_vectors(embed, sentences)
     vectors = vectors[np.any(vectors, axis=1)]
+    if len(vectors) < 2:
+        return {SPREAD: 0.0, "vectors/uniformity": 0.0, RANK: 0.0}
     cosines = pairwise_cosines(vectors)
     uniform, rank = uniformity(cosines, power=2), effective_rank(vectors)
     return {SPREAD: float(np.std(cosines)), "vectors/uniformity": uniform, RANK: rank}

@@ -107,7 +107,7 @@ def _write_onnx(model: SentenceModel, folder: Path) -> list[dict[str, str]]:
         name = f"{onnx.FOLDER}/{file.name}"
         if file.name == onnx.FLOAT:
             _refuse_difference(name, difference, ONNX_TOLERANCE)
-        if likeness < MIN_ROUNDED:
+        if file.name == onnx.INT8 and not likeness >= MIN_ROUNDED:  # NaN is left out too
             file.unlink()
             log.warning("%s is left out: 8-bit weights change this model too much (%.4f)", name, likeness)
             continue

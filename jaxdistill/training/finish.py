@@ -95,8 +95,7 @@ def speed_of(run: Run, name: str, model: SentenceModel) -> float:
 
 
 def sts_of(run: Run, name: str, model: SentenceModel) -> dict[str, Any]:
-    """Results of `sts.sts_values` for the seven tests, from the cache if there; empty if the run does not score STS. All processes
-    call this together."""
+    """Cached results of `sts.sts_values` for the seven tests; empty if the run does not score STS. All processes call it together."""
     if not run.config.evals.sts or (folder := sts_data_folder()) is None:
         return {}
 

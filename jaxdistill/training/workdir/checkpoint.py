@@ -90,8 +90,7 @@ class Checkpoints:
         return self._read(step, None)[0]
 
     def go_back(self, step: int, like: TrainState, shardings: TrainState) -> None:
-        """Removes the checkpoints after `step`, once that of `step` itself was read; raises `InputError` like `restore`. Closes the
-        checkpoints."""
+        """Removes the checkpoints after `step`, once that of `step` was read, and closes; raises `InputError` like `restore`."""
         self.restore(like, shardings, step=step)
         for later in [other for other in self.steps if other > step]:
             self._manager.delete(later)
