@@ -373,7 +373,7 @@ class OutsideVectors(WhiteningOptions):
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
         folder, text, width = cache_folder(inputs.data.cache_folder) / "targets", inputs.text, self.vector_width()
-        named, stored = f"teacher.{self.given_by}={getattr(self, self.given_by)}", []
+        source, stored = f"teacher.{self.given_by}={getattr(self, self.given_by)}", []
         for view in inputs.objective.teacher_views:
 
             def embed(rows: Sequence[int], advance: Advance, view: str = view) -> np.ndarray:
@@ -383,18 +383,19 @@ class OutsideVectors(WhiteningOptions):
                     for begin in range(0, len(of_role), self.texts_per_call):
                         batch = of_role[begin : begin + self.texts_per_call]
                         texts = [text.text(view, rows[index]) for index in batch]
-                        failed = f"{named} failed at row {rows[batch[0]]:,} of the text; run it again to continue after the last block"
+                        failed = f"{source} failed at row {rows[batch[0]]:,} of the text; run it again to continue after the last block"
                         with foreign_errors(failed):
-                            found = self.embed(texts, role)
-                        if found.shape != (len(batch), width):
-                            raise InputError(f"{named} gives {list(found.shape)} numbers, not {[len(batch), width]}.")
-                        vectors[batch] = found
+                            result = self.embed(texts, role)
+                        if result.shape != (len(batch), width):
+                            raise InputError(f"{source} gives {list(result.shape)} numbers, not {[len(batch), width]}.")
+                        vectors[batch] = result
                         advance(len(batch))
                 return vectors
 
             key = f"{self.digest()} {text.content_digest} {inputs.data.roles} {view}"
-            rows, options = cast(Any, range(text.rows)), {"progress": inputs.progress, "block_rows": BLOCK_ROWS}
-            stored.append(
-                targets.cached_vectors(folder, key, embed, rows, width, what=f"targets of {named}", **options)
-            )
+            rows = cast(Any, range(text.rows))  # `embed` takes rows, to find their roles, in place of texts
+            vectors = targets.cached_vectors(
+                folder, key, embed, rows, width, what=f"targets of {source}", progress=inputs.progress, block_rows=BLOCK_ROWS,
+            )  # fmt: skip
+            stored.append(vectors)
         return tuple(map(self.whitened, stored))
