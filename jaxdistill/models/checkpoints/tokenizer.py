@@ -168,7 +168,7 @@ def _refuse_unknowing(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
     size = tokenizer.get_vocab_size(with_added_tokens=True)
     entries = (tokenizer.id_to_token(number) or "" for number in range(0, size, max(1, size // CHECK_WORDS)))
     words = [word for entry in entries if (word := entry.removeprefix("##").strip("\u2581\u0120")).isalnum()]
-    empty = {unknown_id(tokenizer), tokenizer.token_to_id("\u2581")}  # what a word that is not known becomes
+    empty = {unknown_id(tokenizer), tokenizer.token_to_id("\u2581")}  # what an unknown word becomes
     read = sum(not empty.issuperset(each.ids) for each in tokenizer.encode_batch(words, add_special_tokens=False))
     if not size or 2 * read <= len(words):
         raise InputError(
