@@ -29,7 +29,8 @@ _FROM = {"InputError": "core", "distill": "training.distill", "load": "models.in
 _MODULES = dict.fromkeys(("encode", "evaluate", "export", "mine", "objectives", "sweep"), "") | dict.fromkeys(
     ("students", "teachers"), "models."
 )
-"""The Python API, imported on use, so that `import jaxdistill` stays cheap. Modules of programs can be called like functions."""
+"""The Python API, imported on first use, so that `import jaxdistill` stays cheap: `_FROM` maps names to the modules that define
+them, `_MODULES` maps modules to their packages. The modules of programs can be called like functions."""
 __all__ = [*_FROM, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll] - names of both
 
 

@@ -15,7 +15,7 @@ PROGRAMS = {
     "encode": "writes the vectors of a text to a file",
     "mine": "finds hard negatives of queries",
 }
-"""Maps programs to what they do. `train` is `jaxdistill.main`; each other one is a module of its name."""
+"""Maps programs to what they do. `train` is `jaxdistill.main`; every other program is the module of its name."""
 
 
 def main() -> None:

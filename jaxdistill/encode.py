@@ -64,7 +64,7 @@ def encode(
     plugins: Listed = "",
     show_progress_bar: bool = False,
 ) -> Float[np.ndarray, "n e"] | Path:
-    """The vectors of a text, one row per sentence, empty ones included; with `output`, the path of the file that has them.
+    """The vectors of a text, one row per sentence, empty ones included; with `output`, the path of the file that holds them.
 
     >>> jaxdistill.encode(TEACHER, ["A cat sleeps.", "It rains."]).shape
     (2, 16)
@@ -78,15 +78,16 @@ def encode(
       dims: Leading dimensions to keep, normalised to unit length, of a model trained with nested widths; 0: all.
       column: Column of the sentences in a table.
       prompt_name: Name of a prompt of the model, or none; empty: its default prompt.
-      role: Prepend the model's prompt for this role.
+      role: Role of all sentences, whose prompt, if the model has one, is prepended instead of prompt_name's.
       pooling: Needed if the model's folder does not state its pooling.
-      max_length: Most tokens of a sentence; 0: the model's.
+      max_length: Maximum tokens per sentence; longer ones are truncated. 0: the model's.
       batch_size: Sentences of 32 tokens that are computed together.
       precision: Of matrix products; auto: bfloat16 where the hardware supports it.
       plugins: Modules or files with your own readers and families.
       show_progress_bar: Show a bar.
     """
     if not output:
+        # At this point, the local variables are the arguments.
         options = {name: value for name, value in locals().items() if name != "output"}
         with tempfile.TemporaryDirectory() as folder:
             return np.load(cast(Path, encode(**options, output=f"{folder}/vectors.npy")))
@@ -108,7 +109,7 @@ def encode(
     # Compared by all, before one of them begins to write.
     counts, *_ = processes.gathered(finished(path, origin))
     if counts is None:
-        if processes.is_first():  # two that try at once would see each other's file
+        if processes.is_first():  # two processes that try at once would see each other's file
             with writing(path):
                 try_writing(path)
         compute = _block_encoder(embedder, watched, prompt, width)
@@ -117,7 +118,7 @@ def encode(
         _, truncated = stored_vectors(folder, rows, width, compute, unit="sentences", shown=show_progress_bar)
         watched.check()
         counts = {"rows": rows, "truncated": truncated}
-        processes.wait("all have read the folder")  # which the first one then removes
+        processes.wait("all have read the folder")  # the first process then removes it
         if processes.is_first():
             with writing(path), drafted(path) as draft:
                 _write(draft, folder / VECTORS, path.suffix, watched if keep_text else None)
@@ -137,8 +138,8 @@ def encode(
 def _block_encoder(
     embedder: Embedder, text: Watched, prompt: str, width: int
 ) -> Callable[[range, Advance], tuple[np.ndarray, int]]:
-    """Returns a function that encodes a range of rows: their vectors, and how many are truncated. Ranges must rise, because the text
-    is read once."""
+    """Returns a function that encodes a range of rows: it gives their vectors `[n, width]` and the number of truncated texts.
+    Ranges must come in ascending order, because the text is read once; rows between them are skipped."""
     unread, position = text.rows(), 0
 
     def encode_block(rows: range, advance: Advance) -> tuple[np.ndarray, int]:
@@ -161,9 +162,11 @@ def _write(path: Path, vectors: Path, suffix: str, text: Watched | None) -> None
         shutil.copyfile(vectors, path)
         return
     rows, width = np.load(vectors, mmap_mode="r").shape
-    fields = [(TEXT, pyarrow.string())] * bool(text) + [("embedding", pyarrow.list_(pyarrow.float32(), width))]
+    fields: list[Any] = [("embedding", pyarrow.list_(pyarrow.float32(), width))]
+    if text:
+        fields.insert(0, (TEXT, pyarrow.string()))
     schema, sentences = pyarrow.schema(fields), text.rows() if text else None
-    # Neither numbers nor sentences repeat much, so dictionary encoding would only cost time.
+    # Neither vectors nor sentences repeat much, so dictionary encoding would only cost time.
     with parquet.ParquetWriter(path, schema, use_dictionary=False) as writer:
         for begin in range(0, rows, BLOCK_ROWS):
             # Opened again for each block: the pages of an open map count as memory of the process.

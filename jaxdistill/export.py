@@ -42,16 +42,18 @@ def export(
     Args:
       workdir: Folder of the run, or its address in a bucket.
       step: Step of a kept checkpoint, or several whose mean is exported. The error for any other step lists the kept ones.
-      model: Instead of both, a folder, package:NAME/PATH or a hub name; from Python also a model in memory.
+      model: Instead of workdir and step: a folder, package:NAME/PATH or a hub name; from Python also a model in memory.
       out: Folder to write; an earlier export there is replaced, anything else is refused.
       to: Also write files for ONNX Runtime.
 
     Raises:
-      InputError: arguments contradict each other, or a form cannot hold the model or differs from it; nothing is then written.
+      InputError: arguments contradict each other, a checkpoint is missing, or a file cannot hold the model or differs from it;
+        nothing is then written.
     """
     with foreign_errors(f"{step=} must be a whole number, or several such as 500,600"):
         steps = sorted(set(map(int, listed(step))))
-    if bool(workdir) is (model is not None) or bool(workdir) is not bool(steps):
+    names_run, names_model = workdir and steps and model is None, model is not None and not workdir and not steps
+    if not (names_run or names_model):
         raise InputError("give workdir and step of a run, or model alone.")
     if to:
         onnx.check()

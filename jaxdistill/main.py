@@ -39,7 +39,7 @@ from jaxdistill.core.runtime import version_text
 
 
 class Flags(NamedTuple):
-    """A command line: the options of every stage, and flags."""
+    """A parsed command line: the options of each stage, and the flags."""
 
     stages: list[Config]
     workdir: str
@@ -47,7 +47,7 @@ class Flags(NamedTuple):
     compile_for: str
     check: str
     command: str
-    """Repeats the run, for its model card."""
+    """The command that repeats the run, for its model card."""
 
     @property
     def config(self) -> Config:
@@ -68,13 +68,14 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def parse_flags(arguments: Sequence[str]) -> Flags:
-    """Parses a command line by absl and `config_flags`; raises `InputError`, one line, if it is invalid."""
+    """Parses a command line with absl and `config_flags`; raises a one-line `InputError` if it is invalid."""
     flags.FLAGS(["jaxdistill.main", "--verbosity=-1"])  # absl's own flags: other libraries log warnings only
     specs, others = _split(arguments)
     config = load_config(specs[-1]) if specs else ConfigDict()
     names = option_names(config)
-    for named in filter(None, (re.match(r"--?(?:no)?config\.([^=]+)", argument) for argument in others if specs)):
-        check_option(names, named[1], flag="--config.")  # of an absent option, config_flags shows a traceback
+    for argument in others:
+        if specs and (override := re.match(r"--?(?:no)?config\.([^=]+)", argument)):
+            check_option(names, override[1], flag="--config.")  # config_flags shows a traceback for an unknown option
     argv = ["jaxdistill.main", *others]
     values, rest, fault = flags.FlagValues(), [], "" if specs else "--config is missing. --help shows the usage."
     try:
@@ -91,7 +92,7 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
         raise InputError(fault)
     if values.profile:
         set_options(config, dict.fromkeys(in_every_stage(config, "run.profile"), values.profile))
-    shown = [f"--config={specs[-1]}", *(one for one in others if not re.match("--?workdir=", one)), "--workdir=DIR"]
+    shown = [f"--config={specs[-1]}", *(flag for flag in others if not re.match("--?workdir=", flag)), "--workdir=DIR"]
     return Flags(
         stages=parse_stages(config),
         workdir=os.path.expanduser(values.workdir or default_workdir(specs[-1])),
@@ -103,19 +104,20 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The values of `--config`, and the other arguments, of which `--OPTION VALUE` becomes `--OPTION=VALUE`."""
+    """The values of `--config`, and all other arguments. Rewrites `--config.X VALUE` and `--workdir VALUE` with `=`."""
     joined: list[str] = []
     for argument in arguments:
+        # A value may be a negative number.
         if joined and re.fullmatch(r"--?(config|workdir)[\w.]*", joined[-1]) and not re.match(r"-\D", argument):
             joined[-1] += f"={argument}"
         else:
             joined.append(argument)
     configs = [argument for argument in joined if re.match("--?config=", argument)]
-    return [one.partition("=")[2] for one in configs], [argument for argument in joined if argument not in configs]
+    return [flag.partition("=")[2] for flag in configs], [argument for argument in joined if argument not in configs]
 
 
 def _defined(config: ConfigDict, argv: Sequence[str]) -> flags.FlagValues:
-    """The flags of a command line that is not parsed yet; parsing it changes the config."""
+    """Defines the program's flags, with one for each `--config.X` in `argv`; parsing them writes the values into `config`."""
     values = flags.FlagValues()
     text = "a shipped config, found from any folder, or your own file; without a preset, shipped ones train on text that comes with them"
     config_flags.DEFINE_config_dict("config", config, text, values, sys_argv=list(argv))
@@ -133,7 +135,7 @@ def _defined(config: ConfigDict, argv: Sequence[str]) -> flags.FlagValues:
 
 
 def train(args: Flags) -> None:
-    """Does what a command line says."""
+    """Checks, plans or runs the training that a command line describes."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
     logging.getLogger("jaxdistill").setLevel(logging.INFO)
     from jaxdistill.training.build import check_launch

@@ -44,7 +44,7 @@ from jaxdistill.models.outside import PREFIX, Reranker
 log = logging.getLogger(__name__)
 
 SPARE = 10
-"""Candidates to consider per negative if limits may leave some out."""
+"""Candidates to consider per negative if limits may exclude near ones."""
 BLOCK_ROWS = 8192
 """Number of documents compared at a time."""
 
@@ -55,10 +55,10 @@ class Questions(NamedTuple):
     queries: list[str]
     documents: list[str]
     positives: list[list[int]]
-    """For each query, the indices of its documents."""
+    """For each query, the indices in `documents` of its positives."""
     excluded: list[list[int]]
-    """For each query, the documents that cannot be its negatives: its positives, and those whose text equals the query or a
-    positive, ignoring case and white space."""
+    """For each query, the indices of documents that cannot be its negatives: its positives, and those whose text equals the query
+    or a positive, ignoring case and white space."""
 
 
 def questions(pairs: Iterable[Sequence[str]], corpus: Iterable[Sequence[str]]) -> Questions:
@@ -77,14 +77,15 @@ def questions(pairs: Iterable[Sequence[str]], corpus: Iterable[Sequence[str]]) -
         return hashlib.blake2b(" ".join(text.casefold().split()).encode(), digest_size=8).digest()
 
     texts, positives = list(documents), [list(rows) for rows in queries.values()]
-    equal: dict[bytes, set[bytes]] = {}
+    # Queries that differ only in case and white space exclude each other's positives too.
+    excluded_keys: dict[bytes, set[bytes]] = {}
     for query, rows in zip(queries, positives, strict=True):
-        equal.setdefault(key(query), set()).update(map(key, (query, *(texts[row] for row in rows))))
-    rows_of: dict[bytes, list[int]] = {one: [] for keys in equal.values() for one in keys}
+        excluded_keys.setdefault(key(query), set()).update(map(key, (query, *(texts[row] for row in rows))))
+    rows_of: dict[bytes, list[int]] = {text_key: [] for keys in excluded_keys.values() for text_key in keys}
     for row, text in enumerate(texts):
-        if (one := key(text)) in rows_of:
-            rows_of[one].append(row)
-    excluded = [sorted({row for one in equal[key(query)] for row in rows_of[one]}) for query in queries]
+        if (text_key := key(text)) in rows_of:
+            rows_of[text_key].append(row)
+    excluded = [sorted({row for one in excluded_keys[key(query)] for row in rows_of[one]}) for query in queries]
     return Questions(list(queries), texts, positives, excluded)
 
 
@@ -104,9 +105,9 @@ def hard_negatives(
     sampling_strategy: str = "top",
     seed: int = 0,
 ) -> tuple[Integer[np.ndarray, "q negatives"], Float[np.ndarray, "q negatives"]]:
-    """The rows and scores of the chosen candidates of each query, best first; the score is minus infinity where there are fewer.
+    """The rows and scores of each query's negatives, best first; the score is minus infinity where there are too few.
 
-    `mine` documents the limits.
+    `mine` documents the limits. `rows` and `scores` are of the candidates, `excluded` lists rows that are no negatives.
     """
     lowest = np.array([min(of_query) for of_query in positive_scores], np.float32)[:, None]
     barred = np.stack([np.isin(found, of_query) for found, of_query in zip(rows, excluded, strict=True)])
@@ -122,6 +123,7 @@ def hard_negatives(
     order = np.argsort(-scores, axis=1, kind="stable")[:, range_min:range_max]
     if sampling_strategy == "random":
         ranked = np.take_along_axis(scores, order, axis=1)
+        # 2 is above every draw, so barred candidates come last.
         draws = np.where(np.isfinite(ranked), np.random.default_rng(seed).random(ranked.shape), 2.0)
         drawn = np.sort(np.argsort(draws, axis=1, kind="stable")[:, :num_negatives], axis=1)
         order = np.take_along_axis(order, drawn, axis=1)
@@ -203,7 +205,7 @@ def mine(
       prompt_name: Name of the model's prompt for queries, or none; empty: the prompt of their role.
       corpus_prompt_name: The same for documents.
       pooling: Needed if the model's folder does not state its pooling.
-      max_length: Most tokens of a text; 0: the model's.
+      max_length: Maximum tokens per text; 0: the model's.
       batch_size: Sentences of 32 tokens that are computed together.
       precision: Of matrix products; auto: bfloat16 where the hardware supports it.
       plugins: Modules or files with your own readers and families.
@@ -217,7 +219,9 @@ def mine(
         refuse_overwriting(path, local_files([*pair_specs, *corpus_specs]))
     texts = questions(read(pair_specs, columns), read(corpus_specs, corpus_columns))
 
-    spare = 1 if max_score is absolute_margin is relative_margin is None else SPARE
+    # `min_score` needs no spare candidates: those farther away score lower still.
+    has_upper_limit = any(limit is not None for limit in (max_score, absolute_margin, relative_margin))
+    spare = SPARE if has_upper_limit else 1
     range_max = range_max or range_min + spare * num_negatives + max(map(len, texts.positives))
     limits: dict[str, Any] = dict(
         num_negatives=num_negatives, range_min=range_min, range_max=range_max, max_score=max_score, min_score=min_score,
@@ -245,7 +249,7 @@ def _mined(
     number, range_min, range_max = limits["num_negatives"], limits["range_min"], limits["range_max"]
     if number < 1 or not 0 <= range_min <= range_max - number:
         raise InputError(
-            f"num_negatives={number} must be at least 1, and {range_min=} must be at least 0 and leave them of {range_max=}."
+            f"num_negatives={number} must be at least 1, {range_min=} at least 0, and {range_max=} at least their sum."
         )
     origin = {
         **limits, "output_format": output_format, "logits": models.logits, "prompt of a query": models.query_prompt,
@@ -262,13 +266,15 @@ def _mined(
     positive_scores, scores, rows = _scored_candidates(texts, models, count=range_max)
     rows, scores = hard_negatives(scores, rows, texts.excluded, positive_scores, **limits)
 
-    have, is_triplet = np.isfinite(scores).sum(axis=1), output_format == "triplet"
+    counts, is_triplet = np.isfinite(scores).sum(axis=1), output_format == "triplet"
     suffixes = [""] if is_triplet else [f"_{rank}" for rank in range(1, number + 1)]
     names = ["text", "positive", *(f"negative{suffix}" for suffix in suffixes)]
     names += ["score_positive", *(f"score_negative{suffix}" for suffix in suffixes)]
     table: list[list[Any]] = []
-    for query, count in enumerate(have.tolist()):
-        groups = [[rank] for rank in range(count)] if is_triplet else [range(count)] * (count == number)
+    for query, count in enumerate(counts.tolist()):
+        groups = [[rank] for rank in range(count)]  # a table row for each negative
+        if not is_triplet:
+            groups = [range(number)] if count == number else []
         for row, of_positive in zip(texts.positives[query], positive_scores[query], strict=True):
             for ranks in groups:
                 negatives = [texts.documents[rows[query, rank]] for rank in ranks]
@@ -276,7 +282,7 @@ def _mined(
                 table.append([texts.queries[query], texts.documents[row], *negatives, *numbers])
     if not table:
         raise InputError(
-            f"no query has enough negatives: the most that are within the limits and no positives are {have.max()}, "
+            f"no query has enough negatives: the most that are within the limits and no positives are {counts.max()}, "
             f"num_negatives={number}; relax the limits, raise range_max, or add documents with corpus."
         )
     if path is None:
@@ -289,8 +295,8 @@ def _mined(
         write_note(path, origin, {"rows": len(table)})
     positives = np.concatenate([np.asarray(one, np.float32) for one in positive_scores])
     log.info(f"mean score of positives {positives.mean():.4f}, of negatives {scores[np.isfinite(scores)].mean():.4f}")
-    if lacking := (have < number).sum():
-        log.info(f"{lacking:,} of {len(have):,} queries have fewer than {number} negatives; {range_max=}")
+    if lacking := (counts < number).sum():
+        log.info(f"{lacking:,} of {len(counts):,} queries have fewer than {number} negatives; {range_max=}")
     log.info(f"{path}: {len(table):,} rows; {size}")
     return path
 
@@ -298,9 +304,8 @@ def _mined(
 def _scored_candidates(
     texts: Questions, models: Models, *, count: int
 ) -> tuple[list[list[float]], Float[np.ndarray, "q candidates"], Integer[np.ndarray, "q candidates"]]:
-    """Scores of each query's positives; scores and rows of its nearest documents: `count`, and as many as may be excluded.
-
-    Vectors and the scores of a cross-encoder are stored in the cache.
+    """The scores of each query's positives, and the scores and rows of its nearest documents: `count` of them, and as many more as
+    any query excludes. Vectors and a cross-encoder's scores are cached on disk.
     """
     embedder, scorer = models.embedder, models.cross_encoder
     folder, is_dot = cache_folder() / "mined", embedder.model.definition.similarity == "dot"

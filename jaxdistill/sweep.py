@@ -84,12 +84,12 @@ def sweep(
             elif not done:
                 read_scores(row, folder)
             score = "-" if row["score"] is None else hundredfold(row["score"])
-            print(row["failure"] or score + " (done before)" * done)
+            print(row["failure"] or (f"{score} (done before)" if done else score))
             write_atomic(folder / "sweep.csv", compared(rows).to_csv(index=False))
-    texts = {(row["stages"][-1].data.text, row["text"]) for row in rows if row["text"]}
-    if len(texts) > len(dict(texts)):
+    texts = {(row["stages"][-1].data.text, row["text"]) for row in rows if row["text"]}  # sources and digest
+    if len(texts) > len(dict(texts)):  # the same sources have several digests
         raise InputError(
-            "the files of data.text have changed between points, whose scores are not comparable; remove the folders of the points "
+            "the files of data.text have changed between points, so scores are not comparable; remove the folders of the points "
             "that were trained before, or give another workdir."
         )
     print(f"{as_text(table(rows), width=160)}\ntable: {folder / 'sweep.csv'}")
@@ -120,7 +120,7 @@ def combinations(grid: Any) -> Sequence[Mapping[str, Any]]:
 def plan(
     specs: Sequence[str], options: Mapping[str, Any], grid: Sequence[Mapping[str, Any]], seeds: Sequence[Any]
 ) -> list[Row]:
-    """The points of a sweep; parses the options of all before the first one runs. A grid's values override `options`, seeds both."""
+    """The points of a sweep; parses the options of all before any runs. A grid's values override `options`; seeds override both."""
     points: dict[str, Row] = {}
     for spec, chosen, seed in itertools.product(specs, grid, seeds or [None]):
         values = {**options, **chosen}
@@ -158,7 +158,7 @@ def train(row: Row, folder: Path, log: Path) -> int:
 
 
 def read_scores(row: Row, folder: Path) -> bool:
-    """Whether a point is finished; its scores are then put into its row, and its checkpoints are removed."""
+    """Whether a point is finished; if so, puts its scores into its row and removes its checkpoints."""
     folders = workdirs.stage_folders(folder / row["point"], len(row["stages"]))
     if not all(map(is_finished, folders, row["stages"])):
         return False

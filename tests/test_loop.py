@@ -47,6 +47,7 @@ def test_the_spread_of_vectors_by_hand():
     assert spread["vectors/uniformity"] == pytest.approx(np.log(np.mean(np.exp(-2 * (2 - 2 * cosines)))))
     unknown = {**vectors, "\N{GRINNING FACE}": [0.0, 0.0]}  # of a static student
     assert dev.measured_spread(lambda texts: np.array([unknown[text] for text in texts]), list(unknown)) == spread
+    assert {*dev.measured_spread(lambda texts: np.zeros((len(texts), 2)), list(vectors)).values()} == {0.0}
 
 
 def test_each_run_of_a_workdir_appends_what_it_says_to_its_log(tmp_path, capsys, monkeypatch):

@@ -121,6 +121,12 @@ def test_a_file_that_differs_is_not_written(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="onnx/model.onnx was not written: it differs from the model by"):
         export(model, tmp_path / "out", to="onnx")
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()} == before
+    factors = {onnx.FLOAT: 1.0, onnx.INT8: np.nan}
+    monkeypatch.setattr(
+        onnx, "encoder", lambda model, file: lambda texts: encoder(model, file)(texts) * factors[file.name]
+    )
+    export(model, tmp_path / "new", to="onnx")
+    assert {path.name for path in (tmp_path / "new" / "onnx").iterdir()} == {onnx.FLOAT}
 
 
 def test_what_onnx_cannot_hold_is_refused_before_anything_is_written(tmp_path, monkeypatch, capsys):

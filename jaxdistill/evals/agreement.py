@@ -19,7 +19,7 @@ from jaxdistill.models.vectors import similarities, unit_rows, unit_vectors, vec
 
 METRIC = "agreement/spearman"
 RECALLS = {1: "agreement/recall@1", 10: "agreement/recall@10"}
-"""Maps ranks to the metrics of the neighbours up to that rank."""
+"""Maps k to the metric of the k nearest neighbours."""
 METRICS = {
     METRIC: "agreement with the teacher",
     RECALLS[1]: "teacher's nearest sentence found",
@@ -88,8 +88,9 @@ def held_out_task(
     sentences, count = list(vectors), len(vectors)
     unit = unit_rows(np.stack(list(vectors.values())))
     _, nearest = nearest_others(unit, unit, count=max(RECALLS))
-    far = (np.arange(count) + np.random.default_rng(seed).integers(1, count, size=count)) % count
-    left, right = np.tile(np.arange(count), 2), np.concatenate([nearest[:, 0], far])
+    # A shift by 1 to count - 1 is never the sentence itself.
+    random_others = (np.arange(count) + np.random.default_rng(seed).integers(1, count, size=count)) % count
+    left, right = np.tile(np.arange(count), 2), np.concatenate([nearest[:, 0], random_others])
     return AgreementTask(
         first=tuple(sentences[i] for i in left),
         second=tuple(sentences[i] for i in right),

@@ -57,7 +57,7 @@ NANOBEIR = tuple(
 ASYMMETRIC = "asymmetric "
 """Prefix of scores of retrieval in another model's index."""
 DEPTH = 1000
-"""Number of a ranking's documents that average precision reads, as in trec_eval."""
+"""Number of documents in a ranking, as in trec_eval."""
 NDCG = "ndcg@10"
 """The main measure, as in BEIR."""
 AVERAGE = f"documents/average {NDCG}"
@@ -70,7 +70,7 @@ BLOCK_DOCUMENTS = 50_000
 METRICS: Mapping[str, str] = {split: f"retrieval-{split}/{NDCG}" for split in SPLITS}
 """Maps splits to the metric that chooses checkpoints by their judgements."""
 Ranking = tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]
-"""Scores and indices of the best documents for each query, best first; a score of minus infinity means no document."""
+"""Scores and indices of the most similar documents for each query, best first."""
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class SetFiles(NamedTuple):
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """All of them."""
+        """All files of the set."""
         return (*self.corpus, *self.queries, self.qrels)
 
 
@@ -112,7 +112,7 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
     """The files of a set, downloaded from the hub if needed; raises `InputError` if the folder or a file does not exist.
 
     Args:
-      spec: a folder, a hub's `ORG/NAME`, or `A+B`: the queries and judgements of A, the documents of B.
+      spec: a folder, `ORG/NAME` or `ORG/COLLECTION:SET` on the hub, or `A+B`: queries and judgements of A, documents of B.
       split: split of the judgements, `qrels/SPLIT.tsv`; a set need not have the other splits.
       option: the option that names the split, for errors.
     """
@@ -123,10 +123,12 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
     if not any(of_queries.glob("qrels*")) and not Path(names[0]).is_dir():
         beside = _fetched(f"{names[0]}-qrels")
     qrels: dict[Split, Path] = {}
-    for one in SPLITS:
-        paths = [of_queries / f"qrels/{one}.tsv", beside / f"{one}.tsv", *[of_queries / "qrels.tsv"] * (one == "test")]
+    for other in SPLITS:
+        paths = [of_queries / f"qrels/{other}.tsv", beside / f"{other}.tsv"]
+        if other == "test":
+            paths.append(of_queries / "qrels.tsv")
         if path := next(filter(Path.is_file, (Path(f"{path}{end}") for path in paths for end in ("", ".gz"))), None):
-            qrels[one] = path
+            qrels[other] = path
     corpus = next(filter(None, (sorted(of_corpus.glob(pattern)) for pattern in CORPUS)), [])
     queries = next(filter(None, (sorted(of_queries.glob(pattern)) for pattern in QUERIES)), [])
     if not corpus or not queries or split not in qrels:
@@ -139,7 +141,7 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
 
 
 def set_name(spec: str) -> str:
-    """The name of a set's folder, or of a hub's set; of `A+B`, both."""
+    """The name of a set: of its folder or on the hub; `A+B` joins two names."""
     names = {part: os.path.basename(os.path.abspath(part)) for part in _names(spec)}
     return "+".join(name if Path(part).is_dir() else name.rpartition(":")[2] for part, name in names.items())
 
@@ -230,7 +232,7 @@ def _records(paths: Sequence[Path], fields: list[str]) -> dict[str, list[str]]:
 
 
 def _rows(path: Path, fields: list[str]) -> Iterable[Mapping[str, Any]]:
-    """The records of a file, as they are."""
+    """The records of a file, by field name."""
     if path.suffix == ".parquet":
         from pyarrow import parquet
 
@@ -257,36 +259,37 @@ def ranked_by_vectors(
 
 
 def ordered(ranking: Ranking, test_set: RetrievalSet) -> list[list[str]]:
-    """Names of each query's documents, best first. Ties are ordered as in trec_eval, by descending name.
+    """Ids of each query's documents, best first. Ties are ordered as in trec_eval, by descending id.
 
     Leaves out the document that is the query itself, unless it is judged relevant.
     """
     scores, rows = ranking
-    names = list(test_set.documents)
-    rank = np.argsort(np.argsort(np.array(names, dtype=object), kind="stable"))
-    order = np.lexsort((-rank[rows], -np.asarray(scores, np.float64)), axis=1)
+    ids = list(test_set.documents)
+    alphabetic_rank = np.argsort(np.argsort(np.array(ids, dtype=object), kind="stable"))
+    order = np.lexsort((-alphabetic_rank[rows], -np.asarray(scores, np.float64)), axis=1)
     rows = np.take_along_axis(rows, order, axis=1)
     rankings = []
     for query, ranked in zip(test_set.queries, rows, strict=True):
         is_itself = query in test_set.also_documents and test_set.judged[query].get(query, 0) <= 0
-        rankings.append([names[row] for row in ranked if not is_itself or names[row] != query])
+        rankings.append([ids[row] for row in ranked if not is_itself or ids[row] != query])
     return rankings
 
 
 def query_measures(ranked: Sequence[str], judged: Mapping[str, int]) -> dict[str, float]:
-    """nDCG@10, recall@10 and @100, MRR@10 and average precision of a query's documents, best first."""
+    """nDCG@10, recall@10 and @100, MRR@10 and average precision of a query, in [0, 1]; `ranked` lists document ids, best first."""
 
     def discounted(gains: Float[np.ndarray, " best"]) -> float:
         return float(np.sum(gains / np.log2(np.arange(2, len(gains) + 2))))
 
     gains = np.maximum(np.array([judged.get(name, 0) for name in ranked[:DEPTH]], np.float64), 0.0)
     ideal = np.sort(np.array([value for value in judged.values() if value > 0], np.float64))[::-1]
-    relevant, best = max(len(ideal), 1), discounted(ideal[:10]) or 1.0
+    # Without a relevant document, all measures are 0.
+    relevant, ideal_dcg = max(len(ideal), 1), discounted(ideal[:10]) or 1.0
     hits = gains > 0
     precision = np.cumsum(hits) / np.arange(1, len(hits) + 1)
     first = np.flatnonzero(hits[:10])
     return {
-        NDCG: discounted(gains[:10]) / best,
+        NDCG: discounted(gains[:10]) / ideal_dcg,
         "recall@10": float(hits[:10].sum() / relevant),
         "recall@100": float(hits[:100].sum() / relevant),
         "mrr@10": float(1.0 / (first[0] + 1)) if len(first) else 0.0,
@@ -295,7 +298,7 @@ def query_measures(ranked: Sequence[str], judged: Mapping[str, int]) -> dict[str
 
 
 def measures(ranking: Ranking, test_set: RetrievalSet) -> dict[str, dict[str, float]]:
-    """Maps `documents/NAME ndcg@10`, `... recall@10`, `... recall@100`, `... mrr@10` and `... map` to their values by query."""
+    """Maps `documents/NAME ndcg@10`, `... recall@10`, `... recall@100`, `... mrr@10` and `... map` to values by query id."""
     values: dict[str, dict[str, float]] = {}
     for query, ranked in zip(test_set.queries, ordered(ranking, test_set), strict=True):
         for name, value in query_measures(ranked, test_set.judged[query]).items():
@@ -328,13 +331,14 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
     specs = [*specs, *(NANOBEIR if "nanobeir" in sources.tasks else ())]
     if not specs:
         raise MissingSet("needs sets in BEIR's format: retrieval=FOLDER, or retrieval/ in data=FOLDER.")
+    prefixes = ["", ASYMMETRIC] if sources.asymmetric else [""]
     for spec in dict.fromkeys(specs):
         name = set_name(spec) + (f"-{sources.split}" if sources.split != "test" else "")
         try:
             content = set_files(spec, split=sources.split)._replace(name=name)
         except InputError as error:  # raised when it is scored, so that the others still are
             content = error
-        for prefix in ("", *[ASYMMETRIC] * sources.asymmetric):
+        for prefix in prefixes:
             files, uses = getattr(content, "paths", ()), ("index_model",) if prefix else ()
             protocol = f"{PROTOCOL}; judgements of the split {sources.split}"
             yield TestSet(name=f"{prefix}documents/{name}", protocol=protocol, files=files, content=content, uses=uses)
@@ -355,7 +359,7 @@ def _run(model: Model, test_set: TestSet) -> Result:
 
 
 def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:
-    """The mean nDCG@10 over sets, if there are several, but for sets `A+B`, which are across languages."""
+    """The mean nDCG@10 over sets if there are several, without sets `A+B`, which measure retrieval across languages."""
     averages = {}
     for prefix in ("", ASYMMETRIC):
         names = [name for name in measured if name.startswith(f"{prefix}documents/") and name.endswith(NDCG)]

@@ -1,7 +1,7 @@
 """Defines an evaluation: its name in `tasks`, its sets, how a set is read and scored, and how scores are shown.
 
-`evals/suite.py` lists the package's evaluations, a user's module its own in `EVALUATIONS`. Also here is what evaluations share: tables
-of sentences, rank correlation, the area under the ROC curve. Vectors that are all the same are an error.
+`evals/suite.py` lists the package's evaluations; a user's module lists its own in `EVALUATIONS`. Evaluations share the readers of
+tables, rank correlation and the area under the ROC curve at the end of this file. Vectors that are all the same are an error.
 """
 
 import csv
@@ -25,7 +25,7 @@ CONSTANT = 1e-7
 
 
 class MissingSet(InputError):
-    """Raised for a set that was not given; its evaluation is skipped."""
+    """Raised if an evaluation has no set; the evaluation is then skipped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Model:
     size_bytes: int = 0
     """Size of the weights files."""
     timed: Embed | None = None
-    """The model as its speed is measured: nothing is cached, and each process uses its own devices."""
+    """The model for measuring speed: without a cache, on this process's own devices."""
     query: Embed | None = None
     document: Embed | None = None
     """The model with its prompts for queries and for documents."""
@@ -159,7 +159,7 @@ class EmbeddingCache:
     """An `Embed` that computes each distinct sentence once and keeps its vector in memory.
 
     Sets share sentences: SST2 has two thirds of MR's, SICK-E most of SICK-R's. A cached vector may differ from a new one by
-    rounding. All tasks of `evaluate` together keep 300,000 vectors: 0.5 GB for MiniLM, 1.3 GB for vectors of 1,024 numbers.
+    rounding. All tasks of `evaluate` together keep 300,000 vectors: 0.5 GB for MiniLM, 1.3 GB for 1,024 dimensions.
     """
 
     def __init__(self, embed: Embed):
@@ -174,7 +174,7 @@ class EmbeddingCache:
 
 
 def part_of(folder: str | Path, part: str) -> Path:
-    """`folder/part` of a data folder, or `folder` itself if it is that part."""
+    """`folder/part` of a data folder, or `folder` itself if it has no such subfolder but `.gz` files."""
     inside = Path(folder) / part
     return Path(folder) if not inside.is_dir() and any(Path(folder).glob("*.gz")) else inside
 
@@ -185,7 +185,7 @@ def opened(path: Path) -> IO[str]:
 
 
 def cells(path: Path) -> list[list[str]]:
-    """All rows of a `.csv` with standard quoting, or of a table without quoting whose cells tabs separate; plain or `.gz`.
+    """All rows of a `.csv` with standard quoting, or of any other table as tab-separated cells without quoting; plain or `.gz`.
 
     Leaves out outer white space and blank rows; a header is a row.
     """
@@ -202,7 +202,7 @@ def read_table(path: str | Path, names: Sequence[str], *, needs_header: bool = T
 
     Args:
       names: columns that the table must have, in lower case; the header's case does not matter.
-      needs_header: False: a table without these names has no header, and exactly these columns.
+      needs_header: False: a table whose first row lacks these names has no header, and exactly these columns.
     """
     rows = cells(Path(path))
     header = [name.lower() for name in rows[0]] if rows else []
@@ -228,7 +228,8 @@ def read_table(path: str | Path, names: Sequence[str], *, needs_header: bool = T
 def labelled(
     path: str | Path, sentences: Sequence[str], classes: Sequence[str]
 ) -> tuple[Integer[np.ndarray, " n"], list[tuple[str, ...]]]:
-    """Class numbers of the rows of a table, the indices in `classes` of their labels, and their cells in the columns `sentences`."""
+    """For each row of a table, the index in `classes` of its `label`, and its cells in the columns `sentences`; raises `InputError`
+    for any other label."""
     table = read_table(path, ("label", *sentences))
     if wrong := [name for name in table["label"] if name not in classes]:
         raise InputError(f"{path}: label {wrong[0]!r:.40} is not one of {', '.join(classes)}.")
@@ -237,7 +238,8 @@ def labelled(
 
 
 def spearman(reference: Real[np.ndarray, " n"], similarities: Float[np.ndarray, " n"], *, what: str) -> float:
-    """Spearman's rank correlation, in [-1, 1]; ties get their mean rank. A constant side is an error, which names the pairs `what`."""
+    """Spearman's rank correlation, in [-1, 1]; ties get their mean rank. Raises `InputError`, which names the pairs as `what`, if a
+    side is constant."""
     refuse_collapsed(reference, f"{what}: the reference finds all {len(reference)} pairs")
     refuse_collapsed(similarities, f"{what}: the model finds all {len(similarities)} pairs")
     from scipy import stats  # imported here: it takes over a second
@@ -247,7 +249,7 @@ def spearman(reference: Real[np.ndarray, " n"], similarities: Float[np.ndarray, 
 
 
 def area_under_roc(labels: Real[np.ndarray, " n"], scores: Float[np.ndarray, " n"]) -> float:
-    """Probability, in [0, 1], that a pair of label 1 scores above a pair of label 0; ties count half."""
+    """Area under the ROC curve: the probability, in [0, 1], that a pair of label 1 scores above one of label 0; ties count half."""
     positives, negatives = scores[labels == 1], scores[labels == 0]
     from scipy import stats  # imported here: it takes over a second
 

@@ -40,7 +40,7 @@ OUT_OF_DOMAIN = (
 BATCH_SIZE = 128
 PASSES = 3
 WHITENING_SENTENCES = 100_000
-"""Most sentences on which whitening is fitted: 0.3 GB of vectors of 768 numbers."""
+"""Most sentences on which whitening is fitted: 0.3 GB of vectors of 768 dimensions."""
 MIN_VARIANCE = 1e-9
 """Directions with less than this fraction of the largest variance count as having none: they are float32 rounding errors."""
 WARM_EVERY = 10
@@ -54,7 +54,7 @@ PROTOCOL = (
 
 
 def measures(pairs: GradedPairs, embed: Embed) -> Mapping[str, float]:
-    """`geometry/...`: losses in units of length or nats, cosines and correlations in [-1, 1]."""
+    """`geometry/...`: alignments, uniformities in nats, cosines and correlations in [-1, 1]."""
     distinct = list(dict.fromkeys([*pairs.first, *pairs.second]))
     vectors = dict(zip(distinct, unit_vectors(embed, distinct), strict=True))
     first = np.stack([vectors[text] for text in pairs.first])
@@ -72,6 +72,7 @@ def measures(pairs: GradedPairs, embed: Embed) -> Mapping[str, float]:
         "geometry/anisotropy": float(np.mean(between)),
         "geometry/edit distance": spearman(edits, similarities, what=pairs.name),
         "geometry/edit distance of gold": spearman(edits, pairs.scores, what=pairs.name),
+        # The scalar product of two unit vectors.
         "geometry/out-of-domain cosine": float(np.prod(unit_vectors(embed, OUT_OF_DOMAIN), axis=0).sum()),
     }
 
@@ -96,7 +97,7 @@ def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
     """Levenshtein distance of two lists of words: the fewest insertions, deletions and replacements."""
     row = list(range(len(second) + 1))
     for count, word in enumerate(first, start=1):
-        before, row[0] = row[0], count
+        before, row[0] = row[0], count  # `before`: the distance of both lists without their last words
         for column, other in enumerate(second, start=1):
             before, row[column] = row[column], min(row[column] + 1, row[column - 1] + 1, before + (word != other))
     return row[-1]
@@ -112,7 +113,7 @@ EVALUATION = Evaluation(
 
 
 def whitening(vectors: Float[np.ndarray, "n e"]) -> Callable[[Float[np.ndarray, "m e"]], Float[np.ndarray, "m o"]]:
-    """A map of these vectors to zero mean and identity covariance; raises `InputError` if they are too few.
+    """The map that gives these vectors zero mean and identity covariance; raises `InputError` if there are at most `e` of them.
 
     Su et al., Whitening Sentence Representations for Better Semantics and Faster Retrieval, arXiv 2103.15316, equations 5 to 8:
     `(x - mean) U S^(-1/2)`, where the covariance of a text's vectors is `U S U^T`. Difference from its code: directions without
@@ -131,7 +132,7 @@ def whitening(vectors: Float[np.ndarray, "n e"]) -> Callable[[Float[np.ndarray, 
 
 
 def whitening_on(embed: Embed, specs: Sequence[str]) -> Callable[[np.ndarray], np.ndarray]:
-    """The whitening of a model's vectors of a text, of `WHITENING_SENTENCES` random distinct sentences if it has more."""
+    """The whitening of a model's vectors of a text, fitted to at most `WHITENING_SENTENCES` random distinct sentences of it."""
     sentences = list(dict.fromkeys(sentence for (sentence,) in read(specs)))
     if len(sentences) > WHITENING_SENTENCES:
         rows = np.random.default_rng(0).choice(len(sentences), WHITENING_SENTENCES, replace=False)
@@ -140,7 +141,7 @@ def whitening_on(embed: Embed, specs: Sequence[str]) -> Callable[[np.ndarray], n
 
 
 def rates(sentences: Sequence[str], embed: Embed) -> dict[str, float]:
-    """Rates in sentences/s; `embed` computes up to `BATCH_SIZE` sentences together."""
+    """Rates in sentences/s, one sentence per call and all in one call; `embed` computes up to `BATCH_SIZE` sentences together."""
     for sentence in sorted(sentences, key=len, reverse=True)[::WARM_EVERY]:
         embed([sentence])
     embed(sentences)

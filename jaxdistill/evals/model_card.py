@@ -21,7 +21,7 @@ from jaxdistill.models.checkpoints.model import SentenceModel
 
 FACTS_FILE = "card.json"
 MARKUP = re.compile(r"[\\`*\[\]<>|~&#$]|(?<![^\W_])_|_(?![^\W_])")
-"""Characters that mean something in Markdown; an underscore does at the ends of words."""
+"""Characters with a meaning in Markdown; an underscore has one only at the ends of words."""
 HUB_DATA = re.compile(r"(?:^|, )hf:(\w[\w.-]*(?:/[\w.-]+)?):")
 """A data set of the Hugging Face hub among the sources of a text; a local folder does not match."""
 
@@ -37,7 +37,7 @@ class Facts:
     base_models: str = ""
     """The models that the student was made from, separated by commas."""
     languages: str = ""
-    """Languages common to those of their cards that state any, such as `en, de`."""
+    """Languages that all of their cards state, such as `en, de`; cards that state no language do not count."""
     objective: str = ""
     """The objective with its options, in one line."""
     data: str = ""
@@ -49,7 +49,7 @@ class Facts:
     command: str = ""
     """The command that repeats the training."""
     steps: int = 0
-    """Step of the checkpoint that the student is, or the last step of several."""
+    """Step of the student's checkpoint; of averaged ones, the last."""
     chosen_by: str = ""
     """The dev score that chose this step's checkpoint."""
     averaged: str = ""
@@ -130,7 +130,7 @@ def model_card(model: SentenceModel, facts: Facts, *, spec: str, forms: Sequence
 
 
 def averaged_steps(steps: Sequence[int]) -> str:
-    """`Facts.averaged` of a student of the checkpoints of these steps."""
+    """`Facts.averaged` of a student made from the checkpoints of these steps; empty for a single one."""
     return ", ".join(map(str, steps)) if len(steps) > 1 else ""
 
 
@@ -147,7 +147,7 @@ def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -
     """The YAML header for model hubs: https://huggingface.co/docs/hub/model-cards. Leaves out fields of unknown value."""
     library = ["sentence-transformers"] if in_sentence_transformers else []
     kinds = ["cross-encoder", "text-ranking"] if reads_pairs else ["sentence-similarity", "feature-extraction"]
-    # An export that states no origin has its public name here, which looks like a hub's.
+    # An export without a stated origin names itself here, and its public name looks like one of the hub.
     base = [name for name in facts.base_models.split(", ") if is_hub_name(name) and not name.endswith("/export")]
     metadata = {
         "language": facts.languages.split(", ") if facts.languages else [],
@@ -164,9 +164,8 @@ def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -
 
 
 def filled(name: str, **values: Any) -> str:
-    """Fills a template of `assets/` with values; escapes them in .html, and in .md by the filters `plain`, `code` and
-    `literal` (a string of Python and JavaScript).
-    A name without a value is an error."""
+    """Fills a template of `core/assets/` with values; a name without a value is an error. An .html template escapes values itself,
+    an .md one by the filters `plain`, `code` and `literal` (a string of Python and JavaScript)."""
     # Imported here, because most programs need no template.
     import jinja2
 
@@ -188,7 +187,7 @@ def plain(text: str) -> str:
 
 def code(text: str) -> str:
     """The text as code within a line of Markdown, also in a table; line ends become `\\n`."""
-    line = "\\n".join(text.splitlines()) + "\\n" * text.endswith("\n")
+    line = "\\n".join(text.splitlines()) + ("\\n" if text.endswith("\n") else "")
     if not re.search("[`|]|^ .* $", line):
         return f"`{line}`"
     # A table would split such code, and a code span end in it or lose its spaces.

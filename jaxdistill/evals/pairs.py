@@ -54,7 +54,7 @@ DEV: Mapping[str, tuple[str, str, slice]] = {
     "qnli-dev/auc": ("pairs", "qnli.dev.tsv.gz", slice(1000)),
     "mrpc-dev/auc": ("transfer", "mrpc.train.tsv.gz", slice(408)),
 }
-"""The same, by metric, for choosing models."""
+"""The same for sets that choose models, by metric."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +108,7 @@ def read_pairs(path: str | Path) -> GradedPairs:
 
 
 def binary_pairs(path: Path, rows: slice) -> GradedPairs:
-    """These rows of a file, with labels as scores."""
+    """The rows `rows` of a file with the columns `label`, `sentence1` and `sentence2`; the labels, 0 and 1, become scores."""
     labels, texts = labelled(path, ("sentence1", "sentence2"), ("0", "1"))
     first, second = (tuple(row[side] for row in texts[rows]) for side in (0, 1))
     return GradedPairs(name=path.name, first=first, second=second, scores=labels[rows].astype(np.float64))
@@ -134,7 +134,7 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
 
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float] | Result:
-    if test_set.content:
+    if test_set.content:  # the rows of a set with labels
         return {test_set.name: pairs_auc(model.embed, binary_pairs(test_set.file, test_set.content))}
     pairs = read_pairs(test_set.file)
     predicted = similarities(model.embed, pairs.first, pairs.second)

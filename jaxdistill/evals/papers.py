@@ -2,7 +2,7 @@
 
 `configs/papers/NAME.toml` holds a paper's tables with the cells as printed. A reference such as `congen:tinybert-l4` names the
 file and the `key` of a row. In a table whose columns are models, `COLUMN` in a key stands for the column's entry in `keys`.
-`scores` gives each column's score by its name in `jaxdistill.evaluate`, or empty if nothing here measures it. `presets` lists,
+`scores` names each column's score as `jaxdistill.evaluate` does; empty if nothing here measures it. `presets` lists,
 for each preset, the rows that its stages repeat; if there are more stages than rows, rows are taken in turn. `*` stands for the
 preset's argument.
 """
@@ -77,7 +77,7 @@ def rows() -> Mapping[str, Cited]:
 
 
 def cited(reference: str, option: str) -> Cited:
-    """The row of a reference; raises `InputError`, which names the option that gave it."""
+    """The row of a reference; raises `InputError`, which names `option`, if there is none."""
     if reference not in rows():
         raise InputError(
             f"{option}={reference} is not a row of {', '.join(papers())}; give PAPER:ROW, such as congen:tinybert-l4 "
@@ -87,7 +87,7 @@ def cited(reference: str, option: str) -> Cited:
 
 
 def references_of(preset: str, stages: int) -> list[str]:
-    """The row that each stage of a preset (`FILE.py:PRESET:ARGUMENT`) repeats; empty for a stage that repeats none."""
+    """The row of a paper that each stage of a preset (`FILE.py:PRESET:ARGUMENT`) repeats; empty for a stage without one."""
     for paper, content in papers().items():
         for pattern, repeated in content["presets"].items():
             if match := re.fullmatch(re.escape(pattern).replace(r"\*", "([^:]+)"), preset):

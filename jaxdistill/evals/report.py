@@ -32,7 +32,7 @@ COSTS = {
     "vector_bytes": ("bytes per vector", "{:,}".format),
     "sentences_per_s": ("encoding (sentences/s)", "{:,.0f}".format),
 }
-"""Maps costs of a model to their labels and forms."""
+"""Maps costs of a model to their labels and formatters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class ScoreRow(NamedTuple):
 
 
 def score_rows(entries: Sequence[Entry]) -> tuple[list[ScoreRow], list[ScoreRow], list[ScoreRow]]:
-    """Rows of the main scores, of costs, and of all other scores; only those that some model has."""
+    """Rows of the main scores, of costs, and of all other scores; leaves out rows without any value."""
 
     def row(label: str, values: list[float | None], form: Callable[[float], str], *, is_plain: bool) -> ScoreRow:
         return ScoreRow(label, values, ["–" if value is None else form(value) for value in values], is_plain)
@@ -112,14 +112,14 @@ def plain_number(value: float) -> str:
 def stage_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """One row per stage, with a column for the paper's STS if any stage repeats a paper.
 
-    A stage has its `number`, `form`, `student`, dev `metric`, a warning or empty as `no_gain`, and scores in [-1, 1] or None: `before`
-    and `after` by the metric, `sts` and `paper`.
+    A row has the stage's `number`, `form`, `student`, dev `metric`, the warning `no_gain` (or an empty text), and scores in [-1, 1]
+    or None: `before` and `after` training by the metric, `sts` and `paper`.
     """
     cites = any(row["paper"] is not None for row in rows)
     table = Table(box=SIMPLE_HEAD)
     for name in ("stage", "form", "student", "metric"):
         table.add_column(name, overflow="fold")
-    for name in ("before", "after", "gain", "STS", *["paper's STS"] * cites):
+    for name in ("before", "after", "gain", "STS", *(["paper's STS"] if cites else [])):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         gain = "NO GAIN" if row["no_gain"] else "-"
@@ -128,7 +128,7 @@ def stage_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         scores = (row[name] for name in ("before", "after", "sts", "paper"))
         before, after, sts, paper = ("-" if score is None else hundredfold(score) for score in scores)
         shown = [str(row["number"]), row["form"] or "-", row["student"], row["metric"], before, after, gain, sts]
-        table.add_row(*shown, *[paper] * cites)
+        table.add_row(*shown, *([paper] if cites else []))
     return table
 
 
@@ -161,7 +161,7 @@ def write_page(
 
 
 def _shares(row: ScoreRow, entries: Sequence[Entry], teacher: str) -> list[str] | None:
-    """Each other model's value as a percentage of the teacher's; None without a positive one."""
+    """Each other model's value as a percentage of the teacher's; None if that is missing, not positive or has its own unit."""
     of_models = list(zip(entries, row.values, strict=True))
     whole = next((value for entry, value in of_models if entry.name == teacher), None)
     if not whole or whole < 0 or row.is_plain:
@@ -177,7 +177,7 @@ def entries_of(content: Mapping[str, Any], scored_pairs: Mapping[str, Any] | Non
     names = short_names([row["model"] for row in content["models"]])
     entries = []
     for row in content["models"]:
-        # 0: none, as of an ensemble's vectors
+        # 0 stands for not applicable, such as the bytes of an ensemble's vectors.
         costs = {name: row[name] or None for name in ("parameters", "size_bytes", "vector_bytes")}
         costs["sentences_per_s"] = row["scores"].get(geometry.RATE)
         pairs = (scored_pairs or {}).get(row["model"])
@@ -202,8 +202,8 @@ def write_evaluation(content: Mapping[str, Any], scored_pairs: Mapping[str, Any]
 
 
 def short_names(specs: Sequence[str]) -> dict[str, str]:
-    """Maps models to names in tables: the end of the path, or all of it if two models have the same end. An ensemble is named by its
-    members."""
+    """Maps models to names in tables: the end of the path, or the whole path if two models share the end. An ensemble has the names
+    of its members."""
     members = list(dict.fromkeys(member for spec in specs for member in spec.split("+")))
     ends = []
     for member in members:
@@ -214,7 +214,7 @@ def short_names(specs: Sequence[str]) -> dict[str, str]:
 
 
 def read_curves(metrics_path: str | Path) -> dict[str, list[tuple[int, float]]]:
-    """Maps `loss` and dev scores of a run to `(step, value)`; if a resumed run wrote a step again, the last value counts."""
+    """Maps `loss` and dev scores of a run to lists of `(step, value)`; the last value counts if a resumed run repeated a step."""
     values: dict[str, dict[int, float]] = {"loss": {}}
     for row in map(json.loads, Path(metrics_path).read_text(encoding="utf-8").splitlines()):
         for name, value in row.items():

@@ -64,7 +64,7 @@ SETS: Mapping[str, StsSet] = {
 }  # fmt: skip
 SUBSET_PROTOCOL = "also each subset, their mean, and their mean weighted by pairs (SentEval)"
 DRAWN = ("sts-b-dev", "sts-b")
-"""Sets for the plot of gold scores against similarities; the first one scored is used. ConGen's Figure 3 shows STS-B dev."""
+"""Sets to plot gold scores against similarities: the first that was scored. ConGen's Figure 3 shows STS-B dev."""
 TESTS = tuple(name for name in SETS if name != "sts-b-dev")
 TRACKS = ("ar-ar", "en-ar", "es-es", "es-en", "es-en-mt", "en-en", "en-tr")
 """The tracks of STS 2017."""
@@ -146,14 +146,14 @@ def read_set(name: str, folder: str | Path | None) -> GradedPairs:
 
 
 def set_on(set_name: str, name: str, protocol: str, sources: Sources, *, is_repeatable: bool = True) -> TestSet:
-    """A test set `name` on the pairs of an STS set, from the data folder or the hub, which `pairs_of` reads."""
+    """A test set `name` on the pairs of an STS set in the data folder or on the hub; `pairs_of` reads them."""
     files = (part_of(sources.data, "sts") / SETS[set_name].file,) if sources.data else ()
     is_repeatable = is_repeatable and bool(files)  # the hub's may change
     return TestSet(name=name, protocol=protocol, files=files, content=set_name, is_repeatable=is_repeatable)
 
 
 def pairs_of(test_set: TestSet) -> GradedPairs:
-    """The pairs of a set of `set_on`."""
+    """The pairs of a test set that `set_on` made."""
     return read_pairs(test_set.file) if test_set.files else read_set(test_set.content, None)
 
 

@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 Accuracy = tuple[float, Integer[np.ndarray, " n"]]
-"""Share of right predictions on test rows, in [0, 1], the mean over test folds if there are several; and the predicted classes."""
+"""Share of right predictions on test rows, in [0, 1], or its mean over test folds; and the predicted class of each test row."""
 
 
 def nested_folds(features: Float[np.ndarray, "n d"], labels: Integer[np.ndarray, " n"]) -> Accuracy:
@@ -168,7 +168,7 @@ class _Fit(NamedTuple):
     ahead: tuple[Float[Array, "classes d"], Float[Array, " classes"]]
     """The point at which the next gradient is taken."""
     age: Float[Array, ""]
-    """Steps since the last restart, which sets momentum to zero."""
+    """Steps since the last restart; a restart sets the momentum to zero."""
     decrease: Float[Array, ""]
     """Predicted decrease of the mean loss in the last step, in nats."""
 
@@ -339,10 +339,9 @@ def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
     accuracy, predicted = probed.score(
         features, labels, *(split_of == split for split in range(1, len(test_set.files)))
     )
-    truth = labels[split_of == len(test_set.files) - 1] == 1
-    found = predicted == 1
-    f1 = float(2 * np.sum(truth & found) / max(truth.sum() + found.sum(), 1))
-    return dict(zip(probed.metrics, (accuracy, f1), strict=False))
+    is_positive, predicted_positive = labels[split_of == len(test_set.files) - 1] == 1, predicted == 1
+    f1 = float(2 * np.sum(is_positive & predicted_positive) / max(is_positive.sum() + predicted_positive.sum(), 1))
+    return dict(zip(probed.metrics, (accuracy, f1), strict=False))  # most sets report the accuracy alone
 
 
 EVALUATION = Evaluation(

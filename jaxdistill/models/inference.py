@@ -34,7 +34,7 @@ TOKENISED = 4096
 LENGTHS = (6, 8, *(steps * step for step in (2, 4, 8, 16, 32, 64) for steps in range(5, 9)))
 """Padded lengths on CPUs, four per doubling; longer sentences are padded to a multiple of the last one, 512."""
 FEWER_LENGTHS = (16, *(steps * step for step in (8, 16, 32, 64, 128) for steps in (3, 4)))
-"""Padded lengths on GPUs and TPUs, two per doubling: to compile a length takes seconds there, to compute its padding milliseconds."""
+"""Padded lengths on GPUs and TPUs, two per doubling: compiling a length takes seconds there, computing padding milliseconds."""
 FEW = 8
 """Requests of at most this many sentences are padded to the fewer lengths in `SERVED`, because each shape is compiled."""
 SERVED = (16, 32, 64, 128, 256, 512)
@@ -95,8 +95,8 @@ class Embedder:
         return self.model.definition.embedding_width
 
     def prefix(self, prompt_name: str | None = None, role: str = "", *, prompt: str | None = None) -> str:
-        """The text to prepend to each sentence: `prompt` if given, else the prompt of the `role`, else the one named. No name means
-        the default prompt, an empty one none. Raises `InputError` for an unknown prompt or role, or for a cross-encoder."""
+        """The text to prepend to each sentence: `prompt` if given, else the prompt of `role`, else the one named `prompt_name`
+        (None: the default prompt; empty: no prompt). Raises `InputError` for an unknown prompt or role, or for a cross-encoder."""
         model = self.model
         if model.definition.reads_pairs:
             raise no_vectors(f"{model.source} is a cross-encoder")
@@ -144,8 +144,8 @@ class Embedder:
           output: `tokens`: a list of `TokenVectors`, one per sentence; for a single string, one.
 
         Raises:
-          InputError: anything but strings, an unknown prompt or role, a width that the model lacks, a cross-encoder, which has no
-            vectors, or tokens of a model whose head is not linear.
+          InputError: the sentences are not strings, a prompt or role is unknown, the model has fewer dimensions, is a cross-encoder
+            (it has no vectors), or has a head that is not linear, for tokens.
         """
         texts = _checked([sentences] if isinstance(sentences, str) else sentences, "encode")
         roles = [role or ""] * len(texts) if isinstance(role, str | None) else role
@@ -244,11 +244,11 @@ class Embedder:
     ) -> Float[np.ndarray, "n e"]:
         """Like `encode`, for tokenised sentences with special tokens; `advance` is called with each batch's row count.
 
-        For pairs, `firsts` has the numbers of tokens of the first sentences, and the result is logits.
+        For pairs, `firsts` holds the token count of each first sentence, and the result is logits `[n, 1]`.
         """
         vectors = np.zeros((len(ids), self.width), np.float32)
         for rows, result in self._computed(self._embed, ids, firsts, params, batch_size):
-            vectors[rows] = result[:, 0]
+            vectors[rows] = result[:, 0]  # each group holds one sentence
             advance(len(rows))
         return vectors
 
@@ -259,7 +259,7 @@ class Embedder:
         params = self.params if params is None else params
         batches = self._batches(ids, firsts, self.batch_size if batch_size is None else batch_size)
         running = ((rows, function(params, tokens)) for rows, tokens in batches)
-        # The device computes one batch while the one before it is fetched.
+        # `pairwise` dispatches the next batch before this one is fetched; the extra item closes the last pair.
         for (rows, result), _ in pairwise(chain(running, [((), None)])):
             yield rows, np.asarray(result)[: len(rows)]
 
@@ -291,7 +291,7 @@ class Embedder:
             yield from self.model.encodings(texts[start : start + TOKENISED], offsets=offsets)
 
     def _batches(self, ids: Sequence[np.ndarray], firsts: Integer[np.ndarray, " n"] | None, size: int):
-        """Yields (rows, padded tokens), longest first, so that a lack of memory shows at once."""
+        """Yields (indices of sentences, their padded tokens), longest first, so that a lack of memory shows at once."""
         order = np.argsort([-len(sentence) for sentence in ids], kind="stable")
         devices = batch_devices(self.mesh)
         lengths = SERVED if len(ids) <= FEW else LENGTHS if platform(self.mesh) == "cpu" else FEWER_LENGTHS
@@ -303,9 +303,10 @@ class Embedder:
             length = max(min(length, self.model.max_length), longest)
             most = max(size * SLOTS_PER_SENTENCE // length, 1)
             rows = order[start : start + most]
+            # Few counts: the next power of two, but at most a full batch, rounded up to a multiple of the devices.
             count = -(-min(1 << (len(rows) - 1).bit_length(), most) // devices) * devices
-            pad_id, types = self.model.definition.architecture.pad_id, None if firsts is None else firsts[rows]
-            tokens = pad([ids[row] for row in rows], length=length, count=count, pad_id=pad_id, firsts=types)
+            pad_id, row_firsts = self.model.definition.architecture.pad_id, None if firsts is None else firsts[rows]
+            tokens = pad([ids[row] for row in rows], length=length, count=count, pad_id=pad_id, firsts=row_firsts)
             yield rows, place(tokens, batch_sharding(self.mesh))
             start += most
 
@@ -325,7 +326,7 @@ def ensemble(members: Sequence[Embedder], *, progress: bool = False) -> PairScor
 
 
 def no_vectors(what: str) -> InputError:
-    """The error of an evaluation that asks `what`, which scores pairs alone, for vectors."""
+    """The error for requesting sentence vectors of `what`, which only scores pairs."""
     return InputError(f"{what}: it has no vectors of sentences; score pairs.")
 
 
@@ -339,9 +340,9 @@ def refuse_mixed(models: Sequence[SentenceModel | Reranker]) -> None:
 def _checked(sentences: Iterable[str], caller: str) -> list[str]:
     """The sentences as a list; raises `InputError` for a single string, a table, or anything but strings."""
     column: Any = sentences
-    # The list of a pyarrow column would hold its scalars.
+    # `list` of a pyarrow column would hold pyarrow's scalars.
     texts = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
-    # The elements of a text, a set or a table may be texts too.
+    # Iterating over a string, a set or a table gives strings too, but no sentences in order.
     is_list = not (isinstance(column, str | set | frozenset) or hasattr(column, "columns"))
     wrong = [text for text in texts if not isinstance(text, str)] if is_list else [column]
     if wrong:
@@ -383,8 +384,8 @@ def load(
 def make_embed(
     definition: EncoderDefinition, mesh: Mesh, compute_dtype: DTypeLike, *, tokens: bool = False
 ) -> Callable[[Params, Tokens], Array]:
-    """The jitted `(params, tokens) -> [g, n, e]`, without dropout, or `[g, r, l, e]` for the vectors of `tokens`: groups are split
-    over the mesh, every process gets all vectors."""
+    """A jitted function of (parameters, batch) that gives sentence vectors `[g, n, e]` without dropout; with `tokens`, the vectors
+    of tokens `[g, r, l, e]`. Groups are split over the mesh, and every process gets all vectors."""
     function = embed_tokens if tokens else embed
 
     def embed_batch(params: Params, tokens: Tokens) -> Array:

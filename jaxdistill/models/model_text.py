@@ -19,11 +19,11 @@ from jaxdistill.data.views import PAIRS, RATES
 from jaxdistill.models.checkpoints.model import SentenceModel
 
 SAMPLE = 4096
-"""Most sentences on which `check_reads` tests a tokenizer, instead of the whole text."""
+"""Maximum rows that are sampled to check a tokenizer or a view, or to choose a length, instead of the whole text."""
 DELETING = (*RATES, "delete_one_word")
 """Views that do not change a sentence of one word."""
 MAX_SINGLE_WORDS = 0.5
-"""Share of one-word sentences above which a run warns."""
+"""Share of one-word sentences above which a run with a view of `DELETING` warns."""
 
 Item = TypeVar("Item")
 
@@ -89,7 +89,7 @@ def tokenised_text(
 
 
 def check_reads(data: Data, model: SentenceModel, views: Sequence[str], store: TokenStore) -> None:
-    """Like the check of `tokenised_text`, for a model that reads raw text: tests evenly spaced sentences."""
+    """Raises `InputError` like `tokenised_text`, for a model that tokenises the text itself; tests evenly spaced sentences."""
     rows = range(0, store.rows, -(-store.rows // SAMPLE))
     for column in columns_of_views(store, views):
         texts = [store.text(column, row) for row in rows]
@@ -111,7 +111,7 @@ def _check_unknown(data: Data, model: SentenceModel, column: str, unknown: words
 
 
 def columns_of_views(store: TokenStore, views: Sequence[str]) -> list[str]:
-    """The columns that views read: a view that is not a column reads `text`, or both sentences of a pair."""
+    """The columns that views read: a view that is not a column reads `text` and, if the text has it, `second`."""
     made = any(view not in store.columns for view in views)
     return [name for name in store.columns if name in views or (made and name in (TEXT, SECOND))]
 
@@ -132,25 +132,27 @@ def sampled_ids(
 
 
 def prompted_rows(data: Data, views: Sequence[str], model: SentenceModel) -> Iterator[list[str]]:
-    """The sentences of each row that the student's views read, with the model's prompts and without `data.exclude`."""
+    """Yields the sentences of each row that the student's views read, with the model's prompts, without blank ones and the rows of
+    `data.exclude`."""
     chunked, specs, columns = data.chunk_tokens > 0, split_specs(data.text), dict(data.columns) or {TEXT: TEXT}
     identity = {name: columns[name] for name in text.identifying(columns, chunked=chunked)}
     excluded = set(text.excluded_keys(split_specs(data.exclude), identity, data.cache_folder).tolist())
     for portion in text_portions(data):
         names = list(portion.columns)
-        keyed = list(map(names.index, text.identifying(names, chunked=chunked))) or [0]
+        # A portion that is another column alone is identified by that column.
+        key_columns = list(map(names.index, text.identifying(names, chunked=chunked))) or [0]
         prompts = [
             (index, model.role_prompts[role])
             for index, (name, role) in enumerate(zip(names, portion.roles, strict=True))
             if chunked or name in columns_read(data, views)
         ]
         for row in read([specs[portion.source]], portion.columns, cache=data.cache_folder):
-            if not excluded or text.row_key([row[index] for index in keyed]) not in excluded:
+            if not excluded or text.row_key([row[index] for index in key_columns]) not in excluded:
                 yield [prompt + row[index] for index, prompt in prompts if row[index].strip()]
 
 
 def evenly_sampled(items: Iterable[Item], most: int) -> list[Item]:
-    """Every n-th of the items, for the smallest power of 2 that leaves at most `most`."""
+    """Every n-th item, where n is the smallest power of 2 that leaves at most `most`; reads the items once."""
     sample, step = [], 1
     for number, item in enumerate(items):
         if number % step == 0:

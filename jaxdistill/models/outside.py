@@ -17,11 +17,11 @@ from jaxdistill.models.checkpoints.model import locate, prompt_text
 PREFIX = "sentence_transformers:"
 """Begins the name of a cross-encoder that sentence-transformers loads and runs."""
 PAIRS = 512
-"""Pairs that are scored between two looks at the signals."""
+"""Pairs scored in one call; signals such as Ctrl-C are handled between calls."""
 
 
 def loaded(loader: str, model: str, **options: Any) -> Any:
-    """The model as the class `loader` of sentence-transformers loads it; raises `InputError` with the reason if it cannot."""
+    """Loads a model by the class `loader` of sentence-transformers, with its `options`; raises `InputError` if that fails."""
     try:
         import sentence_transformers
     except ImportError as error:
@@ -31,7 +31,7 @@ def loaded(loader: str, model: str, **options: Any) -> Any:
 
 
 def content_digest(model: str) -> str:
-    """SHA-256 of a local model's files but its card, or the commit of one that was downloaded from the hub."""
+    """SHA-256 of a local model's files except Markdown, or the commit of a model that was downloaded from the hub."""
     folder = _local(model)
     if not folder:
         import huggingface_hub
@@ -42,7 +42,7 @@ def content_digest(model: str) -> str:
 
 
 def _local(model: str) -> Path | None:
-    """The folder of the model; None for a hub name, of which sentence-transformers downloads what it needs."""
+    """The folder of the model; None for a hub name, because sentence-transformers downloads what it needs."""
     is_file = is_remote(model) or model.startswith((".", "/", "~", "package:")) or Path(model).is_dir()
     return locate(model) if is_file else None
 
@@ -70,14 +70,14 @@ class Reranker:
         """Scores of pairs in (0, 1), or their logits, as `Embedder.score` gives them."""
         import torch
 
-        pairs, scores = list(zip(first, second, strict=True)), []
+        pairs, batches = list(zip(first, second, strict=True)), []
         for begin in range(0, len(pairs), PAIRS):
             with foreign_errors(f"sentence-transformers cannot score pairs with {self.source}"):
-                found = self._model.predict(
+                batch = self._model.predict(
                     pairs[begin : begin + PAIRS], prompt=self._prompt, batch_size=self._batch_size,
                     activation_fn=torch.nn.Identity(), show_progress_bar=False,
                 )  # fmt: skip
-            scores.append(np.asarray(found, np.float32))
-            show_progress_bar(len(found))
-        found = np.concatenate(scores)
-        return found if logits else np.exp(-np.logaddexp(0.0, -found.astype(np.float64)))
+            batches.append(np.asarray(batch, np.float32))
+            show_progress_bar(len(batch))
+        raw = np.concatenate(batches)  # logits
+        return raw if logits else np.exp(-np.logaddexp(0.0, -raw.astype(np.float64)))

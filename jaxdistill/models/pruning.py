@@ -7,8 +7,8 @@ Source: Peer et al., Greedy-layer pruning: Speeding up Transformer models for na
 (arXiv 2105.14839). Differences: closeness to the whole model replaces a task's score, and the swaps are an addition.
 
 `student.intermediate` keeps the feed-forward units that contribute most to the hidden states, equally many in each layer. A
-unit is one hidden number `x` of the feed-forward network. Its contribution for a token is `x` times its row `w [d]` of the output
-kernel, so a unit is scored by the norm of `w` times the root mean square of `x` over the tokens of a text.
+unit is one hidden dimension of the network, with the activation `x`. Its contribution for a token is `x` times its row `w [d]` of
+the output kernel, so a unit is scored by the norm of `w` times the root mean square of `x` over the tokens of a text.
 """
 
 import dataclasses
@@ -52,7 +52,7 @@ def layers_of(choice: str, context: ModelContext, model: SentenceModel) -> str:
     """`student.layers` with the layers of a greedy choice as a list; in a draft, evenly spaced ones stand in for it."""
     depth, number = model.definition.architecture.layers, choice.removeprefix(GREEDY)
     if number == choice or not number.isdecimal() or not 0 < int(number) <= depth:
-        return choice  # which `surgery.from_layers` reads or refuses
+        return choice  # `surgery.from_layers` reads or refuses it
     if context.draft:
         return f"even:{number}"
     ids, dtype = sampled_ids(context.data, context.student_views, model, LAYERS_SAMPLE), dtype_of(context.precision)
@@ -67,17 +67,18 @@ def layers_of(choice: str, context: ModelContext, model: SentenceModel) -> str:
 
 
 def greedy(vectors: Callable[[Sequence[int]], Float[np.ndarray, "n e"]], depth: int, count: int) -> list[int]:
-    """Drops layers one by one until `count` of `depth` are left, then swaps single ones; ties go to the first choice.
+    """Indices of `count` of `depth` layers: drops layers one by one, then swaps single ones; ties go to the first choice.
 
     `vectors` gives a fixed set of sentences' vectors by the model with only these layers.
     """
     layers = list(range(depth))
     whole = vectors(layers)
 
-    def best(choices: Sequence[list[int]]) -> tuple[float, list[int]]:
-        choice = max(((closeness(vectors(layers), whole), layers) for layers in choices), key=lambda choice: choice[0])
-        log.info("student: layers %s are the closest to all of them: %.3f", ", ".join(map(str, choice[1])), choice[0])
-        return choice
+    def best(candidates: Sequence[list[int]]) -> tuple[float, list[int]]:
+        scored = [(closeness(vectors(candidate), whole), candidate) for candidate in candidates]
+        score, winner = max(scored, key=lambda pair: pair[0])
+        log.info("student: layers %s are the closest to all of them: %.3f", ", ".join(map(str, winner)), score)
+        return score, winner
 
     close = 1.0
     while len(layers) > count:

@@ -1,4 +1,4 @@
-"""The base classes of students' options: of all, and of those with a head, with prompts or with layers."""
+"""Base classes for students' options: of any student, and of students with a head, with prompts or with layers."""
 
 import dataclasses
 import logging
@@ -18,7 +18,7 @@ from jaxdistill.models.teacher import ModelContext, Prompting, Teacher
 from jaxdistill.models.trim import trimmed_to_text
 
 RIDGE = 0.01
-"""Penalty on the squared kernel, relative to the mean variance of the student's numbers."""
+"""Penalty on the squared kernel, relative to the mean variance of the student's dimensions."""
 
 Examples = Callable[[SentenceModel], tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n e"]]]
 """Gives a model's vectors, as pooled, of some training sentences, and their targets."""
@@ -36,7 +36,7 @@ class StudentInputs(NamedTuple):
     """Models whose vectors are the targets; `student.model=teacher` means the first one."""
 
     def key(self, part: str) -> jax.Array:
-        """The random key of the `body`, the `head` or the `tables`."""
+        """The random key of the `body`, the `head` or the `tables`; the constant sets it apart from the training's key."""
         keys = jax.random.split(jax.random.key(self.context.seed ^ 0x57D), 3)
         return keys[("body", "head", "tables").index(part)]
 
@@ -79,8 +79,8 @@ class Student:
         return student
 
     def loaded(self, inputs: StudentInputs) -> SentenceModel:
-        """The model that the student starts from, with the options' prompts and trimmed tokenizer; its vectors are normalised only
-        if the teacher's are."""
+        """The model that the student starts from, with the options' prompts and trimmed tokenizer, and without its Normalize module
+        if `teacher.normalize` is False. Raises `InputError` if no model is named."""
         context = inputs.context
         if not self.model or (self.model == "teacher" and not inputs.teachers):
             raise InputError(
@@ -120,7 +120,7 @@ class Student:
         return dataclasses.replace(student, default_prompt=prompt)
 
     def with_length(self, student: SentenceModel, trained: int) -> SentenceModel:
-        """The student with its maximum length after training; `trained` is the one in training."""
+        """The student with its maximum length after training; `trained` is the maximum in training."""
         architecture = student.definition.architecture
         trained = student.max_length if architecture.is_static else trained
         return student.with_length(min(self.max_length or trained, architecture.longest))
@@ -152,7 +152,7 @@ class Headed(Student):
     def with_head(self, inputs: StudentInputs, model: SentenceModel) -> SentenceModel:
         """The model with its untrained head: as wide as the targets, or, without a teacher, as its own vectors (SimCSE)."""
         if self.head != "none":
-            init = "uniform" if self.head_init == "fitted" else self.head_init  # which `fitted` replaces
+            init = "uniform" if self.head_init == "fitted" else self.head_init  # `fitted` comes later
             targets = inputs.teacher.width([teacher.definition.embedding_width for teacher in inputs.teachers])
             width = targets or model.definition.embedding_width
             activation = "tanh" if self.head == "tanh" else "identity"
@@ -168,7 +168,7 @@ class Headed(Student):
              f"student.dims={self.dims} trains the vectors of the head, but student.keep_head=False exports others; leave out one or "
              "the other (--config.student.dims='()')."),
             (self.dims and models > 1 and self.dims_targets == "truncated",
-             "student.dims: the first numbers of several teachers' vectors are the first teacher's; set "
+             "student.dims: the first dimensions of several teachers' vectors are the first teacher's; set "
              "--config.student.dims_targets=projected."),
             (fitted and (self.head != "linear" or not models),
              "student.head_init=fitted maps to a teacher's vectors by a linear head; set --config.student.head=linear and name "
@@ -192,7 +192,7 @@ def affine_map(x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n e"]) -> dict
     centre = x.mean(0, dtype=np.float64)
     centred = x - centre
     gram = centred.T @ centred
-    penalty = RIDGE * np.trace(gram) / len(gram) or 1.0  # equal rows span nothing
+    penalty = RIDGE * np.trace(gram) / len(gram) or 1.0  # if all rows are equal, the trace is 0
     kernel = np.linalg.solve(gram + penalty * np.eye(len(gram)), centred.T @ (y - y.mean(0, dtype=np.float64)))
     affine = {"kernel": kernel.astype(np.float32), "bias": (y.mean(0) - centre @ kernel).astype(np.float32)}
     mapped = x @ affine["kernel"] + affine["bias"]
@@ -262,7 +262,7 @@ class Cutting(Layered):
         if self.layers:
             model = surgery.from_layers(model, pruning.layers_of(self.layers, context, model))
         if self.model == "teacher":
-            model = model.with_params(model.params)  # float32, which the teacher's file need not have
+            model = model.with_params(model.params)  # to float32: a frozen teacher keeps the stored dtype
         if self.intermediate:
             energies = None if context.draft else pruning.unit_energies(context, model)
             model = pruning.pruned(model, self.intermediate, energies)

@@ -1,4 +1,4 @@
-"""The base classes of teachers' options: of all, of those that are a file, and of those that are models."""
+"""Base classes for teachers' options: of any teacher, of targets in the user's files, and of models."""
 
 import dataclasses
 import logging
@@ -30,14 +30,14 @@ ROUNDING = 1e-6
 BLOCK_ROWS = 1024
 """Rows of a teacher outside of JAX that are stored together: fewer than of a model, because its vectors may cost money."""
 Labeller = SentenceModel | Reranker
-"""Scores the pairs of the text."""
+"""A model that scores the pairs of the text."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelContext:
-    """Everything besides its own options that a training's model is made from."""
+    """What a training's models are made from besides their own options."""
 
     data: Data
     """The text, and how to read it."""
@@ -117,7 +117,7 @@ class Teacher:
         """Raises `InputError` for options that exclude each other."""
 
     def digest(self) -> str:
-        """Everything that determines the vectors of a teacher that is outside; otherwise empty."""
+        """Identifies everything that determines the vectors of a teacher outside of JAX; empty for any other teacher."""
         return ""
 
     def load(self, context: ModelContext) -> tuple[SentenceModel, ...]:
@@ -167,9 +167,9 @@ class OwnScores(Teacher):
     scores_pairs = of_rows = True
 
     def checked(self, array: Float[np.ndarray, "rows k"], named: str, inputs: TargetInputs) -> targets.Selected:
-        """The scores of the rows that the store keeps; raises `InputError` for a wrong number per row, or one that is too large.
+        """The scores of the rows that the store keeps; raises `InputError` for a wrong count per row, or a score out of range.
 
-        `array` has one row per row of the files; `named` is the option that names it.
+        `array` has one row per row of the files; `named` is the option and value that name it, for the error.
         """
         count, largest = len(inputs.objective.scored) - 1, inputs.objective.largest_label
         selected = targets.Selected(array, inputs.text.input_row)
@@ -209,7 +209,7 @@ class Prompting:
         return model
 
     def check_prompts(self, used: Sequence[str], prompts: Mapping[str, str], section: str, source: str) -> None:
-        """Logs the model's `prompts` of the roles that are used; raises `InputError` for an option for any other role."""
+        """Logs the prompt of each role in `used`; raises `InputError` if an option gives a prompt for any other role."""
         for role, prompt in {"query": self.query_prompt, "document": self.document_prompt}.items():
             if prompt and role not in used:
                 raise InputError(
@@ -249,10 +249,13 @@ class Encoder(Prompting, Teacher):
         return split_specs(self.model)
 
     def each(self) -> list[Self]:
-        """The options of each model that `model` names; raises `InputError` if one has neither one value nor one per model."""
+        """Options for each model that `model` names; raises `InputError` if one has neither one value nor one per model."""
         each = [dataclasses.replace(self, model=name) for name in self.models]
-        for option in ("pooling", "prompt", "query_prompt", "document_prompt") if len(each) > 1 else ():
+        if len(each) < 2:  # a single model's prompt may contain the separator
+            return each
+        for option in ("pooling", "prompt", "query_prompt", "document_prompt"):
             value = getattr(self, option)
+            # NumPy repeats a single value, and refuses any other wrong count.
             with foreign_errors(
                 f"teacher.{option}={value!r} must be one value, or {len(each)} separated by {SEPARATOR}"
             ):
@@ -261,7 +264,7 @@ class Encoder(Prompting, Teacher):
         return each
 
     def read(self, context: ModelContext, *, frozen: bool) -> SentenceModel:
-        """The only model, with its prompts."""
+        """Loads the model, with its prompts; `frozen` keeps weights in the stored dtype."""
         model = load_model(
             context.located(self.model), pooling=self.pooling, max_length=self.max_length, prompt=self.prompt, frozen=frozen,
             option="teacher.pooling",
@@ -292,7 +295,7 @@ class VectorModel(Encoder):
         count, kind = len(self.models), "several" if len(self.models) > 1 else "stored"
         if (count > 1) != self.takes_several:
             raise InputError(
-                f"teacher.model={self.model!r} names {count} model{'s' * (count > 1)}, but the teacher {self.kind} takes "
+                f"teacher.model={self.model!r} names {count} model{'' if count == 1 else 's'}, but the teacher {self.kind} takes "
                 f"{'several, separated by commas' if self.takes_several else 'one'}; choose --config=FILE.py:PRESET:teacher={kind}."
             )
 
@@ -349,7 +352,7 @@ class StoredVectors(VectorModel, WhiteningOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OutsideVectors(WhiteningOptions):
-    """Vectors that something besides JAX computes once; blocks that are done are cached on disk."""
+    """Vectors that something outside of JAX computes once; finished blocks are cached on disk."""
 
     normalize: bool = True
     """False: compare vectors as they come; a student made from a checkpoint with a Normalize module lacks it."""
@@ -358,11 +361,11 @@ class OutsideVectors(WhiteningOptions):
     texts_per_call = BLOCK_ROWS
 
     def vector_width(self) -> int:
-        """Numbers in a vector."""
+        """Width of the vectors."""
         raise NotImplementedError
 
     def embed(self, texts: Sequence[str], role: str) -> Float[np.ndarray, "n e"]:
-        """The vectors of at most `texts_per_call` texts of one role, which may be empty."""
+        """The vectors of at most `texts_per_call` texts of one `role`; it is empty for texts without one."""
         raise NotImplementedError
 
     def width(self, widths: Sequence[int]) -> int:
@@ -370,7 +373,7 @@ class OutsideVectors(WhiteningOptions):
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
         folder, text, width = cache_folder(inputs.data.cache_folder) / "targets", inputs.text, self.vector_width()
-        named, stored = f"teacher.{self.given_by}={getattr(self, self.given_by)}", []
+        source, stored = f"teacher.{self.given_by}={getattr(self, self.given_by)}", []
         for view in inputs.objective.teacher_views:
 
             def embed(rows: Sequence[int], advance: Advance, view: str = view) -> np.ndarray:
@@ -380,18 +383,19 @@ class OutsideVectors(WhiteningOptions):
                     for begin in range(0, len(of_role), self.texts_per_call):
                         batch = of_role[begin : begin + self.texts_per_call]
                         texts = [text.text(view, rows[index]) for index in batch]
-                        failed = f"{named} failed at row {rows[batch[0]]:,} of the text; run it again to continue after the last block"
+                        failed = f"{source} failed at row {rows[batch[0]]:,} of the text; run it again to continue after the last block"
                         with foreign_errors(failed):
-                            found = self.embed(texts, role)
-                        if found.shape != (len(batch), width):
-                            raise InputError(f"{named} gives {list(found.shape)} numbers, not {[len(batch), width]}.")
-                        vectors[batch] = found
+                            result = self.embed(texts, role)
+                        if result.shape != (len(batch), width):
+                            raise InputError(f"{source} gives {list(result.shape)} numbers, not {[len(batch), width]}.")
+                        vectors[batch] = result
                         advance(len(batch))
                 return vectors
 
             key = f"{self.digest()} {text.content_digest} {inputs.data.roles} {view}"
-            rows, options = cast(Any, range(text.rows)), {"progress": inputs.progress, "block_rows": BLOCK_ROWS}
-            stored.append(
-                targets.cached_vectors(folder, key, embed, rows, width, what=f"targets of {named}", **options)
-            )
+            rows = cast(Any, range(text.rows))  # `embed` takes rows, to find their roles, in place of texts
+            vectors = targets.cached_vectors(
+                folder, key, embed, rows, width, what=f"targets of {source}", progress=inputs.progress, block_rows=BLOCK_ROWS,
+            )  # fmt: skip
+            stored.append(vectors)
         return tuple(map(self.whitened, stored))

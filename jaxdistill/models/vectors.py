@@ -1,4 +1,4 @@
-"""Vectors of sentences and similarities of pairs, in NumPy. Wrong vectors (NaN, infinity, zeros) are an error."""
+"""Vectors of sentences and similarities of pairs, in NumPy. NaN and infinity are errors; so are most zero vectors."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -66,7 +66,7 @@ from jaxdistill.training.workdir.folder import (
 )
 
 SMALL = 100_000
-"""Fewest rows of a text of which more than a tenth may be held out."""
+"""Rows of a text below which at most a tenth is held out."""
 QUEUE_SHARE = 0.25
 """Largest queue, as a fraction of the text's rows: a longer queue would hold the same sentences many times."""
 UNTIMED = MAX_INT32
@@ -74,11 +74,11 @@ UNTIMED = MAX_INT32
 WHOLE = 0.99
 """Fraction of rows that a chosen length must not truncate."""
 STEP, MAX_LENGTH = 16, 512
-"""A chosen length is a multiple of `STEP`, and at most `MAX_LENGTH`, because attention's work grows with its square."""
+"""A chosen length is a multiple of `STEP`, or the limit, at most `MAX_LENGTH`: attention's work grows with its square."""
 MAX_TRUNCATED = 0.05
 """Fraction of truncated sentences in a column above which a run warns."""
 FITTING_SAMPLE = 4096
-"""Sentences to which a student is fitted: ten times the numbers of a usual vector."""
+"""Maximum sentences to which a student is fitted: about ten times the width of a usual vector."""
 
 log = logging.getLogger(__name__)
 
@@ -150,92 +150,73 @@ def objective_title(config: Config) -> str:
 
 
 def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh | None = None) -> Run:
-    """A run that is ready to train; raises `InputError` for anything that cannot work. With a mesh of `absent` devices, for which to
-    compile the step, no model runs, and the run cannot train."""
+    """A run that is ready to train; raises `InputError` for anything that cannot work. With a mesh of `absent` devices, for which
+    the step is only compiled, no model runs, and the run cannot train."""
     mesh, groups, objective = checked_setup(config, absent)
-    dtype, computed, teaching = dtype_of(config.run.precision), absent is None, config.teacher
+    dtype, can_run, teacher_options = dtype_of(config.run.precision), absent is None, config.teacher
     context = context_of(config, workdir)
-    labellers, teachers = teaching.labellers(context), teaching.load(context)
-    written = read_student(config, workdir) if computed else None
+    labellers, teachers = teacher_options.labellers(context), teacher_options.load(context)
+    written = read_student(config, workdir) if can_run else None
     student = written or make_student(config, teachers, workdir, draft=True)
     if config.run.export_to:
         onnx.check(student)
     check_models(config, objective, student, teachers)
-    tasks = devs.dev_tasks(config, named=computed, similarity=student.definition.similarity)
+    tasks = devs.dev_tasks(config, named=can_run, similarity=student.definition.similarity)
     agreeing = devs.agreement_pairs(config)
     length = training_length(config, student, teachers, workdir)
     student = config.student.with_length(student, length)
     store = model_text.student_text(
-        config.data, objective, student, length, of_rows=teaching.of_rows, progress=progress
+        config.data, objective, student, length, of_rows=teacher_options.of_rows, progress=progress
     )
     objective = sized_to_text(objective, store.rows)
-    # Reserved are the rows of the first queue and for evaluation: of a small text at most a tenth.
+    # Rows for the first queue and for evaluation are not trained on; of a small text, they are at most a tenth.
     held_out, seeds = devs.held_out_rows(config.evals, store.rows), objective.reserve_rows
     reserved = seeds + held_out
     if store.rows < SMALL:
         reserved = min(reserved, max(held_out, store.rows // 10))
     on_cpus = platform(mesh) == "cpu"
     batches_with = partial(
-        Batches,
-        Viewed(store, objective.student_views),
-        batch_size=config.data.batch_size,
-        seed=config.run.seed,
-        weights=config.data.weights,
-        sources=terms_of_sources(config.objective, config.data.objectives),
-        keyed=objective.compares_texts,
-        groups=groups,
-        local=meshes.local_groups(mesh, groups) if computed else None,
-        reserve_rows=reserved,
-        max_shapes=config.data.pack_shapes or (4 if on_cpus else 3),
-        divided=on_cpus,
-    )
-    # The number that an earlier start measured for `run.minutes`.
+        Batches, Viewed(store, objective.student_views), batch_size=config.data.batch_size, seed=config.run.seed,
+        weights=config.data.weights, sources=terms_of_sources(config.objective, config.data.objectives),
+        keyed=objective.compares_texts, groups=groups, local=meshes.local_groups(mesh, groups) if can_run else None,
+        reserve_rows=reserved, max_shapes=config.data.pack_shapes or (4 if on_cpus else 3), divided=on_cpus,
+    )  # fmt: skip
+    # For `run.minutes`, the steps that an earlier start measured.
     noted = read_note(workdir / INPUTS).get(STEPS, UNTIMED) if config.run.minutes else 0
     steps = step_count(config, batches_with().steps_per_epoch, timed=int(processes.gathered(noted)[0]))
-    if computed:
+    if can_run:
         devs.check_dev(
             config, tasks, teachers, objective, count=len({text for texts in agreeing for text in texts}) or held_out
         )
     teacher = teachers[0] if len(teachers) == 1 else None
-    live_teacher = teacher if objective.teacher_views and teaching.is_live else None
+    live_teacher = teacher if objective.teacher_views and teacher_options.is_live else None
     program_of = partial(make_step, config, objective, teacher=teacher, mesh=mesh, live=bool(live_teacher), steps=steps)
     program = program_of(student)
     # By now, all is checked that can be known before a model reads the text.
-    if computed and written is None and config.student.computes:
+    if can_run and written is None and config.student.computes:
         student = config.student.with_length(make_student(config, teachers, workdir), length)
         program = program_of(student)
-    targets = Targets(config, objective, store, teachers, labellers, progress=progress, absent=not computed)
+    targets = Targets(config, objective, store, teachers, labellers, progress=progress, absent=not can_run)
     live = None if targets.store is None else Viewed(targets.store, objective.teacher_views)
     data = batches_with(live or targets.arrays)
-    if computed and written is None:
+    if can_run and written is None:
         student = targets.fitted(config, student, data.trained)
     # Of a small text, the queue also takes rows that are trained on, because too few are reserved.
     shuffled, trained = (np.random.RandomState(QUEUE_SEED).permutation(rows) for rows in (data.reserved, data.trained))
     queued, dev_rows = np.split(shuffled, [len(shuffled) - held_out])
     seed_rows = np.concatenate([queued, np.resize(trained, seeds - len(queued))])
     dev, frozen = devs.Dev(), {}
-    if computed:
+    if can_run:
         dev = devs.make_dev(config, tasks, devs.dev_agreement(config, targets, agreeing, dev_rows))
     if live_teacher:
         params = live_teacher.frozen_params(mesh)
         shardings = frozen_shardings(live_teacher, mesh, config.run.sharding)
-        frozen = meshes.place_frozen(params, shardings, dtype) if computed else meshes.frozen_shapes(params, dtype)
+        frozen = meshes.place_frozen(params, shardings, dtype) if can_run else meshes.frozen_shapes(params, dtype)
     return Run(
-        config=config,
-        workdir=workdir,
-        mesh=mesh,
-        compute_dtype=dtype,
-        objective=objective,
-        teachers=teachers,
-        labeller_digests=[labeller.digest() for labeller in labellers],
-        student=student,
-        store=store,
-        batches=data,
-        seeds=lambda: targets.rows(seed_rows) if len(seed_rows) else None,
-        dev=dev,
-        program=program,
-        teacher_params=frozen,
-    )
+        config=config, workdir=workdir, mesh=mesh, compute_dtype=dtype, objective=objective, teachers=teachers,
+        labeller_digests=[labeller.digest() for labeller in labellers], student=student, store=store, batches=data,
+        seeds=lambda: targets.rows(seed_rows) if len(seed_rows) else None, dev=dev, program=program, teacher_params=frozen,
+    )  # fmt: skip
 
 
 def make_step(
@@ -252,14 +233,15 @@ def make_step(
     step runs the teacher."""
     optimizer, average = optim.make_optimizer(config.optimizer, steps), optim.make_average(config.optimizer)
     compute_dtype = dtype_of(config.run.precision)
-    trained, other = student.definition.architecture, teacher.definition.architecture if teacher else None
+    architecture = student.definition.architecture
+    teacher_architecture = teacher.definition.architecture if teacher else None
     sizes = Sizes(
         batch_size=config.data.batch_size,
         width=student.definition.embedding_width,
-        hidden=trained.hidden_size,
-        layers=trained.layers,
-        teacher_hidden=other.hidden_size if other else 0,
-        teacher_layers=other.layers if other else 0,
+        hidden=architecture.hidden_size,
+        layers=architecture.layers,
+        teacher_hidden=teacher_architecture.hidden_size if teacher_architecture else 0,
+        teacher_layers=teacher_architecture.layers if teacher_architecture else 0,
         precision=jnp.dtype(compute_dtype),
     )
     make_state = partial(
@@ -277,7 +259,7 @@ def make_step(
             raise InputError(
                 f"optimizer.rates: {pattern!r} matches the path of no parameter, such as {min(student.params)}."
             )
-    rules = sharding_rules(config.run.sharding, like.params, trained, mesh)
+    rules = sharding_rules(config.run.sharding, like.params, architecture, mesh)
     # The user's own rules, where a pattern that matches nothing is a slip; ours are for all families.
     if rules is config.run.sharding:
         meshes.check_rules(rules, like.params, mesh)
@@ -300,7 +282,7 @@ def make_step(
 
 
 def with_steps(run: Run, steps: int) -> Run:
-    """The run with another number of steps, which its schedule ends with."""
+    """The run with another number of steps, at which its learning rate schedule ends."""
     steps, live = step_count(run.config, 0, timed=steps), bool(run.teacher_params)
     program = make_step(run.config, run.objective, run.student, run.teacher, run.mesh, live=live, steps=steps)
     return dataclasses.replace(run, program=program)
@@ -325,13 +307,14 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
 
 
 def check_inputs(stage: Config, where: str = "here") -> None:
-    """Raises `InputError` for a text or a model that does not exist; those on the hub are not looked for."""
+    """Raises `InputError` for a text or a model that does not exist. Does not look on the hub, and only warns if a bucket does not
+    answer."""
     texts = {"data.text": stage.data.text, "data.exclude": stage.data.exclude, "evals.agreement": stage.evals.agreement}
     named = [(option, spec) for option, specs in texts.items() for spec in split_specs(specs)]
     named += [*(("teacher.model", name) for name in stage.teacher.models), ("student.model", stage.student.model)]
     for option, spec in named:
         is_model, is_packaged = option.endswith(".model"), spec.startswith("package:")
-        is_local = spec.startswith((".", "/", "~")) or pathlib.Path(spec).exists()
+        is_local = is_packaged or spec.startswith((".", "/", "~")) or pathlib.Path(spec).exists()
         if is_model and (spec in ("", "teacher") or STAGE_NAME.fullmatch(spec)):
             continue
         if is_remote(spec):
@@ -342,7 +325,7 @@ def check_inputs(stage: Config, where: str = "here") -> None:
                 continue
             if not found:
                 raise InputError(f"{option}: no object matches {spec}; check the address, and quote the glob.")
-        elif is_packaged or not (is_hub(spec) or (is_model and not is_local)):
+        elif not (is_hub(spec) or (is_model and not is_local)):  # otherwise it is on the hub
             if not is_packaged:
                 _refuse_local(f"--config.{option}", spec, where)
             if is_model:
@@ -360,10 +343,10 @@ def _refuse_local(option: str, path: str, where: str) -> None:
 
 
 def checked_setup(config: Config, mesh: Mesh | None = None) -> tuple[Mesh, int, Objective]:
-    """Devices, groups of a batch and objective; raises `InputError` for options that are wrong for any models and text. `mesh`
-    replaces this machine's devices."""
+    """Mesh, number of groups of a batch, and objective; raises `InputError` for options that are wrong whatever the models and the
+    text are. `mesh` replaces this machine's devices."""
     plugins.use(config.run.plugins)
-    profiled_steps(config.run.profile)  # this and the next for their errors
+    profiled_steps(config.run.profile)  # only for its errors, like `Pooling.parse`
     if config.student.pooling:
         Pooling.parse(config.student.pooling)
     specs, weights, evals = split_specs(config.data.text), config.data.weights, config.evals
@@ -376,7 +359,7 @@ def checked_setup(config: Config, mesh: Mesh | None = None) -> tuple[Mesh, int, 
     refuse([
         (not specs, "no text is given; set --config.data.text to at least one file, glob or data set."),
         (weights and len(weights) != len(specs),
-         f"weights {list(weights)} for {len(specs)} source{'s' * (len(specs) != 1)}; set --config.data.weights to one positive number "
+         f"weights {list(weights)} for {len(specs)} source{'' if len(specs) == 1 else 's'}; set --config.data.weights to one positive number "
          "per source, or leave it empty."),
         (named and len(named) != len(specs),
          f"data.objectives={named} for {len(specs)} source{'s' * (len(specs) != 1)}; name the objectives of each source, or '' for all of them."),
@@ -396,7 +379,7 @@ def checked_setup(config: Config, mesh: Mesh | None = None) -> tuple[Mesh, int, 
 
 
 def profiled_steps(option: str) -> tuple[int, int]:
-    """First and last step of `run.profile`, (0, 0) for none; raises `InputError` for anything but `FIRST:LAST`."""
+    """First and last step of `run.profile`, (0, 0) if empty; raises `InputError` for anything but `FIRST:LAST`."""
     with foreign_errors(f"run.profile={option!r} is not a range of steps such as 10:20"):
         first, last = map(int, (option or "0:0").split(":"))
         if option and not 1 <= first <= last:
@@ -431,7 +414,7 @@ def make_objective(config: Config) -> Objective:
     taught = [view for view in dict.fromkeys(objective.teacher_views) if view in columns]
     is_cached = teacher.is_outside or isinstance(teacher, StoredVectors)
     changing = [view for view in objective.teacher_views if is_cached and view not in columns]
-    refuse([
+    refuse([  # all messages are made, so `lacking[0]` needs a guard
         (teacher.scores_pairs != (tuple(objective.teacher_views) == (LABELS,)),
          f"the teacher {teacher.kind} does not go with objective {name}: scores of pairs (labels, scores, columns) are the targets of "
          "trans_encoder, cosent and listwise, and of no other: "
@@ -519,7 +502,7 @@ def make_student(
 
 
 def write_student(student: SentenceModel, workdir: pathlib.Path) -> None:
-    """Writes the untrained student to the workdir, from where resumed runs, exports and means of checkpoints read it."""
+    """Writes the untrained student to the workdir, unless it is there; resumed runs and `export` read it from there."""
     facts = {"source": student.source, "default_prompt": student.checkpoint_prompt}
     facts |= {"card": [student.base_models, student.languages]}
     if not (workdir / STUDENT).is_dir():
@@ -530,7 +513,7 @@ def write_student(student: SentenceModel, workdir: pathlib.Path) -> None:
 def read_student(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
     """The untrained student in the workdir; None before the run has written it."""
     folder = workdir / STUDENT
-    if not all(processes.gathered(folder.is_dir())):  # some may have no copy of the workdir
+    if not all(processes.gathered(folder.is_dir())):  # processes without a copy of the workdir may not see it
         return None
     student, facts = load_model(str(folder), plugins=config.run.plugins), read_note(folder / MARK)
     base_models, languages = map(tuple, facts["card"])
@@ -542,7 +525,7 @@ def training_length(
     config: Config, student: SentenceModel, teachers: Sequence[SentenceModel], workdir: pathlib.Path
 ) -> int:
     """Maximum tokens per sentence: `data.max_length` or `data.chunk_tokens` if set; otherwise the length that the run in the
-    workdir began with, or a new one that suits the text. At most what all that read the student's tokens can read.
+    workdir began with, or one chosen for the text. Never more than any model that reads the student's tokens can read.
 
     Args:
       teachers: models whose vectors are the targets.
@@ -556,11 +539,11 @@ def training_length(
         rows = model_text.evenly_sampled(
             model_text.prompted_rows(config.data, config.objective.student_views, student), model_text.SAMPLE
         )
-        whole = dataclasses.replace(student, tokenizer=bare(student.tokenizer))  # which does not truncate
+        untruncated = dataclasses.replace(student, tokenizer=bare(student.tokenizer))
         if student.definition.reads_pairs:
-            counts = [len(one) for one in whole.encodings([(row[0], row[1]) for row in rows if len(row) == 2])]
+            counts = [len(one) for one in untruncated.encodings([(row[0], row[1]) for row in rows if len(row) == 2])]
         else:
-            encodings = iter(whole.encodings([text for row in rows for text in row]))
+            encodings = iter(untruncated.encodings([text for row in rows for text in row]))
             counts = [max(len(next(encodings)) for _ in row) for row in rows if row]
         quantile = int(np.quantile(counts, WHOLE, method="higher")) if counts else 1
         fitting = -(-quantile // STEP) * STEP
@@ -623,7 +606,7 @@ def check_models(
 
 
 class Targets:
-    """The targets: live, stored, or the user's own. For `absent` devices, zeros without memory stand in for what a model computes."""
+    """The targets: live, stored, or the user's own. For `absent` devices, zeros that take no memory stand in for a model's."""
 
     def __init__(
         self,
@@ -637,7 +620,7 @@ class Targets:
         absent: bool = False,
     ):
         dtype, teacher, views = dtype_of(config.run.precision), config.teacher, tuple(objective.teacher_views)
-        # Only this process's devices: each process makes its own part of stored targets without waiting for others.
+        # On this process's devices only: each process makes its part of stored targets without waiting for others.
         embedders = [sharded_embedder(model, config.run, compute_dtype=dtype) for model in teachers]
         embed = joint_embed(embedders, teacher)
         self.embed: RoleEmbed | None = processes.over_processes(embed) if embed else None
@@ -650,7 +633,7 @@ class Targets:
         self.store: TokenStore | None = None
         """Tokens for a live teacher that does not read the student's."""
         self.arrays: tuple[Stored, ...] = ()
-        """Stored targets, one array per teacher view; empty for a live teacher."""
+        """Stored targets, one array per teacher view; empty for a live teacher or without a teacher."""
         if not views or objective.reads:
             return
         if teacher.is_live:
@@ -684,7 +667,7 @@ class Targets:
         return [self.text.text(column, row) for row in rows], self.text.roles(column, rows)
 
     def fitted(self, config: Config, student: SentenceModel, trained: Integer[np.ndarray, " n"]) -> SentenceModel:
-        """The untrained student, fitted to the targets of evenly spaced rows among those that it will be trained on."""
+        """The untrained student, fitted to the targets of evenly spaced rows among `trained`, those that it will be trained on."""
 
         def examples(model: SentenceModel) -> tuple[np.ndarray, np.ndarray]:
             rows = trained[np.unique(np.linspace(0, len(trained) - 1, FITTING_SAMPLE, dtype=np.int64))]

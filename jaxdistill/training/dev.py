@@ -1,6 +1,6 @@
 """The evaluations during training: the student's dev scores, the best checkpoint, patience, and the watch for collapse.
 
-A student may keep its score for a while although its vectors gather in a few directions. Three numbers of its unit vectors
+A student may keep its score for a while although its vectors collapse to a few directions. Three measures of its unit vectors
 for a fixed sample of the training text show this:
 
 - `vectors/spread`: standard deviation of the cosines of all pairs of sentences.
@@ -84,15 +84,14 @@ class Dev(NamedTuple):
 
 
 def dev_tasks(config: Config, *, named: bool = True, similarity: str = "cosine") -> dict[str, Task]:
-    """Maps metrics to evaluations on sets, which it reads, the preferred one first; raises `InputError` if a set cannot be used, or
+    """Reads the dev sets and maps metrics to evaluations, the preferred one first; raises `InputError` if a set cannot be used, or
     nothing can choose the best checkpoint.
 
     Graded pairs whose scores are all 0 or 1 are scored by AUC, unless `evals.best` names another metric.
 
     Args:
-      named: also read the sets that are not the user's own, which may be on the hub: the one that `evals.best` names, and STS-B dev
-        if there is a data folder.
-      similarity: by which a student of vectors ranks documents.
+      named: also read published sets, perhaps from the hub: the one that `evals.best` names, and STS-B dev if there is a data folder.
+      similarity: how a student with vectors ranks documents: by `cosine` or `dot`.
     """
     evals, best, tasks = config.evals, config.evals.best, dict[str, Task]()
 
@@ -164,7 +163,7 @@ def check_dev(
     if config.evals.agreement and not teachers:
         raise InputError("evals.agreement needs a teacher model; your own vectors only cover the training text.")
     nearest = None if config.teacher.scores_pairs else np.empty((count, 0), np.int64)
-    # A stand-in without contents: only the names of its metrics are asked for.
+    # A stand-in without contents: only the names of its metrics are read.
     expected = agreement.AgreementTask(first=(), second=(), teacher=np.empty(0), nearest=nearest)
     is_measured = count >= MIN_HELD_OUT and (teachers or objective.teacher_views)
     make_dev(config, tasks, expected if is_measured else None)
@@ -207,7 +206,7 @@ def held_out_rows(evals: Evals, rows: int) -> int:
     by_sts_b = evals.best == sts.DEV_METRIC or sts_data_folder() is not None
     judged_otherwise = evals.pairs or evals.retrieval or evals.entities or by_sts_b
     is_needed = not evals.agreement and (not judged_otherwise or evals.best in agreement.METRICS)
-    return min(HELD_OUT, rows // 20 * 2) if is_needed else 0
+    return min(HELD_OUT, rows // 20 * 2) if is_needed else 0  # at most a tenth, and even
 
 
 def sts_data_folder() -> pathlib.Path | None:
@@ -221,8 +220,8 @@ class Evaluator:
     """Runs all dev evaluations, and notes the best score.
 
     Args:
-      embedder: of the student as it is evaluated, without parameters.
-      record: best score, its step, evaluations without a better one and so on; checkpoints keep it.
+      embedder: of the student as it is evaluated; `evaluate` gets the parameters.
+      record: best score, its step, count of evaluations without a higher one and so on, updated in place; checkpoints store it.
     """
 
     def __init__(self, run: "Run", embedder: Embedder, record: dict[str, Any]):
@@ -278,7 +277,8 @@ class Evaluator:
 
 
 def note_score(record: dict[str, Any], step: int, scores: dict[str, float], *, best: str, is_last: bool) -> None:
-    """Notes in the record whether these scores are the best so far by the metric `best`; if `is_last`, the latest ones always are."""
+    """Updates the record: the best score so far by the metric `best`, its step, and the count of evaluations without a higher one.
+    With `is_last`, the latest scores always count as the best."""
     score, highest = scores.get(best, 0.0), record["best"]  # the metric may be missing only if `is_last`
     record["since_best"] = 0 if highest is None or score > highest else record["since_best"] + 1
     if is_last or highest is None or score >= highest:  # at equal scores the later one, trained for longer
@@ -286,8 +286,8 @@ def note_score(record: dict[str, Any], step: int, scores: dict[str, float], *, b
 
 
 def sample_of(store: TokenStore) -> list[str]:
-    """At most `SAMPLE` distinct, evenly spaced sentences of the text's first column, with the student's prompts; none if
-    there are fewer than 8."""
+    """At most `SAMPLE` distinct, evenly spaced sentences of the text's first column, with the student's prompts; empty if
+    fewer than 8 are distinct."""
     rows, column = np.linspace(0, store.rows - 1, min(SAMPLE, store.rows)).astype(int), store.columns[0]
     numbered = zip(store.roles(column, rows), rows, strict=True)
     distinct = list(dict.fromkeys(store.prompts[role] + store.text(column, int(row)) for role, row in numbered))
@@ -295,12 +295,14 @@ def sample_of(store: TokenStore) -> list[str]:
 
 
 def measured_spread(embed: Embed, sentences: Sequence[str]) -> dict[str, float]:
-    """The three numbers for a model; raises `InputError` if a vector is not finite or all are zero.
+    """Spread, uniformity and rank of a model's vectors; raises `InputError` if a vector is not finite.
 
-    Leaves out zero vectors, which a static student gives for sentences of unknown words.
+    Leaves out zero vectors, which a static student gives for sentences of unknown words. Fewer than two others have no spread: 0.
     """
     vectors = unit_or_zero_vectors(embed, sentences)
     vectors = vectors[np.any(vectors, axis=1)]
+    if len(vectors) < 2:
+        return {SPREAD: 0.0, "vectors/uniformity": 0.0, RANK: 0.0}
     cosines = pairwise_cosines(vectors)
     uniform, rank = uniformity(cosines, power=2), effective_rank(vectors)
     return {SPREAD: float(np.std(cosines)), "vectors/uniformity": uniform, RANK: rank}

@@ -1,4 +1,4 @@
-"""Distillation from Python: the same path as the program, as a function that returns models and scores."""
+"""Distillation from Python: trains as the program does, and returns the student and its scores."""
 
 import dataclasses
 import hashlib
@@ -52,7 +52,7 @@ OF_ALL_STAGES = ("columns", "seed")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-    """Result of a training."""
+    """Result of a training; of several stages, the last one's."""
 
     workdir: pathlib.Path
     """Folder of the last stage, with checkpoints, metrics, plots and the report; the local copy if the workdir is in a bucket."""
@@ -166,8 +166,8 @@ def distill(
 def configured(
     spec: str, text: Text, arguments: Mapping[str, Any], objects: Mapping[str, Any], options: Mapping[str, Any]
 ) -> list[Config]:
-    """The stages of a config with the arguments of `distill`, where None and empty ones leave the config's values; writes text in
-    memory to the cache. `objects` are a student, teacher and objective with their options."""
+    """The stages of a config with the arguments of `distill` applied; None and empty ones leave the config's values. Writes text in
+    memory to the cache. `objects` maps `teacher`, `student` and `objective` to their options, or None."""
     arguments = {name: value for name, value in arguments.items() if value not in (None, "", ())}
     objects = {section: value for section, value in objects.items() if value is not None}
     has_text = not isinstance(text, str | pathlib.Path) or bool(str(text))

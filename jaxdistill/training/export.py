@@ -36,7 +36,7 @@ ONNX_SENTENCES, ONNX_TOLERANCE, MIN_ROUNDED = 90, 1e-4, 0.99
 """Held-out sentences on which ONNX files are compared besides `CHECK_SENTENCES`; largest allowed difference in float32; and least
 mean cosine (for a cross-encoder: correlation of logits) with 8-bit weights."""
 TOLERANCE = 1e-5
-"""Largest allowed difference between numbers of a unit vector before export and after reloading."""
+"""Largest allowed difference between elements of unit vectors, or scores, before export and after reloading."""
 CHECK_SENTENCES = (
     "Rain.",
     "The ferry leaves at nine, or whenever the fog lifts.",
@@ -51,10 +51,10 @@ CHECK_SENTENCES = (
 
 
 def export(model: SentenceModel, folder: str | Path, *, facts: Facts | None = None, to: Form = "") -> Path:
-    """Saves `model`, loads it again and compares the embeddings of `CHECK_SENTENCES`; returns the folder.
+    """Saves `model`, loads it again and compares vectors, or scores, of `CHECK_SENTENCES`; returns the folder.
 
     Args:
-      facts: how the model was made, for its card; None: as the export says that it was loaded from.
+      facts: how the model was made, for its card; None: the facts of the export that it was loaded from, if it is unchanged.
       to: `onnx`: also write ONNX files, which are compared with the model; the card gives the differences.
 
     Raises:
@@ -107,7 +107,7 @@ def _write_onnx(model: SentenceModel, folder: Path) -> list[dict[str, str]]:
         name = f"{onnx.FOLDER}/{file.name}"
         if file.name == onnx.FLOAT:
             _refuse_difference(name, difference, ONNX_TOLERANCE)
-        if likeness < MIN_ROUNDED:
+        if file.name == onnx.INT8 and not likeness >= MIN_ROUNDED:  # NaN is left out too
             file.unlink()
             log.warning("%s is left out: 8-bit weights change this model too much (%.4f)", name, likeness)
             continue
@@ -117,7 +117,7 @@ def _write_onnx(model: SentenceModel, folder: Path) -> list[dict[str, str]]:
 
 
 def _outputs(model: SentenceModel, sentences: Sequence[str], *, logits: bool = False) -> Float[np.ndarray, "n e"]:
-    """Unit vectors of sentences; or the scores (or logits) of each one with the next."""
+    """Unit vectors of sentences; of a cross-encoder, the score or logit of each sentence with the next, `[n, 1]`."""
     embedder = Embedder(model)
     if model.definition.reads_pairs:
         return embedder.score(sentences, [*sentences[1:], *sentences[:1]], logits=logits)[:, None]
@@ -125,8 +125,8 @@ def _outputs(model: SentenceModel, sentences: Sequence[str], *, logits: bool = F
 
 
 def largest_difference(before: SentenceModel, after: SentenceModel, sentences: Sequence[str]) -> float:
-    """Largest absolute difference between numbers of unit vectors of the same sentence, or between scores of pairs; infinity if
-    the models give different things."""
+    """Largest absolute difference between elements of unit vectors of the same sentence, or between scores of pairs; infinity if
+    one model gives vectors and the other scores, or widths differ."""
     first, second = _outputs(before, sentences), _outputs(after, sentences)
     is_same = before.definition.reads_pairs == after.definition.reads_pairs and first.shape == second.shape
     return float(np.abs(first - second).max()) if is_same else float("inf")

@@ -41,7 +41,7 @@ class Outcome(NamedTuple):
     """Result of a training. Scores are in [-1, 1], by metric."""
 
     student: SentenceModel
-    """As it is evaluated: the best checkpoint's, or the mean over `evals.average`."""
+    """As it is evaluated: of the best or last checkpoint, or the mean over `evals.average`."""
     best_step: int
     averaged: Sequence[int]
     """Steps of the checkpoints that were averaged, ascending; empty if the student is the best checkpoint's."""
@@ -58,7 +58,7 @@ class Outcome(NamedTuple):
 def outcome_of(
     run: Run, workdir: Workdir, record: Mapping[str, Any], *, seconds: float, spent: Mapping[str, float]
 ) -> Outcome:
-    """The student that a finished training ends with, and its scores; `record` is the evaluations'."""
+    """The student that a finished training ends with, and its scores; `record` is that of `Evaluator`."""
     averaged, best_step, scores = sorted(set(run.config.evals.average)), record["best_step"], record["scores"]
     checkpoints = Checkpoints(workdir, read_only=True)
 
@@ -87,7 +87,7 @@ def speed_of(run: Run, name: str, model: SentenceModel) -> float:
     encode = partial(embedder.encode, role=run.store.roles("text", range(len(sentences))))
     if model.definition.reads_pairs:
         encode = partial(embedder.score, second=run.store.texts(SECOND)[:READ_SENTENCES])
-    bar = processes.is_first() and f"{name}, speed"
+    bar = f"{name}, speed" if processes.is_first() else False
     encode(sentences, show_progress_bar=bar)  # compiles
     begun = time.monotonic()
     encode(sentences, show_progress_bar=bar)
@@ -95,14 +95,14 @@ def speed_of(run: Run, name: str, model: SentenceModel) -> float:
 
 
 def sts_of(run: Run, name: str, model: SentenceModel) -> dict[str, Any]:
-    """Results of `sts.sts_values` for the seven tests; empty if the run does not score STS; all processes call this together."""
+    """Cached results of `sts.sts_values` for the seven tests; empty if the run does not score STS. All processes call it together."""
     if not run.config.evals.sts or (folder := sts_data_folder()) is None:
         return {}
 
     def score() -> dict[str, Any]:
         say(f"{name}: {len(sts.TESTS)} STS tests")
         embedder = sharded_embedder(model, run.config.run, mesh=run.mesh)
-        embed = embedder.as_embed(progress=processes.is_first() and f"{name}, STS")
+        embed = embedder.as_embed(progress=f"{name}, STS" if processes.is_first() else False)
         return sts.sts_values(embed, {test: sts.read_set(test, folder) for test in sts.TESTS}, subsets=False)
 
     cache = cache_folder(run.config.data.cache_folder) / "scores"
@@ -123,7 +123,7 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
         return
     dev = {"teacher": teacher_scores, "student before": outcome.before, "student after": outcome.scores}
     scores = {name: dev[name] | on_sts[name].get("scores", {}) for name in models}
-    checkpoint, lost = exported(run, outcome), no_gain(run, outcome)
+    checkpoint, warning = exported(run, outcome), no_gain(run, outcome)
     facts = facts_of(run, outcome, scores, command)
     write_facts(workdir, facts)
     say("writing the export; reloading and comparing it")
@@ -136,16 +136,16 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
         costs = {"parameters": model.parameter_count, "size_bytes": size, "sentences_per_s": speeds[name]}
         pairs = on_sts[name].get("scored_pairs")
         entries.append(Entry(name=name, scores=scores[name], costs=costs, scored_pairs=pairs))
-    if paper:  # its scores that the run has measured; if it has measured none, those on STS
+    if paper:  # show only scores that the run has measured; if there are none, those on STS
         measured = {*paper.scores} & {*facts.scores}
         paper = paper.only([name for name in paper.scores if name in (measured or (*sts.TESTS, "average"))])
         entries.append(Entry(name=paper.label, scores=paper.scores, is_cited=True))
         cited = {"Paper": f"{paper.label}: {paper.tables}"}
     lines = [title, as_text(score_table(entries), width=200), *cited.values()]
-    if lost:
+    if warning:
         rate = f"{config.optimizer.learning_rate:g}"
         lines.append(
-            f"{lost}; train for more steps (--config.run.steps), or try another optimizer.learning_rate than {rate}"
+            f"{warning}; train for more steps (--config.run.steps), or try another optimizer.learning_rate than {rate}"
         )
     lines.append(f"trained for {outcome.seconds / 60:.1f} minutes in this process; the export is {checkpoint}")
     for line in (*lines, f"export (reloaded and compared): {folder}", f"plot: {plot}"):
@@ -153,7 +153,7 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
     made = {"Command": facts.command, "Text": facts.data, "Objective": facts.objective, "Student": facts.student}
     made |= {"Checkpoint": checkpoint, "Versions": ", ".join(map(" ".join, versions().items()))}
     sections, teacher = {"How it was made": made | cited}, "teacher" if "teacher" in models else ""
-    write_page(page, entries, title=title, warning=lost, teacher=teacher, plot=plot, sections=sections)
+    write_page(page, entries, title=title, warning=warning, teacher=teacher, plot=plot, sections=sections)
     results = {
         "command": command,
         "config": flat(config),
@@ -164,7 +164,7 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
         "best_step": outcome.best_step,
         "averaged_steps": outcome.averaged,
         "last_step": outcome.last_step,
-        "no_gain": lost,
+        "no_gain": warning,
         "scores": scores,
         "costs": {entry.name: entry.costs for entry in entries if not entry.is_cited},
         "paper": dataclasses.asdict(paper) if paper else None,
@@ -222,7 +222,7 @@ def facts_of(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], co
 
 
 def exported(run: Run, outcome: Outcome) -> str:
-    """Says from which checkpoints the exported student comes."""
+    """Names the checkpoints that the exported student comes from, in words."""
     if outcome.averaged:
         return f"the mean of the checkpoints of steps {', '.join(map(str, outcome.averaged))}"
     if run.exports_last:

@@ -115,7 +115,7 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
                     say(f"interrupted: step {step:,} is saved; the same command continues from there")
                     raise Interrupted(status)
     except Exception as error:
-        with contextlib.suppress(InputError):  # the error on its way says more
+        with contextlib.suppress(InputError):  # the error already raised is more informative
             checkpoints.close()
         if not isinstance(error, Diverged):
             raise
@@ -131,7 +131,7 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
 
 
 def first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
-    """State and record of evaluations: from the latest checkpoint, or before step 1."""
+    """State and record of evaluations, from the latest checkpoint or, without one, before step 1."""
     restored = checkpoints.restore(run.program.like, run.program.shardings)
     if restored is None:
         return run.first_state(run.seeds()), {"best": None, "best_step": 0, "since_best": 0, "before": None}
@@ -152,8 +152,7 @@ def first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, d
 class CountedStep:
     """A run's step, with few in flight; notes its operations, and its time as `steps`, or `compile` for a new shape of a batch.
 
-    `ahead` starts compiling in threads, one for each shape but the last, which hardly any batch needs. A process that fails waits for
-    its threads.
+    `ahead` starts compiling in threads, one for each usual shape of a batch. A process that fails waits for its threads.
     """
 
     def __init__(self, run: Run, goodput: Goodput, *, ahead: bool):
@@ -173,7 +172,7 @@ class CountedStep:
         """Dispatches one step."""
         shapes, arguments = _shapes(batch), (state, self._teacher_params, batch)
         is_new = shapes not in self._flops
-        if is_new:  # steps that run while the host compiles would take no time
+        if is_new:  # otherwise the time of steps that run while the host compiles would count as compiling
             with self._goodput.spent("steps"):
                 jax.block_until_ready(arguments)
         with self._goodput.spent("compile" if is_new else "steps"):
@@ -201,7 +200,7 @@ class CountedStep:
 
 
 def shaped(batch: Batch, shapes: Shapes, groups: int, batch_size: int) -> Batch:
-    """The shapes of a batch like `batch`, with all groups, in other packed shapes: the student's and a live teacher's."""
+    """The shapes of a batch with the dtypes of `batch`, all `groups`, and other packed shapes: the student's, a live teacher's."""
 
     def tokens(like: Tokens | None, shape: Shape) -> Any:
         slots = (groups, shape.rows, shape.length)
@@ -219,10 +218,11 @@ def _shapes(batch: Batch) -> Any:
 
 
 def prefetch(batches: Batches, start: int, stop: int) -> Generator[Batch]:
-    """Yields the batches of steps `start` to `stop - 1`, which one thread prepares."""
+    """Yields the batches of steps `start` to `stop - 1`, counted from 0, which one thread prepares."""
     thread = ThreadPoolExecutor(1, "prefetch")
     try:
         ahead = deque(thread.submit(batches.batch_at, step) for step in range(start, min(start + BATCHES_AHEAD, stop)))
+        # `step` is the next to prepare, not the one whose batch is yielded.
         for step in range(start + BATCHES_AHEAD, stop + BATCHES_AHEAD):
             batch = ahead.popleft().result()
             if step < stop:

@@ -78,7 +78,7 @@ def logged(workdir: pathlib.Path, command: str) -> Iterator[None]:
 
 
 class Goodput:
-    """Seconds that one process's host spends on each activity, and the operations of its steps.
+    """Seconds that one process's host spends on each activity, and the floating-point operations of its steps.
 
     `data` is the time that the host waits for a batch, `steps` the time that it waits for devices, `compile` tracing and compiling a
     step of a new shape. `checkpoints` includes making or restoring the first state.
@@ -88,7 +88,7 @@ class Goodput:
         self.total: dict[str, float] = dict.fromkeys(ACTIVITIES, 0.0)
         """Seconds since the training began, by activity."""
         self.flops = 0.0
-        """Operations since the last report, with those that remat or a gradient cache repeat."""
+        """Floating-point operations since the last report, including those that remat or a gradient cache repeats."""
         self._reported = dict(self.total)
 
     @contextlib.contextmanager
@@ -205,7 +205,8 @@ class Metrics:
         for name in fetched[0][1]:  # NaN where an objective did not train on the batch's source
             values = [metrics[name] for _, metrics in fetched if not math.isnan(metrics[name])]
             means[name] = float(np.mean(values)) if values else math.nan
-        rate = self.batch_size * (step - self.clock[1]) / max(time.monotonic() - self.clock[0], 1e-9)
+        begun, first_step = self.clock
+        rate = self.batch_size * (step - first_step) / max(time.monotonic() - begun, 1e-9)
         self.restart_clock(step)
         means |= {"learning_rate": float(np.asarray(self.learning_rate(step - 1))), "sentences_per_s": rate}
         means |= self.goodput.taken()
@@ -228,7 +229,7 @@ class Metrics:
             callback(step, dict(scalars))
 
     def restart_clock(self, step: int) -> None:
-        """Starts to count sentences per second anew: evaluations and saves are not training."""
+        """Restarts the measurement of sentences per second, because evaluations and saves are not training."""
         self.clock = time.monotonic(), step
 
     def close(self) -> None:
@@ -241,7 +242,7 @@ class Metrics:
 
 
 def _step_of(line: str) -> float:
-    """Step of a line; infinity, so that it is dropped, for one that a crash cut off."""
+    """Step of a line; infinity for a line that a crash cut off, so that it is dropped."""
     try:
         return json.loads(line)["step"]
     except ValueError:

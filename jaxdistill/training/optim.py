@@ -17,11 +17,11 @@ SCHEDULE_FREE = "schedule_free"
 
 
 def make_schedule(options: Optimizer, steps: int) -> optax.Schedule:
-    """Learning rate by update, counted from 0: a linear warm-up from 0, then the schedule, which
-    ends at 0 unless it is `constant`.
+    """Learning rate by update, counted from 0: a linear warm-up from 0, then the schedule, which ends at 0 unless it is `constant`.
 
     As with PyTorch's LambdaLR, the first update of a warm-up has the rate 0.
     """
+    # Rounded first: 0.1 * 30 is slightly above 3.
     warmup = options.warmup_steps or math.ceil(round(options.warmup_fraction * steps, 6))
     rest = max(steps - warmup, 1)
     decaying = max(round(options.decay_fraction * steps), 1)
@@ -38,7 +38,7 @@ def make_schedule(options: Optimizer, steps: int) -> optax.Schedule:
 
 
 def make_optimizer(options: Optimizer, steps: int) -> optax.GradientTransformation:
-    """Gradient clipping, the optimiser with decoupled weight decay and the learning rate, factors of the rate by path.
+    """Clips gradients, then applies the optimiser with weight decay and learning rate, then `rates`, factors by parameter path.
 
     Raises:
       InputError: optax has no optimiser of this name.
@@ -64,8 +64,8 @@ def make_optimizer(options: Optimizer, steps: int) -> optax.GradientTransformati
 
 
 def make_average(options: Optimizer) -> Callable[[Any, dict[str, Params], Params], Params] | None:
-    """A function of (optimiser state, parameters, the average before this step) that gives the student's averaged parameters, which
-    are evaluated and exported; None if the trained ones are."""
+    """A function of (optimiser state, parameters, the average before this step) that gives the student's averaged parameters, to be
+    evaluated and exported; None if the trained parameters are used."""
     if options.name == SCHEDULE_FREE:
         return lambda state, params, _: optax.contrib.schedule_free_eval_params(state, params)["student"]
     if options.ema:
@@ -74,7 +74,7 @@ def make_average(options: Optimizer) -> Callable[[Any, dict[str, Params], Params
 
 
 def _from_optax(options: Optimizer, schedule: optax.Schedule, mask: Any) -> optax.GradientTransformation:
-    """An optimiser that optax has by this name, with its own defaults except for learning rate, weight decay and its mask."""
+    """optax's optimiser of this name, with its defaults except for learning rate, weight decay and its mask."""
     make = getattr(optax, options.name, None) or getattr(optax.contrib, options.name, None)
     arguments = inspect.signature(make).parameters if inspect.isfunction(make) else {}
     if make is None or "learning_rate" not in arguments:
@@ -89,7 +89,7 @@ def scaled_by_path(updates: Any, rates: tuple[tuple[str, float], ...]) -> Any:
     """The updates times the factor of the first pattern that matches the parameter's path; 1 if none does."""
 
     def factor(path: str) -> float:
-        return next((factor for pattern, factor in rates if re.search(pattern, path)), 1.0)
+        return next((rate for pattern, rate in rates if re.search(pattern, path)), 1.0)
 
     return jax.tree_util.tree_map_with_path(lambda path, leaf: leaf * jnp.float32(factor(path[-1].key)), updates)
 

@@ -1,4 +1,4 @@
-"""Prints what a run needs before step 1: on this machine's devices, or by `--compile_for` on absent TPUs, whose compiler tells."""
+"""Prints what a run needs before step 1: on this machine's devices, or with `--compile_for`, by TPU's compiler, on absent TPUs."""
 
 import dataclasses
 import itertools
@@ -40,8 +40,8 @@ COLLECTIVE = re.compile(
 
 
 def overview(run: Run) -> tuple[Run, dict[str, float]]:
-    """Prints devices, models, text, memory and time; returns the run, with as many steps as take `run.minutes` at the speed
-    measured here unless it has a number already, and the teacher's dev scores."""
+    """Prints devices, models, text, memory and time; returns the run and the teacher's dev scores. If `run.minutes` is set and no
+    earlier start has turned it into steps, the returned run has as many steps as fit at the speed measured here."""
     config, data, minutes = run.config, run.batches, run.config.run.minutes
     axes = ", ".join(f"{axis} {size}" for axis, size in run.mesh.shape.items() if axis != "slice" or size > 1)
     devices = f"{run.mesh.size} x {jax.devices()[0].device_kind} ({axes})"
@@ -93,7 +93,7 @@ def parameter_table(run: Run) -> str:
 
 
 def teacher_scores(run: Run) -> dict[str, float]:
-    """The teacher's (or the joined teachers') value of each dev metric; empty if the teacher is only stored vectors."""
+    """The value of each dev metric for the teacher, or the joined teachers; empty without a teacher model."""
     options = {"mesh": run.mesh, "compute_dtype": run.compute_dtype}
     embedders = [sharded_embedder(teacher, run.config.run, **options) for teacher in run.teachers]
     embed, scores = joint_embed(embedders, run.config.teacher), dict[str, float]()
@@ -179,12 +179,8 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str) -> None:
     run = build(config, workdir, progress=True, absent=mesh)
     axes = ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
     say(f"{target.name}: {target.chips} chips, {axes}, {config.run.precision}")
-    begun, program, batch, shapes = (
-        time.monotonic(),
-        run.program,
-        run.batches.batch_at(0),
-        len(run.batches.usual_shapes),
-    )
+    begun = time.monotonic()
+    program, batch, shapes = run.program, run.batches.batch_at(0), len(run.batches.usual_shapes)
     arguments = (program.train_step, program.like, run.teacher_params, shapes_of(batch))
     lines, least = compiled_plan(target, *arguments, batch_size=run.batches.batch_size)
     compile_s = time.monotonic() - begun
@@ -204,7 +200,7 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str) -> None:
 
 
 def target_flops(run: Run) -> float:
-    """Least operations of computing the stored targets: all sentences have the mean length, by the student's tokenizer."""
+    """Least operations for computing the stored targets, as if all sentences had the mean length, by the student's tokenizer."""
     flops = 0.0
     for teacher, view in itertools.product(run.teachers, run.objective.teacher_views):
         length = max(int(np.minimum(run.store.lengths(view), teacher.max_length).mean()), 1)
@@ -216,7 +212,7 @@ def target_flops(run: Run) -> float:
 
 
 def step_memory(compiled: Any) -> dict[str, int]:
-    """Bytes of a compiled step's arguments, of results that do not reuse an argument's memory, and of temporaries."""
+    """Bytes per device of a compiled step's arguments, of results that do not reuse an argument's memory, and of temporaries."""
     analysis = compiled.memory_analysis()
     results = analysis.output_size_in_bytes - analysis.alias_size_in_bytes
     arguments, temporaries = analysis.argument_size_in_bytes, analysis.temp_size_in_bytes
@@ -261,11 +257,11 @@ def compiled_plan(
 
 
 def collective_bytes(text: str) -> dict[str, int]:
-    """Bytes of the results of each kind of collective in a compiled program's text."""
+    """Bytes of the results of each kind of collective (`all-reduce` and others) in a compiled program's text."""
     channels: dict[str, tuple[str, str]] = {}
     for line in text.splitlines():
         if match := COLLECTIVE.search(line):
-            channel = re.search(r"channel_id=\d+", line)  # one that overlaps with fusions appears in each of them
+            channel = re.search(r"channel_id=\d+", line)  # a collective split over fusions appears in each, by one id
             channels[channel[0] if channel else line] = match[1], match[2]
     total: dict[str, int] = {}
     for shapes, kind in channels.values():
@@ -276,5 +272,5 @@ def collective_bytes(text: str) -> dict[str, int]:
 
 
 def shapes_of(tree: Any) -> Any:
-    """Replaces the arrays of a tree by their shapes."""
+    """The tree with each array replaced by its shape and dtype."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)

@@ -17,11 +17,11 @@ from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.inference import Embedder
 
 LARGE = 2**16
-"""Size, in numbers, of the smallest matrix that `zero` and `fsdp` split; smaller ones are replicated."""
+"""Elements of the smallest matrix that `zero` and `fsdp` split; smaller ones are replicated."""
 
 
 def sharding_rules(sharding: Sharding, params: Any, architecture: Architecture, mesh: Mesh) -> Rules:
-    """The rules for a model in training, whose parameters may be mere shapes: the user's own, or what a word stands for."""
+    """The rules that `sharding` stands for, or the user's own; `params` are a trained model's parameters or their shapes."""
     if sharding in ("zero", "fsdp"):
         return fsdp_rules(params, mesh)
     return tensor_rules(architecture, mesh) if sharding == "tensor" else sharding
@@ -39,9 +39,10 @@ def frozen_shardings(model: SentenceModel, mesh: Mesh, sharding: Sharding) -> di
 
 
 def sharded_embedder(model: SentenceModel, run: RunOptions, *, mesh: Mesh | None = None, **options: Any) -> Embedder:
-    """An embedder whose parameters are split as in training; `mesh` defaults to all devices of this process."""
+    """An embedder, with its `options`, whose parameters are split as in training; `mesh` defaults to this process's devices."""
     devices = jax.local_devices()
     mesh = mesh or make_mesh(devices=devices, model_axis=math.gcd(run.model_axis, len(devices)))
+    # `tensor` needs a model axis, which a process with few devices may lack.
     sharding = "fsdp" if run.sharding == "tensor" and mesh.shape["model"] == 1 else run.sharding
     return Embedder(model, mesh=mesh, shardings=frozen_shardings(model, mesh, sharding), **options)
 

@@ -1,4 +1,4 @@
-"""Runs a training, or several in a row, each of which passes its best student on (two-stage DistilCSE, Trans-Encoder)."""
+"""Runs a training, or several stages in a row, where each passes its best student on (two-stage DistilCSE, Trans-Encoder)."""
 
 import contextlib
 import json
@@ -55,7 +55,7 @@ def run_stages(
     """Runs a training in a workdir, local or in a bucket, or each of several stages in `workdir/stage1` and so on.
 
     A stage whose `student.model` is `previous` starts from the previous stage's export. A finished stage is not run again, and
-    one that later stages have begun from is not trained anew.
+    an unfinished one is refused if later stages have begun.
     """
 
     def facts() -> dict[str, Any]:
@@ -100,9 +100,9 @@ def run_stages(
 
 
 def check_stages(stages: Sequence[Config], folders: Sequence[pathlib.Path], finished: Sequence[bool]) -> None:
-    """Raises `InputError` if a finished stage was trained on another text, or if one that is to be trained cannot be.
+    """Raises `InputError` if a finished stage was trained on another text, or if an unfinished stage cannot be trained.
 
-    What a later stage lacks, such as a column or a dev set, would otherwise end the run hours after its start.
+    Otherwise a later stage that lacks a column or a dev set would end the run hours after its start.
     """
     for number, (stage, folder, done) in enumerate(zip(stages, folders, finished, strict=True), start=1):
         with of_stage(number, stages):
@@ -182,8 +182,8 @@ def run_training(
 
 
 def export_untrained(config: Config, files: Workdir, *, dry_run: bool, command: str) -> None:
-    """Exports the student as it is made of the models, such as some of their layers or a table of their tokens; it learns nothing,
-    and only a student that is made from text reads any."""
+    """Exports the untrained student (`run.steps=0`), such as some layers of a model or a table of its tokens. Reads text only if
+    making the student does."""
     workdir = files.folder
     plugins.use(config.run.plugins)
     workdirs.claim_workdir(workdir, config, write=False)
@@ -208,20 +208,15 @@ def export_untrained(config: Config, files: Workdir, *, dry_run: bool, command: 
             )
             scores = {"student before": {}, "student after": {}}
             results = {
-                "command": command,
-                "config": flat(config),
-                "best_metric": "",
-                "scores": scores,
-                "no_gain": "",
-                "paper": None,
-            }
+                "command": command, "config": flat(config), "best_metric": "", "scores": scores, "no_gain": "", "paper": None,
+            }  # fmt: skip
             write_atomic(workdir / workdirs.RESULTS, json.dumps(results, indent=2) + "\n")
             say(f"export (reloaded and compared): {folder}")
     processes.wait("the untrained student is exported")
 
 
 def digests(run: Run) -> dict[str, str]:
-    """Digests, by name, of inputs that must be the same in all processes of a run, and when it is resumed."""
+    """Short digests, by name, of inputs that must be the same in all processes of a run, and when it is resumed."""
     config, evals = run.config, run.config.evals
     files: dict[str, Sequence[str]] = {
         f"evals.{name}": split_specs(getattr(evals, name)) for name in ("pairs", "agreement", "entities")
@@ -231,7 +226,8 @@ def digests(run: Run) -> dict[str, str]:
     contents = {name: content_digest(specs) for name, specs in files.items() if specs}
     contents |= {f"{name}.model": model.digest() for name, model in run.named_teachers.items()}
     contents |= {f"labeller {number}": digest for number, digest in enumerate(run.labeller_digests, start=1)}
-    contents |= {"teacher": digest} if (digest := config.teacher.digest()) else {}
+    if teacher_digest := config.teacher.digest():
+        contents["teacher"] = teacher_digest
     contents |= {"student.model": run.student.digest(), "data.text": run.store.content_digest}
     outside = [name.rpartition(":")[0] for name in config.kinds.values() if plugins.is_outside(name)]
     contents |= plugins.source_digests([*outside, *split_specs(config.run.plugins)])

@@ -39,7 +39,7 @@ PROGRAM_SETTINGS = ("name_or_path", "max_length", "stride", "pad_to_multiple_of"
 
 
 def check_exportable(definition: EncoderDefinition) -> None:
-    """Raises `InputError` for poolings and dense layers that the folder's format, or a static encoder's table, cannot express."""
+    """Raises `InputError` if the pooling or the layers of a static encoder do not fold into its table; all else is exportable."""
     linear = all(isinstance(one, Dense) and not one.bias and one.activation == "identity" for one in definition.dense)
     if definition.architecture.is_static and not (definition.pooling == static.POOLING and linear):
         raise InputError(
@@ -67,8 +67,8 @@ def exported(
 def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form: bool = False) -> None:
     """Writes the model, and `card` as its `README.md`; raises `InputError` if the format cannot express the model.
 
-    `keeps_form`: write the very parameters that the model has. Otherwise, a static encoder's dense layers are folded into its
-    table, and BERT's pooler becomes a dense layer.
+    `keeps_form`: write the model's parameters unchanged. Otherwise, a static encoder's dense layers are folded into its table, and
+    BERT's pooler becomes a dense layer.
     """
     folder, definition, params = Path(folder), model.definition, model.params
     check_exportable(definition)
@@ -164,7 +164,7 @@ Part = tuple[str, dict[str, Any], dict[str, np.ndarray]]
 
 
 def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarray], folder: Path) -> None:
-    """Writes `modules.json`, and all modules but the first one, each into its folder."""
+    """Writes `modules.json` and every module but the first, which is in the root, into its own folder."""
     pooling, width, layers = definition.pooling, definition.architecture.hidden_size, definition.architecture.layers
     is_static = definition.architecture.is_static
     is_standard = pooling.in_sentence_transformers and pooling.tokens != "pooler"
@@ -215,7 +215,7 @@ def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
     config: dict[str, Any] = {
         role: text
         for role, texts in SPECIAL_TOKENS.items()
-        for text in texts[::-1]
+        for text in texts[::-1]  # reversed: the first one that exists wins
         if tokenizer.token_to_id(text) is not None
     }
     config |= read_settings(origin / tokenizers.CONFIG) if (origin / tokenizers.CONFIG).exists() else {}

@@ -63,7 +63,8 @@ def locate(spec: str) -> Path:
 
 
 def read_card(folder: Path, source: str) -> dict[str, tuple[str, ...]]:
-    """`base_models` and `languages` that the card of the checkpoint `source`, in `folder`, states; none if it cannot be read."""
+    """`base_models` and `languages` of the checkpoint `source` in `folder`, as its card states them. Only an export of this project
+    states base models; any other checkpoint is its own. A card that cannot be read states nothing."""
     from huggingface_hub import ModelCard
 
     try:
@@ -80,7 +81,7 @@ def read_card(folder: Path, source: str) -> dict[str, tuple[str, ...]]:
 
 
 def check_size(option: str, size: int, most: int, what: str, *, least: int = 1) -> None:
-    """Raises `InputError` if `size`, the value of `option`, is not from `least` to `most`; `what` says which limit that is."""
+    """Raises `InputError` if `size`, the value of `option`, is not from `least` to `most`; `what` describes the limit."""
     if not least <= size <= most:
         raise InputError(f"{option}={size} must be from {least} to {most}, {what}.")
 
@@ -160,9 +161,10 @@ class SentenceModel:
             sha.update(f"{path}{array.shape}".encode())
             sha.update(array.data)
         sha.update(self.tokenizer.to_str().encode())
-        # `identity` leaves out whether it reads pairs, so that the digests of encoders stay as they were.
-        kind = ["scores pairs"] * self.definition.reads_pairs
-        sha.update(json.dumps([self.max_length, self.prompts, self.default_prompt, *kind], sort_keys=True).encode())
+        facts: list[Any] = [self.max_length, self.prompts, self.default_prompt]
+        if self.definition.reads_pairs:  # `identity` leaves this out
+            facts.append("scores pairs")
+        sha.update(json.dumps(facts, sort_keys=True).encode())
         return sha.hexdigest()
 
     def with_prompt(self, prompt: str) -> "SentenceModel":
@@ -173,8 +175,8 @@ class SentenceModel:
         return dataclasses.replace(self, prompts=prompts, default_prompt="prompt")
 
     def with_role_prompts(self, prompts: Mapping[str, str]) -> "SentenceModel":
-        """The same model with prompts for some roles: for each the name of one of its prompts, a text, `none`, or an empty string
-        for the model's own."""
+        """The same model with prompts for some roles: each the name of one of its prompts, a text, `none`, or an empty string for
+        the model's prompt for that role."""
         before = self.role_prompts
         texts = {role: prompt_text(self.prompts, text) if text else before[role] for role, text in prompts.items()}
         return dataclasses.replace(self, prompts=self.prompts | texts)
@@ -226,7 +228,8 @@ def load_model(
       pooling: such as `mean` or `cls`; required if the checkpoint does not state one, otherwise overrides it. A cross-encoder's
         body is then read as a sentence encoder.
       max_length: maximum tokens per sentence; 0: the checkpoint's.
-      prompt: the name of one of the checkpoint's prompts, or the text itself, before the first sentence of a pair.
+      prompt: the default prompt: the name of one of the checkpoint's prompts, or the text itself; of a pair, the first sentence
+        gets it.
       frozen: for a model that is not trained: weights stay in the stored dtype.
       plugins: modules or files with the user's own encoder families, see `core/plugins.py`.
       option: where `pooling` comes from, such as `teacher.pooling`, for the log.
@@ -252,6 +255,7 @@ def load_model(
             architecture, table, tokenizer, limit = static.read(root)
         else:
             architecture, limit = read_architecture(root), modules.max_length or length_limit(root)
+            # Without a table of positions, a text may be longer than config.json says.
             if modules.max_length > architecture.longest and not architecture.position_table:
                 if architecture.family == "nomic_bert":
                     logger.warning(
@@ -313,14 +317,14 @@ def read_architecture(folder: Path) -> Architecture:
 
 
 def labels_of(spec: str) -> int:
-    """Number of labels of the classification head of the checkpoint `spec`: 1 for a cross-encoder, 0 without a head."""
+    """Number of labels that the checkpoint `spec` classifies into: 1 for a cross-encoder, 0 without a classification head."""
     return read_modules(locate(spec)).labels
 
 
 def _transformer_params(
     definition: EncoderDefinition, folder: Path, *, frozen: bool
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """The parameters of the transformer and of a cross-encoder's head, and a pooler that the definition does not read."""
+    """Parameters of the transformer and of a cross-encoder's head; and those of a pooler that the definition does not read."""
     tensors, shapes, source = read_checkpoint(folder), param_shapes(definition), str(folder)
     module, width = family(definition.architecture.family), definition.architecture.hidden_size
     names = tensor_names(module.NAMES, shapes)
@@ -336,8 +340,10 @@ def _transformer_params(
         if len(params.get(TOKEN_TYPES, ())) > 1 and not gives_types(folder):
             logger.warning("%s: both sentences of a pair are of token type 0, as tokenizer_config.json says", folder)
             params[TOKEN_TYPES] = np.repeat(params[TOKEN_TYPES][:1], len(params[TOKEN_TYPES]), axis=0)
+    if POOLER + "kernel" in params:  # the definition reads it
+        return params, {}
     pooler = {}
-    for name, tensor in ({} if POOLER + "kernel" in params else tensors).items():
+    for name, tensor in tensors.items():
         for ours, suffix, shape in (("kernel", "weight", (width, width)), ("bias", "bias", (width,))):
             if name.endswith(f"pooler.dense.{suffix}") and tensor.shape == shape:  # under any prefix
                 pooler[POOLER + ours] = as_torch_lays_it(POOLER + ours, tensor.astype(np.float32))

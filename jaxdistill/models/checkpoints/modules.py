@@ -28,7 +28,7 @@ LAYER_POOLING = "LayerPooling"
 """This project's module for poolings that sentence-transformers lacks, and refuses."""
 POOLED = rf"{STATIC}|Transformer( WeightedLayerPooling)?(( Dense)* Pooling| {LAYER_POOLING})"
 ORDER = re.compile(rf"(Transformer|({POOLED})( Dense| LayerNorm)*)( Normalize)?")
-"""Supported orders. A linear layer on tokens, before a pooling that is a mean, gives the same vectors after it."""
+"""Supported orders of modules. A linear layer on tokens commutes with a pooling that is a mean, and may come before it."""
 OLD_POOLING_FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -100,13 +100,13 @@ def read_modules(folder: Path) -> Modules:
     file = folder / "config_sentence_transformers.json"
     general = read_settings(file) if file.exists() else {}
     refuse_others(general, GENERAL, file=file)
-    is_static, crosses = kinds[0] == STATIC, general.get("model_type") == "CrossEncoder"
+    is_static, is_cross = kinds[0] == STATIC, general.get("model_type") == "CrossEncoder"
     pooling, dense = static.POOLING if is_static else _pooling(dict(entries)), []
     for index, (kind, path) in enumerate(entries):
         file = path / "config.json"
         if kind not in ("Dense", "LayerNorm", "Normalize") or (kind == "Normalize" and not file.exists()):
             continue
-        config, on_tokens = read_settings(file), "Pooling" in kinds[index:]
+        config, on_tokens = read_settings(file), "Pooling" in kinds[index:]  # a layer before the pooling reads tokens
         names = [TOKENS if on_tokens else "sentence_embedding"]
         refuse_others(config, {"module_input_name": names, "module_output_name": names}, file=file)
         if kind == "LayerNorm":
@@ -124,13 +124,13 @@ def read_modules(folder: Path) -> Modules:
             on_tokens = on_tokens and not (layer.activation == "identity" and is_mean)
         if on_tokens:  # no supported order has it
             kinds[index] = f"{kind} on tokens"
-    if not ORDER.fullmatch(" ".join(kinds)) or (crosses and len(kinds) > 1):
+    if not ORDER.fullmatch(" ".join(kinds)) or (is_cross and len(kinds) > 1):
         raise InputError(
             f"{folder}/modules.json has the modules {', '.join(kinds):.200}; Transformer or StaticEmbedding, perhaps WeightedLayerPooling, "
             f"linear Dense before {', '.join(MEANS)}, Pooling, Dense and LayerNorm, and Normalize at the end can be read; or the single "
             "Transformer of a cross-encoder."
         )
-    options = _text_options(root, scores=crosses)
+    options = _text_options(root, scores=is_cross)
     return Modules(
         transformer=root,
         static=is_static,
@@ -150,7 +150,7 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
     path = folder / "modules.json"
     if not path.exists() and static.is_model2vec(folder):
         normalize = bool(read_settings(folder / "config.json").get("normalize"))
-        return [(STATIC, folder), *[("Normalize", folder)] * normalize]
+        return [(STATIC, folder), ("Normalize", folder)] if normalize else [(STATIC, folder)]
     if not path.exists():
         return [("Transformer", folder)]
     entries = []
@@ -164,7 +164,7 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
 
 
 def _text_options(folder: Path, *, scores: bool) -> dict[str, Any]:
-    """Settings of the Transformer module in `folder`; `scores`: it is a cross-encoder's.
+    """Settings of the Transformer module in `folder`; `scores`: the module is a cross-encoder's.
 
     Raises `InputError` for settings that read texts as chat messages, pool inside, or change the vectors in other ways.
     """
@@ -195,7 +195,7 @@ def _changing(settings: object) -> object:
 
 
 def _pooling(folders: Mapping[str, Path]) -> Pooling | None:
-    """The pooling that the modules' folders, by kind, describe; None if none of them pools."""
+    """The pooling that the modules describe, from their folders by kind; None if no module pools."""
     if LAYER_POOLING in folders:
         return Pooling.parse(read_settings(folders[LAYER_POOLING] / "config.json")["pooling"])
     if "Pooling" not in folders:

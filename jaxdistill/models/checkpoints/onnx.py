@@ -57,7 +57,7 @@ def write(model: SentenceModel, folder: Path) -> list[Path]:
 
 
 def encoder(model: SentenceModel, file: Path) -> Encode:
-    """A function that runs a file in ONNX Runtime, one text at a time."""
+    """A function that runs a file in ONNX Runtime, one text (or pair) at a time, and gives its last output."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -68,7 +68,7 @@ def encoder(model: SentenceModel, file: Path) -> Encode:
     def encode(texts: Sequence[Any]) -> np.ndarray:
         rows = []
         for one in model.encodings(texts):
-            # A table has no token for an empty text.
+            # A static tokenizer gives no token for an empty text: one masked token stands for it.
             ids, types = one.ids or [model.definition.architecture.pad_id], one.type_ids or [0]
             values = {"input_ids": ids, "attention_mask": [int(bool(one.ids))] * len(ids), "token_type_ids": types}
             *_, row = session.run(None, {name: np.array([values[name]]) for name in names})
@@ -84,7 +84,9 @@ def trace(model: SentenceModel, folder: Path, file: Path) -> None:
     import torch
 
     sizes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
-    names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (model.definition.architecture.token_types > 1)
+    names = ["input_ids", "attention_mask"]
+    if model.definition.architecture.token_types > 1:
+        names.append("token_type_ids")
     outputs = ["logits"] if model.definition.reads_pairs else ["last_hidden_state", "sentence_embedding"]
     with torch.no_grad(), _quiet():
         program = torch.onnx.export(

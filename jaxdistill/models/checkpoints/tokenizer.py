@@ -114,10 +114,10 @@ def _class_of(folder: Path) -> str | None:
 def _is_complete(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
     """Whether transformers would use `tokenizer.json` unchanged."""
     config, model = _settings(folder / CONFIG), _settings(folder / "config.json")
-    added = config.get("added_tokens_decoder")
-    added = _settings(folder / ADDED_TOKENS) if added is None else {token["content"] for token in added.values()}
-    whole = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    if not whole.issuperset(named_tokens(folder).union(added)) or model.get("model_type") in OWN_CLASS:
+    decoder = config.get("added_tokens_decoder")
+    added = _settings(folder / ADDED_TOKENS) if decoder is None else {token["content"] for token in decoder.values()}
+    present = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    if not present.issuperset(named_tokens(folder).union(added)) or model.get("model_type") in OWN_CLASS:
         return False
     name = _class_of(folder) or (WORDPIECE[0] if model else GENERIC)
     normalizer = {key: config.get(key, default) for key, (_, default) in NORMALIZER_SETTINGS.items()}
@@ -125,7 +125,7 @@ def _is_complete(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
 
 
 def named_tokens(folder: Path) -> set[str]:
-    """Tokens that the files beside `tokenizer.json` name, such as for padding and prompts; transformers never splits them."""
+    """Special tokens that the files beside `tokenizer.json` name, such as `[PAD]`; transformers never splits them."""
     values: list[Any] = []
     for settings in (_settings(folder / CONFIG), _settings(folder / SPECIAL_TOKENS)):
         values += [value for key, value in settings.items() if key.endswith("_token")]
@@ -137,8 +137,8 @@ def named_tokens(folder: Path) -> set[str]:
 
 
 def wordpiece_settings(tokenizer: tokenizers.Tokenizer, name: str | None) -> dict[str, Any]:
-    """The settings with which transformers' class `name` normalises like the tokenizer; empty if the class has no such settings,
-    or if none match."""
+    """The settings with which transformers' class `name` normalises as the tokenizer does; empty if the class has no such settings,
+    or if no settings do that."""
     normalizer = tokenizer.normalizer
     parts = (tokenizer.model, normalizer, tokenizer.pre_tokenizer)
     like_bert = (models.WordPiece, normalizers.BertNormalizer, pre_tokenizers.BertPreTokenizer)
@@ -148,7 +148,7 @@ def wordpiece_settings(tokenizer: tokenizers.Tokenizer, name: str | None) -> dic
 
 
 def _append_end(tokenizer: tokenizers.Tokenizer, config: Mapping[str, Any]) -> None:
-    """Appends `eos_token` to each text as GTE-Qwen2's own code does, which is not run; not if `tokenizer.json` adds tokens."""
+    """Appends `eos_token` to each text, as GTE-Qwen2's own code would, unless `tokenizer.json` already adds tokens."""
     adds_end = "AutoTokenizer" in (config.get("auto_map") or {}) and config.get("add_eos_token")
     if not adds_end or tokenizer.num_special_tokens_to_add(is_pair=False):
         return
@@ -164,11 +164,11 @@ def _append_end(tokenizer: tokenizers.Tokenizer, config: Mapping[str, Any]) -> N
 
 
 def _refuse_unknowing(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
-    """Raises `InputError` if most words of the vocabulary are unknown or nothing as text: the files are of another class."""
+    """Raises `InputError` if at most half of the vocabulary's words are known as text: the files belong to another class."""
     size = tokenizer.get_vocab_size(with_added_tokens=True)
     entries = (tokenizer.id_to_token(number) or "" for number in range(0, size, max(1, size // CHECK_WORDS)))
     words = [word for entry in entries if (word := entry.removeprefix("##").strip("\u2581\u0120")).isalnum()]
-    empty = {unknown_id(tokenizer), tokenizer.token_to_id("\u2581")}
+    empty = {unknown_id(tokenizer), tokenizer.token_to_id("\u2581")}  # what an unknown word becomes
     read = sum(not empty.issuperset(each.ids) for each in tokenizer.encode_batch(words, add_special_tokens=False))
     if not size or 2 * read <= len(words):
         raise InputError(
@@ -195,7 +195,7 @@ def _from_transformers(folder: Path) -> tokenizers.Tokenizer:
 
 
 def without_paths(config: dict[str, Any]) -> dict[str, Any]:
-    """A `tokenizer_config.json` without names of files or code, which transformers would open or run."""
+    """A `tokenizer_config.json` without the entries that let transformers open other files or run code."""
     return {key: value for key, value in config.items() if key != "auto_map" and not key.endswith("_file")}
 
 
@@ -211,15 +211,15 @@ def tokenizer_json(content: Mapping[str, Any], indent: int | None = None) -> str
 
 
 def _decimal(value: float) -> str:
-    """A decimal that the tokenizers library reads as exactly this number.
+    """A decimal that the tokenizers library reads as exactly this float.
 
-    It parses the digits as a float and divides by a power of ten, which rounds twice: a neighbouring number may decide between
-    two equally likely paths.
+    The library parses the digits as a float and divides by a power of ten, so it rounds twice; a score that is off by one bit may
+    change how a text is split.
     """
     exact = Decimal(abs(value))
     for places in range(15, 20):
         nearest = int((exact * 10**places).to_integral_value())
         for digits in (nearest + offset for offset in OFFSETS):
             if 0 <= digits < 2**64 and float(digits) / 10.0**places == abs(value):
-                return f"{'-' * (value < 0)}{digits}e-{places}"
+                return f"{'-' if value < 0 else ''}{digits}e-{places}"
     return repr(value)

@@ -25,7 +25,7 @@ WEIGHT_FILES = tuple(name + end for name in FILES for end in ("", ".index.json")
 NARROW = {
     "BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2, "BOOL": np.bool_,
 }  # fmt: skip
-"""NumPy's dtypes of names that do not say their kind and size, as F32 does."""
+"""NumPy's dtypes for safetensors' names that do not follow the pattern of F32 (kind and bits)."""
 OUTER_PREFIXES = ("", "model.", "module.", "auto_model.", "0.auto_model.", "encoder.", "0.")
 """Prefixes that training programs add to names, before the family's own prefix."""
 
@@ -38,7 +38,7 @@ UNREAD = re.compile(
 
 
 def first_file(folder: Path, names: Sequence[str], what: str) -> Path:
-    """The first of these files that `folder` has; raises `InputError`, which says `what` they hold, if it has none."""
+    """The first of these files that `folder` has; raises `InputError` if it has none; `what` names their content for the error."""
     path = next((folder / name for name in names if (folder / name).exists()), None)
     if path is None:
         raise InputError(f"{folder} has no {what}; looked for {', '.join(names)}.")
@@ -68,6 +68,7 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
         entries.pop("__metadata__", None)
         tensors = {}
         for name, entry in entries.items():
+            # NumPy counts bytes: F32 is f4.
             dtype = NARROW.get(entry["dtype"]) or f"{entry['dtype'][0].lower()}{int(entry['dtype'][1:]) // 8}"
             data = content[start:][slice(*entry["data_offsets"])]
             tensors[name] = data.view(np.dtype(dtype)).reshape(entry["shape"])
@@ -100,26 +101,27 @@ def params_from_tensors(
     source: str,
     frozen: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Parameters by our paths, in float32; raises `InputError` for missing or unknown tensors, wrong shapes and NaN.
+    """Parameters by our paths, in float32; raises `InputError` for missing, unknown, misshapen, integer or non-finite tensors.
 
     Args:
       names: maps our paths to names in a plain encoder's checkpoint, or to parts of tensors.
       shapes: maps our paths to shapes.
       prefixes: what the family's task models put before the names.
       source: the folder, for errors.
-      frozen: keep bfloat16, and do not copy tensors.
+      frozen: do not copy float32 and bfloat16 tensors, and keep their dtype.
     """
     parts = {path: name if isinstance(name, Part) else Part(name, 0, 1) for path, name in names.items()}
     expected = {part.name for part in parts.values()}
     tried = [outer + inner for inner in ("", *prefixes) for outer in OUTER_PREFIXES]
+    # The prefix under which most names exist.
     prefix = max(tried, key=lambda prefix: sum(prefix + name in tensors for name in expected))
     # BERT's first checkpoints call LayerNorm's parameters gamma and beta.
     modern = {re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name)): name for name in tensors}
     found = {name.removeprefix(prefix): tensors[old] for name, old in modern.items()}
     missing, more = sorted(expected - found.keys()), found.keys() - expected
-    if single := missing or sorted(name for name in more if not UNREAD.search(name)):
+    if unmatched := missing or sorted(name for name in more if not UNREAD.search(name)):
         raise InputError(
-            f"{source}: tensor {single[0]} is missing from the weights, or from what config.json describes ({len(single)} such)."
+            f"{source}: tensor {unmatched[0]} is missing from the weights, or from what config.json describes ({len(unmatched)} such)."
         )
     params = {}
     for path, part in parts.items():
@@ -158,7 +160,7 @@ def tensors_from_params(params: Mapping[str, np.ndarray], names: Mapping[str, st
 
 
 def as_torch_lays_it(path: str, array: np.ndarray) -> np.ndarray:
-    """A parameter in torch's layout, or back: kernels are transposed."""
+    """Converts a parameter to torch's layout, or back: transposes kernels. A contiguous array."""
     return np.ascontiguousarray(array.T if path.endswith("/kernel") else array)
 
 

@@ -18,32 +18,32 @@ functions: dict[str, Callable[..., Any]] = {}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Function(OutsideVectors):
-    """Your own function, which gives an array with one vector for each of the texts that it gets as a list. If it has an
-    argument `role`, it also gets `query`, `document` or an empty string. A killed run does not ask again for finished blocks."""
+    """Your own function from a list of texts to an array with one vector for each text. If it has an argument `role`, it also gets
+    `query`, `document` or an empty string. A resumed run calls it only for unfinished blocks."""
 
     kind: str = "function"
     function: str = dataclasses.field(default="", kw_only=False)
     """`FILE.py:NAME` or `MODULE:NAME`."""
     dims: CountOrNone = 0
-    """Numbers in a vector."""
+    """Width of its vectors."""
     batch_size: Count = 64
-    """Most texts that it gets at once; all have the same role."""
+    """Maximum texts per call; all of them have the same role."""
 
     given_by = "function"
 
     @classmethod
     def of(cls, function: Callable[..., Any], *, name: str, **options: Any) -> "Function":
-        """The teacher of a function in Python. Its stored vectors are found by the `name`, a text of your own without a colon:
-        give another one when they change."""
+        """The teacher of a function in Python, with other options of the class. Stored vectors are found by `name`, any text without
+        a colon: give another name when the vectors change."""
         functions[name] = function
         return cls(name, **options)
 
     def check(self) -> None:
         if not self.dims:
-            raise InputError("teacher.dims=0: say how many numbers a vector has, such as --config.teacher.dims=768.")
+            raise InputError("teacher.dims=0: give the width of its vectors, such as --config.teacher.dims=768.")
 
     def load(self, context: ModelContext) -> tuple[()]:
-        self._callable()
+        self._callable()  # raises now if there is none
         return ()
 
     def vector_width(self) -> int:

@@ -3,9 +3,9 @@
 A row has one pair (Trans-Encoder, CoSENT), or its sentence with each of several candidates (listwise distillation).
 
 A labeller is a sentence encoder (cosine similarity, in [-1, 1]) or a cross-encoder (sigmoid, in (0, 1)). Where an objective
-compares differences of any size, a cross-encoder gives its logit, because the sigmoids of large logits are all 1 in float32, and
-a sentence encoder gives the dot product, if its checkpoint compares by it. Several labellers are averaged, as in Trans-Encoder's
-mutual distillation (Liu et al., ICLR 2022, section 2.4).
+compares differences of any size (`logits`), a cross-encoder gives its logit, because the sigmoids of large logits are all 1 in
+float32, and a sentence encoder whose checkpoint compares by dot product gives that. Several labellers are averaged, as in
+Trans-Encoder's mutual distillation (Liu et al., ICLR 2022, section 2.4).
 """
 
 import dataclasses
@@ -122,7 +122,7 @@ def _scores(
     dot = embedder.model.definition.similarity == "dot"
     if dot and not logits:
         log.warning("%s: its checkpoint compares by dot product; its labels are cosines here", labeller.source)
-    # Each distinct sentence is encoded once; `sides` has its row in every column of the pairs.
+    # Each distinct sentence is encoded once; `sides` has, for each column, the index in `vectors` of every row's sentence.
     index_of: dict[str, int] = {}
     texts = [store.texts(column, embedder.model.role_prompts) for column in columns]
     sides = [np.array([index_of.setdefault(text, len(index_of)) for text in of_column]) for of_column in texts]

@@ -65,8 +65,8 @@ def _loaded(options: SentenceTransformers) -> tuple[Any, dict[str, str]]:
     if options.max_length:
         model.max_seq_length = options.max_length
     chosen = {"": options.prompt, "query": options.query_prompt, "document": options.document_prompt}
-    own, prompts = model.prompts, {}
+    prompts: dict[str, str] = {}
     for role, names in {"": (model.default_prompt_name,), **ROLES}.items():
-        first = next((name for name in names if name in own), NO_PROMPT)
-        prompts[role] = prompt_text(own, chosen[role] or first)
+        first = next((name for name in names if name in model.prompts), NO_PROMPT)
+        prompts[role] = prompt_text(model.prompts, chosen[role] or first)
     return model, prompts

@@ -19,7 +19,7 @@ from jaxdistill.training.workdir.folder import Workdir
 
 
 class Checkpoints:
-    """The checkpoints of a workdir, which all processes of a run see. They make the same calls together."""
+    """The checkpoints of a workdir. All processes of a run see the workdir, and make the same calls together."""
 
     def __init__(self, workdir: Workdir, *, keep: int = 2, keep_steps: Sequence[int] = (), read_only: bool = False):
         """
@@ -52,7 +52,7 @@ class Checkpoints:
         if step in self.steps:
             return
         self.workdir.upload()
-        # By its step, because Orbax forgets metrics when a program ends.
+        # The best checkpoint is kept by its step, because Orbax forgets metrics when a program ends.
         self._policy.policies = [*self._always_kept, policies.CustomSteps([progress.get("best_step", step)])]
         items = ocp.args.Composite(state=ocp.args.StandardSave(saved), progress=ocp.args.JsonSave(progress))
         with self._saving():
@@ -86,11 +86,11 @@ class Checkpoints:
         return run_in_all(lambda: self._read(self.steps[-1] if step is None else step, abstract))
 
     def restore_alone(self, step: int) -> TrainState:
-        """The state of a kept step on one device; takes shapes from the checkpoint itself."""
+        """The state of a kept step, on one device; raises `InputError` like `restore`. Shapes come from the checkpoint itself."""
         return self._read(step, None)[0]
 
     def go_back(self, step: int, like: TrainState, shardings: TrainState) -> None:
-        """Removes the checkpoints after `step`, which is read first; raises `InputError` like `restore`."""
+        """Removes the checkpoints after `step`, once that of `step` was read, and closes; raises `InputError` like `restore`."""
         self.restore(like, shardings, step=step)
         for later in [other for other in self.steps if other > step]:
             self._manager.delete(later)
@@ -101,7 +101,7 @@ class Checkpoints:
         self._manager.close()
 
     def _read(self, step: int, abstract: dict[str, Any] | None) -> tuple[TrainState, dict[str, Any]]:
-        """A checkpoint as the shapes and shardings `abstract` say, or as it is, on one device."""
+        """State and record of a step, placed by the shapes and shardings in `abstract`; None: by its own shapes, on one device."""
         if step not in self.steps:
             raise InputError(f"{self.folder} has no checkpoint of step {step}; kept: {self._shown()}.")
         try:
@@ -138,7 +138,7 @@ class Checkpoints:
 
 
 def mean_params(params: Iterable[Params]) -> dict[str, np.ndarray]:
-    """The mean of several sets of parameters, of which only one is in memory at a time."""
+    """The mean of several sets of parameters, float32; holds one set and the sum, in float64, in memory at a time."""
     total, count = dict[str, np.ndarray](), 0
     for one in params:
         count += 1

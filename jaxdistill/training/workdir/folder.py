@@ -43,16 +43,16 @@ from jaxdistill.core.files.buckets import address_digest, checked_address, store
 from jaxdistill.core.paths import cache_folder, objects_cache
 
 EXPORT, STUDENT, CHECKPOINTS = "export", "student", "checkpoints"
-"""Folders: the exported student; the untrained one as it is trained, whose parameters are the checkpoints', by name and shape;
-and the kept train states."""
+"""Folders: the exported student; the untrained student, whose parameters have the checkpoints' names and shapes; and the kept
+train states."""
 CONFIG, RESULTS, METRICS, LOG = "config.json", "results.json", "metrics.jsonl", "train.log"
 """Options of the run, its final scores, its curves, and its output with times."""
 LOCK, RUNNING = ".lock", "running.json"
-"""File that a run keeps locked, with a note on the run; and that note in a bucket. The system unlocks when the process ends."""
+"""The file that a run keeps locked, which names the run; and the same note in a bucket. The lock ends with the process."""
 INPUTS = "inputs.json"
 """Digests of the run's inputs, with the metric that chooses its best checkpoint."""
 TEXT_FILES, DEV_SCORE, LENGTH, STEPS = "content of the files of data.text", "dev score", "data.max_length", "run.steps"
-"""Names of some inputs: the maximum number of tokens is given or chosen from the text, the steps by `run.minutes`."""
+"""Names of some entries of `INPUTS`. The maximum length is noted even if chosen from the text, the steps only for `run.minutes`."""
 RENEW_SECONDS, DEAD_SECONDS = 15.0, 60.0
 """How often a run rewrites its note, and the age of a note at which its run counts as dead."""
 STAGE_NAME = re.compile(r"previous|stage(\d+)")
@@ -95,8 +95,8 @@ def read_note(path: Path) -> dict[str, Any]:
 
 
 def claim_workdir(workdir: Path, config: Config, *, write: bool) -> Config | None:
-    """The config of the last start in the workdir; raises `InputError` if it belongs to another training. `write` creates the workdir,
-    and notes the options."""
+    """The config of the last start in the workdir, None for a new one; raises `InputError` if it belongs to another training.
+    `write`: create the workdir and write the options."""
     if any(character in str(workdir.absolute()) for character in "[\\"):
         raise InputError(
             f"--workdir={workdir}: Orbax takes [ and \\ in a path for a pattern and finds no checkpoints; name another folder."
@@ -143,13 +143,13 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def this_run() -> dict[str, Any]:
-    """The note in a lock, or in a bucket, on the process that writes it."""
+    """Identifies this process in the note of a lock or a bucket."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return {"host": socket.gethostname(), "pid": os.getpid(), "started": now}
 
 
 def described(note: Mapping[str, Any]) -> str:
-    """The run that wrote a note, in words."""
+    """The run that wrote a note, for messages."""
     return "another run (pid {pid} on {host}, started {started})".format_map(note) if note else "another run"
 
 
@@ -174,7 +174,8 @@ class Workdir:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Holds the lock of the local folder in the first process; raises `InputError` if another does not see that folder."""
+        """Holds the lock of the local folder in the first process; raises `InputError` if another process does not see that folder,
+        except for a workdir in a bucket."""
         with locked(self.folder) if processes.is_first() else contextlib.nullcontext():
             processes.wait("the folder is locked")
             notes = processes.gathered(self.bucket is None and read_note(self.folder / LOCK))
@@ -185,13 +186,13 @@ class Workdir:
             yield
 
     def upload(self) -> None:
-        """Copies new and changed files to the bucket; the first process does, for all."""
+        """Copies new and changed files to the bucket, in the first process only; does nothing for a local workdir."""
         if self.bucket is None or not processes.is_first():
             return
         states = _states(self.folder)
         changed = [path for path, state in states.items() if self.copied.get(path) != state]
         with store_errors(str(self.bucket)):
-            # The config shows whose folder it is, and an export's marker that it is incomplete; results come last.
+            # First the config, which claims the folder, and an export's marker, which shows that files are missing; newest last.
             for path in sorted(changed, key=lambda path: (path.name != CONFIG, path.name != MARK, states[path][1])):
                 _copy(path, self.bucket / path.relative_to(self.folder).as_posix())
         self.copied.update(states)
@@ -236,7 +237,7 @@ def opened(workdir: str | Path, *, dry_run: bool) -> Iterator[Workdir]:
         try:
             yield files
         except BaseException:
-            with contextlib.suppress(InputError):  # the error on its way says more
+            with contextlib.suppress(InputError):  # the error already raised is more informative
                 files.upload()
             raise
         files.share()
@@ -267,14 +268,14 @@ def address_of(workdir: str | Path) -> epath.Path:
             f"--workdir={address}: checkpoints are written to a disk or to gs://; give one of these, and copy the folder afterwards "
             "(`aws s3 sync`). Text and models may be in s3://."
         )
-    # Or a process would not see what others, and TensorStore, have written.
+    # Cached listings would hide what other processes, and TensorStore, have written.
     conf.setdefault("gcs", {})["use_listings_cache"] = False
     return epath.Path(address)
 
 
 @contextlib.contextmanager
 def _reserved(bucket: epath.Path) -> Iterator[None]:
-    """Keeps a note in the bucket that this run uses it; raises `InUseError` if another run rewrites its own meanwhile."""
+    """Keeps a note in the bucket that this run uses it; raises `InUseError` if another run is still rewriting its note."""
     path, ended = bucket / RUNNING, threading.Event()
 
     def read() -> dict[str, Any]:
@@ -311,13 +312,15 @@ def _reserved(bucket: epath.Path) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        with contextlib.suppress(Exception):  # otherwise the next run waits until this one counts as dead
+        with contextlib.suppress(Exception):  # if this fails, the next run waits until this one counts as dead
             path.unlink()
 
 
 def _fetch(source: epath.Path, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
-    for path in source.iterdir() if source.exists() else ():
+    if not source.exists():
+        return
+    for path in source.iterdir():
         if path.name in (CHECKPOINTS, RUNNING) or path == source:
             continue
         (_fetch if path.is_dir() else _copy)(path, target / path.name)
