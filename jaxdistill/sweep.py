@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import pandas
 import tyro
@@ -188,7 +188,7 @@ def table(rows: Sequence[Row]) -> Table:
     names = [name for name in SCORES if frame[name].notna().any()]
     shown = Table(*options, "seeds", "metric", *(f"{name} ± s.d." for name in names), box=SIMPLE_HEAD)
     for _, points in frame.groupby([str(row["options"]) for row in rows], sort=False):
-        first: Any = points.iloc[0]
+        first = cast(Any, points.iloc[0])
         scores = [" ± ".join(map(hundredfold, first[[f"{name}_mean", f"{name}_sd"]].dropna())) or "-" for name in names]
         shown.add_row(*map(str, first[options]), str(len(points)), first["metric"] or "-", *scores)
     return shown
