@@ -216,10 +216,15 @@ def on_random_models(raw: dict, checkpoints) -> dict:
     small = dict(layers="last:1", width=16 if student["kind"] == "static" else 32, depth=1, heads=4, embedding=8)
     small |= dict(vocabulary=256, dims=(8,))
     student |= {name: value for name, value in small.items() if student.get(name)}
-    if raw["objective"].get("queue_size"):
-        raw["objective"]["queue_size"] = 48
+    for objective in objectives_of(raw):
+        if objective.get("queue_size"):
+            objective["queue_size"] = 48
     raw["evals"] |= dict(pairs=str(checkpoints / "pairs.tsv"), agreement="", best="")
     return raw
+
+
+def objectives_of(raw: dict) -> list[dict]:
+    return list(raw["objectives"].values()) if "objectives" in raw else [raw["objective"]]
 
 
 def on_one_device(monkeypatch):
@@ -234,7 +239,7 @@ TO_THE_EXPORT = [path for path in CONFIGS if path.stem in ("simcse", "trans_enco
 
 
 def kinds_of(raw: dict) -> tuple:
-    return tuple(raw[part]["kind"] for part in ("teacher", "student", "objective"))
+    return raw["teacher"]["kind"], raw["student"]["kind"], *(objective["kind"] for objective in objectives_of(raw))
 
 
 def test_a_preset_of_each_combination_of_kinds_builds_and_takes_a_step(checkpoints, monkeypatch):

@@ -92,7 +92,7 @@ def test_functions_of_a_file_and_of_python_are_teachers_of_distill(tmp_path):
         file.write("# changed\n")
     with pytest.raises(InputError, match="content of teacher"):
         jaxdistill.distill(Function(f"{service}:embed", dims=2), made_up(90), workdir=tmp_path / "y:embed", **options)
-    with pytest.raises(InputError, match="teacher.dims=0: say how many"):
+    with pytest.raises(InputError, match="teacher.dims=0: give the width"):
         jaxdistill.distill(Function("lengths"), made_up(90), workdir=tmp_path / "none", **options)
 
 

@@ -435,17 +435,15 @@ class _Builder(NamedTuple):
         """
         import pyarrow
 
-        def keys_of(name: str) -> np.ndarray:
-            arrays = [shard[name].to_numpy().copy() for shard in _opened(shards)]
-            return np.concatenate([np.zeros(0, np.uint64), *arrays])
-
-        # Only these arrays have an entry per row in memory; everything else is read and written shard by shard.
-        is_excluded = np.isin(keys_of("exclude_keys"), [] if excluded is None else excluded)
+        # Only `is_excluded`, `selected` and, with `dedupe`, the keys have an entry per row in memory; the rest goes shard by shard.
+        unwanted = [] if excluded is None else excluded
+        of_shards = [np.isin(shard["exclude_keys"].to_numpy(), unwanted) for shard in _opened(shards)]
+        is_excluded = np.concatenate([np.zeros(0, bool), *of_shards])
         selected = ~is_excluded
-        if dedupe:
+        if dedupe and len(selected):
+            keys = np.concatenate([shard["repeat_keys"].to_numpy() for shard in _opened(shards)])
             rows = np.flatnonzero(selected)
-            _, firsts = np.unique(keys_of("repeat_keys")[rows], return_index=True)
-            selected[np.delete(rows, firsts)] = False
+            selected[np.delete(rows, np.unique(keys[rows], return_index=True)[1])] = False  # the first ones stay
         if not selected.any():
             why = "has an empty sentence" + ("" if excluded is None else " or is in data.exclude")
             raise InputError(f"{', '.join(self.specs)}: every row {why}; no text remains for training.")
