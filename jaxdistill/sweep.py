@@ -185,7 +185,7 @@ def compared(rows: Sequence[Row]) -> pandas.DataFrame:
 def table(rows: Sequence[Row]) -> Table:
     """One line for each choice of options: means and standard deviations over seeds, times 100."""
     frame, options = compared(rows), list(dict.fromkeys(name for row in rows for name in row["options"]))
-    names = [name for name in SCORES if frame[name].notna().any()]
+    names = [name for name in SCORES if any(row[name] is not None for row in rows)]
     shown = Table(*options, "seeds", "metric", *(f"{name} ± s.d." for name in names), box=SIMPLE_HEAD)
     for _, points in frame.groupby([str(row["options"]) for row in rows], sort=False):
         first = cast(Any, points.iloc[0])
