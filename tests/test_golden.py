@@ -11,12 +11,11 @@ TOLERANCE = 1e-5
 """Machines round differently; larger than the differences between them, far smaller than those of another algorithm."""
 
 
-@pytest.mark.parametrize(
-    ("case", "prefix"), [("encode", ""), ("mine", ""), ("tiny-congen", ""), ("resumed-simcse", "8:")]
-)
-def test_a_case_computes_what_it_did(case, prefix):
+@pytest.mark.parametrize("case", ["encode", "mine", "tiny-congen"])
+def test_a_case_computes_what_it_did(case):
+    """`compare.py` runs all cases; runs that are resumed on other devices are in test_program and test_bucket_run too."""
     found = record.record(case)
-    assert {*found} == {name for name in VALUES.files if name.startswith(f"{case}/{prefix}")}
+    assert {*found} == {name for name in VALUES.files if name.startswith(f"{case}/")}
     for name, values in found.items():
         if values.dtype.kind in "fiu":
             np.testing.assert_allclose(values, VALUES[name], rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
